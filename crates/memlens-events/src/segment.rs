@@ -1,0 +1,151 @@
+//! The shared-memory segment: one file that the target and memlens both map.
+//!
+//! ```text
+//!  0            Control             one page
+//!  4 KiB        answers             module answers (pairs of words)
+//!  64 KiB       definitions ring    DEFINITION_BYTES
+//!  …            slot 0 header, chunks; slot 1 header, chunks; …
+//! ```
+//!
+//! All fields are atomics: the two sides share nothing else. Positions only grow; a ring index is
+//! the position modulo the ring's size.
+//!
+//! # Signal safety
+//! Nothing here allocates, locks or makes a system call.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of the segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"memlens1");
+/// Layout version; both sides must agree.
+pub const VERSION: u32 = 1;
+
+/// In `SlotHeader::written`: the writer has left the chunk.
+pub const CHUNK_CLOSED: u64 = 1 << 31;
+
+/// Where the answers to module definitions start.
+pub const ANSWER_OFFSET: usize = 4096;
+/// Room for answers, in (role, address, end address) triples.
+pub const ANSWER_CAPACITY: usize = (DEFINITION_OFFSET - ANSWER_OFFSET) / 24;
+/// Where the definitions ring starts.
+pub const DEFINITION_OFFSET: usize = 64 << 10;
+/// Size of the definitions ring.
+pub const DEFINITION_BYTES: usize = 1 << 20;
+/// Where the slots start.
+pub const SLOT_OFFSET: usize = DEFINITION_OFFSET + DEFINITION_BYTES;
+/// Size of a slot's header.
+pub const SLOT_HEADER_BYTES: usize = 4096;
+/// Words in a chunk.
+pub const CHUNK_WORDS: usize = 16 << 10;
+/// Chunks in a slot's ring.
+pub const CHUNKS: usize = 8;
+/// Words at a chunk's end that a record may run into: the space check happens once a block.
+pub const CHUNK_MARGIN_WORDS: usize = 2 * (crate::MAX_BLOCK_WORDS + 1);
+/// Size of a slot.
+pub const SLOT_BYTES: usize = SLOT_HEADER_BYTES + CHUNKS * CHUNK_WORDS * 8;
+/// How many threads can live at the same time.
+pub const SLOTS: usize = 1024;
+/// Size of the whole file (sparse: only what is used takes memory).
+pub const SEGMENT_BYTES: usize = SLOT_OFFSET + SLOTS * SLOT_BYTES;
+
+/// The segment's first page.
+#[repr(C, align(64))]
+pub struct Control {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// memlens's process id, so that the target notices when it is gone.
+    pub reader_pid: AtomicU32,
+    /// 1 when memlens reads no more: the target then goes on without recording.
+    pub closed: AtomicU32,
+    /// 1 while the reader sleeps on `doorbell`.
+    pub reader_waiting: AtomicU32,
+    /// Futex: changes when there is something to read.
+    pub doorbell: AtomicU32,
+    /// Threads that found no slot.
+    pub threads_without_slot: AtomicU32,
+    /// Blocks that found no id.
+    pub blocks_without_id: AtomicU32,
+    /// Accesses that instrumentation could not record, by static count.
+    pub references_unrecorded: AtomicU32,
+    /// Slots below this index have been taken at some time.
+    pub slots_used: AtomicU32,
+    /// The target's process id, once the collector runs.
+    pub target_pid: AtomicU32,
+    /// 1 when the collector has begun, 2 when the process has ended normally.
+    pub state: AtomicU32,
+    /// See [`ANSWER_OFFSET`]: number of triples in the current answer.
+    pub answer_count: AtomicU32,
+    /// Futex: the id of the module answered last.
+    pub answered_module: AtomicU32,
+    /// Bytes of definitions written.
+    pub definitions_written: AtomicU64,
+    /// Bytes of definitions read.
+    pub definitions_read: AtomicU64,
+    /// The epoch, alone on its cache line.
+    pub epoch: Epoch,
+}
+
+/// The event counter shared by all threads; see the crate's promises.
+#[repr(C, align(64))]
+pub struct Epoch(pub AtomicU32);
+
+/// The head of a slot.
+#[repr(C, align(64))]
+pub struct SlotHeader {
+    /// Kernel thread id; 0 = free.
+    pub tid: AtomicU32,
+    /// See [`SlotState`].
+    pub state: AtomicU32,
+    /// Futex: low half of `chunks_read`, for a writer that waits for room.
+    pub room: AtomicU32,
+    /// 1 while the writer waits for room.
+    pub writer_waiting: AtomicU32,
+    /// For each chunk: chunk number << 32, [`CHUNK_CLOSED`], words published.
+    pub written: [AtomicU64; CHUNKS],
+    /// Chunks that the reader has given back.
+    pub chunks_read: AtomicU64,
+}
+
+/// What a slot's thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SlotState {
+    /// Nobody owns the slot.
+    Free = 0,
+    /// The thread runs; unpublished records may exist.
+    Running = 1,
+    /// The thread is in a system call; all its records are published.
+    InSystemCall = 2,
+    /// The thread is gone; all its records are published.
+    Exited = 3,
+}
+
+impl SlotState {
+    /// The state with this code; unknown codes read as `Running`, the cautious choice.
+    pub fn from_code(code: u32) -> Self {
+        match code {
+            0 => Self::Free,
+            2 => Self::InSystemCall,
+            3 => Self::Exited,
+            _ => Self::Running,
+        }
+    }
+}
+
+/// Offset of slot `slot` in the segment.
+pub const fn slot_offset(slot: usize) -> usize {
+    SLOT_OFFSET + slot * SLOT_BYTES
+}
+
+/// Offset of chunk number `chunk` (any position in the stream) of slot `slot`.
+pub const fn chunk_offset(slot: usize, chunk: u64) -> usize {
+    slot_offset(slot) + SLOT_HEADER_BYTES + (chunk as usize % CHUNKS) * CHUNK_WORDS * 8
+}
+
+const _: () = {
+    assert!(core::mem::size_of::<Control>() <= ANSWER_OFFSET);
+    assert!(core::mem::size_of::<SlotHeader>() <= SLOT_HEADER_BYTES);
+    assert!(SLOT_BYTES % 4096 == 0);
+};

@@ -1,0 +1,361 @@
+//! The writer's side of the shared segment: definitions, and each thread's ring of chunks.
+//!
+//! # Signal safety
+//! Runs inside the target, on DynamoRIO's stack. Definitions take a lock of DynamoRIO's; thread
+//! rings take none. Waits for room only in [`Thread::next_chunk`] and [`Channel::define`], and gives
+//! up waiting when memlens is gone: the target then goes on unrecorded.
+
+use crate::sys;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use dynamorio_sys::{dr_mutex_create, dr_mutex_lock, dr_mutex_unlock};
+use memlens_events::segment::{
+    self, ANSWER_CAPACITY, ANSWER_OFFSET, CHUNK_CLOSED, CHUNK_MARGIN_WORDS, CHUNK_WORDS, CHUNKS, Control,
+    DEFINITION_BYTES, DEFINITION_OFFSET, SEGMENT_BYTES, SLOTS, SlotHeader, SlotState,
+};
+use memlens_events::{Definition, EventKind, MAX_BLOCK_WORDS, RecordHeader, ThreadDefinition};
+
+/// How long to sleep before looking whether memlens still lives.
+const PATIENCE_MS: i64 = 50;
+
+/// The process's connection to memlens.
+pub struct Channel {
+    base: AtomicPtr<u8>,
+    lock: AtomicPtr<core::ffi::c_void>,
+    /// Set when nobody reads any more, or in a forked child: records are thrown away.
+    detached: AtomicBool,
+    /// Set before the second thread is created: blocks carry epochs from then on.
+    multi_threaded: AtomicBool,
+}
+
+/// The one channel.
+pub static CHANNEL: Channel = Channel {
+    base: AtomicPtr::new(core::ptr::null_mut()),
+    lock: AtomicPtr::new(core::ptr::null_mut()),
+    detached: AtomicBool::new(true),
+    multi_threaded: AtomicBool::new(false),
+};
+
+impl Channel {
+    /// Maps the segment behind file descriptor `fd`. False when it is not one of ours.
+    pub fn connect(&self, fd: usize) -> bool {
+        let Some(base) = sys::map_shared(fd, SEGMENT_BYTES) else { return false };
+        self.base.store(base, Ordering::Relaxed);
+        // SAFETY: DynamoRIO is initialised.
+        self.lock.store(unsafe { dr_mutex_create() }, Ordering::Relaxed);
+        let control = self.control();
+        if control.magic.load(Ordering::Relaxed) != segment::MAGIC
+            || control.version.load(Ordering::Relaxed) != segment::VERSION
+        {
+            return false;
+        }
+        control.target_pid.store(sys::process_id(), Ordering::Relaxed);
+        control.state.store(1, Ordering::Release);
+        self.detached.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// The segment's first page.
+    pub fn control(&self) -> &'static Control {
+        // SAFETY: set by `connect` before anything else runs, page-aligned, never unmapped, and
+        // `Control` consists of atomics.
+        unsafe { &*self.base.load(Ordering::Relaxed).cast::<Control>() }
+    }
+
+    fn slot(&self, slot: usize) -> &'static SlotHeader {
+        // SAFETY: as above; `slot` < SLOTS.
+        unsafe { &*self.base.load(Ordering::Relaxed).add(segment::slot_offset(slot)).cast::<SlotHeader>() }
+    }
+
+    fn chunk(&self, slot: usize, chunk: u64) -> *mut u64 {
+        // SAFETY: stays inside the mapping; chunks are 8-byte aligned.
+        unsafe { self.base.load(Ordering::Relaxed).add(segment::chunk_offset(slot, chunk)).cast::<u64>() }
+    }
+
+    /// Whether records are thrown away.
+    pub fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    /// Throws records away from now on.
+    pub fn detach(&self) {
+        self.detached.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether blocks carry epochs.
+    pub fn is_multi_threaded(&self) -> bool {
+        self.multi_threaded.load(Ordering::Relaxed)
+    }
+
+    /// Makes blocks built from now on carry epochs.
+    pub fn set_multi_threaded(&self) {
+        self.multi_threaded.store(true, Ordering::Relaxed);
+    }
+
+    /// Wakes the reader if it sleeps.
+    fn ring(&self) {
+        let control = self.control();
+        if control.reader_waiting.swap(0, Ordering::SeqCst) != 0 {
+            control.doorbell.fetch_add(1, Ordering::SeqCst);
+            sys::futex_wake(&control.doorbell);
+        }
+    }
+
+    /// Whether memlens still reads. Slow: asks the kernel.
+    fn reader_is_gone(&self) -> bool {
+        let control = self.control();
+        control.closed.load(Ordering::Relaxed) != 0
+            || !sys::process_exists(control.reader_pid.load(Ordering::Relaxed))
+    }
+
+    /// Writes a definition. Does nothing when detached.
+    pub fn define(&self, definition: &Definition) {
+        if self.is_detached() {
+            return;
+        }
+        let mut payload = Vec::with_capacity(128);
+        payload.extend((definition.kind() as u32).to_le_bytes());
+        payload.extend([0; 4]);
+        definition.encode(&mut payload);
+        let length = (payload.len() - 8) as u32;
+        payload[4..8].copy_from_slice(&length.to_le_bytes());
+        payload.resize(payload.len().next_multiple_of(8), 0);
+        let lock = self.lock.load(Ordering::Relaxed);
+        // SAFETY: created in `connect`; released below on every path.
+        unsafe { dr_mutex_lock(lock) };
+        let control = self.control();
+        let written = control.definitions_written.load(Ordering::Relaxed);
+        loop {
+            let used = written - control.definitions_read.load(Ordering::Acquire);
+            if used as usize + payload.len() <= DEFINITION_BYTES {
+                let position = written as usize % DEFINITION_BYTES;
+                let first = payload.len().min(DEFINITION_BYTES - position);
+                // SAFETY: the ring lies at this offset of the mapping; the two pieces stay inside
+                // it, and the reader does not look beyond `definitions_written`.
+                unsafe {
+                    let ring = self.base.load(Ordering::Relaxed).add(DEFINITION_OFFSET);
+                    core::ptr::copy_nonoverlapping(payload.as_ptr(), ring.add(position), first);
+                    core::ptr::copy_nonoverlapping(payload.as_ptr().add(first), ring, payload.len() - first);
+                }
+                control.definitions_written.store(written + payload.len() as u64, Ordering::Release);
+                break;
+            }
+            self.ring();
+            if self.reader_is_gone() {
+                self.detach();
+                break;
+            }
+            sys::futex_wait(&control.closed, 0, 1);
+        }
+        // SAFETY: locked above.
+        unsafe { dr_mutex_unlock(lock) };
+        self.ring();
+    }
+
+    /// Defines a module and waits for memlens to say which of its addresses are special.
+    pub fn define_module(&self, definition: &Definition, id: u32) -> Vec<(u64, u64, u64)> {
+        self.define(definition);
+        let control = self.control();
+        loop {
+            if self.is_detached() {
+                return Vec::new();
+            }
+            let answered = control.answered_module.load(Ordering::Acquire);
+            if answered == id {
+                break;
+            }
+            self.ring();
+            sys::futex_wait(&control.answered_module, answered, PATIENCE_MS);
+            if self.reader_is_gone() {
+                self.detach();
+            }
+        }
+        let count = (control.answer_count.load(Ordering::Relaxed) as usize).min(ANSWER_CAPACITY);
+        // SAFETY: memlens wrote the triples before it stored `answered_module`, and writes the next
+        // answer only after the next definition.
+        let triples = unsafe {
+            let answers = self.base.load(Ordering::Relaxed).add(ANSWER_OFFSET).cast::<[u64; 3]>();
+            core::slice::from_raw_parts(answers, count)
+        };
+        triples.iter().map(|&[role, start, end]| (role, start, end)).collect()
+    }
+
+    /// The process ends: lets the reader know.
+    pub fn close(&self) {
+        if !self.base.load(Ordering::Relaxed).is_null() && !self.is_detached() {
+            self.control().state.store(2, Ordering::Release);
+            self.ring();
+        }
+    }
+}
+
+/// Words of the thread area that instrumented code uses.
+#[repr(C)]
+pub struct ThreadArea {
+    /// Where the next record goes.
+    pub position: *mut u64,
+    /// Beyond this a new chunk is needed.
+    pub limit: *mut u64,
+    /// The epoch's address.
+    pub epoch: *const AtomicU32,
+}
+
+/// A thread's end of the channel.
+pub struct Thread {
+    /// Arguments of the system call under way.
+    pub remembered: [u64; 4],
+    area: *mut ThreadArea,
+    slot: Option<usize>,
+    chunk: u64,
+    chunk_base: *mut u64,
+}
+
+impl Thread {
+    /// Takes a slot and sets up `area`, the thread's words in DynamoRIO's thread area.
+    pub fn new(area: *mut ThreadArea, tid: u32) -> Self {
+        let mut thread =
+            Self { remembered: [0; 4], area, slot: None, chunk: 0, chunk_base: core::ptr::null_mut() };
+        if !CHANNEL.is_detached() {
+            thread.take_slot(tid);
+        }
+        if thread.slot.is_none() {
+            thread.throw_away();
+        }
+        thread
+    }
+
+    fn take_slot(&mut self, tid: u32) {
+        for index in 0..SLOTS {
+            let slot = CHANNEL.slot(index);
+            if slot.tid.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.slot = Some(index);
+                CHANNEL.control().slots_used.fetch_max(index as u32 + 1, Ordering::SeqCst);
+                // A used slot goes on counting chunks where its last owner stopped.
+                self.chunk = slot.chunks_read.load(Ordering::Acquire);
+                slot.state.store(SlotState::Running as u32, Ordering::Release);
+                self.enter_chunk();
+                CHANNEL.define(&Definition::Thread(ThreadDefinition { slot: index as u32, tid }));
+                return;
+            }
+        }
+        CHANNEL.control().threads_without_slot.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records go to memory of their own and are overwritten there.
+    pub fn throw_away(&mut self) {
+        self.slot = None;
+        if let Some(memory) = sys::map_private(CHUNK_WORDS * 8) {
+            self.chunk_base = memory.cast();
+        }
+        self.set_position(self.chunk_base);
+    }
+
+    fn enter_chunk(&mut self) {
+        if let Some(slot) = self.slot {
+            self.chunk_base = CHANNEL.chunk(slot, self.chunk);
+        }
+        self.set_position(self.chunk_base);
+    }
+
+    fn set_position(&mut self, position: *mut u64) {
+        // SAFETY: `area` belongs to this thread and lives as long as it; the chunk has CHUNK_WORDS
+        // words.
+        unsafe {
+            (*self.area).position = position;
+            (*self.area).limit = self.chunk_base.add(CHUNK_WORDS - CHUNK_MARGIN_WORDS);
+            (*self.area).epoch = match self.slot {
+                Some(_) => &raw const CHANNEL.control().epoch.0,
+                // A private word: a forked child must not touch the parent's.
+                None => self.chunk_base.add(CHUNK_WORDS - 1).cast(),
+            };
+        }
+    }
+
+    fn position(&self) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { (*self.area).position }
+    }
+
+    /// Makes all complete records visible to the reader.
+    pub fn publish(&self, state: SlotState) {
+        let Some(slot) = self.slot else { return };
+        // SAFETY: both point into the current chunk.
+        let words = unsafe { self.position().offset_from(self.chunk_base) } as u64;
+        let header = CHANNEL.slot(slot);
+        header.written[self.chunk as usize % CHUNKS].store(self.chunk << 32 | words, Ordering::Release);
+        header.state.store(state as u32, Ordering::Release);
+        if CHANNEL.is_multi_threaded() || state == SlotState::Exited {
+            CHANNEL.ring();
+        }
+    }
+
+    /// The thread runs again after a system call.
+    pub fn resume(&self) {
+        if let Some(slot) = self.slot {
+            CHANNEL.slot(slot).state.store(SlotState::Running as u32, Ordering::Release);
+        }
+    }
+
+    /// The chunk is full: goes to the next, taking the words of the block under way along.
+    pub fn next_chunk(&mut self) {
+        let unfinished = self.position();
+        if let Some(slot) = self.slot.filter(|_| !CHANNEL.is_detached()) {
+            let header = CHANNEL.slot(slot);
+            // SAFETY: both point into the current chunk.
+            let words = unsafe { unfinished.offset_from(self.chunk_base) } as u64;
+            let closed = self.chunk << 32 | CHUNK_CLOSED | words;
+            header.written[self.chunk as usize % CHUNKS].store(closed, Ordering::Release);
+            CHANNEL.ring();
+            self.chunk += 1;
+            self.wait_for_room(header);
+        }
+        self.enter_chunk();
+        // SAFETY: a block has at most MAX_BLOCK_WORDS words after its header, the margin leaves
+        // room for them behind `unfinished`, and the ranges may overlap when thrown away.
+        unsafe { core::ptr::copy(unfinished, self.position(), MAX_BLOCK_WORDS + 1) };
+    }
+
+    fn wait_for_room(&self, header: &SlotHeader) {
+        while self.chunk >= header.chunks_read.load(Ordering::Acquire) + CHUNKS as u64 {
+            let room = header.room.load(Ordering::Relaxed);
+            header.writer_waiting.store(1, Ordering::SeqCst);
+            if self.chunk < header.chunks_read.load(Ordering::SeqCst) + CHUNKS as u64 {
+                break;
+            }
+            CHANNEL.ring();
+            sys::futex_wait(&header.room, room, PATIENCE_MS);
+            if CHANNEL.reader_is_gone() {
+                CHANNEL.detach();
+                return;
+            }
+        }
+    }
+
+    /// Writes an event record with a stamp of its own. Call between blocks only.
+    pub fn event(&mut self, kind: EventKind, payload: &[u64]) {
+        if self.slot.is_none() {
+            return;
+        }
+        // SAFETY: the comparison is between pointers into one chunk.
+        if self.position() >= unsafe { (*self.area).limit } {
+            self.next_chunk();
+        }
+        let count = payload.len().min(MAX_BLOCK_WORDS - 1);
+        let epoch = CHANNEL.control().epoch.0.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        let position = self.position();
+        // SAFETY: the margin leaves room for a record of the largest size.
+        unsafe {
+            position.write(RecordHeader::new(0, count + 1, epoch).0);
+            position.add(1).write(kind as u64);
+            core::ptr::copy_nonoverlapping(payload.as_ptr(), position.add(2), count);
+            (*self.area).position = position.add(2 + count);
+        }
+    }
+
+    /// The header and words of the block under way, when there is one.
+    pub fn unfinished_block(&self) -> [u64; MAX_BLOCK_WORDS + 1] {
+        let mut words = [0; MAX_BLOCK_WORDS + 1];
+        // SAFETY: the margin leaves that many words behind the position.
+        unsafe { core::ptr::copy_nonoverlapping(self.position(), words.as_mut_ptr(), words.len()) };
+        words
+    }
+}

@@ -1,0 +1,479 @@
+//! Instrumentation of a basic block.
+//!
+//! ```text
+//!   mov  P, gs:[position]          P: a register the block does not use, where there is one
+//!   mov  qword [P], id|words       header (two halves when blocks carry epochs)
+//!   …
+//!   lea  A, [operand]              for each memory operand, before its instruction
+//!   mov  [P + 8k], A
+//!   …
+//!   cmp  P, gs:[limit]; jb ok      once, at the first place where flags are dead
+//!   …
+//!   lea  P, [P + 8n]               before the last instruction
+//!   mov  gs:[position], P
+//! ```
+//!
+//! The position moves only at the end, so a block that faults leaves its words behind the position;
+//! see `PartialBlock`. What it costs was measured: the check once a block and one pointer per block
+//! instead of per reference are worth a factor of five on CPython.
+
+use crate::blocks::BLOCKS;
+use crate::channel::CHANNEL;
+use crate::ir::{Inserter, memory, reg_is_gpr, reg_to_pointer_sized, register, register32, thread_slot};
+use crate::modules::SPECIALS;
+use crate::operands::{self, Planned, Source};
+use crate::requests;
+use crate::state::STATE;
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use dynamorio_sys::*;
+use memlens_events::{BlockDefinition, BlockFlags, MAX_BLOCK_WORDS, RecordHeader, Word, WordRole};
+use memlens_types::{AccessAttr, AccessKind};
+
+/// Integer arguments in registers that allocation entries record.
+const ARGUMENTS: [u32; 4] = [DR_REG_RDI, DR_REG_RSI, DR_REG_RDX, DR_REG_RCX];
+const NONE: reg_id_t = DR_REG_NULL as reg_id_t;
+const RAX: reg_id_t = DR_REG_RAX as reg_id_t;
+
+/// What is known of a block while it is instrumented.
+struct Build {
+    low_half: u32,
+    words: usize,
+    /// Words recorded before any instruction's own.
+    arguments: usize,
+    returns_value: bool,
+    bumps_epoch: bool,
+    next_word: usize,
+    pointer: reg_id_t,
+    checked: bool,
+    after: Option<(reg_id_t, usize)>,
+    pc: u64,
+    is_request: bool,
+}
+
+/// First pass: string instructions stay whole, gathers and scatters become scalar accesses, and a
+/// client request ends its block.
+pub unsafe extern "C" fn transform(
+    context: *mut c_void,
+    _tag: *mut c_void,
+    block: *mut instrlist_t,
+    _for_trace: bool_,
+    _translating: bool_,
+) -> dr_emit_flags_t {
+    // SAFETY: DynamoRIO hands over a well-formed block; instructions after a request are removed
+    // as a whole, which truncates the block, and a nop is appended with the translation of the
+    // instruction it follows.
+    unsafe {
+        drx_expand_scatter_gather(context, block, core::ptr::null_mut());
+        let mut instr = instrlist_first_app(block);
+        while !instr.is_null() {
+            let next = instr_get_next_app(instr);
+            if requests::ends_request(instr) {
+                let mut rest = instr_get_next(instr);
+                while !rest.is_null() {
+                    let following = instr_get_next(rest);
+                    instrlist_remove(block, rest);
+                    instr_destroy(context, rest);
+                    rest = following;
+                }
+                break;
+            }
+            // What a string instruction leaves in its registers is recorded before the next one.
+            if next.is_null() && operands::is_repeated_string(instr) {
+                let nop = instr_create_0dst_0src(context, OP_nop as i32);
+                instr_set_translation(nop, instr_get_app_pc(instr));
+                instr_set_app(nop);
+                instrlist_append(block, nop);
+            }
+            instr = next;
+        }
+    }
+    dr_emit_flags_t::DR_EMIT_DEFAULT
+}
+
+/// Second pass: plans the record and defines the block.
+pub unsafe extern "C" fn analyse(
+    context: *mut c_void,
+    tag: *mut c_void,
+    block: *mut instrlist_t,
+    _for_trace: bool_,
+    translating: bool_,
+    user_data: *mut *mut c_void,
+) -> dr_emit_flags_t {
+    // SAFETY: DynamoRIO hands over a well-formed block and a place for our pointer.
+    unsafe {
+        let build = plan_block(context, tag, block, translating != 0);
+        *user_data = Box::into_raw(Box::new(build)).cast();
+    }
+    dr_emit_flags_t::DR_EMIT_DEFAULT
+}
+
+/// # Safety
+/// As [`analyse`].
+unsafe fn plan_block(
+    context: *mut c_void,
+    tag: *mut c_void,
+    block: *mut instrlist_t,
+    translating: bool,
+) -> Build {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pc = dr_fragment_app_pc(tag) as u64;
+        let mut flags = BlockFlags::default();
+        let mut words: Vec<Word> = Vec::new();
+        let alloc_function = SPECIALS.alloc_entry(pc);
+        let mut bumps_epoch = false;
+        if alloc_function.is_some() {
+            flags.insert(BlockFlags::ALLOC_ENTRY);
+            flags.insert(BlockFlags::IRREGULAR);
+            bumps_epoch = true;
+            words.extend((0..ARGUMENTS.len()).map(|index| Word {
+                role: WordRole::Argument,
+                pc_offset: 0,
+                attr: AccessAttr::new(AccessKind::Load, index as u32),
+            }));
+        }
+        let arguments = words.len();
+        let (mut instructions, mut end, mut last_pc) = (0, pc, 0);
+        let (mut slot_word, mut returns_value, mut is_request) = (0, false, false);
+        let mut instr = instrlist_first_app(block);
+        while !instr.is_null() {
+            let at = instr_get_app_pc(instr) as u64;
+            let next = instr_get_next_app(instr);
+            if at != last_pc {
+                instructions += 1;
+                last_pc = at;
+                end = end.max(at + instr_length(context, instr).max(0) as u64);
+            }
+            let plan = operands::plan(instr, at.saturating_sub(pc).min(0xffff) as u16);
+            let fits = words.len() + plan.words.len() < MAX_BLOCK_WORDS;
+            if plan.unrecorded > 0 || !fits {
+                flags.insert(BlockFlags::INCOMPLETE);
+                if !translating {
+                    let lost = plan.unrecorded + if fits { 0 } else { plan.words.len() as u32 };
+                    CHANNEL.control().references_unrecorded.fetch_add(lost, Ordering::Relaxed);
+                }
+            }
+            if fits {
+                for planned in &plan.words {
+                    if planned.word.role != WordRole::Address {
+                        flags.insert(BlockFlags::IRREGULAR);
+                    }
+                    words.push(planned.word);
+                }
+            }
+            if next.is_null() {
+                is_request = requests::ends_request(instr);
+                let (is_call, is_return) = (instr_is_call(instr) != 0, instr_is_return(instr) != 0);
+                if (is_call || is_return) && fits && !plan.words.is_empty() {
+                    flags.insert(if is_call { BlockFlags::CALL } else { BlockFlags::RETURN });
+                    // The push of a call is its last access, the pop of a return its only one.
+                    slot_word = (words.len() - 1) as u8;
+                }
+                if is_return && words.len() < MAX_BLOCK_WORDS && SPECIALS.is_alloc_return(at) {
+                    returns_value = true;
+                    bumps_epoch = true;
+                    flags.insert(BlockFlags::IRREGULAR);
+                    words.push(Word {
+                        role: WordRole::ReturnValue,
+                        pc_offset: at.saturating_sub(pc).min(0xffff) as u16,
+                        attr: AccessAttr::default(),
+                    });
+                }
+            }
+            instr = next;
+        }
+        let count = words.len();
+        let id = if translating {
+            Some(0)
+        } else {
+            BLOCKS.id_of(BlockDefinition {
+                id: 0,
+                pc,
+                code_bytes: (end - pc).min(0xffff) as u16,
+                instructions,
+                flags,
+                slot_word,
+                alloc_function: alloc_function.unwrap_or(0),
+                words,
+            })
+        };
+        if id.is_none() {
+            CHANNEL.control().blocks_without_id.fetch_add(1, Ordering::Relaxed);
+        }
+        Build {
+            // A block without an id says so: id 0 with words but no event kind would be misread, so
+            // such blocks record nothing.
+            low_half: id.map_or(0, |id| RecordHeader::low_half(id, count)),
+            words: count,
+            arguments,
+            returns_value,
+            bumps_epoch: bumps_epoch && CHANNEL.is_multi_threaded(),
+            next_word: arguments,
+            pointer: NONE,
+            checked: false,
+            after: None,
+            pc,
+            is_request,
+        }
+    }
+}
+
+/// Third pass, for each instruction: inserts the recording.
+pub unsafe extern "C" fn insert(
+    context: *mut c_void,
+    _tag: *mut c_void,
+    block: *mut instrlist_t,
+    instr: *mut instr_t,
+    _for_trace: bool_,
+    translating: bool_,
+    user_data: *mut c_void,
+) -> dr_emit_flags_t {
+    // SAFETY: `user_data` is the box made in `analyse`; it is taken back at the last instruction.
+    unsafe {
+        drmgr_disable_auto_predication(context, block);
+        let build = &mut *user_data.cast::<Build>();
+        let here = Inserter { context, block, at: instr };
+        let is_last = drmgr_is_last_instr(context, instr) != 0;
+        if build.low_half != 0 || translating != 0 {
+            if drmgr_is_first_instr(context, instr) != 0 {
+                begin(here, build);
+            }
+            if let Some((reg, word)) = build.after.take() {
+                store_register(here, build, reg, word);
+            }
+            if !build.checked {
+                let mut dead: bool_ = 0;
+                if is_last
+                    || (drreg_are_aflags_dead(context, instr, &mut dead) == drreg_status_t_DRREG_SUCCESS
+                        && dead != 0)
+                {
+                    check_space(here, build);
+                }
+            }
+            if instr_is_app(instr) != 0 {
+                let at = instr_get_app_pc(instr) as u64;
+                let plan = operands::plan(instr, at.saturating_sub(build.pc).min(0xffff) as u16);
+                let limit = build.words - usize::from(build.returns_value);
+                if build.next_word + plan.words.len() <= limit {
+                    for planned in &plan.words {
+                        record(here, build, planned);
+                    }
+                }
+            }
+            if is_last {
+                if build.returns_value {
+                    store_register(here, build, RAX, build.words - 1);
+                }
+                let pointer = build.pointer;
+                here.add(pointer, pointer, 8 * (1 + build.words));
+                here.store(position(), register(pointer));
+                drreg_unreserve_register(context, block, instr, pointer);
+            }
+        }
+        if is_last {
+            if build.is_request {
+                requests::insert_call(here);
+            }
+            drop(Box::from_raw(user_data.cast::<Build>()));
+        }
+    }
+    dr_emit_flags_t::DR_EMIT_DEFAULT
+}
+
+fn slot(index: u32) -> opnd_t {
+    let segment = STATE.tls_segment.load(Ordering::Relaxed) as reg_id_t;
+    thread_slot(segment, STATE.tls_offset.load(Ordering::Relaxed) + 8 * index)
+}
+
+fn position() -> opnd_t {
+    slot(0)
+}
+
+fn limit() -> opnd_t {
+    slot(1)
+}
+
+fn epoch() -> opnd_t {
+    slot(2)
+}
+
+/// Reserves a register, with preference for one that the whole block leaves alone.
+unsafe fn reserve_pointer(here: Inserter) -> reg_id_t {
+    // SAFETY: the vector lives on the stack and is deleted; the block is well-formed.
+    unsafe {
+        let mut allowed: drvector_t = core::mem::zeroed();
+        drreg_init_and_fill_vector(&mut allowed, 1);
+        let mut instr = instrlist_first_app(here.block);
+        while !instr.is_null() {
+            for reg in DR_REG_RAX..=DR_REG_R15 {
+                if instr_uses_reg(instr, reg as reg_id_t) != 0 {
+                    drreg_set_vector_entry(&mut allowed, reg as reg_id_t, 0);
+                }
+            }
+            instr = instr_get_next_app(instr);
+        }
+        // Saving flags needs rax.
+        drreg_set_vector_entry(&mut allowed, RAX, 0);
+        let mut reg = NONE;
+        let status = drreg_reserve_register(here.context, here.block, here.at, &mut allowed, &mut reg);
+        drvector_delete(&mut allowed);
+        if status == drreg_status_t_DRREG_SUCCESS { reg } else { reserve(here) }
+    }
+}
+
+/// Reserves any register.
+unsafe fn reserve(here: Inserter) -> reg_id_t {
+    let mut reg = NONE;
+    // SAFETY: a place for the result; the block is well-formed. Six spill slots serve at most five
+    // simultaneous reservations, so this does not fail.
+    unsafe {
+        drreg_reserve_register(here.context, here.block, here.at, core::ptr::null_mut(), &mut reg);
+    }
+    reg
+}
+
+unsafe fn unreserve(here: Inserter, reg: reg_id_t) {
+    // SAFETY: reserved before at the same place.
+    unsafe { drreg_unreserve_register(here.context, here.block, here.at, reg) };
+}
+
+unsafe fn begin(here: Inserter, build: &mut Build) {
+    // SAFETY: `here` is the block's first instruction.
+    unsafe {
+        build.pointer = reserve_pointer(here);
+        let pointer = build.pointer;
+        here.load(register(pointer), position());
+        if CHANNEL.is_multi_threaded() {
+            let stamp = reserve(here);
+            if build.bumps_epoch {
+                drreg_reserve_aflags(here.context, here.block, here.at);
+                let address = reserve(here);
+                here.load(register(address), epoch());
+                here.set32(stamp, 1);
+                here.exchange_add32(memory(address, 0, OPSZ_4), stamp);
+                here.add(stamp, stamp, 1);
+                unreserve(here, address);
+                drreg_unreserve_aflags(here.context, here.block, here.at);
+            } else {
+                here.load(register(stamp), epoch());
+                here.load(register32(stamp), memory(stamp, 0, OPSZ_4));
+            }
+            here.store(memory(pointer, 4, OPSZ_4), register32(stamp));
+            here.store_immediate(memory(pointer, 0, OPSZ_4), build.low_half);
+            unreserve(here, stamp);
+        } else {
+            here.store_immediate(memory(pointer, 0, OPSZ_8), build.low_half);
+        }
+        for index in 0..build.arguments {
+            store_register(here, build, ARGUMENTS[index] as reg_id_t, index);
+        }
+    }
+}
+
+unsafe fn check_space(here: Inserter, build: &mut Build) {
+    // SAFETY: the block is well-formed; the stub for this register exists.
+    unsafe {
+        let pointer = build.pointer;
+        drreg_reserve_aflags(here.context, here.block, here.at);
+        let (enough, back) = (here.new_label(), here.new_label());
+        here.compare(register(pointer), limit());
+        here.jump_if_below(enough);
+        here.set_label(pointer, back);
+        here.jump(STATE.stub(pointer));
+        here.label(back);
+        here.load(register(pointer), position());
+        here.label(enough);
+        drreg_unreserve_aflags(here.context, here.block, here.at);
+    }
+    build.checked = true;
+}
+
+fn word_slot(build: &Build, word: usize) -> opnd_t {
+    memory(build.pointer, 8 * (1 + word), OPSZ_8)
+}
+
+unsafe fn store_register(here: Inserter, build: &Build, reg: reg_id_t, word: usize) {
+    // SAFETY: the block is well-formed.
+    unsafe {
+        if reg == build.pointer {
+            let copy = reserve(here);
+            drreg_get_app_value(here.context, here.block, here.at, reg, copy);
+            here.store(word_slot(build, word), register(copy));
+            unreserve(here, copy);
+        } else {
+            drreg_get_app_value(here.context, here.block, here.at, reg, reg);
+            here.store(word_slot(build, word), register(reg));
+        }
+    }
+}
+
+unsafe fn record(here: Inserter, build: &mut Build, planned: &Planned) {
+    let word = build.next_word;
+    build.next_word += 1;
+    // SAFETY: the operands belong to the instruction at `here`.
+    unsafe {
+        match planned.source {
+            Source::Address(operand) => store_address(here, build, operand, word),
+            Source::Register(reg) => store_register(here, build, reg, word),
+            Source::RegisterAfter(reg) => build.after = Some((reg, word)),
+            Source::Mask(opcode, mask) => {
+                let bits = reserve(here);
+                let target = if opcode == OP_kmovq { register(bits) } else { register32(bits) };
+                here.mask_to_register(opcode, target, mask);
+                here.store(word_slot(build, word), register(bits));
+                unreserve(here, bits);
+            }
+        }
+    }
+}
+
+unsafe fn store_address(here: Inserter, build: &Build, mut operand: opnd_t, word: usize) {
+    // SAFETY: the block is well-formed; `operand` is a memory operand of the instruction at `here`.
+    unsafe {
+        let (context, block, at) = (here.context, here.block, here.at);
+        let address = reserve(here);
+        if opnd_is_base_disp(operand) == 0 {
+            // Absolute or pc-relative: the address is known now.
+            if opnd_is_far_memory_reference(operand) != 0 {
+                let scratch = reserve(here);
+                drutil_insert_get_mem_addr(context, block, at, operand, address, scratch);
+                unreserve(here, scratch);
+            } else {
+                here.set64(address, opnd_get_addr(operand) as u64);
+            }
+        } else {
+            let needs_help = opnd_is_far_memory_reference(operand) != 0
+                || instr_get_opcode(at) as u32 == OP_xlat
+                || instr_get_opcode(at) as u32 == OP_maskmovdqu;
+            let uses_pointer = opnd_uses_reg(operand, build.pointer) != 0;
+            let scratch = if needs_help || uses_pointer { reserve(here) } else { NONE };
+            let pointer_copy = if needs_help && uses_pointer { reserve(here) } else { scratch };
+            if uses_pointer {
+                drreg_get_app_value(context, block, at, build.pointer, pointer_copy);
+                opnd_replace_reg_resize(&mut operand, build.pointer, pointer_copy);
+            }
+            for reg in [opnd_get_base(operand), opnd_get_index(operand)] {
+                if reg != NONE && reg_is_gpr(reg) != 0 {
+                    let whole = reg_to_pointer_sized(reg);
+                    if whole != scratch && whole != pointer_copy {
+                        drreg_get_app_value(context, block, at, whole, whole);
+                    }
+                }
+            }
+            if needs_help {
+                drutil_insert_get_mem_addr(context, block, at, operand, address, scratch);
+            } else {
+                here.address_of(address, operand);
+            }
+            if pointer_copy != NONE && pointer_copy != scratch {
+                unreserve(here, pointer_copy);
+            }
+            if scratch != NONE {
+                unreserve(here, scratch);
+            }
+        }
+        here.store(word_slot(build, word), register(address));
+        unreserve(here, address);
+    }
+}

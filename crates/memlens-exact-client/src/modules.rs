@@ -1,0 +1,120 @@
+//! Modules of the target and the special addresses in them.
+
+use crate::channel::CHANNEL;
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, Ordering};
+use dynamorio_sys::{dr_rwlock_create, dr_rwlock_read_lock, dr_rwlock_read_unlock, module_data_t};
+use dynamorio_sys::{dr_rwlock_write_lock, dr_rwlock_write_unlock};
+use memlens_events::{Definition, ModuleDefinition, SpecialRole};
+use std::cell::UnsafeCell;
+use std::sync::atomic::AtomicPtr;
+
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+/// Addresses that need more than the recording of accesses.
+pub struct Specials {
+    lock: AtomicPtr<core::ffi::c_void>,
+    inner: UnsafeCell<Inner>,
+}
+
+struct Inner {
+    entries: Vec<(u64, u16)>,
+    returns: Vec<(u64, u64)>,
+    modules: Vec<(u64, u32)>,
+}
+
+// SAFETY: `inner` is only reached under `lock`.
+unsafe impl Sync for Specials {}
+
+/// The one table.
+pub static SPECIALS: Specials = Specials {
+    lock: AtomicPtr::new(core::ptr::null_mut()),
+    inner: UnsafeCell::new(Inner { entries: Vec::new(), returns: Vec::new(), modules: Vec::new() }),
+};
+
+impl Specials {
+    /// Prepares the lock. Call once, first.
+    pub fn initialise(&self) {
+        // SAFETY: DynamoRIO is initialised.
+        self.lock.store(unsafe { dr_rwlock_create() }, Ordering::Relaxed);
+    }
+
+    fn read<R>(&self, look: impl FnOnce(&Inner) -> R) -> R {
+        let lock = self.lock.load(Ordering::Relaxed);
+        // SAFETY: the lock was created in `initialise`; under it nobody writes.
+        unsafe {
+            dr_rwlock_read_lock(lock);
+            let result = look(&*self.inner.get());
+            dr_rwlock_read_unlock(lock);
+            result
+        }
+    }
+
+    fn write<R>(&self, change: impl FnOnce(&mut Inner) -> R) -> R {
+        let lock = self.lock.load(Ordering::Relaxed);
+        // SAFETY: as above; the write lock excludes everybody else.
+        unsafe {
+            dr_rwlock_write_lock(lock);
+            let result = change(&mut *self.inner.get());
+            dr_rwlock_write_unlock(lock);
+            result
+        }
+    }
+
+    /// The allocation function that begins at `pc`.
+    pub fn alloc_entry(&self, pc: u64) -> Option<u16> {
+        self.read(|inner| {
+            let at = inner.entries.binary_search_by_key(&pc, |entry| entry.0).ok()?;
+            Some(inner.entries[at].1)
+        })
+    }
+
+    /// Whether a return at `pc` may be that of an allocation function.
+    pub fn is_alloc_return(&self, pc: u64) -> bool {
+        self.read(|inner| inner.returns.iter().any(|&(start, end)| (start..end).contains(&pc)))
+    }
+
+    /// A module was mapped: tells memlens and remembers what it answers. Returns the module's id.
+    pub fn module_loaded(&self, data: &module_data_t) -> u32 {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the union's variants are the same pointer; DynamoRIO's strings are zero-ended or
+        // null.
+        let (start, path) = unsafe {
+            let path = if data.full_path.is_null() { c"" } else { CStr::from_ptr(data.full_path) };
+            (data.__bindgen_anon_1.start as u64, path.to_string_lossy().into_owned())
+        };
+        let definition = Definition::Module(ModuleDefinition {
+            id,
+            start,
+            end: data.end as u64,
+            load_bias: start.wrapping_sub(data.preferred_base as u64),
+            path,
+        });
+        let answers = CHANNEL.define_module(&definition, id);
+        self.write(|inner| {
+            inner.modules.push((start, id));
+            for (role, start, end) in answers {
+                match SpecialRole::from_code(role) {
+                    Some(SpecialRole::AllocEntry(function)) => inner.entries.push((start, function)),
+                    Some(SpecialRole::AllocReturns) => inner.returns.push((start, end)),
+                    None => {}
+                }
+            }
+            inner.entries.sort_unstable();
+            inner.entries.dedup_by_key(|entry| entry.0);
+        });
+        id
+    }
+
+    /// A module is about to be unmapped: forgets its addresses. Returns its id.
+    pub fn module_unloaded(&self, data: &module_data_t) -> Option<u32> {
+        // SAFETY: the union's variants are the same pointer.
+        let (start, end) = unsafe { (data.__bindgen_anon_1.start as u64, data.end as u64) };
+        self.write(|inner| {
+            inner.entries.retain(|entry| !(start..end).contains(&entry.0));
+            inner.returns.retain(|range| !(start..end).contains(&range.0));
+            let at = inner.modules.iter().position(|module| module.0 == start)?;
+            Some(inner.modules.swap_remove(at).1)
+        })
+    }
+}

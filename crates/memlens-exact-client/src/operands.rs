@@ -1,0 +1,194 @@
+//! Which memory an instruction touches, as the words its block's record gets.
+
+#![allow(non_upper_case_globals)] // opcodes keep DynamoRIO's names
+
+use dynamorio_sys::*;
+use memlens_events::{Word, WordRole};
+use memlens_types::{AccessAttr, AccessKind};
+
+/// One word to record for an instruction, and where its value comes from.
+#[derive(Clone, Copy)]
+pub struct Planned {
+    /// What goes into the block's definition.
+    pub word: Word,
+    /// Where the value comes from.
+    pub source: Source,
+}
+
+/// Where a recorded word's value comes from.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// The effective address of a memory operand.
+    Address(opnd_t),
+    /// A general register before the instruction.
+    Register(reg_id_t),
+    /// A general register after the instruction.
+    RegisterAfter(reg_id_t),
+    /// A mask register (`kmov` opcode) or the sign bits of a vector (`vmovmsk` opcode).
+    Mask(u32, opnd_t),
+}
+
+/// What planning an instruction found.
+#[derive(Default)]
+pub struct Plan {
+    /// The words, in the order in which they are recorded.
+    pub words: Vec<Planned>,
+    /// Operands whose address cannot be recorded.
+    pub unrecorded: u32,
+}
+
+fn opcode(instr: *mut instr_t) -> u32 {
+    // SAFETY: `instr` is a decoded instruction of the block being built.
+    unsafe { instr_get_opcode(instr) as u32 }
+}
+
+/// Whether the instruction repeats a string operation.
+pub fn is_repeated_string(instr: *mut instr_t) -> bool {
+    matches!(
+        opcode(instr),
+        OP_rep_ins
+            | OP_rep_outs
+            | OP_rep_movs
+            | OP_rep_stos
+            | OP_rep_lods
+            | OP_rep_cmps
+            | OP_repne_cmps
+            | OP_rep_scas
+            | OP_repne_scas
+    )
+}
+
+fn touches_memory(instr: *mut instr_t) -> bool {
+    let ignored = matches!(opcode(instr), OP_lea | OP_nop_modrm | OP_clflush | OP_clflushopt | OP_clwb);
+    // SAFETY: as above.
+    !ignored
+        && unsafe {
+            instr_is_nop(instr) == 0 && (instr_reads_memory(instr) != 0 || instr_writes_memory(instr) != 0)
+        }
+}
+
+fn memory_operands(instr: *mut instr_t) -> (Vec<opnd_t>, Vec<opnd_t>) {
+    // SAFETY: as above; indices stay below the counts.
+    unsafe {
+        let sources = (0..instr_num_srcs(instr)).map(|index| instr_get_src(instr, index as u32));
+        let targets = (0..instr_num_dsts(instr)).map(|index| instr_get_dst(instr, index as u32));
+        let is_memory = |operand: &opnd_t| opnd_is_memory_reference(*operand) != 0;
+        (sources.filter(is_memory).collect(), targets.filter(is_memory).collect())
+    }
+}
+
+fn size_bytes(operand: opnd_t) -> u32 {
+    // SAFETY: reads a value.
+    unsafe { opnd_size_in_bytes(opnd_get_size(operand)) }
+}
+
+/// The mask that governs the instruction's memory lanes, and the size of a lane in bytes.
+fn lane_mask(instr: *mut instr_t) -> Option<(Source, u32)> {
+    let code = opcode(instr);
+    if matches!(code, OP_kmovb | OP_kmovw | OP_kmovd | OP_kmovq) {
+        return None;
+    }
+    // SAFETY: as above.
+    let sources: Vec<opnd_t> =
+        unsafe { (0..instr_num_srcs(instr)).map(|index| instr_get_src(instr, index as u32)).collect() };
+    let register = |operand: &opnd_t| {
+        // SAFETY: reads a value; the register is only asked of register operands.
+        unsafe { (opnd_is_reg(*operand) != 0).then(|| u32::from(opnd_get_reg(*operand))) }
+    };
+    match code {
+        // The vector forms: a lane is active when the sign bit of its mask lane is set. The mask is
+        // the first register source.
+        OP_vmaskmovps | OP_vpmaskmovd => {
+            let mask = sources.iter().find(|operand| register(operand).is_some())?;
+            Some((Source::Mask(OP_vmovmskps, *mask), 4))
+        }
+        OP_vmaskmovpd | OP_vpmaskmovq => {
+            let mask = sources.iter().find(|operand| register(operand).is_some())?;
+            Some((Source::Mask(OP_vmovmskpd, *mask), 8))
+        }
+        _ => {
+            let mask = sources.iter().find(|operand| {
+                register(operand).is_some_and(|reg| (DR_REG_K1..=DR_REG_K7).contains(&reg))
+            })?;
+            let lane = match code {
+                OP_vmovdqu8 => 1,
+                OP_vmovdqu16 => 2,
+                OP_vmovdqu64 | OP_vmovdqa64 | OP_vmovupd | OP_vmovapd => 8,
+                OP_vmovdqu32 | OP_vmovdqa32 | OP_vmovups | OP_vmovaps => 4,
+                // Arithmetic with a masked memory operand: counted whole when any lane is active.
+                _ => 0,
+            };
+            Some((Source::Mask(OP_kmovq, *mask), lane))
+        }
+    }
+}
+
+/// Plans the words of one instruction at distance `pc_offset` from its block's start.
+pub fn plan(instr: *mut instr_t, pc_offset: u16) -> Plan {
+    let mut plan = Plan::default();
+    if !touches_memory(instr) {
+        return plan;
+    }
+    let (sources, targets) = memory_operands(instr);
+    if is_repeated_string(instr) {
+        let operands = sources
+            .iter()
+            .map(|operand| (AccessKind::Load, *operand))
+            .chain(targets.iter().map(|operand| (AccessKind::Store, *operand)));
+        let mut last = None;
+        for (kind, operand) in operands {
+            // SAFETY: reads a value; string operands have a base register.
+            let base = unsafe { opnd_get_base(operand) };
+            let attr = AccessAttr::new(kind, size_bytes(operand));
+            let word = Word { role: WordRole::RepStart, pc_offset, attr };
+            plan.words.push(Planned { word, source: Source::Register(base) });
+            last = Some((base, attr));
+        }
+        if let Some((base, attr)) = last {
+            let word = Word { role: WordRole::RepEnd, pc_offset, attr };
+            plan.words.push(Planned { word, source: Source::RegisterAfter(base) });
+        }
+        return plan;
+    }
+    // SAFETY: as above.
+    let is_prefetch = unsafe { instr_is_prefetch(instr) != 0 };
+    let mask = lane_mask(instr);
+    let same = |left: &opnd_t, right: &opnd_t| {
+        // SAFETY: compares values.
+        unsafe { opnd_same_address(*left, *right) != 0 }
+    };
+    let mut add = |kind: AccessKind, operand: opnd_t| {
+        // SAFETY: reads a value.
+        if unsafe { opnd_is_vsib(operand) != 0 } {
+            plan.unrecorded += 1;
+            return;
+        }
+        // xsave and its kin say no size; their smallest is the legacy area and the header.
+        let size = match size_bytes(operand) {
+            0 => 576,
+            size => size,
+        };
+        let word = Word::address(kind, size, pc_offset);
+        plan.words.push(Planned { word, source: Source::Address(operand) });
+        if let Some((source, lane)) = mask {
+            let attr = AccessAttr::new(kind, lane);
+            plan.words.push(Planned { word: Word { role: WordRole::Mask, pc_offset, attr }, source });
+        }
+    };
+    for source in &sources {
+        let kind = if is_prefetch {
+            AccessKind::Prefetch
+        } else if targets.iter().any(|target| same(source, target)) {
+            AccessKind::Modify
+        } else {
+            AccessKind::Load
+        };
+        add(kind, *source);
+    }
+    for target in &targets {
+        if !sources.iter().any(|source| same(source, target)) {
+            add(AccessKind::Store, *target);
+        }
+    }
+    plan
+}

@@ -1,0 +1,116 @@
+//! System calls of the target that change its address space or its threads.
+
+use crate::channel::CHANNEL;
+use crate::state::STATE;
+use core::ffi::{c_int, c_void};
+use dynamorio_sys::*;
+use memlens_events::EventKind;
+use memlens_events::segment::SlotState;
+
+const SYS_MMAP: c_int = 9;
+const SYS_MUNMAP: c_int = 11;
+const SYS_BRK: c_int = 12;
+const SYS_MREMAP: c_int = 25;
+const SYS_CLONE: c_int = 56;
+const SYS_FORK: c_int = 57;
+const SYS_EXECVE: c_int = 59;
+const SYS_EXECVEAT: c_int = 322;
+const SYS_ARCH_PRCTL: c_int = 158;
+const ARCH_SET_FS: u64 = 0x1002;
+const SYS_CLONE3: c_int = 435;
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+
+/// Every system call is of interest: before it, the thread's records are published, so that a thread
+/// that sleeps holds nobody back.
+pub unsafe extern "C" fn filter(_context: *mut c_void, _number: c_int) -> bool_ {
+    1
+}
+
+/// Before a system call.
+pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
+    // SAFETY: called on the thread that makes the call.
+    unsafe {
+        let thread = STATE.thread(context);
+        match number {
+            SYS_CLONE | SYS_CLONE3 if !CHANNEL.is_multi_threaded() && makes_thread(context, number) => {
+                CHANNEL.set_multi_threaded();
+                // Blocks built so far carry no epoch.
+                dr_flush_region(core::ptr::null_mut(), usize::MAX);
+            }
+            SYS_EXECVE | SYS_EXECVEAT => thread.event(EventKind::Exec, &[]),
+            SYS_MUNMAP => {
+                // Announced before it happens: afterwards another thread may get the addresses.
+                thread.event(EventKind::MapRemove, &[argument(context, 0), argument(context, 1)]);
+            }
+            // The current break, so that the change shows afterwards.
+            SYS_BRK | SYS_MMAP | SYS_MREMAP | SYS_ARCH_PRCTL => remember_arguments(context),
+            _ => {}
+        }
+        thread.publish(SlotState::InSystemCall);
+    }
+    1
+}
+
+/// After a system call.
+pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
+    // SAFETY: called on the thread that made the call.
+    unsafe {
+        let thread = STATE.thread(context);
+        thread.resume();
+        let result = dr_syscall_get_result(context) as i64;
+        let failed = (-4095..0).contains(&result);
+        let [address, length, third, fourth] = remembered_arguments(context);
+        match number {
+            SYS_MMAP if !failed => {
+                thread.event(EventKind::MapAdd, &[result as u64, length, third, fourth, 0]);
+            }
+            SYS_MREMAP if !failed => {
+                thread.event(EventKind::MapRemove, &[address, length]);
+                // The new length is mremap's third argument; protection and flags stay.
+                thread.event(EventKind::MapAdd, &[result as u64, third, u64::MAX, u64::MAX, address]);
+            }
+            SYS_BRK => thread.event(EventKind::Break, &[address, result as u64]),
+            SYS_ARCH_PRCTL if !failed && address == ARCH_SET_FS => {
+                // Told again, now with the thread pointer; no stack pointer.
+                let tid = dr_get_thread_id(context) as u64;
+                thread.event(EventKind::ThreadStart, &[tid, 0, length]);
+            }
+            SYS_FORK if result > 0 => thread.event(EventKind::Fork, &[result as u64]),
+            _ => {}
+        }
+    }
+}
+
+unsafe fn argument(context: *mut c_void, index: c_int) -> u64 {
+    // SAFETY: called from a pre-system-call event.
+    unsafe { dr_syscall_get_param(context, index) }
+}
+
+/// Whether a `clone` makes a thread of this process rather than a process.
+unsafe fn makes_thread(context: *mut c_void, number: c_int) -> bool {
+    // SAFETY: called from a pre-system-call event; clone3's structure is copied with fault
+    // protection.
+    unsafe {
+        let mut flags = argument(context, 0);
+        if number == SYS_CLONE3 {
+            let (mut first, mut read) = (0_u64, 0);
+            dr_safe_read(flags as *const c_void, 8, (&raw mut first).cast(), &mut read);
+            flags = first;
+        }
+        flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0
+    }
+}
+
+unsafe fn remember_arguments(context: *mut c_void) {
+    // SAFETY: called from a pre-system-call event on the calling thread.
+    unsafe {
+        let arguments = [0, 1, 2, 3].map(|index| argument(context, index));
+        STATE.thread(context).remembered = arguments;
+    }
+}
+
+unsafe fn remembered_arguments(context: *mut c_void) -> [u64; 4] {
+    // SAFETY: the calling thread's own state.
+    unsafe { STATE.thread(context).remembered }
+}

@@ -1,0 +1,23 @@
+//! The exact collector: runs a program under DynamoRIO and delivers every access it makes.
+//!
+//! This crate knows how to find and start a program, how to carry DynamoRIO and the client along,
+//! and how to read the shared segment that the client fills. It deliberately knows nothing of
+//! objects, symbols or caches: whoever implements [`RecordSink`](memlens_events::RecordSink) does.
+//!
+//! ```text
+//! program.rs   which file to run: PATH, #! lines, architecture     payload.rs  carried libraries
+//! launch.rs    the environment, fork and exec                      segment.rs  the mapped segment
+//! reader.rs    merging the threads' rings in order                 session.rs  a run, start to end
+//! ```
+
+mod launch;
+mod payload;
+mod program;
+mod reader;
+mod segment;
+mod session;
+
+pub use payload::PayloadError;
+pub use program::{Program, ProgramError};
+pub use reader::ReaderStatistics;
+pub use session::{ExitOutcome, Session, SessionError, SessionOptions};

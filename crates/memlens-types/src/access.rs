@@ -1,0 +1,101 @@
+//! What kind of access an instruction makes, and its packed form.
+
+/// What one memory operand does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum AccessKind {
+    /// Reads memory.
+    Load = 0,
+    /// Writes memory.
+    Store = 1,
+    /// Reads, then writes the same bytes in one instruction (`add [mem], 1`). Counts as one load
+    /// and one store of an object, and as one (writing) access of a cache.
+    Modify = 2,
+    /// A software prefetch: touches the caches, is neither load nor store.
+    Prefetch = 3,
+    /// An instruction fetch.
+    Fetch = 4,
+}
+
+impl AccessKind {
+    /// All kinds, in the order of their codes.
+    pub const ALL: [Self; 5] = [Self::Load, Self::Store, Self::Modify, Self::Prefetch, Self::Fetch];
+
+    /// The kind with this code, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Whether the access reads data.
+    pub fn reads(self) -> bool {
+        matches!(self, Self::Load | Self::Modify)
+    }
+
+    /// Whether the access writes data.
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Store | Self::Modify)
+    }
+
+    /// The word used in traces and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Store => "store",
+            Self::Modify => "modify",
+            Self::Prefetch => "prefetch",
+            Self::Fetch => "fetch",
+        }
+    }
+}
+
+/// Size and kind of an access in 32 bits: what a memory model needs besides the address.
+///
+/// ```text
+///  31          16 15        3 2    0
+/// ┌──────────────┬───────────┬──────┐
+/// │ size, bytes  │ 0         │ kind │
+/// └──────────────┴───────────┴──────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct AccessAttr(pub u32);
+
+impl AccessAttr {
+    /// Packs a kind and a size in bytes (at most 65,535; larger sizes are clamped).
+    pub fn new(kind: AccessKind, size_bytes: u32) -> Self {
+        Self((size_bytes.min(0xffff) << 16) | kind as u32)
+    }
+
+    /// What the access does.
+    pub fn kind(self) -> AccessKind {
+        AccessKind::from_code((self.0 & 7) as u8).unwrap_or(AccessKind::Load)
+    }
+
+    /// How many bytes it touches.
+    pub fn size_bytes(self) -> u32 {
+        self.0 >> 16
+    }
+
+    /// 1 for store and modify, 0 otherwise; without a branch.
+    pub fn write_bit(self) -> u32 {
+        // Codes 1 (store) and 2 (modify) are the only ones with exactly one of the low two bits
+        // set and bit 2 clear.
+        ((self.0 ^ (self.0 >> 1)) & !(self.0 >> 2)) & 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attr_round_trips_and_write_bit_agrees_with_the_kind() {
+        for kind in AccessKind::ALL {
+            for size in [0, 1, 8, 64, 4096, 65535] {
+                let attr = AccessAttr::new(kind, size);
+                assert_eq!((attr.kind(), attr.size_bytes()), (kind, size));
+                assert_eq!(attr.write_bit() == 1, kind.writes(), "{kind:?}");
+            }
+        }
+    }
+}
