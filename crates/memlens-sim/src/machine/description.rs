@@ -1,0 +1,373 @@
+//! What a machine looks like: the numbers that a model is built from.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Which line of a full set is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(rename_all = "kebab-case"))]
+pub enum Policy {
+    /// The least recently used line.
+    #[default]
+    Lru,
+    /// A binary tree of bits, each pointing to the half not used last.
+    TreePlru,
+    /// Static re-reference interval prediction with two bits and hit priority (Jaleel, Theobald,
+    /// Steely, Emer: High Performance Cache Replacement Using Re-Reference Interval Prediction,
+    /// ISCA 2010, section 4.1).
+    Srrip,
+    /// The bimodal form of the same (section 4.2): one fill in 32 gets a long interval, all others
+    /// a distant one. Deterministic here: every 32nd fill of a cache.
+    Brrip,
+    /// Any line, from a generator with a fixed seed: the same stream gives the same misses.
+    Random,
+}
+
+impl Policy {
+    /// All policies with the words that name them.
+    pub const WORDS: [(&'static str, Self); 5] = [
+        ("lru", Self::Lru),
+        ("tree-plru", Self::TreePlru),
+        ("srrip", Self::Srrip),
+        ("brrip", Self::Brrip),
+        ("random", Self::Random),
+    ];
+}
+
+/// How the last level relates to the private levels above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(rename_all = "kebab-case"))]
+pub enum Inclusion {
+    /// A fill goes to every level, evictions are independent.
+    #[default]
+    NonInclusive,
+    /// As above, and a line leaving the last level leaves all private caches too.
+    Inclusive,
+    /// The last level holds what the second level evicted, and gives a line up when it is read.
+    Exclusive,
+}
+
+impl Inclusion {
+    /// All modes with the words that name them.
+    pub const WORDS: [(&'static str, Self); 3] = [
+        ("non-inclusive", Self::NonInclusive),
+        ("inclusive", Self::Inclusive),
+        ("exclusive", Self::Exclusive),
+    ];
+}
+
+/// Whose accounting rules hold; see the crate's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(rename_all = "kebab-case"))]
+pub enum Rules {
+    /// Every touched line is looked up and can miss; write-backs and TLBs are modelled.
+    #[default]
+    Memlens,
+    /// Those of valgrind's cachegrind: two levels, one miss an access at most, no write-backs.
+    Cachegrind,
+}
+
+impl Rules {
+    /// All rules with the words that name them.
+    pub const WORDS: [(&'static str, Self); 2] =
+        [("memlens", Self::Memlens), ("cachegrind", Self::Cachegrind)];
+}
+
+macro_rules! display_by_words {
+    ($($name:ident),*) => {$(
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let word = Self::WORDS.iter().find(|(_, value)| value == self);
+                f.pad(word.map_or("", |(word, _)| word))
+            }
+        }
+    )*};
+}
+
+display_by_words!(Policy, Inclusion, Rules);
+
+/// One cache.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(deny_unknown_fields))]
+pub struct CacheDescription {
+    /// Capacity in bytes: a multiple of `ways` × `line`.
+    pub bytes: u64,
+    /// Lines a set.
+    pub ways: u32,
+    /// Line size in bytes, a power of two.
+    #[cfg_attr(feature = "std", serde(default = "default_line_bytes"))]
+    pub line: u32,
+    /// Replacement policy.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub policy: Policy,
+    /// Load-to-use latency in core cycles; 0 = not known. The model does not use it.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub latency_cycles: u32,
+    /// Where the numbers come from.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub source: String,
+}
+
+impl CacheDescription {
+    /// An LRU cache of unknown latency.
+    pub fn new(bytes: u64, ways: u32, line: u32) -> Self {
+        Self { bytes, ways, line, ..Self::default() }
+    }
+
+    /// Number of sets; need not be a power of two. 0 if the description is not valid.
+    pub fn sets(&self) -> u64 {
+        let row = u64::from(self.ways) * u64::from(self.line);
+        self.bytes.checked_div(row).unwrap_or(0)
+    }
+}
+
+#[cfg(feature = "std")]
+fn default_line_bytes() -> u32 {
+    64
+}
+
+/// Entries of a TLB for one page size. Fully associative if `ways` equals `entries`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(deny_unknown_fields))]
+pub struct TlbEntries {
+    /// Number of entries: a multiple of `ways`.
+    pub entries: u32,
+    /// Entries a set.
+    pub ways: u32,
+}
+
+/// One level of data TLB. A page size without entries always misses.
+///
+/// Hardware that shares entries between page sizes is described by giving each size the whole
+/// number: exact for programs that use one size, too large for programs that mix them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(deny_unknown_fields))]
+pub struct TlbDescription {
+    /// Entries for 4 KiB pages.
+    #[cfg_attr(feature = "std", serde(default, rename = "4k"))]
+    pub size_4k: Option<TlbEntries>,
+    /// Entries for 2 MiB pages.
+    #[cfg_attr(feature = "std", serde(default, rename = "2m"))]
+    pub size_2m: Option<TlbEntries>,
+    /// Entries for 1 GiB pages.
+    #[cfg_attr(feature = "std", serde(default, rename = "1g"))]
+    pub size_1g: Option<TlbEntries>,
+    /// Where the numbers come from.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub source: String,
+}
+
+impl TlbDescription {
+    /// Entries by [`PageSize`](crate::PageSize), smallest page first.
+    pub fn by_page_size(&self) -> [Option<TlbEntries>; 3] {
+        [self.size_4k, self.size_2m, self.size_1g]
+    }
+}
+
+/// The page walker and its paging-structure caches (Intel SDM volume 3A, section 4.10.3): fully
+/// associative, LRU, number of entries each; 0 = none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(deny_unknown_fields))]
+pub struct WalkerDescription {
+    /// Whether walks read page-table entries through the data caches.
+    pub enabled: bool,
+    /// Cached PDEs that point to page tables: each spares three reads.
+    pub pde_entries: u32,
+    /// Cached PDPTEs that point to page directories.
+    pub pdpte_entries: u32,
+    /// Cached PML4Es.
+    pub pml4e_entries: u32,
+    /// Where the numbers come from.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub source: String,
+}
+
+impl WalkerDescription {
+    /// No walks: second-level TLB misses are counted and cost no reads.
+    pub const fn disabled() -> Self {
+        Self { enabled: false, pde_entries: 0, pdpte_entries: 0, pml4e_entries: 0, source: String::new() }
+    }
+}
+
+impl Default for WalkerDescription {
+    fn default() -> Self {
+        Self::disabled()
+    }
+}
+
+/// A machine: caches, TLBs, walker and rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(deny_unknown_fields))]
+pub struct MachineDescription {
+    /// Short name, as given on a command line.
+    pub name: String,
+    /// The machine in words.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub description: String,
+    /// Line size in bytes of all caches.
+    pub line_bytes: u32,
+    /// Size in bytes of an ordinary page.
+    pub page_bytes: u32,
+    /// Cores with private L1 and L2 that share the last level.
+    pub cores: u16,
+    /// Accounting rules.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub rules: Rules,
+    /// Last level against the private levels.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub inclusion: Inclusion,
+    /// Latency of a line from memory in core cycles; 0 = not known.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub dram_latency_cycles: u32,
+    /// First-level instruction cache.
+    pub l1i: CacheDescription,
+    /// First-level data cache.
+    pub l1d: CacheDescription,
+    /// Second level, private and unified.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub l2: Option<CacheDescription>,
+    /// Last level, shared and unified.
+    pub llc: CacheDescription,
+    /// First-level data TLB.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub dtlb: Option<TlbDescription>,
+    /// Second-level TLB. A machine that has this one has a first-level one too.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub stlb: Option<TlbDescription>,
+    /// Page walker.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub walker: WalkerDescription,
+    /// What is not known about this machine or was assumed, for the report.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub notes: Vec<String>,
+}
+
+impl MachineDescription {
+    /// The largest line size and number of sets a model accepts.
+    const MAX_LINE_BYTES: u32 = 4096;
+    const MAX_SETS: u64 = 1 << 26;
+
+    /// Checks every number that a model relies on.
+    pub fn validate(&self) -> Result<(), ModelError> {
+        let mut caches = Vec::from([("l1i", &self.l1i), ("l1d", &self.l1d), ("llc", &self.llc)]);
+        caches.extend(self.l2.as_ref().map(|l2| ("l2", l2)));
+        for (place, cache) in caches {
+            if !cache.line.is_power_of_two() || cache.line < 8 || cache.line > Self::MAX_LINE_BYTES {
+                return Err(ModelError::LineSize { place, line_bytes: cache.line });
+            }
+            if self.rules == Rules::Memlens && cache.line != self.line_bytes {
+                return Err(ModelError::LineSizesDiffer {
+                    place,
+                    line_bytes: cache.line,
+                    machine_line_bytes: self.line_bytes,
+                });
+            }
+            let row = u64::from(cache.ways) * u64::from(cache.line);
+            if cache.ways == 0 || cache.bytes == 0 || !cache.bytes.is_multiple_of(row) {
+                return Err(ModelError::CacheSize {
+                    place,
+                    bytes: cache.bytes,
+                    ways: cache.ways,
+                    line_bytes: cache.line,
+                });
+            }
+            if cache.sets() > Self::MAX_SETS {
+                return Err(ModelError::TooManySets { place, sets: cache.sets(), limit: Self::MAX_SETS });
+            }
+        }
+        for (place, tlb) in [("dtlb", &self.dtlb), ("stlb", &self.stlb)] {
+            let entries = tlb.iter().flat_map(|tlb| tlb.by_page_size()).flatten();
+            for TlbEntries { entries, ways } in entries {
+                if ways == 0 || entries == 0 || entries % ways != 0 {
+                    return Err(ModelError::TlbSize { place, entries, ways });
+                }
+            }
+        }
+        if self.stlb.is_some() && self.dtlb.is_none() {
+            return Err(ModelError::StlbWithoutDtlb);
+        }
+        if self.inclusion == Inclusion::Exclusive && self.l2.is_none() {
+            return Err(ModelError::ExclusiveWithoutL2);
+        }
+        if self.cores == 0 {
+            return Err(ModelError::NoCores);
+        }
+        Ok(())
+    }
+}
+
+/// Why a description gives no model. Messages read after "failed to build the memory model: ".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The line size is no power of two from 8 to 4,096.
+    #[error("{place}: the line size of {line_bytes} bytes is not a power of two from 8 to 4096")]
+    LineSize {
+        /// Which cache.
+        place: &'static str,
+        /// Its line size.
+        line_bytes: u32,
+    },
+    /// All caches of a machine with memlens rules share one line size.
+    #[error("{place}: the line size of {line_bytes} bytes differs from the machine's {machine_line_bytes}")]
+    LineSizesDiffer {
+        /// Which cache.
+        place: &'static str,
+        /// Its line size.
+        line_bytes: u32,
+        /// The machine's.
+        machine_line_bytes: u32,
+    },
+    /// The capacity is no multiple of a row.
+    #[error("{place}: {bytes} bytes are not a multiple of {ways} ways of {line_bytes} bytes")]
+    CacheSize {
+        /// Which cache.
+        place: &'static str,
+        /// Its capacity.
+        bytes: u64,
+        /// Its ways.
+        ways: u32,
+        /// Its line size.
+        line_bytes: u32,
+    },
+    /// The cache has more sets than the model can hold.
+    #[error("{place}: {sets} sets are more than {limit}")]
+    TooManySets {
+        /// Which cache.
+        place: &'static str,
+        /// Its sets.
+        sets: u64,
+        /// The largest number allowed.
+        limit: u64,
+    },
+    /// The number of entries is no multiple of the ways.
+    #[error("{place}: {entries} entries are not a multiple of {ways} ways")]
+    TlbSize {
+        /// Which TLB.
+        place: &'static str,
+        /// Its entries.
+        entries: u32,
+        /// Its ways.
+        ways: u32,
+    },
+    /// A second-level TLB needs a first level.
+    #[error("stlb: there is no dtlb")]
+    StlbWithoutDtlb,
+    /// An exclusive last level holds what a second level evicts.
+    #[error("inclusion: an exclusive last level needs an l2")]
+    ExclusiveWithoutL2,
+    /// The obvious model knows memlens rules only.
+    #[error("rules: this model knows memlens rules only")]
+    OtherRules,
+    /// The machine has no core.
+    #[error("cores: at least one is needed")]
+    NoCores,
+}

@@ -1,0 +1,368 @@
+//! This computer's own geometry, from `/sys` and CPUID.
+
+use super::description::{
+    CacheDescription, Inclusion, MachineDescription, Rules, TlbDescription, TlbEntries, WalkerDescription,
+};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Describes this computer; what it does not tell is assumed and noted.
+pub(super) fn host() -> MachineDescription {
+    let mut notes = Vec::new();
+    let caches = sysfs_caches();
+    let mut level = |place: &str, level: u32, kind: &str, fallback: CacheDescription| {
+        let found = caches.iter().find(|cache| cache.level == level && cache.kind == kind);
+        match found.and_then(SysfsCache::description) {
+            Some(description) => description,
+            None => {
+                notes.push(format!(
+                    "the host does not describe its {place}; {} bytes are assumed",
+                    fallback.bytes
+                ));
+                fallback
+            }
+        }
+    };
+    let l1i = level("L1 instruction cache", 1, "Instruction", CacheDescription::new(32 << 10, 8, 64));
+    let l1d = level("L1 data cache", 1, "Data", CacheDescription::new(32 << 10, 8, 64));
+    let last = caches.iter().map(|cache| cache.level).max().unwrap_or(3);
+    let (l2, llc) = if last <= 2 {
+        (None, level("last-level cache", last, "Unified", CacheDescription::new(1 << 20, 16, 64)))
+    } else {
+        let l2 = level("L2 cache", 2, "Unified", CacheDescription::new(1 << 20, 16, 64));
+        (Some(l2), level("last-level cache", last, "Unified", CacheDescription::new(32 << 20, 16, 64)))
+    };
+    if last > 3 {
+        notes.push(format!("level {last} is modelled as the last level, level 3 is left out"));
+    }
+    let (dtlb, stlb) = tlbs();
+    let assumed_tlb = |entries, ways, place: &str, notes: &mut Vec<String>| {
+        notes.push(format!("the host does not describe its {place}; {entries} entries are assumed"));
+        TlbDescription {
+            size_4k: Some(TlbEntries { entries, ways }),
+            source: "assumed".to_string(),
+            ..Default::default()
+        }
+    };
+    let dtlb = dtlb.unwrap_or_else(|| assumed_tlb(64, 4, "first-level data TLB", &mut notes));
+    let stlb = stlb.unwrap_or_else(|| assumed_tlb(1536, 12, "second-level TLB", &mut notes));
+    if let Some(TlbEntries { entries, .. }) = stlb.size_4k.filter(|tlb| tlb.entries < 512) {
+        notes.push(format!(
+            "CPUID tells of {entries} second-level TLB entries only, as some hypervisors do; taken as told, \
+             use an override such as stlb=2048,16 for the real number"
+        ));
+    }
+    notes.push("replacement policies cannot be read; LRU is assumed".to_string());
+    notes.push("whether the last level is inclusive is not used; non-inclusive is assumed".to_string());
+    notes.push("paging-structure caches cannot be read; 32, 4 and 2 entries are assumed".to_string());
+    let mut machine = MachineDescription {
+        name: "host".to_string(),
+        description: model_name(),
+        line_bytes: l1d.line,
+        page_bytes: 4096,
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(1024) as u16),
+        rules: Rules::Memlens,
+        inclusion: Inclusion::NonInclusive,
+        dram_latency_cycles: 300,
+        l1i,
+        l1d,
+        l2,
+        llc,
+        dtlb: Some(dtlb),
+        stlb: Some(stlb),
+        walker: WalkerDescription {
+            enabled: true,
+            pde_entries: 32,
+            pdpte_entries: 4,
+            pml4e_entries: 2,
+            source: "assumed".to_string(),
+        },
+        notes,
+    };
+    machine.notes.push("latencies are assumed, not measured".to_string());
+    for (cache, cycles) in [(&mut machine.l1i, 4), (&mut machine.l1d, 4), (&mut machine.llc, 50)] {
+        cache.latency_cycles = cycles;
+    }
+    if let Some(l2) = &mut machine.l2 {
+        l2.latency_cycles = 14;
+    }
+    machine
+}
+
+/// Takes I1, D1 and LL from this CPU as cachegrind does: on AMD processors from CPUID leaves
+/// 0x8000_0005 and 0x8000_0006 (valgrind 3.19, `coregrind/m_cache.c`), on others from what the
+/// system tells, which is Intel's CPUID leaf 4. A last level whose number of sets is no power of
+/// two gets the next lower one and as many more ways (`cg_arch.c`, `maybe_tweak_LLc`).
+pub(super) fn take_cachegrind_geometry(machine: &mut MachineDescription) {
+    let found = amd_cachegrind_caches().or_else(|| {
+        let caches = sysfs_caches();
+        let last = caches.iter().filter(|cache| cache.kind == "Unified").max_by_key(|cache| cache.level)?;
+        let level1 = |kind| caches.iter().find(|cache| cache.level == 1 && cache.kind == kind);
+        Some([level1("Instruction")?.description()?, level1("Data")?.description()?, last.description()?])
+    });
+    let Some([l1i, l1d, llc]) = found else {
+        machine
+            .notes
+            .push("the host does not describe its caches; cachegrind's defaults are used".to_string());
+        return;
+    };
+    machine.line_bytes = l1d.line;
+    (machine.l1i, machine.l1d, machine.llc) = (l1i, l1d, with_power_of_two_sets(llc));
+}
+
+fn with_power_of_two_sets(cache: CacheDescription) -> CacheDescription {
+    let row = u64::from(cache.ways) * u64::from(cache.line);
+    let sets = cache.bytes.checked_div(row).unwrap_or(0);
+    if sets == 0 {
+        return cache;
+    }
+    let lower = 1u64 << sets.ilog2();
+    // Rounded half up, as cachegrind rounds.
+    let ways = if lower == sets {
+        u64::from(cache.ways)
+    } else {
+        (2 * sets * u64::from(cache.ways) + lower) / (2 * lower)
+    };
+    CacheDescription { bytes: lower * ways * u64::from(cache.line), ways: ways as u32, ..cache }
+}
+
+/// One directory of `/sys/devices/system/cpu/cpu0/cache`.
+struct SysfsCache {
+    level: u32,
+    kind: String,
+    bytes: u64,
+    ways: u32,
+    line: u32,
+}
+
+impl SysfsCache {
+    fn description(&self) -> Option<CacheDescription> {
+        let mut description = CacheDescription::new(self.bytes, self.ways, self.line);
+        // 0 ways mean fully associative (Linux, Documentation/ABI/testing/sysfs-devices-system-cpu).
+        if self.ways == 0 {
+            description.ways = u32::try_from(self.bytes.checked_div(u64::from(self.line))?).ok()?;
+        }
+        description.source = "/sys/devices/system/cpu/cpu0/cache".to_string();
+        (description.bytes > 0 && description.sets() > 0).then_some(description)
+    }
+}
+
+fn sysfs_caches() -> Vec<SysfsCache> {
+    let root = std::path::Path::new("/sys/devices/system/cpu/cpu0/cache");
+    let mut caches = Vec::new();
+    for index in 0..16 {
+        let read = |file: &str| -> Option<String> {
+            let text = std::fs::read_to_string(root.join(format!("index{index}")).join(file)).ok()?;
+            Some(text.trim().to_string())
+        };
+        let cache = (|| {
+            let size = read("size")?;
+            Some(SysfsCache {
+                level: read("level")?.parse().ok()?,
+                kind: read("type")?,
+                bytes: size.strip_suffix('K')?.parse::<u64>().ok()? * 1024,
+                ways: read("ways_of_associativity")?.parse().ok()?,
+                line: read("coherency_line_size")?.parse().ok()?,
+            })
+        })();
+        caches.extend(cache);
+    }
+    caches
+}
+
+fn model_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or_else(|| "this computer".to_string(), |(_, name)| name.trim().to_string())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tlbs() -> (Option<TlbDescription>, Option<TlbDescription>) {
+    (None, None)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn amd_cachegrind_caches() -> Option<[CacheDescription; 3]> {
+    None
+}
+
+#[cfg(target_arch = "x86_64")]
+use x86::{amd_cachegrind_caches, tlbs};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::*;
+    use core::arch::x86_64::CpuidResult;
+
+    fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
+        crate::simd::cpuid(leaf, subleaf)
+    }
+
+    fn is_amd() -> bool {
+        let vendor = cpuid(0, 0);
+        // "AuthenticAMD" and "HygonGenuine", by their first four letters.
+        matches!(&vendor.ebx.to_le_bytes(), b"Auth" | b"Hygo")
+    }
+
+    pub(super) fn tlbs() -> (Option<TlbDescription>, Option<TlbDescription>) {
+        if is_amd() { amd_tlbs() } else { intel_tlbs() }
+    }
+
+    /// AMD64 Architecture Programmer's Manual volume 3 (24594), appendix E.4.3 to E.4.15.
+    fn amd_tlbs() -> (Option<TlbDescription>, Option<TlbDescription>) {
+        let highest = cpuid(0x8000_0000, 0).eax;
+        let (mut dtlb, mut stlb) = (TlbDescription::default(), TlbDescription::default());
+        if highest >= 0x8000_0005 {
+            let leaf = cpuid(0x8000_0005, 0);
+            dtlb.size_4k = amd_l1(leaf.ebx);
+            dtlb.size_2m = amd_l1(leaf.eax);
+        }
+        if highest >= 0x8000_0006 {
+            let leaf = cpuid(0x8000_0006, 0);
+            stlb.size_4k = amd_l2(leaf.ebx >> 16);
+            stlb.size_2m = amd_l2(leaf.eax >> 16);
+        }
+        if highest >= 0x8000_0019 {
+            let leaf = cpuid(0x8000_0019, 0);
+            dtlb.size_1g = amd_l2(leaf.eax >> 16);
+            stlb.size_1g = amd_l2(leaf.ebx >> 16);
+        }
+        dtlb.source = "CPUID leaves 0x8000_0005 and 0x8000_0019".to_string();
+        stlb.source = "CPUID leaves 0x8000_0006 and 0x8000_0019".to_string();
+        (Some(dtlb).filter(|tlb| tlb.size_4k.is_some()), Some(stlb).filter(|tlb| tlb.size_4k.is_some()))
+    }
+
+    /// Bits 31 to 24: ways, 0xff = all; bits 23 to 16: entries.
+    fn amd_l1(register: u32) -> Option<TlbEntries> {
+        let entries = register >> 16 & 0xff;
+        let ways = register >> 24;
+        tlb_entries(entries, if ways == 0xff { entries } else { ways })
+    }
+
+    /// Bits 15 to 12: ways, coded; bits 11 to 0: entries.
+    fn amd_l2(half: u32) -> Option<TlbEntries> {
+        let entries = half & 0xfff;
+        let ways = match half >> 12 & 0xf {
+            code @ 1..=4 => code,
+            5 => 6,
+            6 => 8,
+            8 => 16,
+            0xa => 32,
+            0xb => 48,
+            0xc => 64,
+            0xd => 96,
+            0xe => 128,
+            0xf => entries,
+            _ => 0,
+        };
+        tlb_entries(entries, ways)
+    }
+
+    /// Numbers that fit together; else the largest number of ways that divides the entries and is
+    /// not above the told one.
+    fn tlb_entries(entries: u32, ways: u32) -> Option<TlbEntries> {
+        let ways = (1..=ways.min(entries)).rev().find(|&ways| entries.is_multiple_of(ways))?;
+        Some(TlbEntries { entries, ways })
+    }
+
+    /// Intel SDM volume 2A, CPUID, leaf 0x18, else leaf 2 and its table of descriptors.
+    fn intel_tlbs() -> (Option<TlbDescription>, Option<TlbDescription>) {
+        let highest = cpuid(0, 0).eax;
+        let (mut dtlb, mut stlb) = (TlbDescription::default(), TlbDescription::default());
+        if highest >= 0x18 {
+            for subleaf in 0..=cpuid(0x18, 0).eax.min(32) {
+                let leaf = cpuid(0x18, subleaf);
+                // Types: 1 data, 3 unified, 4 load only (the stores' own TLB is not modelled).
+                let tlb = match (leaf.edx & 0x1f, leaf.edx >> 5 & 7) {
+                    (1 | 4, 1) => &mut dtlb,
+                    (1 | 3 | 4, 2) => &mut stlb,
+                    _ => continue,
+                };
+                let ways = leaf.ebx >> 16;
+                let entries = tlb_entries(ways.saturating_mul(leaf.ecx), ways);
+                for (bit, size) in [(0, &mut tlb.size_4k), (1, &mut tlb.size_2m), (3, &mut tlb.size_1g)] {
+                    if leaf.ebx >> bit & 1 == 1 {
+                        *size = size.or(entries);
+                    }
+                }
+            }
+        }
+        if dtlb.size_4k.is_none() && highest >= 2 {
+            intel_descriptors(&mut dtlb, &mut stlb);
+        }
+        dtlb.source = "CPUID leaf 0x18 or 2".to_string();
+        stlb.source = dtlb.source.clone();
+        (Some(dtlb).filter(|tlb| tlb.size_4k.is_some()), Some(stlb).filter(|tlb| tlb.size_4k.is_some()))
+    }
+
+    fn intel_descriptors(dtlb: &mut TlbDescription, stlb: &mut TlbDescription) {
+        let leaf = cpuid(2, 0);
+        let registers = [leaf.eax & !0xff, leaf.ebx, leaf.ecx, leaf.edx];
+        let descriptors =
+            registers.into_iter().filter(|register| register >> 31 == 0).flat_map(u32::to_le_bytes);
+        let tlb = |entries, ways| Some(TlbEntries { entries, ways });
+        for descriptor in descriptors {
+            match descriptor {
+                0x03 => dtlb.size_4k = tlb(64, 4),
+                0x5a => dtlb.size_2m = tlb(32, 4),
+                0x63 => (dtlb.size_2m, dtlb.size_1g) = (tlb(32, 4), tlb(4, 4)),
+                0x64 => dtlb.size_4k = tlb(512, 4),
+                0xb2 | 0xca => stlb.size_4k = tlb(512, 4),
+                0xc1 => (stlb.size_4k, stlb.size_2m) = (tlb(1024, 8), tlb(1024, 8)),
+                0xc3 => (stlb.size_4k, stlb.size_2m, stlb.size_1g) = (tlb(1536, 6), tlb(1536, 6), tlb(16, 4)),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn amd_cachegrind_caches() -> Option<[CacheDescription; 3]> {
+        if !is_amd() || cpuid(0x8000_0000, 0).eax < 0x8000_0006 {
+            return None;
+        }
+        let level1 = cpuid(0x8000_0005, 0);
+        let level23 = cpuid(0x8000_0006, 0);
+        let l1 = |register: u32| {
+            CacheDescription::new(u64::from(register >> 24) << 10, register >> 16 & 0xff, register & 0xff)
+        };
+        // cachegrind takes fully associative and unknown codes for direct-mapped.
+        let ways = |code: u32| match code {
+            2 => 2,
+            4 => 4,
+            6 => 8,
+            8 => 16,
+            0xa => 32,
+            0xb => 48,
+            0xc => 64,
+            0xd => 96,
+            0xe => 128,
+            _ => 1,
+        };
+        let (l2, l3) = (level23.ecx, level23.edx);
+        let llc = if l3 >> 18 > 0 {
+            CacheDescription::new(u64::from(l3 >> 18) << 19, ways(l3 >> 12 & 0xf), l3 & 0xff)
+        } else {
+            CacheDescription::new(u64::from(l2 >> 16) << 10, ways(l2 >> 12 & 0xf), l2 & 0xff)
+        };
+        let mut caches = [l1(level1.edx), l1(level1.ecx), llc];
+        for cache in &mut caches {
+            cache.source = "CPUID leaves 0x8000_0005 and 0x8000_0006, as cachegrind reads them".to_string();
+        }
+        caches.iter().all(|cache| cache.sets() > 0).then_some(caches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_levels_get_a_power_of_two_of_sets_as_in_cachegrind() {
+        // 12 MB, 16 ways, 64 B: 12,288 sets become 8,192 and 16 × 1.5 = 24 ways.
+        let cache = with_power_of_two_sets(CacheDescription::new(12 << 20, 16, 64));
+        assert_eq!((cache.bytes, cache.ways), (12 << 20, 24));
+        // 384 MB, 1 way: 6,291,456 sets become 4,194,304; 1.5 ways are rounded to 2: 512 MB.
+        let cache = with_power_of_two_sets(CacheDescription::new(384 << 20, 1, 64));
+        assert_eq!((cache.bytes, cache.ways), (512 << 20, 2));
+    }
+}

@@ -1,0 +1,17 @@
+//! Machine descriptions: the type, the shipped ones, overrides, and the host's own.
+
+mod description;
+#[cfg(feature = "std")]
+mod host;
+mod nearest_word;
+mod overrides;
+#[cfg(feature = "std")]
+mod toml_text;
+
+pub use description::{
+    CacheDescription, Inclusion, MachineDescription, ModelError, Policy, Rules, TlbDescription, TlbEntries,
+    WalkerDescription,
+};
+pub use overrides::OverrideError;
+#[cfg(feature = "std")]
+pub use toml_text::MachineError;

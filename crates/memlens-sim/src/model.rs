@@ -1,0 +1,81 @@
+//! The model that callers use: the fastest engine that gives the exact result.
+
+use crate::batch::{Batch, CoreId, Outcome};
+use crate::cachegrind::CachegrindModel;
+use crate::fast::FastModel;
+use crate::machine::{MachineDescription, ModelError, Rules};
+use crate::page_sizes::PageSize;
+use crate::plain::PlainModel;
+use crate::simd::SimdLevel;
+use alloc::boxed::Box;
+use core::ops::Range;
+
+/// A machine's caches and TLBs, fed with batches of accesses.
+#[derive(Debug)]
+pub struct Model {
+    engine: Engine,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Fast(Box<FastModel>),
+    Plain(Box<PlainModel>),
+    Cachegrind(Box<CachegrindModel>),
+}
+
+impl Model {
+    /// An empty machine.
+    pub fn new(machine: &MachineDescription, simd: SimdLevel) -> Result<Self, ModelError> {
+        let engine = match machine.rules {
+            Rules::Cachegrind => Engine::Cachegrind(Box::new(CachegrindModel::new(machine)?)),
+            Rules::Memlens => match FastModel::new(machine, simd)? {
+                Some(fast) => Engine::Fast(Box::new(fast)),
+                None => Engine::Plain(Box::new(PlainModel::new(machine)?)),
+            },
+        };
+        Ok(Self { engine })
+    }
+
+    /// Runs a batch of one core's accesses, in program order, and appends what it did to `out`.
+    pub fn access(&mut self, core: CoreId, batch: Batch<'_>, out: &mut Outcome) {
+        if let Engine::Fast(fast) = &mut self.engine {
+            // A second core needs coherence, which only the obvious model has.
+            let other_core = fast.core().is_some_and(|first| first != core);
+            if other_core {
+                self.engine = Engine::Plain(Box::new(fast.to_plain(None, out)));
+            } else {
+                if let Err(overflow) = fast.access(core, batch, out) {
+                    let mut plain = fast.to_plain(Some(overflow), out);
+                    plain.access_from(core, batch.from(overflow.next), overflow.next as u32, out);
+                    self.engine = Engine::Plain(Box::new(plain));
+                }
+                return;
+            }
+        }
+        match &mut self.engine {
+            Engine::Fast(_) => {}
+            Engine::Plain(plain) => plain.access(core, batch, out),
+            Engine::Cachegrind(cachegrind) => cachegrind.access(batch, out),
+        }
+    }
+
+    /// Declares that a range of addresses is mapped by pages of this size; see
+    /// [`PageSizes::set`](crate::PageSizes::set). TLB entries of the old size stay and age.
+    pub fn set_page_size(&mut self, range: Range<u64>, size: PageSize) {
+        match &mut self.engine {
+            Engine::Fast(fast) => fast.set_page_size(range, size),
+            Engine::Plain(plain) => plain.set_page_size(range, size),
+            Engine::Cachegrind(_) => {}
+        }
+    }
+
+    /// Appends every line that is still dirty anywhere to `out.dram_writes`, once each and by
+    /// address, and makes them clean. Not part of a run's counts unless the caller adds them.
+    pub fn flush_writebacks(&mut self, out: &mut Outcome) {
+        match &mut self.engine {
+            Engine::Fast(fast) => fast.flush_writebacks(out),
+            Engine::Plain(plain) => plain.flush_writebacks(out),
+            Engine::Cachegrind(_) => {}
+        }
+    }
+}

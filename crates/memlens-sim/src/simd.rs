@@ -1,0 +1,347 @@
+//! Vector code: the only place of this crate with unsafe code.
+#![allow(unsafe_code)]
+
+/// How wide the model's vector code may be.
+///
+/// A value says that this CPU has the instructions, so it cannot be made up: it comes from
+/// [`SimdLevel::detect`], or from an unsafe promise. All levels give the same results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimdLevel(Width);
+
+/// The vector instructions that a [`SimdLevel`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Width {
+    /// No vector instructions beyond the target's baseline.
+    Scalar,
+    /// AVX2 and BMI1.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL and BMI1.
+    Avx512,
+}
+
+impl SimdLevel {
+    /// Code that runs everywhere.
+    pub const SCALAR: Self = Self(Width::Scalar);
+
+    /// The widest level that this CPU has.
+    #[cfg(feature = "std")]
+    pub fn detect() -> Self {
+        Self::detect_up_to(Width::Avx512)
+    }
+
+    /// The widest level that this CPU has, but none above `limit`.
+    #[cfg(feature = "std")]
+    pub fn detect_up_to(limit: Width) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let avx2 = has!("avx2") && has!("bmi1");
+            let avx512 = avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+            if avx512 && limit >= Width::Avx512 {
+                return Self(Width::Avx512);
+            }
+            if avx2 && limit >= Width::Avx2 {
+                return Self(Width::Avx2);
+            }
+        }
+        let _ = limit;
+        Self::SCALAR
+    }
+
+    /// A level that the caller knows the CPU to have.
+    ///
+    /// # Safety
+    ///
+    /// The CPU, and the operating system by saving the registers, must support all instruction
+    /// sets named at `width`.
+    pub const unsafe fn assume(width: Width) -> Self {
+        Self(width)
+    }
+
+    /// What the level stands for.
+    pub fn width(self) -> Width {
+        self.0
+    }
+}
+
+/// A set of at most 8 lines in recency order, most recent first. A word is a tag and, in bit 0,
+/// whether the line is dirty; lanes from the number of ways on stay [`EMPTY`].
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub(crate) struct Set8(pub(crate) [u32; 8]);
+
+/// The same for at most 16 lines.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(crate) struct Set16(pub(crate) [u32; 16]);
+
+/// The word of an empty way: a tag that no line has, and clean.
+pub(crate) const EMPTY: u32 = 0xffff_fffe;
+
+/// What using a line did to its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Touch {
+    pub(crate) hit: bool,
+    /// On a hit the line's word before, else the replaced line's.
+    pub(crate) word: u32,
+}
+
+/// The operation of the staged model on one set: `first_dirty` (0 or 1) is merged into the most
+/// recent line's dirty bit, then the line of `word` (tag and dirty bit) becomes the most recent one
+/// and keeps its old dirty bit on a hit. `last_way` is the number of ways − 1.
+///
+/// A kernel is a proof that its instructions exist; only [`dispatch`] makes one.
+pub(crate) trait Kernel: Copy {
+    fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch;
+    fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch;
+}
+
+/// Work that is generic over the vector instructions.
+pub(crate) trait Task {
+    type Output;
+    /// Must be `#[inline(always)]`, so that it is compiled for the kernel's instructions.
+    fn run<K: Kernel>(self, kernel: K) -> Self::Output;
+}
+
+/// Runs a task with the kernel of a level.
+pub(crate) fn dispatch<T: Task>(level: SimdLevel, task: T) -> T::Output {
+    match level.0 {
+        Width::Scalar => task.run(Scalar),
+        // SAFETY: a `SimdLevel` of this width exists only where the CPU has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Width::Avx2 => unsafe { x86::run_avx2(task) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Width::Avx512 => unsafe { x86::run_avx512(task) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => task.run(Scalar),
+    }
+}
+
+/// Asks for the cache line of `value` ahead of its use.
+#[inline(always)]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the reference is valid, SSE is part of x86-64, and a prefetch changes no state.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
+/// The operation of [`Kernel`] on a set of any number of ways.
+#[inline]
+pub(crate) fn touch_slice(set: &mut [u32], word: u32, first_dirty: u32) -> Touch {
+    set[0] |= first_dirty;
+    let found = set.iter().position(|&other| (other ^ word) & !1 == 0);
+    let at = found.unwrap_or(set.len() - 1);
+    let old = set[at];
+    set.copy_within(0..at, 1);
+    set[0] = word | (old & u32::from(found.is_some()));
+    Touch { hit: found.is_some(), word: old }
+}
+
+#[derive(Clone, Copy)]
+struct Scalar;
+
+impl Kernel for Scalar {
+    #[inline(always)]
+    fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+        touch_slice(&mut set.0[..=last_way as usize & 7], word, first_dirty)
+    }
+
+    #[inline(always)]
+    fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+        touch_slice(&mut set.0[..=last_way as usize & 15], word, first_dirty)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{Kernel, Set8, Set16, Task, Touch};
+    use core::arch::x86_64::*;
+
+    /// Row i moves lane i to the front and lanes 0 to i − 1 one back.
+    const fn move_to_front<const N: usize>() -> [[u32; N]; N] {
+        let mut rows = [[0; N]; N];
+        let mut i = 0;
+        while i < N {
+            let mut lane = 0;
+            while lane < N {
+                rows[i][lane] = if lane == 0 {
+                    i as u32
+                } else if lane <= i {
+                    lane as u32 - 1
+                } else {
+                    lane as u32
+                };
+                lane += 1;
+            }
+            i += 1;
+        }
+        rows
+    }
+
+    #[repr(align(64))]
+    struct Rows8([[u32; 8]; 8]);
+    static ROWS8: Rows8 = Rows8(move_to_front());
+
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx2(());
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx512(());
+
+    /// # Safety
+    ///
+    /// The CPU has AVX2 and BMI1.
+    #[target_feature(enable = "avx2,bmi1")]
+    pub(super) unsafe fn run_avx2<T: Task>(task: T) -> T::Output {
+        task.run(Avx2(()))
+    }
+
+    /// # Safety
+    ///
+    /// The CPU has AVX2, BMI1 and AVX-512 F, BW, DQ, VL.
+    #[target_feature(enable = "avx2,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) unsafe fn run_avx512<T: Task>(task: T) -> T::Output {
+        task.run(Avx512(()))
+    }
+
+    #[inline(always)]
+    fn row8(i: u32) -> *const __m256i {
+        ROWS8.0[i as usize & 7].as_ptr().cast()
+    }
+
+    /// # Safety
+    ///
+    /// The CPU has AVX2 and BMI1.
+    #[inline(always)]
+    unsafe fn touch8(set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+        // SAFETY: the caller promises the instructions; loads and stores go to 32 valid bytes,
+        // aligned by the types of the set and of the table.
+        unsafe {
+            let at = set.0.as_mut_ptr().cast::<__m256i>();
+            let first = _mm256_zextsi128_si256(_mm_cvtsi32_si128(first_dirty as i32));
+            let lines = _mm256_or_si256(_mm256_load_si256(at), first);
+            let tags = _mm256_or_si256(lines, _mm256_set1_epi32(1));
+            let equal = _mm256_cmpeq_epi32(tags, _mm256_set1_epi32((word | 1) as i32));
+            let found = _mm256_movemask_ps(_mm256_castsi256_ps(equal)) as u32;
+            let i = _tzcnt_u32(found | 1 << last_way);
+            let moved = _mm256_permutevar8x32_epi32(lines, _mm256_load_si256(row8(i)));
+            let old = _mm256_cvtsi256_si32(moved) as u32;
+            let new = word | (old & u32::from(found != 0));
+            _mm256_store_si256(at, _mm256_blend_epi32::<1>(moved, _mm256_set1_epi32(new as i32)));
+            Touch { hit: found != 0, word: old }
+        }
+    }
+
+    impl Kernel for Avx2 {
+        #[inline(always)]
+        fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+            // SAFETY: an `Avx2` is only made by `run_avx2`.
+            unsafe { touch8(set, last_way, word, first_dirty) }
+        }
+
+        #[inline(always)]
+        fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+            // SAFETY: an `Avx2` is only made by `run_avx2`; loads and stores go to the two halves
+            // of a set and to rows of the table, 32 aligned bytes each.
+            unsafe {
+                let at = set.0.as_mut_ptr().cast::<__m256i>();
+                let first = _mm256_zextsi128_si256(_mm_cvtsi32_si128(first_dirty as i32));
+                let low = _mm256_or_si256(_mm256_load_si256(at), first);
+                let high = _mm256_load_si256(at.add(1));
+                let one = _mm256_set1_epi32(1);
+                let tag = _mm256_set1_epi32((word | 1) as i32);
+                let equal_low = _mm256_cmpeq_epi32(_mm256_or_si256(low, one), tag);
+                let equal_high = _mm256_cmpeq_epi32(_mm256_or_si256(high, one), tag);
+                let found = _mm256_movemask_ps(_mm256_castsi256_ps(equal_low)) as u32
+                    | (_mm256_movemask_ps(_mm256_castsi256_ps(equal_high)) as u32) << 8;
+                let i = _tzcnt_u32(found | 1 << last_way);
+                // The low half moves up to lane 7, the high half not at all or up to lane i − 8;
+                // row 0 moves nothing.
+                let in_low = i < 8;
+                let moved_low = _mm256_permutevar8x32_epi32(low, _mm256_load_si256(row8(i.min(7))));
+                let moved_high = _mm256_permutevar8x32_epi32(high, _mm256_load_si256(row8(i.max(8) - 8)));
+                let from_low = _mm256_cvtsi256_si32(moved_low) as u32;
+                let from_high = _mm256_cvtsi256_si32(moved_high) as u32;
+                // Found in the high half: lane 7 of the low half crosses over to lane 8.
+                let (old, lane8) = if in_low { (from_low, from_high) } else { (from_high, from_low) };
+                let new = word | (old & u32::from(found != 0));
+                let new_low = _mm256_blend_epi32::<1>(moved_low, _mm256_set1_epi32(new as i32));
+                let new_high = _mm256_blend_epi32::<1>(moved_high, _mm256_set1_epi32(lane8 as i32));
+                _mm256_store_si256(at, new_low);
+                _mm256_store_si256(at.add(1), new_high);
+                Touch { hit: found != 0, word: old }
+            }
+        }
+    }
+
+    impl Kernel for Avx512 {
+        #[inline(always)]
+        fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+            // SAFETY: an `Avx512` is only made by `run_avx512`; loads and stores go to the 32
+            // aligned bytes of a set.
+            unsafe {
+                let at = set.0.as_mut_ptr().cast::<__m256i>();
+                let first = _mm256_zextsi128_si256(_mm_cvtsi32_si128(first_dirty as i32));
+                let lines = _mm256_or_si256(_mm256_load_si256(at), first);
+                // As in `touch16`.
+                let one_back = _mm256_alignr_epi32::<7>(lines, lines);
+                let wanted = _mm256_set1_epi32(word as i32);
+                let one = _mm256_set1_epi32(1);
+                let differing = _mm256_xor_si256(lines, wanted);
+                let found = _mm256_testn_epi32_mask(differing, _mm256_set1_epi32(!1));
+                let dirty = _mm256_mask_test_epi32_mask(found, lines, one);
+                let place = u32::from(found) | 1 << last_way;
+                let moving = (place ^ place.wrapping_sub(1)) as u8;
+                let new = _mm256_mask_or_epi32(wanted, u8::from(dirty != 0), wanted, one);
+                let moved = _mm256_mask_mov_epi32(lines, moving, one_back);
+                _mm256_store_si256(at, _mm256_mask_mov_epi32(moved, 1, new));
+                let lowest = (place & place.wrapping_neg()) as u8;
+                let old = _mm256_cvtsi256_si32(_mm256_maskz_compress_epi32(lowest, lines)) as u32;
+                Touch { hit: found != 0, word: old }
+            }
+        }
+
+        #[inline(always)]
+        fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+            // SAFETY: an `Avx512` is only made by `run_avx512`; loads and stores go to the 64
+            // aligned bytes of a set.
+            unsafe {
+                let at = set.0.as_mut_ptr().cast::<__m512i>();
+                let first = _mm512_zextsi128_si512(_mm_cvtsi32_si128(first_dirty as i32));
+                let lines = _mm512_or_si512(_mm512_load_si512(at), first);
+                // Touches of one set wait for each other, so the way from load to store is kept
+                // short: no table, no lane taken out and put back.
+                let one_back = _mm512_alignr_epi32::<15>(lines, lines);
+                let wanted = _mm512_set1_epi32(word as i32);
+                let one = _mm512_set1_epi32(1);
+                let differing = _mm512_xor_si512(lines, wanted);
+                let found = _mm512_testn_epi32_mask(differing, _mm512_set1_epi32(!1));
+                let dirty = _mm512_mask_test_epi32_mask(found, lines, one);
+                let place = u32::from(found) | 1 << last_way;
+                // All lanes up to the place move one back; the first takes the line.
+                let moving = (place ^ place.wrapping_sub(1)) as u16;
+                let new = _mm512_mask_or_epi32(wanted, u16::from(dirty != 0), wanted, one);
+                let moved = _mm512_mask_mov_epi32(lines, moving, one_back);
+                _mm512_store_si512(at, _mm512_mask_mov_epi32(moved, 1, new));
+                let lowest = (place & place.wrapping_neg()) as u16;
+                let old = _mm512_cvtsi512_si32(_mm512_maskz_compress_epi32(lowest, lines)) as u32;
+                Touch { hit: found != 0, word: old }
+            }
+        }
+    }
+}
+
+/// A leaf of CPUID.
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+pub(crate) fn cpuid(leaf: u32, subleaf: u32) -> core::arch::x86_64::CpuidResult {
+    #[allow(unused_unsafe)]
+    // SAFETY: every x86-64 CPU has the instruction, and it touches no memory.
+    unsafe {
+        core::arch::x86_64::__cpuid_count(leaf, subleaf)
+    }
+}

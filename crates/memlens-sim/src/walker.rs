@@ -1,0 +1,183 @@
+//! The page walker: which page-table entries a translation reads.
+//!
+//! The page table itself is modelled as one linear array of 8-byte entries a level, as if every
+//! table were present and all tables of a level lay side by side:
+//!
+//! ```text
+//! level   entry read                                  covers
+//! PML4E   0x80f0_0000_0000_0000 + (vaddr >> 39) * 8   512 GiB
+//! PDPTE   0x80e0_0000_0000_0000 + (vaddr >> 30) * 8     1 GiB
+//! PDE     0x80d0_0000_0000_0000 + (vaddr >> 21) * 8     2 MiB
+//! PTE     0x80c0_0000_0000_0000 + (vaddr >> 12) * 8     4 KiB
+//! ```
+//!
+//! with `vaddr` cut to its low 57 bits. These addresses are not canonical, so no access of a
+//! program meets them. Eight neighbouring pages share a line of PTEs, as in hardware; tables that
+//! hardware would place pages apart lie side by side here, which changes set indices, not sharing.
+
+use crate::machine::WalkerDescription;
+use crate::page_sizes::PageSize;
+use alloc::vec::Vec;
+
+const PML4E_BASE: u64 = 0x80f0_0000_0000_0000;
+const PDPTE_BASE: u64 = 0x80e0_0000_0000_0000;
+const PDE_BASE: u64 = 0x80d0_0000_0000_0000;
+const PTE_BASE: u64 = 0x80c0_0000_0000_0000;
+const LINEAR_ADDRESS_MASK: u64 = (1 << 57) - 1;
+
+/// Byte addresses of the entries that one walk reads, in the order of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct WalkReads {
+    addrs: [u64; 4],
+    len: usize,
+}
+
+impl WalkReads {
+    pub(crate) fn as_slice(&self) -> &[u64] {
+        &self.addrs[..self.len]
+    }
+
+    fn push(&mut self, addr: u64) {
+        self.addrs[self.len] = addr;
+        self.len += 1;
+    }
+}
+
+/// A fully associative LRU list of table numbers, most recent first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StructureCache {
+    keys: Vec<u64>,
+    capacity: usize,
+}
+
+impl StructureCache {
+    fn new(capacity: u32) -> Self {
+        Self { keys: Vec::with_capacity(capacity as usize), capacity: capacity as usize }
+    }
+
+    /// Looks a key up and makes it the most recent one if it is there.
+    fn hit(&mut self, key: u64) -> bool {
+        match self.keys.iter().position(|&other| other == key) {
+            Some(at) => {
+                self.keys[..=at].rotate_right(1);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Inserts a key that is not there.
+    fn insert(&mut self, key: u64) {
+        if self.capacity == 0 {
+            return;
+        }
+        self.keys.truncate(self.capacity - 1);
+        self.keys.insert(0, key);
+    }
+}
+
+/// The paging-structure caches and the table's layout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PageWalker {
+    pde: StructureCache,
+    pdpte: StructureCache,
+    pml4e: StructureCache,
+}
+
+impl PageWalker {
+    pub(crate) fn new(description: &WalkerDescription) -> Option<Self> {
+        description.enabled.then(|| Self {
+            pde: StructureCache::new(description.pde_entries),
+            pdpte: StructureCache::new(description.pdpte_entries),
+            pml4e: StructureCache::new(description.pml4e_entries),
+        })
+    }
+
+    /// Walks for an address on a page of this size: the deepest cached structure that lies above
+    /// the leaf entry is used, the levels below it are read, and what was read is cached.
+    pub(crate) fn walk(&mut self, vaddr: u64, size: PageSize) -> WalkReads {
+        let vaddr = vaddr & LINEAR_ADDRESS_MASK;
+        let (pml4, pdpt, pd, pt) = (vaddr >> 39, vaddr >> 30, vaddr >> 21, vaddr >> 12);
+        // Levels to read: 4 = from the PML4E down … 1 = only the PTE.
+        let from = if size == PageSize::Size4K && self.pde.hit(pd) {
+            1
+        } else if size != PageSize::Size1G && self.pdpte.hit(pdpt) {
+            2
+        } else if self.pml4e.hit(pml4) {
+            3
+        } else {
+            4
+        };
+        let mut reads = WalkReads::default();
+        if from >= 4 {
+            reads.push(PML4E_BASE + pml4 * 8);
+            self.pml4e.insert(pml4);
+        }
+        if from >= 3 {
+            reads.push(PDPTE_BASE + pdpt * 8);
+            if size == PageSize::Size1G {
+                return reads;
+            }
+            self.pdpte.insert(pdpt);
+        }
+        if from >= 2 {
+            reads.push(PDE_BASE + pd * 8);
+            if size == PageSize::Size2M {
+                return reads;
+            }
+            self.pde.insert(pd);
+        }
+        reads.push(PTE_BASE + pt * 8);
+        reads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+
+    fn walker(pde: u32, pdpte: u32, pml4e: u32) -> PageWalker {
+        let description = WalkerDescription {
+            enabled: true,
+            pde_entries: pde,
+            pdpte_entries: pdpte,
+            pml4e_entries: pml4e,
+            source: String::new(),
+        };
+        PageWalker::new(&description).expect("enabled")
+    }
+
+    const MIB2: u64 = 2 << 20;
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn caches_spare_the_upper_levels() {
+        let mut walker = walker(1, 1, 1);
+        let reads = |walker: &mut PageWalker, vaddr| walker.walk(vaddr, PageSize::Size4K).as_slice().len();
+        //                                                      cached: pde  pdpte  pml4e
+        assert_eq!(reads(&mut walker, 0), 4); // nothing is cached      0    0      0
+        assert_eq!(reads(&mut walker, 0x1000), 1); // the PDE hits      0    0      0
+        assert_eq!(reads(&mut walker, MIB2), 2); // the PDPTE hits      1    0      0
+        assert_eq!(reads(&mut walker, 0), 2); // PDE 0 was replaced     0    0      0
+        assert_eq!(reads(&mut walker, GIB), 3); // the PML4E hits       512  1      0
+        assert_eq!(reads(&mut walker, 1 << 39), 4); // none             …    512    1
+    }
+
+    #[test]
+    fn big_pages_end_the_walk_early() {
+        let mut walker = walker(4, 4, 4);
+        assert_eq!(walker.walk(0, PageSize::Size2M).as_slice(), [PML4E_BASE, PDPTE_BASE, PDE_BASE]);
+        // The leaf PDE is no paging structure: it is read again.
+        assert_eq!(walker.walk(MIB2, PageSize::Size2M).as_slice(), [PDE_BASE + 8]);
+        assert_eq!(walker.walk(GIB, PageSize::Size1G).as_slice(), [PDPTE_BASE + 8]);
+    }
+
+    #[test]
+    fn without_caches_every_walk_reads_four() {
+        let mut walker = walker(0, 0, 0);
+        for _ in 0..2 {
+            assert_eq!(walker.walk(0x7000, PageSize::Size4K).as_slice().len(), 4);
+        }
+    }
+}

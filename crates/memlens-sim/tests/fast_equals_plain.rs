@@ -1,0 +1,238 @@
+//! The staged engine against the obvious one: every list equal, whatever the stream and geometry.
+
+use memlens_sim::{
+    Batch, CacheDescription, CoreId, MachineDescription, Model, Outcome, PageSize, PlainModel, SimdLevel,
+    TlbDescription, TlbEntries, WalkerDescription, Width,
+};
+use memlens_types::{AccessAttr, AccessKind};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct Stream {
+    addrs: Vec<u64>,
+    attrs: Vec<AccessAttr>,
+}
+
+/// Bases as programs have them: executable, heap, stack, a far mapping, kernel half, address 0.
+const BASES: [u64; 7] = [
+    0x40_0000,
+    0x5555_5555_4000,
+    0x7fff_ffff_0000,
+    0x7f12_3456_7000,
+    0xffff_ffff_ff60_0000,
+    0,
+    u64::MAX - 4096,
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Pattern {
+    Random {
+        span: u64,
+    },
+    Strided {
+        stride: u64,
+        span: u64,
+    },
+    /// Line i with probability ∝ 1 / (i + 1), roughly: 2^(uniform exponent).
+    Zipf {
+        span_bits: u32,
+    },
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    prop_oneof![
+        (0u32..24).prop_map(|bits| Pattern::Random { span: 64 << bits }),
+        (1u64..9000, 8u32..22).prop_map(|(stride, bits)| Pattern::Strided { stride, span: 1 << bits }),
+        (8u32..30).prop_map(|span_bits| Pattern::Zipf { span_bits }),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = AccessKind> {
+    prop_oneof![
+        8 => Just(AccessKind::Load),
+        4 => Just(AccessKind::Store),
+        1 => Just(AccessKind::Modify),
+        1 => Just(AccessKind::Prefetch),
+        1 => Just(AccessKind::Fetch),
+    ]
+}
+
+fn stream() -> impl Strategy<Value = Stream> {
+    let part = (0..BASES.len(), pattern(), prop::collection::vec((any::<u64>(), kind(), 0u32..7), 1..400));
+    prop::collection::vec(part, 1..12).prop_map(|parts| {
+        let mut stream = Stream { addrs: Vec::new(), attrs: Vec::new() };
+        for (base, pattern, draws) in parts {
+            for (at, (draw, kind, size)) in draws.into_iter().enumerate() {
+                let offset = match pattern {
+                    Pattern::Random { span } => draw % span,
+                    Pattern::Strided { stride, span } => at as u64 * stride % span,
+                    Pattern::Zipf { span_bits } => draw % (1 << ((draw >> 32) % u64::from(span_bits))),
+                };
+                stream.addrs.push(BASES[base].wrapping_add(offset));
+                stream.attrs.push(AccessAttr::new(kind, [0, 1, 4, 8, 16, 64, 300][size as usize]));
+            }
+        }
+        stream
+    })
+}
+
+fn cache() -> impl Strategy<Value = CacheDescription> {
+    let sets = prop_oneof![Just(1u64), Just(2), Just(3), Just(12), Just(64), Just(20), Just(256)];
+    let ways = prop_oneof![1u32..=16, Just(20u32)];
+    (sets, ways).prop_map(|(sets, ways)| CacheDescription::new(sets * u64::from(ways) * 64, ways, 64))
+}
+
+fn tlb() -> impl Strategy<Value = Option<TlbDescription>> {
+    let entries = || {
+        prop::option::weighted(
+            0.8,
+            (1u32..20, 1u32..9).prop_map(|(sets, ways)| TlbEntries { entries: sets * ways, ways }),
+        )
+    };
+    prop::option::weighted(
+        0.9,
+        (entries(), entries(), entries()).prop_map(|(size_4k, size_2m, size_1g)| TlbDescription {
+            size_4k,
+            size_2m,
+            size_1g,
+            ..TlbDescription::default()
+        }),
+    )
+}
+
+fn machine() -> impl Strategy<Value = MachineDescription> {
+    let caches = (cache(), cache(), prop::option::weighted(0.8, cache()), cache());
+    let walker = (any::<bool>(), 0u32..5, 0u32..5, 0u32..5);
+    (caches, tlb(), tlb(), walker).prop_map(
+        |((l1i, l1d, l2, llc), dtlb, stlb, (enabled, pde, pdpte, pml4e))| {
+            let mut machine = MachineDescription::of_caches(l1i, l1d, l2, llc);
+            machine.stlb = stlb.filter(|_| dtlb.is_some());
+            machine.dtlb = dtlb;
+            machine.walker = WalkerDescription {
+                enabled,
+                pde_entries: pde,
+                pdpte_entries: pdpte,
+                pml4e_entries: pml4e,
+                ..WalkerDescription::disabled()
+            };
+            machine
+        },
+    )
+}
+
+fn levels() -> Vec<SimdLevel> {
+    let mut levels: Vec<SimdLevel> = Vec::new();
+    for width in [Width::Scalar, Width::Avx2, Width::Avx512] {
+        let level = SimdLevel::detect_up_to(width);
+        if !levels.contains(&level) {
+            levels.push(level);
+        }
+    }
+    levels
+}
+
+/// Runs the stream in batches on `core_of(batch)`; returns each batch's outcome and what is dirty
+/// at the end.
+fn run(
+    stream: &Stream,
+    batch_len: usize,
+    core_of: impl Fn(usize) -> CoreId,
+    mut access: impl FnMut(CoreId, Batch<'_>, &mut Outcome),
+) -> Vec<Outcome> {
+    let batches = stream.addrs.chunks(batch_len).zip(stream.attrs.chunks(batch_len));
+    let run_one = |(at, (addrs, attrs)): (usize, (&[u64], &[AccessAttr]))| {
+        let mut out = Outcome::default();
+        access(core_of(at), Batch { addrs, attrs }, &mut out);
+        out
+    };
+    batches.enumerate().map(run_one).collect()
+}
+
+fn compare(
+    machine: &MachineDescription,
+    stream: &Stream,
+    batch_len: usize,
+    big_pages: bool,
+    core_of: impl Fn(usize) -> CoreId,
+) {
+    let mut plain = PlainModel::new(machine).expect("valid");
+    if big_pages {
+        plain.set_page_size(0x5555_5540_0000..0x5555_8000_0000, PageSize::Size2M);
+        plain.set_page_size(0x7f12_0000_0000..0x7f13_0000_0000, PageSize::Size1G);
+    }
+    let expected = run(stream, batch_len, &core_of, |core, batch, out| plain.access(core, batch, out));
+    let mut expected_dirty = Outcome::default();
+    plain.flush_writebacks(&mut expected_dirty);
+    for level in levels() {
+        let mut model = Model::new(machine, level).expect("valid");
+        if big_pages {
+            model.set_page_size(0x5555_5540_0000..0x5555_8000_0000, PageSize::Size2M);
+            model.set_page_size(0x7f12_0000_0000..0x7f13_0000_0000, PageSize::Size1G);
+        }
+        let got = run(stream, batch_len, &core_of, |core, batch, out| model.access(core, batch, out));
+        for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            assert_eq!(got, expected, "batch {at}, {level:?}");
+        }
+        let mut dirty = Outcome::default();
+        model.flush_writebacks(&mut dirty);
+        assert_eq!(dirty, expected_dirty, "dirty lines at the end, {level:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_core(machine in machine(), stream in stream(), batch_len in 1usize..3000, big_pages: bool) {
+        compare(&machine, &stream, batch_len, big_pages, |_| CoreId(3));
+    }
+
+    /// The second core appears after a while: the obvious model takes over the exact state.
+    #[test]
+    fn a_second_core_takes_over(machine in machine(), stream in stream(), batch_len in 1usize..1000, big_pages: bool) {
+        compare(&machine, &stream, batch_len, big_pages, |batch| CoreId(u16::from(batch % 5 == 3)));
+    }
+
+    /// More 4 GiB regions than the tags of a machine with few sets can tell apart.
+    #[test]
+    fn sparse_addresses_overflow_the_tags(
+        machine in machine(),
+        stream in stream(),
+        batch_len in 1usize..3000,
+        shift in 0u32..20,
+    ) {
+        let mut stream = stream;
+        for (at, addr) in stream.addrs.iter_mut().enumerate() {
+            *addr ^= (at as u64 >> 3) << (24 + shift);
+        }
+        compare(&machine, &stream, batch_len, false, |_| CoreId(0));
+    }
+}
+
+/// Sizes of a present machine, with a stream longer than one chunk.
+#[test]
+fn a_present_machine() {
+    for name in ["host", "intel-sapphire-rapids", "e5-2620v2"] {
+        let mut machine = MachineDescription::named(name).expect("shipped");
+        machine.apply_override("inclusion=non-inclusive").expect("valid");
+        let mut state = 88172645463325252u64;
+        let mut stream = Stream { addrs: Vec::new(), attrs: Vec::new() };
+        for at in 0..300_000u64 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // A hot stack, a warm heap, a cold array, a walk through a big one.
+            let addr = match state >> 60 {
+                0..8 => 0x7ffd_1234_0000 + (state >> 8) % 4096,
+                8..13 => 0x5555_5556_0000 + (state >> 8) % (1 << 18),
+                13 => 0x7f00_0000_0000 + (state >> 8) % (1 << 30),
+                _ => 0x7e00_0000_0000 + at * 24,
+            };
+            let kind = [AccessKind::Load, AccessKind::Load, AccessKind::Store, AccessKind::Modify]
+                [(state >> 4) as usize % 4];
+            stream.addrs.push(addr);
+            stream.attrs.push(AccessAttr::new(kind, 8));
+        }
+        compare(&machine, &stream, 20_000, false, |_| CoreId(0));
+    }
+}
