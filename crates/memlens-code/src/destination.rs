@@ -1,0 +1,94 @@
+//! Where a result goes.
+
+/// A general-purpose register by its DWARF number (System V ABI AMD64 1.0, figure 3.36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Register(pub u16);
+
+impl Register {
+    /// rax, the first result register.
+    pub const RAX: Self = Self(0);
+    /// rbp.
+    pub const RBP: Self = Self(6);
+    /// rsp.
+    pub const RSP: Self = Self(7);
+}
+
+/// What a pointer was, through which the result was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Base {
+    /// The value that a register has held since the return address.
+    Register {
+        /// The register.
+        register: Register,
+    },
+    /// A value loaded from `base + disp`; see [`Destination::FrameSlot`] for rbp.
+    FrameSlot {
+        /// rsp or rbp.
+        base: Register,
+        /// Offset in bytes, as of `pc`.
+        disp: i64,
+        /// Address of the load.
+        pc: u64,
+    },
+    /// A value loaded from a fixed address (svma).
+    Global {
+        /// The address.
+        svma: u64,
+    },
+}
+
+/// One place that the result reaches, in the order of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Destination {
+    /// It is in a register from `start` until before `end` (svma of instructions on the path; a
+    /// jump on the path may make `end` smaller than `start`, then it is 0-sized).
+    Register {
+        /// The register.
+        register: Register,
+        /// First instruction before which it is there.
+        start: u64,
+        /// Instruction after which it is there no more, exclusive.
+        end: u64,
+    },
+    /// It is stored at a fixed address.
+    Global {
+        /// The address (svma).
+        svma: u64,
+        /// Address of the store.
+        pc: u64,
+    },
+    /// It is stored at an offset from the thread pointer (`fs:`).
+    ThreadLocal {
+        /// Offset in bytes from the thread pointer, mostly negative.
+        offset: i64,
+        /// Address of the store.
+        pc: u64,
+    },
+    /// It is stored at `base + disp` where base is rsp or rbp. Whether rbp is a frame pointer here
+    /// or an ordinary pointer only unwind information tells.
+    FrameSlot {
+        /// rsp or rbp.
+        base: Register,
+        /// Offset in bytes, as of `pc`.
+        disp: i64,
+        /// Address of the store.
+        pc: u64,
+    },
+    /// It is stored through a pointer.
+    Field {
+        /// What the pointer was.
+        base: Base,
+        /// Offset in bytes from the pointer.
+        disp: i64,
+        /// Whether an index was added as well: an element of an array.
+        indexed: bool,
+        /// Address of the store.
+        pc: u64,
+    },
+    /// The function returns it.
+    Returned {
+        /// Address of the return instruction.
+        pc: u64,
+    },
+}

@@ -1,0 +1,45 @@
+//! What x86-64 machine code does with the result of a call: facts from bytes.
+//!
+//! This crate deliberately knows neither files, symbols nor debug information: bytes of one
+//! function go in, [`Destination`]s come out. `memlens-symbols` turns them into names.
+//!
+//! # Model
+//!
+//! One path is followed from the return address, at most [`MAX_INSTRUCTIONS`] instructions long:
+//! null checks of the result are passed on the side where it is not null, other conditional
+//! branches fall through, direct jumps inside the function are taken. Along the path each register
+//! (and each half of a vector register, and each stack slot or global written) holds one of
+//!
+//! ```text
+//!  result+n      the call's result plus a constant
+//!  entry r       what register r held at the return address
+//!  value of m    loaded from memory m (a slot of the frame or a fixed address)
+//!  address of m  the address of m
+//!  unknown       anything else
+//! ```
+//!
+//! A store of the result, a register that holds it, and a return of it are destinations. Calls
+//! keep callee-saved registers (System V ABI AMD64 1.0, section 3.2.1).
+//!
+//! Not modelled: paths not followed, stores through pointers that alias tracked memory, other
+//! architectures.
+//!
+//! # Example
+//!
+//! ```
+//! use memlens_code::{Destination, result_destinations};
+//!
+//! // mov [rip+0x2000], rax ; ret
+//! let code = [0x48, 0x89, 0x05, 0x00, 0x20, 0x00, 0x00, 0xc3];
+//! let found = result_destinations(&code, 0x1000, 0x1000);
+//! assert_eq!(found[0], Destination::Global { svma: 0x3007, pc: 0x1000 });
+//! ```
+#![forbid(unsafe_code)]
+
+mod destination;
+mod flow;
+#[cfg(test)]
+mod tests;
+
+pub use destination::{Base, Destination, Register};
+pub use flow::{MAX_INSTRUCTIONS, result_destinations};

@@ -1,0 +1,516 @@
+//! The variable that a call's result goes to: machine code and DWARF locations first, the source
+//! text second.
+
+use std::sync::Arc;
+
+use memlens_code::{Base, Destination, Register};
+
+use crate::debug_info::DebugInfo;
+use crate::locals::{FunctionLocals, Local};
+use crate::module::{Module, SourceFrame};
+use crate::place::Place;
+use crate::source_text;
+use crate::static_variables::StaticTable;
+use crate::types::TypeId;
+
+/// What an assignment was concluded from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Evidence {
+    /// The instructions after the call, with DWARF locations or symbols.
+    MachineCode,
+    /// The text of the source line.
+    SourceText,
+}
+
+/// A variable that receives a call's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssignedVariable {
+    /// Source name; with a field path if a member receives it (`graph.column`, `node->left`,
+    /// `Graph::column` for a member of `this`, `rows[]` for an element of an array).
+    pub name: String,
+    /// C spelling of its type, if known.
+    pub type_name: Option<String>,
+    /// File of the declaration, if known.
+    pub decl_file: Option<Arc<str>>,
+    /// Line of the declaration, if known.
+    pub decl_line: Option<u32>,
+    /// What it was concluded from.
+    pub how: Evidence,
+}
+
+/// Where the result of a call goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Assignment {
+    /// To a variable.
+    Variable(AssignedVariable),
+    /// The function that made the call returns it (a wrapper such as `xmalloc`, `strdup`), or is
+    /// code of the language's library (a container): ask the next outer frame. If it passes
+    /// through a variable of the function on its way, that is the second-best name.
+    HandedOn(Option<AssignedVariable>),
+    /// Nothing is known.
+    Unknown,
+}
+
+/// A named destination, before the choice.
+struct Candidate {
+    variable: AssignedVariable,
+    inline_depth: u32,
+    /// Address at which the result gets there.
+    at: u64,
+    /// Whether it outlives the function's frame.
+    lasting: bool,
+}
+
+impl Module {
+    /// The variable that the result of the call returning to `return_svma` goes to.
+    ///
+    /// None if the calling function hands the result on to its own caller, or if nothing is known.
+    /// To name a heap block the caller walks the allocation's stack from the inner to the outer
+    /// return address and stops at the first `Some`; with [`Self::assignment`] it can also stop
+    /// where the result is lost track of, which keeps `status = run()` from naming everything that
+    /// `run` allocates.
+    pub fn assigned_variable(&self, return_svma: u64) -> Option<AssignedVariable> {
+        match self.assignment(return_svma) {
+            Assignment::Variable(variable) => Some(variable),
+            Assignment::HandedOn(_) | Assignment::Unknown => None,
+        }
+    }
+
+    /// Where the result of the call returning to `return_svma` goes. Cost: some dozen instructions
+    /// decoded and the locals of one function read once; the caller should keep the answer for
+    /// each call site.
+    pub fn assignment(&self, return_svma: u64) -> Assignment {
+        let Some(function) = self.function_at(return_svma.saturating_sub(1)) else {
+            return Assignment::Unknown;
+        };
+        let code = self.code(function.start, function.end).unwrap_or_default();
+        let destinations = memlens_code::result_destinations(code, function.start, return_svma);
+        let returned = destinations.iter().any(|d| matches!(d, Destination::Returned { .. }));
+        let (mut candidates, in_library) = self.with_debug(|debug| {
+            let Some((unit, die)) = debug.function_at(return_svma.saturating_sub(1)) else {
+                return (self.without_locals(debug, &destinations), false);
+            };
+            let declared_in =
+                unit.entry(die).and_then(|(_, attributes)| debug.declaration(&unit, &attributes).0);
+            if declared_in.is_some_and(|file| is_library(&file)) {
+                return (Vec::new(), true);
+            }
+            let locals = debug.function_locals(&unit, die);
+            let mut candidates = Vec::new();
+            for destination in &destinations {
+                self.named(debug, Some(&locals), destination, &mut candidates);
+            }
+            (candidates, false)
+        });
+        if in_library {
+            return Assignment::HandedOn(None);
+        }
+        candidates.sort_by_key(|candidate| (candidate.inline_depth, candidate.at));
+        if let Some(index) = candidates.iter().position(|candidate| candidate.inline_depth == 0) {
+            let lasting = candidates.iter().position(|c| c.inline_depth == 0 && c.lasting);
+            return match (returned, lasting) {
+                (true, None) => Assignment::HandedOn(Some(candidates.swap_remove(index).variable)),
+                (true, Some(lasting)) => Assignment::Variable(
+                    self.as_spelled(candidates.swap_remove(lasting).variable, return_svma),
+                ),
+                (false, _) => {
+                    Assignment::Variable(self.as_spelled(candidates.swap_remove(index).variable, return_svma))
+                }
+            };
+        }
+        let inlined = candidates.into_iter().next().map(|candidate| candidate.variable);
+        if returned {
+            return Assignment::HandedOn(inlined);
+        }
+        match self.by_source_text(return_svma).or(inlined) {
+            Some(variable) => Assignment::Variable(variable),
+            None => Assignment::Unknown,
+        }
+    }
+
+    /// An element of an array is spelled as the source does (`rows[i]`), where it is there and
+    /// means the same array: the machine code of a loop tells no index, that of an unrolled or
+    /// strength-reduced one a misleading one.
+    fn as_spelled(&self, mut variable: AssignedVariable, return_svma: u64) -> AssignedVariable {
+        if (variable.name.starts_with('*') || variable.name.ends_with(']'))
+            && let Some(text) = self.by_source_text(return_svma)
+            && head(&text.name) == head(&variable.name)
+        {
+            variable.name = text.name;
+        }
+        variable
+    }
+
+    /// Candidates in a function without debug information: fixed addresses only.
+    fn without_locals(&self, debug: &DebugInfo<'_>, destinations: &[Destination]) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for destination in destinations {
+            if matches!(destination, Destination::Global { .. } | Destination::ThreadLocal { .. }) {
+                self.named(debug, None, destination, &mut candidates);
+            }
+        }
+        candidates
+    }
+
+    fn named<'a>(
+        &self,
+        debug: &DebugInfo<'a>,
+        locals: Option<&FunctionLocals<'a>>,
+        destination: &Destination,
+        candidates: &mut Vec<Candidate>,
+    ) {
+        let mut push = |variable, inline_depth, at, lasting| {
+            candidates.push(Candidate { variable, inline_depth, at, lasting });
+        };
+        match *destination {
+            Destination::Global { svma, pc } => {
+                if let Some(variable) = self.fixed(debug, Fixed::Address(svma), None) {
+                    push(variable, 0, pc, true);
+                }
+            }
+            Destination::ThreadLocal { offset, pc } => {
+                if let Some(offset) = self.tls_offset(offset)
+                    && let Some(variable) = self.fixed(debug, Fixed::Tls(offset), None)
+                {
+                    push(variable, 0, pc, true);
+                }
+            }
+            Destination::FrameSlot { base, disp, pc } => {
+                let Some(locals) = locals else { return };
+                match self.slot_local(debug, locals, base, disp, pc) {
+                    Slot::Local(local, within) => {
+                        let variable = member_of(debug, local, within);
+                        push(variable, local.inline_depth, pc, false);
+                    }
+                    Slot::NoFrame => self.through(
+                        debug,
+                        locals,
+                        Base::Register { register: base },
+                        disp,
+                        false,
+                        pc,
+                        &mut push,
+                    ),
+                    Slot::Unnamed => {}
+                }
+            }
+            Destination::Field { base, disp, indexed, pc } => {
+                let Some(locals) = locals else { return };
+                self.through(debug, locals, base, disp, indexed, pc, &mut push);
+            }
+            Destination::Register { register, start, end } => {
+                let Some(locals) = locals else { return };
+                for local in &locals.locals {
+                    let Some(first) = in_register(local, register, start, end.max(start.saturating_add(1)))
+                    else {
+                        continue;
+                    };
+                    if local.inline_depth > 0 && local.decl_file.as_deref().is_some_and(is_library) {
+                        continue;
+                    }
+                    if local.type_id.as_ref().is_some_and(|id| debug.holds_address(id)) {
+                        push(plain(debug, local), local.inline_depth, first.max(start), false);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A store through a pointer: the member or element of what the pointer variable points to.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one destination")]
+    fn through<'a>(
+        &self,
+        debug: &DebugInfo<'a>,
+        locals: &FunctionLocals<'a>,
+        base: Base,
+        disp: i64,
+        indexed: bool,
+        pc: u64,
+        push: &mut impl FnMut(AssignedVariable, u32, u64, bool),
+    ) {
+        let offset = u64::try_from(disp).ok();
+        match base {
+            Base::Global { svma } => {
+                if let Some(variable) = self.fixed(debug, Fixed::Address(svma), Some((offset, indexed))) {
+                    push(variable, 0, pc, true);
+                }
+            }
+            Base::FrameSlot { base, disp: slot, pc: load } => {
+                if let Slot::Local(local, 0) = self.slot_local(debug, locals, base, slot, load)
+                    && let Some(variable) = pointed(debug, local, offset, indexed)
+                {
+                    push(variable, local.inline_depth, pc, true);
+                }
+            }
+            Base::Register { register } => {
+                for local in &locals.locals {
+                    if in_register(local, register, pc, pc.saturating_add(1)).is_some()
+                        && let Some(variable) = pointed(debug, local, offset, indexed)
+                    {
+                        push(variable, local.inline_depth, pc, true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The variable at a fixed place, or (`through`) what it points to.
+    fn fixed(
+        &self,
+        debug: &DebugInfo<'_>,
+        place: Fixed,
+        through: Option<(Option<u64>, bool)>,
+    ) -> Option<AssignedVariable> {
+        let table = debug.static_table();
+        let (list, address) = match place {
+            Fixed::Address(svma) => (&table.addressed, svma),
+            Fixed::Tls(offset) => (&table.thread_local, offset),
+        };
+        if let Some(entry) = StaticTable::covering(list, address).and_then(|at| list.get(at)) {
+            let info = debug.variable_info(entry)?;
+            let id = info.type_ref.and_then(|reference| debug.type_id(reference));
+            let (name, type_name) = match through {
+                None => match id.as_ref().and_then(|id| debug.own_member_at(id, address - entry.start)) {
+                    Some((path, field, _)) => {
+                        (joined(&info.name, ".", &path), Some(debug.type_name(field.as_ref())))
+                    }
+                    None => (info.name, info.type_name),
+                },
+                Some((offset, indexed)) => pointed_name(debug, &info.name, id.as_ref()?, offset, indexed)?,
+            };
+            return Some(AssignedVariable {
+                name,
+                type_name,
+                decl_file: info.decl_file,
+                decl_line: info.decl_line,
+                how: Evidence::MachineCode,
+            });
+        }
+        if through.is_some() {
+            return None;
+        }
+        let symbols = self.data_symbols();
+        let fixed = symbols.partition_point(|symbol| symbol.kind != crate::DataKind::Tls);
+        let list = match place {
+            Fixed::Address(_) => &symbols[..fixed],
+            Fixed::Tls(_) => &symbols[fixed..],
+        };
+        let before = list.partition_point(|symbol| symbol.svma <= address).checked_sub(1)?;
+        let symbol = list.get(before).filter(|symbol| address - symbol.svma < symbol.size)?;
+        Some(AssignedVariable {
+            name: symbol.name.clone(),
+            type_name: None,
+            decl_file: None,
+            decl_line: None,
+            how: Evidence::MachineCode,
+        })
+    }
+
+    /// Offset in the TLS segment of an offset from the thread pointer of the main executable
+    /// (ELF Handling For Thread-Local Storage, U. Drepper 2013, variant II).
+    fn tls_offset(&self, offset: i64) -> Option<u64> {
+        let tls = self.tls_segment()?;
+        let size = tls.size_bytes.checked_next_multiple_of(tls.align_bytes.max(1))?;
+        size.checked_add_signed(offset).filter(|&offset| offset < tls.size_bytes)
+    }
+
+    fn slot_local<'l, 'a>(
+        &self,
+        debug: &DebugInfo<'a>,
+        locals: &'l FunctionLocals<'a>,
+        base: Register,
+        disp: i64,
+        pc: u64,
+    ) -> Slot<'l, 'a> {
+        let rule = debug.frames.table_at(pc).and_then(|table| table.rule_at(pc));
+        if base == Register::RBP && rule.is_some_and(|rule| rule.register != crate::RBP) {
+            return Slot::NoFrame;
+        }
+        let cfa_offset =
+            rule.filter(|rule| rule.register == base.0).map(|rule| disp.wrapping_sub(rule.offset));
+        // A location list may begin only after the store.
+        let near = |start: u64, end: u64| start < pc.saturating_add(24) && pc < end;
+        let mut best: Option<(&Local<'a>, u64)> = None;
+        for local in &locals.locals {
+            let whole = local.type_id.as_ref().and_then(|id| debug.size_of(id)).unwrap_or(8);
+            for place in local.places.iter().filter(|place| near(place.start, place.end)) {
+                let start = match (place.place, cfa_offset) {
+                    (Place::Cfa(start), Some(wanted)) => wanted.checked_sub(start),
+                    (Place::Based { register, offset }, _) if register == base.0 => disp.checked_sub(offset),
+                    _ => None,
+                };
+                let Some(within) = start.and_then(|within| u64::try_from(within).ok()) else { continue };
+                let size = place.part_size.unwrap_or(whole.saturating_sub(place.part_start));
+                if within < size && best.is_none_or(|(known, _)| local.inline_depth <= known.inline_depth) {
+                    best = Some((local, within.saturating_add(place.part_start)));
+                }
+            }
+        }
+        best.map_or(Slot::Unnamed, |(local, within)| Slot::Local(local, within))
+    }
+
+    /// The left-hand side in the source, in the innermost frame that is not the library's.
+    fn by_source_text(&self, return_svma: u64) -> Option<AssignedVariable> {
+        let frames = self.locate(return_svma.saturating_sub(1));
+        for frame in &frames {
+            let SourceFrame { file: Some(file), line: Some(line), .. } = frame else { continue };
+            if is_library(file) {
+                continue;
+            }
+            let mut statement = self.source_line(file, *line)?;
+            for back in 1..=3u32 {
+                if statement.contains('=') {
+                    break;
+                }
+                let Some(previous) = line.checked_sub(back).and_then(|line| self.source_line(file, line))
+                else {
+                    break;
+                };
+                if !source_text::continues(&previous) {
+                    break;
+                }
+                statement = format!("{previous}\n{statement}");
+            }
+            let Some(name) = source_text::assigned_name(&statement) else { continue };
+            return Some(self.declared(return_svma, name));
+        }
+        None
+    }
+
+    /// Type and declaration of the local or global that a source name begins with.
+    fn declared(&self, svma: u64, name: String) -> AssignedVariable {
+        let head = head(&name).to_owned();
+        let whole = head == name;
+        self.with_debug(|debug| {
+            let found = debug.function_at(svma.saturating_sub(1)).and_then(|(unit, die)| {
+                let locals = debug.function_locals(&unit, die);
+                let local =
+                    locals.locals.iter().filter(|l| *l.name == *head).min_by_key(|l| l.inline_depth)?;
+                let type_name = local.type_id.as_ref().map(|id| debug.type_name(Some(id)));
+                Some((type_name, local.decl_file.clone(), local.decl_line))
+            });
+            let (type_name, decl_file, decl_line) = found.unwrap_or_default();
+            AssignedVariable {
+                type_name: type_name.filter(|_| whole),
+                name,
+                decl_file,
+                decl_line,
+                how: Evidence::SourceText,
+            }
+        })
+    }
+}
+
+/// The variable that an expression begins with.
+fn head(name: &str) -> &str {
+    name.trim_start_matches('*').split(['.', '-', '[', ':', '%']).next().unwrap_or_default()
+}
+
+enum Fixed {
+    Address(u64),
+    Tls(u64),
+}
+
+enum Slot<'l, 'a> {
+    Local(&'l Local<'a>, u64),
+    /// The register is no frame pointer there.
+    NoFrame,
+    Unnamed,
+}
+
+/// The first pc in `[start, end)` at which the variable, or a part of it, is in the register.
+fn in_register(local: &Local<'_>, register: Register, start: u64, end: u64) -> Option<u64> {
+    local
+        .places
+        .iter()
+        .filter(|p| p.place == Place::Register(register.0) && p.start < end && start < p.end)
+        .map(|p| p.start)
+        .min()
+}
+
+fn plain<'a>(debug: &DebugInfo<'a>, local: &Local<'a>) -> AssignedVariable {
+    AssignedVariable {
+        name: local.name.to_string(),
+        type_name: local.type_id.as_ref().map(|id| debug.type_name(Some(id))),
+        decl_file: local.decl_file.clone(),
+        decl_line: local.decl_line,
+        how: Evidence::MachineCode,
+    }
+}
+
+/// The member of a local at byte `within`.
+fn member_of<'a>(debug: &DebugInfo<'a>, local: &Local<'a>, within: u64) -> AssignedVariable {
+    let mut variable = plain(debug, local);
+    if let Some(id) = &local.type_id
+        && let Some((path, field, _)) = debug.own_member_at(id, within)
+    {
+        let name = joined(&local.name, ".", &path);
+        if name != variable.name {
+            variable.name = name;
+            variable.type_name = Some(debug.type_name(field.as_ref()));
+        }
+    }
+    variable
+}
+
+/// What the pointer variable `local` points to, at `offset`.
+fn pointed<'a>(
+    debug: &DebugInfo<'a>,
+    local: &Local<'a>,
+    offset: Option<u64>,
+    indexed: bool,
+) -> Option<AssignedVariable> {
+    let (name, type_name) = pointed_name(debug, &local.name, local.type_id.as_ref()?, offset, indexed)?;
+    Some(AssignedVariable { name, type_name, ..plain(debug, local) })
+}
+
+fn pointed_name<'a>(
+    debug: &DebugInfo<'a>,
+    name: &str,
+    pointer: &TypeId<'a>,
+    offset: Option<u64>,
+    indexed: bool,
+) -> Option<(String, Option<String>)> {
+    let target = debug.pointee(pointer)?;
+    if indexed {
+        return Some((format!("{name}[]"), Some(debug.type_name(Some(&target)))));
+    }
+    let offset = offset?;
+    match debug.own_member_at(&target, offset) {
+        Some((path, field, _)) => {
+            let field = Some(debug.type_name(field.as_ref()));
+            if name == "this" || name == "self" {
+                // Say what class it is instead of how the method calls its object.
+                let class = debug.type_name(Some(&target));
+                return Some((joined(class.trim_start_matches("struct "), "::", &path), field));
+            }
+            Some((joined(name, "->", &path), field))
+        }
+        None if offset == 0 => Some((format!("*{name}"), Some(debug.type_name(Some(&target))))),
+        None => {
+            let size = debug.size_of(&target).filter(|&size| size > 0 && offset % size == 0)?;
+            Some((format!("{name}[{}]", offset / size), Some(debug.type_name(Some(&target)))))
+        }
+    }
+}
+
+/// `name` with a member path.
+fn joined(name: &str, joint: &str, path: &str) -> String {
+    match path {
+        "" => name.to_owned(),
+        path if path.starts_with('[') => format!("{name}{path}"),
+        path => format!("{name}{joint}{path}"),
+    }
+}
+
+/// Whether a source file belongs to a compiler's or the system's library.
+fn is_library(file: &str) -> bool {
+    file.starts_with("/usr/include/")
+        || file.starts_with("/usr/lib/")
+        || file.starts_with("/rustc/")
+        || file.contains("/include/c++/")
+        || file.contains("/lib/gcc/")
+        || file.contains("/lib/rustlib/src/")
+}

@@ -1,0 +1,81 @@
+//! What a module's file says about its addresses: functions, source lines, types, variables and
+//! where variables live, from ELF symbols, DWARF 2–5 and call frame information.
+//!
+//! This crate deliberately does not know processes: no load addresses, no registers' values, no
+//! stacks. All addresses are svmas (as the ELF file states them); the caller subtracts load biases
+//! and adds frame addresses. Of machine code it knows only what `memlens-code` tells.
+//!
+//! # Model
+//!
+//! ```text
+//! Module::open ── ELF headers, symbol tables          (at once, linear in the symbols)
+//!      └─ first question about lines or variables
+//!           └─ DWARF unit headers                     (once)
+//!                └─ one unit, function or CFI entry   (on demand, kept)
+//! ```
+//!
+//! Damaged or missing debug information is normal: answers become partial and
+//! [`Module::diagnostics`] says why. Nothing panics on damaged input.
+//!
+//! A [`Module`] is `Send` but not `Sync`: its caches are unlocked; one thread asks at a time.
+//!
+//! # Not modelled
+//!
+//! Locals whose place hangs on a register other than the one of the CFA rule (frames realigned at
+//! run time, some optimised parameters), variable-length arrays, and locals that optimisation
+//! keeps in registers have no [`FrameVariable`]. [`Module::assignment`] knows x86-64 only; the
+//! source text still names results elsewhere.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use memlens_symbols::{DebugSearch, Module};
+//!
+//! let module = Module::open("/bin/true".as_ref(), &DebugSearch::default())?;
+//! for (index, name) in ["malloc", "free"].iter().enumerate() {
+//!     for entry in module.entry_points(&["malloc", "free"]) {
+//!         if entry.index == index {
+//!             println!("{name} at {:#x}", entry.svma);
+//!         }
+//!     }
+//! }
+//! if let Some(function) = module.function_at(0x1234) {
+//!     println!("{:?} {:#x}..{:#x}", function.name, function.start, function.end);
+//! }
+//! for variable in module.frame_variables(0x1234).iter() {
+//!     println!("{} at CFA{:+}", variable.name, variable.cfa_offset);
+//! }
+//! # Ok::<(), memlens_symbols::OpenError>(())
+//! ```
+// Only `image`, which maps files, may use unsafe code.
+#![deny(unsafe_code)]
+
+mod assigned_variable;
+mod call_frames;
+mod data_symbols;
+mod debug_info;
+mod debug_search;
+mod demangle;
+mod dwarf_file;
+mod error;
+mod image;
+mod locals;
+mod module;
+mod place;
+mod section;
+mod source_text;
+mod static_variables;
+mod symbol_table;
+mod types;
+mod unit_index;
+
+pub use assigned_variable::{AssignedVariable, Assignment, Evidence};
+pub use call_frames::{CfaRule, RBP, RSP};
+pub use data_symbols::{DataKind, DataSymbol};
+pub use debug_search::DebugSearch;
+pub use error::{Diagnostic, OpenError};
+pub use locals::FrameVariable;
+pub use module::{EntryPoint, FunctionRef, Module, SourceFrame, TlsSegment};
+pub use section::{Section, SectionKind};
+pub use static_variables::VariableInfo;
+pub use types::{StructField, TypeRef};

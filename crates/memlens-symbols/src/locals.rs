@@ -1,0 +1,284 @@
+//! Locals and parameters of a function, with everything their locations tell.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gimli::UnitOffset;
+
+use crate::call_frames::CfaRow;
+use crate::debug_info::DebugInfo;
+use crate::dwarf_file::{UnitHandle, attribute, ranges};
+use crate::place::{FrameBase, Place, locations, pieces};
+use crate::types::{TypeId, TypeRef};
+
+/// A local or parameter that lives in memory of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameVariable {
+    /// Source name.
+    pub name: Arc<str>,
+    /// C spelling of its type.
+    pub type_name: Option<Arc<str>>,
+    /// The type, for [`crate::Module::struct_field`].
+    pub type_ref: Option<TypeRef>,
+    /// File of the declaration.
+    pub decl_file: Option<Arc<str>>,
+    /// Line of the declaration.
+    pub decl_line: Option<u32>,
+    /// Where it starts, in bytes relative to the canonical frame address (mostly negative).
+    pub cfa_offset: i64,
+    /// How many bytes of it lie there.
+    pub size_bytes: u64,
+    /// Which byte of the variable lies at `cfa_offset`; not 0 only if optimisation split it.
+    pub part_start: u64,
+    /// The pcs (svma) for which it lies there.
+    pub pc_ranges: Arc<[Range<u64>]>,
+    /// Whether it is a parameter.
+    pub is_parameter: bool,
+    /// The inlined function whose variable it is; None for the function itself.
+    pub inlined_from: Option<Arc<str>>,
+}
+
+/// One local, wherever it lives.
+pub(crate) struct Local<'a> {
+    pub(crate) name: Arc<str>,
+    pub(crate) type_id: Option<TypeId<'a>>,
+    pub(crate) decl_file: Option<Arc<str>>,
+    pub(crate) decl_line: Option<u32>,
+    pub(crate) is_parameter: bool,
+    /// How many inlined calls deep it is; 0 in the function itself.
+    pub(crate) inline_depth: u32,
+    pub(crate) inlined_from: Option<Arc<str>>,
+    /// Range of pcs, byte of the variable, number of bytes (None: the rest), place.
+    pub(crate) places: Vec<LocalPlace>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalPlace {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) part_start: u64,
+    pub(crate) part_size: Option<u64>,
+    pub(crate) place: Place,
+}
+
+/// Offset from the CFA, byte of the variable, size.
+type InFrame = (i64, u64, u64);
+
+/// The locals of one physical function.
+pub(crate) struct FunctionLocals<'a> {
+    pub(crate) locals: Vec<Local<'a>>,
+    pub(crate) in_frame: Arc<[FrameVariable]>,
+}
+
+struct OpenScope {
+    depth: isize,
+    ranges: Arc<[Range<u64>]>,
+    inline_depth: u32,
+    inlined_from: Option<Arc<str>>,
+}
+
+impl<'a> FunctionLocals<'a> {
+    pub(crate) fn read(
+        debug: &DebugInfo<'a>,
+        unit_handle: &UnitHandle<'a>,
+        die: UnitOffset,
+        rows: &[CfaRow],
+    ) -> Self {
+        let mut locals = Vec::new();
+        let _ = read_locals(debug, unit_handle, die, &mut locals);
+        let in_frame = in_frame(debug, &locals, rows);
+        Self { locals, in_frame }
+    }
+}
+
+fn read_locals<'a>(
+    debug: &DebugInfo<'a>,
+    handle: &UnitHandle<'a>,
+    die: UnitOffset,
+    locals: &mut Vec<Local<'a>>,
+) -> Option<()> {
+    let unit = handle.unit()?;
+    let dwarf = handle.dwarf();
+    let mut entries = unit.entries_raw(Some(die)).ok()?;
+    let mut scopes: Vec<OpenScope> = Vec::new();
+    let mut attributes = Vec::new();
+    let mut base = FrameBase::default();
+    let mut skip: Option<isize> = None;
+    while !entries.is_empty() {
+        let depth = entries.next_depth();
+        if depth <= 0 && !scopes.is_empty() {
+            break;
+        }
+        let abbreviation = match entries.read_abbreviation() {
+            Ok(Some(abbreviation)) => abbreviation,
+            Ok(None) => continue,
+            Err(_) => break,
+        };
+        if skip.is_some_and(|level| depth > level) {
+            entries.skip_attributes(abbreviation.attributes()).ok()?;
+            continue;
+        }
+        skip = None;
+        attributes.clear();
+        entries.read_attributes(abbreviation.attributes(), &mut attributes).ok()?;
+        while scopes.last().is_some_and(|scope| scope.depth >= depth) {
+            scopes.pop();
+        }
+        let own_ranges = || -> Arc<[Range<u64>]> {
+            ranges(dwarf, unit, &attributes).into_iter().map(|(start, end)| start..end).collect()
+        };
+        let tag = abbreviation.tag();
+        let Some(outer) = scopes.last() else {
+            if let Some(value) = attribute(&attributes, gimli::DW_AT_frame_base) {
+                base = FrameBase::read(dwarf, unit, value);
+            }
+            scopes.push(OpenScope { depth, ranges: own_ranges(), inline_depth: 0, inlined_from: None });
+            if !abbreviation.has_children() {
+                break;
+            }
+            continue;
+        };
+        match tag {
+            gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine => {
+                let mut ranges = own_ranges();
+                if ranges.is_empty() {
+                    ranges = outer.ranges.clone();
+                }
+                let inlined = tag == gimli::DW_TAG_inlined_subroutine;
+                let inlined_from = if inlined {
+                    debug.name_of(handle, &attributes).map(Arc::from)
+                } else {
+                    outer.inlined_from.clone()
+                };
+                let inline_depth = outer.inline_depth + u32::from(inlined);
+                scopes.push(OpenScope { depth, ranges, inline_depth, inlined_from });
+            }
+            gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
+                if abbreviation.has_children() {
+                    skip = Some(depth);
+                }
+                let Some(location) = attribute(&attributes, gimli::DW_AT_location) else { continue };
+                let Some(name) = debug.name_of(handle, &attributes) else { continue };
+                let mut places = Vec::new();
+                // A plain expression holds in every range of the scope.
+                let spans: Vec<(u64, u64)> = if location.exprloc_value().is_some() {
+                    outer.ranges.iter().map(|r| (r.start, r.end)).collect()
+                } else {
+                    vec![(0, u64::MAX)]
+                };
+                for span in spans {
+                    for (start, end, expression) in locations(dwarf, unit, location, span) {
+                        for (base_start, base_end, frame_base) in base_parts(&base) {
+                            let (start, end) = (start.max(base_start), end.min(base_end));
+                            if start >= end {
+                                continue;
+                            }
+                            places.extend(pieces(unit, &expression, frame_base).into_iter().map(|piece| {
+                                LocalPlace {
+                                    start,
+                                    end,
+                                    part_start: piece.start,
+                                    part_size: piece.size,
+                                    place: piece.place,
+                                }
+                            }));
+                        }
+                    }
+                }
+                places.retain(|place| place.place != Place::Elsewhere);
+                if places.is_empty() {
+                    continue;
+                }
+                let (decl_file, decl_line) = debug.declaration(handle, &attributes);
+                locals.push(Local {
+                    name: Arc::from(name),
+                    type_id: debug.type_of(handle, &attributes),
+                    decl_file,
+                    decl_line,
+                    is_parameter: tag == gimli::DW_TAG_formal_parameter,
+                    inline_depth: outer.inline_depth,
+                    inlined_from: outer.inlined_from.clone(),
+                    places,
+                });
+            }
+            // Nested functions, local types, call sites: nothing of this frame.
+            _ if abbreviation.has_children() => skip = Some(depth),
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+/// The parts of a frame base; without one, one part in which `DW_OP_fbreg` means nothing.
+fn base_parts(base: &FrameBase) -> Vec<(u64, u64, Option<Place>)> {
+    if base.parts.is_empty() {
+        return vec![(0, u64::MAX, None)];
+    }
+    base.parts.iter().map(|&(start, end, place)| (start, end, Some(place))).collect()
+}
+
+/// The locals in memory of the frame, register-based places converted by the CFA rule of each row.
+fn in_frame<'a>(debug: &DebugInfo<'a>, locals: &[Local<'a>], rows: &[CfaRow]) -> Arc<[FrameVariable]> {
+    let mut list = Vec::new();
+    for local in locals {
+        let whole = local.type_id.as_ref().and_then(|id| debug.size_of(id));
+        // One entry for each place; the ranges of equal places are joined.
+        let mut found: Vec<(InFrame, Vec<Range<u64>>)> = Vec::new();
+        let mut add = |offset: i64, place: &LocalPlace, start: u64, end: u64| {
+            let Some(size) = place.part_size.or_else(|| whole.map(|w| w.saturating_sub(place.part_start)))
+            else {
+                return;
+            };
+            if size == 0 || start >= end {
+                return;
+            }
+            let key = (offset, place.part_start, size);
+            match found.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, ranges)) => match ranges.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => ranges.push(start..end),
+                },
+                None => found.push((key, std::iter::once(start..end).collect())),
+            }
+        };
+        for place in &local.places {
+            match place.place {
+                Place::Cfa(offset) => add(offset, place, place.start, place.end),
+                Place::Based { register, offset } => {
+                    for row in rows {
+                        let Some(rule) = row.rule else { continue };
+                        if rule.register != register {
+                            continue;
+                        }
+                        // register = CFA − rule.offset
+                        let offset = offset.wrapping_sub(rule.offset);
+                        add(offset, place, place.start.max(row.start), place.end.min(row.end));
+                    }
+                }
+                Place::Register(_) | Place::Elsewhere => {}
+            }
+        }
+        if found.is_empty() {
+            continue;
+        }
+        let type_name: Option<Arc<str>> =
+            local.type_id.as_ref().map(|id| Arc::from(debug.type_name(Some(id)).as_str()));
+        for ((cfa_offset, part_start, size_bytes), ranges) in found {
+            list.push(FrameVariable {
+                name: local.name.clone(),
+                type_name: type_name.clone(),
+                type_ref: local.type_id.as_ref().map(|id| debug.type_ref(id)),
+                decl_file: local.decl_file.clone(),
+                decl_line: local.decl_line,
+                cfa_offset,
+                size_bytes,
+                part_start,
+                pc_ranges: ranges.into(),
+                is_parameter: local.is_parameter,
+                inlined_from: local.inlined_from.clone(),
+            });
+        }
+    }
+    list.sort_by_key(|v| v.cfa_offset);
+    list.into()
+}

@@ -1,0 +1,492 @@
+//! A module: an executable, a shared library or the vDSO.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use object::read::elf::ProgramHeader;
+use object::{Object, ObjectSection, elf};
+
+use crate::call_frames::CfaRule;
+use crate::data_symbols::{self, DataSymbol};
+use crate::debug_info::{Arenas, DebugCell, DebugFiles, DebugInfo};
+use crate::debug_search::{DebugSearch, has_dwarf};
+use crate::demangle::demangle;
+use crate::error::{Diagnostic, OpenError};
+use crate::image::Image;
+use crate::locals::FrameVariable;
+use crate::section::{self, Section, SectionKind};
+use crate::static_variables::{StaticTable, VariableInfo};
+use crate::symbol_table::{SymbolTable, SymbolType};
+use crate::types::{StructField, TypeRef};
+
+/// A place where a wanted function starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPoint {
+    /// Index of the name in the list asked for.
+    pub index: usize,
+    /// Address (svma) of the first instruction.
+    pub svma: u64,
+    /// Whether the address is that of a resolver (`STT_GNU_IFUNC`) which returns the address of
+    /// the function, rather than the function.
+    pub is_ifunc: bool,
+}
+
+/// A function by address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionRef {
+    /// First address (svma).
+    pub start: u64,
+    /// One past the last address (svma).
+    pub end: u64,
+    /// Source name; None if only unwind information knows the function.
+    pub name: Option<Arc<str>>,
+    /// Linker name.
+    pub raw_name: Option<Arc<str>>,
+}
+
+/// A source position at an address; inlined calls have one each.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SourceFrame {
+    /// Source name of the function.
+    pub function: Option<String>,
+    /// Path of the source file as compiled.
+    pub file: Option<String>,
+    /// Line, from 1.
+    pub line: Option<u32>,
+    /// Column, from 1.
+    pub column: Option<u32>,
+}
+
+/// The module's thread-local storage template (`PT_TLS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsSegment {
+    /// Address (svma) of the template.
+    pub svma: u64,
+    /// Size of a thread's block in bytes.
+    pub size_bytes: u64,
+    /// Alignment of a thread's block in bytes.
+    pub align_bytes: u64,
+}
+
+/// An ELF module and everything its files say about its addresses.
+///
+/// All methods take and give svmas. Opening reads headers and symbol tables; the debug information
+/// is found and parsed when a question first needs it, unit by unit, and kept.
+pub struct Module {
+    name: String,
+    path: Option<PathBuf>,
+    image: Image,
+    search: DebugSearch,
+    build_id: Option<Vec<u8>>,
+    sections: Vec<Section>,
+    /// Start, end (svma) and file offset of each code section.
+    code: Vec<(u64, u64, u64)>,
+    tls: Option<TlsSegment>,
+    symbols: SymbolTable,
+    diagnostics: Vec<Diagnostic>,
+    has_own_dwarf: bool,
+    separate: Option<(PathBuf, Image)>,
+    debug: OnceCell<DebugCell>,
+    data: OnceCell<Vec<DataSymbol>>,
+    functions: RefCell<HashMap<u64, Option<FunctionRef>>>,
+    frame_variables: RefCell<HashMap<u64, Arc<[FrameVariable]>>>,
+    sources: RefCell<HashMap<String, Option<Arc<str>>>>,
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Module {
+    /// Opens the module at `path`. Its file, and debug files found through it, are mapped and must
+    /// not be truncated or rewritten in place while the module is in use.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is no little-endian ELF file. Everything less is a
+    /// [`Diagnostic`].
+    pub fn open(path: &Path, search: &DebugSearch) -> Result<Self, OpenError> {
+        Self::new(path.display().to_string(), Some(path.to_path_buf()), Image::map(path)?, search)
+    }
+
+    /// A module whose file is in memory already, as the vDSO's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn from_bytes(name: &str, bytes: Vec<u8>, search: &DebugSearch) -> Result<Self, OpenError> {
+        Self::new(name.to_owned(), None, Image::from_bytes(bytes), search)
+    }
+
+    fn new(
+        name: String,
+        path: Option<PathBuf>,
+        image: Image,
+        search: &DebugSearch,
+    ) -> Result<Self, OpenError> {
+        let mut diagnostics = Vec::new();
+        let mut symbols = SymbolTable::default();
+        let file = object::File::parse(&*image).map_err(OpenError::NotElf)?;
+        if !file.is_little_endian() {
+            return Err(OpenError::BigEndian);
+        }
+        symbols.add(&image, &file, &mut diagnostics);
+        let has_own_dwarf = has_dwarf(&file);
+        let has_symtab = file.symbol_table().is_some();
+        let separate = if has_own_dwarf && has_symtab {
+            None
+        } else {
+            search.separate_file(&file, path.as_deref(), &mut diagnostics)
+        };
+        if let Some((debug_path, debug)) = &separate {
+            match object::File::parse(&**debug) {
+                Ok(file) => symbols.add(debug, &file, &mut diagnostics),
+                Err(error) => {
+                    diagnostics.push(Diagnostic::DebugFileUnreadable(debug_path.clone(), error.to_string()));
+                }
+            }
+        } else if !has_symtab && let Some(packed) = file.section_by_name(".gnu_debugdata") {
+            match unpack(packed.data().unwrap_or_default()) {
+                Ok(bytes) => {
+                    let mini = Image::from_bytes(bytes);
+                    match object::File::parse(&*mini) {
+                        Ok(file) => symbols.add(&mini, &file, &mut diagnostics),
+                        Err(error) => diagnostics.push(Diagnostic::MiniDebugInfo(error.to_string())),
+                    }
+                }
+                Err(error) => diagnostics.push(Diagnostic::MiniDebugInfo(error)),
+            }
+        }
+        let build_id = file.build_id().ok().flatten().map(<[u8]>::to_vec);
+        let sections = section::all(&file);
+        let code = file
+            .sections()
+            .filter(|s| sections.iter().any(|k| k.kind == SectionKind::Text && k.index == s.index().0))
+            .filter_map(|s| {
+                let (offset, size) = s.file_range()?;
+                Some((s.address(), s.address().checked_add(size)?, offset))
+            })
+            .collect();
+        let tls = tls_segment(&file);
+        Ok(Self {
+            name,
+            path,
+            search: search.clone(),
+            build_id,
+            sections,
+            code,
+            tls,
+            symbols,
+            diagnostics,
+            has_own_dwarf,
+            separate,
+            debug: OnceCell::new(),
+            data: OnceCell::new(),
+            functions: RefCell::default(),
+            frame_variables: RefCell::default(),
+            sources: RefCell::default(),
+            image,
+        })
+    }
+
+    /// The path or name that the module was opened by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The GNU build-id.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// What was found missing or damaged so far. Grows as debug information is read.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        let mut list = self.diagnostics.clone();
+        if let Some(cell) = self.debug.get() {
+            cell.with_dependent(|_, debug| list.extend(debug.diagnostics.borrow().iter().cloned()));
+        }
+        list
+    }
+
+    /// Whether DWARF units are there, in the module or its separate debug file.
+    pub fn has_debug_info(&self) -> bool {
+        self.has_own_dwarf || self.with_debug(|debug| debug.main.as_ref().is_some_and(|main| main.len() > 0))
+    }
+
+    /// The thread-local storage template, if there is one.
+    pub fn tls_segment(&self) -> Option<TlsSegment> {
+        self.tls
+    }
+
+    /// Every place where one of `names` starts: exported and local symbols, all aliases, versions
+    /// ignored; sorted by name, then address; an address comes once for each name. Linear in the
+    /// symbols.
+    pub fn entry_points(&self, names: &[&str]) -> Vec<EntryPoint> {
+        self.symbols
+            .named_code(names)
+            .into_iter()
+            .map(|(index, symbol)| EntryPoint {
+                index,
+                svma: symbol.svma,
+                is_ifunc: symbol.kind == SymbolType::IndirectFunction,
+            })
+            .collect()
+    }
+
+    /// The function that holds `svma`: by symbol, else by DWARF, else its bare range by unwind
+    /// information. Kept for each address asked.
+    pub fn function_at(&self, svma: u64) -> Option<FunctionRef> {
+        if let Some(known) = self.functions.borrow().get(&svma) {
+            return known.clone();
+        }
+        let found = self.find_function(svma);
+        self.functions.borrow_mut().insert(svma, found.clone());
+        found
+    }
+
+    fn find_function(&self, svma: u64) -> Option<FunctionRef> {
+        if !self.sections.iter().any(|s| s.kind == SectionKind::Text && s.contains(svma)) {
+            return None;
+        }
+        if let Some((start, end, symbol)) = self.symbols.function_at(svma, &self.sections) {
+            let raw = self.symbols.name(&symbol);
+            let name = demangle(raw, self.symbols.fortran);
+            return Some(FunctionRef {
+                start,
+                end,
+                name: Some(Arc::from(&*name)),
+                raw_name: Some(Arc::from(raw)),
+            });
+        }
+        self.with_debug(|debug| {
+            let by_dwarf = debug.function_at(svma).and_then(|(unit, die)| {
+                let &(start, end, _) =
+                    unit.index()?.functions.iter().find(|f| f.2 == die && (f.0..f.1).contains(&svma))?;
+                let (name, _) = debug.qualified_name(&unit, die)?;
+                let name: Arc<str> = Arc::from(name.as_str());
+                Some(FunctionRef { start, end, name: Some(name.clone()), raw_name: Some(name) })
+            });
+            by_dwarf.or_else(|| {
+                let (start, end) = debug.frames.range_at(svma)?;
+                Some(FunctionRef { start, end, name: None, raw_name: None })
+            })
+        })
+    }
+
+    /// The source position of `svma`, innermost inlined call first. Without debug information one
+    /// frame with the function's name. For a return address ask for the byte before it.
+    pub fn locate(&self, svma: u64) -> Vec<SourceFrame> {
+        let mut frames = Vec::new();
+        self.with_debug(|debug| {
+            debug.frames_at(svma, |function, file, line, column| {
+                frames.push(SourceFrame {
+                    function: function.map(|(name, language)| {
+                        let fortran = language.is_some_and(is_fortran);
+                        demangle(name, fortran).into_owned()
+                    }),
+                    file: file.map(str::to_owned),
+                    line: line.filter(|&line| line > 0),
+                    column: column.filter(|&column| column > 0),
+                });
+            });
+        });
+        if frames.last().is_none_or(|outermost| outermost.function.is_none())
+            && let Some(function) = self.function_at(svma)
+        {
+            let name = function.name.map(|name| name.to_string());
+            match frames.last_mut() {
+                Some(outermost) => outermost.function = name,
+                None => frames.push(SourceFrame { function: name, ..SourceFrame::default() }),
+            }
+        }
+        frames
+    }
+
+    /// The variables with fixed places: sorted by address, thread-local ones (by offset) last,
+    /// none overlapping. The first call reads every unit of the debug information once.
+    pub fn data_symbols(&self) -> &[DataSymbol] {
+        self.data.get_or_init(|| {
+            self.with_debug(|debug| data_symbols::build(&self.symbols, &self.sections, Some(debug)))
+        })
+    }
+
+    /// The sections that hold data, by address; for parts that no symbol covers.
+    pub fn data_sections(&self) -> Vec<Section> {
+        self.sections.iter().filter(|section| section.is_data()).cloned().collect()
+    }
+
+    /// All loaded sections, by address.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The global or static variable that covers `svma`, by DWARF.
+    pub fn variable_info(&self, svma: u64) -> Option<VariableInfo> {
+        self.with_debug(|debug| {
+            let list = &debug.static_table().addressed;
+            debug.variable_info(list.get(StaticTable::covering(list, svma)?)?)
+        })
+    }
+
+    /// The thread-local variable that covers `offset` of the TLS segment, by DWARF.
+    pub fn tls_variable_info(&self, offset: u64) -> Option<VariableInfo> {
+        self.with_debug(|debug| {
+            let list = &debug.static_table().thread_local;
+            debug.variable_info(list.get(StaticTable::covering(list, offset)?)?)
+        })
+    }
+
+    /// The locals and parameters that lie in memory of the frame of the physical function that
+    /// holds `pc`, at that pc: nested blocks and inlined calls included, those of the innermost
+    /// scope last among equals. For a caller's frame give its return address minus 1. Kept for each
+    /// pc asked; sorted by offset.
+    pub fn frame_variables(&self, pc: u64) -> Arc<[FrameVariable]> {
+        if let Some(known) = self.frame_variables.borrow().get(&pc) {
+            return known.clone();
+        }
+        let all = self.function_variables(pc);
+        let here = |v: &FrameVariable| v.pc_ranges.iter().any(|range| range.contains(&pc));
+        let list: Arc<[FrameVariable]> =
+            if all.iter().all(here) { all } else { all.iter().filter(|v| here(v)).cloned().collect() };
+        self.frame_variables.borrow_mut().insert(pc, list.clone());
+        list
+    }
+
+    /// As [`Self::frame_variables`], but for every pc of the function: the caller compares
+    /// `pc_ranges` itself.
+    pub fn function_variables(&self, pc: u64) -> Arc<[FrameVariable]> {
+        self.with_debug(|debug| match debug.function_at(pc) {
+            Some((unit, die)) => debug.function_locals(&unit, die).in_frame.clone(),
+            None => Arc::from([]),
+        })
+    }
+
+    /// How the canonical frame address is found at `pc`; None without unwind information or where
+    /// it is an expression.
+    pub fn cfa_rule(&self, pc: u64) -> Option<CfaRule> {
+        self.with_debug(|debug| debug.frames.table_at(pc)?.rule_at(pc))
+    }
+
+    /// The member at byte `offset` of a type.
+    pub fn struct_field(&self, type_ref: TypeRef, offset: u64) -> Option<StructField> {
+        self.with_debug(|debug| {
+            let id = debug.type_id(type_ref)?;
+            let (path, field, offset_in_field) = debug.member_at(&id, offset)?;
+            Some(StructField {
+                type_name: debug.type_name(Some(&id)),
+                path,
+                field_type: debug.type_name(field.as_ref()),
+                size_bytes: field.as_ref().and_then(|field| debug.size_of(field)),
+                offset_in_field,
+            })
+        })
+    }
+
+    /// What a pointer or reference type points to.
+    pub fn pointee(&self, type_ref: TypeRef) -> Option<TypeRef> {
+        self.with_debug(|debug| {
+            let target = debug.pointee(&debug.type_id(type_ref)?)?;
+            Some(debug.type_ref(&target))
+        })
+    }
+
+    /// The C spelling of a type.
+    pub fn type_name(&self, type_ref: TypeRef) -> Option<String> {
+        self.with_debug(|debug| Some(debug.type_name(Some(&debug.type_id(type_ref)?))))
+    }
+
+    /// Line `line` (from 1) of a source file, without its end; None if the file is not there.
+    pub fn source_line(&self, file: &str, line: u32) -> Option<String> {
+        let text = {
+            let mut sources = self.sources.borrow_mut();
+            sources
+                .entry(file.to_owned())
+                .or_insert_with(|| {
+                    let path = self.with_debug(|debug| debug.substituted(Path::new(file)));
+                    let bytes = std::fs::metadata(&path)
+                        .ok()
+                        .filter(|m| m.is_file() && m.len() <= MAX_SOURCE_BYTES)
+                        .and_then(|_| std::fs::read(&path).ok())?;
+                    Some(Arc::from(String::from_utf8_lossy(&bytes).as_ref()))
+                })
+                .clone()?
+        };
+        let index = usize::try_from(line.checked_sub(1)?).ok()?;
+        text.lines().nth(index).map(str::to_owned)
+    }
+
+    /// The machine code at `[start, end)`, cut off at the end of its section.
+    pub fn code(&self, start: u64, end: u64) -> Option<&[u8]> {
+        let &(section, section_end, offset) = self.code.iter().find(|c| (c.0..c.1).contains(&start))?;
+        let from = usize::try_from(offset.checked_add(start - section)?).ok()?;
+        let length = usize::try_from(end.min(section_end).checked_sub(start)?).ok()?;
+        self.image.get(from..from.checked_add(length)?)
+    }
+
+    pub(crate) fn with_debug<T>(&self, ask: impl for<'a> FnOnce(&DebugInfo<'a>) -> T) -> T {
+        let cell = self.debug.get_or_init(|| {
+            let files = DebugFiles {
+                module: self.image.clone(),
+                module_path: self.path.clone(),
+                debug: self.separate.clone(),
+                search: self.search.clone(),
+            };
+            DebugCell::new(Arenas::default(), |arenas| DebugInfo::new(arenas, files))
+        });
+        cell.with_dependent(|_, debug| ask(debug))
+    }
+}
+
+/// A source file larger than this is not read.
+const MAX_SOURCE_BYTES: u64 = 64 << 20;
+
+/// Mini debug information larger than this is taken for damage.
+const MAX_MINI_DEBUG_BYTES: usize = 256 << 20;
+
+fn is_fortran(language: gimli::DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_Fortran77
+            | gimli::DW_LANG_Fortran90
+            | gimli::DW_LANG_Fortran95
+            | gimli::DW_LANG_Fortran03
+            | gimli::DW_LANG_Fortran08
+            | gimli::DW_LANG_Fortran18
+    )
+}
+
+fn tls_segment(file: &object::File<'_>) -> Option<TlsSegment> {
+    let object::File::Elf64(file) = file else { return None };
+    let endian = object::Endianness::Little;
+    let header = file.elf_program_headers().iter().find(|header| header.p_type(endian) == elf::PT_TLS)?;
+    Some(TlsSegment {
+        svma: header.p_vaddr(endian),
+        size_bytes: header.p_memsz(endian),
+        align_bytes: header.p_align(endian),
+    })
+}
+
+fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
+    /// Refuses to grow beyond [`MAX_MINI_DEBUG_BYTES`].
+    struct Bounded(Vec<u8>);
+    impl std::io::Write for Bounded {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.0.len() + bytes.len() > MAX_MINI_DEBUG_BYTES {
+                return Err(std::io::Error::other("larger than 256 MB"));
+            }
+            self.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut bytes = Bounded(Vec::new());
+    let mut input = packed;
+    lzma_rs::xz_decompress(&mut input, &mut bytes).map_err(|error| format!("{error:?}"))?;
+    Ok(bytes.0)
+}

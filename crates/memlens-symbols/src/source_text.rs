@@ -1,0 +1,342 @@
+//! The left-hand side of an assignment, read from source text.
+//!
+//! This is no parser of C, C++, Rust or Fortran: it knows the common shapes of a statement that
+//! keeps an allocation, and answers None for everything else.
+
+/// Methods that make the object they are called on allocate.
+const GROWING_METHODS: [&str; 16] = [
+    "push_back",
+    "emplace_back",
+    "push_front",
+    "emplace",
+    "emplace_front",
+    "resize",
+    "reserve",
+    "assign",
+    "insert",
+    "append",
+    "push",
+    "push_str",
+    "extend",
+    "extend_from_slice",
+    "reset",
+    "try_emplace",
+];
+
+/// Words that begin a statement which declares nothing, or that are no names.
+const KEYWORDS: [&str; 22] = [
+    "return",
+    "if",
+    "else",
+    "while",
+    "for",
+    "switch",
+    "case",
+    "do",
+    "goto",
+    "throw",
+    "delete",
+    "new",
+    "sizeof",
+    "co_return",
+    "match",
+    "loop",
+    "call",
+    "print",
+    "using",
+    "typedef",
+    "struct",
+    "let",
+];
+
+/// The variable that the statement assigns a call's result to, as spelled: `column`,
+/// `graph->column`, `rows[i]`, `self.buffer`.
+pub(crate) fn assigned_name(statement: &str) -> Option<String> {
+    let text = without_comments_and_strings(statement);
+    let text = text.trim();
+    if let Some(name) = fortran_allocate(text) {
+        return Some(name);
+    }
+    if first_word(text) == "return" {
+        return None;
+    }
+    if let Some(mut at) = assignment_sign(text) {
+        // `int *a = 0, *b = malloc(n)`: of several declarators the one with the first call.
+        while let Some(more) = assignment_sign(&text[at + 1..])
+            && !text[at + 1..at + 1 + more].contains(['(', '{', '!'])
+        {
+            at += 1 + more;
+        }
+        let (left, right) = (&text[..at], &text[at + 1..]);
+        if !right.contains(['(', '!', '{']) && !right.contains("new ") && !right.trim().is_empty() {
+            return None;
+        }
+        return left_hand_side(left);
+    }
+    growing_call(text).or_else(|| declaration(text))
+}
+
+/// Whether a statement seems to begin on an earlier line than `line`, given the line before it.
+pub(crate) fn continues(previous: &str) -> bool {
+    let text = without_comments_and_strings(previous);
+    let text = text.trim_end();
+    !(text.is_empty() || text.ends_with([';', '{', '}', ':']) || text.trim_start().starts_with('#'))
+}
+
+fn first_word(text: &str) -> &str {
+    text.split(|c: char| !is_name(c)).next().unwrap_or_default()
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Replaces comments by nothing and the contents of string literals by nothing.
+fn without_comments_and_strings(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '/' if chars.peek() == Some(&'/') => {
+                for c in chars.by_ref() {
+                    if c == '\n' {
+                        out.push('\n');
+                        break;
+                    }
+                }
+            }
+            '/' if chars.peek() == Some(&'*') => {
+                let mut last = ' ';
+                chars.next();
+                for c in chars.by_ref() {
+                    if last == '*' && c == '/' {
+                        break;
+                    }
+                    last = c;
+                }
+                out.push(' ');
+            }
+            '"' => {
+                out.push('"');
+                while let Some(c) = chars.next() {
+                    match c {
+                        '\\' => {
+                            chars.next();
+                        }
+                        '"' => break,
+                        _ => {}
+                    }
+                }
+                out.push('"');
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// The byte index of the first `=` that assigns.
+fn assignment_sign(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut angle = 0i32;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let before = at.checked_sub(1).map(|i| bytes[i]);
+        let after = bytes.get(at + 1).copied();
+        match byte {
+            b'<' => angle += 1,
+            b'>' if before != Some(b'-') && before != Some(b'=') => angle -= 1,
+            b'=' => {
+                let compound = matches!(
+                    before,
+                    Some(
+                        b'=' | b'!'
+                            | b'<'
+                            | b'>'
+                            | b'+'
+                            | b'-'
+                            | b'*'
+                            | b'/'
+                            | b'%'
+                            | b'&'
+                            | b'|'
+                            | b'^'
+                            | b':'
+                    )
+                );
+                if !compound && !matches!(after, Some(b'=' | b'>')) && angle <= 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The expression or declared name at the end of the text before `=`.
+fn left_hand_side(left: &str) -> Option<String> {
+    let mut left = left.trim_end();
+    // `let v: Vec<i32> = …` and `let mut v = …`.
+    let inner = left.rsplit(['(', ';', '{']).next().unwrap_or(left).trim_start();
+    if let Some(rest) = inner.strip_prefix("let ").or_else(|| left.trim_start().strip_prefix("let ")) {
+        let rest = rest.trim_start();
+        let rest = rest.strip_prefix("mut ").unwrap_or(rest).trim_start();
+        let name: String = rest.chars().take_while(|&c| is_name(c)).collect();
+        return (!name.is_empty() && name != "_" && name != "Some" && name != "Ok").then_some(name);
+    }
+    // A declared array or attribute: `int *rows[4] = {…}` is no allocation; keep `rows[i]`.
+    let start = expression_start(left)?;
+    let dereferenced = left[..start].trim() == "*";
+    left = &left[start..];
+    let name: String = left.split_whitespace().collect();
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || KEYWORDS.contains(&name.as_str())
+    {
+        return None;
+    }
+    Some(if dereferenced { format!("*{name}") } else { name })
+}
+
+/// Where the postfix expression that ends the text starts: names joined by `.`, `->`, `::`, `%`,
+/// with subscripts.
+fn expression_start(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = bytes.len();
+    loop {
+        // Subscripts.
+        while at > 0 && bytes[at - 1] == b']' {
+            let mut depth = 0;
+            while at > 0 {
+                at -= 1;
+                match bytes[at] {
+                    b']' => depth += 1,
+                    b'[' => depth -= 1,
+                    _ => {}
+                }
+                if depth == 0 {
+                    break;
+                }
+            }
+            if depth != 0 {
+                return None;
+            }
+        }
+        let end = at;
+        while at > 0
+            && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_' || bytes[at - 1] >= 0x80)
+        {
+            at -= 1;
+        }
+        if at == end {
+            return None;
+        }
+        let before = &text[..at];
+        match ["->", "::", ".", "%"].iter().find(|joint| before.ends_with(**joint)) {
+            Some(joint) => at -= joint.len(),
+            None => return Some(at),
+        }
+    }
+}
+
+fn fortran_allocate(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let at = lower.find("allocate")?;
+    if lower[..at].ends_with(is_name) {
+        return None;
+    }
+    let rest = text[at + "allocate".len()..].trim_start().strip_prefix('(')?;
+    // `allocate(integer(8) :: a(n))`: a type may come first.
+    let rest = rest.split_once("::").map_or(rest, |(_, names)| names).trim_start();
+    let name: String = rest.chars().take_while(|&c| is_name(c) || c == '%').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// `v` of `v.push_back(x);`.
+fn growing_call(text: &str) -> Option<String> {
+    let open = text.find('(')?;
+    let (left, method) = text[..open].trim_end().rsplit_once(['.', '>'])?;
+    if !GROWING_METHODS.contains(&method.trim()) {
+        return None;
+    }
+    let left = left.strip_suffix('-').unwrap_or(left).trim_end();
+    let name = left_hand_side(left)?;
+    (name != "this" && name != "self").then_some(name)
+}
+
+/// `v` of `std::vector<int> v(n);` or `Buffer b{n};`.
+fn declaration(text: &str) -> Option<String> {
+    let text = text.strip_suffix(';')?.trim_end();
+    if KEYWORDS.contains(&first_word(text)) || !text.ends_with([')', '}']) {
+        return None;
+    }
+    // The first bracket outside of template arguments.
+    let mut angle = 0i32;
+    let open = text.char_indices().find_map(|(at, c)| {
+        match c {
+            '<' => angle += 1,
+            '>' => angle -= 1,
+            '(' | '{' if angle <= 0 => return Some(at),
+            _ => {}
+        }
+        None
+    })?;
+    let head = text[..open].trim_end();
+    let start = head.rfind(|c: char| !is_name(c)).map_or(0, |at| at + 1);
+    let (of_type, name) = head.split_at(start);
+    let plausible = of_type.ends_with([' ', '>', '*', '&'])
+        && !of_type.trim().is_empty()
+        && !of_type.contains("->")
+        && of_type.chars().all(|c| is_name(c) || c.is_whitespace() || ":<>,*&[]".contains(c));
+    (plausible && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()))
+        .then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_and_their_left_hand_sides() {
+        for (statement, name) in [
+            ("int *column = malloc(n * sizeof(int));", Some("column")),
+            ("    int* column=(int*)malloc(n);", Some("column")),
+            ("g->column = calloc(n, 4);", Some("g->column")),
+            ("g->rows[i].cells = calloc(n, 4);", Some("g->rows[i].cells")),
+            ("matrix[i] = malloc(n);", Some("matrix[i]")),
+            ("*out = malloc(n);", Some("*out")),
+            ("if ((p = malloc(n)) == NULL) return 1;", Some("p")),
+            ("if (!(buffer = xmalloc(n)))", Some("buffer")),
+            ("char *a = 0, *b = malloc(n);", Some("b")),
+            ("return malloc(n);", None),
+            ("free(malloc(n));", None),
+            ("x == malloc(n);", None),
+            ("total += count(n);", None),
+            ("auto *graph = new Graph(n);", Some("graph")),
+            ("this->column = new int[n];", Some("this->column")),
+            ("std::vector<int> v(n);", Some("v")),
+            ("std::map<int, std::pair<int, int>> index{a, b};", Some("index")),
+            ("std::unique_ptr<int[]> owned = std::make_unique<int[]>(n);", Some("owned")),
+            ("queue.push_back(v);", Some("queue")),
+            ("g.levels->push_back(v);", Some("g.levels")),
+            ("let v = Vec::with_capacity(n);", Some("v")),
+            ("let mut visited: Vec<u8> = vec![0; n];", Some("visited")),
+            ("self.buffer = vec![0; n];", Some("self.buffer")),
+            ("allocate(a(n), b(n))", Some("a")),
+            ("ALLOCATE(grid%cells(n, m), stat=ierr)", Some("grid%cells")),
+            ("deallocate(a)", None),
+            ("s = \"a = b\"; // p = malloc(3)", None),
+            ("int *p = /* q = */ malloc(3);", Some("p")),
+            ("", None),
+            ("=", None),
+            ("] = f(", None),
+        ] {
+            assert_eq!(assigned_name(statement).as_deref(), name, "{statement}");
+        }
+    }
+
+    #[test]
+    fn a_statement_may_begin_a_line_earlier() {
+        assert!(continues("int *column ="));
+        assert!(!continues("x = 1;"));
+        assert!(!continues("{ // p"));
+    }
+}

@@ -1,0 +1,243 @@
+//! ELF symbols: functions, data and entry points by address and by name.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use object::elf;
+use object::{Object, ObjectSymbol, SymbolFlags, SymbolSection};
+
+use crate::demangle::{strip_local_suffix, strip_version};
+use crate::error::Diagnostic;
+use crate::image::Image;
+use crate::section::{Section, SectionKind};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SymbolType {
+    /// A label without a type: assembly code.
+    Label,
+    Function,
+    /// A resolver whose result is the function (`STT_GNU_IFUNC`).
+    IndirectFunction,
+    Object,
+    Tls,
+}
+
+/// One defined symbol; its name is a range of bytes of the image it came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Symbol {
+    /// For TLS the offset in the module's TLS segment.
+    pub(crate) svma: u64,
+    pub(crate) size: u64,
+    name_start: usize,
+    name_len: u32,
+    image: u32,
+    pub(crate) kind: SymbolType,
+    pub(crate) local: bool,
+}
+
+/// All symbols of a module. Adding is linear in the symbols, the sorted views are made at first
+/// use (n log n).
+#[derive(Default)]
+pub(crate) struct SymbolTable {
+    images: Vec<Image>,
+    symbols: Vec<Symbol>,
+    functions: OnceCell<Vec<u32>>,
+    labels: OnceCell<Vec<u32>>,
+    /// Whether the module uses gfortran's run-time library.
+    pub(crate) fortran: bool,
+}
+
+impl SymbolTable {
+    /// Adds `.symtab` (or else, and in addition, `.dynsym`) of the ELF file `file`, parsed from
+    /// `image`.
+    pub(crate) fn add(&mut self, image: &Image, file: &object::File<'_>, diagnostics: &mut Vec<Diagnostic>) {
+        let index = self.images.len() as u32;
+        let base = image.as_ptr() as usize;
+        self.images.push(image.clone());
+        let mut damaged = false;
+        let exec: Vec<bool> = {
+            let mut flags = Vec::new();
+            for section in crate::section::all(file) {
+                let at = section.index;
+                if flags.len() <= at {
+                    flags.resize(at + 1, false);
+                }
+                flags[at] = section.kind == SectionKind::Text;
+            }
+            flags
+        };
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            let SymbolFlags::Elf { st_info, .. } = symbol.flags() else { continue };
+            let Ok(name) = symbol.name_bytes() else {
+                damaged = true;
+                continue;
+            };
+            if name.is_empty() {
+                continue;
+            }
+            if symbol.is_undefined() {
+                self.fortran |= name.starts_with(b"_gfortran_");
+                continue;
+            }
+            let section = match symbol.section() {
+                SymbolSection::Section(section) => section.0,
+                SymbolSection::Common => 0,
+                _ => continue,
+            };
+            let kind = match st_info.st_type() {
+                elf::STT_FUNC => SymbolType::Function,
+                elf::STT_GNU_IFUNC => SymbolType::IndirectFunction,
+                elf::STT_OBJECT | elf::STT_COMMON => SymbolType::Object,
+                elf::STT_TLS => SymbolType::Tls,
+                elf::STT_NOTYPE
+                    if exec.get(section).copied().unwrap_or(false)
+                        && !name.starts_with(b".L")
+                        && !name.starts_with(b"$") =>
+                {
+                    SymbolType::Label
+                }
+                _ => continue,
+            };
+            // The name lies in the image, except where `object` had to make it up (it does not).
+            let Some(name_start) = (name.as_ptr() as usize).checked_sub(base) else { continue };
+            if name_start.checked_add(name.len()).is_none_or(|end| end > image.len()) {
+                continue;
+            }
+            self.symbols.push(Symbol {
+                svma: symbol.address(),
+                size: symbol.size(),
+                name_start,
+                name_len: name.len().min(u32::MAX as usize) as u32,
+                image: index,
+                kind,
+                local: st_info.st_bind() == elf::STB_LOCAL,
+            });
+        }
+        if damaged {
+            diagnostics.push(Diagnostic::Symbols("names outside of the string table".into()));
+        }
+    }
+
+    pub(crate) fn name_bytes(&self, symbol: &Symbol) -> &[u8] {
+        self.images
+            .get(symbol.image as usize)
+            .and_then(|image| image.get(symbol.name_start..symbol.name_start + symbol.name_len as usize))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self, symbol: &Symbol) -> &str {
+        std::str::from_utf8(self.name_bytes(symbol)).unwrap_or("?")
+    }
+
+    /// The symbols of code that are called one of `names`; versions and LTO suffixes are ignored.
+    pub(crate) fn named_code(&self, names: &[&str]) -> Vec<(usize, Symbol)> {
+        let mut wanted: HashMap<&[u8], Vec<usize>> = HashMap::with_capacity(names.len());
+        for (index, name) in names.iter().enumerate() {
+            wanted.entry(name.as_bytes()).or_default().push(index);
+        }
+        let mut found = Vec::new();
+        for symbol in &self.symbols {
+            if !matches!(symbol.kind, SymbolType::Function | SymbolType::IndirectFunction | SymbolType::Label)
+            {
+                continue;
+            }
+            let raw = self.name_bytes(symbol);
+            let indices = wanted.get(raw).or_else(|| {
+                if !raw.iter().any(|b| matches!(b, b'@' | b'.')) {
+                    return None;
+                }
+                let text = std::str::from_utf8(raw).ok()?;
+                wanted.get(lto_stem(strip_version(text)).as_bytes())
+            });
+            if let Some(indices) = indices {
+                found.extend(indices.iter().map(|&index| (index, *symbol)));
+            }
+        }
+        found.sort_by_key(|(index, symbol)| (*index, symbol.svma, symbol.kind));
+        found.dedup_by_key(|(index, symbol)| (*index, symbol.svma));
+        found
+    }
+
+    /// The best function symbol that covers `svma`, with its range `[start, end)`.
+    pub(crate) fn function_at(&self, svma: u64, sections: &[Section]) -> Option<(u64, u64, Symbol)> {
+        let functions = self.functions.get_or_init(|| {
+            self.sorted(|k| matches!(k, SymbolType::Function | SymbolType::IndirectFunction))
+        });
+        self.covering(functions, svma, sections).or_else(|| {
+            let labels = self.labels.get_or_init(|| self.sorted(|k| k == SymbolType::Label));
+            self.covering(labels, svma, sections)
+        })
+    }
+
+    fn sorted(&self, wanted: impl Fn(SymbolType) -> bool) -> Vec<u32> {
+        let mut order: Vec<u32> =
+            (0..self.symbols.len() as u32).filter(|&i| wanted(self.symbols[i as usize].kind)).collect();
+        // The best alias of one address comes last, where `covering` looks first.
+        order.sort_by_key(|&i| {
+            let symbol = &self.symbols[i as usize];
+            (symbol.svma, std::cmp::Reverse(self.rank(symbol)))
+        });
+        order
+    }
+
+    /// Smaller is better: exported before local, few leading underscores, shorter, then by name so
+    /// that the choice does not depend on the table's order.
+    fn rank<'s>(&'s self, symbol: &Symbol) -> (bool, bool, usize, usize, &'s [u8]) {
+        let name = self.name_bytes(symbol);
+        let mangled = name.starts_with(b"_Z") || name.starts_with(b"_R");
+        let underscores = if mangled { 0 } else { name.iter().take_while(|&&b| b == b'_').count() };
+        (symbol.size == 0, symbol.local, underscores, name.len(), name)
+    }
+
+    fn covering(&self, order: &[u32], svma: u64, sections: &[Section]) -> Option<(u64, u64, Symbol)> {
+        let after = order.partition_point(|&i| self.symbols[i as usize].svma <= svma);
+        // Functions nest rarely (outlined code inside), so a few steps back are enough.
+        for at in (after.saturating_sub(16)..after).rev() {
+            let symbol = self.symbols[order[at] as usize];
+            let end = if symbol.size > 0 {
+                symbol.svma.saturating_add(symbol.size)
+            } else {
+                let next = order.get(after).map_or(u64::MAX, |&i| self.symbols[i as usize].svma);
+                let section =
+                    sections.iter().find(|s| s.contains(symbol.svma)).map_or(symbol.svma, |s| s.end);
+                next.min(section)
+            };
+            if svma < end {
+                return Some((symbol.svma, end, symbol));
+            }
+        }
+        None
+    }
+
+    /// Data symbols, sorted by address, overlapping ones removed (the larger, then the better
+    /// ranked, stays). TLS symbols are apart because their addresses are offsets.
+    pub(crate) fn data(&self) -> (Vec<Symbol>, Vec<Symbol>) {
+        let pick = |kind: SymbolType| {
+            let mut list: Vec<Symbol> =
+                self.symbols.iter().filter(|s| s.kind == kind && s.size > 0).copied().collect();
+            list.sort_by(|a, b| {
+                (a.svma, std::cmp::Reverse(a.size), self.rank(a)).cmp(&(
+                    b.svma,
+                    std::cmp::Reverse(b.size),
+                    self.rank(b),
+                ))
+            });
+            let mut end = 0;
+            list.retain(|symbol| {
+                let keep = symbol.svma >= end;
+                if keep {
+                    end = symbol.svma.saturating_add(symbol.size);
+                }
+                keep
+            });
+            list
+        };
+        (pick(SymbolType::Object), pick(SymbolType::Tls))
+    }
+}
+
+/// `malloc.lto_priv.0` without what link-time optimisation appended. Clones with another calling
+/// convention or body (`.constprop`, `.part`, `.cold`, `.isra`) keep their suffix.
+fn lto_stem(name: &str) -> &str {
+    if name.contains(".lto_priv") { strip_local_suffix(name) } else { name }
+}

@@ -1,0 +1,503 @@
+//! Names, sizes and layouts of types and declarations.
+
+use std::sync::Arc;
+
+use gimli::{AttributeValue, DwAt, UnitOffset};
+
+use crate::debug_info::DebugInfo;
+use crate::dwarf_file::{Attr, MAX_REFERENCES, UnitHandle, Value, attribute};
+use crate::unit_index::ScopeKind;
+
+/// A type of a module's debug information. Only meaningful for the module that gave it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TypeRef {
+    pub(crate) file: u32,
+    pub(crate) slot: u32,
+    pub(crate) die: usize,
+}
+
+/// The member of a structure at some byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StructField {
+    /// Name of the outermost type, e.g. `struct node`.
+    pub type_name: String,
+    /// Path of the member from there, e.g. `left`, `pos.x`, `items[3].key`; empty if the type has
+    /// no members.
+    pub path: String,
+    /// Spelling of the member's type.
+    pub field_type: String,
+    /// Size of the member in bytes, if known.
+    pub size_bytes: Option<u64>,
+    /// How far into the member the byte is.
+    pub offset_in_field: u64,
+}
+
+/// A type: its unit and entry.
+pub(crate) type TypeId<'a> = (UnitHandle<'a>, UnitOffset);
+
+impl<'a> DebugInfo<'a> {
+    pub(crate) fn type_ref(&self, id: &TypeId<'a>) -> TypeRef {
+        TypeRef { file: id.0.file.id, slot: id.0.slot as u32, die: id.1.0 }
+    }
+
+    pub(crate) fn type_id(&self, reference: TypeRef) -> Option<TypeId<'a>> {
+        let file = self.file(reference.file)?;
+        Some((UnitHandle { file, slot: reference.slot as usize }, UnitOffset(reference.die)))
+    }
+
+    /// The value of `name` at the entry or at what it completes or instantiates, with the unit
+    /// that the value belongs to.
+    pub(crate) fn inherited(
+        &self,
+        unit: &UnitHandle<'a>,
+        attributes: &[Attr<'a>],
+        name: DwAt,
+    ) -> Option<(UnitHandle<'a>, Value<'a>)> {
+        if let Some(value) = attribute(attributes, name) {
+            return Some((unit.clone(), value));
+        }
+        let mut unit = unit.clone();
+        let mut link = origin(attributes)?;
+        for _ in 0..MAX_REFERENCES {
+            let (next, die) = unit.resolve(link, self.sup.as_ref())?;
+            let (_, attributes) = next.entry(die)?;
+            if let Some(value) = attribute(&attributes, name) {
+                return Some((next, value));
+            }
+            link = origin(&attributes)?;
+            unit = next;
+        }
+        None
+    }
+
+    /// The plain name of an entry.
+    pub(crate) fn name_of(&self, unit: &UnitHandle<'a>, attributes: &[Attr<'a>]) -> Option<&'a str> {
+        let (unit, value) = self.inherited(unit, attributes, gimli::DW_AT_name)?;
+        unit.string(value)
+    }
+
+    /// The name of the entry at `die` with the namespaces, types and functions it is in; the
+    /// declaration's scopes count, not the definition's. The second value tells whether it is in a
+    /// function.
+    pub(crate) fn qualified_name(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Option<(String, bool)> {
+        let (mut unit, mut die) = (unit.clone(), die);
+        let mut name = None;
+        for _ in 0..MAX_REFERENCES {
+            let (_, attributes) = unit.entry(die)?;
+            if name.is_none() {
+                name = attribute(&attributes, gimli::DW_AT_name).and_then(|value| unit.string(value));
+            }
+            let Some(link) = origin(&attributes) else { break };
+            let Some(next) = unit.resolve(link, self.sup.as_ref()) else { break };
+            (unit, die) = next;
+        }
+        let name = name?;
+        let mut parts = vec![name.to_owned()];
+        let mut in_function = false;
+        let index = unit.index()?;
+        let mut scope = index.scope_of(die);
+        while let Some(outer) = scope {
+            in_function |= outer.kind == ScopeKind::Function;
+            match outer.name {
+                Some(name) => parts.push(name.to_owned()),
+                None if outer.kind == ScopeKind::Function => {
+                    // A function whose name is at its declaration or abstract instance.
+                    if let Some(full) = self.plain_name(&unit, UnitOffset(outer.start)) {
+                        parts.push(full.to_owned());
+                    }
+                }
+                None if outer.kind == ScopeKind::Namespace => parts.push("(anonymous namespace)".to_owned()),
+                None => {}
+            }
+            scope = index.parent(outer);
+        }
+        parts.reverse();
+        Some((parts.join("::"), in_function))
+    }
+
+    fn plain_name(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Option<&'a str> {
+        let (_, attributes) = unit.entry(die)?;
+        self.name_of(unit, &attributes)
+    }
+
+    /// The type that an entry has, if it is not void.
+    pub(crate) fn type_of(&self, unit: &UnitHandle<'a>, attributes: &[Attr<'a>]) -> Option<TypeId<'a>> {
+        let (unit, value) = self.inherited(unit, attributes, gimli::DW_AT_type)?;
+        unit.resolve(value, self.sup.as_ref())
+    }
+
+    /// The type without typedefs and qualifiers, with its tag and attributes.
+    pub(crate) fn stripped(&self, id: &TypeId<'a>) -> Option<(TypeId<'a>, gimli::DwTag, Vec<Attr<'a>>)> {
+        let mut id = id.clone();
+        for _ in 0..MAX_REFERENCES {
+            let (tag, attributes) = id.0.entry(id.1)?;
+            match tag {
+                gimli::DW_TAG_typedef
+                | gimli::DW_TAG_const_type
+                | gimli::DW_TAG_volatile_type
+                | gimli::DW_TAG_restrict_type
+                | gimli::DW_TAG_atomic_type
+                | gimli::DW_TAG_packed_type => id = self.type_of(&id.0, &attributes)?,
+                _ => return Some((id, tag, attributes)),
+            }
+        }
+        None
+    }
+
+    /// What a pointer or reference type points to.
+    pub(crate) fn pointee(&self, id: &TypeId<'a>) -> Option<TypeId<'a>> {
+        let (id, tag, attributes) = self.stripped(id)?;
+        match tag {
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type => self.type_of(&id.0, &attributes),
+            _ => None,
+        }
+    }
+
+    /// Whether a value of the type can hold the address of a heap block in one register: pointers,
+    /// references, and small classes (smart pointers).
+    pub(crate) fn holds_address(&self, id: &TypeId<'a>) -> bool {
+        self.stripped(id).is_some_and(|(_, tag, _)| {
+            matches!(
+                tag,
+                gimli::DW_TAG_pointer_type
+                    | gimli::DW_TAG_reference_type
+                    | gimli::DW_TAG_rvalue_reference_type
+                    | gimli::DW_TAG_structure_type
+                    | gimli::DW_TAG_class_type
+                    | gimli::DW_TAG_union_type
+                    | gimli::DW_TAG_array_type
+            )
+        })
+    }
+
+    /// The C spelling of a type; qualifiers are dropped. `None` is void.
+    pub(crate) fn type_name(&self, id: Option<&TypeId<'a>>) -> String {
+        self.spell(id, String::new(), 0)
+    }
+
+    fn spell(&self, id: Option<&TypeId<'a>>, declarator: String, depth: u32) -> String {
+        let Some(id) = id else { return format!("void{declarator}") };
+        let Some((tag, attributes)) = id.0.entry(id.1).filter(|_| depth < MAX_REFERENCES) else {
+            return format!("?{declarator}");
+        };
+        let target = || self.type_of(&id.0, &attributes);
+        let named = || attribute(&attributes, gimli::DW_AT_name).and_then(|value| id.0.string(value));
+        match tag {
+            gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_restrict_type
+            | gimli::DW_TAG_atomic_type
+            | gimli::DW_TAG_packed_type => self.spell(target().as_ref(), declarator, depth + 1),
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type => {
+                // Rust names its pointer types (`&[u8]`, `*const T`).
+                if let Some(name) = named() {
+                    return format!("{name}{declarator}");
+                }
+                let sign = match tag {
+                    gimli::DW_TAG_pointer_type => "*",
+                    gimli::DW_TAG_reference_type => "&",
+                    _ => "&&",
+                };
+                let target = target();
+                let binds_tighter =
+                    target.as_ref().and_then(|t| self.unqualified_tag(t)).is_some_and(|tag| {
+                        tag == gimli::DW_TAG_array_type || tag == gimli::DW_TAG_subroutine_type
+                    });
+                let inner = if binds_tighter {
+                    format!("({sign}{declarator})")
+                } else {
+                    format!("{sign}{declarator}")
+                };
+                self.spell(target.as_ref(), inner, depth + 1)
+            }
+            gimli::DW_TAG_array_type => {
+                let mut inner = declarator;
+                for count in self.dimensions(id) {
+                    match count {
+                        Some(count) => inner.push_str(&format!("[{count}]")),
+                        None => inner.push_str("[]"),
+                    }
+                }
+                self.spell(target().as_ref(), inner, depth + 1)
+            }
+            gimli::DW_TAG_subroutine_type => {
+                let mut arguments = Vec::new();
+                self.children(id, |tag, _, attributes| {
+                    if tag == gimli::DW_TAG_formal_parameter {
+                        let argument = self.type_of(&id.0, attributes);
+                        arguments.push(self.spell(argument.as_ref(), String::new(), depth + 2));
+                    } else if tag == gimli::DW_TAG_unspecified_parameters {
+                        arguments.push("...".to_owned());
+                    }
+                });
+                self.spell(target().as_ref(), format!("{declarator}({})", arguments.join(", ")), depth + 1)
+            }
+            gimli::DW_TAG_ptr_to_member_type => {
+                let class = attribute(&attributes, gimli::DW_AT_containing_type)
+                    .and_then(|value| id.0.resolve(value, self.sup.as_ref()));
+                let class = self.spell(class.as_ref(), String::new(), depth + 1);
+                self.spell(target().as_ref(), format!(" {class}::*{declarator}"), depth + 1)
+            }
+            _ => {
+                let word = match tag {
+                    gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => "struct",
+                    gimli::DW_TAG_union_type => "union",
+                    gimli::DW_TAG_enumeration_type => "enum",
+                    _ => "",
+                };
+                let name = match self.qualified_name(&id.0, id.1) {
+                    Some((name, _)) if !word.is_empty() && is_c(id.0.language()) => format!("{word} {name}"),
+                    Some((name, _)) => name,
+                    None if word.is_empty() => "?".to_owned(),
+                    None => format!("(anonymous {word})"),
+                };
+                format!("{name}{declarator}")
+            }
+        }
+    }
+
+    fn unqualified_tag(&self, id: &TypeId<'a>) -> Option<gimli::DwTag> {
+        let mut id = id.clone();
+        for _ in 0..MAX_REFERENCES {
+            let (tag, attributes) = id.0.entry(id.1)?;
+            match tag {
+                gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type => {
+                    id = self.type_of(&id.0, &attributes)?
+                }
+                _ => return Some(tag),
+            }
+        }
+        None
+    }
+
+    /// The element counts of an array type, outermost dimension first.
+    fn dimensions(&self, id: &TypeId<'a>) -> Vec<Option<u64>> {
+        let mut counts = Vec::new();
+        self.children(id, |tag, _, attributes| {
+            if tag != gimli::DW_TAG_subrange_type {
+                return;
+            }
+            let number = |name| attribute(attributes, name).and_then(|value| constant(&value));
+            let count = number(gimli::DW_AT_count).or_else(|| {
+                let upper = number(gimli::DW_AT_upper_bound)?;
+                let lower = number(gimli::DW_AT_lower_bound)
+                    .unwrap_or_else(|| id.0.language().default_lower_bound().map_or(0, |b| b as i64));
+                upper.checked_sub(lower)?.checked_add(1)
+            });
+            counts.push(count.and_then(|count| u64::try_from(count).ok()));
+        });
+        counts
+    }
+
+    /// Size of a type in bytes.
+    pub(crate) fn size_of(&self, id: &TypeId<'a>) -> Option<u64> {
+        self.size_at(id, 0)
+    }
+
+    fn size_at(&self, id: &TypeId<'a>, depth: u32) -> Option<u64> {
+        if depth >= MAX_REFERENCES {
+            return None;
+        }
+        let (id, tag, attributes) = self.stripped(id)?;
+        if let Some(size) = attribute(&attributes, gimli::DW_AT_byte_size).and_then(|value| constant(&value))
+        {
+            return u64::try_from(size).ok();
+        }
+        match tag {
+            gimli::DW_TAG_array_type => {
+                let element = self.size_at(&self.type_of(&id.0, &attributes)?, depth + 1)?;
+                let counts = self.dimensions(&id);
+                if counts.is_empty() {
+                    return None;
+                }
+                counts.into_iter().try_fold(element, |size, count| size.checked_mul(count?))
+            }
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type => Some(u64::from(id.0.unit()?.encoding().address_size)),
+            gimli::DW_TAG_enumeration_type => self.size_at(&self.type_of(&id.0, &attributes)?, depth + 1),
+            _ => None,
+        }
+    }
+
+    /// Calls `each` for the direct children of an entry.
+    pub(crate) fn children(
+        &self,
+        id: &TypeId<'a>,
+        mut each: impl FnMut(gimli::DwTag, UnitOffset, &[Attr<'a>]),
+    ) {
+        let Some(unit) = id.0.unit() else { return };
+        let Ok(mut entries) = unit.entries_raw(Some(id.1)) else { return };
+        let mut attributes = Vec::new();
+        let mut first = true;
+        while !entries.is_empty() {
+            let depth = entries.next_depth();
+            if !first && depth <= 0 {
+                return;
+            }
+            let offset = entries.next_offset();
+            let Ok(abbreviation) = entries.read_abbreviation() else { return };
+            let Some(abbreviation) = abbreviation else { continue };
+            if first && !abbreviation.has_children() {
+                return;
+            }
+            if first || depth != 1 {
+                if entries.skip_attributes(abbreviation.attributes()).is_err() {
+                    return;
+                }
+                first = false;
+                continue;
+            }
+            attributes.clear();
+            if entries.read_attributes(abbreviation.attributes(), &mut attributes).is_err() {
+                return;
+            }
+            each(abbreviation.tag(), offset, &attributes);
+        }
+    }
+
+    /// The member at byte `offset` of a type: path, its type, how far into it.
+    pub(crate) fn member_at(
+        &self,
+        id: &TypeId<'a>,
+        offset: u64,
+    ) -> Option<(String, Option<TypeId<'a>>, u64)> {
+        self.member(id, offset, 0, false)
+    }
+
+    /// As [`Self::member_at`], but members of the language's library classes are not looked into:
+    /// for a `std::vector` there is none, rather than `_M_impl._M_start`.
+    pub(crate) fn own_member_at(
+        &self,
+        id: &TypeId<'a>,
+        offset: u64,
+    ) -> Option<(String, Option<TypeId<'a>>, u64)> {
+        self.member(id, offset, 0, true)
+    }
+
+    fn is_library_type(&self, id: &TypeId<'a>) -> bool {
+        self.qualified_name(&id.0, id.1).is_some_and(|(name, _)| {
+            ["std::", "alloc::", "core::", "hashbrown::", "__gnu_cxx::"]
+                .iter()
+                .any(|root| name.starts_with(root))
+        })
+    }
+
+    fn member(
+        &self,
+        id: &TypeId<'a>,
+        offset: u64,
+        depth: u32,
+        own: bool,
+    ) -> Option<(String, Option<TypeId<'a>>, u64)> {
+        if depth >= MAX_REFERENCES {
+            return None;
+        }
+        let (inner, tag, attributes) = self.stripped(id)?;
+        match tag {
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                if own && self.is_library_type(&inner) {
+                    return None;
+                }
+                let mut found: Option<(Option<&'a str>, Option<TypeId<'a>>, u64)> = None;
+                self.children(&inner, |tag, _, attributes| {
+                    if found.is_some() || !matches!(tag, gimli::DW_TAG_member | gimli::DW_TAG_inheritance) {
+                        return;
+                    }
+                    let number = |name| attribute(attributes, name).and_then(|value| constant(&value));
+                    // A static member is declared here, but is not part of the layout.
+                    if attribute(attributes, gimli::DW_AT_external).is_some()
+                        || attribute(attributes, gimli::DW_AT_declaration).is_some()
+                    {
+                        return;
+                    }
+                    let start = number(gimli::DW_AT_data_member_location)
+                        .or_else(|| number(gimli::DW_AT_data_bit_offset).map(|bits| bits / 8))
+                        .unwrap_or(0);
+                    let Ok(start) = u64::try_from(start) else { return };
+                    let Some(member_type) = self.type_of(&inner.0, attributes) else { return };
+                    let Some(within) = offset.checked_sub(start) else { return };
+                    if self.size_at(&member_type, depth + 1).is_none_or(|size| within < size.max(1)) {
+                        let name = self.name_of(&inner.0, attributes);
+                        let name = if tag == gimli::DW_TAG_inheritance { None } else { name };
+                        found = Some((name, Some(member_type), within));
+                    }
+                });
+                let (name, member_type, within) = found?;
+                let deeper = member_type.as_ref().and_then(|t| self.member(t, within, depth + 1, own));
+                Some(match (name, deeper) {
+                    (Some(name), Some((path, t, rest))) => {
+                        let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+                        (format!("{name}{dot}{path}"), t, rest)
+                    }
+                    (None, Some(deeper)) => deeper,
+                    (name, None) => (name.unwrap_or_default().to_owned(), member_type, within),
+                })
+            }
+            gimli::DW_TAG_array_type => {
+                let element = self.type_of(&inner.0, &attributes)?;
+                let size = self.size_at(&element, depth + 1).filter(|&size| size > 0)?;
+                let mut index = offset / size;
+                let counts = self.dimensions(&inner);
+                let mut text = String::new();
+                for count in counts.iter().skip(1).rev() {
+                    let count = (*count).filter(|&count| count > 0)?;
+                    text = format!("[{}]{text}", index % count);
+                    index /= count;
+                }
+                text = format!("[{index}]{text}");
+                let within = offset % size;
+                Some(match self.member(&element, within, depth + 1, own) {
+                    Some((path, t, rest)) => {
+                        let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+                        (format!("{text}{dot}{path}"), t, rest)
+                    }
+                    None => (text, Some(element), within),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// File and line of the declaration of an entry.
+    pub(crate) fn declaration(
+        &self,
+        unit: &UnitHandle<'a>,
+        attributes: &[Attr<'a>],
+    ) -> (Option<Arc<str>>, Option<u32>) {
+        let line = self
+            .inherited(unit, attributes, gimli::DW_AT_decl_line)
+            .and_then(|(_, value)| value.udata_value())
+            .and_then(|line| u32::try_from(line).ok());
+        let file = self.inherited(unit, attributes, gimli::DW_AT_decl_file).and_then(|(unit, value)| {
+            let index = match value {
+                AttributeValue::FileIndex(index) => index,
+                value => value.udata_value()?,
+            };
+            self.file_name(&unit, index)
+        });
+        (file, line)
+    }
+}
+
+fn origin<'a>(attributes: &[Attr<'a>]) -> Option<Value<'a>> {
+    attribute(attributes, gimli::DW_AT_abstract_origin)
+        .or_else(|| attribute(attributes, gimli::DW_AT_specification))
+        .or_else(|| attribute(attributes, gimli::DW_AT_signature))
+}
+
+/// A constant of any form. An expression (as a variable-length array's bound) is none.
+fn constant(value: &Value<'_>) -> Option<i64> {
+    value.sdata_value().or_else(|| value.udata_value().and_then(|v| i64::try_from(v).ok()))
+}
+
+fn is_c(language: gimli::DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_C | gimli::DW_LANG_C89 | gimli::DW_LANG_C99 | gimli::DW_LANG_C11 | gimli::DW_LANG_C17
+    )
+}

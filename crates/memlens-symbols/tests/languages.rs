@@ -1,0 +1,138 @@
+//! C++, Rust and Fortran programs.
+
+mod support;
+
+use memlens_symbols::{Assignment, DataKind, DebugSearch, Module};
+use support::{folder, have, hexadecimal, output, source, tool};
+
+/// What a collector does: the first variable from the inner to the outer frame.
+fn name_of(module: &Module, returns: &[u64]) -> Option<String> {
+    for &pc in returns {
+        match module.assignment(pc) {
+            Assignment::Variable(variable) => return Some(variable.name),
+            Assignment::HandedOn(_) => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+#[test]
+fn containers_and_members_of_cpp() {
+    if !have("g++") {
+        return;
+    }
+    for level in ["-O0", "-O2"] {
+        let folder = folder(&format!("cpp{level}"));
+        let file = source("containers.cpp");
+        let arguments = [
+            level,
+            "-g",
+            "-no-pie",
+            "-fno-omit-frame-pointer",
+            file.to_str().unwrap_or("?"),
+            "-o",
+            "containers",
+        ];
+        tool(&folder, "g++", &arguments);
+        let program = folder.join("containers");
+        let module = Module::open(&program, &DebugSearch::nowhere()).expect("opens");
+        let mut names = Vec::new();
+        for line in output(&program).lines() {
+            // Frame 0 of the list returns into `operator new`, whose result is handed on.
+            let returns: Vec<u64> = line.split_whitespace().map(hexadecimal).collect();
+            if returns.is_empty() || module.function_at(returns[0]).is_none() {
+                continue;
+            }
+            names.push(name_of(&module, &returns));
+        }
+        let names: Vec<&str> = names.iter().map(|n| n.as_deref().unwrap_or("?")).collect();
+        assert_eq!(names[..3], ["graphs::Graph::column", "plain", "numbers"], "{level}");
+        let data = module.data_symbols();
+        let table = data.iter().find(|s| s.name == "graphs::table").expect("graphs::table");
+        assert_eq!((table.size, table.kind), (32, DataKind::Global));
+        assert!(data.iter().any(|s| s.name == "graphs::Table<double>::uses"), "{data:#?}");
+        let info = module.variable_info(table.svma + 8).expect("a variable");
+        assert_eq!(info.type_name.as_deref(), Some("graphs::Table<double>"));
+        let field = module.struct_field(info.type_ref.expect("a type"), 16).expect("a field");
+        assert_eq!((field.path.as_str(), field.field_type.as_str()), ("cells[2]", "double"));
+    }
+}
+
+#[test]
+fn rust_names_and_locals() {
+    if !have("rustc") {
+        return;
+    }
+    for level in ["0", "2"] {
+        let folder = folder(&format!("rust-{level}"));
+        let file = source("rust_program.rs");
+        let option = format!("opt-level={level}");
+        tool(
+            &folder,
+            "rustc",
+            &["-C", &option, "-g", "--edition", "2021", file.to_str().unwrap_or("?"), "-o", "program"],
+        );
+        let module = Module::open(&folder.join("program"), &DebugSearch::nowhere()).expect("opens");
+        let data = module.data_symbols();
+        let counter = data.iter().find(|s| s.name == "rust_program::COUNTER" || s.name == "program::COUNTER");
+        assert_eq!(counter.map(|c| c.size), Some(8), "{level}");
+        let area = module
+            .sections()
+            .iter()
+            .filter(|s| s.name == ".text")
+            .flat_map(|s| (s.start..s.end).step_by(16))
+            .find_map(|pc| {
+                module
+                    .function_at(pc)
+                    .filter(|f| f.name.as_deref().is_some_and(|n| n.ends_with("shapes::area")))
+            })
+            .expect("area");
+        let variables = module.function_variables(area.start + 8);
+        let corners = variables.iter().find(|v| &*v.name == "corners");
+        let corners = corners.unwrap_or_else(|| panic!("{level}: {variables:#?}"));
+        assert_eq!(
+            (corners.type_name.as_deref(), corners.size_bytes),
+            (Some("double[4]").map(|_| "f64[4]"), 32)
+        );
+        assert!(corners.decl_line == Some(12));
+        let frames = module.locate(area.start + 8);
+        assert!(
+            frames.last().is_some_and(|f| f.file.as_deref().is_some_and(|f| f.ends_with("rust_program.rs")))
+        );
+    }
+}
+
+#[test]
+fn fortran_modules_and_common_blocks() {
+    if !have("gfortran") {
+        return;
+    }
+    for level in ["-O0", "-O2"] {
+        let folder = folder(&format!("fortran{level}"));
+        let file = source("grid.f90");
+        tool(&folder, "gfortran", &[level, "-g", file.to_str().unwrap_or("?"), "-o", "grid"]);
+        let module = Module::open(&folder.join("grid"), &DebugSearch::nowhere()).expect("opens");
+        let data = module.data_symbols();
+        let find =
+            |name: &str| data.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name}: {data:#?}"));
+        assert_eq!(find("grid::u").size, 10 * 20 * 8);
+        assert_eq!(find("box_block").size, 4);
+        let outer = module.entry_points(&["outer_"])[0].svma;
+        assert_eq!(module.function_at(outer).and_then(|f| f.name).as_deref(), Some("outer"));
+        let fill = module.entry_points(&["__grid_MOD_fill"])[0].svma;
+        assert_eq!(module.function_at(fill).and_then(|f| f.name).as_deref(), Some("grid::fill"));
+        // The `allocate` is the only call of malloc in `fill` (or, inlined, elsewhere): its source
+        // line names the array where the machine code does not.
+        if level == "-O0" {
+            let function = module.function_at(fill).expect("fill");
+            let code = module.code(function.start, function.end).expect("code");
+            let names: Vec<String> = (0..code.len().saturating_sub(5))
+                .filter(|&at| code[at] == 0xe8)
+                .filter_map(|at| module.assigned_variable(function.start + at as u64 + 5))
+                .map(|v| v.name)
+                .collect();
+            assert!(names.iter().any(|n| n.contains("cells")), "{names:?}");
+        }
+    }
+}

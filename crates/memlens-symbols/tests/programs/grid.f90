@@ -1,0 +1,29 @@
+module grid
+  implicit none
+  real(8) :: u(10, 20)
+  integer, allocatable :: cells(:)
+contains
+  subroutine fill(n)
+    integer, intent(in) :: n
+    integer :: i
+    allocate(cells(n))
+    do i = 1, n
+      cells(i) = i
+    end do
+    u = n
+  end subroutine fill
+end module grid
+
+subroutine outer(k)
+  integer :: k, box
+  common /box_block/ box
+  box = k
+end subroutine outer
+
+program main_program
+  use grid
+  implicit none
+  call fill(5)
+  call outer(3)
+  if (cells(2) + int(u(1, 1)) == -1) print *, 'never'
+end program main_program
