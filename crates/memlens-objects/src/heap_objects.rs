@@ -1,0 +1,143 @@
+//! Heap events in, objects out.
+
+use crate::{Block, InsertError, Layer, LiveBlocks, Merge, ObjectId, ObjectTable, SiteId, Sites};
+
+/// Sites, objects and live blocks kept in step: what the pipeline feeds heap events to.
+///
+/// Events come in the order in which they happened. [`objects`](Self::objects) also takes the
+/// objects of other kinds, so that all ids are from one space.
+#[derive(Debug)]
+pub struct HeapObjects {
+    sites: Sites,
+    objects: ObjectTable,
+    blocks: LiveBlocks,
+}
+
+impl HeapObjects {
+    /// Nothing allocated yet.
+    pub fn new(merge: Merge) -> Self {
+        Self { sites: Sites::new(), objects: ObjectTable::new(merge), blocks: LiveBlocks::new() }
+    }
+
+    /// A block was allocated by this call stack. Returns the object it belongs to.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LiveBlocks::insert`]; the object exists then, but the block is not counted.
+    #[inline]
+    pub fn allocated(
+        &mut self,
+        start: u64,
+        len_bytes: u64,
+        layer: Layer,
+        stack: &[u64],
+        serial: u64,
+    ) -> Result<ObjectId, InsertError> {
+        let site = self.sites.intern(stack);
+        self.allocated_at_site(start, len_bytes, layer, site, serial)
+    }
+
+    /// The same for a stack that was interned before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocated`](Self::allocated).
+    #[inline]
+    pub fn allocated_at_site(
+        &mut self,
+        start: u64,
+        len_bytes: u64,
+        layer: Layer,
+        site: SiteId,
+        serial: u64,
+    ) -> Result<ObjectId, InsertError> {
+        let Self { objects, blocks, .. } = self;
+        let object = objects.heap_object(site);
+        blocks.insert(Block { start, len_bytes, object, layer, serial }, &mut |b| end(objects, &b))?;
+        if let Some(stats) = objects.stats_mut(object) {
+            stats.allocated(len_bytes, serial);
+        }
+        Ok(object)
+    }
+
+    /// A block was freed. Address 0 is legal and does nothing. `None` when it was not known.
+    #[inline]
+    pub fn freed(&mut self, start: u64, layer: Layer) -> Option<Block> {
+        if start == 0 {
+            return None;
+        }
+        let Self { objects, blocks, .. } = self;
+        let block = blocks.remove(start, layer, &mut |b| end(objects, &b))?;
+        end(objects, &block);
+        Some(block)
+    }
+
+    /// A block was reallocated, in place or not: it stays the same block of the same object, unless
+    /// the old one is not known (or 0); then a new block of this call stack begins.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LiveBlocks::moved`].
+    pub fn reallocated(
+        &mut self,
+        old_start: u64,
+        new_start: u64,
+        new_len_bytes: u64,
+        layer: Layer,
+        stack: &[u64],
+        serial: u64,
+    ) -> Result<ObjectId, InsertError> {
+        if old_start == 0 {
+            return self.allocated(new_start, new_len_bytes, layer, stack, serial);
+        }
+        let Self { objects, blocks, .. } = self;
+        let old = blocks.block_starting_at(old_start, layer);
+        match blocks.moved(old_start, new_start, new_len_bytes, layer, &mut |b| end(objects, &b)) {
+            Ok(Some(old)) => {
+                if let Some(stats) = objects.stats_mut(old.object) {
+                    stats.resized(old.len_bytes, new_len_bytes);
+                }
+                Ok(old.object)
+            }
+            Ok(None) => self.allocated(new_start, new_len_bytes, layer, stack, serial),
+            Err(error) => {
+                if let (InsertError::Capacity, Some(old)) = (error, old) {
+                    end(objects, &old);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The live blocks.
+    #[inline(always)]
+    pub fn blocks(&self) -> &LiveBlocks {
+        &self.blocks
+    }
+
+    /// All objects.
+    pub fn objects(&self) -> &ObjectTable {
+        &self.objects
+    }
+
+    /// All objects, to add those of other kinds.
+    pub fn objects_mut(&mut self) -> &mut ObjectTable {
+        &mut self.objects
+    }
+
+    /// All allocation sites.
+    pub fn sites(&self) -> &Sites {
+        &self.sites
+    }
+
+    /// All allocation sites, to intern stacks ahead of their events.
+    pub fn sites_mut(&mut self) -> &mut Sites {
+        &mut self.sites
+    }
+}
+
+fn end(objects: &mut ObjectTable, block: &Block) {
+    if let Some(stats) = objects.stats_mut(block.object) {
+        stats.freed(block.len_bytes);
+    }
+}
