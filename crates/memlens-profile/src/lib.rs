@@ -1,0 +1,27 @@
+//! What a run leaves behind: objects, code, the counts that join them — in memory and on disk.
+//!
+//! The crate deliberately does not know who made a profile (collectors, models, debug information)
+//! nor how it is shown (terminals, exports).
+//!
+//! A [`Profile`] is a set of plain tables. [`ProfileWriter`] stores it as a folder of Parquet files
+//! that stays readable whenever the writer dies; [`Profile::open`] reads it back.
+//! [`Profile::merge`] joins the profiles of several processes.
+#![forbid(unsafe_code)]
+
+mod index;
+mod machine_info;
+mod merge;
+mod profile;
+mod run_info;
+mod store;
+mod validate;
+
+pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, StackIx, ThreadIx};
+pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
+pub use merge::MergeError;
+pub use profile::{
+    Cell, CodeLocation, Frame, Mark, Module, Object, Profile, SeriesPoint, SourceLine, Stack, Thread,
+};
+pub use run_info::{Attribution, RunInfo};
+pub use store::{Existing, FORMAT_VERSION, OpenError, ProfileWriter, WriteError, schema_markdown};
+pub use validate::Inconsistency;

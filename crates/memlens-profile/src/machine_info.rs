@@ -1,0 +1,200 @@
+//! The machine whose caches were modelled, and what an access costs on it.
+
+use memlens_types::Counts;
+use serde::{Deserialize, Serialize};
+
+/// Geometry of one cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheInfo {
+    /// Capacity.
+    pub bytes: u64,
+    /// Lines a set holds.
+    pub ways: u32,
+    /// Replacement policy as the model names it: `lru`, `tree-plru` …
+    pub policy: String,
+}
+
+/// Geometry of one TLB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlbInfo {
+    /// Translations it holds.
+    pub entries: u32,
+    /// Translations a set holds.
+    pub ways: u32,
+}
+
+/// Cycles from the issue of an access to its data, by the level that serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// First-level hit.
+    pub l1_cycles: u32,
+    /// Second-level hit.
+    pub l2_cycles: u32,
+    /// Last-level hit.
+    pub llc_cycles: u32,
+    /// Served by memory.
+    pub dram_cycles: u32,
+    /// Extra cycles when the first-level TLB misses and the second hits.
+    pub stlb_cycles: u32,
+    /// Extra cycles for each page-table entry a walk reads. The entries' own cache levels are not
+    /// kept in a profile, so this is one average, usually the second-level latency.
+    pub walk_access_cycles: u32,
+}
+
+impl Default for Latencies {
+    /// Round figures of a present server core, for machines that state none: 4, 14, 50, 250, 7
+    /// and 14 cycles.
+    fn default() -> Self {
+        Self {
+            l1_cycles: 4,
+            l2_cycles: 14,
+            llc_cycles: 50,
+            dram_cycles: 250,
+            stlb_cycles: 7,
+            walk_access_cycles: 14,
+        }
+    }
+}
+
+/// The modelled machine. A level that is `None` was not modelled: its counts are unknown, not 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineInfo {
+    /// `host`, `cachegrind`, `e5504` …, or the file it was read from.
+    pub name: String,
+    /// One line for people: the processor's name, or where the numbers come from.
+    pub description: Option<String>,
+    /// Bytes of a cache line.
+    pub line_bytes: u32,
+    /// Bytes of the smallest page.
+    pub page_bytes: u32,
+    /// First-level instruction cache.
+    pub l1i: Option<CacheInfo>,
+    /// First-level data cache.
+    pub l1d: Option<CacheInfo>,
+    /// Second level.
+    pub l2: Option<CacheInfo>,
+    /// Last level.
+    pub llc: Option<CacheInfo>,
+    /// First-level data TLB.
+    pub dtlb: Option<TlbInfo>,
+    /// Second-level TLB.
+    pub stlb: Option<TlbInfo>,
+    /// What a hit costs where.
+    pub latencies: Latencies,
+    /// Whose accounting rules were used: `memlens` or `cachegrind`.
+    pub rules: String,
+    /// Whether the last level includes the upper ones: `inclusive`, `exclusive`, `non-inclusive`.
+    pub inclusion: Option<String>,
+}
+
+impl MachineInfo {
+    /// Accesses weighted by the latency of the level that served them, plus translation, in cycles
+    /// of a core that waits for every access. Overlap of misses is not modelled.
+    ///
+    /// With *a* accesses, *m₁*, *m₂*, *m₃* misses of the three levels, *t₁*, *t₂* TLB misses and *w*
+    /// page-table entries read:
+    ///
+    /// ```text
+    /// (a − m₁)·L1 + (m₁ − m₂)·L2 + (m₂ − m₃)·LLC + m₃·DRAM + (t₁ − t₂)·STLB + w·WALK
+    /// ```
+    ///
+    /// A level that is not modelled drops out: what would hit there is served by the next. Terms
+    /// never go below 0: an access over two lines can miss twice and is then charged twice.
+    pub fn wait_cycles(&self, counts: &Counts) -> u64 {
+        let latencies = &self.latencies;
+        let mut waiting = counts.accesses();
+        let mut cycles = 0u64;
+        let mut serve = |misses: u64, latency_cycles: u32| {
+            let hits = waiting.saturating_sub(misses);
+            cycles = cycles.saturating_add(hits.saturating_mul(u64::from(latency_cycles)));
+            waiting = misses;
+        };
+        if self.l1d.is_some() {
+            serve(counts.l1_misses(), latencies.l1_cycles);
+        }
+        if self.l2.is_some() {
+            serve(counts.l2_misses(), latencies.l2_cycles);
+        }
+        if self.llc.is_some() {
+            serve(counts.llc_misses(), latencies.llc_cycles);
+        }
+        serve(0, latencies.dram_cycles);
+        if self.dtlb.is_some() && self.stlb.is_some() {
+            let second_level_hits = counts.dtlb_misses.saturating_sub(counts.stlb_misses);
+            cycles = cycles.saturating_add(second_level_hits.saturating_mul(latencies.stlb_cycles.into()));
+        }
+        let walk = counts.page_walk_accesses.saturating_mul(latencies.walk_access_cycles.into());
+        cycles.saturating_add(walk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> MachineInfo {
+        let cache = Some(CacheInfo { bytes: 32768, ways: 8, policy: "lru".into() });
+        let tlb = Some(TlbInfo { entries: 64, ways: 4 });
+        MachineInfo {
+            l1d: cache.clone(),
+            l2: cache.clone(),
+            llc: cache,
+            dtlb: tlb,
+            stlb: tlb,
+            latencies: Latencies {
+                l1_cycles: 4,
+                l2_cycles: 14,
+                llc_cycles: 50,
+                dram_cycles: 250,
+                stlb_cycles: 7,
+                walk_access_cycles: 14,
+            },
+            ..MachineInfo::default()
+        }
+    }
+
+    fn counts() -> Counts {
+        // 60 loads + 50 stores of which 10 are modifies: 100 accesses; 30, 20 and 5 misses.
+        Counts {
+            loads: 60,
+            stores: 50,
+            modifies: 10,
+            l1_load_misses: 20,
+            l1_store_misses: 10,
+            l2_load_misses: 20,
+            llc_load_misses: 5,
+            dtlb_misses: 8,
+            stlb_misses: 3,
+            page_walk_accesses: 6,
+            ..Counts::default()
+        }
+    }
+
+    #[test]
+    fn each_level_is_charged_for_what_it_serves() {
+        // 70·4 + 10·14 + 15·50 + 5·250 + (8−3)·7 + 6·14 = 280+140+750+1250+35+84 = 2539.
+        assert_eq!(machine().wait_cycles(&counts()), 2539);
+        assert_eq!(machine().wait_cycles(&Counts::default()), 0);
+    }
+
+    #[test]
+    fn a_missing_level_is_served_by_the_next() {
+        // Two levels, no TLBs: 70·4 + (30−5)·50 + 5·250 = 2780; walks are 0 then.
+        let machine = MachineInfo { l2: None, dtlb: None, stlb: None, ..machine() };
+        let counts = Counts { page_walk_accesses: 0, ..counts() };
+        assert_eq!(machine.wait_cycles(&counts), 2780);
+    }
+
+    #[test]
+    fn an_access_over_two_lines_never_underflows() {
+        // One access, two lines missed everywhere: 0 hits, 2·250.
+        let counts = Counts {
+            loads: 1,
+            l1_load_misses: 2,
+            l2_load_misses: 2,
+            llc_load_misses: 2,
+            ..Counts::default()
+        };
+        assert_eq!(machine().wait_cycles(&counts), 500);
+    }
+}

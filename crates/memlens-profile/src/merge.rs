@@ -1,0 +1,321 @@
+//! Joins the profiles of several processes into one.
+
+use std::collections::HashMap;
+
+use memlens_types::{AccessKind, ObjectKind};
+
+use crate::{
+    Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx, Profile, SourceLine,
+    Stack, StackIx, Thread, ThreadIx,
+};
+
+/// Why profiles cannot be merged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MergeError {
+    /// There is nothing to merge.
+    #[error("there is no profile to merge")]
+    Empty,
+    /// Their counts mean different things.
+    #[error(
+        "profile {position} was modelled on the machine ‘{found}’, the first on ‘{first}’ or another geometry"
+    )]
+    DifferentMachine {
+        /// Which profile, from 1.
+        position: usize,
+        /// Its machine.
+        found: String,
+        /// The first one's.
+        first: String,
+    },
+    /// One was counted otherwise.
+    #[error("profile {position} was collected in mode ‘{found}’, the first in mode ‘{first}’")]
+    DifferentMode {
+        /// Which profile, from 1.
+        position: usize,
+        /// Its mode.
+        found: String,
+        /// The first one's.
+        first: String,
+    },
+    /// One has an index out of range.
+    #[error("profile {position} is inconsistent: {problem}")]
+    Inconsistent {
+        /// Which profile, from 1.
+        position: usize,
+        /// What is wrong.
+        problem: crate::Inconsistency,
+    },
+}
+
+/// What makes two objects of different processes the same: the allocation stack (build-ids and
+/// offsets, so address randomisation does not matter), or a variable's module, name and declaration.
+///
+/// `occurrence` keeps objects apart that one profile keeps apart (merging by site switched off).
+#[derive(PartialEq, Eq, Hash)]
+struct ObjectKey {
+    kind: ObjectKind,
+    site: Option<StackIx>,
+    name: Option<String>,
+    declared: Option<SourceLine>,
+    module: Option<ModuleIx>,
+    unknown_reason: Option<String>,
+}
+
+/// Where code is: in a module, or, for generated code, at an address of one process.
+type CodeSpace = Result<ModuleIx, usize>;
+type CodeKey = (CodeSpace, u64, u8, AccessKind, u32);
+/// Without the source text and column, which depend on what was readable.
+type FrameKey = (CodeSpace, u64, Option<String>, Option<String>, Option<u32>, bool);
+
+impl Profile {
+    /// One profile of several processes: objects with the same site or declaration become one, threads
+    /// stay apart, ids are given anew. Linear in the tables.
+    ///
+    /// What cannot be added is treated thus: command, exit and start are the first profile's; wall time
+    /// is the longest; `max_live_bytes` is the largest of any one process, a lower bound of the true
+    /// peak; series are dropped, because their instruction counts are each process's own.
+    ///
+    /// # Errors
+    /// When the profiles were modelled on different machines or collected in different modes.
+    pub fn merge(profiles: &[Self]) -> Result<Self, MergeError> {
+        let first = profiles.first().ok_or(MergeError::Empty)?;
+        let mut merger = Merger::new(first);
+        for (index, profile) in profiles.iter().enumerate() {
+            let position = index + 1;
+            if profile.machine != first.machine {
+                return Err(MergeError::DifferentMachine {
+                    position,
+                    found: profile.machine.name.clone(),
+                    first: first.machine.name.clone(),
+                });
+            }
+            if profile.run.mode != first.run.mode {
+                return Err(MergeError::DifferentMode {
+                    position,
+                    found: profile.run.mode.clone(),
+                    first: first.run.mode.clone(),
+                });
+            }
+            profile
+                .validate_references()
+                .map_err(|problem| MergeError::Inconsistent { position, problem })?;
+            merger.add(profile, index);
+        }
+        if profiles.len() > 1 {
+            merger.merged.run.notes.push(format!("merged from {} processes", profiles.len()));
+        } else {
+            merger.merged.series = first.series.clone();
+        }
+        Ok(merger.merged)
+    }
+}
+
+/// The profile in the making and where its rows are found.
+struct Merger {
+    merged: Profile,
+    /// Which profile is being added, from 0.
+    position: usize,
+    modules: HashMap<String, ModuleIx>,
+    frames: HashMap<FrameKey, FrameIx>,
+    stacks: HashMap<Stack, StackIx>,
+    objects: HashMap<(ObjectKey, u32), ObjectIx>,
+    code: HashMap<CodeKey, CodeIx>,
+}
+
+impl Merger {
+    fn new(first: &Profile) -> Self {
+        let mut run = first.run.clone();
+        run.instructions = Some(0);
+        run.threads = 0;
+        run.notes.clear();
+        Self {
+            merged: Profile { run, machine: first.machine.clone(), ..Profile::default() },
+            position: 0,
+            modules: HashMap::new(),
+            frames: HashMap::new(),
+            stacks: HashMap::new(),
+            objects: HashMap::new(),
+            code: HashMap::new(),
+        }
+    }
+
+    fn add(&mut self, profile: &Profile, position: usize) {
+        self.position = position;
+        let modules: Vec<_> = profile.modules.iter().map(|module| self.module(module)).collect();
+        let at = |module: Option<ModuleIx>| module.map(|module| modules[module.index()]);
+        let frames: Vec<_> = profile.frames.iter().map(|frame| self.frame(frame, at(frame.module))).collect();
+        let stacks: Vec<_> = profile.stacks.iter().map(|stack| self.stack(stack, &frames)).collect();
+        let site = |stack: Option<StackIx>| stack.map(|stack| stacks[stack.index()]);
+
+        let mut occurrences: HashMap<ObjectKey, u32> = HashMap::new();
+        let mut objects = Vec::with_capacity(profile.objects.len());
+        for object in &profile.objects {
+            let moved = Object { site: site(object.site), module: at(object.module), ..object.clone() };
+            let occurrence = occurrences.entry(object_key(&moved)).or_default();
+            let nth = *occurrence;
+            *occurrence += 1;
+            objects.push(self.object(moved, nth));
+        }
+        let code: Vec<_> = profile
+            .code
+            .iter()
+            .map(|code| {
+                let moved = CodeLocation { stack: site(code.stack), module: at(code.module), ..code.clone() };
+                self.code(moved)
+            })
+            .collect();
+
+        let first_thread = self.merged.threads.len();
+        let thread_at = |thread: ThreadIx| ThreadIx::from_index(first_thread + thread.index());
+        for thread in &profile.threads {
+            let pid = thread.pid.or(profile.run.pid);
+            self.merged.threads.push(Thread { pid, ..thread.clone() });
+        }
+        // Threads are each process's own, so no two profiles' cells can have the same key; two
+        // operands of one profile can still become one (generated code of the same address).
+        let mut cells: HashMap<(CodeIx, ObjectIx, ThreadIx), usize> = HashMap::new();
+        for cell in &profile.cells {
+            let key = (code[cell.code.index()], objects[cell.object.index()], thread_at(cell.thread));
+            let next = self.merged.cells.len();
+            let row = *cells.entry(key).or_insert(next);
+            match self.merged.cells.get_mut(row) {
+                Some(existing) => existing.counts += &cell.counts,
+                None => {
+                    let (code, object, thread) = key;
+                    self.merged.cells.push(Cell { code, object, thread, counts: cell.counts });
+                }
+            }
+        }
+        for mark in &profile.marks {
+            let thread = mark.thread.map(thread_at);
+            self.merged.marks.push(crate::Mark { thread, ..mark.clone() });
+        }
+        self.run(profile);
+    }
+
+    fn run(&mut self, profile: &Profile) {
+        let run = &mut self.merged.run;
+        run.instructions = run.instructions.zip(profile.run.instructions).map(|(a, b)| a + b);
+        run.threads += profile.run.threads;
+        run.estimated |= profile.run.estimated;
+        if self.position > 0 {
+            run.wall_seconds = match (run.wall_seconds, profile.run.wall_seconds) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        append_new(&mut run.notes, &profile.run.notes);
+        let sum = &mut self.merged.attribution;
+        let part = &profile.attribution;
+        sum.attributed_accesses += part.attributed_accesses;
+        sum.unknown_accesses += part.unknown_accesses;
+        for (reason, accesses) in &part.unknown_reasons {
+            *sum.unknown_reasons.entry(reason.clone()).or_default() += accesses;
+        }
+        sum.lost_events += part.lost_events;
+        sum.truncated_stacks += part.truncated_stacks;
+        sum.unresolved_code += part.unresolved_code;
+        sum.truncated |= part.truncated;
+        append_new(&mut sum.notes, &part.notes);
+    }
+
+    fn module(&mut self, module: &Module) -> ModuleIx {
+        let key = module.build_id.clone().unwrap_or_else(|| module.path.clone());
+        let next = ModuleIx::from_index(self.merged.modules.len());
+        let found = *self.modules.entry(key).or_insert(next);
+        match self.merged.modules.get_mut(found.index()) {
+            Some(existing) => existing.has_debug |= module.has_debug,
+            None => self.merged.modules.push(module.clone()),
+        }
+        found
+    }
+
+    fn space(&self, module: Option<ModuleIx>) -> CodeSpace {
+        module.ok_or(self.position)
+    }
+
+    fn frame(&mut self, frame: &Frame, module: Option<ModuleIx>) -> FrameIx {
+        let key = (
+            self.space(module),
+            frame.offset,
+            frame.function.clone(),
+            frame.file.clone(),
+            frame.line,
+            frame.inlined,
+        );
+        let next = FrameIx::from_index(self.merged.frames.len());
+        let found = *self.frames.entry(key).or_insert(next);
+        match self.merged.frames.get_mut(found.index()) {
+            Some(existing) => {
+                if existing.source_text.is_none() {
+                    existing.source_text.clone_from(&frame.source_text);
+                }
+            }
+            None => self.merged.frames.push(Frame { module, ..frame.clone() }),
+        }
+        found
+    }
+
+    fn stack(&mut self, stack: &Stack, frames: &[FrameIx]) -> StackIx {
+        let moved = Stack(stack.0.iter().map(|frame| frames[frame.index()]).collect());
+        let next = StackIx::from_index(self.merged.stacks.len());
+        let found = *self.stacks.entry(moved.clone()).or_insert(next);
+        if found == next {
+            self.merged.stacks.push(moved);
+        }
+        found
+    }
+
+    fn object(&mut self, object: Object, occurrence: u32) -> ObjectIx {
+        let next = ObjectIx::from_index(self.merged.objects.len());
+        let found = *self.objects.entry((object_key(&object), occurrence)).or_insert(next);
+        match self.merged.objects.get_mut(found.index()) {
+            Some(existing) => {
+                // A global is there once in each process, so its blocks and bytes add up as well.
+                existing.blocks += object.blocks;
+                existing.bytes = existing.bytes.zip(object.bytes).map(|(a, b)| a + b);
+                existing.max_live_bytes =
+                    existing.max_live_bytes.zip(object.max_live_bytes).map(|(a, b)| a.max(b));
+                if existing.type_name.is_none() {
+                    existing.type_name = object.type_name;
+                }
+                existing.counts += &object.counts;
+            }
+            None => self.merged.objects.push(Object { id: found.0.saturating_add(1), ..object }),
+        }
+        found
+    }
+
+    fn code(&mut self, code: CodeLocation) -> CodeIx {
+        let key = (self.space(code.module), code.offset, code.operand, code.kind, code.size_bytes);
+        let next = CodeIx::from_index(self.merged.code.len());
+        let found = *self.code.entry(key).or_insert(next);
+        match self.merged.code.get_mut(found.index()) {
+            Some(existing) => existing.counts += &code.counts,
+            None => self.merged.code.push(CodeLocation { id: found.0.saturating_add(1), ..code }),
+        }
+        found
+    }
+}
+
+fn append_new(notes: &mut Vec<String>, more: &[String]) {
+    for note in more {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+}
+
+/// A heap block is its site; anything else is its declaration.
+fn object_key(object: &Object) -> ObjectKey {
+    let by_site = object.kind == ObjectKind::Heap && object.site.is_some();
+    ObjectKey {
+        kind: object.kind,
+        site: object.site,
+        name: (!by_site).then(|| object.name.clone()),
+        declared: object.declared.clone(),
+        module: object.module,
+        unknown_reason: object.unknown_reason.clone(),
+    }
+}

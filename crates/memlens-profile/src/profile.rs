@@ -1,0 +1,292 @@
+//! The profile itself: plain tables, joined by index types.
+
+use memlens_types::{AccessKind, Counts, ObjectKind};
+
+use crate::{Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, RunInfo, StackIx, ThreadIx};
+
+/// Everything a report needs, without the binaries or sources it came from.
+///
+/// ```text
+///  modules ◄── frames ◄── stacks ◄──┬── objects ◄──┐
+///                                   └── code ◄─────┴── cells ──► threads
+/// ```
+///
+/// [`cells`](Self::cells) say which instruction of which thread touched which object; every other
+/// count is a sum of them, except `dram_writes`: a line is written back long after the instruction
+/// that dirtied it, so write-backs belong to objects only. [`validate`](Self::validate) checks this.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// The program and how it was watched.
+    pub run: RunInfo,
+    /// The machine whose caches were modelled.
+    pub machine: MachineInfo,
+    /// Executables and libraries.
+    pub modules: Vec<Module>,
+    /// Code positions with their source.
+    pub frames: Vec<Frame>,
+    /// Call stacks.
+    pub stacks: Vec<Stack>,
+    /// Data objects.
+    pub objects: Vec<Object>,
+    /// Memory operands of instructions.
+    pub code: Vec<CodeLocation>,
+    /// What each operand did to each object.
+    pub cells: Vec<Cell>,
+    /// The program's threads.
+    pub threads: Vec<Thread>,
+    /// Moments the program named.
+    pub marks: Vec<Mark>,
+    /// The objects' counts over time.
+    pub series: Vec<SeriesPoint>,
+    /// How much was attributed, and what was lost.
+    pub attribution: Attribution,
+}
+
+/// An executable or library that was mapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Module {
+    /// Path when it ran.
+    pub path: String,
+    /// The GNU build-id in lower-case hex.
+    pub build_id: Option<String>,
+    /// Whether debug information was found, in it or beside it.
+    pub has_debug: bool,
+}
+
+impl Module {
+    /// The last part of the path.
+    pub fn name(&self) -> &str {
+        match self.path.rsplit('/').next() {
+            Some(name) if !name.is_empty() => name,
+            _ => &self.path,
+        }
+    }
+}
+
+/// A code position: one level of a call stack, inlined levels included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Where the code is; `None` for code outside of every file (generated code).
+    pub module: Option<ModuleIx>,
+    /// Module offset (svma) of the instruction; its address when there is no module. Inlined frames
+    /// have the offset of the frame they are inlined into.
+    pub offset: u64,
+    /// Demangled function name.
+    pub function: Option<String>,
+    /// Source file as the debug information names it.
+    pub file: Option<String>,
+    /// Source line, from 1.
+    pub line: Option<u32>,
+    /// Source column, from 1.
+    pub column: Option<u32>,
+    /// Whether this level is inlined into the next one of the stack.
+    pub inlined: bool,
+    /// The source line itself, when the file was readable.
+    pub source_text: Option<String>,
+}
+
+/// A call stack, innermost frame first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stack(pub Vec<FrameIx>);
+
+/// A place in a source file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceLine {
+    /// Source file as the debug information names it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// What addresses belong to: all blocks of one allocation site, or one variable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Number for people and for the JSON report, from 1, never reused within a profile.
+    pub id: u32,
+    /// Its class.
+    pub kind: ObjectKind,
+    /// Variable or function name, or a made-up one (`libc.so.6+.bss`).
+    pub name: String,
+    /// Its type as the source spells it.
+    pub type_name: Option<String>,
+    /// Where it was allocated.
+    pub site: Option<StackIx>,
+    /// Where it was declared.
+    pub declared: Option<SourceLine>,
+    /// The file it belongs to.
+    pub module: Option<ModuleIx>,
+    /// Allocations, mappings or frames merged into this object; 1 for globals.
+    pub blocks: u64,
+    /// Bytes of all blocks as requested, summed over the run.
+    pub bytes: Option<u64>,
+    /// The most bytes live at one time.
+    pub max_live_bytes: Option<u64>,
+    /// Why nothing better is known; only for [`ObjectKind::Unknown`].
+    pub unknown_reason: Option<String>,
+    /// Its accesses.
+    pub counts: Counts,
+}
+
+impl Default for Object {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            kind: ObjectKind::Unknown,
+            name: String::new(),
+            type_name: None,
+            site: None,
+            declared: None,
+            module: None,
+            blocks: 0,
+            bytes: None,
+            max_live_bytes: None,
+            unknown_reason: None,
+            counts: Counts::default(),
+        }
+    }
+}
+
+/// One memory operand of one instruction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodeLocation {
+    /// Number for people, from 1, never reused within a profile.
+    pub id: u32,
+    /// The inlined functions at the instruction, innermost first; the last is not inlined.
+    pub stack: Option<StackIx>,
+    /// Where the code is; `None` for generated code.
+    pub module: Option<ModuleIx>,
+    /// Module offset of the instruction; its address when there is no module.
+    pub offset: u64,
+    /// Which memory operand of the instruction, from 0.
+    pub operand: u8,
+    /// What the operand does.
+    pub kind: AccessKind,
+    /// Bytes an access touches; 0 if that varies.
+    pub size_bytes: u32,
+    /// Its accesses (`dram_writes` is always 0).
+    pub counts: Counts,
+}
+
+impl Default for CodeLocation {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            stack: None,
+            module: None,
+            offset: 0,
+            operand: 0,
+            kind: AccessKind::Load,
+            size_bytes: 0,
+            counts: Counts::default(),
+        }
+    }
+}
+
+/// What one operand did to one object in one thread: the join everything else is derived from.
+/// At most one cell for each triple.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// The operand.
+    pub code: CodeIx,
+    /// The object.
+    pub object: ObjectIx,
+    /// The thread.
+    pub thread: ThreadIx,
+    /// The accesses (`dram_writes` is always 0).
+    pub counts: Counts,
+}
+
+/// A thread of the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// The kernel's id.
+    pub tid: u32,
+    /// Its process; differs between threads only in merged profiles.
+    pub pid: Option<u32>,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Its accesses (`dram_writes` is always 0).
+    pub counts: Counts,
+    /// Instructions it executed while collection was on.
+    pub instructions: Option<u64>,
+}
+
+/// A moment the program named by a client request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Instructions executed by the process until then.
+    pub instructions: u64,
+    /// Who named it.
+    pub thread: Option<ThreadIx>,
+    /// Its name.
+    pub name: String,
+}
+
+/// One object's counts since the start, at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeriesPoint {
+    /// Instructions executed by the process until then.
+    pub instructions: u64,
+    /// The object.
+    pub object: ObjectIx,
+    /// Loads so far.
+    pub loads: u64,
+    /// Stores so far.
+    pub stores: u64,
+    /// First-level misses so far.
+    pub l1_misses: u64,
+    /// Last-level misses so far.
+    pub llc_misses: u64,
+}
+
+impl Profile {
+    /// The whole program's counts: the sum over objects. Linear in objects.
+    pub fn totals(&self) -> Counts {
+        let mut totals = Counts::default();
+        for object in &self.objects {
+            totals += &object.counts;
+        }
+        totals
+    }
+
+    /// What some counts cost on this profile's machine, in cycles; see [`MachineInfo::wait_cycles`].
+    pub fn wait_cycles(&self, counts: &Counts) -> u64 {
+        self.machine.wait_cycles(counts)
+    }
+
+    /// The module, if the index is `Some` and in range.
+    pub fn module(&self, module: Option<ModuleIx>) -> Option<&Module> {
+        self.modules.get(module?.index())
+    }
+
+    /// The frames of a stack, innermost first; nothing if the index is `None` or out of range.
+    pub fn stack_frames(&self, stack: Option<StackIx>) -> impl Iterator<Item = &Frame> {
+        let frames = stack.and_then(|stack| self.stacks.get(stack.index()));
+        frames.into_iter().flat_map(|stack| &stack.0).filter_map(|frame| self.frames.get(frame.index()))
+    }
+
+    /// The object with this id. Linear in objects.
+    pub fn object_by_id(&self, id: u32) -> Option<&Object> {
+        self.objects.iter().find(|object| object.id == id)
+    }
+
+    /// Recomputes the counts of objects, code and threads from the cells; the objects' `dram_writes`
+    /// stay. Linear in cells; cells with an index out of range are left out.
+    pub fn sum_cells(&mut self) {
+        for object in &mut self.objects {
+            object.counts = Counts { dram_writes: object.counts.dram_writes, ..Counts::default() };
+        }
+        self.code.iter_mut().for_each(|code| code.counts = Counts::default());
+        self.threads.iter_mut().for_each(|thread| thread.counts = Counts::default());
+        for cell in &self.cells {
+            let object = self.objects.get_mut(cell.object.index());
+            let code = self.code.get_mut(cell.code.index());
+            let thread = self.threads.get_mut(cell.thread.index());
+            if let (Some(object), Some(code), Some(thread)) = (object, code, thread) {
+                object.counts += &cell.counts;
+                code.counts += &cell.counts;
+                thread.counts += &cell.counts;
+            }
+        }
+    }
+}

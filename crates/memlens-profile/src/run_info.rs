@@ -1,0 +1,59 @@
+//! How a profile came to be: the program, the collector, the quality of the attribution.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The program that ran and how it was watched. `None` always means unknown, never zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Program and arguments; bytes that are no UTF-8 are replaced.
+    pub command: Vec<String>,
+    /// Where the accesses came from: `exact`, `burst`, `sample`, `bus`, or an importer's name.
+    pub mode: String,
+    /// What the program returned, when it exited by itself.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Seconds from start to end.
+    pub wall_seconds: Option<f64>,
+    /// Instructions executed by all threads while collection was on.
+    pub instructions: Option<u64>,
+    /// Threads that ever ran.
+    pub threads: u32,
+    /// When the program was started, seconds since 1970-01-01 UTC.
+    pub started_unix_seconds: Option<u64>,
+    /// Name of the computer it ran on.
+    pub hostname: Option<String>,
+    /// Process id of the program.
+    pub pid: Option<u32>,
+    /// Version of the memlens that collected.
+    pub memlens_version: String,
+    /// Whether counts are estimates (`burst`, `sample`) and not counted one by one.
+    pub estimated: bool,
+    /// What objects are ranked by: `wait_cycles` in exact mode.
+    pub primary_cost: String,
+    /// What a reader has to know about the collection, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// How good the attribution is: silent losses would be wrong answers. Units: events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribution {
+    /// Accesses that belong to an object of a kind other than unknown.
+    pub attributed_accesses: u64,
+    /// Accesses of objects of the kind unknown.
+    pub unknown_accesses: u64,
+    /// `unknown_accesses`, split by reason.
+    pub unknown_reasons: BTreeMap<String, u64>,
+    /// Events that the collector had to drop.
+    pub lost_events: u64,
+    /// Allocation stacks that were cut before the outermost frame.
+    pub truncated_stacks: u64,
+    /// Code addresses for which no function was found.
+    pub unresolved_code: u64,
+    /// Whether the profile ends before the program did.
+    pub truncated: bool,
+    /// Further remarks, one sentence each.
+    pub notes: Vec<String>,
+}

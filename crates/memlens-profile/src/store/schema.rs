@@ -1,0 +1,47 @@
+//! The tables' documentation, from the same description that writes and reads them.
+
+use std::fmt::Write;
+
+use super::columns::{ColumnSchema, INDEX, Row, schema_of};
+use crate::{Cell, CodeLocation, Frame, Mark, Module, Object, SeriesPoint, Stack, Thread};
+
+/// Names of all tables.
+pub(crate) const TABLES: [&str; 9] = [
+    Module::TABLE,
+    Frame::TABLE,
+    Stack::TABLE,
+    Object::TABLE,
+    CodeLocation::TABLE,
+    Cell::TABLE,
+    Thread::TABLE,
+    Mark::TABLE,
+    SeriesPoint::TABLE,
+];
+
+/// The tables and columns of format version [`FORMAT_VERSION`](super::FORMAT_VERSION) as Markdown.
+/// `docs/profile-format.md` holds exactly this text; a test compares them.
+pub fn schema_markdown() -> String {
+    let mut text = String::new();
+    describe::<Module>(&mut text);
+    describe::<Frame>(&mut text);
+    describe::<Stack>(&mut text);
+    describe::<Object>(&mut text);
+    describe::<CodeLocation>(&mut text);
+    describe::<Cell>(&mut text);
+    describe::<Thread>(&mut text);
+    describe::<Mark>(&mut text);
+    describe::<SeriesPoint>(&mut text);
+    text
+}
+
+fn describe<R: Row>(text: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "### `{}`\n\n{}\n", R::TABLE, R::DOC);
+    let _ = writeln!(text, "| column | type | meaning |\n|---|---|---|");
+    for column in std::iter::once(INDEX).chain(schema_of::<R>()) {
+        let ColumnSchema { name, doc, r#type, nullable } = column;
+        let null = if nullable { ", nullable" } else { "" };
+        let _ = writeln!(text, "| `{name}` | {}{null} | {doc} |", r#type.as_str());
+    }
+    text.push('\n');
+}

@@ -1,0 +1,158 @@
+//! The columns of every table, in order, with what they mean.
+
+use memlens_types::Counts;
+
+use super::columns::{Columns, Row};
+use crate::{Cell, CodeLocation, Frame, Mark, Module, Object, SeriesPoint, SourceLine, Stack, Thread};
+
+impl Row for Module {
+    const TABLE: &'static str = "modules";
+    const DOC: &'static str = "An executable or library that was mapped.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("path", "path when it ran", &mut self.path);
+        c.column("build_id", "GNU build-id, lower-case hex", &mut self.build_id);
+        c.column("has_debug", "whether debug information was found", &mut self.has_debug);
+    }
+}
+
+impl Row for Frame {
+    const TABLE: &'static str = "frames";
+    const DOC: &'static str = "A code position: one level of a call stack, inlined levels included.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("module", "row of `modules`; null: code outside of every file", &mut self.module);
+        c.column("offset", "module offset (svma) in bytes; an address if `module` is null", &mut self.offset);
+        c.column("function", "demangled name", &mut self.function);
+        c.column("file", "source file as the debug information names it", &mut self.file);
+        c.column("line", "source line, from 1", &mut self.line);
+        c.column("column", "source column, from 1", &mut self.column);
+        c.column("inlined", "whether the level is inlined into the next one", &mut self.inlined);
+        c.column("source_text", "the source line itself", &mut self.source_text);
+    }
+}
+
+impl Row for Stack {
+    const TABLE: &'static str = "stacks";
+    const DOC: &'static str = "A call stack.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("frames", "rows of `frames`, innermost first", &mut self.0);
+    }
+}
+
+impl Row for Object {
+    const TABLE: &'static str = "objects";
+    const DOC: &'static str = "A data object: all blocks of one allocation site, or one variable.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("id", "number for people, from 1", &mut self.id);
+        c.column(
+            "kind",
+            "`heap`, `global`, `local`, `tls`, `stack`, `code`, `mmap`, `kernel` or `unknown`",
+            &mut self.kind,
+        );
+        c.column("name", "variable or function name, or a made-up one", &mut self.name);
+        c.column("type", "type as the source spells it", &mut self.type_name);
+        c.column("site", "where it was allocated: row of `stacks`", &mut self.site);
+        let (mut file, mut line) = match self.declared.take() {
+            Some(SourceLine { file, line }) => (Some(file), Some(line)),
+            None => (None, None),
+        };
+        c.column("declared_file", "source file of its declaration", &mut file);
+        c.column("declared_line", "line of its declaration, from 1", &mut line);
+        self.declared = file.zip(line).map(|(file, line)| SourceLine { file, line });
+        c.column("module", "the file it belongs to: row of `modules`", &mut self.module);
+        c.column("blocks", "allocations, mappings or frames merged into it", &mut self.blocks);
+        c.column("bytes", "bytes of all blocks as requested, summed over the run", &mut self.bytes);
+        c.column("max_live_bytes", "most bytes live at one time", &mut self.max_live_bytes);
+        c.column("unknown_reason", "why nothing better is known", &mut self.unknown_reason);
+        counts(&mut self.counts, c);
+    }
+}
+
+impl Row for CodeLocation {
+    const TABLE: &'static str = "code";
+    const DOC: &'static str = "One memory operand of one instruction.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("id", "number for people, from 1", &mut self.id);
+        c.column("stack", "inlined functions at it, innermost first: row of `stacks`", &mut self.stack);
+        c.column("module", "row of `modules`; null: generated code", &mut self.module);
+        c.column("offset", "module offset (svma) in bytes; an address if `module` is null", &mut self.offset);
+        c.column("operand", "which memory operand of the instruction, from 0", &mut self.operand);
+        c.column("kind", "`load`, `store`, `modify`, `prefetch` or `fetch`", &mut self.kind);
+        c.column("size_bytes", "bytes an access touches; 0 if that varies", &mut self.size_bytes);
+        counts(&mut self.counts, c);
+    }
+}
+
+impl Row for Cell {
+    const TABLE: &'static str = "cells";
+    const DOC: &'static str = "What one operand did to one object in one thread; other counts are its sums.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("code", "row of `code`", &mut self.code);
+        c.column("object", "row of `objects`", &mut self.object);
+        c.column("thread", "row of `threads`", &mut self.thread);
+        counts(&mut self.counts, c);
+    }
+}
+
+impl Row for Thread {
+    const TABLE: &'static str = "threads";
+    const DOC: &'static str = "A thread of the program.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("tid", "the kernel's thread id", &mut self.tid);
+        c.column("pid", "its process", &mut self.pid);
+        c.column("name", "its name", &mut self.name);
+        c.column("instructions", "instructions it executed while collection was on", &mut self.instructions);
+        counts(&mut self.counts, c);
+    }
+}
+
+impl Row for Mark {
+    const TABLE: &'static str = "marks";
+    const DOC: &'static str = "A moment the program named by a client request.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("instructions", "instructions executed by the process until then", &mut self.instructions);
+        c.column("thread", "who named it: row of `threads`", &mut self.thread);
+        c.column("name", "its name", &mut self.name);
+    }
+}
+
+impl Row for SeriesPoint {
+    const TABLE: &'static str = "series";
+    const DOC: &'static str = "One object's counts since the start, at a moment.";
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("instructions", "instructions executed by the process until then", &mut self.instructions);
+        c.column("object", "row of `objects`", &mut self.object);
+        c.column("loads", "loads so far", &mut self.loads);
+        c.column("stores", "stores so far", &mut self.stores);
+        c.column("l1_misses", "first-level misses so far", &mut self.l1_misses);
+        c.column("llc_misses", "last-level misses so far", &mut self.llc_misses);
+    }
+}
+
+fn counts(counts: &mut Counts, c: &mut impl Columns) {
+    c.column("loads", "loads, modifies included", &mut counts.loads);
+    c.column("stores", "stores, modifies included", &mut counts.stores);
+    c.column("modifies", "operands that read, then write the same bytes", &mut counts.modifies);
+    c.column("load_bytes", "bytes read", &mut counts.load_bytes);
+    c.column("store_bytes", "bytes written", &mut counts.store_bytes);
+    c.column("l1_load_misses", "first-level data misses of loads", &mut counts.l1_load_misses);
+    c.column("l1_store_misses", "first-level data misses of stores, modifies", &mut counts.l1_store_misses);
+    c.column("l2_load_misses", "second-level misses of loads", &mut counts.l2_load_misses);
+    c.column("l2_store_misses", "second-level misses of stores, modifies", &mut counts.l2_store_misses);
+    c.column("llc_load_misses", "last-level misses of loads", &mut counts.llc_load_misses);
+    c.column("llc_store_misses", "last-level misses of stores, modifies", &mut counts.llc_store_misses);
+    c.column("dram_reads", "lines read from memory", &mut counts.dram_reads);
+    c.column("dram_writes", "lines written back to memory; only in `objects`", &mut counts.dram_writes);
+    c.column("dtlb_misses", "first-level data TLB misses", &mut counts.dtlb_misses);
+    c.column("stlb_misses", "second-level TLB misses: page walks", &mut counts.stlb_misses);
+    c.column("page_walk_accesses", "page-table entries read by walks", &mut counts.page_walk_accesses);
+    c.column("invalidations", "lines lost to another core's write", &mut counts.invalidations);
+}

@@ -1,0 +1,210 @@
+//! Writes a profile again and again; whenever it stops, the last flushed state is readable.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, Schema};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+
+use super::columns::{INDEX, Row, schema_of, to_arrays};
+use super::folder::{DiskFolder, Folder};
+use super::manifest::{FORMAT, MANIFEST, MANIFEST_NEW, Manifest, TableFile, generation_of, table_file_name};
+use super::schema::TABLES;
+use super::{FORMAT_VERSION, WriteError};
+use crate::Profile;
+
+/// What to do when something is at the path already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Refuse. An empty folder is no obstacle.
+    Refuse,
+    /// Replace it if it is a profile; anything else is refused. The old profile stays readable until
+    /// the first flush of the new one.
+    Replace,
+}
+
+/// Writes one profile.
+///
+/// ```no_run
+/// # use memlens_profile::{Existing, Profile, ProfileWriter, WriteError};
+/// # fn main() -> Result<(), WriteError> {
+/// let profile = Profile::default();
+/// let mut writer = ProfileWriter::create("memlens.bfs.4711".as_ref(), Existing::Refuse)?;
+/// writer.flush(&profile, false)?; // every now and then
+/// writer.flush(&profile, true)?; // at the end
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ProfileWriter {
+    folder: DiskFolder,
+    next_generation: u64,
+}
+
+impl ProfileWriter {
+    /// Creates the profile's folder, or takes over an existing one as `existing` says.
+    ///
+    /// # Errors
+    /// When something else is there, or the system refuses.
+    pub fn create(path: &Path, existing: Existing) -> Result<Self, WriteError> {
+        let folder = DiskFolder::new(path);
+        match folder.create() {
+            Ok(()) => return Ok(Self { folder, next_generation: 1 }),
+            Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(problem) => return Err(WriteError::from_io(path, problem)),
+        }
+        let names = match folder.list() {
+            Ok(names) => names,
+            Err(problem) if problem.kind() == io::ErrorKind::NotADirectory => {
+                let path = path.to_owned();
+                return Err(match existing {
+                    Existing::Refuse => WriteError::Exists { path },
+                    Existing::Replace => WriteError::NotAProfile { path },
+                });
+            }
+            Err(problem) => return Err(WriteError::from_io(path, problem)),
+        };
+        if !names.is_empty() && existing == Existing::Refuse {
+            return Err(WriteError::Exists { path: path.to_owned() });
+        }
+        if !names.iter().all(|name| is_ours(name)) {
+            return Err(WriteError::NotAProfile { path: path.to_owned() });
+        }
+        let newest = names.iter().filter_map(|name| generation_of(name, &TABLES)).max();
+        Ok(Self { folder, next_generation: newest.unwrap_or(0).saturating_add(1) })
+    }
+
+    /// Where the profile is.
+    pub fn path(&self) -> std::path::PathBuf {
+        self.folder.path_of("")
+    }
+
+    /// Writes the whole profile; `complete` says that the program has ended and nothing follows. What
+    /// was flushed before stays readable until this has succeeded. Cost: linear in the tables; their
+    /// files are built in memory one after the other.
+    ///
+    /// # Errors
+    /// When the system refuses or the disk is full; the writer may be used again afterwards.
+    pub fn flush(&mut self, profile: &Profile, complete: bool) -> Result<(), WriteError> {
+        let generation = self.next_generation;
+        self.next_generation = generation.saturating_add(1);
+        flush(&self.folder, generation, profile, complete)
+    }
+}
+
+/// Whether a name is one that a profile's folder may hold.
+fn is_ours(name: &str) -> bool {
+    name == MANIFEST || name == MANIFEST_NEW || generation_of(name, &TABLES).is_some()
+}
+
+/// Writes a generation. On failure its files are removed as far as possible.
+pub(super) fn flush(
+    folder: &impl Folder,
+    generation: u64,
+    profile: &Profile,
+    complete: bool,
+) -> Result<(), WriteError> {
+    let written = write_generation(folder, generation, profile, complete);
+    let stale = |name: &str| match (&written, generation_of(name, &TABLES)) {
+        (Ok(()), Some(found)) => found != generation,
+        (Err(_), Some(found)) => found == generation,
+        (_, None) => name == MANIFEST_NEW,
+    };
+    // Left-overs do no harm, and a full or failing disk has been reported already.
+    for name in folder.list().unwrap_or_default() {
+        if stale(&name) {
+            let _ = folder.remove(&name);
+        }
+    }
+    written
+}
+
+fn write_generation(
+    folder: &impl Folder,
+    generation: u64,
+    profile: &Profile,
+    complete: bool,
+) -> Result<(), WriteError> {
+    let mut tables = Tables { folder, generation, files: BTreeMap::new() };
+    tables.write(&profile.modules)?;
+    tables.write(&profile.frames)?;
+    tables.write(&profile.stacks)?;
+    tables.write(&profile.objects)?;
+    tables.write(&profile.code)?;
+    tables.write(&profile.cells)?;
+    tables.write(&profile.threads)?;
+    tables.write(&profile.marks)?;
+    tables.write(&profile.series)?;
+    let manifest = Manifest {
+        format: FORMAT.to_owned(),
+        format_version: FORMAT_VERSION,
+        memlens_version: env!("CARGO_PKG_VERSION").to_owned(),
+        generation,
+        complete,
+        run: profile.run.clone(),
+        machine: profile.machine.clone(),
+        attribution: profile.attribution.clone(),
+        tables: tables.files,
+    };
+    let path = folder.path_of(MANIFEST);
+    let text = serde_json::to_vec_pretty(&manifest)
+        .map_err(|problem| WriteError::Encode { table: MANIFEST, what: problem.to_string() })?;
+    let failed = |problem| WriteError::from_io(&path, problem);
+    folder.write(MANIFEST_NEW, &text).map_err(failed)?;
+    // The tables' names must be durable before the manifest that relies on them.
+    folder.sync().map_err(failed)?;
+    folder.rename(MANIFEST_NEW, MANIFEST).map_err(failed)?;
+    folder.sync().map_err(failed)
+}
+
+/// A generation in the making.
+struct Tables<'a, F> {
+    folder: &'a F,
+    generation: u64,
+    files: BTreeMap<String, TableFile>,
+}
+
+impl<F: Folder> Tables<'_, F> {
+    fn write<R: Row>(&mut self, rows: &[R]) -> Result<(), WriteError> {
+        let content = encode(rows)
+            .map_err(|problem| WriteError::Encode { table: R::TABLE, what: problem.to_string() })?;
+        let file = table_file_name(R::TABLE, self.generation);
+        self.folder
+            .write(&file, &content)
+            .map_err(|problem| WriteError::from_io(&self.folder.path_of(&file), problem))?;
+        let entry = TableFile {
+            file,
+            rows: rows.len() as u64,
+            bytes: content.len() as u64,
+            crc32: crc32fast::hash(&content),
+        };
+        self.files.insert(R::TABLE.to_owned(), entry);
+        Ok(())
+    }
+}
+
+/// Rows encoded at a time: bounds memory, and keeps a batch's text below Arrow's 2 GB.
+const BATCH_ROWS: usize = 1 << 16;
+
+fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
+    if u32::try_from(rows.len()).is_err() {
+        return Err(ParquetError::General("more than 2^32 − 1 rows".to_owned()));
+    }
+    let columns = std::iter::once(INDEX).chain(schema_of::<R>());
+    let schema = Arc::new(Schema::new(columns.map(|column| column.field()).collect::<Vec<_>>()));
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties))?;
+    for (batch, rows) in rows.chunks(BATCH_ROWS).enumerate() {
+        let arrays = to_arrays((batch * BATCH_ROWS) as u32, rows);
+        let batch = RecordBatch::try_new(schema.clone(), arrays)
+            .map_err(|problem: ArrowError| ParquetError::ArrowError(problem.to_string()))?;
+        writer.write(&batch)?;
+    }
+    writer.into_inner()
+}

@@ -1,0 +1,258 @@
+//! A profile's invariants.
+
+use memlens_types::Counts;
+
+use crate::Profile;
+
+/// What is wrong with a profile, and where. Messages stand alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Inconsistency {
+    /// An index points behind the end of its table.
+    #[error("row {row} of {table} refers to row {target} of {target_table}, which does not exist")]
+    DanglingIndex {
+        /// The table with the index.
+        table: &'static str,
+        /// Its row.
+        row: usize,
+        /// The table referred to.
+        target_table: &'static str,
+        /// The row referred to.
+        target: u32,
+    },
+    /// An id is 0 or used twice.
+    #[error("row {row} of {table} has the id {id}, which is 0 or used before")]
+    BadId {
+        /// The table.
+        table: &'static str,
+        /// Its row.
+        row: usize,
+        /// The id.
+        id: u32,
+    },
+    /// Two cells have the same code, object and thread.
+    #[error("row {row} of cells repeats an earlier row's code, object and thread")]
+    RepeatedCell {
+        /// The row of the second one.
+        row: usize,
+    },
+    /// Counts are not the sum of the cells.
+    #[error("row {row} of {table} does not hold the sum of its cells")]
+    SumMismatch {
+        /// The table.
+        table: &'static str,
+        /// Its row.
+        row: usize,
+    },
+    /// Write-backs are charged to something other than an object.
+    #[error("row {row} of {table} has dram_writes, which belong to objects only")]
+    WriteBacksOutsideObjects {
+        /// The table.
+        table: &'static str,
+        /// Its row.
+        row: usize,
+    },
+    /// Counts that no run can have: more modifies than loads or stores, or sums beyond 2⁶⁰.
+    #[error("row {row} of {table} has counts that no run can have")]
+    ImpossibleCounts {
+        /// The table.
+        table: &'static str,
+        /// Its row, at which the sum over the rows becomes too large if the row alone is possible.
+        row: usize,
+    },
+    /// The reasons for unknown accesses do not add up.
+    #[error("the reasons explain {explained} unknown accesses of {unknown}")]
+    UnexplainedUnknown {
+        /// Sum over the reasons.
+        explained: u64,
+        /// Unknown accesses.
+        unknown: u64,
+    },
+}
+
+impl Profile {
+    /// Checks that every index is in range and every id is unique. Linear.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn validate_references(&self) -> Result<(), Inconsistency> {
+        for (row, frame) in self.frames.iter().enumerate() {
+            check("frames", row, frame.module.map(|ix| ix.0), "modules", self.modules.len())?;
+        }
+        for (row, stack) in self.stacks.iter().enumerate() {
+            for frame in &stack.0 {
+                check("stacks", row, Some(frame.0), "frames", self.frames.len())?;
+            }
+        }
+        for (row, object) in self.objects.iter().enumerate() {
+            check("objects", row, object.site.map(|ix| ix.0), "stacks", self.stacks.len())?;
+            check("objects", row, object.module.map(|ix| ix.0), "modules", self.modules.len())?;
+        }
+        unique_ids("objects", self.objects.iter().map(|object| object.id))?;
+        for (row, code) in self.code.iter().enumerate() {
+            check("code", row, code.stack.map(|ix| ix.0), "stacks", self.stacks.len())?;
+            check("code", row, code.module.map(|ix| ix.0), "modules", self.modules.len())?;
+        }
+        unique_ids("code", self.code.iter().map(|code| code.id))?;
+        for (row, cell) in self.cells.iter().enumerate() {
+            check("cells", row, Some(cell.code.0), "code", self.code.len())?;
+            check("cells", row, Some(cell.object.0), "objects", self.objects.len())?;
+            check("cells", row, Some(cell.thread.0), "threads", self.threads.len())?;
+        }
+        for (row, mark) in self.marks.iter().enumerate() {
+            check("marks", row, mark.thread.map(|ix| ix.0), "threads", self.threads.len())?;
+        }
+        for (row, point) in self.series.iter().enumerate() {
+            check("series", row, Some(point.object.0), "objects", self.objects.len())?;
+        }
+        Ok(())
+    }
+
+    /// Checks that counts are possible: afterwards no sum over a table overflows. Linear.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn validate_counts(&self) -> Result<(), Inconsistency> {
+        possible("objects", self.objects.iter().map(|object| &object.counts))?;
+        possible("code", self.code.iter().map(|code| &code.counts))?;
+        possible("cells", self.cells.iter().map(|cell| &cell.counts))?;
+        possible("threads", self.threads.iter().map(|thread| &thread.counts))
+    }
+
+    /// Checks everything: references, possible counts, that counts are the cells' sums, that reasons add up.
+    /// O(n log n) in the cells.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn validate(&self) -> Result<(), Inconsistency> {
+        self.validate_references()?;
+        self.validate_counts()?;
+        let mut order: Vec<usize> = (0..self.cells.len()).collect();
+        let key = |row: usize| (self.cells[row].code, self.cells[row].object, self.cells[row].thread);
+        order.sort_unstable_by_key(|&row| (key(row), row));
+        if let Some(pair) = order.windows(2).find(|pair| key(pair[0]) == key(pair[1])) {
+            return Err(Inconsistency::RepeatedCell { row: pair[1] });
+        }
+        no_write_backs("cells", self.cells.iter().map(|cell| &cell.counts))?;
+
+        let mut objects = vec![Counts::default(); self.objects.len()];
+        let mut code = vec![Counts::default(); self.code.len()];
+        let mut threads = vec![Counts::default(); self.threads.len()];
+        for cell in &self.cells {
+            objects[cell.object.index()] += &cell.counts;
+            code[cell.code.index()] += &cell.counts;
+            threads[cell.thread.index()] += &cell.counts;
+        }
+        for (sum, object) in objects.iter_mut().zip(&self.objects) {
+            sum.dram_writes = object.counts.dram_writes;
+        }
+        same("objects", objects.iter().zip(self.objects.iter().map(|object| &object.counts)))?;
+        same("code", code.iter().zip(self.code.iter().map(|code| &code.counts)))?;
+        same("threads", threads.iter().zip(self.threads.iter().map(|thread| &thread.counts)))?;
+
+        let explained = self.attribution.unknown_reasons.values().sum();
+        let unknown = self.attribution.unknown_accesses;
+        if explained == unknown {
+            Ok(())
+        } else {
+            Err(Inconsistency::UnexplainedUnknown { explained, unknown })
+        }
+    }
+}
+
+fn check(
+    table: &'static str,
+    row: usize,
+    target: Option<u32>,
+    target_table: &'static str,
+    target_len: usize,
+) -> Result<(), Inconsistency> {
+    match target {
+        Some(target) if target as usize >= target_len => {
+            Err(Inconsistency::DanglingIndex { table, row, target_table, target })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unique_ids(table: &'static str, ids: impl Iterator<Item = u32>) -> Result<(), Inconsistency> {
+    let mut seen = std::collections::HashSet::new();
+    for (row, id) in ids.enumerate() {
+        if id == 0 || !seen.insert(id) {
+            return Err(Inconsistency::BadId { table, row, id });
+        }
+    }
+    Ok(())
+}
+
+fn possible<'a>(table: &'static str, counts: impl Iterator<Item = &'a Counts>) -> Result<(), Inconsistency> {
+    const MOST: u64 = 1 << 60;
+    let mut sum = 0u64;
+    for (row, counts) in counts.enumerate() {
+        let Counts {
+            loads,
+            stores,
+            modifies,
+            load_bytes,
+            store_bytes,
+            l1_load_misses,
+            l1_store_misses,
+            l2_load_misses,
+            l2_store_misses,
+            llc_load_misses,
+            llc_store_misses,
+            dram_reads,
+            dram_writes,
+            dtlb_misses,
+            stlb_misses,
+            page_walk_accesses,
+            invalidations,
+        } = *counts;
+        // The largest of a row bounds each of its counts, so the sum of the largest bounds each sum.
+        let largest = [
+            loads,
+            stores,
+            load_bytes,
+            store_bytes,
+            l1_load_misses,
+            l1_store_misses,
+            l2_load_misses,
+            l2_store_misses,
+            llc_load_misses,
+            llc_store_misses,
+            dram_reads,
+            dram_writes,
+            dtlb_misses,
+            stlb_misses,
+            page_walk_accesses,
+            invalidations,
+        ]
+        .into_iter()
+        .fold(0, u64::max);
+        sum = sum.saturating_add(largest);
+        if sum > MOST || modifies > loads.min(stores) {
+            return Err(Inconsistency::ImpossibleCounts { table, row });
+        }
+    }
+    Ok(())
+}
+
+fn no_write_backs<'a>(
+    table: &'static str,
+    counts: impl Iterator<Item = &'a Counts>,
+) -> Result<(), Inconsistency> {
+    match counts.into_iter().position(|counts| counts.dram_writes != 0) {
+        Some(row) => Err(Inconsistency::WriteBacksOutsideObjects { table, row }),
+        None => Ok(()),
+    }
+}
+
+fn same<'a>(
+    table: &'static str,
+    mut pairs: impl Iterator<Item = (&'a Counts, &'a Counts)>,
+) -> Result<(), Inconsistency> {
+    match pairs.position(|(sum, held)| sum != held) {
+        Some(row) => Err(Inconsistency::SumMismatch { table, row }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,205 @@
+//! Merging the profiles of several processes, and the invariants of profiles.
+
+use memlens_profile::{
+    Cell, CodeIx, CodeLocation, Frame, FrameIx, Inconsistency, MergeError, Module, ModuleIx, Object,
+    ObjectIx, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
+};
+use memlens_types::{Counts, ObjectKind};
+
+fn loads(loads: u64) -> Counts {
+    Counts { loads, load_bytes: 8 * loads, ..Counts::default() }
+}
+
+/// A process with one heap block allocated at `site_offset` in the library, and one global of the
+/// program. The library is the first module or the second, as `library_first` says, and at any path.
+fn process(pid: u32, library_first: bool, site_offset: u64, heap_loads: u64) -> Profile {
+    let library =
+        Module { path: format!("/proc/{pid}/lib.so"), build_id: Some("aa".into()), has_debug: pid == 2 };
+    let program = Module { path: "/bin/app".into(), build_id: None, has_debug: true };
+    let (modules, lib, app) = match library_first {
+        true => (vec![library, program], ModuleIx(0), ModuleIx(1)),
+        false => (vec![program, library], ModuleIx(1), ModuleIx(0)),
+    };
+    let frame = |module, offset, function: &str| Frame {
+        module: Some(module),
+        offset,
+        function: Some(function.into()),
+        ..Frame::default()
+    };
+    let mut profile = Profile {
+        modules,
+        frames: vec![frame(lib, site_offset, "make"), frame(app, 0x100, "main")],
+        stacks: vec![Stack(vec![FrameIx(0), FrameIx(1)]), Stack(vec![FrameIx(1)])],
+        objects: vec![
+            Object {
+                id: 1,
+                kind: ObjectKind::Heap,
+                name: "block".into(),
+                site: Some(StackIx(0)),
+                blocks: 2,
+                bytes: Some(100),
+                max_live_bytes: Some(50 * u64::from(pid)),
+                counts: Counts { dram_writes: 3, ..Counts::default() },
+                ..Object::default()
+            },
+            Object {
+                id: 2,
+                kind: ObjectKind::Global,
+                name: "table".into(),
+                module: Some(app),
+                declared: Some(SourceLine { file: "app.c".into(), line: 4 }),
+                blocks: 1,
+                bytes: Some(64),
+                ..Object::default()
+            },
+        ],
+        code: vec![CodeLocation {
+            id: 1,
+            stack: Some(StackIx(1)),
+            module: Some(app),
+            offset: 0x104,
+            ..CodeLocation::default()
+        }],
+        cells: vec![
+            Cell { code: CodeIx(0), object: ObjectIx(0), thread: ThreadIx(0), counts: loads(heap_loads) },
+            Cell { code: CodeIx(0), object: ObjectIx(1), thread: ThreadIx(0), counts: loads(1) },
+        ],
+        threads: vec![Thread { tid: pid, ..Thread::default() }],
+        ..Profile::default()
+    };
+    profile.run.mode = "exact".into();
+    profile.run.pid = Some(pid);
+    profile.run.instructions = Some(1000);
+    profile.run.threads = 1;
+    profile.run.wall_seconds = Some(f64::from(pid));
+    profile.attribution.unknown_reasons.insert("vdso".into(), 2);
+    profile.attribution.unknown_accesses = 2;
+    profile.sum_cells();
+    profile.validate().unwrap();
+    profile
+}
+
+#[test]
+fn the_same_site_in_two_processes_is_one_object() {
+    // Same build-id and offset, though modules and paths differ.
+    let merged = Profile::merge(&[process(1, true, 0x40, 10), process(2, false, 0x40, 5)]).unwrap();
+    merged.validate().unwrap();
+    assert_eq!((merged.modules.len(), merged.frames.len(), merged.stacks.len()), (2, 2, 2));
+    assert_eq!((merged.objects.len(), merged.code.len(), merged.threads.len()), (2, 1, 2));
+    let block = &merged.objects[0];
+    assert_eq!((block.counts.loads, block.counts.dram_writes), (15, 6));
+    assert_eq!((block.blocks, block.bytes, block.max_live_bytes), (4, Some(200), Some(100)));
+    assert_eq!(merged.objects[1].counts.loads, 2);
+    assert_eq!(merged.code[0].counts.loads, 17);
+    // A library with debug information in one process has it.
+    assert!(merged.modules[0].has_debug);
+    assert_eq!(merged.threads.iter().map(|thread| thread.pid).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    assert_eq!(
+        (merged.run.instructions, merged.run.threads, merged.run.wall_seconds),
+        (Some(2000), 2, Some(2.0))
+    );
+    assert_eq!(merged.attribution.unknown_reasons["vdso"], 4);
+    assert_eq!(merged.run.notes, ["merged from 2 processes"]);
+}
+
+#[test]
+fn other_sites_stay_apart() {
+    let merged = Profile::merge(&[process(1, true, 0x40, 10), process(2, true, 0x48, 5)]).unwrap();
+    merged.validate().unwrap();
+    assert_eq!(merged.objects.iter().map(|object| object.counts.loads).collect::<Vec<_>>(), [10, 2, 5]);
+    assert_eq!(merged.objects.iter().map(|object| object.id).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn generated_code_of_two_processes_is_not_the_same() {
+    let mut process = process(1, true, 0x40, 10);
+    process.code[0].module = None;
+    process.frames[0].module = None;
+    let merged = Profile::merge(&[process.clone(), process]).unwrap();
+    merged.validate().unwrap();
+    // The code and the allocation site have equal addresses, which mean nothing across processes.
+    assert_eq!((merged.code.len(), merged.frames.len(), merged.objects.len()), (2, 3, 3));
+}
+
+#[test]
+fn objects_that_a_profile_keeps_apart_stay_apart() {
+    // Merging by site was off: two objects of one site in each process.
+    let mut process = process(1, true, 0x40, 10);
+    let mut second = process.objects[0].clone();
+    second.id = 3;
+    process.objects.push(second);
+    process.sum_cells();
+    let merged = Profile::merge(&[process.clone(), process]).unwrap();
+    merged.validate().unwrap();
+    assert_eq!(merged.objects.len(), 3);
+    assert_eq!(merged.objects[0].counts.loads, 20);
+    assert_eq!(merged.objects[2].counts.loads, 0);
+}
+
+#[test]
+fn merging_one_profile_changes_nothing() {
+    let profile = process(1, true, 0x40, 10);
+    let mut merged = Profile::merge(std::slice::from_ref(&profile)).unwrap();
+    merged.threads[0].pid = None;
+    assert_eq!(merged, profile);
+}
+
+#[test]
+fn what_cannot_be_added_is_refused() {
+    let first = process(1, true, 0x40, 10);
+    let mut other = first.clone();
+    other.machine.name = "e5504".into();
+    assert_eq!(Profile::merge(&[]), Err(MergeError::Empty));
+    assert!(matches!(
+        Profile::merge(&[first.clone(), other]),
+        Err(MergeError::DifferentMachine { position: 2, .. })
+    ));
+    let mut other = first.clone();
+    other.run.mode = "sample".into();
+    assert!(matches!(Profile::merge(&[first, other]), Err(MergeError::DifferentMode { position: 2, .. })));
+}
+
+#[test]
+fn every_broken_invariant_is_named() {
+    let good = process(1, true, 0x40, 10);
+    let broken = |change: fn(&mut Profile)| {
+        let mut profile = good.clone();
+        change(&mut profile);
+        profile.validate().unwrap_err()
+    };
+    use Inconsistency as I;
+    assert!(matches!(
+        broken(|p| p.cells[1].object = ObjectIx(2)),
+        I::DanglingIndex { table: "cells", row: 1, .. }
+    ));
+    assert!(matches!(broken(|p| p.stacks[0].0[1] = FrameIx(9)), I::DanglingIndex { table: "stacks", .. }));
+    assert!(matches!(broken(|p| p.objects[1].id = 1), I::BadId { table: "objects", row: 1, id: 1 }));
+    assert!(matches!(broken(|p| p.objects[0].id = 0), I::BadId { id: 0, .. }));
+    assert!(matches!(
+        broken(|p| p.objects[0].counts.loads += 1),
+        I::SumMismatch { table: "objects", row: 0 }
+    ));
+    assert!(matches!(
+        broken(|p| p.cells[1].counts.loads = 1 << 61),
+        I::ImpossibleCounts { table: "cells", row: 1 }
+    ));
+    assert!(matches!(
+        broken(|p| p.code[0].counts.modifies = 1),
+        I::ImpossibleCounts { table: "code", row: 0 }
+    ));
+    assert!(matches!(broken(|p| p.code[0].counts.loads += 1), I::SumMismatch { table: "code", .. }));
+    assert!(matches!(broken(|p| p.threads[0].counts.stores += 1), I::SumMismatch { table: "threads", .. }));
+    assert!(matches!(broken(|p| p.cells[1].object = ObjectIx(0)), I::RepeatedCell { row: 1 }));
+    assert!(matches!(
+        broken(|p| p.cells[0].counts.dram_writes = 1),
+        I::WriteBacksOutsideObjects { table: "cells", row: 0 }
+    ));
+    assert!(matches!(
+        broken(|p| p.attribution.unknown_accesses = 3),
+        I::UnexplainedUnknown { explained: 2, unknown: 3 }
+    ));
+    // Write-backs of an object are its own.
+    let mut profile = good;
+    profile.objects[0].counts.dram_writes = 99;
+    profile.validate().unwrap();
+}

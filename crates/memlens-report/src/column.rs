@@ -1,0 +1,211 @@
+//! The columns of tables and CSV files, by the words that `--sort` takes.
+
+use std::str::FromStr;
+
+use crate::UnknownWord;
+use crate::row::Row;
+
+/// A column. Words are those of the JSON report; `-` stands for `_` as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each variant is the word of the same name, explained in `Column::meaning`")]
+#[non_exhaustive]
+pub enum Column {
+    Share,
+    WaitCycles,
+    Id,
+    Name,
+    Kind,
+    Type,
+    Blocks,
+    Bytes,
+    MaxLiveBytes,
+    Accesses,
+    Loads,
+    Stores,
+    Modifies,
+    LoadBytes,
+    StoreBytes,
+    L1Misses,
+    L1LoadMisses,
+    L1StoreMisses,
+    L1MissRatio,
+    L2Misses,
+    L2LoadMisses,
+    L2StoreMisses,
+    LlcMisses,
+    LlcLoadMisses,
+    LlcStoreMisses,
+    LlcMissRatio,
+    DtlbMisses,
+    StlbMisses,
+    PageWalkAccesses,
+    DramReads,
+    DramWrites,
+    Invalidations,
+    Objects,
+    Where,
+}
+
+/// What a row holds in a column; `None` is unknown.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content<'a> {
+    Text(Option<&'a str>),
+    Count(Option<u64>),
+    Bytes(Option<u64>),
+    Ratio(Option<f64>),
+}
+
+impl Column {
+    /// All columns, in the order of the CSV file.
+    pub const ALL: [Self; 34] = [
+        Self::Share,
+        Self::WaitCycles,
+        Self::Id,
+        Self::Name,
+        Self::Kind,
+        Self::Type,
+        Self::Blocks,
+        Self::Bytes,
+        Self::MaxLiveBytes,
+        Self::Accesses,
+        Self::Loads,
+        Self::Stores,
+        Self::Modifies,
+        Self::LoadBytes,
+        Self::StoreBytes,
+        Self::L1Misses,
+        Self::L1LoadMisses,
+        Self::L1StoreMisses,
+        Self::L1MissRatio,
+        Self::L2Misses,
+        Self::L2LoadMisses,
+        Self::L2StoreMisses,
+        Self::LlcMisses,
+        Self::LlcLoadMisses,
+        Self::LlcStoreMisses,
+        Self::LlcMissRatio,
+        Self::DtlbMisses,
+        Self::StlbMisses,
+        Self::PageWalkAccesses,
+        Self::DramReads,
+        Self::DramWrites,
+        Self::Invalidations,
+        Self::Objects,
+        Self::Where,
+    ];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        self.describe().0
+    }
+
+    /// What it holds, for help texts.
+    pub fn meaning(self) -> &'static str {
+        self.describe().1
+    }
+
+    fn describe(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Share => ("share", "part of the whole program's wait cycles, 0 to 1"),
+            Self::WaitCycles => {
+                ("wait_cycles", "accesses weighted by the latency of the level that serves them")
+            }
+            Self::Id => ("id", "the object's number"),
+            Self::Name => ("name", "name of the object, function, line …"),
+            Self::Kind => ("kind", "kind of object, or of access"),
+            Self::Type => ("type", "type as the source spells it"),
+            Self::Blocks => ("blocks", "allocations merged into the object"),
+            Self::Bytes => ("bytes", "bytes requested over the whole run"),
+            Self::MaxLiveBytes => ("max_live_bytes", "most bytes live at one time"),
+            Self::Accesses => ("accesses", "loads and stores; a modify is one access"),
+            Self::Loads => ("loads", "loads, modifies included"),
+            Self::Stores => ("stores", "stores, modifies included"),
+            Self::Modifies => ("modifies", "accesses that read, then write the same bytes"),
+            Self::LoadBytes => ("load_bytes", "bytes read"),
+            Self::StoreBytes => ("store_bytes", "bytes written"),
+            Self::L1Misses => ("l1_misses", "first-level data cache misses"),
+            Self::L1LoadMisses => ("l1_load_misses", "those of loads"),
+            Self::L1StoreMisses => ("l1_store_misses", "those of stores"),
+            Self::L1MissRatio => ("l1_miss_ratio", "first-level misses per access"),
+            Self::L2Misses => ("l2_misses", "second-level misses"),
+            Self::L2LoadMisses => ("l2_load_misses", "those of loads"),
+            Self::L2StoreMisses => ("l2_store_misses", "those of stores"),
+            Self::LlcMisses => ("llc_misses", "last-level cache misses"),
+            Self::LlcLoadMisses => ("llc_load_misses", "those of loads"),
+            Self::LlcStoreMisses => ("llc_store_misses", "those of stores"),
+            Self::LlcMissRatio => ("llc_miss_ratio", "last-level misses per access"),
+            Self::DtlbMisses => ("dtlb_misses", "first-level data TLB misses"),
+            Self::StlbMisses => ("stlb_misses", "second-level TLB misses: page walks"),
+            Self::PageWalkAccesses => ("page_walk_accesses", "page-table entries read by walks"),
+            Self::DramReads => ("dram_reads", "lines read from memory"),
+            Self::DramWrites => ("dram_writes", "lines written back to memory"),
+            Self::Invalidations => ("invalidations", "lines lost to another core's write"),
+            Self::Objects => ("objects", "the objects that the code touches, by cost"),
+            Self::Where => ("where", "where it was allocated or declared, or where the code is"),
+        }
+    }
+
+    pub(crate) fn content(self, row: &Row) -> Content<'_> {
+        let known = &row.known;
+        let ratio = |misses: Option<u64>| {
+            let accesses = known.accesses();
+            misses.filter(|_| accesses > 0).map(|misses| misses as f64 / accesses as f64)
+        };
+        match self {
+            Self::Share => Content::Ratio(row.share),
+            Self::WaitCycles => Content::Count(Some(row.wait_cycles)),
+            Self::Id => Content::Count(row.id.map(u64::from)),
+            Self::Name => Content::Text(Some(&row.name)),
+            Self::Kind => Content::Text(row.kind.as_deref()),
+            Self::Type => Content::Text(row.type_name.as_deref()),
+            Self::Blocks => Content::Count(row.blocks),
+            Self::Bytes => Content::Bytes(row.bytes),
+            Self::MaxLiveBytes => Content::Bytes(row.max_live_bytes),
+            Self::Accesses => Content::Count(Some(known.accesses())),
+            Self::Loads => Content::Count(Some(known.loads)),
+            Self::Stores => Content::Count(Some(known.stores)),
+            Self::Modifies => Content::Count(Some(known.modifies)),
+            Self::LoadBytes => Content::Bytes(Some(known.load_bytes)),
+            Self::StoreBytes => Content::Bytes(Some(known.store_bytes)),
+            Self::L1Misses => Content::Count(known.l1_misses()),
+            Self::L1LoadMisses => Content::Count(known.l1_load_misses),
+            Self::L1StoreMisses => Content::Count(known.l1_store_misses),
+            Self::L1MissRatio => Content::Ratio(ratio(known.l1_misses())),
+            Self::L2Misses => Content::Count(known.l2_misses()),
+            Self::L2LoadMisses => Content::Count(known.l2_load_misses),
+            Self::L2StoreMisses => Content::Count(known.l2_store_misses),
+            Self::LlcMisses => Content::Count(known.llc_misses()),
+            Self::LlcLoadMisses => Content::Count(known.llc_load_misses),
+            Self::LlcStoreMisses => Content::Count(known.llc_store_misses),
+            Self::LlcMissRatio => Content::Ratio(ratio(known.llc_misses())),
+            Self::DtlbMisses => Content::Count(known.dtlb_misses),
+            Self::StlbMisses => Content::Count(known.stlb_misses),
+            Self::PageWalkAccesses => Content::Count(known.page_walk_accesses),
+            Self::DramReads => Content::Count(known.dram_reads),
+            Self::DramWrites => Content::Count(known.dram_writes),
+            Self::Invalidations => Content::Count(known.invalidations),
+            Self::Objects => Content::Text(row.objects.as_deref()),
+            Self::Where => Content::Text(row.place.as_deref()),
+        }
+    }
+}
+
+impl FromStr for Column {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let wanted = word.to_lowercase().replace('-', "_");
+        // What people call them.
+        let alias = match wanted.as_str() {
+            "wait" | "cost" => Some(Self::Share),
+            "object" | "function" | "line" => Some(Self::Name),
+            "tlb_misses" => Some(Self::DtlbMisses),
+            "walks" | "page_walks" => Some(Self::StlbMisses),
+            "site" => Some(Self::Where),
+            _ => None,
+        };
+        alias.or_else(|| Self::ALL.into_iter().find(|column| column.as_str() == wanted)).ok_or_else(|| {
+            UnknownWord::new("column", &wanted, Self::ALL.iter().map(|column| column.as_str()), true)
+        })
+    }
+}

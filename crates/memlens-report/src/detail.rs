@@ -1,0 +1,256 @@
+//! From an object to the code that touches it, and back.
+
+use memlens_profile::{Object, Profile};
+use memlens_types::Counts;
+
+use crate::UnknownWord;
+use crate::View;
+use crate::column::Column;
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
+use crate::number::{count, percent_of_share, plural, size};
+use crate::place::{function_name, module_place, source_place};
+use crate::row::{CodeGroup, Row, by_code, object_row, sort_rows};
+use crate::table::{ALLOCATED_AT, TableColumn, counts, grid};
+
+const INDENT: usize = 11;
+
+/// One object: what it is, where it was allocated (the whole stack, with source), and which lines of
+/// code touch it. `view.by` is not used; shares are of the object's own wait.
+///
+/// # Errors
+/// When no object has this id.
+pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, UnknownWord> {
+    let (index, object) =
+        profile.objects.iter().enumerate().find(|(_, object)| object.id == id).ok_or_else(|| {
+            UnknownWord {
+                what: "object of this profile (the # column of the table has the ids)",
+                word: id.to_string(),
+                nearest: None,
+                valid: Vec::new(),
+            }
+        })?;
+    let colour = view.colour;
+    let mut out = object_head(profile, object, view);
+
+    if object.site.is_some() {
+        out += &Style::Dim.paint("\nallocated at\n", colour);
+        out += &stack(profile, object).render(view.width, colour);
+    }
+
+    let whole = profile.wait_cycles(&object.counts);
+    let cells = profile.cells.iter().filter(|cell| cell.object.index() == index);
+    let mut rows = by_code(profile, cells, whole, CodeGroup::Line);
+    if rows.is_empty() {
+        out += "\nNo instruction touched it while collection was on.\n";
+        return Ok(out);
+    }
+    sort_rows(&mut rows, view.sort);
+    let lines = rows.len();
+    rows.truncate(view.top.unwrap_or(usize::MAX));
+    let mut columns = vec![
+        TableColumn::Of(Column::Share, ["of its", "wait%"], 0),
+        TableColumn::Bar,
+        TableColumn::Of(Column::Name, ["", "touched by"], 0),
+        TableColumn::Of(Column::Where, ["", "function"], 1),
+    ];
+    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
+    columns.push(TableColumn::Source);
+    out.push('\n');
+    out += &grid(&rows, None, columns, profile.run.estimated).render(view.width, colour);
+    out += &Style::Dim.paint(&shown(rows.len(), lines, "line"), colour);
+    Ok(out)
+}
+
+fn is_write_back(column: &TableColumn) -> bool {
+    matches!(column, TableColumn::Of(Column::DramWrites, ..))
+}
+
+fn shown(rows: usize, all: usize, noun: &str) -> String {
+    let plural = if all == 1 { "" } else { "s" };
+    match rows < all {
+        true => format!("{rows} of {all} {noun}{plural}; --top {all} shows all\n"),
+        false => format!("{all} {noun}{plural}\n"),
+    }
+}
+
+fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
+    let whole = profile.wait_cycles(&profile.totals());
+    let row = object_row(profile, object, whole);
+    let (width, colour) = (view.width, view.colour);
+    let mut title = format!("#{} {}", object.id, object.name);
+    if let Some(type_name) = &object.type_name {
+        title += &format!(": {type_name}");
+    }
+    let share =
+        row.share.map_or(String::new(), |share| format!(" · {} % of the wait", percent_of_share(share)));
+    let mut out = heading(&title, &format!(" · {}{share}", object.kind), width, colour);
+
+    let mut size_pieces = vec![plural(object.blocks, "block")];
+    size_pieces.extend(object.bytes.map(|bytes| format!("{} requested", size(bytes))));
+    size_pieces.extend(object.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
+    out += &wrap("size", INDENT, &size_pieces, width, colour);
+    if let Some(declared) = &object.declared {
+        out += &wrap("declared", INDENT, &[format!("{}:{}", declared.file, declared.line)], width, colour);
+    }
+    if let Some(module) = profile.module(object.module) {
+        out += &wrap("module", INDENT, std::slice::from_ref(&module.path), width, colour);
+    }
+    if let Some(reason) = &object.unknown_reason {
+        out += &wrap("unknown", INDENT, std::slice::from_ref(reason), width, colour);
+    }
+    let known = &row.known;
+    let counted = if profile.run.estimated { "estimated" } else { "counted" };
+    let counted_pieces = [
+        format!("{} ({})", plural(known.loads, "load"), size(known.load_bytes)),
+        format!("{} ({})", plural(known.stores, "store"), size(known.store_bytes)),
+        format!("{} of them both", count(known.modifies)),
+    ];
+    out += &wrap(counted, INDENT, &counted_pieces, width, colour);
+    let split = |name: &str, loads: Option<u64>, stores: Option<u64>| {
+        let (loads, stores) = (loads?, stores?);
+        Some(format!("{name} {} ({} load, {} store)", count(loads + stores), count(loads), count(stores)))
+    };
+    let mut modelled: Vec<String> = Vec::new();
+    modelled.extend(split("misses L1", known.l1_load_misses, known.l1_store_misses));
+    modelled.extend(split("L2", known.l2_load_misses, known.l2_store_misses));
+    modelled.extend(split("LLC", known.llc_load_misses, known.llc_store_misses));
+    modelled.extend(known.dtlb_misses.map(|misses| format!("TLB {}", count(misses))));
+    modelled.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
+    let lines = known.dram_reads.zip(known.dram_writes);
+    modelled.extend(
+        lines.map(|(reads, writes)| format!("DRAM {} lines read, {} written", count(reads), count(writes))),
+    );
+    out + &wrap("modelled", INDENT, &modelled, width, colour)
+}
+
+/// The allocation stack, innermost first.
+fn stack(profile: &Profile, object: &Object) -> Grid {
+    let column = |titles, priority, flexible| GridColumn {
+        titles,
+        section: None,
+        right: false,
+        priority,
+        flexible,
+        elide: Elide::End,
+    };
+    let flexible = |least, most| Some(Flexible { least, comfortable: least, most });
+    let rows = profile.stack_frames(object.site).map(|frame| {
+        let function = frame.function.clone().unwrap_or_else(|| module_place(profile, frame));
+        let inlined = if frame.inlined { "inlined" } else { "" };
+        vec![
+            GridCell::new(function, Style::Bold),
+            GridCell::new(source_place(frame).unwrap_or_else(|| module_place(profile, frame)), Style::Plain),
+            GridCell::new(inlined, Style::Dim),
+            GridCell::new(frame.source_text.as_deref().unwrap_or("").trim(), Style::Dim),
+        ]
+    });
+    Grid {
+        rows: rows.collect(),
+        columns: vec![
+            column(["", "function"], 0, flexible(20, 50)),
+            column(["", "at"], 0, flexible(20, 40)),
+            column(["", ""], 3, None),
+            column(["", "source"], 2, flexible(12, 80)),
+        ],
+        footer: None,
+    }
+}
+
+/// One function: the objects it touches, and its lines. A function's name may be given in part when
+/// only one function has that part. Shares are of the function's own wait.
+///
+/// # Errors
+/// When no function has the name, or several have it.
+pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<String, UnknownWord> {
+    let names: Vec<String> = profile.code.iter().map(|code| function_name(profile, code)).collect();
+    let mut distinct: Vec<&str> = names.iter().map(String::as_str).collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let exact = distinct.iter().copied().filter(|name| *name == function);
+    let candidates: Vec<&str> = match exact.clone().count() {
+        0 => distinct.iter().copied().filter(|name| name.contains(function)).collect(),
+        _ => exact.collect(),
+    };
+    let name = match candidates.as_slice() {
+        [name] => *name,
+        [] => {
+            return Err(UnknownWord::new(
+                "function of this profile",
+                function,
+                distinct.iter().copied(),
+                false,
+            ));
+        }
+        several => {
+            return Err(UnknownWord {
+                what: "single function of this profile",
+                word: function.to_owned(),
+                nearest: None,
+                valid: several.iter().take(8).map(|name| (*name).to_owned()).collect(),
+            });
+        }
+    };
+
+    let is_here =
+        |cell: &&memlens_profile::Cell| names.get(cell.code.index()).is_some_and(|found| found == name);
+    let mut sum = Counts::default();
+    let mut by_object: std::collections::BTreeMap<usize, Counts> = Default::default();
+    for cell in profile.cells.iter().filter(is_here) {
+        sum += &cell.counts;
+        *by_object.entry(cell.object.index()).or_default() += &cell.counts;
+    }
+    let whole = profile.wait_cycles(&sum);
+    let all = profile.wait_cycles(&profile.totals());
+    let share = match all {
+        0 => String::new(),
+        all => format!(" · {} % of the wait", percent_of_share(whole as f64 / all as f64)),
+    };
+    let mut out = heading(name, &share, view.width, view.colour);
+    out.push('\n');
+
+    let mut rows: Vec<Row> = by_object
+        .iter()
+        .filter_map(|(&index, counts)| {
+            let object = profile.objects.get(index)?;
+            // The object's identity with this function's counts.
+            Some(Row {
+                id: Some(object.id),
+                kind: Some(object.kind.as_str().to_owned()),
+                type_name: object.type_name.clone(),
+                place: crate::place::object_place(profile, object),
+                ..Row::new(profile, object.name.clone(), counts, false, whole)
+            })
+        })
+        .collect();
+    sort_rows(&mut rows, view.sort);
+    let objects = rows.len();
+    rows.truncate(view.top.unwrap_or(usize::MAX));
+    let mut columns = vec![
+        TableColumn::Of(Column::Share, ["of its", "wait%"], 0),
+        TableColumn::Bar,
+        TableColumn::Of(Column::Id, ["", "#"], 0),
+        TableColumn::Of(Column::Name, ["", "touches"], 0),
+        TableColumn::Of(Column::Kind, ["", "kind"], 1),
+    ];
+    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
+    columns.push(TableColumn::Of(Column::Where, ALLOCATED_AT, 1));
+    out += &grid(&rows, None, columns, profile.run.estimated).render(view.width, view.colour);
+    out += &Style::Dim.paint(&shown(rows.len(), objects, "object"), view.colour);
+    out.push('\n');
+
+    let mut rows = by_code(profile, profile.cells.iter().filter(is_here), whole, CodeGroup::Line);
+    sort_rows(&mut rows, view.sort);
+    let lines = rows.len();
+    rows.truncate(view.top.unwrap_or(usize::MAX));
+    let mut columns = vec![
+        TableColumn::Of(Column::Share, ["of its", "wait%"], 0),
+        TableColumn::Bar,
+        TableColumn::Of(Column::Name, ["", "line"], 0),
+    ];
+    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
+    columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));
+    columns.push(TableColumn::Source);
+    out += &grid(&rows, None, columns, profile.run.estimated).render(view.width, view.colour);
+    out += &Style::Dim.paint(&shown(rows.len(), lines, "line"), view.colour);
+    Ok(out)
+}

@@ -1,0 +1,349 @@
+//! Lays cells out in columns on a terminal of a given width.
+//!
+//! When the natural width is too much, the least important columns go first; then flexible columns
+//! shrink to their least width and their texts are elided.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// How a piece of text looks when colour is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Style {
+    #[default]
+    Plain,
+    Bold,
+    Dim,
+    /// Takes a large part of the cost.
+    Hot,
+    /// Takes a fair part of the cost.
+    Warm,
+}
+
+impl Style {
+    /// The text with the terminal's codes around it.
+    pub(crate) fn paint(self, text: &str, colour: bool) -> String {
+        let code = match self {
+            _ if !colour || text.is_empty() => return text.to_owned(),
+            Self::Plain => return text.to_owned(),
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Hot => "1;31",
+            Self::Warm => "33",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// One cell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GridCell {
+    text: String,
+    style: Style,
+}
+
+impl GridCell {
+    pub(crate) fn new(text: impl AsRef<str>, style: Style) -> Self {
+        Self { text: printable(text.as_ref()), style }
+    }
+}
+
+/// Names come from the profiled program's files: nothing in them may steer the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c == '\t' {
+                ' '
+            } else if c.is_control() {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// What to leave out of a text that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Elide {
+    /// The end.
+    End,
+    /// The end of the first part: what follows the last space (`file:line`) stays.
+    BeforeLastWord,
+}
+
+/// Widths of a column whose texts may be elided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flexible {
+    /// Never narrower than this.
+    pub(crate) least: usize,
+    /// Columns that are merely nice to have go before this one gets narrower than this.
+    pub(crate) comfortable: usize,
+    /// Never wider than this.
+    pub(crate) most: usize,
+}
+
+/// Columns from this priority on are merely nice to have.
+const NICE_TO_HAVE: u8 = 5;
+
+/// One column.
+#[derive(Clone, Debug)]
+pub(crate) struct GridColumn {
+    /// Title lines, aligned like the cells.
+    pub(crate) titles: [&'static str; 2],
+    /// Neighbouring columns with the same section share a heading above their titles.
+    pub(crate) section: Option<&'static str>,
+    pub(crate) right: bool,
+    /// 0 stays; the highest goes first.
+    pub(crate) priority: u8,
+    /// For a column of texts, which may be elided.
+    pub(crate) flexible: Option<Flexible>,
+    pub(crate) elide: Elide,
+}
+
+/// Columns, rows, and a row below the line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grid {
+    pub(crate) columns: Vec<GridColumn>,
+    pub(crate) rows: Vec<Vec<GridCell>>,
+    pub(crate) footer: Option<Vec<GridCell>>,
+}
+
+const GAP: usize = 2;
+
+impl Grid {
+    /// The lines, none wider than `width` columns as long as that is at least about 50.
+    pub(crate) fn render(&self, width: usize, colour: bool) -> String {
+        let (shown, widths) = self.fit(width);
+        if shown.is_empty() {
+            return String::new();
+        }
+        let total = widths.iter().sum::<usize>() + GAP * (shown.len() - 1);
+        let rule = Style::Dim.paint(&"─".repeat(total), colour) + "\n";
+        let mut out = self.sections(&shown, &widths, colour);
+        for line in 0..2 {
+            let titles = shown.iter().map(|&column| self.columns[column].titles[line]);
+            if titles.clone().any(|title| !title.is_empty()) {
+                let cells: Vec<_> = titles.map(|title| GridCell::new(title, Style::Dim)).collect();
+                self.line(&mut out, &shown, &widths, &cells.iter().collect::<Vec<_>>(), colour);
+            }
+        }
+        out += &rule;
+        for row in &self.rows {
+            let cells: Vec<_> = shown.iter().map(|&column| &row[column]).collect();
+            self.line(&mut out, &shown, &widths, &cells, colour);
+        }
+        if let Some(footer) = &self.footer {
+            out += &rule;
+            let cells: Vec<_> = shown.iter().map(|&column| &footer[column]).collect();
+            self.line(&mut out, &shown, &widths, &cells, colour);
+        }
+        out
+    }
+
+    /// Which columns are shown, and how wide.
+    fn fit(&self, width: usize) -> (Vec<usize>, Vec<usize>) {
+        let natural: Vec<usize> = (0..self.columns.len()).map(|column| self.natural_width(column)).collect();
+        let least = |column: usize| match self.columns[column].flexible {
+            Some(flexible) => flexible.least.min(natural[column]),
+            None => natural[column],
+        };
+        let comfortable = |column: usize| match self.columns[column].flexible {
+            Some(flexible) => flexible.comfortable.min(natural[column]),
+            None => natural[column],
+        };
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        loop {
+            // Of equally unimportant columns the right-most goes.
+            let victim = shown.iter().copied().max_by_key(|&column| (self.columns[column].priority, column));
+            let Some(victim) = victim.filter(|&victim| self.columns[victim].priority > 0) else { break };
+            let nice_to_have = self.columns[victim].priority >= NICE_TO_HAVE;
+            let wanted = |&column: &usize| if nice_to_have { comfortable(column) } else { least(column) };
+            let needed = shown.iter().map(wanted).sum::<usize>() + GAP * (shown.len() - 1);
+            if needed <= width {
+                break;
+            }
+            shown.retain(|&column| column != victim);
+        }
+        let mut widths: Vec<usize> = shown.iter().map(|&column| least(column)).collect();
+        let used = widths.iter().sum::<usize>() + GAP * shown.len().saturating_sub(1);
+        let mut spare = width.saturating_sub(used);
+        // One character each in turn, so that flexible columns share what is left evenly.
+        loop {
+            let before = spare;
+            for (width, &column) in widths.iter_mut().zip(&shown) {
+                if spare > 0 && *width < natural[column] {
+                    *width += 1;
+                    spare -= 1;
+                }
+            }
+            if spare == before {
+                return (shown, widths);
+            }
+        }
+    }
+
+    fn natural_width(&self, column: usize) -> usize {
+        let titles = self.columns[column].titles.iter().map(|title| title.width()).max().unwrap_or(0);
+        let cells =
+            self.rows.iter().chain(&self.footer).map(|row| row[column].text.width()).max().unwrap_or(0);
+        let most = self.columns[column].flexible.map_or(usize::MAX, |flexible| flexible.most);
+        titles.max(cells.min(most))
+    }
+
+    /// The line with the sections' names, each over its columns.
+    fn sections(&self, shown: &[usize], widths: &[usize], colour: bool) -> String {
+        let section_of = |position: usize| self.columns[shown[position]].section;
+        if (0..shown.len()).all(|position| section_of(position).is_none()) {
+            return String::new();
+        }
+        let mut line = String::new();
+        let mut position = 0;
+        while position < shown.len() {
+            let section = section_of(position);
+            let mut span = 0;
+            let start = position;
+            while position < shown.len() && section_of(position) == section {
+                span += widths[position] + if position > start { GAP } else { 0 };
+                position += 1;
+            }
+            let heading = match section {
+                Some(name) if name.width() + 4 <= span => {
+                    let rest = span - name.width() - 2;
+                    format!("{} {name} {}", "─".repeat(rest / 2), "─".repeat(rest - rest / 2))
+                }
+                Some(name) => pad(&elide(name, span, Elide::End), span, true),
+                None => " ".repeat(span),
+            };
+            line += &heading;
+            line += &" ".repeat(GAP);
+        }
+        Style::Dim.paint(line.trim_end(), colour) + "\n"
+    }
+
+    fn line(&self, out: &mut String, shown: &[usize], widths: &[usize], cells: &[&GridCell], colour: bool) {
+        let mut line = String::new();
+        let mut pending = 0;
+        for ((cell, &column), &width) in cells.iter().zip(shown).zip(widths) {
+            let text = elide(&cell.text, width, self.columns[column].elide);
+            let fill = width.saturating_sub(text.width());
+            let (before, after) = if self.columns[column].right { (fill, 0) } else { (0, fill) };
+            // Blanks are written only when something follows, so that no line ends with them.
+            pending += before;
+            if !text.trim_end().is_empty() {
+                line += &" ".repeat(pending);
+                line += &cell.style.paint(&text, colour);
+                pending = 0;
+            } else {
+                pending += text.width();
+            }
+            pending += after + GAP;
+        }
+        out.push_str(&line);
+        out.push('\n');
+    }
+}
+
+fn pad(text: &str, width: usize, right: bool) -> String {
+    let fill = " ".repeat(width.saturating_sub(text.width()));
+    if right { fill + text } else { text.to_owned() + &fill }
+}
+
+/// The text in at most `width` columns; `…` stands for what was left out.
+pub(crate) fn elide(text: &str, width: usize, how: Elide) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    if let (Elide::BeforeLastWord, Some((first, last))) = (how, text.rsplit_once(' ')) {
+        let rest = width.saturating_sub(last.width() + 1);
+        if rest >= 4 {
+            return format!("{} {last}", elide(first, rest, Elide::End));
+        }
+        if last.width() <= width {
+            return last.to_owned();
+        }
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let wide = c.width().unwrap_or(0);
+        if used + wide + 1 > width {
+            break;
+        }
+        out.push(c);
+        used += wide;
+    }
+    if width > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// A heading in bold with a plain end, whole: what is too long for a line goes on in the next.
+pub(crate) fn heading(text: &str, end: &str, width: usize, colour: bool) -> String {
+    let text = printable(text);
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for c in text.chars() {
+        let wide = c.width().unwrap_or(0);
+        if used + wide > width.max(1) {
+            lines.push(String::new());
+            used = 0;
+        }
+        used += wide;
+        if let Some(line) = lines.last_mut() {
+            line.push(c);
+        }
+    }
+    let lines: Vec<String> = lines.iter().map(|line| Style::Bold.paint(line.trim_end(), colour)).collect();
+    let between = if used + end.width() > width { "\n" } else { "" };
+    let end = if between.is_empty() { end } else { end.trim_start_matches([' ', '·']) };
+    format!("{}{between}{end}\n", lines.join("\n"))
+}
+
+/// Joins pieces by ` · ` and breaks lines at `width`; each line starts with a label or its width in
+/// blanks.
+pub(crate) fn wrap(label: &str, indent: usize, pieces: &[String], width: usize, colour: bool) -> String {
+    let mut out = String::new();
+    let mut line = String::new();
+    for piece in pieces.iter().map(|piece| elide(&printable(piece), width.saturating_sub(indent), Elide::End))
+    {
+        if !line.is_empty() && indent + line.width() + 3 + piece.width() > width {
+            flush_line(&mut out, label, indent, &line, colour);
+            line.clear();
+        }
+        if !line.is_empty() {
+            line += " · ";
+        }
+        line += &piece;
+    }
+    if !line.is_empty() {
+        flush_line(&mut out, label, indent, &line, colour);
+    }
+    out
+}
+
+fn flush_line(out: &mut String, label: &str, indent: usize, line: &str, colour: bool) {
+    let label = if out.is_empty() { pad(label, indent, false) } else { " ".repeat(indent) };
+    *out += &Style::Dim.paint(&label, colour);
+    *out += line;
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eliding_keeps_what_matters() {
+        assert_eq!(elide("column", 6, Elide::End), "column");
+        assert_eq!(elide("rowstarts", 6, Elide::End), "rowst…");
+        assert_eq!(elide("read_the_graph bfs.c:11", 16, Elide::BeforeLastWord), "read_t… bfs.c:11");
+        assert_eq!(elide("read_the_graph bfs.c:11", 10, Elide::BeforeLastWord), "bfs.c:11");
+        // Wide characters count twice.
+        assert_eq!(elide("数据数据", 5, Elide::End), "数据…");
+    }
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(GridCell::new("a\x1b[2Jb\nc\td", Style::Plain).text, "a\u{fffd}[2Jb\u{fffd}c d");
+    }
+}

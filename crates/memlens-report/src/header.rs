@@ -1,0 +1,153 @@
+//! The lines above every table: what ran, on which machine, how much, how well attributed.
+
+use memlens_profile::{CacheInfo, Profile, TlbInfo};
+
+use crate::View;
+use crate::grid::{Elide, Style, elide, printable, wrap};
+use crate::known::Known;
+use crate::number::{UNKNOWN, count, percent, plural, seconds, size};
+
+/// Width of the labels at the left.
+const INDENT: usize = 11;
+/// Notes shown; the JSON report has all.
+const NOTES: usize = 2;
+/// Below this many columns the header leaves out what the table's last line or the JSON report tells.
+const ROOMY: usize = 120;
+
+/// The header. Every figure says whether it was counted or modelled.
+pub(crate) fn header(profile: &Profile, view: &View) -> String {
+    let (width, colour) = (view.width, view.colour);
+    let run = &profile.run;
+    let command = match run.command.join(" ") {
+        command if command.is_empty() => "unknown program".to_owned(),
+        command => command,
+    };
+    let label = Style::Dim.paint(&format!("{:INDENT$}", "memlens"), colour);
+    let command = elide(&printable(&command), width.saturating_sub(INDENT), Elide::End);
+    let mut out = format!("{label}{}\n", Style::Bold.paint(&command, colour));
+    out += &wrap("run", INDENT, &run_pieces(profile), width, colour);
+    out += &wrap("machine", INDENT, &machine_pieces(profile, width), width, colour);
+
+    let totals = profile.totals();
+    let known = Known::new(&totals, &profile.machine, true);
+    let counted = if run.estimated { "estimated" } else { "counted" };
+    out += &wrap(counted, INDENT, &counted_pieces(&known), width, colour);
+    out += &wrap("modelled", INDENT, &modelled_pieces(profile, &known, width), width, colour);
+    out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
+
+    let notes: Vec<&String> = run.notes.iter().chain(&profile.attribution.notes).collect();
+    for note in notes.iter().take(NOTES) {
+        out += &wrap("note", INDENT, &[(*note).clone()], width, colour);
+    }
+    if notes.len() > NOTES {
+        let more = format!("{} more in the JSON report", plural((notes.len() - NOTES) as u64, "note"));
+        out += &wrap("", INDENT, &[more], width, colour);
+    }
+    out
+}
+
+fn run_pieces(profile: &Profile) -> Vec<String> {
+    let run = &profile.run;
+    let mut pieces = vec![format!("{} mode", run.mode)];
+    pieces.extend(run.wall_seconds.map(seconds));
+    if run.threads > 0 {
+        pieces.push(plural(run.threads.into(), "thread"));
+    }
+    pieces.extend(run.instructions.map(|instructions| plural(instructions, "instruction")));
+    match (run.exit_code, run.signal) {
+        (_, Some(signal)) => pieces.push(format!("ended by signal {signal}")),
+        (Some(code), None) => pieces.push(format!("exit code {code}")),
+        (None, None) => {}
+    }
+    if profile.attribution.truncated {
+        pieces.push("profile ends before the program did".to_owned());
+    }
+    pieces
+}
+
+fn machine_pieces(profile: &Profile, width: usize) -> Vec<String> {
+    let machine = &profile.machine;
+    let mut pieces = vec![match &machine.description {
+        Some(description) if width >= 100 => format!("{} ({description})", machine.name),
+        _ => machine.name.clone(),
+    }];
+    let cache = |name: &str, cache: &Option<CacheInfo>| {
+        cache.as_ref().map(|cache| match width < ROOMY {
+            true => format!("{name} {}", size(cache.bytes)),
+            false => format!("{name} {} {}-way", size(cache.bytes), cache.ways),
+        })
+    };
+    pieces.extend(cache("L1d", &machine.l1d));
+    pieces.extend(cache("L2", &machine.l2));
+    pieces.extend(cache("LLC", &machine.llc));
+    let tlb = |name: &str, tlb: Option<TlbInfo>| tlb.map(|tlb| format!("{name} {}", tlb.entries));
+    pieces.extend(tlb("dTLB", machine.dtlb));
+    pieces.extend(tlb("STLB", machine.stlb));
+    pieces
+}
+
+fn counted_pieces(known: &Known) -> Vec<String> {
+    let mut loads = plural(known.loads, "load");
+    loads += &format!(" ({})", size(known.load_bytes));
+    let mut stores = plural(known.stores, "store");
+    stores += &format!(" ({})", size(known.store_bytes));
+    vec![loads, stores]
+}
+
+fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let accesses = known.accesses();
+    let mut misses = |name: &str, misses: Option<u64>| {
+        pieces.extend(misses.map(|misses| match accesses {
+            0 => format!("{name} {}", count(misses)),
+            _ if width < ROOMY => format!("{name} {} %", percent(misses, accesses)),
+            _ => format!("{name} {} ({} %)", count(misses), percent(misses, accesses)),
+        }));
+    };
+    misses("misses L1", known.l1_misses());
+    misses("L2", known.l2_misses());
+    misses("LLC", known.llc_misses());
+    misses("TLB", known.dtlb_misses);
+    pieces.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
+    let line_bytes = u64::from(profile.machine.line_bytes);
+    if let (Some(reads), Some(writes)) = (known.dram_reads, known.dram_writes) {
+        let traffic = |lines: u64| size(lines.saturating_mul(line_bytes));
+        pieces.push(format!("DRAM {} read, {} written", traffic(reads), traffic(writes)));
+    }
+    pieces
+}
+
+fn attribution_pieces(profile: &Profile) -> Vec<String> {
+    let attribution = &profile.attribution;
+    let known = attribution.attributed_accesses;
+    let all = known.saturating_add(attribution.unknown_accesses);
+    let mut pieces = vec![match percent(known, all) {
+        share if share == UNKNOWN => "no accesses".to_owned(),
+        share => format!("{share} % of accesses"),
+    }];
+    let mut reasons: Vec<_> = attribution.unknown_reasons.iter().collect();
+    reasons.sort_by_key(|&(reason, &accesses)| (std::cmp::Reverse(accesses), reason.clone()));
+    let mut unknown = reasons
+        .iter()
+        .take(3)
+        .map(|(reason, accesses)| format!("{} {reason}", count(**accesses)))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if reasons.len() > 3 {
+        unknown += ", …";
+    }
+    if attribution.unknown_accesses > 0 {
+        pieces.push(match unknown.is_empty() {
+            true => format!("unknown: {}", count(attribution.unknown_accesses)),
+            false => format!("unknown: {unknown}"),
+        });
+    }
+    pieces.push(plural(attribution.lost_events, "lost event"));
+    if attribution.truncated_stacks > 0 {
+        pieces.push(plural(attribution.truncated_stacks, "cut stack"));
+    }
+    if attribution.unresolved_code > 0 {
+        pieces.push(plural(attribution.unresolved_code, "code address") + " without a function");
+    }
+    pieces
+}

@@ -1,0 +1,264 @@
+//! The report for programs: schema `memlens-report/1`.
+//!
+//! Unknown is `null`, never 0. Fields may be added, but never change their meaning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memlens_profile::{CacheInfo, CodeLocation, Frame, MachineInfo, ModuleIx, Object, Profile, TlbInfo};
+use memlens_types::Counts;
+use serde_json::{Map, Value, json};
+
+use crate::known::Known;
+
+/// What the first key says.
+pub const SCHEMA: &str = "memlens-report/1";
+
+/// The whole report. Objects and instructions come by falling cost, then by id or address, so equal
+/// profiles give equal reports. Linear in the cells.
+pub fn json(profile: &Profile) -> Value {
+    let totals = profile.totals();
+    let cost = Cost { profile, total: profile.wait_cycles(&totals) };
+    json!({
+        "schema": SCHEMA,
+        "run": run(profile),
+        "machine": machine(&profile.machine),
+        "totals": totals_object(&cost, &totals),
+        "attribution": {
+            "attributed_accesses": profile.attribution.attributed_accesses,
+            "unknown_accesses": profile.attribution.unknown_accesses,
+            "unknown_reasons": profile.attribution.unknown_reasons,
+            "lost_events": profile.attribution.lost_events,
+            "truncated_stacks": profile.attribution.truncated_stacks,
+            "unresolved_code": profile.attribution.unresolved_code,
+            "truncated": profile.attribution.truncated,
+            "notes": profile.attribution.notes,
+        },
+        "objects": objects(&cost),
+        "instructions": instructions(&cost),
+    })
+}
+
+struct Cost<'a> {
+    profile: &'a Profile,
+    total: u64,
+}
+
+impl Cost<'_> {
+    fn known(&self, counts: &Counts, write_backs: bool) -> Known {
+        Known::new(counts, &self.profile.machine, write_backs)
+    }
+
+    fn insert(&self, fields: &mut Map<String, Value>, counts: &Counts) {
+        let cycles = self.profile.wait_cycles(counts);
+        fields.insert("wait_cycles".to_owned(), cycles.into());
+        fields.insert("share".to_owned(), ratio(cycles, self.total));
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Value {
+    if whole == 0 { Value::Null } else { (part as f64 / whole as f64).into() }
+}
+
+fn run(profile: &Profile) -> Value {
+    let run = &profile.run;
+    json!({
+        "command": run.command,
+        "mode": run.mode,
+        "exit_code": run.exit_code,
+        "signal": run.signal,
+        "wall_seconds": run.wall_seconds,
+        "instructions": run.instructions,
+        "threads": run.threads,
+        "estimated": run.estimated,
+        "primary_cost": run.primary_cost,
+        "started_unix_seconds": run.started_unix_seconds,
+        "hostname": run.hostname,
+        "pid": run.pid,
+        "memlens_version": run.memlens_version,
+        "notes": run.notes,
+    })
+}
+
+fn machine(machine: &MachineInfo) -> Value {
+    let cache = |cache: &Option<CacheInfo>| match cache {
+        Some(cache) => json!({"bytes": cache.bytes, "ways": cache.ways, "policy": cache.policy}),
+        None => Value::Null,
+    };
+    let tlb = |tlb: Option<TlbInfo>| match tlb {
+        Some(tlb) => json!({"entries": tlb.entries, "ways": tlb.ways}),
+        None => Value::Null,
+    };
+    let latencies = &machine.latencies;
+    json!({
+        "name": machine.name,
+        "description": machine.description,
+        "line_bytes": machine.line_bytes,
+        "page_bytes": machine.page_bytes,
+        "l1i": cache(&machine.l1i),
+        "l1d": cache(&machine.l1d),
+        "l2": cache(&machine.l2),
+        "llc": cache(&machine.llc),
+        "dtlb": tlb(machine.dtlb),
+        "stlb": tlb(machine.stlb),
+        "latencies": {
+            "l1_cycles": latencies.l1_cycles,
+            "l2_cycles": latencies.l2_cycles,
+            "llc_cycles": latencies.llc_cycles,
+            "dram_cycles": latencies.dram_cycles,
+            "stlb_cycles": latencies.stlb_cycles,
+            "walk_access_cycles": latencies.walk_access_cycles,
+        },
+        "rules": machine.rules,
+        "inclusion": machine.inclusion,
+    })
+}
+
+fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
+    let known = cost.known(totals, true);
+    let mut fields = counts(&known);
+    let accesses = known.accesses();
+    let ratio_of = |misses: Option<u64>| misses.map_or(Value::Null, |misses| ratio(misses, accesses));
+    fields.insert("accesses".to_owned(), accesses.into());
+    fields.insert("l1_miss_ratio".to_owned(), ratio_of(known.l1_misses()));
+    fields.insert("llc_miss_ratio".to_owned(), ratio_of(known.llc_misses()));
+    cost.insert(&mut fields, totals);
+    Value::Object(fields)
+}
+
+/// All counts, those of the totals' list first.
+fn counts(known: &Known) -> Map<String, Value> {
+    let pairs: [(&str, Value); 21] = [
+        ("loads", known.loads.into()),
+        ("stores", known.stores.into()),
+        ("load_bytes", known.load_bytes.into()),
+        ("store_bytes", known.store_bytes.into()),
+        ("l1_misses", known.l1_misses().into()),
+        ("l1_load_misses", known.l1_load_misses.into()),
+        ("l1_store_misses", known.l1_store_misses.into()),
+        ("l2_misses", known.l2_misses().into()),
+        ("l2_load_misses", known.l2_load_misses.into()),
+        ("l2_store_misses", known.l2_store_misses.into()),
+        ("llc_misses", known.llc_misses().into()),
+        ("llc_load_misses", known.llc_load_misses.into()),
+        ("llc_store_misses", known.llc_store_misses.into()),
+        ("dram_reads", known.dram_reads.into()),
+        ("dram_writes", known.dram_writes.into()),
+        ("dtlb_misses", known.dtlb_misses.into()),
+        ("stlb_misses", known.stlb_misses.into()),
+        ("page_walk_accesses", known.page_walk_accesses.into()),
+        ("modifies", known.modifies.into()),
+        ("accesses", known.accesses().into()),
+        ("invalidations", known.invalidations.into()),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn objects(cost: &Cost<'_>) -> Vec<Value> {
+    let profile = cost.profile;
+    let mut order: Vec<&Object> = profile.objects.iter().collect();
+    order.sort_by_key(|object| (std::cmp::Reverse(profile.wait_cycles(&object.counts)), object.id));
+    order.into_iter().map(|object| object_entry(cost, object)).collect()
+}
+
+fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
+    let profile = cost.profile;
+    let site = object.site.map(|_| {
+        profile.stack_frames(object.site).map(|frame| frame_entry(profile, frame)).collect::<Vec<_>>()
+    });
+    let declared =
+        object.declared.as_ref().map(|declared| json!({"file": declared.file, "line": declared.line}));
+    let entry = json!({
+        "id": object.id,
+        "kind": object.kind.as_str(),
+        "name": object.name,
+        "type": object.type_name,
+        "blocks": object.blocks,
+        "bytes": object.bytes,
+        "max_live_bytes": object.max_live_bytes,
+        "module": module_name(profile, object.module),
+        "site": site,
+        "declared": declared,
+        "unknown_reason": object.unknown_reason,
+    });
+    let mut fields = entry.as_object().cloned().unwrap_or_default();
+    fields.extend(counts(&cost.known(&object.counts, true)));
+    cost.insert(&mut fields, &object.counts);
+    Value::Object(fields)
+}
+
+fn frame_entry(profile: &Profile, frame: &Frame) -> Value {
+    json!({
+        "function": frame.function,
+        "file": frame.file,
+        "line": frame.line,
+        "column": frame.column,
+        "module": module_name(profile, frame.module),
+        "offset": format!("{:#x}", frame.offset),
+        "inlined": frame.inlined,
+        "source_text": frame.source_text,
+    })
+}
+
+fn module_name(profile: &Profile, module: Option<ModuleIx>) -> Value {
+    profile.module(module).map_or(Value::Null, |module| module.name().into())
+}
+
+/// What the operands of one instruction do together.
+struct Instruction<'a> {
+    first: &'a CodeLocation,
+    counts: Counts,
+    objects: BTreeSet<u32>,
+}
+
+/// One entry for each instruction: its operands are added.
+fn instructions(cost: &Cost<'_>) -> Vec<Value> {
+    let profile = cost.profile;
+    let mut at: BTreeMap<(Option<ModuleIx>, u64), usize> = BTreeMap::new();
+    let mut instructions: Vec<Instruction<'_>> = Vec::new();
+    let mut instruction_of_code = Vec::with_capacity(profile.code.len());
+    for code in &profile.code {
+        let next = instructions.len();
+        let index = *at.entry((code.module, code.offset)).or_insert(next);
+        if index == next {
+            instructions.push(Instruction {
+                first: code,
+                counts: Counts::default(),
+                objects: BTreeSet::new(),
+            });
+        }
+        instructions[index].counts += &code.counts;
+        instruction_of_code.push(index);
+    }
+    for cell in &profile.cells {
+        let index = instruction_of_code.get(cell.code.index());
+        let object = profile.objects.get(cell.object.index());
+        if let (Some(&index), Some(object)) = (index, object) {
+            instructions[index].objects.insert(object.id);
+        }
+    }
+    instructions.sort_by_key(|instruction| {
+        let cycles = profile.wait_cycles(&instruction.counts);
+        (std::cmp::Reverse(cycles), instruction.first.module, instruction.first.offset)
+    });
+    instructions.iter().map(|instruction| instruction_entry(cost, instruction)).collect()
+}
+
+fn instruction_entry(cost: &Cost<'_>, instruction: &Instruction<'_>) -> Value {
+    let profile = cost.profile;
+    let code = instruction.first;
+    let frame = profile.stack_frames(code.stack).next();
+    let entry = json!({
+        "module": module_name(profile, code.module),
+        "offset": format!("{:#x}", code.offset),
+        "function": frame.and_then(|frame| frame.function.as_ref()),
+        "file": frame.and_then(|frame| frame.file.as_ref()),
+        "line": frame.and_then(|frame| frame.line),
+        "kind": code.kind.as_str(),
+        "size_bytes": if code.size_bytes == 0 { Value::Null } else { code.size_bytes.into() },
+    });
+    let mut fields = entry.as_object().cloned().unwrap_or_default();
+    fields.extend(counts(&cost.known(&instruction.counts, false)));
+    cost.insert(&mut fields, &instruction.counts);
+    fields.insert("objects".to_owned(), instruction.objects.iter().copied().collect());
+    Value::Object(fields)
+}

@@ -1,0 +1,27 @@
+//! How a profile is shown: tables for people, JSON and CSV for programs, callgrind for browsers.
+//!
+//! The crate deliberately does not know how profiles are made or stored, nor anything of the process
+//! it runs in: terminal width and colour are told to it, and it returns text.
+#![forbid(unsafe_code)]
+
+pub mod callgrind;
+mod column;
+mod csv;
+mod detail;
+mod grid;
+mod header;
+mod json;
+mod known;
+mod number;
+mod place;
+mod row;
+mod table;
+mod word;
+
+pub use column::Column;
+pub use csv::csv;
+pub use detail::{code_detail, object_detail};
+pub use json::{SCHEMA, json};
+pub use row::By;
+pub use table::{View, table};
+pub use word::UnknownWord;

@@ -1,0 +1,87 @@
+//! Short words for places: in code, and of allocations.
+
+use memlens_profile::{CodeLocation, Frame, Object, Profile};
+
+/// The last part of a path.
+pub(crate) fn base_name(path: &str) -> &str {
+    match path.rsplit('/').next() {
+        Some(name) if !name.is_empty() => name,
+        _ => path,
+    }
+}
+
+/// `file:line` of a frame.
+pub(crate) fn source_place(frame: &Frame) -> Option<String> {
+    let file = base_name(frame.file.as_deref()?);
+    Some(match frame.line {
+        Some(line) => format!("{file}:{line}"),
+        None => file.to_owned(),
+    })
+}
+
+/// `module+0x1234` of a frame.
+pub(crate) fn module_place(profile: &Profile, frame: &Frame) -> String {
+    match profile.module(frame.module) {
+        Some(module) => format!("{}+{:#x}", module.name(), frame.offset),
+        None => format!("{:#x}", frame.offset),
+    }
+}
+
+/// Where an object was allocated or declared: `function file:line`. The innermost frame that is not an
+/// allocation wrapper of a language's library is shown; the drill-down shows the whole stack.
+pub(crate) fn object_place(profile: &Profile, object: &Object) -> Option<String> {
+    if object.site.is_none() {
+        let module = || profile.module(object.module).map(|module| module.name().to_owned());
+        let declared = object.declared.as_ref();
+        return declared
+            .map(|declared| format!("{}:{}", base_name(&declared.file), declared.line))
+            .or_else(|| object.unknown_reason.clone())
+            .or_else(module);
+    }
+    let mut frames = profile.stack_frames(object.site).peekable();
+    let innermost = frames.peek().copied();
+    let frame = frames.find(|frame| !is_wrapper(frame)).or(innermost)?;
+    Some(match (&frame.function, source_place(frame)) {
+        (Some(function), Some(place)) => format!("{function} {place}"),
+        (Some(function), None) => format!("{function} {}", module_place(profile, frame)),
+        (None, _) => module_place(profile, frame),
+    })
+}
+
+/// Functions that everybody allocates through, so that they say nothing about who.
+fn is_wrapper(frame: &Frame) -> bool {
+    const PREFIXES: [&str; 13] = [
+        "std::",
+        "__gnu_cxx::",
+        "__cxxabi",
+        "operator new",
+        "alloc::",
+        "<alloc::",
+        "core::",
+        "<core::",
+        "<std::",
+        "hashbrown::",
+        "__rust_",
+        "__rdl_",
+        "__rg_",
+    ];
+    frame
+        .function
+        .as_deref()
+        .is_some_and(|function| PREFIXES.iter().any(|prefix| function.starts_with(prefix)))
+}
+
+/// The innermost function at an operand, inlined or not; else where it is.
+pub(crate) fn function_name(profile: &Profile, code: &CodeLocation) -> String {
+    let frame = profile.stack_frames(code.stack).next();
+    match (frame.and_then(|frame| frame.function.clone()), profile.module(code.module)) {
+        (Some(function), _) => function,
+        (None, Some(module)) => format!("{} (no symbol)", module.name()),
+        (None, None) => "generated code".to_owned(),
+    }
+}
+
+/// `file:line` of an operand.
+pub(crate) fn code_place(profile: &Profile, code: &CodeLocation) -> Option<String> {
+    profile.stack_frames(code.stack).next().and_then(source_place)
+}

@@ -1,0 +1,358 @@
+//! A profile's counts, grouped by what the reader wants to see.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::str::FromStr;
+
+use memlens_profile::{Cell, CodeLocation, ModuleIx, Object, Profile, StackIx, Thread};
+use memlens_types::Counts;
+
+use crate::UnknownWord;
+use crate::column::{Column, Content};
+use crate::known::Known;
+use crate::place::{base_name, code_place, function_name, object_place};
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum By {
+    /// A data object.
+    #[default]
+    Object,
+    /// A place where objects are allocated or declared.
+    Site,
+    /// An instruction.
+    Instruction,
+    /// A function; inlined ones count for themselves.
+    Function,
+    /// A source line.
+    Line,
+    /// A kind of object.
+    Kind,
+    /// A thread.
+    Thread,
+}
+
+impl By {
+    /// All groupings.
+    pub const ALL: [Self; 7] =
+        [Self::Object, Self::Site, Self::Instruction, Self::Function, Self::Line, Self::Kind, Self::Thread];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Site => "site",
+            Self::Instruction => "instruction",
+            Self::Function => "function",
+            Self::Line => "line",
+            Self::Kind => "kind",
+            Self::Thread => "thread",
+        }
+    }
+
+    /// Whether rows are sums of objects, which have write-backs, and not of code or threads.
+    pub(crate) fn is_data(self) -> bool {
+        matches!(self, Self::Object | Self::Site | Self::Kind)
+    }
+}
+
+impl FromStr for By {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let wanted = word.to_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|by| by.as_str() == wanted)
+            .ok_or_else(|| UnknownWord::new("grouping", word, Self::ALL.iter().map(|by| by.as_str()), true))
+    }
+}
+
+/// One row, with everything a column may ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) id: Option<u32>,
+    pub(crate) name: String,
+    pub(crate) kind: Option<String>,
+    pub(crate) type_name: Option<String>,
+    pub(crate) blocks: Option<u64>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) max_live_bytes: Option<u64>,
+    pub(crate) objects: Option<String>,
+    pub(crate) place: Option<String>,
+    pub(crate) source_text: Option<String>,
+    pub(crate) known: Known,
+    pub(crate) wait_cycles: u64,
+    /// Part of the whole that the caller names; `None` if that is 0.
+    pub(crate) share: Option<f64>,
+}
+
+impl Row {
+    pub(crate) fn new(
+        profile: &Profile,
+        name: String,
+        counts: &Counts,
+        write_backs: bool,
+        whole: u64,
+    ) -> Self {
+        let wait_cycles = profile.wait_cycles(counts);
+        Self {
+            id: None,
+            name,
+            kind: None,
+            type_name: None,
+            blocks: None,
+            bytes: None,
+            max_live_bytes: None,
+            objects: None,
+            place: None,
+            source_text: None,
+            known: Known::new(counts, &profile.machine, write_backs),
+            wait_cycles,
+            share: (whole > 0).then(|| wait_cycles as f64 / whole as f64),
+        }
+    }
+}
+
+/// All rows of a grouping, sorted: numbers fall, texts rise, unknown comes last.
+pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
+    let whole = profile.wait_cycles(&profile.totals());
+    let mut rows = match by {
+        By::Object => profile.objects.iter().map(|object| object_row(profile, object, whole)).collect(),
+        By::Site => by_objects(profile, whole, |object| (Some(site_key(object)), object.kind, object.module)),
+        By::Kind => by_objects(profile, whole, |object| (None, object.kind, None)),
+        By::Instruction => by_code(profile, profile.cells.iter(), whole, CodeGroup::Instruction),
+        By::Function => by_code(profile, profile.cells.iter(), whole, CodeGroup::Function),
+        By::Line => by_code(profile, profile.cells.iter(), whole, CodeGroup::Line),
+        By::Thread => profile.threads.iter().map(|thread| thread_row(profile, thread, whole)).collect(),
+    };
+    sort_rows(&mut rows, sort);
+    rows
+}
+
+/// Sorts by a column, then by cost; stable for what is equal in both.
+pub(crate) fn sort_rows(rows: &mut [Row], sort: Column) {
+    rows.sort_by_key(|row| std::cmp::Reverse(row.wait_cycles));
+    rows.sort_by(|a, b| compare(&sort.content(a), &sort.content(b), sort));
+}
+
+fn compare(a: &Content<'_>, b: &Content<'_>, sort: Column) -> Ordering {
+    let falling = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => b.total_cmp(&a),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    };
+    match (a, b) {
+        (Content::Text(Some(a)), Content::Text(Some(b))) => a.cmp(b),
+        (Content::Text(a), Content::Text(b)) => b.is_some().cmp(&a.is_some()),
+        (Content::Count(a), Content::Count(b)) if sort == Column::Id => a.cmp(b),
+        (Content::Count(a), Content::Count(b)) | (Content::Bytes(a), Content::Bytes(b)) => b.cmp(a),
+        (Content::Ratio(a), Content::Ratio(b)) => falling(*a, *b),
+        _ => Ordering::Equal,
+    }
+}
+
+/// One object's row.
+pub(crate) fn object_row(profile: &Profile, object: &Object, whole: u64) -> Row {
+    Row {
+        id: Some(object.id),
+        kind: Some(object.kind.as_str().to_owned()),
+        type_name: object.type_name.clone(),
+        blocks: Some(object.blocks),
+        bytes: object.bytes,
+        max_live_bytes: object.max_live_bytes,
+        place: object_place(profile, object),
+        ..Row::new(profile, object.name.clone(), &object.counts, true, whole)
+    }
+}
+
+/// What makes two objects the same site.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum SiteKey {
+    Stack(StackIx),
+    Declared(String, u32),
+    Name(String),
+}
+
+fn site_key(object: &Object) -> SiteKey {
+    match (object.site, &object.declared) {
+        (Some(stack), _) => SiteKey::Stack(stack),
+        (None, Some(declared)) => SiteKey::Declared(declared.file.clone(), declared.line),
+        (None, None) => SiteKey::Name(object.name.clone()),
+    }
+}
+
+/// Sums objects. With a site, rows are named after it; without, after the kind.
+fn by_objects(
+    profile: &Profile,
+    whole: u64,
+    key: impl Fn(&Object) -> (Option<SiteKey>, memlens_types::ObjectKind, Option<ModuleIx>),
+) -> Vec<Row> {
+    let mut groups = Groups::default();
+    for (index, object) in profile.objects.iter().enumerate() {
+        groups.of(key(object)).push(index);
+    }
+    let sums = groups.in_order.into_iter().map(|(key, members)| {
+        let mut counts = Counts::default();
+        let mut costs = Vec::new();
+        let (mut blocks, mut bytes) = (0u64, Some(0u64));
+        for &member in &members {
+            let object = &profile.objects[member];
+            counts += &object.counts;
+            costs.push((object.name.as_str(), profile.wait_cycles(&object.counts)));
+            blocks = blocks.saturating_add(object.blocks);
+            bytes = bytes.zip(object.bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
+        }
+        let first = &profile.objects[members[0]];
+        let by_site = key.0.is_some();
+        let name = match object_place(profile, first) {
+            Some(place) if by_site => place,
+            _ if by_site => first.name.clone(),
+            _ => first.kind.as_str().to_owned(),
+        };
+        Row {
+            kind: by_site.then(|| first.kind.as_str().to_owned()),
+            blocks: Some(blocks),
+            bytes,
+            objects: Some(names_by_cost(costs)),
+            ..Row::new(profile, name, &counts, true, whole)
+        }
+    });
+    sums.collect()
+}
+
+fn thread_row(profile: &Profile, thread: &Thread, whole: u64) -> Row {
+    let name = match &thread.name {
+        Some(name) => format!("{name} ({})", thread.tid),
+        None => thread.tid.to_string(),
+    };
+    Row::new(profile, name, &thread.counts, false, whole)
+}
+
+/// How code is put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeGroup {
+    Instruction,
+    Function,
+    Line,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum CodeKey {
+    Instruction(Option<ModuleIx>, u64),
+    Function(Option<ModuleIx>, String),
+    Line(String, u32),
+}
+
+fn code_key(profile: &Profile, code: &CodeLocation, group: CodeGroup) -> CodeKey {
+    let frame = profile.stack_frames(code.stack).next();
+    let function = || CodeKey::Function(code.module, function_name(profile, code));
+    match (group, frame) {
+        (CodeGroup::Instruction, _) => CodeKey::Instruction(code.module, code.offset),
+        (CodeGroup::Function, _) => function(),
+        (CodeGroup::Line, Some(frame)) => match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => CodeKey::Line(file.clone(), line),
+            _ => function(),
+        },
+        (CodeGroup::Line, None) => function(),
+    }
+}
+
+/// Sums cells by the code they belong to.
+pub(crate) fn by_code<'a>(
+    profile: &Profile,
+    cells: impl Iterator<Item = &'a Cell>,
+    whole: u64,
+    group: CodeGroup,
+) -> Vec<Row> {
+    let mut groups = Groups::default();
+    let keys: Vec<CodeKey> = profile.code.iter().map(|code| code_key(profile, code, group)).collect();
+    for cell in cells {
+        if let Some(key) = keys.get(cell.code.index()) {
+            groups.of(key.clone()).push(cell);
+        }
+    }
+    let sums = groups.in_order.into_iter().map(|(key, cells)| {
+        let mut counts = Counts::default();
+        let mut by_object: HashMap<usize, u64> = HashMap::new();
+        for cell in &cells {
+            counts += &cell.counts;
+            *by_object.entry(cell.object.index()).or_default() += profile.wait_cycles(&cell.counts);
+        }
+        let costs = by_object
+            .into_iter()
+            .filter_map(|(object, cost)| Some((profile.objects.get(object)?.name.as_str(), cost)))
+            .collect();
+        let code = &profile.code[cells[0].code.index()];
+        let frame = profile.stack_frames(code.stack).next();
+        let place = code_place(profile, code);
+        let (name, place) = match key {
+            CodeKey::Instruction(..) => {
+                let module = profile.module(code.module).map_or("generated", |module| module.name());
+                let function = function_name(profile, code);
+                let place = match place {
+                    Some(place) => format!("{function} {place}"),
+                    None => function,
+                };
+                (format!("{module}+{:#x}", code.offset), Some(place))
+            }
+            CodeKey::Function(_, function) => {
+                let file = frame.and_then(|frame| frame.file.as_deref()).map(base_name);
+                let module = profile.module(code.module).map(|module| module.name());
+                (function, file.or(module).map(str::to_owned))
+            }
+            CodeKey::Line(file, line) => {
+                (format!("{}:{line}", base_name(&file)), Some(function_name(profile, code)))
+            }
+        };
+        let kind = match (group, code.size_bytes) {
+            (CodeGroup::Instruction, 0) => Some(code.kind.as_str().to_owned()),
+            (CodeGroup::Instruction, size) => Some(format!("{} {size}", code.kind.as_str())),
+            _ => None,
+        };
+        let source_text =
+            frame.and_then(|frame| frame.source_text.clone()).filter(|_| group != CodeGroup::Function);
+        Row {
+            kind,
+            objects: Some(names_by_cost(costs)),
+            place,
+            source_text,
+            ..Row::new(profile, name, &counts, false, whole)
+        }
+    });
+    sums.collect()
+}
+
+/// The two most expensive names, and how many there are besides.
+fn names_by_cost(mut costs: Vec<(&str, u64)>) -> String {
+    costs.sort_by_key(|&(name, cost)| (std::cmp::Reverse(cost), name));
+    let mut text = costs.iter().take(2).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    if costs.len() > 2 {
+        text += &format!(" +{}", costs.len() - 2);
+    }
+    text
+}
+
+/// Members by key, keys in the order they came.
+struct Groups<K, M> {
+    at: HashMap<K, usize>,
+    in_order: Vec<(K, Vec<M>)>,
+}
+
+impl<K, M> Default for Groups<K, M> {
+    fn default() -> Self {
+        Self { at: HashMap::new(), in_order: Vec::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, M> Groups<K, M> {
+    fn of(&mut self, key: K) -> &mut Vec<M> {
+        let next = self.in_order.len();
+        let at = *self.at.entry(key.clone()).or_insert(next);
+        if at == next {
+            self.in_order.push((key, Vec::new()));
+        }
+        &mut self.in_order[at].1
+    }
+}

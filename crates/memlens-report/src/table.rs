@@ -1,0 +1,321 @@
+//! The table for people.
+
+use memlens_profile::Profile;
+use unicode_width::UnicodeWidthStr;
+
+use crate::By;
+use crate::column::{Column, Content};
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
+use crate::header::header;
+use crate::number::{UNKNOWN, bytes, count, percent_of_share};
+use crate::row::{Row, rows};
+
+/// How a table is to look. Build it from [`View::default`] and change what is needed.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Columns of the terminal; sensible from 80 to 200.
+    pub width: usize,
+    /// Whether to use the terminal's colours.
+    pub colour: bool,
+    /// What a row stands for.
+    pub by: By,
+    /// What rows are sorted by.
+    pub sort: Column,
+    /// How many rows at most; `None`: all.
+    pub top: Option<usize>,
+}
+
+impl Default for View {
+    /// 100 columns, no colour, the 20 most expensive objects.
+    fn default() -> Self {
+        Self { width: 100, colour: false, by: By::Object, sort: Column::Share, top: Some(20) }
+    }
+}
+
+/// Header, table and footer. Linear in the cells.
+pub fn table(profile: &Profile, view: &View) -> String {
+    let mut out = header(profile, view);
+    out.push('\n');
+    let mut rows = rows(profile, view.by, view.sort);
+    // Objects that nobody touched say nothing about waiting; the JSON report has them.
+    let all = rows.len();
+    rows.retain(|row| row.known.accesses() > 0);
+    let touched = rows.len();
+    if rows.is_empty() {
+        out += match all {
+            0 => "The profile holds no accesses: nothing was collected.\n",
+            _ => "No object was accessed while collection was on.\n",
+        };
+        return out;
+    }
+    rows.truncate(view.top.unwrap_or(usize::MAX));
+    let totals = profile.totals();
+    let whole = profile.wait_cycles(&totals);
+    let total = Row::new(profile, "total".to_owned(), &totals, view.by.is_data(), whole);
+    let mut grid = grid(&rows, Some(&total), columns(view.by, view.sort), profile.run.estimated);
+    // A site's name is a place: its file and line are what must stay.
+    for column in grid.columns.iter_mut().filter(|column| column.titles[1] == By::Site.as_str()) {
+        column.elide = Elide::BeforeLastWord;
+    }
+    out += &grid.render(view.width, view.colour);
+    let footer = footer(view, &rows, touched, all);
+    out += &Style::Dim.paint(&footer, view.colour);
+    out.push('\n');
+    out
+}
+
+fn footer(view: &View, rows: &[Row], touched: usize, all: usize) -> String {
+    let noun = view.by.as_str();
+    let plural = if touched == 1 { "" } else { "s" };
+    let mut text = if rows.len() < touched {
+        let share: f64 = rows.iter().filter_map(|row| row.share).sum();
+        let share = percent_of_share(share.min(1.0));
+        format!(
+            "{} of {touched} {noun}{plural}, {share} % of the wait; --top {touched} shows all",
+            rows.len()
+        )
+    } else {
+        format!("{touched} {noun}{plural}")
+    };
+    if all > touched {
+        text += &format!("; {} more never accessed", all - touched);
+    }
+    // The way on, where there is room for it.
+    let hint = match view.by {
+        By::Object => "; --object # shows the code that touches one",
+        By::Function => "; --code FUNCTION shows the objects that one touches",
+        _ => "",
+    };
+    if text.width() + hint.width() <= view.width {
+        text += hint;
+    }
+    text
+}
+
+/// The columns of a grouping, with the one it is sorted by if that is none of them.
+fn columns(by: By, sort: Column) -> Vec<TableColumn> {
+    let name = match by {
+        By::Object => "object",
+        By::Site => "site",
+        By::Instruction => "instruction",
+        By::Function => "function",
+        By::Line => "line",
+        By::Kind => "kind",
+        By::Thread => "thread",
+    };
+    let mut columns = vec![TableColumn::Of(Column::Share, ["wait", "%"], 0), TableColumn::Bar];
+    if by == By::Object {
+        columns.push(TableColumn::Of(Column::Id, ["", "#"], 0));
+    }
+    columns.push(TableColumn::Of(Column::Name, ["", name], 0));
+    if matches!(by, By::Object | By::Site | By::Instruction) {
+        let title = if by == By::Instruction { "access" } else { "kind" };
+        columns.push(TableColumn::Of(Column::Kind, ["", title], 1));
+    }
+    if by == By::Object {
+        columns.push(TableColumn::Of(Column::Type, ["", "type"], 8));
+    }
+    if by.is_data() {
+        columns.push(TableColumn::Of(Column::Blocks, ["", "blocks"], 6));
+        columns.push(TableColumn::Of(Column::Bytes, ["", "bytes"], 3));
+    }
+    columns.extend(counts());
+    if !by.is_data() {
+        // Code and threads have no write-backs.
+        columns.retain(|column| !matches!(column, TableColumn::Of(Column::DramWrites, ..)));
+    }
+    if by != By::Object && by != By::Thread && by != By::Kind {
+        columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));
+    }
+    if matches!(by, By::Object | By::Instruction | By::Function | By::Line) {
+        let titles = match by {
+            By::Object => ALLOCATED_AT,
+            By::Line => ["", "function"],
+            By::Function => ["", "file"],
+            _ => ["", "where"],
+        };
+        columns.push(TableColumn::Of(Column::Where, titles, if by == By::Object { 0 } else { 2 }));
+    }
+    add_sort(&mut columns, sort);
+    columns
+}
+
+/// Titles of the place of an object.
+pub(crate) const ALLOCATED_AT: [&str; 2] = ["allocated or", "declared at"];
+
+/// The counts every table shows.
+pub(crate) fn counts() -> [TableColumn; 8] {
+    [
+        TableColumn::Of(Column::Loads, ["", "loads"], 2),
+        TableColumn::Of(Column::Stores, ["", "stores"], 2),
+        TableColumn::Of(Column::L1MissRatio, ["L1", "miss%"], 2),
+        TableColumn::Of(Column::LlcMisses, ["LLC", "misses"], 1),
+        TableColumn::Of(Column::DtlbMisses, ["TLB", "misses"], 5),
+        TableColumn::Of(Column::StlbMisses, ["page", "walks"], 4),
+        TableColumn::Of(Column::DramReads, ["DRAM", "reads"], 5),
+        TableColumn::Of(Column::DramWrites, ["DRAM", "writes"], 4),
+    ]
+}
+
+fn add_sort(columns: &mut Vec<TableColumn>, sort: Column) {
+    let shown = |column: &TableColumn| matches!(column, TableColumn::Of(of, ..) if *of == sort);
+    if let Some(found) = columns.iter_mut().find(|column| shown(column)) {
+        // What decides the order stays in sight.
+        if let TableColumn::Of(_, _, priority) = found {
+            *priority = 0;
+        }
+        return;
+    }
+    let after_name = columns
+        .iter()
+        .position(|column| matches!(column, TableColumn::Of(Column::Loads, ..)))
+        .unwrap_or(columns.len());
+    columns.insert(after_name, TableColumn::Of(sort, ["", sort.as_str()], 0));
+}
+
+/// A column of a table: its titles and how early it gives way on a narrow terminal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TableColumn {
+    Of(Column, [&'static str; 2], u8),
+    /// The share as a bar.
+    Bar,
+    /// The source line itself.
+    Source,
+}
+
+/// A grid of rows; `total` goes below the line.
+pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>, estimated: bool) -> Grid {
+    let counted = if estimated { "estimated" } else { "counted" };
+    // What is unknown for every row needs no column, nor does an empty text.
+    let columns: Vec<TableColumn> = columns
+        .into_iter()
+        .filter(|column| match column {
+            TableColumn::Of(Column::Name | Column::Share, ..) | TableColumn::Bar => true,
+            TableColumn::Of(column, ..) => rows.iter().any(|row| {
+                !matches!(column.content(row), Content::Text(None | Some("")) | Content::Count(None))
+            }),
+            TableColumn::Source => rows.iter().any(|row| row.source_text.is_some()),
+        })
+        .collect();
+    let line = |row: &Row, is_total: bool| -> Vec<GridCell> {
+        columns.iter().map(|column| cell(*column, row, is_total)).collect()
+    };
+    Grid {
+        rows: rows.iter().map(|row| line(row, false)).collect(),
+        footer: total.map(|total| line(total, true)),
+        columns: columns.iter().map(|column| grid_column(*column, counted)).collect(),
+    }
+}
+
+fn grid_column(column: TableColumn, counted: &'static str) -> GridColumn {
+    let (column, titles, priority) = match column {
+        TableColumn::Bar => {
+            return GridColumn {
+                titles: ["", ""],
+                section: None,
+                right: false,
+                priority: 9,
+                flexible: None,
+                elide: Elide::End,
+            };
+        }
+        TableColumn::Source => {
+            return GridColumn {
+                titles: ["", "source"],
+                section: None,
+                right: false,
+                priority: 7,
+                flexible: Some(Flexible { least: 12, comfortable: 24, most: 60 }),
+                elide: Elide::End,
+            };
+        }
+        TableColumn::Of(column, titles, priority) => (column, titles, priority),
+    };
+    let text = matches!(column, Column::Name | Column::Kind | Column::Type | Column::Objects | Column::Where);
+    let section = match column {
+        _ if text => None,
+        Column::Share
+        | Column::WaitCycles
+        | Column::Id
+        | Column::Blocks
+        | Column::Bytes
+        | Column::MaxLiveBytes => None,
+        Column::Accesses
+        | Column::Loads
+        | Column::Stores
+        | Column::Modifies
+        | Column::LoadBytes
+        | Column::StoreBytes => Some(counted),
+        _ => Some("modelled"),
+    };
+    let flexible = |least, comfortable, most| Some(Flexible { least, comfortable, most });
+    let flexible = match column {
+        Column::Name => flexible(12, 18, 48),
+        Column::Type => flexible(6, 8, 20),
+        Column::Objects => flexible(12, 18, 36),
+        Column::Where => flexible(18, 26, 60),
+        _ => None,
+    };
+    let elide = if column == Column::Where { Elide::BeforeLastWord } else { Elide::End };
+    GridColumn { titles, section, right: !text, priority, flexible, elide }
+}
+
+fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
+    let column = match column {
+        TableColumn::Bar if is_total => return GridCell::default(),
+        TableColumn::Bar => return GridCell::new(bar(row.share.unwrap_or(0.0)), heat(row)),
+        TableColumn::Source => {
+            return GridCell::new(row.source_text.as_deref().unwrap_or("").trim(), Style::Dim);
+        }
+        TableColumn::Of(column, ..) => column,
+    };
+    let (text, unknown) = match column.content(row) {
+        Content::Text(text) => (text.unwrap_or("").to_owned(), false),
+        Content::Count(Some(value)) if column == Column::Id => (value.to_string(), false),
+        Content::Count(Some(value)) => (count(value), false),
+        Content::Bytes(Some(value)) => (bytes(value), false),
+        Content::Ratio(Some(value)) => (percent_of_share(value), false),
+        _ => (UNKNOWN.to_owned(), true),
+    };
+    // The total's row has no blocks, ids and the like: nothing there is unknown.
+    let has_no_total = matches!(
+        column,
+        Column::Id
+            | Column::Kind
+            | Column::Type
+            | Column::Blocks
+            | Column::Bytes
+            | Column::MaxLiveBytes
+            | Column::Where
+            | Column::Objects
+    );
+    if is_total && has_no_total {
+        return GridCell::default();
+    }
+    let style = match column {
+        _ if unknown || text == "0" => Style::Dim,
+        Column::Share if !is_total => heat(row),
+        Column::Name => Style::Bold,
+        Column::Kind | Column::Type | Column::Where => Style::Dim,
+        _ => Style::Plain,
+    };
+    GridCell::new(text, style)
+}
+
+/// A fifth of the wait is worth anyone's time; a twentieth may be.
+fn heat(row: &Row) -> Style {
+    match row.share {
+        Some(share) if share >= 0.20 => Style::Hot,
+        Some(share) if share >= 0.05 => Style::Warm,
+        _ => Style::Plain,
+    }
+}
+
+/// Eight columns of eighths.
+fn bar(share: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * 64.0).round() as usize;
+    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
+    // Padded, so that the column is as wide for every profile.
+    format!("{bar:8}")
+}

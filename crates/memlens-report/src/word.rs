@@ -1,0 +1,102 @@
+//! Words from the user: when one is unknown, the nearest valid one is offered.
+
+use std::fmt;
+
+/// A word that is not among the valid ones. Reads after "failed to …: ".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownWord {
+    /// What the word should be: `column`, `function` …
+    pub what: &'static str,
+    /// What was given.
+    pub word: String,
+    /// The nearest valid word, if one is near.
+    pub nearest: Option<String>,
+    /// All valid words, if they are few.
+    pub valid: Vec<String>,
+}
+
+impl UnknownWord {
+    pub(crate) fn new<'a>(
+        what: &'static str,
+        word: &str,
+        valid: impl Iterator<Item = &'a str> + Clone,
+        list: bool,
+    ) -> Self {
+        Self {
+            what,
+            word: word.to_owned(),
+            nearest: nearest(word, valid.clone()).map(str::to_owned),
+            valid: if list { valid.map(str::to_owned).collect() } else { Vec::new() },
+        }
+    }
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "‘{}’ is no {}", self.word, self.what)?;
+        match &self.nearest {
+            Some(nearest) => write!(f, "; did you mean ‘{nearest}’?"),
+            None if self.valid.is_empty() => Ok(()),
+            None => write!(f, "; valid are {}", self.valid.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+/// The valid word with the smallest distance, if at most a third of its letters are wrong; a word that
+/// the given one is part of counts as near, too.
+pub(crate) fn nearest<'a>(word: &str, valid: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let by_distance = valid
+        .clone()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, candidate)| distance * 3 <= candidate.chars().count().max(3))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate);
+    let contains =
+        || valid.filter(|candidate| word.len() >= 2 && candidate.contains(word)).min_by_key(|c| c.len());
+    by_distance.or_else(contains)
+}
+
+/// Edit distance in characters: insertions, deletions, replacements, and swaps of neighbours (optimal
+/// string alignment). Quadratic.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        rows[i][0] = i;
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        // kitten → sitten → sittin → sitting.
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("same", "same"), 0);
+        // One swap of neighbours.
+        assert_eq!(distance("lodas", "loads"), 1);
+    }
+
+    #[test]
+    fn near_words_are_offered_and_far_ones_are_not() {
+        let words = ["loads", "stores", "llc_misses", "l1_misses"];
+        assert_eq!(nearest("load", words.into_iter()), Some("loads"));
+        assert_eq!(nearest("misses", words.into_iter()), Some("l1_misses"));
+        assert_eq!(nearest("temperature", words.into_iter()), None);
+    }
+}

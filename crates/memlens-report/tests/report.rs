@@ -1,0 +1,285 @@
+//! What the reports of a hand-made profile say.
+
+mod bfs;
+
+use memlens_profile::{Latencies, MachineInfo, Object, Profile};
+use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, table};
+use memlens_types::Counts;
+use serde_json::{Value, json as value};
+use unicode_width::UnicodeWidthStr;
+
+#[test]
+fn json_has_every_field_of_the_design() {
+    let report = json(&bfs::profile());
+    assert_eq!(report["schema"], "memlens-report/1");
+    let has = |object: &Value, keys: &str| {
+        for key in keys.split_whitespace() {
+            assert!(object.get(key).is_some(), "{key} is missing in {object}");
+        }
+    };
+    has(&report["run"], "command mode exit_code signal wall_seconds instructions threads");
+    has(&report["machine"], "name line_bytes page_bytes l1d l2 llc dtlb stlb");
+    assert_eq!(report["machine"]["dtlb"], value!({"entries": 72, "ways": 72}));
+    assert_eq!(report["machine"]["l1d"]["bytes"], 32768);
+    has(
+        &report["totals"],
+        "loads stores load_bytes store_bytes l1_misses l1_load_misses l1_store_misses l2_misses llc_misses \
+         llc_load_misses llc_store_misses dram_reads dram_writes dtlb_misses stlb_misses page_walk_accesses \
+         l1_miss_ratio llc_miss_ratio",
+    );
+    has(&report["attribution"], "attributed_accesses unknown_accesses unknown_reasons lost_events");
+    for object in report["objects"].as_array().unwrap() {
+        has(
+            object,
+            "id kind name type blocks bytes site declared loads stores load_bytes store_bytes l1_misses \
+             l2_misses llc_misses dram_reads dram_writes dtlb_misses stlb_misses page_walk_accesses",
+        );
+    }
+    for instruction in report["instructions"].as_array().unwrap() {
+        has(instruction, "module offset function file line loads stores l1_misses llc_misses objects");
+    }
+    // The most expensive comes first.
+    let column = &report["objects"][0];
+    assert_eq!(
+        (&column["name"], &column["kind"], &column["type"]),
+        (&value!("column"), &value!("heap"), &value!("int*"))
+    );
+    // 134,217,728 loads of 4 bytes; 10,400,000 + 8,388,608 L1 misses.
+    assert_eq!(column["load_bytes"], 536_870_912);
+    assert_eq!(column["l1_misses"], 18_788_608);
+    assert_eq!(column["declared"], Value::Null);
+    assert_eq!(column["site"][0]["function"], "read_graph");
+    assert_eq!(column["site"][0]["module"], "bfs");
+    assert_eq!(column["site"][0]["offset"], "0x131f");
+    assert_eq!(column["site"][1]["line"], 81);
+    // `newq[tail++] = w` touches the queue (5) and the frame (7).
+    let push = report["instructions"].as_array().unwrap().iter().find(|entry| entry["line"] == 65).unwrap();
+    assert_eq!((&push["objects"], &push["offset"]), (&value!([5, 7]), &value!("0x1628")));
+    // Equal profiles give equal text.
+    assert_eq!(report.to_string(), json(&bfs::profile()).to_string());
+}
+
+#[test]
+fn unknown_is_null_and_never_zero() {
+    let mut profile = bfs::profile();
+    profile.machine = MachineInfo { l2: None, dtlb: None, stlb: None, ..profile.machine };
+    profile.run.instructions = None;
+    let report = json(&profile);
+    for place in [&report["totals"], &report["objects"][0]] {
+        for key in ["l2_misses", "dtlb_misses", "stlb_misses", "page_walk_accesses"] {
+            assert_eq!(place[key], Value::Null, "{key}");
+        }
+        assert!(place["llc_misses"].is_u64());
+    }
+    assert_eq!(report["machine"]["l2"], Value::Null);
+    assert_eq!(report["run"]["instructions"], Value::Null);
+    // An instruction has no write-backs of its own.
+    assert_eq!(report["instructions"][0]["dram_writes"], Value::Null);
+    let unknown =
+        report["objects"].as_array().unwrap().iter().find(|object| object["kind"] == "unknown").unwrap();
+    assert_eq!((&unknown["bytes"], &unknown["site"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn two_operands_are_one_instruction() {
+    let mut profile = bfs::profile();
+    let mut second = profile.code[1].clone();
+    (second.id, second.operand) = (99, 1);
+    let loads = second.counts.loads;
+    profile.code.push(second);
+    let report = json(&profile);
+    let edges: Vec<_> =
+        report["instructions"].as_array().unwrap().iter().filter(|entry| entry["line"] == 61).collect();
+    assert_eq!(edges.len(), 1);
+    assert_eq!(edges[0]["loads"], 2 * loads);
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_none_ends_in_blanks() {
+    let mut profile = bfs::profile();
+    fits(&profile);
+    // Names as C++ and Rust have them, and wide characters.
+    profile.objects[1].name = "std::unordered_map<std::string, std::vector<数据<int>>>::node ".repeat(3);
+    profile.objects[1].type_name = Some("std::vector<数据<int>> const volatile *restrict".repeat(2));
+    for frame in &mut profile.frames {
+        frame.function =
+            frame.function.take().map(|name| format!("{name}<数据, core::option::Option<u64>>").repeat(2));
+        frame.file = frame.file.take().map(|file| file.replace("bfs", &"数据_and_more".repeat(4)));
+    }
+    profile.run.command = vec!["./数据\n".repeat(40)];
+    profile.run.notes = vec!["something to know ".repeat(20); 5];
+    fits(&profile);
+}
+
+fn fits(profile: &Profile) {
+    for width in 80..=200 {
+        for by in By::ALL {
+            let text = table(profile, &View { width, by, ..View::default() });
+            for line in text.lines() {
+                assert!(line.width() <= width, "{} columns instead of {width}: {line}", line.width());
+                assert_eq!(line, line.trim_end());
+            }
+            assert!(!text.contains('\x1b'));
+        }
+        let view = View { width, ..View::default() };
+        let details =
+            object_detail(profile, 1, &view).unwrap() + &code_detail(profile, "bfs_from", &view).unwrap();
+        assert!(details.lines().all(|line| line.width() <= width), "{width}: {details}");
+    }
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let profile = bfs::profile();
+    for width in [80, 140] {
+        let plain = table(&profile, &View { width, ..View::default() });
+        let mut coloured = table(&profile, &View { width, colour: true, ..View::default() });
+        assert!(coloured.contains("\x1b[1;31m"));
+        for code in ["0", "1", "2", "33", "1;31"] {
+            coloured = coloured.replace(&format!("\x1b[{code}m"), "");
+        }
+        assert_eq!(coloured, plain);
+    }
+}
+
+#[test]
+fn the_header_is_short_and_honest() {
+    for width in 80..=200 {
+        let text = table(&bfs::profile(), &View { width, ..View::default() });
+        let header = text.lines().take_while(|line| !line.is_empty()).count();
+        assert!(header <= 8, "{text}");
+    }
+    let header = table(&bfs::profile(), &View::default());
+    for words in [
+        "./bfs rmat-22.el",
+        "exact mode",
+        "counted",
+        "modelled",
+        "40.2k memory of the loader",
+        "0 lost events",
+    ] {
+        assert!(header.contains(words), "{words}: {header}");
+    }
+}
+
+#[test]
+fn sorting_by_every_column_works_and_shows_it() {
+    let profile = bfs::profile();
+    for column in Column::ALL {
+        assert_eq!(column.as_str().parse::<Column>(), Ok(column));
+        table(&profile, &View { sort: column, ..View::default() });
+    }
+    let first = |sort: &str| {
+        let mut out = Vec::new();
+        csv(&profile, &View { sort: sort.parse().unwrap(), ..View::default() }, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        text.lines().nth(1).unwrap().split(',').nth(3).unwrap().to_owned()
+    };
+    assert_eq!(first("loads"), "column"); // as many as visited, but dearer
+    assert_eq!(first("l1-misses"), "visited");
+    assert_eq!(first("name"), "column");
+    assert_eq!(first("id"), "column");
+    assert_eq!(first("blocks"), "newq");
+    assert_eq!(first("l1_miss_ratio"), "pred");
+    // l2_misses is no column of the default table: it comes in when asked for.
+    let text = table(&profile, &View { sort: Column::L2Misses, width: 80, ..View::default() });
+    assert!(text.contains("l2_misses"), "{text}");
+    let problem = "lodas".parse::<Column>().unwrap_err().to_string();
+    assert_eq!(problem, "‘lodas’ is no column; did you mean ‘loads’?");
+    assert!("objekt".parse::<By>().unwrap_err().to_string().contains("‘object’"));
+}
+
+#[test]
+fn every_grouping_adds_up_to_the_totals() {
+    let profile = bfs::profile();
+    let totals = profile.totals();
+    for by in By::ALL {
+        let mut out = Vec::new();
+        csv(&profile, &View { by, top: None, ..View::default() }, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let at = |column: Column| Column::ALL.iter().position(|found| *found == column).unwrap();
+        let sum = |column| -> u64 {
+            // No name of the example has a comma before these columns.
+            text.lines()
+                .skip(1)
+                .map(|line| line.split(',').nth(at(column)).unwrap().parse::<u64>().unwrap())
+                .sum()
+        };
+        assert_eq!(sum(Column::Loads), totals.loads, "{by:?}");
+        assert_eq!(sum(Column::LlcMisses), totals.llc_misses(), "{by:?}");
+        assert_eq!(sum(Column::StlbMisses), totals.stlb_misses, "{by:?}");
+    }
+}
+
+#[test]
+fn from_an_object_to_its_code_and_back() {
+    let profile = bfs::profile();
+    let view = View { width: 140, ..View::default() };
+    let object = object_detail(&profile, 1, &view).unwrap();
+    for words in
+        ["#1 column: int*", "g.column = malloc(m", "main", "bfs.c:61", "int w = column[e];", "2 lines"]
+    {
+        assert!(object.contains(words), "{words}: {object}");
+    }
+    assert!(object_detail(&profile, 77, &view).unwrap_err().to_string().contains("77"));
+    let code = code_detail(&profile, "bfs_from", &view).unwrap();
+    for words in ["bfs_from · ", "visited", "newq", "7 lines", "pred[w] = v;"] {
+        assert!(code.contains(words), "{words}: {code}");
+    }
+    assert_eq!(code_detail(&profile, "from", &view).unwrap(), code);
+    let problem = code_detail(&profile, "bfs_form", &view).unwrap_err().to_string();
+    assert!(problem.contains("did you mean ‘bfs_from’"), "{problem}");
+}
+
+#[test]
+fn an_empty_profile_is_shown_and_not_divided_by() {
+    let profile = Profile::default();
+    for width in [80, 200] {
+        let text = table(&profile, &View { width, ..View::default() });
+        assert!(text.contains("nothing was collected"), "{text}");
+    }
+    assert_eq!(json(&profile)["totals"]["l1_miss_ratio"], Value::Null);
+    csv(&profile, &View::default(), &mut Vec::new()).unwrap();
+    let untouched = Profile { objects: vec![Object { id: 1, ..Object::default() }], ..profile };
+    assert!(table(&untouched, &View::default()).contains("No object was accessed"));
+}
+
+/// 3 loads that hit (4 cycles each) and one that goes to memory (250): shares 12/262 and 250/262.
+#[test]
+fn shares_are_of_the_wait() {
+    let near = Object { id: 1, counts: Counts { loads: 3, ..Counts::default() }, ..Object::default() };
+    let missed =
+        Counts { loads: 1, l1_load_misses: 1, l2_load_misses: 1, llc_load_misses: 1, ..Counts::default() };
+    let far = Object { id: 2, counts: missed, ..Object::default() };
+    let profile = Profile { objects: vec![near, far], machine: bfs::machine(), ..Profile::default() };
+    assert_eq!(profile.machine.latencies, Latencies::default());
+    let report = json(&profile);
+    assert_eq!(report["objects"][0]["id"], 2);
+    assert_eq!(report["objects"][0]["wait_cycles"], 250);
+    assert_eq!(report["objects"][1]["share"], 12.0 / 262.0);
+}
+
+#[test]
+fn csv_quotes_what_needs_it() {
+    let mut profile = bfs::profile();
+    profile.objects[0].name = "std::map<int, \"x\">".into();
+    let mut out = Vec::new();
+    csv(&profile, &View::default(), &mut out).unwrap();
+    assert!(String::from_utf8(out).unwrap().contains("\"std::map<int, \"\"x\"\">\""));
+}
+
+/// Prints the tables for eyes: `cargo test -p memlens-report --test report -- --ignored --nocapture`.
+#[test]
+#[ignore = "for eyes"]
+fn show() {
+    let profile = bfs::profile();
+    for width in [80, 100, 140] {
+        println!("{}", table(&profile, &View { width, ..View::default() }));
+    }
+    for by in By::ALL {
+        println!("{}", table(&profile, &View { width: 120, by, ..View::default() }));
+    }
+    let view = View { width: 140, ..View::default() };
+    println!("{}", object_detail(&profile, 1, &view).unwrap());
+    println!("{}", code_detail(&profile, "bfs_from", &view).unwrap());
+}
