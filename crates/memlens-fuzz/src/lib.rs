@@ -1,0 +1,67 @@
+//! Fuzz targets for every parser of memlens: each a function of bytes that panics when a parser is
+//! wrong, which is more than when it panics itself.
+//!
+//! The crate deliberately knows nothing of how bytes are found. Two drivers feed it: `cargo test -p
+//! memlens-fuzz`, a short run of [mutated](Mutator) seeds that is the same every time, and the
+//! workspace `fuzz/` at the root for cargo-fuzz. [`TARGETS`] is the one list of targets; a test holds
+//! `fuzz/` to it.
+//!
+//! | target | checked against |
+//! |---|---|
+//! | `definition` | fields by their fixed offsets; encoding and decoding again |
+//! | `lackey` | a reader of one line at a time; buffers of 1 byte and of everything |
+//! | `machine_toml` | `validate`; writing as TOML and reading again |
+//! | `machine_override` | the same override spelt from the result; errors point into the text |
+//! | `module` | what answers must satisfy: ranges hold the address asked for, lists are sorted |
+//! | `profile` | a damaged file is an error or changes nothing; with its checksum forged, what opens is consistent |
+//! | `trace_filter` | ranges by the definition, at their borders; errors point into the text |
+//!
+//! A crash: `memlens_fuzz::target("NAME").unwrap().check(BYTES)` shows it again.
+#![forbid(unsafe_code)]
+
+mod definition;
+mod lackey;
+mod machine;
+mod module;
+mod mutator;
+mod profile;
+mod trace_filter;
+
+pub use mutator::Mutator;
+
+/// A parser and its checker.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, also that of the cargo-fuzz binary.
+    pub name: &'static str,
+    /// Inputs that the parser takes, to mutate. Made when called.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    check: fn(&[u8]),
+}
+
+impl Target {
+    /// Parses the bytes and checks what comes out.
+    ///
+    /// # Panics
+    ///
+    /// When the parser is wrong.
+    pub fn check(&self, bytes: &[u8]) {
+        (self.check)(bytes);
+    }
+}
+
+/// All targets.
+pub const TARGETS: [Target; 7] = [
+    Target { name: "definition", seeds: definition::seeds, check: definition::check },
+    Target { name: "lackey", seeds: lackey::seeds, check: lackey::check },
+    Target { name: "machine_toml", seeds: machine::toml_seeds, check: machine::check_toml },
+    Target { name: "machine_override", seeds: machine::override_seeds, check: machine::check_override },
+    Target { name: "module", seeds: module::seeds, check: module::check },
+    Target { name: "profile", seeds: profile::seeds, check: profile::check },
+    Target { name: "trace_filter", seeds: trace_filter::seeds, check: trace_filter::check },
+];
+
+/// The target of a name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|target| target.name == name)
+}
