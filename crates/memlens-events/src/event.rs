@@ -16,6 +16,7 @@
 /// | `Fork` | pid of the child |
 /// | `Exec` | none: the process image is about to be replaced |
 /// | `ProcessExit` | exit status if known |
+/// | `AllocatedPointer` | what an allocation function stored through its first argument |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 #[allow(missing_docs)]
@@ -33,10 +34,11 @@ pub enum EventKind {
     Fork = 11,
     Exec = 12,
     ProcessExit = 13,
+    AllocatedPointer = 14,
 }
 
 impl EventKind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::ThreadStart,
         Self::ThreadExit,
         Self::MapAdd,
@@ -50,6 +52,7 @@ impl EventKind {
         Self::Fork,
         Self::Exec,
         Self::ProcessExit,
+        Self::AllocatedPointer,
     ];
 
     /// The kind with this code.
@@ -66,9 +69,15 @@ impl EventKind {
 pub enum SpecialRole {
     /// Entry of allocation function `n`: record the first four integer arguments.
     AllocEntry(u16),
+    /// The same for a function that stores the block's address where its first argument points: the
+    /// collector remembers the argument.
+    PointerAllocEntry(u16),
     /// The half-open range of an allocation function's code: returns inside it record their value.
     /// The second address is the end.
     AllocReturns,
+    /// The half-open range of a function entered as `PointerAllocEntry`: after returns inside it an
+    /// `AllocatedPointer` event follows.
+    PointerAllocReturns,
 }
 
 impl SpecialRole {
@@ -77,6 +86,8 @@ impl SpecialRole {
         match self {
             Self::AllocEntry(n) => 0x1_0000 | u64::from(n),
             Self::AllocReturns => 0x2_0000,
+            Self::PointerAllocEntry(n) => 0x3_0000 | u64::from(n),
+            Self::PointerAllocReturns => 0x4_0000,
         }
     }
 
@@ -85,6 +96,8 @@ impl SpecialRole {
         match code >> 16 {
             1 => Some(Self::AllocEntry(code as u16)),
             2 => Some(Self::AllocReturns),
+            3 => Some(Self::PointerAllocEntry(code as u16)),
+            4 => Some(Self::PointerAllocReturns),
             _ => None,
         }
     }
@@ -100,8 +113,15 @@ mod tests {
             assert_eq!(EventKind::from_code(kind as u16), Some(kind));
         }
         assert_eq!(EventKind::from_code(0), None);
-        assert_eq!(EventKind::from_code(14), None);
-        for role in [SpecialRole::AllocEntry(0), SpecialRole::AllocEntry(77), SpecialRole::AllocReturns] {
+        assert_eq!(EventKind::from_code(15), None);
+        let roles = [
+            SpecialRole::AllocEntry(0),
+            SpecialRole::AllocEntry(77),
+            SpecialRole::AllocReturns,
+            SpecialRole::PointerAllocEntry(9),
+            SpecialRole::PointerAllocReturns,
+        ];
+        for role in roles {
             assert_eq!(SpecialRole::from_code(role.code()), Some(role));
         }
     }

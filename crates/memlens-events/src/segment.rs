@@ -147,5 +147,5 @@ pub const fn chunk_offset(slot: usize, chunk: u64) -> usize {
 const _: () = {
     assert!(core::mem::size_of::<Control>() <= ANSWER_OFFSET);
     assert!(core::mem::size_of::<SlotHeader>() <= SLOT_HEADER_BYTES);
-    assert!(SLOT_BYTES % 4096 == 0);
+    assert!(SLOT_BYTES.is_multiple_of(4096));
 };

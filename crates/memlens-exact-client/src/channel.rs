@@ -197,6 +197,8 @@ pub struct ThreadArea {
     pub limit: *mut u64,
     /// The epoch's address.
     pub epoch: *const AtomicU32,
+    /// Where an allocation function under way will store a block's address.
+    pub kept_pointer: *const u64,
 }
 
 /// A thread's end of the channel.
@@ -328,6 +330,12 @@ impl Thread {
                 return;
             }
         }
+    }
+
+    /// Where the allocation function that is returning stored its block's address.
+    pub fn kept_pointer(&self) -> *const u64 {
+        // SAFETY: as above.
+        unsafe { (*self.area).kept_pointer }
     }
 
     /// Writes an event record with a stamp of its own. Call between blocks only.

@@ -49,6 +49,10 @@ struct Build {
     after: Option<(reg_id_t, usize)>,
     pc: u64,
     is_request: bool,
+    /// The first argument is a pointer to where the block's address will be stored.
+    keeps_pointer: bool,
+    /// The block's address has been stored when this block is left.
+    tells_pointer: bool,
 }
 
 /// First pass: string instructions stay whole, gathers and scatters become scalar accesses, and a
@@ -136,6 +140,7 @@ unsafe fn plan_block(
         let arguments = words.len();
         let (mut instructions, mut end, mut last_pc) = (0, pc, 0);
         let (mut slot_word, mut returns_value, mut is_request) = (0, false, false);
+        let mut tells_pointer = false;
         let mut instr = instrlist_first_app(block);
         while !instr.is_null() {
             let at = instr_get_app_pc(instr) as u64;
@@ -172,6 +177,7 @@ unsafe fn plan_block(
                 }
                 if is_return && words.len() < MAX_BLOCK_WORDS && SPECIALS.is_alloc_return(at) {
                     returns_value = true;
+                    tells_pointer = SPECIALS.is_pointer_return(at);
                     bumps_epoch = true;
                     flags.insert(BlockFlags::IRREGULAR);
                     words.push(Word {
@@ -194,7 +200,7 @@ unsafe fn plan_block(
                 instructions,
                 flags,
                 slot_word,
-                alloc_function: alloc_function.unwrap_or(0),
+                alloc_function: alloc_function.map_or(0, |entry| entry.function),
                 words,
             })
         };
@@ -215,6 +221,8 @@ unsafe fn plan_block(
             after: None,
             pc,
             is_request,
+            keeps_pointer: alloc_function.is_some_and(|entry| entry.through_pointer),
+            tells_pointer,
         }
     }
 }
@@ -275,6 +283,10 @@ pub unsafe extern "C" fn insert(
             if build.is_request {
                 requests::insert_call(here);
             }
+            if build.tells_pointer {
+                let callee = crate::tell_pointer as *mut c_void;
+                dr_insert_clean_call(context, block, instr, callee, 0, 0);
+            }
             drop(Box::from_raw(user_data.cast::<Build>()));
         }
     }
@@ -296,6 +308,10 @@ fn limit() -> opnd_t {
 
 fn epoch() -> opnd_t {
     slot(2)
+}
+
+fn kept_pointer() -> opnd_t {
+    slot(3)
 }
 
 /// Reserves a register, with preference for one that the whole block leaves alone.
@@ -365,8 +381,11 @@ unsafe fn begin(here: Inserter, build: &mut Build) {
         } else {
             here.store_immediate(memory(pointer, 0, OPSZ_8), build.low_half);
         }
-        for index in 0..build.arguments {
-            store_register(here, build, ARGUMENTS[index] as reg_id_t, index);
+        for (index, &argument) in ARGUMENTS.iter().take(build.arguments).enumerate() {
+            store_register(here, build, argument as reg_id_t, index);
+        }
+        if build.keeps_pointer {
+            keep_pointer(here, build);
         }
     }
 }
@@ -389,8 +408,39 @@ unsafe fn check_space(here: Inserter, build: &mut Build) {
     build.checked = true;
 }
 
+/// Keeps the first argument in the thread area until the function returns.
+unsafe fn keep_pointer(here: Inserter, build: &Build) {
+    let first = ARGUMENTS[0] as reg_id_t;
+    // SAFETY: the block is well-formed.
+    unsafe {
+        if first == build.pointer {
+            let copy = reserve(here);
+            copy_pointers_app_value(here, build, copy);
+            here.store(kept_pointer(), register(copy));
+            unreserve(here, copy);
+        } else {
+            drreg_get_app_value(here.context, here.block, here.at, first, first);
+            here.store(kept_pointer(), register(first));
+        }
+    }
+}
+
 fn word_slot(build: &Build, word: usize) -> opnd_t {
     memory(build.pointer, 8 * (1 + word), OPSZ_8)
+}
+
+/// Gets what the target has in the register that holds our pointer.
+///
+/// drreg 11.90 restores a spilled register's value into the register itself whatever destination it is
+/// given, so the pointer is fetched again afterwards: until the block's end it equals the position.
+unsafe fn copy_pointers_app_value(here: Inserter, build: &Build, copy: reg_id_t) {
+    let pointer = build.pointer;
+    // SAFETY: the block is well-formed.
+    unsafe {
+        drreg_get_app_value(here.context, here.block, here.at, pointer, pointer);
+        here.load(register(copy), register(pointer));
+        here.load(register(pointer), position());
+    }
 }
 
 unsafe fn store_register(here: Inserter, build: &Build, reg: reg_id_t, word: usize) {
@@ -398,7 +448,7 @@ unsafe fn store_register(here: Inserter, build: &Build, reg: reg_id_t, word: usi
     unsafe {
         if reg == build.pointer {
             let copy = reserve(here);
-            drreg_get_app_value(here.context, here.block, here.at, reg, copy);
+            copy_pointers_app_value(here, build, copy);
             here.store(word_slot(build, word), register(copy));
             unreserve(here, copy);
         } else {
@@ -450,7 +500,7 @@ unsafe fn store_address(here: Inserter, build: &Build, mut operand: opnd_t, word
             let scratch = if needs_help || uses_pointer { reserve(here) } else { NONE };
             let pointer_copy = if needs_help && uses_pointer { reserve(here) } else { scratch };
             if uses_pointer {
-                drreg_get_app_value(context, block, at, build.pointer, pointer_copy);
+                copy_pointers_app_value(here, build, pointer_copy);
                 opnd_replace_reg_resize(&mut operand, build.pointer, pointer_copy);
             }
             for reg in [opnd_get_base(operand), opnd_get_index(operand)] {

@@ -43,7 +43,7 @@ use state::STATE;
 pub static _USES_DR_VERSION_: c_int = 1190;
 
 /// Words of [`ThreadArea`].
-const AREA_WORDS: u32 = 3;
+const AREA_WORDS: u32 = 4;
 
 /// DynamoRIO's entry into the client. The only argument is the segment's file descriptor.
 ///
@@ -100,6 +100,18 @@ unsafe extern "C" fn next_chunk() {
     unsafe { STATE.thread(dr_get_current_drcontext()).next_chunk() };
 }
 
+/// Called before an allocation function returns that stored its block's address through a pointer.
+unsafe extern "C" fn tell_pointer() {
+    // SAFETY: a clean call of this thread; the pointer is read with fault protection.
+    unsafe {
+        let thread = STATE.thread(dr_get_current_drcontext());
+        let (mut block, mut read) = (0_u64, 0);
+        if dr_safe_read(thread.kept_pointer().cast(), 8, (&raw mut block).cast(), &mut read) != 0 {
+            thread.event(EventKind::AllocatedPointer, &[block]);
+        }
+    }
+}
+
 unsafe extern "C" fn thread_init(context: *mut c_void) {
     // SAFETY: runs on the new thread, whose area was allocated by DynamoRIO; the box is freed in
     // `thread_exit`.
@@ -111,8 +123,12 @@ unsafe extern "C" fn thread_init(context: *mut c_void) {
         let mut machine: dr_mcontext_t = core::mem::zeroed();
         machine.size = core::mem::size_of::<dr_mcontext_t>();
         machine.flags = dr_mcontext_flags_t::DR_MC_CONTROL;
-        let stack_pointer =
-            if dr_get_mcontext(context, &mut machine) != 0 { machine.__bindgen_anon_4.xsp } else { 0 };
+        let has_context = dr_get_mcontext(context, &mut machine) != 0;
+        // The first thread has no context yet.
+        let stack_pointer = match machine.__bindgen_anon_4.xsp {
+            pointer if has_context && pointer != 0 => pointer,
+            _ => startup::initial_stack_pointer().unwrap_or(0),
+        };
         thread.event(EventKind::ThreadStart, &[u64::from(tid), stack_pointer, thread_pointer(&mut machine)]);
         let field = STATE.tls_field.load(Ordering::Relaxed);
         drmgr_set_tls_field(context, field, Box::into_raw(thread).cast());

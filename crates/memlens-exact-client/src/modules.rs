@@ -18,9 +18,19 @@ pub struct Specials {
 }
 
 struct Inner {
-    entries: Vec<(u64, u16)>,
+    entries: Vec<(u64, AllocEntry)>,
     returns: Vec<(u64, u64)>,
+    pointer_returns: Vec<(u64, u64)>,
     modules: Vec<(u64, u32)>,
+}
+
+/// The beginning of an allocation function.
+#[derive(Clone, Copy)]
+pub struct AllocEntry {
+    /// memlens's number for it.
+    pub function: u16,
+    /// Whether it stores the block's address where its first argument points.
+    pub through_pointer: bool,
 }
 
 // SAFETY: `inner` is only reached under `lock`.
@@ -29,7 +39,12 @@ unsafe impl Sync for Specials {}
 /// The one table.
 pub static SPECIALS: Specials = Specials {
     lock: AtomicPtr::new(core::ptr::null_mut()),
-    inner: UnsafeCell::new(Inner { entries: Vec::new(), returns: Vec::new(), modules: Vec::new() }),
+    inner: UnsafeCell::new(Inner {
+        entries: Vec::new(),
+        returns: Vec::new(),
+        pointer_returns: Vec::new(),
+        modules: Vec::new(),
+    }),
 };
 
 impl Specials {
@@ -62,7 +77,7 @@ impl Specials {
     }
 
     /// The allocation function that begins at `pc`.
-    pub fn alloc_entry(&self, pc: u64) -> Option<u16> {
+    pub fn alloc_entry(&self, pc: u64) -> Option<AllocEntry> {
         self.read(|inner| {
             let at = inner.entries.binary_search_by_key(&pc, |entry| entry.0).ok()?;
             Some(inner.entries[at].1)
@@ -72,6 +87,11 @@ impl Specials {
     /// Whether a return at `pc` may be that of an allocation function.
     pub fn is_alloc_return(&self, pc: u64) -> bool {
         self.read(|inner| inner.returns.iter().any(|&(start, end)| (start..end).contains(&pc)))
+    }
+
+    /// Whether a return at `pc` leaves a function that stores a block's address through a pointer.
+    pub fn is_pointer_return(&self, pc: u64) -> bool {
+        self.read(|inner| inner.pointer_returns.iter().any(|&(start, end)| (start..end).contains(&pc)))
     }
 
     /// A module was mapped: tells memlens and remembers what it answers. Returns the module's id.
@@ -95,12 +115,18 @@ impl Specials {
             inner.modules.push((start, id));
             for (role, start, end) in answers {
                 match SpecialRole::from_code(role) {
-                    Some(SpecialRole::AllocEntry(function)) => inner.entries.push((start, function)),
+                    Some(SpecialRole::AllocEntry(function)) => {
+                        inner.entries.push((start, AllocEntry { function, through_pointer: false }));
+                    }
+                    Some(SpecialRole::PointerAllocEntry(function)) => {
+                        inner.entries.push((start, AllocEntry { function, through_pointer: true }));
+                    }
                     Some(SpecialRole::AllocReturns) => inner.returns.push((start, end)),
+                    Some(SpecialRole::PointerAllocReturns) => inner.pointer_returns.push((start, end)),
                     None => {}
                 }
             }
-            inner.entries.sort_unstable();
+            inner.entries.sort_unstable_by_key(|entry| entry.0);
             inner.entries.dedup_by_key(|entry| entry.0);
         });
         id
@@ -113,6 +139,7 @@ impl Specials {
         self.write(|inner| {
             inner.entries.retain(|entry| !(start..end).contains(&entry.0));
             inner.returns.retain(|range| !(start..end).contains(&range.0));
+            inner.pointer_returns.retain(|range| !(start..end).contains(&range.0));
             let at = inner.modules.iter().position(|module| module.0 == start)?;
             Some(inner.modules.swap_remove(at).1)
         })

@@ -72,7 +72,7 @@ pub fn hide_environment() {
 }
 
 /// The stack pointer with which the kernel started the process: field 28 of `/proc/self/stat`.
-fn initial_stack_pointer() -> Option<u64> {
+pub fn initial_stack_pointer() -> Option<u64> {
     let mut buffer = [0_u8; 1024];
     let length = sys::read_file(c"/proc/self/stat", &mut buffer);
     let text = core::str::from_utf8(&buffer[..length]).ok()?;

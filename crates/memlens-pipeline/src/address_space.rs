@@ -1,0 +1,576 @@
+//! What lies at an address: heap blocks, stacks, modules' data, thread-local storage, mappings.
+
+use crate::shadow_stack::ShadowStack;
+use memlens_objects::{
+    HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
+};
+use memlens_symbols::{DataKind, DataSymbol, DebugSearch, FrameVariable, Module, SectionKind};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::path::Path;
+
+/// Numbers of `ObjectKey::Mmap::file` that are no files.
+pub const ANONYMOUS: u32 = 0;
+/// The `brk` heap: what lies in it outside live blocks is the allocator's.
+pub const BREAK: u32 = 1;
+/// Numbers from here on are indices into the list of mapped files.
+pub const FIRST_FILE: u32 = 2;
+
+/// Accesses of one frame to unnamed stack slots share ranges of this size.
+const FRAME_GRANULE: i64 = 256;
+/// The thread control block of glibc (`struct pthread`, 2,304 bytes in 2.36), rounded up.
+const CONTROL_BLOCK_BYTES: u64 = 4096;
+
+/// What an address was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The object.
+    pub object: ObjectId,
+    /// Where the answer stays the same.
+    pub range: CacheRange,
+}
+
+/// Addresses for which an answer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheRange {
+    /// This address only.
+    Nothing,
+    /// A range that lasts as long as its module.
+    Fixed {
+        /// First address.
+        start: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A range that lasts until [`AddressSpace::generation`] changes.
+    Volatile {
+        /// First address.
+        start: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A range relative to the frame address of the innermost function's caller.
+    Caller {
+        /// First address minus frame address.
+        start: i64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A range relative to the frame address of whatever call is innermost.
+    Frame {
+        /// First address minus frame address.
+        start: i64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+/// A module of the process.
+pub struct LoadedModule {
+    /// The collector's id.
+    pub id: u32,
+    /// Mapped addresses.
+    pub range: Range<u64>,
+    /// Process address minus svma.
+    pub load_bias: u64,
+    /// The file.
+    pub path: String,
+    /// What its file says.
+    pub symbols: Option<Module>,
+    /// Whether it is mapped now.
+    pub is_loaded: bool,
+    /// Distance of its thread-local block below the thread pointer, if it has one there.
+    pub tls_offset: Option<u64>,
+}
+
+/// What a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Label {
+    Module(u32),
+    Stack(u32),
+    /// Thread-local block of a module (0: the control block above the blocks).
+    Tls {
+        module: u32,
+        start: u64,
+    },
+    Mapping {
+        object: ObjectId,
+        holds_heap: bool,
+    },
+    Kernel(u32),
+}
+
+/// Answers of [`AddressSpace::frame_object`], by code address and offset.
+#[derive(Clone, Copy, Default)]
+struct FrameEntry {
+    pc: u64,
+    start: i64,
+    len: u64,
+    object: Option<ObjectId>,
+}
+
+/// A power of two: enough for the hot call sites of a program.
+const FRAME_MEMO_ENTRIES: usize = 8192;
+
+/// The process's memory.
+pub struct AddressSpace {
+    /// Heap blocks, objects and sites.
+    pub heap: HeapObjects,
+    modules: Vec<LoadedModule>,
+    /// Loaded modules by start address: (start, end, number).
+    by_address: Vec<(u64, u64, u32)>,
+    regions: Regions,
+    labels: Vec<Label>,
+    /// Names of mapped files, from [`FIRST_FILE`].
+    files: Vec<String>,
+    /// What is known of locals that were touched.
+    locals: FxHashMap<ObjectId, FrameVariable>,
+    last: (Range<u64>, u32),
+    frame_memo: Vec<FrameEntry>,
+    region_generation: u64,
+    break_start: Option<u64>,
+    search: DebugSearch,
+}
+
+impl AddressSpace {
+    /// An empty one.
+    pub fn new(merge: Merge, search: DebugSearch) -> Self {
+        Self {
+            heap: HeapObjects::new(merge),
+            modules: Vec::new(),
+            by_address: Vec::new(),
+            regions: Regions::new(),
+            labels: Vec::new(),
+            files: Vec::new(),
+            locals: FxHashMap::default(),
+            last: (0..0, 0),
+            frame_memo: vec![FrameEntry::default(); FRAME_MEMO_ENTRIES],
+            region_generation: 0,
+            break_start: None,
+            search,
+        }
+    }
+
+    /// Changes when a volatile range may no longer hold.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.region_generation.wrapping_add(self.heap.blocks().range_generation())
+    }
+
+    /// All modules ever loaded; module number = index + 1.
+    pub fn modules(&self) -> &[LoadedModule] {
+        &self.modules
+    }
+
+    /// The module with this number.
+    pub fn module(&self, number: u32) -> Option<&LoadedModule> {
+        self.modules.get((number as usize).checked_sub(1)?)
+    }
+
+    /// What is known of a local variable.
+    pub fn local(&self, object: ObjectId) -> Option<&FrameVariable> {
+        self.locals.get(&object)
+    }
+
+    /// The mapped file with this number.
+    pub fn file(&self, number: u32) -> Option<&str> {
+        self.files.get(number.checked_sub(FIRST_FILE)? as usize).map(String::as_str)
+    }
+
+    // ---- modules -------------------------------------------------------------------------------
+
+    /// Adds a module; returns its number.
+    pub fn add_module(&mut self, id: u32, range: Range<u64>, load_bias: u64, path: &str) -> u32 {
+        let symbols = Module::open(Path::new(path), &self.search).ok();
+        let number = self.modules.len() as u32 + 1;
+        self.modules.push(LoadedModule {
+            id,
+            range: range.clone(),
+            load_bias,
+            path: path.to_owned(),
+            symbols,
+            is_loaded: true,
+            tls_offset: None,
+        });
+        self.by_address.retain(|&(start, end, _)| end <= range.start || range.end <= start);
+        self.by_address.push((range.start, range.end, number));
+        self.by_address.sort_unstable();
+        let is_kernel = path.starts_with('[') || path.is_empty();
+        let label = if is_kernel { Label::Kernel(number) } else { Label::Module(number) };
+        self.label(range, label);
+        number
+    }
+
+    /// The module with the collector's id `id` is gone.
+    pub fn remove_module(&mut self, id: u32) {
+        let Some(at) = self.modules.iter().position(|module| module.id == id && module.is_loaded) else {
+            return;
+        };
+        self.modules[at].is_loaded = false;
+        let range = self.modules[at].range.clone();
+        self.by_address.retain(|&(_, _, number)| number as usize != at + 1);
+        self.frame_memo.fill(FrameEntry::default());
+        self.unlabel(range);
+    }
+
+    /// Number and svma of the code or data at `addr`, if a loaded module has it.
+    pub fn module_at(&self, addr: u64) -> Option<(u32, u64)> {
+        let after = self.by_address.partition_point(|&(start, _, _)| start <= addr);
+        let &(_, end, number) = self.by_address.get(after.checked_sub(1)?)?;
+        let module = self.module(number).filter(|_| addr < end)?;
+        Some((number, addr.wrapping_sub(module.load_bias)))
+    }
+
+    /// `pc` as a frame key: module number and svma, or the address itself outside modules.
+    pub fn frame_key(&self, pc: u64) -> u64 {
+        match self.module_at(pc) {
+            Some((number, svma)) => frame_key(number as u16, svma),
+            None => frame_key(0, pc),
+        }
+    }
+
+    // ---- regions -------------------------------------------------------------------------------
+
+    fn label(&mut self, range: Range<u64>, label: Label) {
+        let number = self.labels.len() as u32;
+        self.labels.push(label);
+        self.regions.insert(range, number);
+        self.last = (0..0, 0);
+        self.region_generation += 1;
+    }
+
+    fn unlabel(&mut self, range: Range<u64>) {
+        self.regions.remove(range);
+        self.last = (0..0, 0);
+        self.region_generation += 1;
+    }
+
+    fn region(&mut self, addr: u64) -> Option<(Range<u64>, u32)> {
+        if self.last.0.contains(&addr) {
+            return Some(self.last.clone());
+        }
+        let found = self.regions.get(addr)?;
+        self.last = found.clone();
+        Some(found)
+    }
+
+    /// The process mapped memory. `path` is the file, if one is known.
+    pub fn map(&mut self, range: Range<u64>, path: Option<&str>, site: Option<SiteId>) {
+        // A module's own segments and the zeroed part behind them belong to the module.
+        if range.is_empty() || self.module_at(range.start).is_some() {
+            return;
+        }
+        let file = path.map_or(ANONYMOUS, |path| self.file_number(path));
+        let object = self.heap.objects_mut().intern(ObjectKey::Mmap { file, site });
+        if let Some(stats) = self.heap.objects_mut().stats_mut(object) {
+            stats.allocated(range.end - range.start, 0);
+        }
+        self.label(range, Label::Mapping { object, holds_heap: false });
+    }
+
+    fn file_number(&mut self, path: &str) -> u32 {
+        let at = self.files.iter().position(|known| known == path).unwrap_or_else(|| {
+            self.files.push(path.to_owned());
+            self.files.len() - 1
+        });
+        FIRST_FILE + at as u32
+    }
+
+    /// The process unmapped memory.
+    pub fn unmap(&mut self, range: Range<u64>) {
+        if !range.is_empty() {
+            self.unlabel(range);
+        }
+    }
+
+    /// The end of the `brk` heap moved.
+    pub fn set_break(&mut self, end: u64) {
+        let start = *self.break_start.get_or_insert(end);
+        if end > start {
+            let object = self.heap.objects_mut().intern(ObjectKey::Mmap { file: BREAK, site: None });
+            self.label(start..end, Label::Mapping { object, holds_heap: true });
+        }
+    }
+
+    /// Pages that the kernel provides.
+    pub fn add_kernel_pages(&mut self, range: Range<u64>) {
+        self.label(range, Label::Kernel(0));
+    }
+
+    /// A thread starts with this stack pointer; returns its stack.
+    pub fn add_stack(&mut self, thread: u32, stack_pointer: u64, known: Option<Range<u64>>) -> Range<u64> {
+        let range = known
+            .or_else(|| self.regions.get(stack_pointer).map(|(range, _)| range))
+            .unwrap_or_else(|| stack_pointer.saturating_sub(64 << 10)..stack_pointer.saturating_add(4096));
+        self.label(range.clone(), Label::Stack(thread));
+        range
+    }
+
+    /// The stack that `slot` lies on, for a thread that left its own, and whether it is a region of
+    /// its own: otherwise it is part of a heap block, which its accesses then count for.
+    pub fn stack_around(&mut self, slot: u64) -> (Range<u64>, bool) {
+        if let Some(block) = self.heap.blocks().block_at(slot) {
+            return (block.start..block.start + block.len_bytes, false);
+        }
+        let page = slot & !0xfff;
+        match self.region(slot) {
+            Some((range, number)) => (range, matches!(self.labels[number as usize], Label::Stack(_))),
+            None => (page..page + 4096, false),
+        }
+    }
+
+    /// A thread's thread pointer became known: places the thread-local blocks below it (variant II of
+    /// the ELF TLS ABI: the executable's block ends at the thread pointer, rounded to its alignment;
+    /// those of libraries loaded at start follow downwards in load order).
+    pub fn add_tls(&mut self, thread_pointer: u64) {
+        if thread_pointer == 0 {
+            return;
+        }
+        let is_first = self.modules.iter().all(|module| module.tls_offset.is_none());
+        let mut offset = 0_u64;
+        for index in 0..self.modules.len() {
+            let module = &mut self.modules[index];
+            let Some(tls) = module.symbols.as_ref().and_then(Module::tls_segment) else { continue };
+            if is_first {
+                offset = (offset + tls.size_bytes).next_multiple_of(tls.align_bytes.max(1));
+                module.tls_offset = Some(offset);
+            }
+            if let Some(offset) = module.tls_offset {
+                let start = thread_pointer.wrapping_sub(offset);
+                let label = Label::Tls { module: index as u32 + 1, start };
+                self.label(start..start + tls.size_bytes, label);
+            }
+        }
+        let label = Label::Tls { module: 0, start: thread_pointer };
+        // No further than the mapping goes.
+        let end = self.regions.get(thread_pointer).map_or(thread_pointer, |(range, _)| range.end);
+        let end = end.min(thread_pointer + CONTROL_BLOCK_BYTES);
+        if end > thread_pointer {
+            self.label(thread_pointer..end, label);
+        }
+    }
+
+    // ---- heap ----------------------------------------------------------------------------------
+
+    /// A block was allocated.
+    pub fn allocated(&mut self, start: u64, len: u64, layer: Layer, site: SiteId, serial: u64) {
+        // What an allocation lies in serves the allocator from now on.
+        if let Some((range, number)) = self.region(start)
+            && let Label::Mapping { object, holds_heap: false } = self.labels[number as usize]
+        {
+            // The user's own mapping stays one object; sub-blocks are recognised by the heap layer.
+            self.labels[number as usize] = Label::Mapping { object, holds_heap: true };
+            self.last = (range, number);
+            self.region_generation += 1;
+        }
+        // An address range that cannot be represented stays what its region is.
+        let _ = self.heap.allocated_at_site(start, len, layer, site, serial);
+    }
+
+    // ---- lookup --------------------------------------------------------------------------------
+
+    /// What lies at `addr`, accessed by the code at `pc` in a thread with these calls under way.
+    pub fn resolve(&mut self, addr: u64, pc: u64, stack: &ShadowStack) -> Resolved {
+        if stack.is_region() && stack.range().contains(&addr) {
+            return self.resolve_stack(addr, pc, 0, stack);
+        }
+        if let Some(block) = self.heap.blocks().cacheable_range(addr) {
+            let range = CacheRange::Volatile { start: block.start, len: block.len_bytes };
+            return Resolved { object: block.object, range };
+        }
+        if let Some(object) = self.heap.blocks().object_at(addr) {
+            return Resolved { object, range: CacheRange::Nothing };
+        }
+        let region = self.region(addr);
+        let label = region.as_ref().map(|(_, number)| self.labels[*number as usize]);
+        match (region, label) {
+            (Some(_), Some(Label::Stack(thread))) => self.resolve_stack(addr, pc, thread, stack),
+            (Some(_), Some(Label::Module(number))) => self.resolve_module(addr, number),
+            (Some((range, _)), Some(Label::Tls { module, start })) => {
+                self.resolve_tls(addr, module, start, range)
+            }
+            (Some((range, _)), Some(Label::Mapping { object, holds_heap })) => {
+                let range = if holds_heap {
+                    CacheRange::Nothing
+                } else {
+                    CacheRange::Volatile { start: range.start, len: range.end - range.start }
+                };
+                Resolved { object, range }
+            }
+            (Some(_), Some(Label::Kernel(page))) => self.plain(ObjectKey::Kernel { page }),
+            _ if stack.range().contains(&addr) => self.resolve_stack(addr, pc, 0, stack),
+            _ => self.plain(ObjectKey::Unknown { reason: UnknownReason::Unmapped }),
+        }
+    }
+
+    fn plain(&mut self, key: ObjectKey) -> Resolved {
+        Resolved { object: self.heap.objects_mut().intern(key), range: CacheRange::Nothing }
+    }
+
+    fn resolve_stack(&mut self, addr: u64, pc: u64, thread: u32, stack: &ShadowStack) -> Resolved {
+        let frames = stack.frames();
+        if !stack.range().contains(&addr) {
+            return self.plain(ObjectKey::Stack { thread });
+        }
+        if addr < stack.cfa() {
+            let (object, start, len) = self.frame_object(pc, addr.wrapping_sub(stack.cfa()) as i64);
+            return Resolved { object, range: CacheRange::Frame { start, len } };
+        }
+        match stack.frame_of(addr) {
+            Some(index) if index + 1 < frames.len() => {
+                let caller_pc = frames[index + 1].return_pc.wrapping_sub(1);
+                let cfa = frames[index].slot.wrapping_add(8);
+                let offset = addr.wrapping_sub(cfa) as i64;
+                let (object, start, len) = self.frame_object(caller_pc, offset);
+                let is_caller = index + 2 == frames.len();
+                let range = if is_caller { CacheRange::Caller { start, len } } else { CacheRange::Nothing };
+                Resolved { object, range }
+            }
+            _ => self.plain(ObjectKey::Stack { thread }),
+        }
+    }
+
+    /// As [`Self::find_frame_object`], remembered.
+    #[inline]
+    fn frame_object(&mut self, pc: u64, offset: i64) -> (ObjectId, i64, u64) {
+        let mix = (pc ^ (offset as u64 >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            .wrapping_mul(0x2545_f491_4f6c_dd1d);
+        let at = (mix >> 40) as usize % FRAME_MEMO_ENTRIES;
+        let known = self.frame_memo[at];
+        if let Some(object) = known.object
+            && known.pc == pc
+            && (offset.wrapping_sub(known.start) as u64) < known.len
+        {
+            return (object, known.start, known.len);
+        }
+        let (object, start, len) = self.find_frame_object(pc, offset);
+        self.frame_memo[at] = FrameEntry { pc, start, len, object: Some(object) };
+        (object, start, len)
+    }
+
+    /// The variable, or else the unnamed part, at `offset` from the frame address of the function that
+    /// contains `pc`; and the range of offsets (start, length) for which that holds.
+    fn find_frame_object(&mut self, pc: u64, offset: i64) -> (ObjectId, i64, u64) {
+        let (number, svma) = self.module_at(pc).unwrap_or((0, pc));
+        let symbols = self.module(number).and_then(|module| module.symbols.as_ref());
+        let function_svma = symbols.and_then(|symbols| symbols.function_at(svma)).map_or(0, |f| f.start);
+        let granule = offset & !(FRAME_GRANULE - 1);
+        let (mut start, mut end) = (granule, (granule + FRAME_GRANULE).min(0));
+        let mut found: Option<FrameVariable> = None;
+        if let Some(symbols) = symbols {
+            for variable in symbols.frame_variables(svma).iter() {
+                let (low, high) =
+                    (variable.cfa_offset, variable.cfa_offset + variable.size_bytes.max(1) as i64);
+                if (low..high).contains(&offset) {
+                    // Innermost scopes come last.
+                    found = Some(variable.clone());
+                } else if high <= offset {
+                    start = start.max(high);
+                } else {
+                    end = end.min(low);
+                }
+            }
+        }
+        let objects = self.heap.objects_mut();
+        match found {
+            Some(variable) => {
+                let (low, len) = (variable.cfa_offset, variable.size_bytes.max(1));
+                let object = objects.intern(ObjectKey::Local {
+                    module: number,
+                    function_svma,
+                    cfa_offset: low,
+                    declaration: declaration_of(&variable),
+                });
+                self.locals.entry(object).or_insert(variable);
+                (object, low, len)
+            }
+            None => {
+                let object = objects.intern(ObjectKey::StackFrame { module: number, function_svma });
+                (object, start, end.saturating_sub(start).max(0) as u64)
+            }
+        }
+    }
+
+    fn resolve_module(&mut self, addr: u64, number: u32) -> Resolved {
+        let Some(module) = self.module(number) else {
+            return self.plain(ObjectKey::Unknown { reason: UnknownReason::UnlabelledRegion });
+        };
+        let bias = module.load_bias;
+        let svma = addr.wrapping_sub(bias);
+        let (key, range) = match &module.symbols {
+            None => (ObjectKey::Global { module: number, svma: 0 }, None),
+            Some(symbols) => match data_symbol(symbols.data_symbols(), svma) {
+                Some(symbol) => (
+                    ObjectKey::Global { module: number, svma: symbol.svma },
+                    Some(symbol.svma..symbol.svma + symbol.size),
+                ),
+                None => match symbols.sections().iter().find(|section| section.contains(svma)) {
+                    Some(section) if section.kind == SectionKind::Text => {
+                        (ObjectKey::Code { module: number }, Some(section.start..section.end))
+                    }
+                    // Between two variables of the section, or in one without symbols.
+                    Some(section) => {
+                        let gap = gap_around(symbols.data_symbols(), svma, section.start..section.end);
+                        (ObjectKey::Global { module: number, svma: section.start }, Some(gap))
+                    }
+                    None => (ObjectKey::Global { module: number, svma: 0 }, None),
+                },
+            },
+        };
+        let object = self.heap.objects_mut().intern(key);
+        let range = range.map_or(CacheRange::Nothing, |range| CacheRange::Fixed {
+            start: range.start.wrapping_add(bias),
+            len: range.end - range.start,
+        });
+        Resolved { object, range }
+    }
+
+    fn resolve_tls(&mut self, addr: u64, number: u32, start: u64, region: Range<u64>) -> Resolved {
+        let offset = addr.wrapping_sub(start);
+        let symbols = self.module(number).and_then(|module| module.symbols.as_ref());
+        let variable = symbols.and_then(|symbols| {
+            let tls = symbols.data_symbols().iter().filter(|symbol| symbol.kind == DataKind::Tls);
+            tls.into_iter()
+                .find(|symbol| (symbol.svma..symbol.svma + symbol.size).contains(&offset))
+                .map(|symbol| symbol.svma..symbol.svma + symbol.size)
+        });
+        let (offset_bytes, range) = match variable {
+            Some(range) => (range.start, start + range.start..start + range.end),
+            // The unnamed rest; a number no variable has.
+            None => (u64::MAX, addr..addr + 1),
+        };
+        let object = self.heap.objects_mut().intern(ObjectKey::Tls { module: number, offset_bytes });
+        let end = range.end.min(region.end);
+        let len = end.saturating_sub(range.start);
+        Resolved { object, range: CacheRange::Volatile { start: range.start, len } }
+    }
+}
+
+/// Tells locals of disjoint scopes apart that share a place.
+fn declaration_of(variable: &FrameVariable) -> u64 {
+    use std::hash::{Hash, Hasher};
+    let mut hasher = rustc_hash::FxHasher::default();
+    (&variable.name, variable.decl_line, &variable.inlined_from).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Variables with addresses come first, sorted; thread-local ones last.
+fn addressed(symbols: &[DataSymbol]) -> &[DataSymbol] {
+    &symbols[..symbols.partition_point(|symbol| symbol.kind != DataKind::Tls)]
+}
+
+fn data_symbol(symbols: &[DataSymbol], svma: u64) -> Option<&DataSymbol> {
+    let symbols = addressed(symbols);
+    let after = symbols.partition_point(|symbol| symbol.svma <= svma);
+    symbols.get(after.checked_sub(1)?).filter(|symbol| svma < symbol.svma + symbol.size)
+}
+
+/// The range around `svma` between the neighbouring variables, inside `limits`.
+fn gap_around(symbols: &[DataSymbol], svma: u64, limits: Range<u64>) -> Range<u64> {
+    let symbols = addressed(symbols);
+    let after = symbols.partition_point(|symbol| symbol.svma <= svma);
+    let before = after.checked_sub(1).and_then(|at| symbols.get(at));
+    let start = before.map_or(limits.start, |symbol| limits.start.max(symbol.svma + symbol.size));
+    let end = symbols.get(after).map_or(limits.end, |symbol| limits.end.min(symbol.svma));
+    start..end
+}

@@ -1,0 +1,126 @@
+//! What is known of the code that runs: blocks, and the memory operands in them.
+
+use memlens_events::{BlockDefinition, BlockFlags, Word, WordRole};
+use memlens_types::AccessAttr;
+
+/// A block, as the records' loop needs it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockInfo {
+    /// Number of the first of its references.
+    pub first_reference: u32,
+    /// References (recorded memory operands).
+    pub references: u16,
+    /// Instructions.
+    pub instructions: u16,
+    /// What the block needs beyond counting its accesses.
+    pub flags: BlockFlags,
+    /// Which word of a call or return holds the slot's address.
+    pub slot_word: u8,
+    /// What the block's beginning means for collection.
+    pub switch: Switch,
+    /// Which allocation function begins here.
+    pub alloc_function: u16,
+    /// First address.
+    pub pc: u64,
+    /// One past the last byte: where a call returns to.
+    pub end_pc: u64,
+    /// `end_pc` as a frame key.
+    pub return_key: u64,
+}
+
+/// Whether entering a block changes collection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// No.
+    #[default]
+    None,
+    /// Begins collection.
+    Start,
+    /// Ends collection.
+    Stop,
+    /// Begins it if it is off, and the other way round.
+    Toggle,
+}
+
+/// A memory operand of the code.
+#[derive(Clone, Copy, Debug)]
+pub struct Reference {
+    /// Address of the instruction.
+    pub pc: u64,
+    /// Which of the instruction's operands it is, from 0.
+    pub operand: u8,
+    /// Kind and size of the access; string instructions: of one element.
+    pub attr: AccessAttr,
+}
+
+/// All blocks and references.
+#[derive(Debug, Default)]
+pub struct BlockTable {
+    blocks: Vec<BlockInfo>,
+    references: Vec<Reference>,
+    /// Kind and size of each reference again, dense for copying.
+    attrs: Vec<AccessAttr>,
+    /// Words of irregular blocks, by block id.
+    irregular: rustc_hash::FxHashMap<u32, Box<[Word]>>,
+}
+
+impl BlockTable {
+    /// The block with this id; a default one (no references) if it was never defined.
+    #[inline(always)]
+    pub fn block(&self, id: u32) -> BlockInfo {
+        self.blocks.get(id as usize).copied().unwrap_or_default()
+    }
+
+    /// Kinds and sizes of all references.
+    #[inline(always)]
+    pub fn attrs(&self) -> &[AccessAttr] {
+        &self.attrs
+    }
+
+    /// All references.
+    pub fn references(&self) -> &[Reference] {
+        &self.references
+    }
+
+    /// The words of an irregular block.
+    pub fn words(&self, id: u32) -> &[Word] {
+        self.irregular.get(&id).map_or(&[], |words| words)
+    }
+
+    /// Adds a block.
+    pub fn define(&mut self, definition: &BlockDefinition, return_key: u64, switch: Switch) {
+        let id = definition.id as usize;
+        if self.blocks.len() <= id {
+            self.blocks.resize(id + 1, BlockInfo::default());
+        }
+        let first = self.references.len();
+        let mut last_pc = u64::MAX;
+        let mut operand = 0;
+        for word in &definition.words {
+            if !matches!(word.role, WordRole::Address | WordRole::RepStart) {
+                continue;
+            }
+            let pc = definition.pc + u64::from(word.pc_offset);
+            operand = if pc == last_pc { operand + 1 } else { 0 };
+            last_pc = pc;
+            self.references.push(Reference { pc, operand, attr: word.attr });
+            self.attrs.push(word.attr);
+        }
+        if definition.flags.contains(BlockFlags::IRREGULAR) {
+            self.irregular.insert(definition.id, definition.words.clone().into());
+        }
+        let end_pc = definition.pc + u64::from(definition.code_bytes);
+        self.blocks[id] = BlockInfo {
+            first_reference: first as u32,
+            references: (self.references.len() - first) as u16,
+            instructions: definition.instructions,
+            flags: definition.flags,
+            slot_word: definition.slot_word,
+            switch,
+            alloc_function: definition.alloc_function,
+            pc: definition.pc,
+            end_pc,
+            return_key,
+        };
+    }
+}

@@ -1,0 +1,153 @@
+//! Cells: what one reference did to one object, in one thread.
+
+use memlens_types::{AccessKind, Counts};
+use rustc_hash::FxHashMap;
+
+/// Accesses whose cell this is are not collected.
+pub const DISCARD: u32 = 0;
+
+/// What the memory model found for a cell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Misses {
+    pub l1: u64,
+    pub l2: u64,
+    pub llc: u64,
+    pub dram_reads: u64,
+    pub dtlb: u64,
+    pub stlb: u64,
+    pub walk_accesses: u64,
+    pub invalidations: u64,
+}
+
+/// A thread's cells.
+#[derive(Debug)]
+pub struct Cells {
+    index: FxHashMap<(u32, u32), u32>,
+    keys: Vec<(u32, u32)>,
+    counts: Vec<u64>,
+    /// Bytes beyond count × size (masked accesses; may be negative).
+    extra_bytes: FxHashMap<u32, i64>,
+    misses: Vec<Misses>,
+}
+
+impl Cells {
+    /// Only the cell to discard.
+    pub fn new() -> Self {
+        Self {
+            index: FxHashMap::default(),
+            keys: vec![(u32::MAX, 0)],
+            counts: vec![0],
+            extra_bytes: FxHashMap::default(),
+            misses: vec![Misses::default()],
+        }
+    }
+
+    /// The cell of a reference and an object.
+    #[inline]
+    pub fn of(&mut self, reference: u32, object: u32) -> u32 {
+        *self.index.entry((reference, object)).or_insert_with(|| {
+            self.keys.push((reference, object));
+            self.counts.push(0);
+            self.misses.push(Misses::default());
+            (self.keys.len() - 1) as u32
+        })
+    }
+
+    /// Adds accesses to a cell.
+    #[inline]
+    pub fn add(&mut self, cell: u32, accesses: u64) {
+        self.counts[cell as usize] += accesses;
+    }
+
+    /// Adds bytes to a cell beyond what its accesses' size says.
+    pub fn add_bytes(&mut self, cell: u32, bytes: i64) {
+        *self.extra_bytes.entry(cell).or_default() += bytes;
+    }
+
+    /// The misses of a cell.
+    #[inline(always)]
+    pub fn misses_mut(&mut self, cell: u32) -> &mut Misses {
+        &mut self.misses[cell as usize]
+    }
+
+    /// Forgets all counts, not the cells.
+    pub fn zero(&mut self) {
+        self.counts.fill(0);
+        self.misses.fill(Misses::default());
+        self.extra_bytes.clear();
+    }
+
+    /// All cells that counted something: reference, object, counts. `attr_of` gives kind and size of a
+    /// reference.
+    pub fn iter<'a>(
+        &'a self,
+        attr_of: impl Fn(u32) -> (AccessKind, u32) + 'a,
+    ) -> impl Iterator<Item = (u32, u32, Counts)> + 'a {
+        (1..self.keys.len()).filter_map(move |cell| {
+            let (reference, object) = self.keys[cell];
+            let (kind, size_bytes) = attr_of(reference);
+            let extra = self.extra_bytes.get(&(cell as u32)).copied().unwrap_or(0);
+            let counts = counts(kind, size_bytes, self.counts[cell], extra, &self.misses[cell]);
+            (counts != Counts::default()).then_some((reference, object, counts))
+        })
+    }
+}
+
+/// The counters of `accesses` accesses of one kind and size.
+fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, misses: &Misses) -> Counts {
+    let bytes = (accesses * u64::from(size_bytes)).saturating_add_signed(extra_bytes);
+    let mut counts = Counts {
+        dram_reads: misses.dram_reads,
+        dtlb_misses: misses.dtlb,
+        stlb_misses: misses.stlb,
+        page_walk_accesses: misses.walk_accesses,
+        invalidations: misses.invalidations,
+        ..Counts::default()
+    };
+    if kind.reads() {
+        counts.loads = accesses;
+        counts.load_bytes = bytes;
+    }
+    if kind.writes() {
+        counts.stores = accesses;
+        counts.store_bytes = bytes;
+        counts.l1_store_misses = misses.l1;
+        counts.l2_store_misses = misses.l2;
+        counts.llc_store_misses = misses.llc;
+    } else if kind.reads() {
+        counts.l1_load_misses = misses.l1;
+        counts.l2_load_misses = misses.l2;
+        counts.llc_load_misses = misses.llc;
+    }
+    if kind == AccessKind::Modify {
+        counts.modifies = accesses;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_modify_is_a_load_and_a_store_and_its_misses_are_stores() {
+        let mut cells = Cells::new();
+        let cell = cells.of(7, 3);
+        assert_eq!(cells.of(7, 3), cell);
+        cells.add(cell, 5);
+        cells.misses_mut(cell).l1 = 2;
+        let all: Vec<_> = cells.iter(|_| (AccessKind::Modify, 4)).collect();
+        let expected = Counts {
+            loads: 5,
+            stores: 5,
+            modifies: 5,
+            load_bytes: 20,
+            store_bytes: 20,
+            l1_store_misses: 2,
+            ..Counts::default()
+        };
+        assert_eq!(all, [(7, 3, expected)]);
+        cells.zero();
+        assert_eq!(cells.iter(|_| (AccessKind::Load, 4)).count(), 0);
+    }
+}

@@ -1,0 +1,807 @@
+//! A process: receives its records and keeps its state.
+
+use crate::address_space::AddressSpace;
+use crate::alloc_functions::{self, AllocFunction, Effect};
+use crate::batch::Batch;
+use crate::block_table::{BlockInfo, BlockTable, Switch};
+use crate::cells::DISCARD;
+use crate::requests;
+use crate::shadow_stack::ShadowStack;
+use crate::thread::{PendingAllocation, Thread};
+use memlens_events::{
+    BlockDefinition, BlockFlags, Definition, EventKind, ModuleAnswer, ModuleDefinition, RecordHeader,
+    RecordSink, SpecialRole, WordRole,
+};
+use memlens_objects::{Layer, Merge, SiteId};
+use memlens_profile::Mark;
+use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
+use memlens_symbols::DebugSearch;
+use memlens_types::{AccessAttr, AccessKind};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use thiserror::Error;
+
+/// Allocation call stacks are recorded to this depth; deeper ones are cut and counted.
+const MAX_STACK_FRAMES: usize = 256;
+/// `MAP_ANONYMOUS` of Linux.
+const MAP_ANONYMOUS: u64 = 0x20;
+
+/// What to record of a process and how.
+pub struct ProcessOptions {
+    /// The machine to model.
+    pub machine: MachineDescription,
+    /// Whether heap blocks of one call stack are one object.
+    pub merge_sites: bool,
+    /// Further allocation functions: `NAME`, `NAME=SIZE_ARGUMENT`, `NAME=free`.
+    pub alloc_functions: Vec<String>,
+    /// Whether accesses count from the start.
+    pub collect_at_start: bool,
+    /// Functions on entering which collection begins.
+    pub start_on: Vec<String>,
+    /// Functions on entering which collection ends.
+    pub stop_on: Vec<String>,
+    /// Functions on entering which collection begins if it is off, and the other way round.
+    pub toggle_on: Vec<String>,
+    /// Where to look for debug information.
+    pub debug_search: DebugSearch,
+}
+
+impl ProcessOptions {
+    /// Everything, on this machine.
+    pub fn new(machine: MachineDescription) -> Self {
+        Self {
+            machine,
+            merge_sites: true,
+            alloc_functions: Vec::new(),
+            collect_at_start: true,
+            start_on: Vec::new(),
+            stop_on: Vec::new(),
+            toggle_on: Vec::new(),
+            debug_search: DebugSearch::default(),
+        }
+    }
+}
+
+/// Why a pipeline cannot be set up.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PipelineError {
+    /// The machine description cannot be modelled.
+    #[error("cannot model machine `{name}`: {source}")]
+    Machine {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: ModelError,
+    },
+}
+
+/// Things that went other than they should, for the report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Irregularities {
+    /// Records of blocks that were never defined.
+    pub undefined_blocks: u64,
+    /// Allocation calls whose result was not seen.
+    pub results_unseen: u64,
+    /// Allocation call stacks that were cut.
+    pub stacks_cut: u64,
+    /// Records that make no sense.
+    pub damaged_records: u64,
+}
+
+/// A process under observation.
+pub struct Process {
+    pub(crate) machine: MachineDescription,
+    pub(crate) blocks: BlockTable,
+    pub(crate) space: AddressSpace,
+    /// By slot.
+    pub(crate) threads: Vec<Option<Box<Thread>>>,
+    /// Threads that ended.
+    pub(crate) ended: Vec<Box<Thread>>,
+    pub(crate) batch: Batch,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) irregularities: Irregularities,
+    pub(crate) merge_sites: bool,
+    model: Model,
+    functions: Vec<AllocFunction>,
+    switches: Vec<(String, Switch)>,
+    switch_pcs: FxHashMap<u64, Switch>,
+    collecting: bool,
+    /// Slot whose accesses are in the batch.
+    current: usize,
+    generation: u64,
+    serial: u64,
+    pid: Option<u32>,
+    first_thread_seen: bool,
+    tids: FxHashMap<usize, u32>,
+    stack_keys: Vec<u64>,
+}
+
+impl Process {
+    /// A process about to start.
+    ///
+    /// # Errors
+    ///
+    /// If the machine cannot be modelled.
+    pub fn new(options: ProcessOptions) -> Result<Self, PipelineError> {
+        let model = Model::new(&options.machine, SimdLevel::detect())
+            .map_err(|source| PipelineError::Machine { name: options.machine.name.clone(), source })?;
+        let merge = if options.merge_sites { Merge::BySite } else { Merge::Off };
+        let named = |names: Vec<String>, switch| names.into_iter().map(move |name| (name, switch));
+        let switches = named(options.start_on, Switch::Start)
+            .chain(named(options.stop_on, Switch::Stop))
+            .chain(named(options.toggle_on, Switch::Toggle))
+            .collect();
+        Ok(Self {
+            batch: Batch::new(&options.machine),
+            machine: options.machine,
+            blocks: BlockTable::default(),
+            space: AddressSpace::new(merge, options.debug_search),
+            threads: Vec::new(),
+            ended: Vec::new(),
+            marks: Vec::new(),
+            irregularities: Irregularities::default(),
+            merge_sites: options.merge_sites,
+            model,
+            functions: alloc_functions::table(&options.alloc_functions),
+            switches,
+            switch_pcs: FxHashMap::default(),
+            collecting: options.collect_at_start,
+            current: usize::MAX,
+            generation: 0,
+            serial: 0,
+            pid: None,
+            first_thread_seen: false,
+            tids: FxHashMap::default(),
+            stack_keys: Vec::new(),
+        })
+    }
+
+    /// Says which process the records come from, so that its map of addresses can be read.
+    pub fn set_process_id(&mut self, pid: u32) {
+        self.pid = Some(pid);
+    }
+
+    /// Instructions executed so far, in all threads.
+    pub fn instructions(&self) -> u64 {
+        self.all_threads().map(|thread| thread.instructions).sum()
+    }
+
+    /// Accesses seen so far.
+    pub fn accesses(&self) -> u64 {
+        self.serial
+    }
+
+    /// All threads, ended ones first.
+    pub(crate) fn all_threads(&self) -> impl Iterator<Item = &Thread> {
+        self.ended.iter().map(|thread| &**thread).chain(self.threads.iter().flatten().map(|thread| &**thread))
+    }
+
+    /// Runs what is in the batch through the model.
+    pub(crate) fn run_batch(&mut self) {
+        let Some(Some(thread)) = self.threads.get_mut(self.current) else { return };
+        // Threads are dealt to the machine's cores in the order of their slots.
+        let core = CoreId((self.current % usize::from(self.machine.cores.max(1))) as u16);
+        let Thread { cells, stack, .. } = &mut **thread;
+        self.batch.run(&mut self.model, core, cells, &mut self.space, stack);
+    }
+
+    fn switch_to(&mut self, slot: usize) {
+        if self.current != slot {
+            self.run_batch();
+            self.current = slot;
+        }
+        if self.threads.len() <= slot {
+            self.threads.resize_with(slot + 1, || None);
+        }
+        if self.threads[slot].is_none() {
+            // Its start event comes first; until then nothing is known of its stack.
+            let tid = self.tids.get(&slot).copied().unwrap_or(0);
+            self.threads[slot] = Some(Box::new(Thread::new(tid, ShadowStack::new(0, 0..0))));
+        }
+        if let Some(thread) = &mut self.threads[slot] {
+            thread.reserve_states(self.blocks.references().len());
+        }
+    }
+
+    // ---- blocks --------------------------------------------------------------------------------
+
+    fn define_block(&mut self, definition: &BlockDefinition) {
+        let end = definition.pc + u64::from(definition.code_bytes);
+        let switch = self.switch_pcs.get(&definition.pc).copied().unwrap_or_default();
+        self.blocks.define(definition, self.space.frame_key(end), switch);
+    }
+
+    fn define_module(&mut self, definition: &ModuleDefinition) -> ModuleAnswer {
+        let range = definition.start..definition.end;
+        let number = self.space.add_module(definition.id, range, definition.load_bias, &definition.path);
+        let Some(module) = self.space.module(number) else { return ModuleAnswer::new() };
+        let Some(symbols) = &module.symbols else { return ModuleAnswer::new() };
+        let bias = definition.load_bias;
+        let names: Vec<&str> = self.functions.iter().map(|function| function.name.as_str()).collect();
+        let mut answer = ModuleAnswer::new();
+        for entry in symbols.entry_points(&names).into_iter().filter(|entry| !entry.is_ifunc) {
+            let start = entry.svma.wrapping_add(bias);
+            let function = entry.index as u16;
+            let effect = self.functions[entry.index].effect;
+            let role = match effect {
+                Effect::AllocateThroughPointer { .. } => SpecialRole::PointerAllocEntry(function),
+                _ => SpecialRole::AllocEntry(function),
+            };
+            answer.push((role, start, 0));
+            let end = symbols.function_at(entry.svma).map_or(start + 16, |f| f.end.wrapping_add(bias));
+            match effect {
+                Effect::Free => {}
+                Effect::AllocateThroughPointer { .. } => {
+                    answer.push((SpecialRole::AllocReturns, start, end));
+                    answer.push((SpecialRole::PointerAllocReturns, start, end));
+                }
+                _ => answer.push((SpecialRole::AllocReturns, start, end)),
+            }
+        }
+        let wanted: Vec<&str> = self.switches.iter().map(|(name, _)| name.as_str()).collect();
+        for entry in symbols.entry_points(&wanted) {
+            let switch = self.switches[entry.index].1;
+            self.switch_pcs.insert(entry.svma.wrapping_add(bias), switch);
+        }
+        answer
+    }
+
+    /// A block with plain addresses only: the hot loop.
+    #[inline]
+    fn regular_block(&mut self, thread: &mut Thread, block: &BlockInfo, words: &[u64]) {
+        let first = block.first_reference as usize;
+        let count = words.len();
+        self.serial += count as u64;
+        let Some(attrs) = self.blocks.attrs().get(first..first + count) else { return };
+        if !self.collecting {
+            for (&addr, &attr) in words.iter().zip(attrs) {
+                self.batch.push(addr, attr, DISCARD);
+            }
+            return;
+        }
+        let cfa = thread.stack.cfa();
+        for (index, (&addr, &attr)) in words.iter().zip(attrs).enumerate() {
+            let state = &thread.states[first + index];
+            let offset = addr.wrapping_sub(cfa & state.frame_mask).wrapping_sub(state.base);
+            let cell = if offset < state.len {
+                state.cell
+            } else {
+                let reference = (first + index) as u32;
+                let pc = self.blocks.references()[first + index].pc;
+                thread.look_up(&mut self.space, reference, pc, addr)
+            };
+            thread.cells.add(cell, 1);
+            self.batch.push(addr, attr, cell);
+        }
+    }
+
+    /// A block with string instructions, masks, arguments or return values.
+    fn irregular_block(&mut self, thread: &mut Thread, id: u32, block: &BlockInfo, words: &[u64]) {
+        let roles = self.blocks.words(id).to_vec();
+        let mut reference = block.first_reference;
+        let mut arguments = [0; 4];
+        let mut repeated: Vec<(u32, AccessAttr, u64)> = Vec::new();
+        let mut result = None;
+        let mut index = 0;
+        while index < words.len().min(roles.len()) {
+            let (word, value) = (roles[index], words[index]);
+            index += 1;
+            match word.role {
+                WordRole::Argument => {
+                    arguments[word.attr.size_bytes() as usize % 4] = value;
+                }
+                WordRole::Address => {
+                    let mask = roles.get(index).filter(|next| next.role == WordRole::Mask);
+                    let lanes = mask.map(|mask| (mask.attr.size_bytes(), words.get(index).copied()));
+                    self.masked_access(thread, reference, word.attr, value, lanes);
+                    reference += 1;
+                    index += usize::from(mask.is_some());
+                }
+                WordRole::RepStart => {
+                    repeated.push((reference, word.attr, value));
+                    reference += 1;
+                }
+                WordRole::RepEnd => {
+                    self.repeated_access(thread, &repeated, value);
+                    repeated.clear();
+                }
+                WordRole::ReturnValue => result = Some(value),
+                WordRole::Mask => {}
+            }
+        }
+        if block.flags.contains(BlockFlags::ALLOC_ENTRY) {
+            self.alloc_entry(thread, block.alloc_function, arguments);
+        }
+        if let Some(value) = result {
+            let slot = words.get(usize::from(block.slot_word)).copied().unwrap_or(0);
+            self.alloc_return(thread, slot, value);
+        }
+    }
+
+    /// One access, with the active lanes of its mask: lane size (0 = unknown) and mask bits.
+    fn masked_access(
+        &mut self,
+        thread: &mut Thread,
+        reference: u32,
+        attr: AccessAttr,
+        addr: u64,
+        lanes: Option<(u32, Option<u64>)>,
+    ) {
+        let mut extra = 0;
+        if let Some((lane_bytes, Some(mask))) = lanes {
+            let active = mask.count_ones();
+            if active == 0 {
+                return;
+            }
+            if lane_bytes > 0 {
+                let full = attr.size_bytes().max(lane_bytes);
+                let used = active.min(full / lane_bytes) * lane_bytes;
+                extra = i64::from(used) - i64::from(attr.size_bytes());
+            }
+        }
+        self.access(thread, reference, attr, addr, 1, extra);
+    }
+
+    /// `count` accesses of the operand's own size, seen by the caches as one access of `attr`.
+    fn access(
+        &mut self,
+        thread: &mut Thread,
+        reference: u32,
+        attr: AccessAttr,
+        addr: u64,
+        count: u64,
+        extra_bytes: i64,
+    ) {
+        self.serial += count;
+        let mut cell = DISCARD;
+        if self.collecting {
+            let Some(&state) = thread.states.get(reference as usize) else { return };
+            let cfa = thread.stack.cfa();
+            let offset = addr.wrapping_sub(cfa & state.frame_mask).wrapping_sub(state.base);
+            cell = if offset < state.len {
+                state.cell
+            } else {
+                let pc = self.blocks.references()[reference as usize].pc;
+                thread.look_up(&mut self.space, reference, pc, addr)
+            };
+            thread.cells.add(cell, count);
+            if extra_bytes != 0 {
+                thread.cells.add_bytes(cell, extra_bytes);
+            }
+        }
+        self.batch.push(addr, attr, cell);
+        if self.batch.is_full() {
+            self.run_batch_of(thread);
+        }
+    }
+
+    /// A string instruction: each element is an access; the caches see each line of each operand once
+    /// per pass, in the order in which the operands advance.
+    fn repeated_access(&mut self, thread: &mut Thread, operands: &[(u32, AccessAttr, u64)], end: u64) {
+        let Some(&(_, last_attr, last_start)) = operands.last() else { return };
+        let element = u64::from(last_attr.size_bytes().max(1));
+        let distance = end.wrapping_sub(last_start) as i64;
+        let elements = distance.unsigned_abs() / element;
+        let line = u64::from(self.machine.line_bytes.max(1));
+        let mut done = 0;
+        while done < elements {
+            // As many elements as fit the line of the first operand.
+            let at = |start: u64, index: u64| {
+                let offset = (index * element) as i64 * distance.signum();
+                start.wrapping_add_signed(offset)
+            };
+            let first = at(operands[0].2, done);
+            let in_line = if distance > 0 {
+                (line - first % line).div_ceil(element)
+            } else {
+                (first % line) / element + 1
+            };
+            let now = in_line.clamp(1, elements - done);
+            for &(reference, attr, start) in operands {
+                let (low, high) = (at(start, done), at(start, done + now - 1));
+                let bytes = (now * element) as u32;
+                let merged = AccessAttr::new(attr.kind(), bytes);
+                self.access(thread, reference, merged, low.min(high), now, 0);
+            }
+            done += now;
+        }
+    }
+
+    /// A block that a fault ended before the instruction at `pc`.
+    fn partial_block(&mut self, thread: &mut Thread, payload: &[u64]) {
+        let [header, pc, words @ ..] = payload else { return };
+        let id = RecordHeader(*header).block_id();
+        let block = self.blocks.block(id);
+        if id == 0 || !(block.pc..block.end_pc.max(block.pc + 1)).contains(pc) {
+            return;
+        }
+        let references = block.first_reference..block.first_reference + u32::from(block.references);
+        if block.flags.contains(BlockFlags::IRREGULAR) {
+            let before = self.blocks.words(id).iter();
+            let count = before.take_while(|word| block.pc + u64::from(word.pc_offset) < *pc).count();
+            let count = count.min(words.len());
+            let harmless = BlockInfo { flags: BlockFlags::IRREGULAR, ..block };
+            self.irregular_block(thread, id, &harmless, &words[..count]);
+            return;
+        }
+        for (reference, &addr) in references.zip(words) {
+            let Reference { pc: at, attr } = self.reference(reference);
+            if at >= *pc {
+                break;
+            }
+            self.access(thread, reference, attr, addr, 1, 0);
+        }
+    }
+
+    fn reference(&self, number: u32) -> Reference {
+        let reference = self.blocks.references()[number as usize];
+        Reference { pc: reference.pc, attr: reference.attr }
+    }
+
+    // ---- allocation ----------------------------------------------------------------------------
+
+    fn alloc_entry(&mut self, thread: &mut Thread, function: u16, arguments: [u64; 4]) {
+        let Some(known) = self.functions.get(usize::from(function)) else { return };
+        if known.effect == Effect::Free {
+            let layer = if known.is_custom { Layer::POOL } else { Layer::HEAP };
+            // `operator delete` calls `free`: the second of the two finds nothing.
+            if self.space.heap.blocks().block_starting_at(arguments[0], layer).is_some() {
+                self.space.heap.freed(arguments[0], layer);
+                self.check_generation(Some(thread));
+            }
+            return;
+        }
+        let Some(frame) = thread.stack.frames().last() else { return };
+        let slot = frame.slot;
+        // Calls left by longjmp or an exception.
+        let before = thread.pending.len();
+        thread.pending.retain(|pending| pending.slot >= slot);
+        self.irregularities.results_unseen += (before - thread.pending.len()) as u64;
+        thread.pending.push(PendingAllocation { slot, function, arguments });
+    }
+
+    /// A return with `value`, through the return address at `slot`, out of an allocation function.
+    fn alloc_return(&mut self, thread: &mut Thread, slot: u64, value: u64) {
+        let Some(pending) = thread.pending.last().copied().filter(|pending| pending.slot <= slot) else {
+            return;
+        };
+        thread.pending.pop();
+        if pending.slot != slot {
+            self.irregularities.results_unseen += 1;
+            return;
+        }
+        // A function that ended in a jump to another one returned with it.
+        let mut outer = pending;
+        while let Some(same) = thread.pending.last().copied().filter(|other| other.slot == slot) {
+            thread.pending.pop();
+            outer = same;
+        }
+        let effect = self.functions[usize::from(pending.function)].effect;
+        if let Effect::AllocateThroughPointer { .. } = effect {
+            thread.awaiting_pointer = (value == 0).then_some(pending);
+            return;
+        }
+        self.finish_allocation(thread, &pending, value);
+        if outer.function != pending.function && self.functions[usize::from(outer.function)].is_custom {
+            self.finish_allocation(thread, &outer, value);
+        }
+    }
+
+    fn finish_allocation(&mut self, thread: &mut Thread, call: &PendingAllocation, address: u64) {
+        let function = &self.functions[usize::from(call.function)];
+        let argument = |position: u8| call.arguments[usize::from(position) % 4];
+        let bytes = |size: u8, count: Option<u8>| argument(size).saturating_mul(count.map_or(1, &argument));
+        let layer = if function.is_custom { Layer::POOL } else { Layer::HEAP };
+        if address == 0 {
+            return;
+        }
+        match function.effect {
+            Effect::Free => {}
+            Effect::Reallocate { size, count } => {
+                let (old, len) = (argument(0), bytes(size, count));
+                let known = old != 0 && self.space.heap.blocks().block_starting_at(old, layer).is_some();
+                let site = self.site(thread, call.slot);
+                if known {
+                    let stack = self.space.heap.sites().stack(site).to_vec();
+                    let moved = self.space.heap.reallocated(old, address, len, layer, &stack, self.serial);
+                    // A block that cannot be represented stays what its region is.
+                    let _ = moved;
+                } else {
+                    self.new_block(address, len, layer, site);
+                }
+            }
+            Effect::Allocate { size, count } => {
+                let len = bytes(size, count);
+                self.allocate(thread, call, address, len, layer, function.is_custom);
+            }
+            Effect::AllocateThroughPointer { size } => {
+                let len = bytes(size, None);
+                self.allocate(thread, call, address, len, layer, function.is_custom);
+            }
+        }
+        self.check_generation(Some(thread));
+    }
+
+    fn allocate(
+        &mut self,
+        thread: &Thread,
+        call: &PendingAllocation,
+        address: u64,
+        len: u64,
+        layer: Layer,
+        is_custom: bool,
+    ) {
+        // A wrapper (`operator new`, the user's `xmalloc`) returns what `malloc` gave it.
+        let inner = self.space.heap.blocks().block_starting_at(address, Layer::HEAP);
+        if inner.is_some() && (is_custom || !thread.pending.is_empty() || self.is_wrapper(call)) {
+            return;
+        }
+        let site = self.site(thread, call.slot);
+        self.new_block(address, len, layer, site);
+    }
+
+    /// Whether a function may get its blocks from another one of the table.
+    fn is_wrapper(&self, call: &PendingAllocation) -> bool {
+        self.functions[usize::from(call.function)].name.starts_with("_Zn")
+    }
+
+    fn new_block(&mut self, address: u64, len: u64, layer: Layer, site: SiteId) {
+        self.space.allocated(address, len, layer, site, self.serial);
+    }
+
+    /// The site of an allocation whose call returns through `slot`: the call stack of the outermost
+    /// allocation function under way.
+    fn site(&mut self, thread: &Thread, slot: u64) -> SiteId {
+        let outermost = thread.pending.first().map_or(slot, |pending| pending.slot.max(slot));
+        let mut keys = std::mem::take(&mut self.stack_keys);
+        if !thread.stack.call_stack(outermost, &mut keys, MAX_STACK_FRAMES) {
+            self.irregularities.stacks_cut += 1;
+        }
+        let site = self.space.heap.sites_mut().intern(&keys);
+        self.stack_keys = keys;
+        site
+    }
+
+    /// After a change of what lies where: ranges kept by references may no longer hold.
+    fn check_generation(&mut self, current: Option<&mut Thread>) {
+        let generation = self.space.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            for thread in self.threads.iter_mut().flatten() {
+                thread.forget_volatile();
+            }
+            if let Some(thread) = current {
+                thread.forget_volatile();
+            }
+        }
+    }
+
+    // ---- events --------------------------------------------------------------------------------
+
+    fn event(&mut self, thread: &mut Thread, slot: usize, payload: &[u64]) {
+        let Some((&code, arguments)) = payload.split_first() else { return };
+        let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
+        match EventKind::from_code(code as u16) {
+            Some(EventKind::ThreadStart) => self.thread_start(thread, arguments),
+            Some(EventKind::ThreadExit) => {}
+            Some(EventKind::MapAdd) => {
+                let range = page_range(argument(0), argument(1));
+                let anonymous = argument(3) & MAP_ANONYMOUS != 0 || argument(3) == u64::MAX;
+                let path = if anonymous { None } else { self.file_at(range.start) };
+                let site = thread.stack.frames().last().map(|frame| frame.slot);
+                let site = site.map(|slot| self.site(thread, slot));
+                self.space.map(range, path.as_deref(), site);
+            }
+            Some(EventKind::MapRemove) => self.space.unmap(page_range(argument(0), argument(1))),
+            Some(EventKind::Break) => self.space.set_break(argument(1)),
+            Some(EventKind::ModuleUnload) => {
+                self.space.remove_module(argument(0) as u32);
+                for other in self.threads.iter_mut().flatten() {
+                    other.forget_all();
+                }
+                thread.forget_all();
+            }
+            Some(EventKind::SignalFrame) => {
+                let stack_pointer = argument(0);
+                if thread.stack.is_elsewhere(stack_pointer) {
+                    let range = self.space.stack_around(stack_pointer);
+                    thread.stack.switch(range, stack_pointer);
+                }
+                thread.stack.signal(stack_pointer, self.space.frame_key(argument(1)));
+            }
+            Some(EventKind::PartialBlock) => self.partial_block(thread, arguments),
+            Some(EventKind::Request) => self.request(thread, slot, arguments),
+            Some(EventKind::AllocatedPointer) => {
+                if let Some(call) = thread.awaiting_pointer.take() {
+                    self.finish_allocation(thread, &call, argument(0));
+                }
+            }
+            Some(EventKind::ModuleLoad | EventKind::Fork | EventKind::Exec | EventKind::ProcessExit) => {}
+            None => self.irregularities.damaged_records += 1,
+        }
+        self.check_generation(Some(thread));
+    }
+
+    fn thread_start(&mut self, thread: &mut Thread, arguments: &[u64]) {
+        let &[tid, stack_pointer, thread_pointer, ..] = arguments else { return };
+        thread.tid = tid as u32;
+        if stack_pointer != 0 {
+            let known = if self.first_thread_seen { None } else { self.first_thread() };
+            self.first_thread_seen = true;
+            let range = self.space.add_stack(thread.tid, stack_pointer, known);
+            thread.stack = ShadowStack::new(stack_pointer, range);
+        }
+        self.space.add_tls(thread_pointer);
+    }
+
+    /// Reads what the kernel set up before the program's first instruction: returns the main stack.
+    fn first_thread(&mut self) -> Option<Range<u64>> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
+        let mut stack = None;
+        for line in maps.lines() {
+            let mut fields = line.split_ascii_whitespace();
+            let range = fields.next().and_then(parse_range);
+            let (Some(range), Some(name)) = (range, fields.nth(4)) else { continue };
+            match name {
+                // It may grow downwards by the usual limit.
+                "[stack]" => stack = Some(range.end.saturating_sub(8 << 20).min(range.start)..range.end),
+                "[vvar]" | "[vvar_vclock]" | "[vsyscall]" => self.space.add_kernel_pages(range),
+                _ => {}
+            }
+        }
+        stack
+    }
+
+    /// The file mapped at `addr`, as the process's map says now.
+    fn file_at(&self, addr: u64) -> Option<String> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
+        maps.lines().find_map(|line| {
+            let range = parse_range(line.split_ascii_whitespace().next()?)?;
+            let path = line.find('/').filter(|_| range.contains(&addr))?;
+            Some(line[path..].to_owned())
+        })
+    }
+
+    fn request(&mut self, thread: &mut Thread, slot: usize, arguments: &[u64]) {
+        let Some(request) = arguments.first_chunk::<6>().and_then(requests::Action::of) else { return };
+        let instructions = self.instructions() + thread.instructions;
+        match request {
+            requests::Action::Collect(on) => self.collecting = on.unwrap_or(!self.collecting),
+            requests::Action::Zero => {
+                self.run_batch_of(thread);
+                thread.cells.zero();
+                for other in self.threads.iter_mut().flatten().chain(&mut self.ended) {
+                    other.cells.zero();
+                }
+                self.batch.zero();
+            }
+            requests::Action::Mark { name, name_bytes } => {
+                let name = self.text(name, name_bytes).unwrap_or_else(|| "mark".into());
+                let thread = Some(memlens_profile::ThreadIx::from_index(slot));
+                self.marks.push(Mark { instructions, thread, name });
+            }
+            requests::Action::Region { start, bytes } => {
+                let site = thread.stack.frames().last().map_or(0, |frame| frame.slot);
+                let site = self.site(thread, site);
+                self.new_block(start, bytes, Layer::POOL, site);
+            }
+            requests::Action::RegionFreed { start } => {
+                self.space.heap.freed(start, Layer::POOL);
+            }
+        }
+    }
+
+    /// Text in the target's memory, read now.
+    fn text(&self, addr: u64, bytes: u64) -> Option<String> {
+        requests::read_text(self.pid?, addr, bytes)
+    }
+
+    /// As [`Self::run_batch`], while the current thread is taken out.
+    fn run_batch_of(&mut self, thread: &mut Thread) {
+        let core = CoreId((self.current % usize::from(self.machine.cores.max(1))) as u16);
+        let Thread { cells, stack, .. } = thread;
+        self.batch.run(&mut self.model, core, cells, &mut self.space, stack);
+    }
+
+    fn record(&mut self, thread: &mut Thread, slot: usize, header: RecordHeader, words: &[u64]) {
+        let id = header.block_id();
+        if id == 0 {
+            self.event(thread, slot, words);
+            return;
+        }
+        let block = self.blocks.block(id);
+        if block.end_pc == 0 {
+            self.irregularities.undefined_blocks += 1;
+            return;
+        }
+        thread.instructions += u64::from(block.instructions);
+        match block.switch {
+            Switch::None => {}
+            Switch::Start => self.collecting = true,
+            Switch::Stop => self.collecting = false,
+            Switch::Toggle => self.collecting = !self.collecting,
+        }
+        if block.flags.contains(BlockFlags::IRREGULAR) {
+            self.irregular_block(thread, id, &block, words);
+        } else {
+            self.regular_block(thread, &block, words);
+        }
+        if block.flags.0 & (BlockFlags::CALL.0 | BlockFlags::RETURN.0) != 0
+            && let Some(&slot) = words.get(usize::from(block.slot_word))
+        {
+            if thread.stack.is_elsewhere(slot) {
+                let range = self.space.stack_around(slot);
+                thread.stack.switch(range, slot);
+            }
+            if block.flags.contains(BlockFlags::CALL) {
+                thread.stack.call(slot, block.end_pc, block.return_key);
+            } else {
+                thread.stack.ret(slot);
+            }
+        }
+        if self.batch.is_full() {
+            self.run_batch_of(thread);
+        }
+    }
+}
+
+/// What partial blocks need of a reference.
+struct Reference {
+    pc: u64,
+    attr: AccessAttr,
+}
+
+impl RecordSink for Process {
+    fn define(&mut self, definition: Definition) -> ModuleAnswer {
+        match definition {
+            Definition::Block(block) => self.define_block(&block),
+            Definition::Module(module) => return self.define_module(&module),
+            Definition::Thread(thread) => {
+                let slot = thread.slot as usize;
+                self.tids.insert(slot, thread.tid);
+                // The slot has a new owner: what the last one did is complete.
+                if self.current == slot {
+                    self.run_batch();
+                    self.current = usize::MAX;
+                }
+                if let Some(ended) = self.threads.get_mut(slot).and_then(Option::take) {
+                    self.ended.push(ended);
+                }
+            }
+        }
+        ModuleAnswer::new()
+    }
+
+    fn records(&mut self, slot: usize, words: &[u64]) {
+        self.switch_to(slot);
+        // Taken out so that it and the rest can be borrowed at the same time.
+        let Some(mut thread) = self.threads[slot].take() else { return };
+        let mut at = 0;
+        while at < words.len() {
+            let header = RecordHeader(words[at]);
+            let end = at + 1 + header.words();
+            let Some(payload) = words.get(at + 1..end) else {
+                self.irregularities.damaged_records += 1;
+                break;
+            };
+            self.record(&mut thread, slot, header, payload);
+            at = end;
+        }
+        self.threads[slot] = Some(thread);
+    }
+}
+
+fn page_range(start: u64, len: u64) -> Range<u64> {
+    start..start.saturating_add(len).next_multiple_of(4096)
+}
+
+fn parse_range(text: &str) -> Option<Range<u64>> {
+    let (start, end) = text.split_once('-')?;
+    Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+}
+
+/// Whether an access kind counts at all for objects.
+pub(crate) fn counts_for_objects(kind: AccessKind) -> bool {
+    kind.reads() || kind.writes() || kind == AccessKind::Prefetch
+}

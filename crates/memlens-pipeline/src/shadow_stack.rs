@@ -1,0 +1,239 @@
+//! The calls under way in a thread, rebuilt from its records.
+//!
+//! A call pushes its return address: the address of that push (the *slot*) is in the record, and the
+//! callee's canonical frame address (CFA) is the slot + 8. A return pops the frame with its slot. When
+//! frames are left otherwise (longjmp, exceptions), the next call or return from further up discards
+//! those below it: a live frame's slot is always above the slots of the frames it called.
+//!
+//! ```text
+//!  high addresses    slot(main) ── CFA of main = slot + 8
+//!                    locals of main
+//!                    slot(f)
+//!                    locals of f              an address belongs to the innermost frame
+//!                    slot(g)                  whose CFA is above it
+//!  low addresses     locals of g
+//! ```
+//!
+//! Programs have other stacks, too: signal stacks, coroutines. A slot outside the current stack's
+//! range switches to the stack that it lies in.
+
+use std::ops::Range;
+
+/// A call under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where the return address lies.
+    pub slot: u64,
+    /// The return address.
+    pub return_pc: u64,
+    /// The return address as [`memlens_objects::frame_key`].
+    pub return_key: u64,
+}
+
+/// A thread's calls.
+#[derive(Debug)]
+pub struct ShadowStack {
+    frames: Vec<Frame>,
+    cfa: u64,
+    range: Range<u64>,
+    is_region: bool,
+    base_cfa: u64,
+    parked: Vec<Parked>,
+}
+
+#[derive(Debug)]
+struct Parked {
+    range: Range<u64>,
+    is_region: bool,
+    base_cfa: u64,
+    frames: Vec<Frame>,
+}
+
+/// So many stacks are remembered besides the current one; the one left longest ago goes first.
+const MAX_PARKED: usize = 256;
+
+impl ShadowStack {
+    /// A thread that begins with this stack pointer, on a stack of this range.
+    pub fn new(stack_pointer: u64, range: Range<u64>) -> Self {
+        Self {
+            frames: Vec::new(),
+            cfa: stack_pointer,
+            range,
+            is_region: true,
+            base_cfa: stack_pointer,
+            parked: Vec::new(),
+        }
+    }
+
+    /// Frame address of the innermost call.
+    #[inline(always)]
+    pub fn cfa(&self) -> u64 {
+        self.cfa
+    }
+
+    /// The current stack.
+    pub fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// Whether the current stack is a region of its own, not part of a heap block or mapping.
+    #[inline(always)]
+    pub fn is_region(&self) -> bool {
+        self.is_region
+    }
+
+    /// Calls under way on the current stack, outermost first.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Whether a slot lies outside the current stack.
+    #[inline(always)]
+    pub fn is_elsewhere(&self, slot: u64) -> bool {
+        !self.range.contains(&slot)
+    }
+
+    /// Continues on the stack of range `range`.
+    pub fn switch(&mut self, (range, is_region): (Range<u64>, bool), stack_pointer: u64) {
+        let entered = self.parked.iter().position(|parked| parked.range == range);
+        let entered = match entered {
+            Some(at) => self.parked.remove(at),
+            None => Parked { range, is_region, base_cfa: stack_pointer, frames: Vec::new() },
+        };
+        let left = Parked {
+            range: std::mem::replace(&mut self.range, entered.range),
+            is_region: std::mem::replace(&mut self.is_region, entered.is_region),
+            base_cfa: std::mem::replace(&mut self.base_cfa, entered.base_cfa),
+            frames: std::mem::replace(&mut self.frames, entered.frames),
+        };
+        if self.parked.len() == MAX_PARKED {
+            self.parked.remove(0);
+        }
+        self.parked.push(left);
+        self.set_cfa();
+    }
+
+    /// A call whose return address went to `slot`.
+    #[inline]
+    pub fn call(&mut self, slot: u64, return_pc: u64, return_key: u64) {
+        self.leave_up_to(slot);
+        self.frames.push(Frame { slot, return_pc, return_key });
+        self.cfa = slot.wrapping_add(8);
+    }
+
+    /// A return through the return address at `slot`.
+    #[inline]
+    pub fn ret(&mut self, slot: u64) {
+        self.leave_up_to(slot);
+        self.set_cfa();
+    }
+
+    /// The kernel built a frame for a signal handler, which begins with this stack pointer.
+    pub fn signal(&mut self, stack_pointer: u64, interrupted_key: u64) {
+        self.call(stack_pointer, 0, interrupted_key);
+    }
+
+    #[inline]
+    fn leave_up_to(&mut self, slot: u64) {
+        while let Some(frame) = self.frames.last()
+            && frame.slot <= slot
+        {
+            self.frames.pop();
+        }
+    }
+
+    #[inline]
+    fn set_cfa(&mut self) {
+        self.cfa = self.frames.last().map_or(self.base_cfa, |frame| frame.slot.wrapping_add(8));
+    }
+
+    /// The frame that `addr` belongs to, if it lies in the stack's used part: the index of the frame
+    /// counted from the outermost (`frames().len()` stands for the innermost function's own frame is
+    /// `len - 1`), or `None` above the outermost known frame.
+    pub fn frame_of(&self, addr: u64) -> Option<usize> {
+        // From the innermost outwards: the first CFA above the address.
+        self.frames.iter().rposition(|frame| addr < frame.slot.wrapping_add(8))
+    }
+
+    /// Keys of the return addresses from `slot` outwards, innermost first: the call stack of the call
+    /// whose return address lies at `slot`. Direct recursion is folded.
+    pub fn call_stack(&self, slot: u64, keys: &mut Vec<u64>, max_frames: usize) -> bool {
+        keys.clear();
+        for frame in self.frames.iter().rev().filter(|frame| frame.slot >= slot) {
+            if keys.last() == Some(&frame.return_key) {
+                continue;
+            }
+            if keys.len() == max_frames {
+                return false;
+            }
+            keys.push(frame.return_key);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack() -> ShadowStack {
+        ShadowStack::new(0x1000, 0..0x2000)
+    }
+
+    #[test]
+    fn calls_and_returns_move_the_frame() {
+        let mut stack = stack();
+        assert_eq!(stack.cfa(), 0x1000);
+        stack.call(0xff0, 10, 10); // main
+        stack.call(0xf80, 20, 20); // f
+        assert_eq!(stack.cfa(), 0xf88);
+        // f's frame: below 0xf88. main's: from there up to 0xff8. Above: before main.
+        assert_eq!(stack.frame_of(0xf00), Some(1));
+        assert_eq!(stack.frame_of(0xf87), Some(1));
+        assert_eq!(stack.frame_of(0xf88), Some(0));
+        assert_eq!(stack.frame_of(0xff8), None);
+        stack.ret(0xf80);
+        assert_eq!(stack.cfa(), 0xff8);
+    }
+
+    #[test]
+    fn frames_left_by_longjmp_are_discarded() {
+        let mut stack = stack();
+        for (slot, pc) in [(0xff0, 1), (0xf80, 2), (0xf00, 3), (0xe80, 4)] {
+            stack.call(slot, pc, pc);
+        }
+        // longjmp into the function called at 0xf80, which then calls from 0xf40.
+        stack.call(0xf40, 5, 5);
+        let pcs: Vec<u64> = stack.frames().iter().map(|frame| frame.return_pc).collect();
+        assert_eq!(pcs, [1, 2, 5]);
+    }
+
+    #[test]
+    fn recursion_is_folded_in_call_stacks() {
+        let mut stack = stack();
+        for (slot, key) in [(0xff0, 1), (0xf80, 2), (0xf40, 2), (0xf00, 2), (0xec0, 3)] {
+            stack.call(slot, key, key);
+        }
+        let mut keys = Vec::new();
+        assert!(stack.call_stack(0xec0, &mut keys, 100));
+        assert_eq!(keys, [3, 2, 1]);
+        assert!(stack.call_stack(0xf00, &mut keys, 100));
+        assert_eq!(keys, [2, 1]);
+        assert!(!stack.call_stack(0xec0, &mut keys, 2));
+        assert_eq!(keys, [3, 2]);
+    }
+
+    #[test]
+    fn stacks_are_parked_and_found_again() {
+        let mut stack = stack();
+        stack.call(0xff0, 1, 1);
+        assert!(stack.is_elsewhere(0x5000));
+        stack.switch((0x4000..0x6000, true), 0x5008);
+        stack.call(0x5000, 2, 2);
+        assert_eq!(stack.frames().len(), 1);
+        stack.switch((0..0x2000, true), 0xf00);
+        assert_eq!(stack.cfa(), 0xff8);
+        stack.switch((0x4000..0x6000, true), 0x4f00);
+        assert_eq!(stack.cfa(), 0x5008);
+    }
+}

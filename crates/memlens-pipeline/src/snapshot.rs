@@ -1,0 +1,508 @@
+//! From the pipeline's state to a profile: names, source lines, sums.
+
+use crate::address_space::{ANONYMOUS, AddressSpace, BREAK, LoadedModule};
+use crate::process::{Process, counts_for_objects};
+use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
+use memlens_profile::{
+    CacheInfo, Cell, CodeIx, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Module as ModuleRow,
+    ModuleIx, Object, ObjectIx, Profile, SourceLine, Stack, StackIx, Thread as ThreadRow, ThreadIx, TlbInfo,
+};
+use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
+use memlens_symbols::{AssignedVariable, Assignment, Module};
+use memlens_types::{AccessKind, Counts, ObjectKind};
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
+
+impl Process {
+    /// The profile as of now. What the pipeline cannot know (command, exit code, time) is left empty.
+    pub fn profile(&mut self) -> Profile {
+        self.run_batch();
+        let mut builder = Builder::new(&self.space);
+        builder.profile.machine = machine_info(&self.machine);
+        builder.profile.marks = self.marks.clone();
+        let cells = self.cells(&mut builder);
+        builder.objects(&cells, self.batch.dram_writes(), self.merge_sites);
+        builder.cells(cells);
+        let mut profile = builder.profile;
+        profile.sum_cells();
+        self.attribution(&mut profile);
+        profile.run.instructions = Some(self.instructions());
+        profile.run.threads = profile.threads.len() as u32;
+        profile.run.pid = None;
+        profile.run.primary_cost = "wait_cycles".into();
+        profile
+    }
+
+    /// All cells: (code, object number, thread, counts), with the same code seen through several
+    /// blocks joined.
+    fn cells(&self, builder: &mut Builder<'_>) -> Vec<(CodeIx, u32, ThreadIx, Counts)> {
+        let references = self.blocks.references();
+        let modify_reads = self.machine.rules == Rules::Cachegrind;
+        let mut joined: FxHashMap<(CodeIx, u32, ThreadIx), Counts> = FxHashMap::default();
+        let mut code_of: FxHashMap<u32, CodeIx> = FxHashMap::default();
+        for thread in self.all_threads() {
+            let index = ThreadIx::from_index(builder.profile.threads.len());
+            builder.profile.threads.push(ThreadRow {
+                tid: thread.tid,
+                instructions: Some(thread.instructions),
+                ..ThreadRow::default()
+            });
+            let attr_of = |reference: u32| {
+                let attr = references[reference as usize].attr;
+                (attr.kind(), attr.size_bytes())
+            };
+            for (reference, object, mut counts) in thread.cells.iter(attr_of) {
+                let known = references[reference as usize];
+                if !counts_for_objects(known.attr.kind()) {
+                    continue;
+                }
+                if modify_reads && known.attr.kind() == AccessKind::Modify {
+                    // Under valgrind's rules a modify misses as a read.
+                    counts.l1_load_misses += std::mem::take(&mut counts.l1_store_misses);
+                    counts.l2_load_misses += std::mem::take(&mut counts.l2_store_misses);
+                    counts.llc_load_misses += std::mem::take(&mut counts.llc_store_misses);
+                }
+                let code = *code_of.entry(reference).or_insert_with(|| {
+                    let attr = known.attr;
+                    builder.code(known.pc, known.operand, attr.kind(), attr.size_bytes())
+                });
+                *joined.entry((code, object, index)).or_default() += &counts;
+            }
+        }
+        let mut cells: Vec<_> = joined
+            .into_iter()
+            .map(|((code, object, thread), counts)| (code, object, thread, counts))
+            .collect();
+        cells.sort_unstable_by_key(|&(code, object, thread, _)| (code, object, thread));
+        cells
+    }
+
+    fn attribution(&self, profile: &mut Profile) {
+        let mut attribution = std::mem::take(&mut profile.attribution);
+        for object in &profile.objects {
+            let accesses = object.counts.accesses();
+            if object.kind == ObjectKind::Unknown {
+                attribution.unknown_accesses += accesses;
+                if let Some(reason) = &object.unknown_reason
+                    && accesses > 0
+                {
+                    *attribution.unknown_reasons.entry(reason.clone()).or_default() += accesses;
+                }
+            } else {
+                attribution.attributed_accesses += accesses;
+            }
+        }
+        let seen = &self.irregularities;
+        attribution.truncated_stacks = seen.stacks_cut;
+        attribution.lost_events = seen.undefined_blocks + seen.damaged_records;
+        if seen.results_unseen > 0 {
+            attribution.notes.push(format!(
+                "{} allocation calls ended where their result was not seen",
+                seen.results_unseen
+            ));
+        }
+        profile.attribution = attribution;
+    }
+}
+
+/// The machine as reports show it.
+pub(crate) fn machine_info(machine: &MachineDescription) -> MachineInfo {
+    let cache = |cache: &CacheDescription| CacheInfo {
+        bytes: cache.bytes,
+        ways: cache.ways,
+        policy: cache.policy.to_string(),
+    };
+    let tlb = |tlb: &TlbDescription| {
+        tlb.by_page_size()[0].map(|size| TlbInfo { entries: size.entries, ways: size.ways })
+    };
+    let defaults = Latencies::default();
+    let known = |cycles: u32, default: u32| if cycles == 0 { default } else { cycles };
+    let l2_cycles = machine.l2.as_ref().map_or(0, |l2| l2.latency_cycles);
+    MachineInfo {
+        name: machine.name.clone(),
+        description: (!machine.description.is_empty()).then(|| machine.description.clone()),
+        line_bytes: machine.line_bytes,
+        page_bytes: machine.page_bytes,
+        l1i: Some(cache(&machine.l1i)),
+        l1d: Some(cache(&machine.l1d)),
+        l2: machine.l2.as_ref().map(cache),
+        llc: Some(cache(&machine.llc)),
+        dtlb: machine.dtlb.as_ref().and_then(tlb),
+        stlb: machine.stlb.as_ref().and_then(tlb),
+        latencies: Latencies {
+            l1_cycles: known(machine.l1d.latency_cycles, defaults.l1_cycles),
+            l2_cycles: known(l2_cycles, defaults.l2_cycles),
+            llc_cycles: known(machine.llc.latency_cycles, defaults.llc_cycles),
+            dram_cycles: known(machine.dram_latency_cycles, defaults.dram_cycles),
+            ..defaults
+        },
+        rules: machine.rules.to_string(),
+        inclusion: Some(machine.inclusion.to_string()),
+    }
+}
+
+/// Collects rows and joins equal ones.
+struct Builder<'a> {
+    space: &'a AddressSpace,
+    profile: Profile,
+    frames: FxHashMap<(u64, bool), Vec<FrameIx>>,
+    stacks: FxHashMap<Vec<FrameIx>, StackIx>,
+    code: FxHashMap<(u64, u8, AccessKind, u32), CodeIx>,
+    object_of: FxHashMap<u32, ObjectIx>,
+    assignments: FxHashMap<u64, Assignment>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(space: &'a AddressSpace) -> Self {
+        let modules = space.modules().iter().map(|module| {
+            let symbols = module.symbols.as_ref();
+            ModuleRow {
+                path: module.path.clone(),
+                build_id: symbols
+                    .and_then(Module::build_id)
+                    .map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
+                has_debug: symbols.is_some_and(Module::has_debug_info),
+            }
+        });
+        Self {
+            space,
+            profile: Profile { modules: modules.collect(), ..Profile::default() },
+            frames: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+            code: FxHashMap::default(),
+            object_of: FxHashMap::default(),
+            assignments: FxHashMap::default(),
+        }
+    }
+
+    fn module_ix(number: u32) -> Option<ModuleIx> {
+        (number > 0).then(|| ModuleIx(number - 1))
+    }
+
+    /// The row of a memory operand.
+    fn code(&mut self, pc: u64, operand: u8, kind: AccessKind, size_bytes: u32) -> CodeIx {
+        let key = self.space.frame_key(pc);
+        if let Some(&known) = self.code.get(&(key, operand, kind, size_bytes)) {
+            return known;
+        }
+        let frames = self.frames_at(key, false);
+        let stack = self.stack(frames);
+        let (number, offset) = split_frame_key(key);
+        let code = CodeIx::from_index(self.profile.code.len());
+        self.profile.code.push(CodeLocation {
+            id: code.0 + 1,
+            stack: Some(stack),
+            module: Self::module_ix(number.into()),
+            offset,
+            operand,
+            kind,
+            size_bytes,
+            counts: Counts::default(),
+        });
+        self.code.insert((key, operand, kind, size_bytes), code);
+        code
+    }
+
+    fn stack(&mut self, frames: Vec<FrameIx>) -> StackIx {
+        match self.stacks.entry(frames) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let stack = StackIx::from_index(self.profile.stacks.len());
+                self.profile.stacks.push(Stack(new.key().clone()));
+                *new.insert(stack)
+            }
+        }
+    }
+
+    /// The frames at a place, innermost (inlined) first. Return addresses stand for the call before
+    /// them.
+    fn frames_at(&mut self, key: u64, is_return: bool) -> Vec<FrameIx> {
+        if let Some(known) = self.frames.get(&(key, is_return)) {
+            return known.clone();
+        }
+        let (number, offset) = split_frame_key(key);
+        let svma = if is_return { offset.wrapping_sub(1) } else { offset };
+        let symbols = self.space.module(number.into()).and_then(|module| module.symbols.as_ref());
+        let mut located = symbols.map(|symbols| symbols.locate(svma)).unwrap_or_default();
+        if located.is_empty() {
+            located.push(Default::default());
+        }
+        let last = located.len() - 1;
+        let mut frames = Vec::with_capacity(located.len());
+        for (depth, place) in located.into_iter().enumerate() {
+            let source_text = match (symbols, &place.file, place.line) {
+                (Some(symbols), Some(file), Some(line)) if is_return => symbols.source_line(file, line),
+                _ => None,
+            };
+            let frame = FrameIx::from_index(self.profile.frames.len());
+            self.profile.frames.push(Frame {
+                module: Self::module_ix(number.into()),
+                offset,
+                function: place.function,
+                file: place.file,
+                line: place.line,
+                column: place.column,
+                inlined: depth < last,
+                source_text: source_text.map(|text| text.trim().to_owned()),
+            });
+            frames.push(frame);
+        }
+        self.frames.insert((key, is_return), frames.clone());
+        frames
+    }
+
+    // ---- objects -------------------------------------------------------------------------------
+
+    /// Rows for all objects that were accessed, written back or allocated.
+    fn objects(
+        &mut self,
+        cells: &[(CodeIx, u32, ThreadIx, Counts)],
+        dram_writes: &FxHashMap<u32, u64>,
+        merged: bool,
+    ) {
+        let accessed: rustc_hash::FxHashSet<u32> =
+            cells.iter().map(|&(_, object, _, _)| object).chain(dram_writes.keys().copied()).collect();
+        let space = self.space;
+        let objects = space.heap.objects();
+        for (id, key, stats) in objects.iter() {
+            let is_heap = matches!(key, ObjectKey::HeapSite(_) | ObjectKey::HeapBlock { .. });
+            if !accessed.contains(&id.get()) && !(is_heap && stats.blocks > 0) {
+                continue;
+            }
+            let mut row = self.describe(id, key);
+            row.id = id.get();
+            row.kind = key.kind();
+            let allocated = is_heap || matches!(key, ObjectKey::Mmap { .. });
+            if allocated && stats.blocks > 0 {
+                row.blocks = stats.blocks;
+                row.bytes = Some(stats.total_bytes);
+                row.max_live_bytes = Some(stats.max_live_bytes);
+            } else if !allocated {
+                row.blocks = 1;
+            }
+            if let ObjectKey::HeapBlock { block, .. } = key
+                && !merged
+            {
+                row.name = format!("{} #{block}", row.name);
+            }
+            row.counts.dram_writes = dram_writes.get(&id.get()).copied().unwrap_or(0);
+            self.object_of.insert(id.get(), ObjectIx::from_index(self.profile.objects.len()));
+            self.profile.objects.push(row);
+        }
+    }
+
+    fn cells(&mut self, cells: Vec<(CodeIx, u32, ThreadIx, Counts)>) {
+        self.profile.cells.reserve(cells.len());
+        for (code, object, thread, counts) in cells {
+            if let Some(&object) = self.object_of.get(&object) {
+                self.profile.cells.push(Cell { code, object, thread, counts });
+            }
+        }
+    }
+
+    fn describe(&mut self, id: ObjectId, key: &ObjectKey) -> Object {
+        match *key {
+            ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. } => self.heap_object(site),
+            ObjectKey::Global { module, svma } => self.global(module, svma),
+            ObjectKey::Local { module, function_svma, .. } => self.local(id, module, function_svma),
+            ObjectKey::StackFrame { module, function_svma } => Object {
+                name: format!("frame of {}", self.function_name(module, function_svma)),
+                module: Self::module_ix(module),
+                ..Object::default()
+            },
+            ObjectKey::Stack { thread } => Object {
+                name: match thread {
+                    0 => "stack outside known frames".into(),
+                    thread => format!("stack of thread {thread} outside known frames"),
+                },
+                ..Object::default()
+            },
+            ObjectKey::Tls { module, offset_bytes } => self.thread_local(module, offset_bytes),
+            ObjectKey::Code { module } => Object {
+                name: format!("code of {}", self.module_name(module)),
+                module: Self::module_ix(module),
+                ..Object::default()
+            },
+            ObjectKey::Mmap { file, site } => self.mapping(file, site),
+            ObjectKey::Kernel { page } => Object {
+                name: if page == 0 { "vvar".into() } else { self.module_name(page) },
+                ..Object::default()
+            },
+            ObjectKey::Unknown { reason } => Object {
+                name: reason.as_str().into(),
+                unknown_reason: Some(reason.as_str().into()),
+                ..Object::default()
+            },
+            _ => Object { name: "unnamed".into(), ..Object::default() },
+        }
+    }
+
+    fn symbols(&self, module: u32) -> Option<&'a Module> {
+        self.space.module(module)?.symbols.as_ref()
+    }
+
+    fn module_name(&self, module: u32) -> String {
+        let path = self.space.module(module).map_or("", |module: &LoadedModule| module.path.as_str());
+        match path.rsplit('/').next() {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => "unknown module".to_owned(),
+        }
+    }
+
+    fn function_name(&self, module: u32, svma: u64) -> String {
+        let function = self.symbols(module).and_then(|symbols| symbols.function_at(svma));
+        match function.and_then(|function| function.name) {
+            Some(name) => name.to_string(),
+            None if module == 0 => "generated code".to_owned(),
+            None => format!("{}+{svma:#x}", self.module_name(module)),
+        }
+    }
+
+    fn global(&self, module: u32, svma: u64) -> Object {
+        let symbols = self.symbols(module);
+        let mut object = Object { module: Self::module_ix(module), ..Object::default() };
+        let symbol = symbols.and_then(|symbols| {
+            symbols.data_symbols().iter().find(|s| s.svma == svma && s.kind != memlens_symbols::DataKind::Tls)
+        });
+        match symbol {
+            Some(symbol) => {
+                object.name = symbol.name.clone();
+                object.bytes = Some(symbol.size);
+                if let Some(info) = symbols.and_then(|symbols| symbols.variable_info(svma)) {
+                    object.name = info.name;
+                    object.type_name = info.type_name;
+                    object.declared = declared(info.decl_file.as_deref(), info.decl_line);
+                }
+            }
+            None => {
+                let section = symbols
+                    .and_then(|symbols| symbols.sections().iter().find(|section| section.start == svma));
+                let place = section.map_or("data", |section| section.name.as_str());
+                object.name = format!("{place} of {}", self.module_name(module));
+                object.bytes = section.map(|section| section.end - section.start);
+            }
+        }
+        object
+    }
+
+    fn local(&self, id: ObjectId, module: u32, function_svma: u64) -> Object {
+        let mut object = Object { module: Self::module_ix(module), ..Object::default() };
+        if let Some(variable) = self.space.local(id) {
+            let function = match &variable.inlined_from {
+                Some(function) => function.to_string(),
+                None => self.function_name(module, function_svma),
+            };
+            object.name = format!("{function}::{}", variable.name);
+            object.type_name = variable.type_name.as_deref().map(str::to_owned);
+            object.declared = declared(variable.decl_file.as_deref(), variable.decl_line);
+            object.bytes = Some(variable.size_bytes);
+        }
+        object
+    }
+
+    fn thread_local(&self, module: u32, offset_bytes: u64) -> Object {
+        let mut object = Object { module: Self::module_ix(module), ..Object::default() };
+        if module == 0 {
+            object.name = "thread control block".into();
+            return object;
+        }
+        let symbols = self.symbols(module);
+        let symbol = symbols.and_then(|symbols| {
+            let tls = symbols.data_symbols().iter().filter(|s| s.kind == memlens_symbols::DataKind::Tls);
+            tls.into_iter().find(|symbol| symbol.svma == offset_bytes)
+        });
+        object.name = match symbol {
+            Some(symbol) => symbol.name.clone(),
+            None => format!("thread-local data of {}", self.module_name(module)),
+        };
+        object.bytes = symbol.map(|symbol| symbol.size);
+        if let Some(info) =
+            symbol.and_then(|_| symbols).and_then(|symbols| symbols.tls_variable_info(offset_bytes))
+        {
+            object.name = info.name;
+            object.type_name = info.type_name;
+            object.declared = declared(info.decl_file.as_deref(), info.decl_line);
+        }
+        object
+    }
+
+    fn mapping(&mut self, file: u32, site: Option<SiteId>) -> Object {
+        let site_stack = site.map(|site| self.site_stack(site));
+        let name = match file {
+            BREAK => "allocator data (brk heap)".to_owned(),
+            ANONYMOUS => match site.and_then(|site| self.caller(site)) {
+                Some(function) => format!("mapping by {function}"),
+                None => "anonymous mapping".to_owned(),
+            },
+            file => format!("mapping of {}", self.space.file(file).unwrap_or("a file")),
+        };
+        Object { name, site: site_stack, ..Object::default() }
+    }
+
+    // ---- allocation sites ----------------------------------------------------------------------
+
+    fn site_stack(&mut self, site: SiteId) -> StackIx {
+        let keys = self.space.heap.sites().stack(site).to_vec();
+        let frames = keys.into_iter().flat_map(|key| self.frames_at(key, true)).collect();
+        self.stack(frames)
+    }
+
+    /// The innermost function of a site that has a name.
+    fn caller(&mut self, site: SiteId) -> Option<String> {
+        let keys = self.space.heap.sites().stack(site).to_vec();
+        for key in keys {
+            for frame in self.frames_at(key, true) {
+                if let Some(function) = &self.profile.frames[frame.index()].function {
+                    return Some(function.clone());
+                }
+            }
+        }
+        None
+    }
+
+    fn heap_object(&mut self, site: SiteId) -> Object {
+        let mut object = Object { site: Some(self.site_stack(site)), ..Object::default() };
+        match self.assigned_variable(site) {
+            Some(variable) => {
+                object.name = variable.name;
+                object.type_name = variable.type_name;
+            }
+            None => object.name = self.fallback_name(site),
+        }
+        object
+    }
+
+    /// The variable that receives the block, from the innermost caller outwards.
+    fn assigned_variable(&mut self, site: SiteId) -> Option<AssignedVariable> {
+        let keys = self.space.heap.sites().stack(site);
+        let mut second_best = None;
+        for &key in keys {
+            let (number, svma) = split_frame_key(key);
+            let symbols = self.symbols(number.into())?;
+            let assignment = self.assignments.entry(key).or_insert_with(|| symbols.assignment(svma));
+            match assignment {
+                Assignment::Variable(variable) => return Some(variable.clone()),
+                Assignment::HandedOn(inner) => second_best = second_best.or_else(|| inner.clone()),
+                _ => break,
+            }
+        }
+        second_best
+    }
+
+    fn fallback_name(&mut self, site: SiteId) -> String {
+        if let Some(function) = self.caller(site) {
+            return function;
+        }
+        match self.space.heap.sites().stack(site).first() {
+            Some(&key) => {
+                let (number, svma) = split_frame_key(key);
+                format!("{}+{svma:#x}", self.module_name(number.into()))
+            }
+            None => "block allocated outside known code".to_owned(),
+        }
+    }
+}
+
+fn declared(file: Option<&str>, line: Option<u32>) -> Option<SourceLine> {
+    Some(SourceLine { file: file?.to_owned(), line: line? })
+}

@@ -1,0 +1,91 @@
+//! All words of the command line. Help, man pages and completions come from here.
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::failure::FailureKind;
+use crate::{completions, doctor, export, import, man, report, run};
+
+/// Three commands that work, at the head of the help.
+const EXAMPLES: &str = "\
+Examples:
+  memlens run -- ls -lR /usr/share         run a program, then show its data by cost
+  memlens record --out ls.memlens -- ls    the same without the table
+  memlens report ls.memlens --by line      look closer at what was recorded";
+
+/// Says which data makes a program wait for memory
+#[derive(Parser, Debug)]
+#[command(
+    name = "memlens",
+    version,
+    before_help = EXAMPLES,
+    after_long_help = exit_codes(),
+    after_help = "Exit codes, and more: memlens --help",
+    max_term_width = 110,
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a program, record its memory accesses, show a table of its data
+    Run(run::RunArgs),
+    /// Run a program and record its memory accesses, without the table
+    Record(run::RecordArgs),
+    /// Show a profile
+    Report(report::ReportArgs),
+    /// Make a profile from another tool's trace
+    Import(import::ImportArgs),
+    /// Write a profile in another tool's format
+    Export(export::ExportArgs),
+    /// Say what this machine, kernel and container allow, and how to allow more
+    Doctor(doctor::DoctorArgs),
+    /// Print the completions for a shell
+    Completions(completions::CompletionsArgs),
+    /// Print or write the man pages
+    Man(man::ManArgs),
+}
+
+/// The definition that completions and man pages are made from.
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
+fn exit_codes() -> String {
+    let mut text = String::from(
+        "Exit codes:\n  run and record end as the program did: with its exit code, or by the same signal.\n  \
+         Codes of memlens itself:\n",
+    );
+    for kind in FailureKind::ALL {
+        text += &format!("  {:>4}  {}\n", kind.exit_code(), kind.meaning());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn the_examples_parse() {
+        let examples: Vec<&str> =
+            EXAMPLES.lines().filter(|line| line.trim_start().starts_with("memlens ")).collect();
+        assert_eq!(examples.len(), 3);
+        for line in examples {
+            // The explanation is set off by several spaces.
+            let command = line.trim_start().split("  ").next().unwrap_or_default();
+            let parsed = Cli::try_parse_from(command.split(' '));
+            assert!(parsed.is_ok(), "{command}: {parsed:?}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What the machine, the kernel and the container allow.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, io, thread};
+
+use super::finding::Finding;
+use crate::failure::plain;
+use crate::system::{self, Counter};
+
+/// Everything that does not depend on a program.
+pub fn findings() -> Vec<Finding> {
+    let mut findings = vec![processor(), kernel()];
+    findings.extend(container());
+    findings.extend([
+        seccomp(),
+        counters(),
+        tracing_of_processes(),
+        shared_memory(),
+        cache_folder(),
+        huge_pages(),
+    ]);
+    findings
+}
+
+fn processor() -> Finding {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let plural = if cores == 1 { "core" } else { "cores" };
+    let architecture = env::consts::ARCH;
+    if architecture != "x86_64" {
+        let text = format!("{architecture}, {cores} {plural}: exact mode runs x86-64 programs only");
+        return Finding::bad("processor", text, "record on an x86-64 machine; profiles can be read here");
+    }
+    let mut features = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx2") {
+            features.push("AVX2");
+        }
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+            features.push("AVX-512");
+        }
+    }
+    let vectors = match features.is_empty() {
+        true => "no AVX2: the memory model is slower".to_owned(),
+        false => features.join(" and "),
+    };
+    let text = format!("x86-64, {cores} {plural}, {vectors}");
+    match features.is_empty() {
+        true => Finding::limited("processor", text, "").without_advice(),
+        false if cores == 1 => {
+            Finding::limited("processor", text + "; the model shares it with the program", "")
+                .without_advice()
+        }
+        false => Finding::good("processor", text),
+    }
+}
+
+fn kernel() -> Finding {
+    match fs::read_to_string("/proc/sys/kernel/osrelease") {
+        Ok(release) => Finding::good("kernel", format!("Linux {}", release.trim())),
+        Err(error) => Finding::bad(
+            "kernel",
+            format!("/proc cannot be read: {}", plain(&error)),
+            "mount it: mount -t proc proc /proc",
+        ),
+    }
+}
+
+fn container() -> Option<Finding> {
+    let by_file = [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")];
+    let known =
+        by_file.into_iter().find(|(file, _)| Path::new(file).exists()).map(|(_, name)| name.to_owned());
+    let name = known.or_else(|| env::var("container").ok().filter(|name| !name.is_empty()))?;
+    Some(Finding::good("container", format!("inside one ({name}); limits below may be its own")))
+}
+
+fn seccomp() -> Finding {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    match field("Seccomp:").as_deref() {
+        Some("0") => Finding::good("seccomp", "no filter on system calls"),
+        Some("2") => {
+            Finding::good("seccomp", "a filter on system calls; the lines below say what it forbids")
+        }
+        Some("1") => Finding::bad("seccomp", "strict: no program can be started", "leave the sandbox"),
+        _ => Finding::limited("seccomp", "the kernel does not say", "").without_advice(),
+    }
+}
+
+fn counters() -> Finding {
+    let topic = "hardware counters";
+    let hardware =
+        system::try_counter(Counter::Cycles).and_then(|()| system::try_counter(Counter::Instructions));
+    let Err(error) = hardware else {
+        return Finding::good(topic, "cycles and instructions can be counted");
+    };
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
+    let level = paranoid.as_deref().map_or("unknown", str::trim);
+    let software = match system::try_counter(Counter::TaskClock) {
+        Ok(()) => "the kernel's own counters work",
+        Err(_) => "nor do the kernel's own",
+    };
+    let why = plain(&error);
+    let unneeded = "exact mode needs none";
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => Finding::limited(
+            topic,
+            format!("forbidden (perf_event_paranoid is {level}); {software}; {unneeded}"),
+            "sudo sysctl kernel.perf_event_paranoid=1; in a container, also --cap-add PERFMON",
+        ),
+        Some(libc::ENOSYS) => {
+            Finding::limited(topic, format!("the kernel has none; {unneeded}"), "").without_advice()
+        }
+        _ => Finding::limited(
+            topic,
+            format!("none ({why}): a virtual machine without them? {software}; {unneeded}"),
+            "",
+        )
+        .without_advice(),
+    }
+}
+
+fn tracing_of_processes() -> Finding {
+    let topic = "ptrace";
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+    let unneeded = "exact mode needs none";
+    match scope.as_deref().map(str::trim) {
+        None => Finding::good(topic, format!("no Yama restriction; {unneeded}")),
+        Some("0") => Finding::good(topic, format!("own processes can be traced; {unneeded}")),
+        Some("1") => Finding::good(topic, format!("own children can be traced; {unneeded}")),
+        Some(scope) => Finding::limited(
+            topic,
+            format!("restricted (ptrace_scope is {scope}); {unneeded}"),
+            "sudo sysctl kernel.yama.ptrace_scope=1",
+        ),
+    }
+}
+
+fn shared_memory() -> Finding {
+    match system::memfd_create() {
+        Ok(()) => Finding::good("shared memory", "memfd_create works"),
+        Err(error) => Finding::bad(
+            "shared memory",
+            format!("memfd_create fails: {}", plain(&error)),
+            "allow the system call in the sandbox; it needs Linux 3.17",
+        ),
+    }
+}
+
+/// The same folders as the engine's: the user's cache, then the temporary one.
+fn cache_folder() -> Finding {
+    let topic = "engine's folder";
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let mut reasons = Vec::new();
+    for folder in cache.into_iter().chain([env::temp_dir()]) {
+        match is_usable(&folder) {
+            Ok(()) => {
+                return Finding::good(
+                    topic,
+                    format!("{} can be written and executed from", folder.display()),
+                );
+            }
+            Err(why) => reasons.push(format!("{}: {why}", folder.display())),
+        }
+    }
+    Finding::bad(
+        topic,
+        reasons.join("; "),
+        "export XDG_CACHE_HOME=FOLDER with 4 MB of room that allows execution",
+    )
+}
+
+/// Whether files can be written and executed there. A folder that does not exist is judged by its
+/// nearest parent that does.
+fn is_usable(folder: &Path) -> Result<(), String> {
+    let existing = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    if system::forbids_execution(existing).map_err(|error| plain(&error))? {
+        return Err("mounted noexec".to_owned());
+    }
+    let probe = existing.join(format!(".memlens-doctor-{}", std::process::id()));
+    let written = fs::File::create_new(&probe).and_then(|mut file| io::Write::write_all(&mut file, b"x"));
+    // There is nothing to remove where it could not be created.
+    let _ = fs::remove_file(&probe);
+    written.map_err(|error| plain(&error))
+}
+
+fn huge_pages() -> Finding {
+    let topic = "huge pages";
+    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    // The setting in force stands in brackets: "always [madvise] never".
+    let setting = text.split(['[', ']']).nth(1).unwrap_or("not available");
+    let what = match setting {
+        "always" => "used wherever possible",
+        "madvise" => "used where the program asks (madvise)",
+        "never" => "not used",
+        _ => "not available",
+    };
+    Finding::good(topic, format!("transparent ones are {what}"))
+}

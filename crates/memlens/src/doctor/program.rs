@@ -1,0 +1,159 @@
+//! What can be recorded of one program, and whether its data will have names.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use memlens_exact::Program;
+use memlens_symbols::{DebugSearch, Diagnostic, Module};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, elf};
+
+use super::finding::Finding;
+use crate::failure::plain;
+
+/// What there is to say about a program, and the exit code that running it would have (0 if it can run).
+pub fn findings(program: &OsStr) -> (Vec<Finding>, u8) {
+    let found = match Program::find(&[program.to_owned()]) {
+        Ok(found) => found,
+        Err(error) => {
+            let finding = Finding::bad("file", error.to_string(), "").without_advice();
+            return (vec![finding], error.exit_code());
+        }
+    };
+    let mut findings = vec![Finding::good("file", found.file.display().to_string())];
+    if found.arguments.first() != Some(&program.to_owned()) {
+        findings.push(Finding::good("script", format!("runs {}", found.file.display())));
+    }
+    match fs::read(&found.file) {
+        Ok(bytes) => findings.extend(linkage(&bytes)),
+        Err(error) => {
+            findings.push(Finding::limited("file", plain(&error), "make it readable: chmod +r"));
+            return (findings, 0);
+        }
+    }
+    findings.extend(names(&found.file));
+    (findings, 0)
+}
+
+/// How the program is linked, and whether it has a symbol table.
+fn linkage(bytes: &[u8]) -> Vec<Finding> {
+    let Ok(shape) = Shape::read(bytes) else {
+        return vec![Finding::limited("linkage", "the ELF headers are damaged", "").without_advice()];
+    };
+    let linked = if shape.has_loader { "dynamic" } else { "static" };
+    let placed = if shape.is_position_independent { "position-independent" } else { "at a fixed address" };
+    let mut findings = vec![Finding::good("linkage", format!("{linked}, {placed}"))];
+    findings.push(match shape.has_symbols {
+        true => Finding::good("symbols", "not stripped"),
+        false => Finding::limited(
+            "symbols",
+            "stripped: functions without debug information show as module+offset",
+            "link without -s, or install its debug package (below)",
+        ),
+    });
+    findings
+}
+
+struct Shape {
+    has_loader: bool,
+    is_position_independent: bool,
+    has_symbols: bool,
+}
+
+impl Shape {
+    fn read(bytes: &[u8]) -> object::Result<Self> {
+        let header = elf::FileHeader64::<Endianness>::parse(bytes)?;
+        let endian = header.endian()?;
+        let segments = header.program_headers(endian, bytes)?;
+        let sections = header.section_headers(endian, bytes)?;
+        Ok(Self {
+            has_loader: segments.iter().any(|segment| segment.p_type(endian) == elf::PT_INTERP),
+            is_position_independent: header.e_type(endian) == elf::ET_DYN,
+            has_symbols: sections.iter().any(|section| section.sh_type(endian) == elf::SHT_SYMTAB),
+        })
+    }
+}
+
+/// Whether debug information is there, and where it would come from.
+fn names(file: &Path) -> Vec<Finding> {
+    let topic = "debug information";
+    let module = match Module::open(file, &DebugSearch::default()) {
+        Ok(module) => module,
+        Err(error) => return vec![Finding::bad(topic, error.to_string(), "").without_advice()],
+    };
+    let mut findings = Vec::new();
+    if module.has_debug_info() {
+        findings.push(Finding::good(topic, "found: variables, types and lines will have their names"));
+    } else {
+        let build_id: Option<String> =
+            module.build_id().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
+        let mut text = String::from("none: objects are named by function or module+offset");
+        if let Some(place) = build_id.as_deref().and_then(debug_file) {
+            text += &format!("; {} is missing", place.display());
+        }
+        findings.push(Finding::limited(topic, text, advice(file, build_id.as_deref())));
+    }
+    for diagnostic in module.diagnostics() {
+        // A missing debug file has been reported above.
+        if !matches!(diagnostic, Diagnostic::DebugFileMissing(_)) {
+            findings.push(Finding::limited(topic, diagnostic.to_string(), "").without_advice());
+        }
+    }
+    findings
+}
+
+/// Where the system's packages put the debug file of a build-id (GDB manual, "Debugging Information in
+/// Separate Files").
+fn debug_file(build_id: &str) -> Option<PathBuf> {
+    let (first, rest) = build_id.split_at_checked(2)?;
+    Some(PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")))
+}
+
+/// The command that brings the debug information.
+fn advice(file: &Path, build_id: Option<&str>) -> String {
+    if let Some(package) = debian_package(file) {
+        // The C library's debug files are in a package with a name of their own.
+        return match package.as_str() {
+            "libc6" | "libc-bin" => "sudo apt-get install libc6-dbg".to_owned(),
+            package => format!(
+                "sudo apt-get install {package}-dbgsym (from the archive for debug symbols: debian-debug, ddebs)"
+            ),
+        };
+    }
+    if let Some(package) = rpm_package(file) {
+        return format!("sudo dnf debuginfo-install {package}");
+    }
+    match build_id {
+        Some(id) => format!("compile it with -g, or fetch them: debuginfod-find debuginfo {id}"),
+        None => "compile it with -g".to_owned(),
+    }
+}
+
+/// The Debian package that a file came from.
+fn debian_package(file: &Path) -> Option<String> {
+    let real = file.canonicalize().ok()?;
+    // Since /bin became a link to /usr/bin, packages may have registered either name.
+    let merged = real.strip_prefix("/usr").ok().map(|rest| Path::new("/").join(rest));
+    [Some(real), merged].into_iter().flatten().find_map(|name| {
+        let answer = ask("dpkg-query", &["-S".into(), name.into()])?;
+        // "coreutils: /bin/ls", "libc6:amd64: /lib/…".
+        let package = answer.split(':').next()?.trim();
+        (!package.is_empty() && !package.contains([' ', ','])).then(|| package.to_owned())
+    })
+}
+
+fn rpm_package(file: &Path) -> Option<String> {
+    let real = file.canonicalize().ok()?;
+    let answer = ask("rpm", &["-qf".into(), "--qf".into(), "%{NAME}".into(), real.into()])?;
+    let package = answer.trim();
+    (!package.is_empty() && !package.contains(' ')).then(|| package.to_owned())
+}
+
+/// What a program prints, if it is there and succeeds.
+fn ask(program: &str, arguments: &[OsString]) -> Option<String> {
+    let output =
+        Command::new(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,64 @@
+//! `memlens export`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use memlens_profile::Profile;
+use memlens_report::callgrind;
+
+use crate::failure::Failure;
+use crate::streams;
+
+/// Arguments of `memlens export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Into which format.
+    #[command(subcommand)]
+    pub format: ExportFormat,
+}
+
+/// The formats.
+#[derive(Subcommand, Debug)]
+pub enum ExportFormat {
+    /// For callgrind_annotate and KCachegrind: data objects as entries, functions as their callers
+    Callgrind(CallgrindArgs),
+}
+
+/// Arguments of `memlens export callgrind`.
+#[derive(Args, Debug)]
+pub struct CallgrindArgs {
+    /// The profile
+    pub profile: PathBuf,
+
+    /// File to write; standard output if not given
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Replace the file if it exists
+    #[arg(long, requires = "out")]
+    pub force: bool,
+}
+
+/// Writes the export.
+pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
+    let ExportFormat::Callgrind(args) = &args.format;
+    let profile = Profile::open(&args.profile)?;
+    match &args.out {
+        None => streams::write_result(|mut out| callgrind::write(&profile, &mut out))?,
+        Some(path) => {
+            let place = path.display().to_string();
+            let file = create(path, args.force).map_err(|error| Failure::of_creation(&place, &error))?;
+            let mut out = BufWriter::new(file);
+            callgrind::write(&profile, &mut out)
+                .and_then(|()| out.flush())
+                .map_err(|error| Failure::of_io("write", &place, &error))?;
+        }
+    }
+    Ok(0)
+}
+
+fn create(path: &Path, force: bool) -> io::Result<File> {
+    if force { File::create(path) } else { File::create_new(path) }
+}

@@ -1,0 +1,206 @@
+//! `memlens import`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use memlens_import::{LackeyError, LackeyReader};
+use memlens_pipeline::AddressStream;
+use memlens_profile::{Existing, Profile, ProfileWriter};
+
+use crate::failure::{Failure, FailureKind};
+use crate::machine_args::MachineArgs;
+use crate::streams::{self, Stream, say};
+
+/// Room for the trace's text between file and reader.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Accesses between two looks at the clock.
+const ACCESSES_PER_LOOK: u64 = 1 << 20;
+
+/// Arguments of `memlens import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// Which tool's trace.
+    #[command(subcommand)]
+    pub trace: ImportTrace,
+}
+
+/// The traces.
+#[derive(Subcommand, Debug)]
+pub enum ImportTrace {
+    /// The trace of `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM`
+    Lackey(LackeyArgs),
+}
+
+/// Arguments of `memlens import lackey`.
+#[derive(Args, Debug)]
+pub struct LackeyArgs {
+    /// The trace, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub trace: PathBuf,
+
+    /// Where the profile goes
+    #[arg(long, value_name = "PROFILE")]
+    pub out: PathBuf,
+
+    /// Replace the profile if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Say nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+/// Makes a profile from a trace.
+pub fn import(args: ImportArgs) -> Result<u8, Failure> {
+    let ImportTrace::Lackey(args) = args.trace;
+    let machine = args.machine.description()?;
+    let mut stream = AddressStream::new(machine).map_err(|error| {
+        Failure::new(FailureKind::Usage, format!("cannot build the memory model: {error}"))
+    })?;
+    let place = match args.trace.as_os_str() == "-" {
+        true => "standard input".to_owned(),
+        false => args.trace.display().to_string(),
+    };
+    let source: Box<dyn BufRead> = match args.trace.as_os_str() == "-" {
+        true => Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin())),
+        false => {
+            let file =
+                File::open(&args.trace).map_err(|error| Failure::of_io("open the trace", &place, &error))?;
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, file))
+        }
+    };
+    let existing = if args.force { Existing::Replace } else { Existing::Refuse };
+    let is_new = !args.out.exists();
+    let mut writer = ProfileWriter::create(&args.out, existing)?;
+
+    let mut reader = LackeyReader::new(source);
+    let mut progress = Progress::new(!args.quiet && Stream::Stderr.is_terminal());
+    let read = feed(&mut reader, &mut stream, &mut progress, &place);
+    progress.clear();
+    let ending = match read {
+        Ok(ending) => ending,
+        Err(failure) => {
+            if is_new {
+                // Only an empty folder goes.
+                let _ = std::fs::remove_dir(&args.out);
+            }
+            return Err(failure);
+        }
+    };
+    let mut profile = stream.finish();
+    describe(&mut profile, &place, &ending);
+    writer.flush(&profile, !ending.is_cut)?;
+    if !args.quiet {
+        let out = args.out.display();
+        if ending.is_cut {
+            say(&format!("warning: {place} was cut in line {}; the profile ends there", ending.lines));
+        }
+        say(&format!("{} accesses of {place} are in {out}; see: memlens report {out}", ending.accesses));
+    }
+    Ok(0)
+}
+
+/// What was read.
+struct Ending {
+    accesses: u64,
+    lines: u64,
+    skipped_lines: u64,
+    /// The last line ends too early: whoever wrote the trace was stopped.
+    is_cut: bool,
+}
+
+fn feed<R: BufRead>(
+    reader: &mut LackeyReader<R>,
+    stream: &mut AddressStream,
+    progress: &mut Progress,
+    place: &str,
+) -> Result<Ending, Failure> {
+    let mut accesses = 0;
+    let mut is_cut = false;
+    for item in reader.by_ref() {
+        match item {
+            Ok(access) => stream.access(access.kind, access.addr, access.size),
+            Err(LackeyError::Truncated { .. }) => {
+                is_cut = true;
+                continue;
+            }
+            Err(error) => {
+                let kind = match error {
+                    LackeyError::Read { .. } => FailureKind::Io,
+                    _ => FailureKind::BadData,
+                };
+                return Err(Failure::new(kind, format!("{place}: cannot {error}")));
+            }
+        }
+        accesses += 1;
+        if accesses % ACCESSES_PER_LOOK == 0 {
+            progress.show(accesses);
+        }
+    }
+    let (lines, skipped_lines) = (reader.lines(), reader.skipped_lines());
+    if accesses == 0 {
+        let message = format!(
+            "{place}: no line of {lines} is an access; is it the output of \
+             valgrind --tool=lackey --trace-mem=yes?"
+        );
+        return Err(Failure::new(FailureKind::BadData, message));
+    }
+    Ok(Ending { accesses, lines, skipped_lines, is_cut })
+}
+
+fn describe(profile: &mut Profile, place: &str, ending: &Ending) {
+    profile.run.command = vec![format!("lackey trace {place}")];
+    profile.run.mode = "import".to_owned();
+    profile.run.memlens_version = env!("CARGO_PKG_VERSION").to_owned();
+    profile.run.primary_cost = "wait_cycles".to_owned();
+    if ending.skipped_lines > 0 {
+        let skipped = format!(
+            "{} of {} lines of the trace are no accesses (messages of valgrind, output of the program).",
+            ending.skipped_lines, ending.lines
+        );
+        profile.run.notes.push(skipped);
+    }
+    if ending.is_cut {
+        profile.attribution.truncated = true;
+        profile.run.notes.push("The trace ends in the middle of a line.".to_owned());
+    }
+}
+
+/// One line on a terminal that says how far the import is.
+struct Progress {
+    is_shown: bool,
+    started: Instant,
+    last: Instant,
+    has_line: bool,
+}
+
+impl Progress {
+    fn new(is_shown: bool) -> Self {
+        let now = Instant::now();
+        Self { is_shown, started: now, last: now, has_line: false }
+    }
+
+    fn show(&mut self, accesses: u64) {
+        if !self.is_shown || self.last.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        self.last = Instant::now();
+        self.has_line = true;
+        let millions = accesses as f64 / 1e6;
+        let rate = millions / self.started.elapsed().as_secs_f64();
+        streams::write_to_stderr(&format!("\rmemlens: {millions:.0} million accesses, {rate:.0} million/s "));
+    }
+
+    fn clear(&mut self) {
+        if self.has_line {
+            streams::write_to_stderr("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The command line: parses arguments, checks them, and lets the other crates work.
+//!
+//! This crate knows words, exit codes and where output goes. It deliberately does not know how
+//! anything is done: how programs are recorded (`memlens-exact`), how accesses become a profile
+//! (`memlens-pipeline`), how a profile is stored or shown.
+//!
+//! ```text
+//! cli.rs           all words, and the table of exit codes      failure.rs    what ends memlens early
+//! run.rs           run, record     output.rs, recorder.rs         report.rs     report
+//! import.rs        import lackey                               export.rs     export callgrind
+//! doctor/          what this machine allows                    completions.rs, man.rs
+//! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
+//! streams.rs       stderr and stdout      system.rs     the system calls        internal_error.rs
+//! ```
+//!
+//! Results go to stdout, everything else to stderr; a closed pipe is no error. Each command's
+//! arguments are parsed into a struct, then checked, and only then does anything happen.
+#![deny(unsafe_code)]
+
+mod cli;
+mod completions;
+mod doctor;
+mod export;
+mod failure;
+mod import;
+mod internal_error;
+mod machine_args;
+mod man;
+mod output;
+mod recorder;
+mod report;
+mod run;
+mod streams;
+mod system;
+mod view_args;
+mod words;
+
+use std::env;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use cli::{Cli, Command};
+use failure::{Failure, FailureKind};
+
+fn main() -> ExitCode {
+    start_log();
+    internal_error::install_hook();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answer_parser(&error),
+    };
+    let result = internal_error::catch(|| execute(cli.command));
+    match result {
+        Ok(Ok(code)) => ExitCode::from(code),
+        Ok(Err(failure)) => {
+            streams::say(&failure.to_string());
+            ExitCode::from(failure.exit_code())
+        }
+        Err(message) => {
+            streams::say(&message);
+            ExitCode::from(FailureKind::Internal.exit_code())
+        }
+    }
+}
+
+/// Does what a command says; the number is the exit code.
+fn execute(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Run(args) => run::run(args.record, Some(&args.view)),
+        Command::Record(args) => run::run(args, None),
+        Command::Report(args) => report::report(&args),
+        Command::Import(args) => import::import(args),
+        Command::Export(args) => export::export(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => man::man(&args),
+    }
+}
+
+/// Help and version are results; everything else that the parser has to say is a usage error.
+fn answer_parser(error: &clap::Error) -> ExitCode {
+    // A reader that has gone away needs no answer.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(FailureKind::Usage.exit_code()),
+    }
+}
+
+/// Logging for those who look for a fault: `MEMLENS_LOG=debug`, or `memlens=debug,memlens_exact=trace`.
+/// Quiet without the variable, and when it makes no sense.
+fn start_log() {
+    use tracing_subscriber::filter::Targets;
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+
+    let Some(targets) = env::var("MEMLENS_LOG").ok().and_then(|text| text.parse::<Targets>().ok()) else {
+        return;
+    };
+    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    tracing_subscriber::registry().with(targets).with(format).init();
+}

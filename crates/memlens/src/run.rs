@@ -1,0 +1,339 @@
+//! `memlens run` and `memlens record`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use memlens_exact::{ExitOutcome, Program, Session, SessionError, SessionOptions};
+use memlens_pipeline::{Process, ProcessOptions};
+use memlens_profile::{Existing, Profile, RunInfo};
+use memlens_report::table;
+
+use crate::failure::{Failure, FailureKind};
+use crate::machine_args::MachineArgs;
+use crate::output::Output;
+use crate::recorder::{Ending, Recorder, RecorderOptions};
+use crate::streams::{self, Stream, say};
+use crate::system;
+use crate::view_args::ViewArgs;
+
+/// Arguments of `memlens run`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "memlens run [OPTIONS] [--] PROGRAM [ARGUMENTS]...",
+    before_help = "\
+Examples:
+  memlens run -- ls -lR /usr/share                  the 20 objects that cost most
+  memlens run --by line --top 40 -- ls -l           lines of code instead
+  memlens run --machine e5504 --cache llc=2M,16,64 -- ls    on another machine's caches"
+)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub record: RecordArgs,
+
+    #[command(flatten)]
+    pub view: ViewArgs,
+}
+
+/// Arguments of `memlens record`.
+#[derive(Args, Debug)]
+#[command(override_usage = "memlens record [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
+pub struct RecordArgs {
+    /// How accesses are collected
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub mode: Mode,
+
+    /// Where the profile goes; memlens.PROGRAM.PID in the current folder if not given
+    #[arg(long, value_name = "PROFILE")]
+    pub out: Option<PathBuf>,
+
+    /// Replace the profile if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Say nothing but errors, and show no table
+    #[arg(long, short)]
+    pub quiet: bool,
+
+    /// Show on stderr how far the recording is, once a second
+    #[arg(long, conflicts_with = "quiet")]
+    pub progress: bool,
+
+    /// Record the program's children as well
+    #[arg(long, value_name = "WHOM")]
+    pub follow: Option<Follow>,
+
+    /// Write a partial profile every so many seconds, so that there is one when memlens is killed; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub flush_every: u64,
+
+    /// A function that allocates: NAME (its first argument is the size), NAME=N (argument N is, counted
+    /// from 0), or NAME=free (it frees); may be repeated
+    #[arg(
+        long = "alloc-fn",
+        value_name = "NAME[=N|=free]",
+        value_parser = parse_alloc_function,
+        help_heading = "Objects"
+    )]
+    pub alloc_fn: Vec<String>,
+
+    /// Keep each block of memory as an object of its own, instead of one for all blocks of a place
+    #[arg(long, help_heading = "Objects")]
+    pub no_merge: bool,
+
+    /// Start counting when this function is entered; may be repeated
+    #[arg(long, value_name = "FUNCTION", help_heading = "What is counted")]
+    pub start_on: Vec<String>,
+
+    /// Stop counting when this function is entered; may be repeated
+    #[arg(long, value_name = "FUNCTION", help_heading = "What is counted")]
+    pub stop_on: Vec<String>,
+
+    /// Start counting when this function is entered and it is off, stop when it is on; may be repeated
+    #[arg(long, value_name = "FUNCTION", help_heading = "What is counted")]
+    pub toggle_on: Vec<String>,
+
+    /// Whether to count from the program's start; yes, unless --start-on or --toggle-on is given
+    #[arg(long = "collect-atstart", value_name = "yes|no", help_heading = "What is counted")]
+    pub collect_at_start: Option<YesNo>,
+
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Where accesses come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The best that this machine allows; says which and why.
+    Auto,
+    /// Every access of every thread, under DynamoRIO.
+    Exact,
+    /// Bursts of accesses at nearly native speed (not in this version).
+    Burst,
+    /// Samples at native speed (not in this version).
+    Sample,
+}
+
+/// Which other processes are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Follow {
+    /// All processes that the program starts, and those that they start.
+    Children,
+}
+
+/// A yes or no, as valgrind's options take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum YesNo {
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+}
+
+/// Everything that a run needs, checked.
+struct Config {
+    command: Vec<OsString>,
+    process: ProcessOptions,
+    out: Option<PathBuf>,
+    existing: Existing,
+    recorder: RecorderOptions,
+    quiet: bool,
+    /// Why this mode, if the user left the choice to us.
+    reason: Option<&'static str>,
+}
+
+/// Runs a program, records it and shows what `view` asks for. The exit code is the program's.
+pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
+    let config = check(args)?;
+    let quiet = config.quiet;
+    // What can be known to fail must fail before anything is created.
+    Program::find(&config.command).map_err(|error| Failure::from(SessionError::from(error)))?;
+    let mut process = Process::new(config.process)
+        .map_err(|error| Failure::new(FailureKind::Usage, format!("cannot set up the recording: {error}")))?;
+    let name = config.command.first().cloned().unwrap_or_default();
+    let mut output = Output::create(config.out.as_deref(), &name, config.existing)?;
+
+    if let Some(reason) = config.reason.filter(|_| !quiet) {
+        say(reason);
+    }
+    let mut run = describe(&config.command);
+    let mut session = match Session::start(&SessionOptions { command: config.command }) {
+        Ok(session) => session,
+        Err(error) => {
+            output.discard();
+            return Err(error.into());
+        }
+    };
+    let process_id = session.process_id();
+    run.pid = Some(process_id);
+    process.set_process_id(process_id);
+    output.name_after(process_id);
+
+    let mut recorder = Recorder::new(process, output, run, config.recorder);
+    let outcome = match session.run(&mut recorder) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            recorder.abandon();
+            return Err(error.into());
+        }
+    };
+    tracing::debug!(?outcome, statistics = ?session.statistics(), "the program has ended");
+    if !session.was_recorded() && matches!(outcome, ExitOutcome::Code(_)) {
+        recorder.discard();
+        let name = name.to_string_lossy();
+        let message = format!("the recording engine did not start in {name}; `memlens doctor` may say why");
+        return Err(Failure::new(FailureKind::Engine, message));
+    }
+    let (profile, output, written) = recorder.finish(&ending(&session, outcome));
+    match (&profile, written) {
+        // The program has run: its exit code goes before ours.
+        (_, Err(failure)) => say(&failure.to_string()),
+        (Some(profile), Ok(())) if !quiet => show(profile, &output, view),
+        _ => {}
+    }
+    Ok(end_as(outcome))
+}
+
+fn check(args: RecordArgs) -> Result<Config, Failure> {
+    match args.mode {
+        Mode::Exact | Mode::Auto => {}
+        Mode::Burst | Mode::Sample => {
+            let word = if args.mode == Mode::Burst { "burst" } else { "sample" };
+            let message = format!("mode {word} is not in this version; use --mode exact");
+            return Err(Failure::new(FailureKind::Unavailable, message));
+        }
+    }
+    if args.follow.is_some() {
+        let message = "--follow children is not in this version; record each program by itself";
+        return Err(Failure::new(FailureKind::Unavailable, message));
+    }
+    let mut process = ProcessOptions::new(args.machine.description()?);
+    process.collect_at_start = match args.collect_at_start {
+        Some(word) => word == YesNo::Yes,
+        None => args.start_on.is_empty() && args.toggle_on.is_empty(),
+    };
+    process.merge_sites = !args.no_merge;
+    process.alloc_functions = args.alloc_fn;
+    process.start_on = args.start_on;
+    process.stop_on = args.stop_on;
+    process.toggle_on = args.toggle_on;
+    Ok(Config {
+        command: args.command,
+        process,
+        out: args.out,
+        existing: if args.force { Existing::Replace } else { Existing::Refuse },
+        recorder: RecorderOptions {
+            flush_every: (args.flush_every > 0).then(|| Duration::from_secs(args.flush_every)),
+            shows_progress: args.progress,
+        },
+        quiet: args.quiet,
+        reason: (args.mode == Mode::Auto)
+            .then_some("exact mode: the one mode of this version; it needs no hardware counters"),
+    })
+}
+
+/// Arguments of allocation functions that the collector passes on.
+const ALLOC_ARGUMENTS: u32 = 4;
+
+fn parse_alloc_function(text: &str) -> Result<String, String> {
+    let (name, what) = text.split_once('=').unwrap_or((text, "0"));
+    let is_argument = what.parse::<u32>().is_ok_and(|argument| argument < ALLOC_ARGUMENTS);
+    match name.is_empty() {
+        true => Err("a function's name is missing".to_owned()),
+        false if is_argument || what == "free" => Ok(text.to_owned()),
+        false => Err(format!("‘{what}’ is neither ‘free’ nor the number of an argument, 0 to 3")),
+    }
+}
+
+/// What is known of a run before it starts.
+fn describe(command: &[OsString]) -> RunInfo {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    RunInfo {
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        mode: "exact".to_owned(),
+        started_unix_seconds: started.map(|time| time.as_secs()),
+        hostname: hostname.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()),
+        memlens_version: env!("CARGO_PKG_VERSION").to_owned(),
+        estimated: false,
+        primary_cost: "wait_cycles".to_owned(),
+        ..RunInfo::default()
+    }
+}
+
+fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
+    let statistics = session.statistics();
+    let (exit_code, signal) = match outcome {
+        ExitOutcome::Code(code) => (Some(code), None),
+        ExitOutcome::Signal(signal) => (None, Some(signal)),
+    };
+    let is_truncated = session.was_recorded() && !session.ended_normally();
+    let mut notes = Vec::new();
+    if is_truncated {
+        notes.push(
+            "The program was killed or replaced itself (exec): its threads' last records are missing."
+                .to_owned(),
+        );
+    }
+    let losses = [
+        (statistics.damaged_definitions, "definitions of code could not be read"),
+        (statistics.threads_without_slot, "threads were not recorded: too many at a time"),
+        (statistics.blocks_without_id, "blocks of code were not recorded: too many"),
+        (statistics.references_unrecorded, "memory operands in the code could not be recorded"),
+        (statistics.order_breaks, "times the order between threads was not certain"),
+    ];
+    for (count, what) in losses {
+        if count > 0 {
+            notes.push(format!("{count} {what}."));
+        }
+    }
+    Ending {
+        exit_code,
+        signal,
+        wall: session.elapsed(),
+        is_truncated,
+        lost_events: statistics.damaged_definitions
+            + statistics.threads_without_slot
+            + statistics.blocks_without_id,
+        notes,
+    }
+}
+
+fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) {
+    if let Some(view) = view {
+        streams::write_to_stderr(&format!("\n{}\n", table(profile, &view.view(Stream::Stderr))));
+    }
+    let place = output.path().display();
+    say(&format!("the profile is in {place}; look closer with: memlens report {place}"));
+}
+
+/// Ends as the program did: dies of the same signal, or says which exit code to take.
+fn end_as(outcome: ExitOutcome) -> u8 {
+    match outcome {
+        // The kernel keeps the low 8 bits.
+        ExitOutcome::Code(code) => (code & 0xff) as u8,
+        ExitOutcome::Signal(signal) => {
+            system::die_of(signal);
+            // Still here: process 1 of a container is not killed by its own signals. Shells put it so.
+            (128 + (signal & 0x7f)) as u8
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let kind = match &error {
+            SessionError::Program(program) if program.exit_code() == 127 => FailureKind::NotFound,
+            SessionError::Program(_) => FailureKind::NotExecutable,
+            SessionError::Wait(_) => FailureKind::Io,
+            _ => FailureKind::Engine,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

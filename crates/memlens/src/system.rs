@@ -1,0 +1,147 @@
+//! The system calls that Rust's library has no words for. All unsafe code of this crate is here.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::mem;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Columns of the terminal at a descriptor; `None` if it is no terminal or does not know.
+pub fn terminal_columns(descriptor: i32) -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ fills the structure that the pointer is valid for.
+    let answer = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };
+    (answer == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Ends this process by `signal`, as the program was ended, but without a second core file. Returns
+/// only where the system does not let a process kill itself.
+pub fn die_of(signal: i32) {
+    let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structures outlive the calls; the default action needs no handler; the signal set is
+    // initialised by sigemptyset.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
+        // The limit does not hold for core files that go through a pipe (core(5)).
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::kill(libc::getpid(), signal);
+    }
+}
+
+/// Whether an anonymous shared file can be made.
+pub fn memfd_create() -> io::Result<()> {
+    // SAFETY: a terminated name; a descriptor that the call returns is ours to close.
+    unsafe {
+        let descriptor = libc::memfd_create(c"memlens-doctor".as_ptr(), libc::MFD_CLOEXEC);
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        drop(OwnedFd::from_raw_fd(descriptor));
+    }
+    Ok(())
+}
+
+/// Whether the file system at `path` forbids execution (`noexec`).
+pub fn forbids_execution(path: &Path) -> io::Result<bool> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a terminated path, and a structure for which all zero is a value.
+    unsafe {
+        let mut status: libc::statvfs = mem::zeroed();
+        if libc::statvfs(path.as_ptr(), &raw mut status) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(status.f_flag & libc::ST_NOEXEC != 0)
+    }
+}
+
+/// A counter of the kernel or the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// CPU time, counted by the kernel.
+    TaskClock,
+    /// Cycles, counted by the processor.
+    Cycles,
+    /// Instructions, counted by the processor.
+    Instructions,
+}
+
+/// `struct perf_event_attr` in its first version (`PERF_ATTR_SIZE_VER0`, linux/perf_event.h), which
+/// every kernel takes.
+#[repr(C)]
+#[derive(Default)]
+struct PerfEventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    config1: u64,
+}
+
+/// Opens and closes a counter for this process, user mode only (perf_event_open(2)).
+pub fn try_counter(counter: Counter) -> io::Result<()> {
+    const TYPE_HARDWARE: u32 = 0;
+    const TYPE_SOFTWARE: u32 = 1;
+    const DISABLED: u64 = 1;
+    const EXCLUDE_KERNEL: u64 = 1 << 5;
+    const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+    // PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_SW_TASK_CLOCK.
+    let (kind, config) = match counter {
+        Counter::TaskClock => (TYPE_SOFTWARE, 1),
+        Counter::Cycles => (TYPE_HARDWARE, 0),
+        Counter::Instructions => (TYPE_HARDWARE, 1),
+    };
+    let attributes = PerfEventAttr {
+        kind,
+        size: mem::size_of::<PerfEventAttr>() as u32,
+        config,
+        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
+        ..PerfEventAttr::default()
+    };
+    let (this_process, any_cpu, no_group, no_flags) = (0, -1, -1, 0_u64);
+    // SAFETY: the structure has the size that it names; a descriptor that comes back is ours to close.
+    unsafe {
+        let descriptor = libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            this_process,
+            any_cpu,
+            no_group,
+            no_flags,
+        );
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        drop(OwnedFd::from_raw_fd(descriptor as i32));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_attribute_structure_has_its_published_size() {
+        // PERF_ATTR_SIZE_VER0.
+        assert_eq!(mem::size_of::<PerfEventAttr>(), 64);
+    }
+
+    #[test]
+    fn shared_files_and_mounts_can_be_asked_about() {
+        memfd_create().expect("Linux has had it since 3.17");
+        assert!(!forbids_execution(Path::new("/bin")).expect("it is mounted"));
+        assert!(forbids_execution(Path::new("/no/such/place")).is_err());
+    }
+}

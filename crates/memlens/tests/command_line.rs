@@ -1,0 +1,101 @@
+//! Words that memlens understands, and what it says to those it does not.
+
+mod support;
+
+use std::fs;
+
+use support::{failing, succeeding};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+#[test]
+fn help_begins_with_examples_and_ends_with_the_exit_codes() {
+    let folder = folder();
+    let help = succeeding(folder.path(), &["--help"]);
+    assert!(help.starts_with("Examples:\n  memlens run -- "), "{help}");
+    assert!(help.contains("  73  the output cannot be created"), "{help}");
+    for command in ["run", "record", "report", "import", "export", "doctor", "completions", "man"] {
+        assert!(help.contains(&format!("\n  {command}")), "{command} is missing:\n{help}");
+        succeeding(folder.path(), &[command, "--help"]);
+    }
+    assert!(succeeding(folder.path(), &["report", "--help"]).contains("dram_writes"));
+    assert!(succeeding(folder.path(), &["--version"]).starts_with("memlens "));
+}
+
+#[test]
+fn unknown_words_are_usage_errors_with_the_nearest_valid_word() {
+    let folder = folder();
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", "--quite", "--", "true"], "--quiet"),
+        (&["reprot", "x"], "report"),
+        (&["run", "--machine", "e5540", "--", "true"], "did you mean \"e5504\"?"),
+        (&["run", "--machine", "vax", "--", "true"], "valid are host, cachegrind"),
+        (&["run", "--cache", "l1x=1,1,64", "--", "true"], "did you mean \"l1i\"?"),
+        (&["run", "--alloc-fn", "pool=fre", "--", "true"], "neither ‘free’ nor the number"),
+        (&["run", "--mode", "exat", "--", "true"], "exact"),
+        (&["run", "--collect-atstart=maybe", "--", "true"], "yes"),
+        (&["report", "x", "--sort", "lodas"], "did you mean ‘loads’?"),
+        (&["report", "x", "--by", "lien"], "did you mean ‘line’?"),
+        (&["report", "x", "--top", "0"], "‘all’"),
+        (&["report", "x", "--format", "jsn"], "json"),
+        (&["completions", "fsh"], "fish"),
+        (&["import", "lakcey", "x"], "lackey"),
+        (&["run"], "PROGRAM"),
+    ];
+    for (words, expected) in cases {
+        let message = failing(folder.path(), words, 64);
+        assert!(message.contains(expected), "{words:?}: {message}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing was created");
+}
+
+#[test]
+fn modes_of_later_versions_say_so() {
+    let folder = folder();
+    for mode in ["burst", "sample"] {
+        let message = failing(folder.path(), &["run", "--mode", mode, "--", "true"], 69);
+        assert_eq!(message, format!("memlens: mode {mode} is not in this version; use --mode exact\n"));
+    }
+}
+
+#[test]
+fn a_wrong_machine_file_is_reported_with_its_place() {
+    let folder = folder();
+    // The misspelt word is the first of line 8.
+    let text = "\
+name = \"mine\"
+line_bytes = 64
+page_bytes = 4096
+cores = 1
+llc = { bytes = 65536, ways = 8 }
+l1i = { bytes = 32768, ways = 8 }
+[l1d]
+byts = 32768
+ways = 8
+";
+    fs::write(folder.path().join("mine.toml"), text).expect("written");
+    let message = failing(folder.path(), &["run", "--machine", "mine.toml", "--", "true"], 65);
+    assert!(message.contains("machine file mine.toml: line 8, column 1: unknown field `byts`"), "{message}");
+    assert!(message.contains("did you mean \"bytes\"?"), "{message}");
+    assert!(message.contains("memlens:   byts = 32768\nmemlens:   ^\n"), "{message}");
+    failing(folder.path(), &["run", "--machine", "none.toml", "--", "true"], 66);
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_definition() {
+    let folder = folder();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = succeeding(folder.path(), &["completions", shell]);
+        assert!(script.contains("collect-atstart"), "{shell}");
+        assert!(script.contains("instruction"), "{shell} offers the words of --by");
+    }
+    assert!(succeeding(folder.path(), &["man"]).contains(".TH memlens 1"));
+    succeeding(folder.path(), &["man", "--out", "pages"]);
+    for page in ["memlens.1", "memlens-run.1", "memlens-import-lackey.1"] {
+        assert!(folder.path().join("pages").join(page).exists(), "{page}");
+    }
+    fs::write(folder.path().join("file"), "").expect("written");
+    failing(folder.path(), &["man", "--out", "file"], 73);
+}

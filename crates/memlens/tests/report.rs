@@ -1,0 +1,122 @@
+//! `memlens report` and `memlens export` on a profile made by hand.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+use support::{failing, memlens, stderr, succeeding, write_small_profile};
+
+fn folder_with_profile() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    write_small_profile(&folder.path().join("p"));
+    folder
+}
+
+#[test]
+fn a_table_shows_the_object_and_fits_the_width() {
+    let folder = folder_with_profile();
+    let table = succeeding(folder.path(), &["report", "p"]);
+    assert!(table.contains("column") && table.contains("int*"), "{table}");
+    assert!(!table.contains('\x1b'), "no colours without a terminal");
+    let narrow = memlens(folder.path()).args(["report", "p"]).env("COLUMNS", "80").output().expect("runs");
+    let narrow = support::stdout(&narrow);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+}
+
+#[test]
+fn every_grouping_and_both_drill_downs_work() {
+    let folder = folder_with_profile();
+    for by in ["object", "site", "instruction", "function", "line", "kind", "thread"] {
+        succeeding(folder.path(), &["report", "p", "--by", by, "--sort", "l1-misses", "--top", "3"]);
+    }
+    assert!(succeeding(folder.path(), &["report", "p", "--object", "1"]).contains("bfs.c:20"));
+    assert!(succeeding(folder.path(), &["report", "p", "--code", "search"]).contains("column"));
+    let message = failing(folder.path(), &["report", "p", "--code", "serach"], 64);
+    assert!(message.contains("did you mean ‘search’?"), "{message}");
+    failing(folder.path(), &["report", "p", "--object", "9"], 64);
+}
+
+#[test]
+fn json_and_csv_have_the_numbers() {
+    let folder = folder_with_profile();
+    let text = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+    let document: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+    assert_eq!(document["schema"], "memlens-report/1");
+    assert_eq!(document["totals"]["loads"], 1000);
+    assert_eq!(document["objects"][0]["name"], "column");
+    let csv = succeeding(folder.path(), &["report", "p", "--format", "csv", "--by", "line"]);
+    assert_eq!(csv.lines().count(), 2, "a title and one line:\n{csv}");
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    let folder = folder_with_profile();
+    for words in [["--format", "json", "--top", "3"], ["--format", "csv", "--object", "1"]] {
+        let all: Vec<&str> = ["report", "p"].into_iter().chain(words).collect();
+        let message = failing(folder.path(), &all, 64);
+        assert!(message.contains("does not go with"), "{message}");
+    }
+}
+
+#[test]
+fn what_is_no_profile_has_a_clear_message_and_code() {
+    let folder = folder_with_profile();
+    assert!(failing(folder.path(), &["report", "none"], 66).contains("nothing is at none"));
+    fs::write(folder.path().join("file"), "text").expect("written");
+    assert!(failing(folder.path(), &["report", "file"], 65).contains("is not a memlens profile"));
+    fs::create_dir(folder.path().join("empty")).expect("created");
+    failing(folder.path(), &["report", "empty"], 65);
+    let manifest = folder.path().join("p/profile.json");
+    let text = fs::read_to_string(&manifest).expect("readable");
+    fs::write(&manifest, text.replace("\"format_version\": 1", "\"format_version\": 99")).expect("written");
+    assert!(failing(folder.path(), &["report", "p"], 65).contains("format version 99"));
+    fs::write(&manifest, &text[..100]).expect("written");
+    assert!(failing(folder.path(), &["report", "p"], 65).contains("damaged"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = folder_with_profile();
+    let mut child = memlens(folder.path())
+        .args(["report", "p", "--format", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    // The pipe's reading end closes before anything is read.
+    drop(child.stdout.take());
+    let mut messages = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut messages).expect("text");
+    assert_eq!(child.wait().expect("ends").code(), Some(0), "{messages}");
+    assert_eq!(messages, "");
+}
+
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let folder = folder_with_profile();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let output = memlens(folder.path()).args(["report", "p"]).stdout(full).output().expect("runs");
+    assert_eq!(output.status.code(), Some(74), "{}", stderr(&output));
+}
+
+#[test]
+fn callgrind_exports_do_not_overwrite() {
+    let folder = folder_with_profile();
+    assert!(succeeding(folder.path(), &["export", "callgrind", "p"]).starts_with("# callgrind format"));
+    let words = ["export", "callgrind", "p", "--out", "callgrind.out"];
+    succeeding(folder.path(), &words);
+    assert!(failing(folder.path(), &words, 73).contains("--force"));
+    let again: Vec<&str> = words.into_iter().chain(["--force"]).collect();
+    succeeding(folder.path(), &again);
+}
+
+#[test]
+fn a_log_setting_that_makes_no_sense_is_passed_over() {
+    let folder = folder_with_profile();
+    let output =
+        memlens(folder.path()).args(["report", "p"]).env("MEMLENS_LOG", "nonsense=?").output().expect("runs");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stderr(&output), "");
+}

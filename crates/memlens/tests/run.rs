@@ -1,0 +1,206 @@
+//! `memlens run` from end to end, on programs that every system has. These need the recording engine,
+//! which is carried in the binary, and x86-64 Linux.
+
+mod support;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::{call, failing, memlens, stderr, stdout, succeeding};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// Records a shell script, silently.
+fn record(folder: &Path, script: &str) -> Output {
+    call(folder, &["run", "--quiet", "--force", "--out", "p", "--", "sh", "-c", script])
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("readable");
+    entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn output_and_exit_code_are_the_programs() {
+    let folder = folder();
+    let output = record(folder.path(), "echo out; echo err >&2; exit 7");
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!((stdout(&output), stderr(&output)), ("out\n".into(), "err\n".into()));
+    // Codes that memlens uses itself are the program's, too, when it returns them.
+    for code in [0, 1, 64, 127, 255] {
+        assert_eq!(record(folder.path(), &format!("exit {code}")).status.code(), Some(code));
+    }
+    let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("valid JSON");
+    assert_eq!(report["run"]["exit_code"], 255);
+    assert!(report["totals"]["loads"].as_u64() > Some(1000), "{}", report["totals"]);
+}
+
+#[test]
+fn signals_are_the_programs() {
+    let folder = folder();
+    for (name, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11), ("INT", 2), ("PIPE", 13)] {
+        let output = record(folder.path(), &format!("kill -{name} $$"));
+        assert_eq!(output.status.signal(), Some(number), "{name}: {}", stderr(&output));
+        assert!(!output.status.core_dumped(), "{name}");
+        assert_eq!(stderr(&output), "", "{name}");
+        // The profile is there.
+        succeeding(folder.path(), &["report", "p"]);
+    }
+}
+
+#[test]
+fn standard_input_reaches_the_program() {
+    use std::io::Write;
+    let folder = folder();
+    let mut child = memlens(folder.path())
+        .args(["run", "-q", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    child.stdin.take().expect("piped").write_all(b"through").expect("read");
+    assert_eq!(stdout(&child.wait_with_output().expect("ends")), "through");
+}
+
+#[test]
+fn the_table_goes_to_stderr_and_says_where_the_profile_is() {
+    let folder = folder();
+    let output = call(folder.path(), &["run", "--", "true"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), String::new()));
+    let messages = stderr(&output);
+    assert!(messages.starts_with("memlens: exact mode: "), "{messages}");
+    let names = names(folder.path());
+    assert_eq!(names.len(), 1, "{names:?}");
+    let process_id = names[0].strip_prefix("memlens.true.").expect("the default name");
+    process_id.parse::<u32>().expect("a process id");
+    assert!(messages.contains(&format!("memlens report {}", names[0])), "{messages}");
+    let report = succeeding(folder.path(), &["report", &names[0], "--format", "json"]);
+    assert!(report.contains("\"true\""), "{report}");
+
+    let output = call(folder.path(), &["record", "--mode", "exact", "--out", "p", "--", "true"]);
+    assert_eq!(stderr(&output), "memlens: the profile is in p; look closer with: memlens report p\n");
+}
+
+#[test]
+fn programs_that_cannot_run_end_as_a_shell_says_and_leave_nothing() {
+    let folder = folder();
+    fs::write(folder.path().join("text"), "just text").expect("written");
+    failing(folder.path(), &["run", "--", "no-such-program-here"], 127);
+    failing(folder.path(), &["run", "--", "./none"], 127);
+    failing(folder.path(), &["run", "--", "./text"], 126);
+    failing(folder.path(), &["run", "--out", "p", "--", "/"], 126);
+    assert_eq!(names(folder.path()), ["text"]);
+}
+
+#[test]
+fn a_program_does_not_run_when_its_profile_cannot_be_written() {
+    let folder = folder();
+    assert_eq!(record(folder.path(), "exit 0").status.code(), Some(0));
+    let words = ["run", "--out", "p", "--", "sh", "-c", "touch ran"];
+    assert!(failing(folder.path(), &words, 73).contains("--force"));
+    let elsewhere = ["run", "--out", "no/such/folder/p", "--", "sh", "-c", "touch ran"];
+    assert!(failing(folder.path(), &elsewhere, 73).contains("create it first"));
+    let special = ["run", "--out", "/proc/p", "--", "sh", "-c", "touch ran"];
+    failing(folder.path(), &special, 73);
+    // Even --force leaves alone what is no profile.
+    fs::create_dir(folder.path().join("mine")).expect("created");
+    fs::write(folder.path().join("mine/file"), "").expect("written");
+    failing(folder.path(), &["run", "--force", "--out", "mine", "--", "sh", "-c", "touch ran"], 73);
+    assert!(!folder.path().join("ran").exists());
+}
+
+#[test]
+fn an_engine_that_does_not_start_is_told_from_a_failing_program() {
+    let folder = folder();
+    let memlens = env!("CARGO_BIN_EXE_memlens");
+    // So few descriptors that memlens can start the engine, but the engine cannot map the program.
+    // What this test inherited would count.
+    let inherited = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
+    let script = format!("{inherited}; ulimit -n 6; exec '{memlens}' run --quiet --out p -- true");
+    let output = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().expect("sh");
+    assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
+    assert_eq!(names(folder.path()), [""; 0], "nothing is left behind");
+}
+
+#[test]
+fn a_full_disk_does_not_touch_the_program() {
+    let folder = folder();
+    let memlens = env!("CARGO_BIN_EXE_memlens");
+    // A file system of 16 KB, where the kernel lets us have one.
+    let script = format!(
+        "mount -t tmpfs -o size=16k none . 2>/dev/null || exit 99; cd .; cd \"$PWD\"
+         '{memlens}' run --quiet --out p -- sh -c 'echo works; exit 5'"
+    );
+    let mut command = Command::new("unshare");
+    let output = command.args(["-r", "-m", "sh", "-c", &script]).current_dir(folder.path()).output();
+    let Ok(output) = output else { return };
+    if output.status.code() == Some(99) || stderr(&output).contains("unshare") {
+        eprintln!("skipped: no mounts here");
+        return;
+    }
+    assert_eq!((output.status.code(), stdout(&output)), (Some(5), "works\n".into()), "{}", stderr(&output));
+    let messages = stderr(&output);
+    assert!(messages.contains("the disk is full"), "{messages}");
+    assert_eq!(messages.lines().count(), 1, "one message:\n{messages}");
+}
+
+#[test]
+fn a_killed_memlens_leaves_a_profile_and_an_unharmed_program() {
+    let folder = folder();
+    let script = "sleep 3; echo done > done";
+    let mut child = memlens(folder.path())
+        .args(["run", "--quiet", "--flush-every", "1", "--out", "p", "--", "sh", "-c", script])
+        .spawn()
+        .expect("runs");
+    wait_until(|| folder.path().join("p/profile.json").exists());
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let table = succeeding(folder.path(), &["report", "p"]);
+    assert!(table.contains("profile ends before the program did"), "{table}");
+    wait_until(|| folder.path().join("done").exists());
+}
+
+#[test]
+fn signals_to_memlens_reach_the_program() {
+    let folder = folder();
+    let script = "trap 'echo told; exit 4' TERM; echo > ready; while :; do sleep 0.1; done";
+    let child = memlens(folder.path())
+        .args(["run", "--quiet", "--out", "p", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    wait_until(|| folder.path().join("ready").exists());
+    let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill is there");
+    assert!(told.success());
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!((output.status.code(), stdout(&output)), (Some(4), "told\n".into()));
+}
+
+#[test]
+fn the_doctor_tries_the_engine_and_looks_at_a_program() {
+    let folder = folder();
+    let report = succeeding(folder.path(), &["doctor", "sh"]);
+    assert!(report.contains("✓ exact"), "{report}");
+    for topic in ["processor", "kernel", "hardware counters", "shared memory", "linkage", "debug information"]
+    {
+        assert!(report.contains(topic), "{topic}:\n{report}");
+    }
+    let output = call(folder.path(), &["doctor", "no-such-program-here"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(stdout(&output).contains("✗ file"));
+}
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
+        sleep(Duration::from_millis(50));
+    }
+}

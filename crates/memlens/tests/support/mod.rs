@@ -1,0 +1,111 @@
+//! Calls memlens, and makes a small profile by hand.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use memlens_profile::{
+    CacheInfo, Cell, CodeIx, CodeLocation, Existing, Frame, FrameIx, MachineInfo, Module, ModuleIx, Object,
+    ObjectIx, Profile, ProfileWriter, RunInfo, Stack, StackIx, Thread, ThreadIx,
+};
+use memlens_types::{Counts, ObjectKind};
+
+/// memlens in a folder, without what the developer's environment would add.
+pub fn memlens(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
+    command.current_dir(folder).env_remove("COLUMNS").env_remove("MEMLENS_LOG").env_remove("NO_COLOR");
+    command
+}
+
+/// Calls memlens with some words.
+pub fn call(folder: &Path, words: &[&str]) -> Output {
+    memlens(folder).args(words).output().expect("memlens is there")
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Calls memlens, expects an exit code, and says what was on stderr.
+pub fn failing(folder: &Path, words: &[&str], code: i32) -> String {
+    let output = call(folder, words);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
+    assert!(output.stdout.is_empty(), "{words:?} wrote to stdout");
+    text
+}
+
+/// Calls memlens, expects success, and says what was on stdout.
+pub fn succeeding(folder: &Path, words: &[&str]) -> String {
+    let output = call(folder, words);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+/// One heap object, `column`, that line 20 of bfs.c loads a thousand times; every eighth load misses.
+pub fn small_profile() -> Profile {
+    let counts =
+        Counts { loads: 1000, load_bytes: 8000, l1_load_misses: 125, dram_reads: 125, ..Counts::default() };
+    Profile {
+        run: RunInfo {
+            command: vec!["bfs".into(), "16".into()],
+            mode: "exact".into(),
+            exit_code: Some(0),
+            primary_cost: "wait_cycles".into(),
+            ..RunInfo::default()
+        },
+        machine: MachineInfo {
+            name: "test".into(),
+            line_bytes: 64,
+            page_bytes: 4096,
+            l1d: Some(CacheInfo { bytes: 32768, ways: 8, policy: "lru".into() }),
+            rules: "memlens".into(),
+            ..MachineInfo::default()
+        },
+        modules: vec![Module { path: "/opt/bfs".into(), build_id: None, has_debug: true }],
+        frames: vec![Frame {
+            module: Some(ModuleIx(0)),
+            offset: 0x1200,
+            function: Some("search".into()),
+            file: Some("bfs.c".into()),
+            line: Some(20),
+            ..Frame::default()
+        }],
+        stacks: vec![Stack(vec![FrameIx(0)])],
+        objects: vec![Object {
+            id: 1,
+            kind: ObjectKind::Heap,
+            name: "column".into(),
+            type_name: Some("int*".into()),
+            site: Some(StackIx(0)),
+            blocks: 1,
+            bytes: Some(8000),
+            counts,
+            ..Object::default()
+        }],
+        code: vec![CodeLocation {
+            id: 1,
+            stack: Some(StackIx(0)),
+            module: Some(ModuleIx(0)),
+            offset: 0x1200,
+            size_bytes: 8,
+            counts,
+            ..CodeLocation::default()
+        }],
+        cells: vec![Cell { code: CodeIx(0), object: ObjectIx(0), thread: ThreadIx(0), counts }],
+        threads: vec![Thread { tid: 1, counts, ..Thread::default() }],
+        ..Profile::default()
+    }
+}
+
+/// Stores [`small_profile`].
+pub fn write_small_profile(path: &Path) {
+    let profile = small_profile();
+    profile.validate().expect("consistent");
+    let mut writer = ProfileWriter::create(path, Existing::Refuse).expect("created");
+    writer.flush(&profile, true).expect("written");
+}
