@@ -9,7 +9,8 @@ every program with every tool) so that a slow minute of the machine hits all too
 medians. Output and exit code must be those of the native run. Peak memory is measured in runs of its own
 that are not timed: the sum over all processes of their share (PSS), sampled every 2 ms.
 
---quick: small inputs, one repetition.
+--quick: small inputs, one repetition. It shows that everything runs; its ratios are mostly start-up, so it
+does not judge them.
 """
 
 import argparse
@@ -233,7 +234,7 @@ def measure(chosen, chosen_tools, repetitions, base):
     return medians, memory, failures
 
 
-def print_table(medians, memory, names):
+def print_table(medians, memory, names, judge):
     """Markdown. Seconds for native, times native for the others."""
     others = [name for name in names if name != "native"]
     print("| program | native, s | " + " | ".join(f"{tool}, × native" for tool in others)
@@ -261,6 +262,8 @@ def print_table(medians, memory, names):
     against = [cell(geometric_mean(ratios("memlens", peer))) for peer in ("cachegrind", "callgrind")]
     print("| **geometric mean** | | " + " | ".join([*means, *against]) + " | | |")
 
+    if not judge:
+        return
     over = [max(0, (used["memlens"] - 200e6) / used["native"]) for used in memory.values()
             if used.get("memlens") and used.get("native")]
     found = {
@@ -278,7 +281,8 @@ def print_table(medians, memory, names):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memlens", default=str(ROOT / "target/release/memlens"), metavar="FILE")
+    parser.add_argument("--memlens", default=os.environ.get("MEMLENS", str(ROOT / "target/release/memlens")),
+                        metavar="FILE", help="default: $MEMLENS, else target/release/memlens")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default 3, with --quick 1")
     parser.add_argument("--programs", metavar="A,B", help="only those whose name begins so")
@@ -319,7 +323,7 @@ def main():
     where = conditions()
     print("\n".join(f"- {key}: {value}" for key, value in where.items()))
     print(f"- {repetitions} interleaved repetitions, medians\n")
-    print_table(medians, memory, available)
+    print_table(medians, memory, available, judge=not options.quick)
     if options.json:
         options.json.write_text(json.dumps({"conditions": where, "repetitions": repetitions, "seconds": medians,
                                             "peak_bytes": memory}, indent=1) + "\n")

@@ -53,14 +53,15 @@ present() {
     esac
 }
 
-required='cc c++ cmake make libclang'
+# perl: DynamoRIO's CMake files ask for it.
+required='cc c++ cmake make perl libclang'
 optional=''
 [ $# -gt 0 ] || set -- build
 for task; do
     case $task in
     build) ;;
     demo) ;;
-    test) optional="$optional static-libc valgrind python3 gfortran sqlite3 redis-cli xz zstd lua5.4 bc file diff git openssl perl" ;;
+    test) optional="$optional static-libc valgrind python3 gfortran sqlite3 redis-cli xz zstd lua5.4 bc file diff git openssl" ;;
     bench) optional="$optional valgrind python3 sqlite3 xz" ;;
     *) echo "setup.sh: unknown task: $task (build, demo, test, bench)" >&2; exit 2 ;;
     esac

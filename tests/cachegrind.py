@@ -77,13 +77,15 @@ def by_memlens(memlens, trace, geometry, folder):
     caches = [f"--cache={name}={size},{ways},{line}"
               for name, (size, ways, line) in zip(("l1i", "l1d", "llc"), geometry)]
     profile = folder / "profile"
-    for command in ([memlens, "import", "lackey", str(trace), "--machine", "cachegrind", *caches, "--out", str(profile)],
+    for command in ([memlens, "import", "lackey", str(trace), "--machine", "cachegrind", *caches, "--force",
+                     "--out", str(profile)],
                     [memlens, "report", str(profile), "--format", "json"]):
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             raise RuntimeError(f"{' '.join(command)}: {run.stderr[-400:]}")
     totals = json.loads(run.stdout)["totals"]
-    return {"Dr": totals["loads"], "Dw": totals["stores"],
+    # To cachegrind a modify is a read; memlens counts it as a load and as a store.
+    return {"Dr": totals["loads"], "Dw": totals["stores"] - totals["modifies"],
             "D1mr": totals["l1_load_misses"], "D1mw": totals["l1_store_misses"],
             "DLmr": totals["llc_load_misses"], "DLmw": totals["llc_store_misses"]}
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Runs the programs of transparency.toml with and without memlens and compares what they do.
 
-    tests/transparency.py [--memlens FILE | --native] [--short] [--attribution] [--timeout-factor X]
-                          [--list] [NAME...]
+    tests/transparency.py [--memlens FILE | --native] [--short] [--follow] [--attribution]
+                          [--timeout-factor X] [--list] [NAME...]
 
 Compared are standard output, standard error, and the exit code or signal; see the head of
 transparency.toml for what a program may leave out. NAME picks programs whose name contains it.
 
 --short takes small inputs: four minutes on two cores when memlens costs twenty times the native time.
+--follow records the children of those programs whose entry says so; without it children run natively.
 --attribution also asks each profile which share of the accesses has an object of a known kind, and fails
 where it is less than 95 %; most of these programs are stripped. --native runs each twice without memlens,
 which shows that the table itself is sound. Everything is made in a temporary folder that goes at the end.
@@ -166,20 +167,20 @@ def attributed_percent(memlens, profile):
     return 100 * known / max(1, known + unknown)
 
 
-def compare(program, folder, memlens, timeout_factor, attribution):
+def compare(program, folder, memlens, options):
     program.check_needs()
     work = folder / "work"
     native, native_seconds = program.run(work, [], program.timeout)
     prefix, profile = [], folder / "profile"
     if memlens:
-        follow = ["--follow", "children"] if program.follow else []
+        follow = ["--follow", "children"] if options.follow and program.follow else []
         prefix = [memlens, "run", "--mode", "exact", "--quiet", *follow, "--out", str(profile), "--"]
-    other, seconds = program.run(work, prefix, program.timeout * timeout_factor)
+    other, seconds = program.run(work, prefix, program.timeout * options.timeout_factor)
     if why := difference(native, other):
         raise Failed(why)
     if memlens and not profile.exists():
         raise Failed("memlens wrote no profile")
-    percent = attributed_percent(memlens, profile) if memlens and attribution else None
+    percent = attributed_percent(memlens, profile) if memlens and options.attribution else None
     if percent is not None and percent < 95:
         raise Failed(f"{percent:.2f} % of accesses attributed, less than 95")
     return native_seconds, seconds, percent
@@ -190,6 +191,7 @@ def main():
     parser.add_argument("--memlens", default=str(HERE.parent / "target/release/memlens"), metavar="FILE")
     parser.add_argument("--native", action="store_true")
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--follow", action="store_true")
     parser.add_argument("--attribution", action="store_true")
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument("--timeout-factor", type=float, default=1, metavar="X", help="multiplies every time limit")
@@ -220,8 +222,7 @@ def main():
             folder = Path(temporary) / str(number)
             folder.mkdir()
             try:
-                native, other, percent = compare(program, folder, memlens, options.timeout_factor,
-                                                 options.attribution)
+                native, other, percent = compare(program, folder, memlens, options)
                 passed += 1
                 attributed = "" if percent is None else f" {percent:>9.2f} %"
                 print(f"{program.name:<50} {native:>7.2f} s {other:>7.2f} s {other / native:>7.1f}{attributed}",

@@ -35,6 +35,8 @@ pub struct Word {
     pub role: WordRole,
     /// Distance of the instruction from the block's start, in bytes.
     pub pc_offset: u16,
+    /// Which of the block's instructions it is, from 0; those from 255 on say 255.
+    pub instruction: u8,
     /// Kind and size of the access (`Address`, `RepStart`); size alone for the others.
     pub attr: AccessAttr,
 }
@@ -189,7 +191,7 @@ impl Definition {
                     out.extend(word.attr.0.to_le_bytes());
                     out.extend(word.pc_offset.to_le_bytes());
                     out.push(word.role as u8);
-                    out.push(0);
+                    out.push(word.instruction);
                 }
             }
             Self::Module(module) => {
@@ -220,8 +222,8 @@ impl Definition {
             for _ in 0..count {
                 let attr = AccessAttr(fields.u32()?);
                 let pc_offset = fields.u16()?;
-                let [role, _] = fields.take::<2>()?;
-                words.push(Word { role: WordRole::from_code(role)?, pc_offset, attr });
+                let [role, instruction] = fields.take::<2>()?;
+                words.push(Word { role: WordRole::from_code(role)?, pc_offset, instruction, attr });
             }
             let block =
                 BlockDefinition { id, pc, code_bytes, instructions, flags, slot_word, alloc_function, words };
@@ -249,9 +251,10 @@ impl WordRole {
 }
 
 impl Word {
-    /// A word that holds the address of an access.
+    /// A word that holds the address of an access, by the block's first instruction.
     pub fn address(kind: AccessKind, size_bytes: u32, pc_offset: u16) -> Self {
-        Self { role: WordRole::Address, pc_offset, attr: AccessAttr::new(kind, size_bytes) }
+        let attr = AccessAttr::new(kind, size_bytes);
+        Self { role: WordRole::Address, pc_offset, instruction: 0, attr }
     }
 }
 
@@ -301,7 +304,12 @@ mod tests {
                 alloc_function: 5,
                 words: vec![
                     Word::address(AccessKind::Load, 8, 0),
-                    Word { role: WordRole::Mask, pc_offset: 4, attr: AccessAttr::new(AccessKind::Load, 4) },
+                    Word {
+                        role: WordRole::Mask,
+                        pc_offset: 4,
+                        instruction: 3,
+                        attr: AccessAttr::new(AccessKind::Load, 4),
+                    },
                     Word::address(AccessKind::Store, 8, 26),
                 ],
             }),

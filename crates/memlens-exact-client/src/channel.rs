@@ -5,6 +5,7 @@
 //! rings take none. Waits for room only in [`Thread::next_chunk`] and [`Channel::define`], and gives
 //! up waiting when memlens is gone: the target then goes on unrecorded.
 
+use crate::signals::{self, Saved};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use dynamorio_sys::{dr_mutex_create, dr_mutex_lock, dr_mutex_unlock};
@@ -205,6 +206,10 @@ pub struct ThreadArea {
 pub struct Thread {
     /// Arguments of the system call under way.
     pub remembered: [u64; 4],
+    /// Signals that the thread blocks.
+    pub blocked_signals: u64,
+    /// What to put back when the `execve` under way fails.
+    pub saved_signals: Option<Box<Saved>>,
     area: *mut ThreadArea,
     slot: Option<usize>,
     chunk: u64,
@@ -214,8 +219,15 @@ pub struct Thread {
 impl Thread {
     /// Takes a slot and sets up `area`, the thread's words in DynamoRIO's thread area.
     pub fn new(area: *mut ThreadArea, tid: u32) -> Self {
-        let mut thread =
-            Self { remembered: [0; 4], area, slot: None, chunk: 0, chunk_base: core::ptr::null_mut() };
+        let mut thread = Self {
+            remembered: [0; 4],
+            blocked_signals: signals::blocked_at_start(),
+            saved_signals: None,
+            area,
+            slot: None,
+            chunk: 0,
+            chunk_base: core::ptr::null_mut(),
+        };
         if !CHANNEL.is_detached() {
             thread.take_slot(tid);
         }

@@ -20,7 +20,7 @@
 use crate::blocks::BLOCKS;
 use crate::channel::CHANNEL;
 use crate::ir::{Inserter, memory, reg_is_gpr, reg_to_pointer_sized, register, register32, thread_slot};
-use crate::modules::SPECIALS;
+use crate::modules::{CONTINUATION_BYTES, SPECIALS};
 use crate::operands::{self, Planned, Source};
 use crate::requests;
 use crate::state::STATE;
@@ -134,11 +134,12 @@ unsafe fn plan_block(
             words.extend((0..ARGUMENTS.len()).map(|index| Word {
                 role: WordRole::Argument,
                 pc_offset: 0,
+                instruction: 0,
                 attr: AccessAttr::new(AccessKind::Load, index as u32),
             }));
         }
         let arguments = words.len();
-        let (mut instructions, mut end, mut last_pc) = (0, pc, 0);
+        let (mut instructions, mut end, mut last_pc) = (0_u16, pc, 0);
         let (mut slot_word, mut returns_value, mut is_request) = (0, false, false);
         let mut tells_pointer = false;
         let mut instr = instrlist_first_app(block);
@@ -152,6 +153,7 @@ unsafe fn plan_block(
             }
             let plan = operands::plan(instr, at.saturating_sub(pc).min(0xffff) as u16);
             let fits = words.len() + plan.words.len() < MAX_BLOCK_WORDS;
+            let instruction = instructions.saturating_sub(1).min(0xff) as u8;
             if plan.unrecorded > 0 || !fits {
                 flags.insert(BlockFlags::INCOMPLETE);
                 if !translating {
@@ -164,11 +166,14 @@ unsafe fn plan_block(
                     if planned.word.role != WordRole::Address {
                         flags.insert(BlockFlags::IRREGULAR);
                     }
-                    words.push(planned.word);
+                    words.push(Word { instruction, ..planned.word });
                 }
             }
             if next.is_null() {
                 is_request = requests::ends_request(instr);
+                if !translating && let Some(target) = jump_target(instr) {
+                    follow_jump(pc, at, target);
+                }
                 let (is_call, is_return) = (instr_is_call(instr) != 0, instr_is_return(instr) != 0);
                 if (is_call || is_return) && fits && !plan.words.is_empty() {
                     flags.insert(if is_call { BlockFlags::CALL } else { BlockFlags::RETURN });
@@ -183,6 +188,7 @@ unsafe fn plan_block(
                     words.push(Word {
                         role: WordRole::ReturnValue,
                         pc_offset: at.saturating_sub(pc).min(0xffff) as u16,
+                        instruction,
                         attr: AccessAttr::default(),
                     });
                 }
@@ -224,6 +230,37 @@ unsafe fn plan_block(
             keeps_pointer: alloc_function.is_some_and(|entry| entry.through_pointer),
             tells_pointer,
         }
+    }
+}
+
+/// Where a direct jump goes, or an indirect one through a fixed place, as of a linkage table.
+///
+/// # Safety
+/// `instr` is a decoded instruction of the target's code.
+unsafe fn jump_target(instr: *mut instr_t) -> Option<u64> {
+    // SAFETY: reads the instruction; the place is read with fault protection.
+    unsafe {
+        if instr_is_ubr(instr) != 0 || instr_is_cbr(instr) != 0 {
+            return Some(instr_get_branch_target_pc(instr) as u64);
+        }
+        if instr_get_opcode(instr) as u32 != OP_jmp_ind {
+            return None;
+        }
+        let place = instr_get_src(instr, 0);
+        let is_fixed = opnd_is_rel_addr(place) != 0 || opnd_is_abs_addr(place) != 0;
+        let (mut target, mut read) = (0_u64, 0);
+        let is_read =
+            is_fixed && dr_safe_read(opnd_get_addr(place), 8, (&raw mut target).cast(), &mut read) != 0;
+        is_read.then_some(target)
+    }
+}
+
+/// Follows an allocation function that ends by a jump.
+fn follow_jump(block: u64, pc: u64, target: u64) {
+    if SPECIALS.follow_jump(block, pc, target) {
+        // Blocks built there so far do not record what they return.
+        // SAFETY: allowed in any event; no callback.
+        unsafe { dr_delay_flush_region(target as app_pc, CONTINUATION_BYTES as usize, 0, None) };
     }
 }
 
@@ -469,8 +506,7 @@ unsafe fn record(here: Inserter, build: &mut Build, planned: &Planned) {
             Source::RegisterAfter(reg) => build.after = Some((reg, word)),
             Source::Mask(opcode, mask) => {
                 let bits = reserve(here);
-                let target = if opcode == OP_kmovq { register(bits) } else { register32(bits) };
-                here.mask_to_register(opcode, target, mask);
+                here.mask_to_register(opcode, bits, mask);
                 here.store(word_slot(build, word), register(bits));
                 unreserve(here, bits);
             }

@@ -115,9 +115,10 @@ impl Inserter {
         self.one_to_one(OP_mov_imm, register(to), unsafe { opnd_create_instr(label) });
     }
 
-    /// `kmovq to, mask` or `vmovmsk to, vector`: a mask as an integer
-    pub fn mask_to_register(self, opcode: u32, to: opnd_t, mask: opnd_t) {
-        self.one_to_one(opcode, to, mask);
+    /// `kmovq to, mask` or `vmovmsk to, vector`: a mask as an integer. The register is a 64-bit one
+    /// for all of them: DynamoRIO has no encoding of `vmovmsk` to another.
+    pub fn mask_to_register(self, opcode: u32, to: reg_id_t, mask: opnd_t) {
+        self.one_to_one(opcode, register(to), mask);
     }
 
     /// `cmp left, right`

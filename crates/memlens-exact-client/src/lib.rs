@@ -10,6 +10,7 @@
 //! blocks.rs     block ids                         modules.rs   modules, special addresses
 //! requests.rs   client requests                   channel.rs   the shared segment, writer's side
 //! ir.rs         instruction constructors          sys.rs       system calls of our own
+//! syscalls.rs   system calls of the target        signals.rs   signals across execve
 //! ```
 //!
 //! # Signal safety
@@ -24,6 +25,7 @@ mod ir;
 mod modules;
 mod operands;
 mod requests;
+mod signals;
 mod startup;
 mod state;
 mod sys;
@@ -45,7 +47,8 @@ pub static _USES_DR_VERSION_: c_int = 1190;
 /// Words of [`ThreadArea`].
 const AREA_WORDS: u32 = 4;
 
-/// DynamoRIO's entry into the client. The only argument is the segment's file descriptor.
+/// DynamoRIO's entry into the client. The arguments are the segment's file descriptor and the sets of
+/// signals ignored and blocked, in hexadecimal.
 ///
 /// # Safety
 /// Called by DynamoRIO, once, before the target's first instruction.
@@ -53,8 +56,14 @@ const AREA_WORDS: u32 = 4;
 pub unsafe extern "C" fn dr_client_main(_id: client_id_t, argc: c_int, argv: *const *const c_char) {
     // SAFETY: DynamoRIO's start-up contract; the argument vector is its own.
     unsafe {
-        let argument = (argc > 1).then(|| core::ffi::CStr::from_ptr(*argv.add(1)));
-        let fd = argument.and_then(|text| text.to_str().ok()).and_then(|text| text.parse().ok());
+        let argument = |index: usize| {
+            let text = (argc as usize > index).then(|| core::ffi::CStr::from_ptr(*argv.add(index)));
+            text.and_then(|text| text.to_str().ok())
+        };
+        let fd = argument(1).and_then(|text| text.parse().ok());
+        let signals =
+            |index| argument(index).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
+        signals::start(signals(2), signals(3));
         startup::hide_environment();
         if !fd.is_some_and(|fd| CHANNEL.connect(fd)) {
             // Without memlens the target runs on, unrecorded.
@@ -165,6 +174,11 @@ unsafe extern "C" fn process_exit() {
 unsafe extern "C" fn module_load(context: *mut c_void, data: *const module_data_t, _loaded: bool_) {
     // SAFETY: DynamoRIO's data lives for the call.
     unsafe {
+        // DynamoRIO also reports the libraries that it loaded itself before the target's start.
+        let start = (*data).__bindgen_anon_1.start;
+        if dr_memory_is_in_client(start) != 0 || dr_memory_is_dr_internal(start) != 0 {
+            return;
+        }
         let id = modules::SPECIALS.module_loaded(&*data);
         module_event(context, EventKind::ModuleLoad, id);
     }

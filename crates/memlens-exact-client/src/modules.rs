@@ -11,6 +11,13 @@ use std::sync::atomic::AtomicPtr;
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
+/// How much code after the target of a jump out of an allocation function may hold its return: more
+/// than glibc's functions that are reached so have (`_mid_memalign`, `memset`).
+pub const CONTINUATION_BYTES: u64 = 1024;
+
+/// More jumps out of allocation functions than this are not followed.
+const MAX_CONTINUATIONS: usize = 256;
+
 /// Addresses that need more than the recording of accesses.
 pub struct Specials {
     lock: AtomicPtr<core::ffi::c_void>,
@@ -21,6 +28,8 @@ struct Inner {
     entries: Vec<(u64, AllocEntry)>,
     returns: Vec<(u64, u64)>,
     pointer_returns: Vec<(u64, u64)>,
+    /// Where allocation functions end by a jump.
+    continuations: Vec<u64>,
     modules: Vec<(u64, u32)>,
 }
 
@@ -43,6 +52,7 @@ pub static SPECIALS: Specials = Specials {
         entries: Vec::new(),
         returns: Vec::new(),
         pointer_returns: Vec::new(),
+        continuations: Vec::new(),
         modules: Vec::new(),
     }),
 };
@@ -94,6 +104,35 @@ impl Specials {
         self.read(|inner| inner.pointer_returns.iter().any(|&(start, end)| (start..end).contains(&pc)))
     }
 
+    /// Notes that the code at `pc`, in the block that begins at `block`, jumps to `target`. True when
+    /// that leaves an allocation function for code not known so far: its result comes back by a
+    /// return there (glibc: `aligned_alloc` continues in `_mid_memalign`, `calloc` in `memset` through
+    /// its linkage table).
+    pub fn follow_jump(&self, block: u64, pc: u64, target: u64) -> bool {
+        let contains = |ranges: &[(u64, u64)], pc| ranges.iter().any(|&(s, e)| (s..e).contains(&pc));
+        let is_new = |inner: &Inner| {
+            let is_first = inner.continuations.contains(&block);
+            let is_neighbour = inner.continuations.iter().any(|&s| (s..s + CONTINUATION_BYTES).contains(&pc));
+            contains(&inner.returns, pc)
+                && !contains(&inner.returns, target)
+                // Of what lies behind a jump's target, only the first block belongs to it for certain.
+                && (is_first || !is_neighbour)
+                && inner.continuations.len() < MAX_CONTINUATIONS
+        };
+        if !self.read(is_new) {
+            return false;
+        }
+        self.write(|inner| {
+            let is_pointer = contains(&inner.pointer_returns, pc);
+            inner.continuations.push(target);
+            inner.returns.push((target, target + CONTINUATION_BYTES));
+            if is_pointer {
+                inner.pointer_returns.push((target, target + CONTINUATION_BYTES));
+            }
+        });
+        true
+    }
+
     /// A module was mapped: tells memlens and remembers what it answers. Returns the module's id.
     pub fn module_loaded(&self, data: &module_data_t) -> u32 {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -140,6 +179,7 @@ impl Specials {
             inner.entries.retain(|entry| !(start..end).contains(&entry.0));
             inner.returns.retain(|range| !(start..end).contains(&range.0));
             inner.pointer_returns.retain(|range| !(start..end).contains(&range.0));
+            inner.continuations.retain(|target| !(start..end).contains(target));
             let at = inner.modules.iter().position(|module| module.0 == start)?;
             Some(inner.modules.swap_remove(at).1)
         })

@@ -96,14 +96,14 @@ fn lane_mask(instr: *mut instr_t) -> Option<(Source, u32)> {
         unsafe { (opnd_is_reg(*operand) != 0).then(|| u32::from(opnd_get_reg(*operand))) }
     };
     match code {
-        // The vector forms: a lane is active when the sign bit of its mask lane is set. The mask is
-        // the first register source.
+        // The vector forms: a lane is active when the sign bit of its mask lane is set. A load's only
+        // register source is the mask; a store's are the data and then the mask.
         OP_vmaskmovps | OP_vpmaskmovd => {
-            let mask = sources.iter().find(|operand| register(operand).is_some())?;
+            let mask = sources.iter().rfind(|operand| register(operand).is_some())?;
             Some((Source::Mask(OP_vmovmskps, *mask), 4))
         }
         OP_vmaskmovpd | OP_vpmaskmovq => {
-            let mask = sources.iter().find(|operand| register(operand).is_some())?;
+            let mask = sources.iter().rfind(|operand| register(operand).is_some())?;
             Some((Source::Mask(OP_vmovmskpd, *mask), 8))
         }
         _ => {
@@ -123,7 +123,8 @@ fn lane_mask(instr: *mut instr_t) -> Option<(Source, u32)> {
     }
 }
 
-/// Plans the words of one instruction at distance `pc_offset` from its block's start.
+/// Plans the words of one instruction at distance `pc_offset` from its block's start. Which
+/// instruction of the block it is, the caller adds.
 pub fn plan(instr: *mut instr_t, pc_offset: u16) -> Plan {
     let mut plan = Plan::default();
     if !touches_memory(instr) {
@@ -140,12 +141,12 @@ pub fn plan(instr: *mut instr_t, pc_offset: u16) -> Plan {
             // SAFETY: reads a value; string operands have a base register.
             let base = unsafe { opnd_get_base(operand) };
             let attr = AccessAttr::new(kind, size_bytes(operand));
-            let word = Word { role: WordRole::RepStart, pc_offset, attr };
+            let word = Word { role: WordRole::RepStart, pc_offset, instruction: 0, attr };
             plan.words.push(Planned { word, source: Source::Register(base) });
             last = Some((base, attr));
         }
         if let Some((base, attr)) = last {
-            let word = Word { role: WordRole::RepEnd, pc_offset, attr };
+            let word = Word { role: WordRole::RepEnd, pc_offset, instruction: 0, attr };
             plan.words.push(Planned { word, source: Source::RegisterAfter(base) });
         }
         return plan;
@@ -172,7 +173,8 @@ pub fn plan(instr: *mut instr_t, pc_offset: u16) -> Plan {
         plan.words.push(Planned { word, source: Source::Address(operand) });
         if let Some((source, lane)) = mask {
             let attr = AccessAttr::new(kind, lane);
-            plan.words.push(Planned { word: Word { role: WordRole::Mask, pc_offset, attr }, source });
+            let word = Word { role: WordRole::Mask, pc_offset, instruction: 0, attr };
+            plan.words.push(Planned { word, source });
         }
     };
     for source in &sources {

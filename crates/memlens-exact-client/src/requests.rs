@@ -23,7 +23,8 @@ const SEQUENCE: [u8; 19] = [
 pub unsafe fn ends_request(instr: *mut instr_t) -> bool {
     // SAFETY: reads the instruction; the code before it is copied with fault protection.
     unsafe {
-        if instr_get_opcode(instr) as u32 != OP_xchg {
+        // DynamoRIO knows the sequence as well: it leaves a marked `mov` at the address of the `xchg`.
+        if instr_get_opcode(instr) as u32 != OP_xchg && instr_get_note(instr).is_null() {
             return false;
         }
         let start = instr_get_app_pc(instr).wrapping_sub(16);
@@ -41,7 +42,9 @@ pub unsafe fn ends_request(instr: *mut instr_t) -> bool {
 pub unsafe fn insert_call(here: Inserter) {
     // SAFETY: the callee takes one pointer-sized argument and keeps to the clean-call rules.
     unsafe {
-        let arguments = crate::ir::register(DR_REG_RAX as reg_id_t);
+        let rax = DR_REG_RAX as reg_id_t;
+        drreg_get_app_value(here.context, here.block, here.at, rax, rax);
+        let arguments = crate::ir::register(rax);
         dr_insert_clean_call(here.context, here.block, here.at, send as *mut c_void, 0, 1, arguments);
     }
 }

@@ -8,6 +8,8 @@ const SYS_MMAP: usize = 9;
 const SYS_CLOSE: usize = 3;
 const SYS_READ: usize = 0;
 const SYS_OPEN: usize = 2;
+const SYS_RT_SIGACTION: usize = 13;
+const SYS_RT_SIGPROCMASK: usize = 14;
 const SYS_GETPID: usize = 39;
 const SYS_KILL: usize = 62;
 const SYS_FUTEX: usize = 202;
@@ -98,4 +100,35 @@ pub fn read_file(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
         syscall6(SYS_CLOSE, [fd as usize, 0, 0, 0, 0, 0]);
         filled
     }
+}
+
+/// The kernel's `struct sigaction` (`arch/x86/include/uapi/asm/signal.h`): handler, flags, restorer, mask.
+pub type KernelAction = [u64; 4];
+
+const SIGNAL_SET_BYTES: usize = 8;
+
+/// Sets the calling thread's signal mask and returns the one before.
+pub fn set_signal_mask(mask: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut before = 0_u64;
+    let args = [SIG_SETMASK, &raw const mask as usize, &raw mut before as usize, SIGNAL_SET_BYTES, 0, 0];
+    // SAFETY: both sets outlive the call.
+    unsafe { syscall6(SYS_RT_SIGPROCMASK, args) };
+    before
+}
+
+/// Lets the kernel ignore a signal; returns what was done with it before, if that could be changed.
+pub fn ignore_signal(signal: u32) -> Option<KernelAction> {
+    let (ignore, mut before): (KernelAction, KernelAction) = ([1, 0, 0, 0], [0; 4]);
+    let args =
+        [signal as usize, &raw const ignore as usize, &raw mut before as usize, SIGNAL_SET_BYTES, 0, 0];
+    // SAFETY: both structures outlive the call.
+    (unsafe { syscall6(SYS_RT_SIGACTION, args) } == 0).then_some(before)
+}
+
+/// Puts back what [`ignore_signal`] returned.
+pub fn set_signal_action(signal: u32, action: &KernelAction) {
+    let args = [signal as usize, &raw const *action as usize, 0, SIGNAL_SET_BYTES, 0, 0];
+    // SAFETY: the structure outlives the call; its handler is the one that was installed before.
+    unsafe { syscall6(SYS_RT_SIGACTION, args) };
 }

@@ -1,6 +1,7 @@
 //! System calls of the target that change its address space or its threads.
 
 use crate::channel::CHANNEL;
+use crate::signals;
 use crate::state::STATE;
 use core::ffi::{c_int, c_void};
 use dynamorio_sys::*;
@@ -10,9 +11,12 @@ use memlens_events::segment::SlotState;
 const SYS_MMAP: c_int = 9;
 const SYS_MUNMAP: c_int = 11;
 const SYS_BRK: c_int = 12;
+const SYS_RT_SIGACTION: c_int = 13;
+const SYS_RT_SIGPROCMASK: c_int = 14;
 const SYS_MREMAP: c_int = 25;
 const SYS_CLONE: c_int = 56;
 const SYS_FORK: c_int = 57;
+const SYS_VFORK: c_int = 58;
 const SYS_EXECVE: c_int = 59;
 const SYS_EXECVEAT: c_int = 322;
 const SYS_ARCH_PRCTL: c_int = 158;
@@ -32,13 +36,24 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
     // SAFETY: called on the thread that makes the call.
     unsafe {
         let thread = STATE.thread(context);
+        if matches!(number, SYS_CLONE | SYS_CLONE3 | SYS_FORK | SYS_VFORK) {
+            signals::thread_is_made(thread.blocked_signals);
+        }
         match number {
             SYS_CLONE | SYS_CLONE3 if !CHANNEL.is_multi_threaded() && makes_thread(context, number) => {
                 CHANNEL.set_multi_threaded();
                 // Blocks built so far carry no epoch.
                 dr_flush_region(core::ptr::null_mut(), usize::MAX);
             }
-            SYS_EXECVE | SYS_EXECVEAT => thread.event(EventKind::Exec, &[]),
+            SYS_EXECVE | SYS_EXECVEAT => {
+                thread.event(EventKind::Exec, &[]);
+                thread.saved_signals = Some(Box::new(signals::before_exec(thread.blocked_signals)));
+            }
+            // What they point to may be overwritten by the call itself.
+            SYS_RT_SIGACTION | SYS_RT_SIGPROCMASK => {
+                remember_arguments(context);
+                thread.remembered[3] = word_at(argument(context, 1)).unwrap_or(0);
+            }
             SYS_MUNMAP => {
                 // Announced before it happens: afterwards another thread may get the addresses.
                 thread.event(EventKind::MapRemove, &[argument(context, 0), argument(context, 1)]);
@@ -70,6 +85,16 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                 // The new length is mremap's third argument; protection and flags stay.
                 thread.event(EventKind::MapAdd, &[result as u64, third, u64::MAX, u64::MAX, address]);
             }
+            SYS_RT_SIGACTION if !failed && length != 0 => signals::disposition_set(address, fourth),
+            SYS_RT_SIGPROCMASK if !failed && length != 0 => {
+                thread.blocked_signals = signals::changed_mask(thread.blocked_signals, address, fourth);
+            }
+            // Still here: it failed.
+            SYS_EXECVE | SYS_EXECVEAT => {
+                if let Some(saved) = thread.saved_signals.take() {
+                    signals::exec_failed(&saved);
+                }
+            }
             SYS_BRK => thread.event(EventKind::Break, &[address, result as u64]),
             SYS_ARCH_PRCTL if !failed && address == ARCH_SET_FS => {
                 // Told again, now with the thread pointer; no stack pointer.
@@ -87,6 +112,14 @@ unsafe fn argument(context: *mut c_void, index: c_int) -> u64 {
     unsafe { dr_syscall_get_param(context, index) }
 }
 
+/// A word of the target's memory, copied with fault protection.
+fn word_at(address: u64) -> Option<u64> {
+    let (mut word, mut read) = (0_u64, 0);
+    // SAFETY: room for the word; a fault is caught.
+    let is_read = unsafe { dr_safe_read(address as *const c_void, 8, (&raw mut word).cast(), &mut read) };
+    (is_read != 0).then_some(word)
+}
+
 /// Whether a `clone` makes a thread of this process rather than a process.
 unsafe fn makes_thread(context: *mut c_void, number: c_int) -> bool {
     // SAFETY: called from a pre-system-call event; clone3's structure is copied with fault
@@ -94,9 +127,7 @@ unsafe fn makes_thread(context: *mut c_void, number: c_int) -> bool {
     unsafe {
         let mut flags = argument(context, 0);
         if number == SYS_CLONE3 {
-            let (mut first, mut read) = (0_u64, 0);
-            dr_safe_read(flags as *const c_void, 8, (&raw mut first).cast(), &mut read);
-            flags = first;
+            flags = word_at(flags).unwrap_or(0);
         }
         flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0
     }

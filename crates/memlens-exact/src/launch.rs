@@ -5,25 +5,35 @@
 //! variables that tell DynamoRIO what to do are the last of the environment; the client takes them
 //! out again before the program runs.
 
+use crate::child::{Child, Image};
+use crate::inherited;
 use crate::payload::Payload;
 use crate::program::Program;
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
-use std::{env, fs, io, ptr};
+use std::{env, fs, io};
 
 /// Options of DynamoRIO that measured best, see `docs/modes.md`: no traces, larger tables of
-/// indirect branch targets, and blocks that fit a record.
+/// indirect branch targets, and blocks that fit a record. Of the file descriptors DynamoRIO takes the
+/// last four for itself rather than 96; with none at all it tells the program that its limit is zero.
 const ENGINE_OPTIONS: &str = "-code_api -no_follow_children -disable_traces \
-     -private_bb_ibl_targets_init 16 -private_bb_ibl_targets_load 10 -max_bb_instrs 64";
+     -private_bb_ibl_targets_init 16 -private_bb_ibl_targets_load 10 -max_bb_instrs 64 -steal_fds 4";
+
+/// Set by `bench/run.py`: the program runs under DynamoRIO, and the client does nothing.
+pub fn records_nothing() -> bool {
+    env::var_os("MEMLENS_EXACT_NULL").is_some_and(|value| value == "1")
+}
 
 /// Starts `program`; its client connects to the segment behind `segment`.
 pub fn spawn(program: &Program, payload: &Payload, segment: RawFd) -> io::Result<Child> {
     let file = fs::canonicalize(&program.file)?;
     let client = payload.client();
-    let options = format!("{ENGINE_OPTIONS} -client_lib '{};0;{segment}'", client.display());
+    // A client without a segment lets the target run on, unrecorded.
+    let argument = if records_nothing() { "none".to_owned() } else { segment.to_string() };
+    let (ignored, blocked) = (inherited::ignored_signals(), inherited::blocked_signals());
+    let options =
+        format!("{ENGINE_OPTIONS} -client_lib '{};0;{argument} {ignored:x} {blocked:x}'", client.display());
     let mut environment: Vec<OsString> =
         env::vars_os().map(|(name, value)| [name.as_os_str(), &value].join(OsStr::new("="))).collect();
     environment.push(format!("DYNAMORIO_OPTIONS={options}").into());
@@ -31,33 +41,7 @@ pub fn spawn(program: &Program, payload: &Payload, segment: RawFd) -> io::Result
     let engine = c_string(payload.engine().as_os_str())?;
     let arguments = program.arguments.iter().map(|word| c_string(word)).collect::<io::Result<Vec<_>>>()?;
     let environment = environment.iter().map(|word| c_string(word)).collect::<io::Result<Vec<_>>>()?;
-    let mut command = Command::new(payload.engine());
-    // SAFETY: the closure runs between fork and exec and only makes system calls; the vectors were
-    // made before.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::fcntl(segment, libc::F_SETFD, 0) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let pointers = |strings: &[CString], room: &mut [*const libc::c_char]| {
-                for (place, string) in room.iter_mut().zip(strings) {
-                    *place = string.as_ptr();
-                }
-            };
-            let mut argv = vec![ptr::null(); arguments.len() + 1];
-            let mut envp = vec![ptr::null(); environment.len() + 1];
-            pointers(&arguments, &mut argv);
-            pointers(&environment, &mut envp);
-            libc::execve(engine.as_ptr(), argv.as_ptr(), envp.as_ptr());
-            Err(io::Error::last_os_error())
-        });
-    }
-    command.spawn()
-}
-
-/// The descriptor to hand to the target.
-pub fn descriptor(file: &fs::File) -> RawFd {
-    file.as_raw_fd()
+    Child::spawn(&Image::new(engine, arguments, environment), segment)
 }
 
 fn c_string(text: &OsStr) -> io::Result<CString> {

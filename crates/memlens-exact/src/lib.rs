@@ -6,10 +6,13 @@
 //!
 //! ```text
 //! program.rs   which file to run: PATH, #! lines, architecture     payload.rs  carried libraries
-//! launch.rs    the environment, fork and exec                      segment.rs  the mapped segment
+//! launch.rs    the environment and the engine's options            segment.rs  the mapped segment
+//! child.rs     fork, exec, wait, signals passed on                 inherited.rs  SIGPIPE and streams
 //! reader.rs    merging the threads' rings in order                 session.rs  a run, start to end
 //! ```
 
+mod child;
+mod inherited;
 mod launch;
 mod payload;
 mod program;

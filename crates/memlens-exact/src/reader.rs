@@ -78,7 +78,7 @@ impl Reader {
         let available = self.look(segment);
         let with_words = available.iter().filter(|slot| slot.words > 0).count();
         if let ([only], 1) = (available.as_slice(), with_words) {
-            self.deliver_run(segment, sink, only.slot, only.words, u32::MAX);
+            self.deliver_all(segment, sink, only.slot, only.words);
             progress = true;
         } else if with_words > 0 {
             progress |= self.merge(segment, sink, &available);
@@ -203,7 +203,7 @@ impl Reader {
             // Alone in its epoch: until the next one's. Together: a turn.
             let (limit, turn) =
                 if next > bound { (next.min(horizon), words) } else { (bound, words.min(TURN_WORDS)) };
-            let read = self.deliver_run(segment, sink, slot, turn, limit);
+            let read = self.deliver_run(segment, sink, slot, words, turn, limit);
             progress = true;
             let rest = words - read;
             if rest == 0 {
@@ -233,45 +233,54 @@ impl Reader {
             .min_by_key(|slot| slot.bound);
         let Some(slot) = waiting else { return false };
         self.statistics.order_breaks += 1;
-        self.deliver_run(segment, sink, slot.slot, slot.words, u32::MAX);
+        self.deliver_all(segment, sink, slot.slot, slot.words);
         true
     }
 
-    /// Delivers records of one slot: at least one, at most those that begin in the next `words` words
-    /// and have epochs up to `limit`. Returns the words read.
+    /// Delivers `words` words of one slot, whatever their epochs.
+    fn deliver_all(&mut self, segment: &Segment, sink: &mut impl RecordSink, slot: usize, words: usize) {
+        // Blocks are defined before they run: read on before their records are delivered.
+        self.definitions(segment, sink);
+        let cursor = &mut self.slots[slot];
+        // SAFETY: published and not given back.
+        let chunk = unsafe { segment.chunk(slot, cursor.chunk, cursor.word + words) };
+        let records = &chunk[cursor.word..];
+        // The first record's epoch serves as well as the last's, which only a walk would find.
+        cursor.epoch = records.first().map_or(0, |&word| RecordHeader(word).epoch()).max(cursor.epoch);
+        cursor.word += words;
+        sink.records(slot, records);
+    }
+
+    /// Delivers records of one slot that has `words` words: at least one record, at most those that
+    /// begin in the next `turn` words and have epochs up to `limit`. Returns the words read.
     fn deliver_run(
         &mut self,
         segment: &Segment,
         sink: &mut impl RecordSink,
         slot: usize,
         words: usize,
+        turn: usize,
         limit: u32,
     ) -> usize {
-        // Blocks are defined before they run: read on before their records are delivered.
         self.definitions(segment, sink);
         let cursor = &mut self.slots[slot];
-        let written = cursor.word + words;
         // SAFETY: published and not given back.
-        let chunk = unsafe { segment.chunk(slot, cursor.chunk, written) };
-        let start = cursor.word;
-        let mut end = start;
-        if limit == u32::MAX {
-            end = start + words;
-        } else {
-            while end < start + words {
-                let record = RecordHeader(chunk[end]);
-                if record.epoch() > limit && end > start {
-                    break;
-                }
-                cursor.epoch = cursor.epoch.max(record.epoch());
-                end += 1 + record.words();
+        let chunk = unsafe { segment.chunk(slot, cursor.chunk, cursor.word + words) };
+        let records = &chunk[cursor.word..];
+        let mut end = 0;
+        while end < turn {
+            let record = RecordHeader(records[end]);
+            if record.epoch() > limit && end > 0 {
+                break;
             }
-            // A damaged length must not run over the end.
-            end = end.min(written);
+            cursor.epoch = cursor.epoch.max(record.epoch());
+            end += 1 + record.words();
         }
-        cursor.word = end;
-        sink.records(slot, &chunk[start..end]);
-        end - start
+        // A damaged length must not run over the end.
+        let end = end.min(words);
+        cursor.word += end;
+        sink.records(slot, &records[..end]);
+        end
     }
 }
 

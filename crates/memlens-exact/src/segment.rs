@@ -23,7 +23,7 @@ impl Segment {
     pub fn create() -> io::Result<Self> {
         // SAFETY: a constant name; the descriptor is ours alone.
         let file = unsafe {
-            let fd = libc::memfd_create(c"memlens".as_ptr(), 0);
+            let fd = libc::memfd_create(c"memlens".as_ptr(), libc::MFD_CLOEXEC);
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }

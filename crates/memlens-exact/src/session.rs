@@ -1,5 +1,6 @@
 //! One run of a program, from start to end.
 
+use crate::child::Child;
 use crate::launch;
 use crate::payload::{Payload, PayloadError};
 use crate::program::{Program, ProgramError};
@@ -8,9 +9,8 @@ use crate::segment::Segment;
 use memlens_events::RecordSink;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -64,36 +64,14 @@ pub struct Session {
     started: Instant,
 }
 
-/// The process to which signals that end memlens are passed on.
-static FORWARD_TO: AtomicI32 = AtomicI32::new(0);
-
-extern "C" fn forward(signal: libc::c_int) {
-    let pid = FORWARD_TO.load(Ordering::Relaxed);
-    if pid > 0 {
-        // SAFETY: kill is async-signal-safe.
-        unsafe { libc::kill(pid, signal) };
-    }
-}
-
 impl Session {
     /// Starts the program.
     pub fn start(options: &SessionOptions) -> Result<Self, SessionError> {
         let program = Program::find(&options.command)?;
         let payload = Payload::unpack()?;
         let segment = Segment::create().map_err(SessionError::Segment)?;
-        let child = launch::spawn(&program, &payload, launch::descriptor(&segment.file))
+        let child = launch::spawn(&program, &payload, segment.file.as_raw_fd())
             .map_err(|error| SessionError::Spawn(program.arguments[0].clone(), error))?;
-        FORWARD_TO.store(child.id() as i32, Ordering::Relaxed);
-        // SAFETY: the handler is async-signal-safe. What the terminal sends goes to the program as
-        // well, so we only ignore it; what is sent to us alone is passed on.
-        unsafe {
-            for signal in [libc::SIGINT, libc::SIGQUIT] {
-                libc::signal(signal, libc::SIG_IGN);
-            }
-            for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
-                libc::signal(signal, forward as extern "C" fn(libc::c_int) as libc::sighandler_t);
-            }
-        }
         Ok(Self { segment, child, reader: Reader::new(), started: Instant::now() })
     }
 
@@ -111,8 +89,8 @@ impl Session {
                 looks = 0;
                 continue;
             }
-            if let Some(status) = ended {
-                return Ok(outcome(status));
+            if let Some(outcome) = ended {
+                return Ok(outcome);
             }
             looks += 1;
             if looks < LOOKS_BEFORE_NAP {
@@ -138,20 +116,12 @@ impl Session {
 
     /// Whether the client took part at all: a program that never connected was not recorded.
     pub fn was_recorded(&self) -> bool {
-        self.segment.control().state.load(Ordering::Acquire) != 0
+        launch::records_nothing() || self.segment.control().state.load(Ordering::Acquire) != 0
     }
 
     /// Whether the process announced its end. If not (SIGKILL, exec), up to a chunk of each thread's
     /// last records is missing.
     pub fn ended_normally(&self) -> bool {
         self.segment.control().state.load(Ordering::Acquire) == 2
-    }
-}
-
-fn outcome(status: std::process::ExitStatus) -> ExitOutcome {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ExitOutcome::Code(code),
-        (None, Some(signal)) => ExitOutcome::Signal(signal),
-        (None, None) => ExitOutcome::Code(0),
     }
 }

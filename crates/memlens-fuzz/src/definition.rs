@@ -59,7 +59,7 @@ pub(crate) fn check(bytes: &[u8]) {
             for (index, word) in block.words.iter().enumerate() {
                 let at = 24 + 8 * index;
                 assert_eq!((word.attr.0, word.pc_offset), (u32_at(at), u16_at(at + 4)));
-                assert_eq!(word.role as u8, payload[at + 6]);
+                assert_eq!((word.role as u8, word.instruction), (payload[at + 6], payload[at + 7]));
             }
         }
         Definition::Module(module) => {

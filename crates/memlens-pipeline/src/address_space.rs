@@ -254,6 +254,12 @@ impl AddressSpace {
         Some(found)
     }
 
+    /// The region that `addr` lies in: of a mapping, module, stack or thread-local block, the part that
+    /// nothing was laid over.
+    pub fn region_around(&mut self, addr: u64) -> Option<Range<u64>> {
+        self.region(addr).map(|(range, _)| range)
+    }
+
     /// The process mapped memory. `path` is the file, if one is known.
     pub fn map(&mut self, range: Range<u64>, path: Option<&str>, site: Option<SiteId>) {
         // A module's own segments and the zeroed part behind them belong to the module.

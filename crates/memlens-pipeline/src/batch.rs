@@ -1,21 +1,16 @@
 //! Accesses on their way through the memory model.
 
-use crate::address_space::AddressSpace;
-use crate::cells::Cells;
-use crate::shadow_stack::ShadowStack;
 use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
 use memlens_types::AccessAttr;
-use rustc_hash::FxHashMap;
 
 /// Accesses per run of the model: enough to amortise it, few enough to stay in the second-level cache.
 const CAPACITY: usize = 16 << 10;
-
 /// The largest number of accesses that one block or string instruction adds between two checks.
 const SLACK: usize = 4 << 10;
 
-/// Accesses of one thread, in order, with their cells.
+/// Accesses in order, with their cells.
 ///
-/// An access that cannot change the caches or TLBs is left out: one to the line that the access just
+/// Before the model runs, accesses that cannot change the caches or TLBs are left out: those to the line that the access just
 /// before it went to, unless it is the first store to it. Such a line is the most recently used of
 /// its set and its page's entry that of its TLB set, so the access hits everywhere and moves nothing.
 /// That holds for LRU, tree-PLRU and random replacement, not for RRIP (where the first hit counts).
@@ -25,14 +20,42 @@ pub struct Batch {
     attrs: Box<[AccessAttr]>,
     cells: Box<[u32]>,
     len: usize,
+    segments: Vec<Segment>,
     line_shift: u32,
     filters: bool,
-    /// Line of the last access, and whether it is known to be dirty.
-    last_line: u64,
-    last_dirty: bool,
     outcome: Outcome,
-    /// Lines written back to memory, by owner (object number).
-    dram_writes: FxHashMap<u32, u64>,
+}
+
+/// Accesses of one thread in a batch.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    thread: usize,
+    core: CoreId,
+    start: usize,
+}
+
+/// What the model found for one access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// First-level miss.
+    L1,
+    /// Second-level miss.
+    L2,
+    /// Last-level miss: a line from memory.
+    Llc,
+    /// First-level TLB miss.
+    Dtlb,
+    /// Second-level TLB miss.
+    Stlb,
+    /// A page walk.
+    Walk {
+        /// Entries read.
+        entries: u8,
+        /// Of them from memory.
+        from_memory: u8,
+    },
+    /// Another core lost the line.
+    Invalidation,
 }
 
 impl Batch {
@@ -47,12 +70,10 @@ impl Batch {
             attrs: vec![AccessAttr::default(); room].into(),
             cells: vec![0; room].into(),
             len: 0,
+            segments: Vec::new(),
             line_shift: machine.line_bytes.max(1).ilog2(),
             filters: machine.line_bytes.is_power_of_two() && keeps_order(&machine.l1d),
-            last_line: u64::MAX,
-            last_dirty: false,
             outcome: Outcome::default(),
-            dram_writes: FxHashMap::default(),
         }
     }
 
@@ -62,88 +83,223 @@ impl Batch {
         self.len >= CAPACITY
     }
 
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What follows is thread number `thread`'s, on core `core`.
+    pub fn begin(&mut self, thread: usize, core: CoreId) {
+        self.segments.push(Segment { thread, core, start: self.len });
+    }
+
     /// Adds an access.
     #[inline(always)]
     pub fn push(&mut self, addr: u64, attr: AccessAttr, cell: u32) {
-        let at = self.len;
-        // Room is left by whoever checks `is_full` after each block.
-        if at >= self.addrs.len() {
+        if let Some((addrs, attrs, cells)) = self.room(1) {
+            (addrs[0], attrs[0], cells[0]) = (addr, attr, cell);
+        }
+    }
+
+    /// Places for the addresses, kinds and cells of `count` more accesses. There are some as long as
+    /// the batch is not full.
+    #[inline(always)]
+    pub fn room(&mut self, count: usize) -> Option<(&mut [u64], &mut [AccessAttr], &mut [u32])> {
+        let places = self.len..self.len + count;
+        let room = (
+            self.addrs.get_mut(places.clone())?,
+            self.attrs.get_mut(places.clone())?,
+            self.cells.get_mut(places)?,
+        );
+        self.len += count;
+        Some(room)
+    }
+
+    /// Leaves out what changes nothing; the segments' starts move accordingly.
+    fn compact(&mut self) {
+        if !self.filters {
             return;
         }
-        self.addrs[at] = addr;
-        self.attrs[at] = attr;
-        self.cells[at] = cell;
-        let last_byte = addr.wrapping_add(u64::from(attr.size_bytes().max(1) - 1));
-        let (line, end_line) = (addr >> self.line_shift, last_byte >> self.line_shift);
-        let is_write = attr.write_bit() != 0;
-        let is_same = end_line == self.last_line;
-        let changes_nothing = is_same & (line == end_line) & (!is_write | self.last_dirty) & self.filters;
-        self.last_dirty = is_write | (is_same & self.last_dirty);
-        self.last_line = end_line;
-        self.len = at + usize::from(!changes_nothing);
-    }
-
-    /// Lines written back, by owner.
-    pub fn dram_writes(&self) -> &FxHashMap<u32, u64> {
-        &self.dram_writes
-    }
-
-    /// Forgets the lines written back so far.
-    pub fn zero(&mut self) {
-        self.dram_writes.clear();
-    }
-
-    /// Runs the accesses through the model, on `core`, and books the misses.
-    pub fn run(
-        &mut self,
-        model: &mut Model,
-        core: CoreId,
-        cells: &mut Cells,
-        space: &mut AddressSpace,
-        stack: &ShadowStack,
-    ) {
-        if self.len == 0 {
-            return;
+        let (mut kept, mut from) = (0, 0);
+        for index in 0..self.segments.len() {
+            let end = self.segments.get(index + 1).map_or(self.len, |next| next.start);
+            self.segments[index].start = kept;
+            // Other cores may have touched the line since this thread's last access.
+            let (mut last_line, mut last_dirty) = (u64::MAX, false);
+            for at in from..end {
+                let (addr, attr) = (self.addrs[at], self.attrs[at]);
+                self.addrs[kept] = addr;
+                self.attrs[kept] = attr;
+                self.cells[kept] = self.cells[at];
+                let last_byte = addr.wrapping_add(u64::from(attr.size_bytes().max(1) - 1));
+                let (line, end_line) = (addr >> self.line_shift, last_byte >> self.line_shift);
+                let is_write = attr.write_bit() != 0;
+                let is_same = end_line == last_line;
+                let changes_nothing = is_same & (line == end_line) & (!is_write | last_dirty);
+                last_dirty = is_write | (is_same & last_dirty);
+                last_line = end_line;
+                kept += usize::from(!changes_nothing);
+            }
+            from = end;
         }
+        self.len = kept;
+    }
+
+    /// Runs the accesses through the model.
+    pub fn run(&mut self, model: &mut Model) {
+        self.compact();
         let outcome = &mut self.outcome;
         outcome.clear();
-        let accesses = SimBatch { addrs: &self.addrs[..self.len], attrs: &self.attrs[..self.len] };
-        model.access(core, accesses, outcome);
-        let cell_of = |index: u32| self.cells[index as usize];
-        for &index in &outcome.l1_misses {
-            cells.misses_mut(cell_of(index)).l1 += 1;
+        for (index, segment) in self.segments.iter().enumerate() {
+            let end = self.segments.get(index + 1).map_or(self.len, |next| next.start);
+            let accesses = segment.start..end;
+            if accesses.is_empty() {
+                continue;
+            }
+            let seen = Lengths::of(outcome);
+            let batch = SimBatch { addrs: &self.addrs[accesses.clone()], attrs: &self.attrs[accesses] };
+            model.access(segment.core, batch, outcome);
+            seen.shift_new(outcome, segment.start as u32);
         }
-        for &index in &outcome.l2_misses {
-            cells.misses_mut(cell_of(index)).l2 += 1;
+    }
+
+    /// What the model found: for each, the thread, the cell, the finding.
+    pub fn findings(&self, mut book: impl FnMut(usize, u32, Finding)) {
+        let Outcome { l1_misses, l2_misses, llc_misses, dtlb_misses, stlb_misses, .. } = &self.outcome;
+        let lists = [
+            (l1_misses, Finding::L1),
+            (l2_misses, Finding::L2),
+            (llc_misses, Finding::Llc),
+            (dtlb_misses, Finding::Dtlb),
+            (stlb_misses, Finding::Stlb),
+        ];
+        for (indices, finding) in lists {
+            let mut threads = Threads { segments: &self.segments, at: 0 };
+            for &index in indices {
+                book(threads.of(index), self.cells[index as usize], finding);
+            }
         }
-        for &index in &outcome.llc_misses {
-            let misses = cells.misses_mut(cell_of(index));
-            misses.llc += 1;
-            misses.dram_reads += 1;
+        let mut threads = Threads { segments: &self.segments, at: 0 };
+        for walk in &self.outcome.walks {
+            let finding = Finding::Walk { entries: walk.entries_read, from_memory: walk.llc_misses };
+            book(threads.of(walk.index), self.cells[walk.index as usize], finding);
         }
-        for &index in &outcome.dtlb_misses {
-            cells.misses_mut(cell_of(index)).dtlb += 1;
+        let mut threads = Threads { segments: &self.segments, at: 0 };
+        for invalidation in &self.outcome.invalidations {
+            let cell = self.cells[invalidation.index as usize];
+            book(threads.of(invalidation.index), cell, Finding::Invalidation);
         }
-        for &index in &outcome.stlb_misses {
-            cells.misses_mut(cell_of(index)).stlb += 1;
-        }
-        for walk in &outcome.walks {
-            let misses = cells.misses_mut(cell_of(walk.index));
-            misses.walk_accesses += u64::from(walk.entries_read);
-            misses.dram_reads += u64::from(walk.llc_misses);
-        }
-        for invalidation in &outcome.invalidations {
-            cells.misses_mut(cell_of(invalidation.index)).invalidations += 1;
-        }
-        for &line in &outcome.dram_writes {
-            // Who owns the line now: an object that ended since it was written loses the write-back
-            // to what took its place.
-            let owner = space.resolve(line, 0, stack).object.get();
-            *self.dram_writes.entry(owner).or_default() += 1;
-        }
+    }
+
+    /// Lines written back to memory, by address.
+    pub fn dram_writes(&self) -> &[u64] {
+        &self.outcome.dram_writes
+    }
+
+    /// Makes it empty again.
+    pub fn clear(&mut self) {
         self.len = 0;
-        // Other cores may touch the line before this thread's next batch.
-        self.last_line = u64::MAX;
-        self.last_dirty = false;
+        self.segments.clear();
+    }
+}
+
+/// Finds the thread of an access; indices come in ascending order, or nearly so.
+struct Threads<'a> {
+    segments: &'a [Segment],
+    at: usize,
+}
+
+impl Threads<'_> {
+    #[inline]
+    fn of(&mut self, index: u32) -> usize {
+        let index = index as usize;
+        if self.segments[self.at].start > index {
+            self.at = 0;
+        }
+        while self.segments.get(self.at + 1).is_some_and(|next| next.start <= index) {
+            self.at += 1;
+        }
+        self.segments[self.at].thread
+    }
+}
+
+/// How long the lists of an outcome are.
+struct Lengths([usize; 7]);
+
+impl Lengths {
+    fn of(outcome: &Outcome) -> Self {
+        Self([
+            outcome.l1_misses.len(),
+            outcome.l2_misses.len(),
+            outcome.llc_misses.len(),
+            outcome.dtlb_misses.len(),
+            outcome.stlb_misses.len(),
+            outcome.walks.len(),
+            outcome.invalidations.len(),
+        ])
+    }
+
+    /// Adds `start` to the indices of what came since.
+    fn shift_new(&self, outcome: &mut Outcome, start: u32) {
+        if start == 0 {
+            return;
+        }
+        let [l1, l2, llc, dtlb, stlb, walks, invalidations] = self.0;
+        outcome.l1_misses[l1..].iter_mut().for_each(|index| *index += start);
+        outcome.l2_misses[l2..].iter_mut().for_each(|index| *index += start);
+        outcome.llc_misses[llc..].iter_mut().for_each(|index| *index += start);
+        outcome.dtlb_misses[dtlb..].iter_mut().for_each(|index| *index += start);
+        outcome.stlb_misses[stlb..].iter_mut().for_each(|index| *index += start);
+        outcome.walks[walks..].iter_mut().for_each(|walk| walk.index += start);
+        outcome.invalidations[invalidations..].iter_mut().for_each(|lost| lost.index += start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_sim::SimdLevel;
+    use memlens_types::AccessKind;
+
+    /// Leaving out repeated accesses to a line changes no finding: streams with much repetition, straddling
+    /// accesses and several threads, with and without.
+    #[test]
+    fn what_is_left_out_changes_nothing() {
+        for name in ["e5504", "amd-zen4", "intel-sapphire-rapids"] {
+            let machine = MachineDescription::named(name).expect("shipped");
+            let run = |filters: bool| {
+                let mut model = Model::new(&machine, SimdLevel::detect()).expect("valid");
+                let mut batch = Batch { filters, ..Batch::new(&machine) };
+                let (mut found, mut written, mut random, mut len) = (Vec::new(), Vec::new(), 7_u64, 0);
+                for round in 0..60 {
+                    for segment in 0..3 {
+                        batch.begin(segment % 2, CoreId((segment % 2 * usize::from(round > 40)) as u16));
+                        let mut addr = 0x10_0000;
+                        for index in 0..2000 {
+                            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                            // Mostly a step inside the line, sometimes a jump anywhere in 64 MB.
+                            addr = match random >> 60 {
+                                0..12 => addr + (random >> 40) % 24,
+                                _ => 0x10_0000 + (random >> 30) % (64 << 20),
+                            };
+                            let kind = AccessKind::ALL[(random >> 50) as usize % 4];
+                            let size = 1 << ((random >> 56) % 7);
+                            batch.push(addr, AccessAttr::new(kind, size), index);
+                        }
+                    }
+                    batch.run(&mut model);
+                    len += batch.len;
+                    batch.findings(|thread, cell, finding| found.push((round, thread, cell, finding)));
+                    written.extend_from_slice(batch.dram_writes());
+                    batch.clear();
+                }
+                (len, found, written)
+            };
+            let (all, left) = (run(false), run(true));
+            assert!(left.0 < all.0 * 9 / 10, "{name}: the stream must have something to leave out");
+            // Only the smallest last level (4 MB) overflows and writes back.
+            assert!(left.1.len() > 1000 && (name != "e5504" || !left.2.is_empty()));
+            assert!(all.1 == left.1 && all.2 == left.2, "{name}");
+        }
     }
 }

@@ -28,6 +28,17 @@ pub struct BlockInfo {
     pub return_key: u64,
 }
 
+/// What running a block takes at least: 8 bytes, so that the table of hot blocks stays in the caches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HotBlock {
+    /// Number of the first of its references.
+    pub first_reference: u32,
+    /// Instructions; 0 for blocks that were never defined.
+    pub instructions: u16,
+    /// Whether its accesses are all there is to it.
+    pub is_plain: bool,
+}
+
 /// Whether entering a block changes collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {
@@ -49,6 +60,8 @@ pub struct Reference {
     pub pc: u64,
     /// Which of the instruction's operands it is, from 0.
     pub operand: u8,
+    /// Which of its block's instructions it is, from 0.
+    pub instruction: u8,
     /// Kind and size of the access; string instructions: of one element.
     pub attr: AccessAttr,
 }
@@ -57,6 +70,7 @@ pub struct Reference {
 #[derive(Debug, Default)]
 pub struct BlockTable {
     blocks: Vec<BlockInfo>,
+    hot: Vec<HotBlock>,
     references: Vec<Reference>,
     /// Kind and size of each reference again, dense for copying.
     attrs: Vec<AccessAttr>,
@@ -69,6 +83,12 @@ impl BlockTable {
     #[inline(always)]
     pub fn block(&self, id: u32) -> BlockInfo {
         self.blocks.get(id as usize).copied().unwrap_or_default()
+    }
+
+    /// What running the block takes at least.
+    #[inline(always)]
+    pub fn hot(&self, id: u32) -> HotBlock {
+        self.hot.get(id as usize).copied().unwrap_or_default()
     }
 
     /// Kinds and sizes of all references.
@@ -92,6 +112,7 @@ impl BlockTable {
         let id = definition.id as usize;
         if self.blocks.len() <= id {
             self.blocks.resize(id + 1, BlockInfo::default());
+            self.hot.resize(id + 1, HotBlock::default());
         }
         let first = self.references.len();
         let mut last_pc = u64::MAX;
@@ -103,12 +124,18 @@ impl BlockTable {
             let pc = definition.pc + u64::from(word.pc_offset);
             operand = if pc == last_pc { operand + 1 } else { 0 };
             last_pc = pc;
-            self.references.push(Reference { pc, operand, attr: word.attr });
+            self.references.push(Reference { pc, operand, instruction: word.instruction, attr: word.attr });
             self.attrs.push(word.attr);
         }
         if definition.flags.contains(BlockFlags::IRREGULAR) {
             self.irregular.insert(definition.id, definition.words.clone().into());
         }
+        let special = BlockFlags::CALL.0 | BlockFlags::RETURN.0 | BlockFlags::IRREGULAR.0;
+        self.hot[id] = HotBlock {
+            first_reference: first as u32,
+            instructions: definition.instructions.max(1),
+            is_plain: definition.flags.0 & special == 0 && switch == Switch::None,
+        };
         let end_pc = definition.pc + u64::from(definition.code_bytes);
         self.blocks[id] = BlockInfo {
             first_reference: first as u32,

@@ -1,5 +1,6 @@
 //! Cells: what one reference did to one object, in one thread.
 
+use crate::batch::Finding;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
 
@@ -17,6 +18,28 @@ pub struct Misses {
     pub stlb: u64,
     pub walk_accesses: u64,
     pub invalidations: u64,
+}
+
+impl Misses {
+    /// Counts a finding.
+    #[inline]
+    pub fn add(&mut self, finding: Finding) {
+        match finding {
+            Finding::L1 => self.l1 += 1,
+            Finding::L2 => self.l2 += 1,
+            Finding::Llc => {
+                self.llc += 1;
+                self.dram_reads += 1;
+            }
+            Finding::Dtlb => self.dtlb += 1,
+            Finding::Stlb => self.stlb += 1,
+            Finding::Walk { entries, from_memory } => {
+                self.walk_accesses += u64::from(entries);
+                self.dram_reads += u64::from(from_memory);
+            }
+            Finding::Invalidation => self.invalidations += 1,
+        }
+    }
 }
 
 /// A thread's cells.

@@ -9,6 +9,7 @@
 //!  records ─► Process ─┬─► ShadowStack   calls and returns, frame addresses
 //!                      ├─► AddressSpace  address ─► object     (heap, regions, modules, frames)
 //!                      ├─► Cells         (instruction operand × object) ─► counts
+//!                      ├─► Tracer        each access by itself, where that is asked for
 //!                      └─► Batch ─► memory model ─► misses back into Cells
 //!                                                     └─► snapshot ─► Profile
 //! ```
@@ -38,10 +39,13 @@ mod batch;
 mod block_table;
 mod cells;
 mod process;
+mod references;
 mod requests;
 mod shadow_stack;
+mod simulator;
 mod snapshot;
 mod thread;
+mod trace;
 
 pub use address_stream::AddressStream;
 pub use alloc_functions::{AllocFunction, Effect};

@@ -5,9 +5,12 @@ use crate::alloc_functions::{self, AllocFunction, Effect};
 use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Switch};
 use crate::cells::DISCARD;
+use crate::references::Access;
 use crate::requests;
 use crate::shadow_stack::ShadowStack;
+use crate::simulator::Simulator;
 use crate::thread::{PendingAllocation, Thread};
+use crate::trace::Tracer;
 use memlens_events::{
     BlockDefinition, BlockFlags, Definition, EventKind, ModuleAnswer, ModuleDefinition, RecordHeader,
     RecordSink, SpecialRole, WordRole,
@@ -16,6 +19,7 @@ use memlens_objects::{Layer, Merge, SiteId};
 use memlens_profile::Mark;
 use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::DebugSearch;
+use memlens_trace::TraceWriter;
 use memlens_types::{AccessAttr, AccessKind};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -94,20 +98,24 @@ pub struct Process {
     pub(crate) machine: MachineDescription,
     pub(crate) blocks: BlockTable,
     pub(crate) space: AddressSpace,
-    /// By slot.
+    /// All threads there ever were; empty while one is in hand.
     pub(crate) threads: Vec<Option<Box<Thread>>>,
-    /// Threads that ended.
-    pub(crate) ended: Vec<Box<Thread>>,
-    pub(crate) batch: Batch,
+    /// Number of the thread in each slot.
+    slots: Vec<Option<usize>>,
+    /// Lines written back, by owner (object number).
+    pub(crate) dram_writes: FxHashMap<u32, u64>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) irregularities: Irregularities,
     pub(crate) merge_sites: bool,
-    model: Model,
+    /// Where single accesses are written, if they are.
+    tracer: Option<Box<Tracer>>,
+    batch: Batch,
+    simulator: Simulator,
     functions: Vec<AllocFunction>,
     switches: Vec<(String, Switch)>,
     switch_pcs: FxHashMap<u64, Switch>,
     collecting: bool,
-    /// Slot whose accesses are in the batch.
+    /// Thread to whom the batch's last accesses belong.
     current: usize,
     generation: u64,
     serial: u64,
@@ -134,15 +142,17 @@ impl Process {
             .collect();
         Ok(Self {
             batch: Batch::new(&options.machine),
+            simulator: Simulator::new(&options.machine, model),
             machine: options.machine,
             blocks: BlockTable::default(),
             space: AddressSpace::new(merge, options.debug_search),
             threads: Vec::new(),
-            ended: Vec::new(),
+            slots: Vec::new(),
+            dram_writes: FxHashMap::default(),
             marks: Vec::new(),
             irregularities: Irregularities::default(),
             merge_sites: options.merge_sites,
-            model,
+            tracer: None,
             functions: alloc_functions::table(&options.alloc_functions),
             switches,
             switch_pcs: FxHashMap::default(),
@@ -162,6 +172,16 @@ impl Process {
         self.pid = Some(pid);
     }
 
+    /// Writes every access that is counted from now on to `writer`, too.
+    pub fn trace_to(&mut self, writer: TraceWriter) {
+        self.tracer = Some(Box::new(Tracer::new(writer, self.instructions())));
+    }
+
+    /// Gives the trace back, if there is one, to be ended.
+    pub fn take_trace(&mut self) -> Option<TraceWriter> {
+        self.tracer.take().map(|tracer| tracer.into_writer())
+    }
+
     /// Instructions executed so far, in all threads.
     pub fn instructions(&self) -> u64 {
         self.all_threads().map(|thread| thread.instructions).sum()
@@ -172,36 +192,83 @@ impl Process {
         self.serial
     }
 
-    /// All threads, ended ones first.
+    /// All threads, in the order of their start.
     pub(crate) fn all_threads(&self) -> impl Iterator<Item = &Thread> {
-        self.ended.iter().map(|thread| &**thread).chain(self.threads.iter().flatten().map(|thread| &**thread))
+        self.threads.iter().flatten().map(|thread| &**thread)
     }
 
-    /// Runs what is in the batch through the model.
-    pub(crate) fn run_batch(&mut self) {
-        let Some(Some(thread)) = self.threads.get_mut(self.current) else { return };
-        // Threads are dealt to the machine's cores in the order of their slots.
-        let core = CoreId((self.current % usize::from(self.machine.cores.max(1))) as u16);
-        let Thread { cells, stack, .. } = &mut **thread;
-        self.batch.run(&mut self.model, core, cells, &mut self.space, stack);
+    /// Hands the batch to the model and books what has come back. `in_hand` is the thread taken out.
+    fn run_batch(&mut self, mut in_hand: Option<&mut Thread>) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let mut next = self.simulator.empty_batch();
+        if self.current != usize::MAX {
+            next.begin(self.current, self.core());
+        }
+        let batch = std::mem::replace(&mut self.batch, next);
+        if let Some(done) = self.simulator.submit(batch) {
+            self.book(done, in_hand.as_deref_mut());
+        }
     }
 
-    fn switch_to(&mut self, slot: usize) {
-        if self.current != slot {
-            self.run_batch();
-            self.current = slot;
+    /// Runs everything and books it.
+    pub(crate) fn drain(&mut self) {
+        self.run_batch(None);
+        while let Some(done) = self.simulator.next_finished() {
+            self.book(done, None);
         }
-        if self.threads.len() <= slot {
-            self.threads.resize_with(slot + 1, || None);
+    }
+
+    /// Books a batch's findings.
+    fn book(&mut self, done: Batch, mut in_hand: Option<&mut Thread>) {
+        let threads = &mut self.threads;
+        done.findings(|thread, cell, finding| {
+            let thread = match &mut threads[thread] {
+                Some(thread) => &mut **thread,
+                None => match &mut in_hand {
+                    Some(thread) => thread,
+                    None => return,
+                },
+            };
+            thread.references.cells_mut().misses_mut(cell).add(finding);
+        });
+        let stack = in_hand.as_deref().map(|thread| &thread.stack);
+        let nobody = ShadowStack::new(0, 0..0);
+        for &line in done.dram_writes() {
+            // Who owns the line now: an object that ended since it was written loses the write-back
+            // to what took its place.
+            let owner = self.space.resolve(line, 0, stack.unwrap_or(&nobody)).object.get();
+            *self.dram_writes.entry(owner).or_default() += 1;
         }
-        if self.threads[slot].is_none() {
+        self.simulator.recycle(done);
+    }
+
+    /// The core on which the current thread runs: threads are dealt to the machine's cores in the order
+    /// in which they start.
+    fn core(&self) -> CoreId {
+        CoreId((self.current % usize::from(self.machine.cores.max(1))) as u16)
+    }
+
+    /// Takes the thread in `slot` in hand.
+    fn take_thread(&mut self, slot: usize) -> Option<(usize, Box<Thread>)> {
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, None);
+        }
+        let number = *self.slots[slot].get_or_insert_with(|| {
             // Its start event comes first; until then nothing is known of its stack.
             let tid = self.tids.get(&slot).copied().unwrap_or(0);
-            self.threads[slot] = Some(Box::new(Thread::new(tid, ShadowStack::new(0, 0..0))));
+            self.threads.push(Some(Box::new(Thread::new(tid, ShadowStack::new(0, 0..0)))));
+            self.threads.len() - 1
+        });
+        if self.current != number {
+            self.current = number;
+            let core = self.core();
+            self.batch.begin(number, core);
         }
-        if let Some(thread) = &mut self.threads[slot] {
-            thread.reserve_states(self.blocks.references().len());
-        }
+        let mut thread = self.threads[number].take()?;
+        thread.references.reserve(self.blocks.references().len());
+        Some((number, thread))
     }
 
     // ---- blocks --------------------------------------------------------------------------------
@@ -248,32 +315,23 @@ impl Process {
     }
 
     /// A block with plain addresses only: the hot loop.
-    #[inline]
-    fn regular_block(&mut self, thread: &mut Thread, block: &BlockInfo, words: &[u64]) {
-        let first = block.first_reference as usize;
-        let count = words.len();
-        self.serial += count as u64;
-        let Some(attrs) = self.blocks.attrs().get(first..first + count) else { return };
+    #[inline(always)]
+    fn regular_block(&mut self, thread: &mut Thread, first: u32, words: &[u64]) {
+        let Self { ref blocks, ref mut batch, ref mut space, .. } = *self;
+        let start = first as usize;
+        let Some(attrs) = blocks.attrs().get(start..start + words.len()) else { return };
+        self.serial += words.len() as u64;
+        let Some((addrs, kinds, cells)) = batch.room(words.len()) else { return };
+        for ((addr, kind), (&word, &attr)) in addrs.iter_mut().zip(kinds).zip(words.iter().zip(attrs)) {
+            (*addr, *kind) = (word, attr);
+        }
         if !self.collecting {
-            for (&addr, &attr) in words.iter().zip(attrs) {
-                self.batch.push(addr, attr, DISCARD);
-            }
+            cells.fill(DISCARD);
             return;
         }
-        let cfa = thread.stack.cfa();
-        for (index, (&addr, &attr)) in words.iter().zip(attrs).enumerate() {
-            let state = &thread.states[first + index];
-            let offset = addr.wrapping_sub(cfa & state.frame_mask).wrapping_sub(state.base);
-            let cell = if offset < state.len {
-                state.cell
-            } else {
-                let reference = (first + index) as u32;
-                let pc = self.blocks.references()[first + index].pc;
-                thread.look_up(&mut self.space, reference, pc, addr)
-            };
-            thread.cells.add(cell, 1);
-            self.batch.push(addr, attr, cell);
-        }
+        let Thread { stack, references, .. } = thread;
+        let pc_of = |reference: u32| blocks.references()[reference as usize].pc;
+        references.count_block(space, stack, (first, words), pc_of, cells);
     }
 
     /// A block with string instructions, masks, arguments or return values.
@@ -356,23 +414,18 @@ impl Process {
         self.serial += count;
         let mut cell = DISCARD;
         if self.collecting {
-            let Some(&state) = thread.states.get(reference as usize) else { return };
-            let cfa = thread.stack.cfa();
-            let offset = addr.wrapping_sub(cfa & state.frame_mask).wrapping_sub(state.base);
-            cell = if offset < state.len {
-                state.cell
-            } else {
-                let pc = self.blocks.references()[reference as usize].pc;
-                thread.look_up(&mut self.space, reference, pc, addr)
-            };
-            thread.cells.add(cell, count);
+            let Some(known) = self.blocks.references().get(reference as usize) else { return };
+            let access = Access { reference, pc: known.pc, addr };
+            let Thread { stack, references, .. } = &mut *thread;
+            let Some(found) = references.count(&mut self.space, stack, access, count) else { return };
+            cell = found;
             if extra_bytes != 0 {
-                thread.cells.add_bytes(cell, extra_bytes);
+                references.cells_mut().add_bytes(cell, extra_bytes);
             }
         }
         self.batch.push(addr, attr, cell);
         if self.batch.is_full() {
-            self.run_batch_of(thread);
+            self.run_batch(Some(thread));
         }
     }
 
@@ -400,12 +453,23 @@ impl Process {
             let now = in_line.clamp(1, elements - done);
             for &(reference, attr, start) in operands {
                 let (low, high) = (at(start, done), at(start, done + now - 1));
+                if now > 1 && self.is_border(thread, reference, low, high) {
+                    (done..done + now).for_each(|i| self.access(thread, reference, attr, at(start, i), 1, 0));
+                    continue;
+                }
                 let bytes = (now * element) as u32;
                 let merged = AccessAttr::new(attr.kind(), bytes);
                 self.access(thread, reference, merged, low.min(high), now, 0);
             }
             done += now;
         }
+    }
+
+    /// Whether two addresses that an instruction accesses lie in different objects.
+    fn is_border(&mut self, thread: &Thread, reference: u32, first: u64, last: u64) -> bool {
+        let pc = self.reference(reference).pc;
+        let mut object = |addr| self.space.resolve(addr, pc, &thread.stack).object;
+        self.collecting && object(first) != object(last)
     }
 
     /// A block that a fault ended before the instruction at `pc`.
@@ -415,6 +479,9 @@ impl Process {
         let block = self.blocks.block(id);
         if id == 0 || !(block.pc..block.end_pc.max(block.pc + 1)).contains(pc) {
             return;
+        }
+        if let Some(tracer) = self.tracer.as_mut().filter(|_| self.collecting) {
+            tracer.accesses(&self.blocks, &mut self.space, thread, id, words, *pc);
         }
         let references = block.first_reference..block.first_reference + u32::from(block.references);
         if block.flags.contains(BlockFlags::IRREGULAR) {
@@ -479,7 +546,9 @@ impl Process {
         }
         let effect = self.functions[usize::from(pending.function)].effect;
         if let Effect::AllocateThroughPointer { .. } = effect {
-            thread.awaiting_pointer = (value == 0).then_some(pending);
+            // The frame that called is gone when the address comes.
+            let site = self.site(thread, pending.slot);
+            thread.awaiting_pointer = (value == 0).then_some((pending, site));
             return;
         }
         self.finish_allocation(thread, &pending, value);
@@ -497,7 +566,7 @@ impl Process {
             return;
         }
         match function.effect {
-            Effect::Free => {}
+            Effect::Free | Effect::AllocateThroughPointer { .. } => {}
             Effect::Reallocate { size, count } => {
                 let (old, len) = (argument(0), bytes(size, count));
                 let known = old != 0 && self.space.heap.blocks().block_starting_at(old, layer).is_some();
@@ -515,12 +584,23 @@ impl Process {
                 let len = bytes(size, count);
                 self.allocate(thread, call, address, len, layer, function.is_custom);
             }
-            Effect::AllocateThroughPointer { size } => {
-                let len = bytes(size, None);
-                self.allocate(thread, call, address, len, layer, function.is_custom);
-            }
         }
         self.check_generation(Some(thread));
+    }
+
+    /// The block of a function that stores its address through a pointer.
+    fn pointer_stored(&mut self, thread: &mut Thread, call: &PendingAllocation, site: SiteId, address: u64) {
+        let Effect::AllocateThroughPointer { size } = self.functions[usize::from(call.function)].effect
+        else {
+            return;
+        };
+        // A wrapper's block is the one that it wraps.
+        let is_wrapped = !thread.pending.is_empty()
+            && self.space.heap.blocks().block_starting_at(address, Layer::HEAP).is_some();
+        if address != 0 && !is_wrapped {
+            self.new_block(address, call.arguments[usize::from(size) % 4], Layer::HEAP, site);
+            self.check_generation(Some(thread));
+        }
     }
 
     fn allocate(
@@ -569,10 +649,10 @@ impl Process {
         if generation != self.generation {
             self.generation = generation;
             for thread in self.threads.iter_mut().flatten() {
-                thread.forget_volatile();
+                thread.references.forget_volatile();
             }
             if let Some(thread) = current {
-                thread.forget_volatile();
+                thread.references.forget_volatile();
             }
         }
     }
@@ -598,9 +678,9 @@ impl Process {
             Some(EventKind::ModuleUnload) => {
                 self.space.remove_module(argument(0) as u32);
                 for other in self.threads.iter_mut().flatten() {
-                    other.forget_all();
+                    other.references.forget_all();
                 }
-                thread.forget_all();
+                thread.references.forget_all();
             }
             Some(EventKind::SignalFrame) => {
                 let stack_pointer = argument(0);
@@ -613,8 +693,8 @@ impl Process {
             Some(EventKind::PartialBlock) => self.partial_block(thread, arguments),
             Some(EventKind::Request) => self.request(thread, slot, arguments),
             Some(EventKind::AllocatedPointer) => {
-                if let Some(call) = thread.awaiting_pointer.take() {
-                    self.finish_allocation(thread, &call, argument(0));
+                if let Some((call, site)) = thread.awaiting_pointer.take() {
+                    self.pointer_stored(thread, &call, site, argument(0));
                 }
             }
             Some(EventKind::ModuleLoad | EventKind::Fork | EventKind::Exec | EventKind::ProcessExit) => {}
@@ -630,9 +710,14 @@ impl Process {
             let known = if self.first_thread_seen { None } else { self.first_thread() };
             self.first_thread_seen = true;
             let range = self.space.add_stack(thread.tid, stack_pointer, known);
+            self.space.add_tls(thread_pointer);
+            // glibc puts a thread's control block and variables at the upper end of its stack's mapping.
+            let has_block = range.contains(&thread_pointer);
+            let range = if has_block { self.space.stack_around(stack_pointer).0 } else { range };
             thread.stack = ShadowStack::new(stack_pointer, range);
+        } else {
+            self.space.add_tls(thread_pointer);
         }
-        self.space.add_tls(thread_pointer);
     }
 
     /// Reads what the kernel set up before the program's first instruction: returns the main stack.
@@ -669,12 +754,15 @@ impl Process {
         match request {
             requests::Action::Collect(on) => self.collecting = on.unwrap_or(!self.collecting),
             requests::Action::Zero => {
-                self.run_batch_of(thread);
-                thread.cells.zero();
-                for other in self.threads.iter_mut().flatten().chain(&mut self.ended) {
-                    other.cells.zero();
+                self.run_batch(Some(thread));
+                while let Some(done) = self.simulator.next_finished() {
+                    self.book(done, Some(thread));
                 }
-                self.batch.zero();
+                thread.references.settle().zero();
+                for other in self.threads.iter_mut().flatten() {
+                    other.references.settle().zero();
+                }
+                self.dram_writes.clear();
             }
             requests::Action::Mark { name, name_bytes } => {
                 let name = self.text(name, name_bytes).unwrap_or_else(|| "mark".into());
@@ -697,17 +785,26 @@ impl Process {
         requests::read_text(self.pid?, addr, bytes)
     }
 
-    /// As [`Self::run_batch`], while the current thread is taken out.
-    fn run_batch_of(&mut self, thread: &mut Thread) {
-        let core = CoreId((self.current % usize::from(self.machine.cores.max(1))) as u16);
-        let Thread { cells, stack, .. } = thread;
-        self.batch.run(&mut self.model, core, cells, &mut self.space, stack);
+    #[inline(always)]
+    fn record(&mut self, thread: &mut Thread, number: usize, header: RecordHeader, words: &[u64]) {
+        let id = header.block_id();
+        let hot = self.blocks.hot(id);
+        thread.instructions += u64::from(hot.instructions);
+        if hot.is_plain & self.tracer.is_none() {
+            self.regular_block(thread, hot.first_reference, words);
+        } else {
+            self.special_record(thread, number, id, words);
+        }
+        if self.batch.is_full() {
+            self.run_batch(Some(thread));
+        }
     }
 
-    fn record(&mut self, thread: &mut Thread, slot: usize, header: RecordHeader, words: &[u64]) {
-        let id = header.block_id();
+    /// An event, or a block that is more than its accesses.
+    #[inline]
+    fn special_record(&mut self, thread: &mut Thread, number: usize, id: u32, words: &[u64]) {
         if id == 0 {
-            self.event(thread, slot, words);
+            self.event(thread, number, words);
             return;
         }
         let block = self.blocks.block(id);
@@ -715,17 +812,19 @@ impl Process {
             self.irregularities.undefined_blocks += 1;
             return;
         }
-        thread.instructions += u64::from(block.instructions);
         match block.switch {
             Switch::None => {}
             Switch::Start => self.collecting = true,
             Switch::Stop => self.collecting = false,
             Switch::Toggle => self.collecting = !self.collecting,
         }
+        if let Some(tracer) = &mut self.tracer {
+            tracer.block(&self.blocks, &mut self.space, thread, self.collecting, id, words);
+        }
         if block.flags.contains(BlockFlags::IRREGULAR) {
             self.irregular_block(thread, id, &block, words);
         } else {
-            self.regular_block(thread, &block, words);
+            self.regular_block(thread, block.first_reference, words);
         }
         if block.flags.0 & (BlockFlags::CALL.0 | BlockFlags::RETURN.0) != 0
             && let Some(&slot) = words.get(usize::from(block.slot_word))
@@ -740,9 +839,6 @@ impl Process {
                 thread.stack.ret(slot);
             }
         }
-        if self.batch.is_full() {
-            self.run_batch_of(thread);
-        }
     }
 }
 
@@ -756,17 +852,18 @@ impl RecordSink for Process {
     fn define(&mut self, definition: Definition) -> ModuleAnswer {
         match definition {
             Definition::Block(block) => self.define_block(&block),
-            Definition::Module(module) => return self.define_module(&module),
+            Definition::Module(module) => {
+                let answer = self.define_module(&module);
+                // It was mapped before it is known to be a module.
+                self.check_generation(None);
+                return answer;
+            }
             Definition::Thread(thread) => {
                 let slot = thread.slot as usize;
                 self.tids.insert(slot, thread.tid);
                 // The slot has a new owner: what the last one did is complete.
-                if self.current == slot {
-                    self.run_batch();
-                    self.current = usize::MAX;
-                }
-                if let Some(ended) = self.threads.get_mut(slot).and_then(Option::take) {
-                    self.ended.push(ended);
+                if let Some(owner) = self.slots.get_mut(slot) {
+                    *owner = None;
                 }
             }
         }
@@ -774,9 +871,8 @@ impl RecordSink for Process {
     }
 
     fn records(&mut self, slot: usize, words: &[u64]) {
-        self.switch_to(slot);
         // Taken out so that it and the rest can be borrowed at the same time.
-        let Some(mut thread) = self.threads[slot].take() else { return };
+        let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;
         while at < words.len() {
             let header = RecordHeader(words[at]);
@@ -785,10 +881,10 @@ impl RecordSink for Process {
                 self.irregularities.damaged_records += 1;
                 break;
             };
-            self.record(&mut thread, slot, header, payload);
+            self.record(&mut thread, number, header, payload);
             at = end;
         }
-        self.threads[slot] = Some(thread);
+        self.threads[number] = Some(thread);
     }
 }
 

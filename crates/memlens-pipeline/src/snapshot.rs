@@ -16,12 +16,15 @@ use std::collections::hash_map::Entry;
 impl Process {
     /// The profile as of now. What the pipeline cannot know (command, exit code, time) is left empty.
     pub fn profile(&mut self) -> Profile {
-        self.run_batch();
+        self.drain();
+        for thread in self.threads.iter_mut().flatten() {
+            thread.references.settle();
+        }
         let mut builder = Builder::new(&self.space);
         builder.profile.machine = machine_info(&self.machine);
         builder.profile.marks = self.marks.clone();
         let cells = self.cells(&mut builder);
-        builder.objects(&cells, self.batch.dram_writes(), self.merge_sites);
+        builder.objects(&cells, &self.dram_writes, self.merge_sites);
         builder.cells(cells);
         let mut profile = builder.profile;
         profile.sum_cells();
@@ -51,7 +54,7 @@ impl Process {
                 let attr = references[reference as usize].attr;
                 (attr.kind(), attr.size_bytes())
             };
-            for (reference, object, mut counts) in thread.cells.iter(attr_of) {
+            for (reference, object, mut counts) in thread.references.cells().iter(attr_of) {
                 let known = references[reference as usize];
                 if !counts_for_objects(known.attr.kind()) {
                     continue;
@@ -142,7 +145,7 @@ pub(crate) fn machine_info(machine: &MachineDescription) -> MachineInfo {
 }
 
 /// Collects rows and joins equal ones.
-struct Builder<'a> {
+pub(crate) struct Builder<'a> {
     space: &'a AddressSpace,
     profile: Profile,
     frames: FxHashMap<(u64, bool), Vec<FrameIx>>,
@@ -153,6 +156,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
+    /// Nothing yet but the modules.
     fn new(space: &'a AddressSpace) -> Self {
         let modules = space.modules().iter().map(|module| {
             let symbols = module.symbols.as_ref();
@@ -164,9 +168,15 @@ impl<'a> Builder<'a> {
                 has_debug: symbols.is_some_and(Module::has_debug_info),
             }
         });
+        let profile = Profile { modules: modules.collect(), ..Profile::default() };
+        Self { profile, ..Self::for_names(space) }
+    }
+
+    /// For names only: without the modules' rows.
+    pub(crate) fn for_names(space: &'a AddressSpace) -> Self {
         Self {
             space,
-            profile: Profile { modules: modules.collect(), ..Profile::default() },
+            profile: Profile::default(),
             frames: FxHashMap::default(),
             stacks: FxHashMap::default(),
             code: FxHashMap::default(),
@@ -212,6 +222,12 @@ impl<'a> Builder<'a> {
                 *new.insert(stack)
             }
         }
+    }
+
+    /// The innermost frame of the code at a place.
+    pub(crate) fn innermost_frame(&mut self, key: u64) -> Option<&Frame> {
+        let first = self.frames_at(key, false).first().copied()?;
+        self.profile.frames.get(first.index())
     }
 
     /// The frames at a place, innermost (inlined) first. Return addresses stand for the call before
@@ -300,7 +316,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn describe(&mut self, id: ObjectId, key: &ObjectKey) -> Object {
+    /// What an object is called, and where it comes from.
+    pub(crate) fn describe(&mut self, id: ObjectId, key: &ObjectKey) -> Object {
         match *key {
             ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. } => self.heap_object(site),
             ObjectKey::Global { module, svma } => self.global(module, svma),
@@ -447,17 +464,11 @@ impl<'a> Builder<'a> {
         self.stack(frames)
     }
 
-    /// The innermost function of a site that has a name.
+    /// The function of a site's innermost call, if it has a name.
     fn caller(&mut self, site: SiteId) -> Option<String> {
-        let keys = self.space.heap.sites().stack(site).to_vec();
-        for key in keys {
-            for frame in self.frames_at(key, true) {
-                if let Some(function) = &self.profile.frames[frame.index()].function {
-                    return Some(function.clone());
-                }
-            }
-        }
-        None
+        let key = *self.space.heap.sites().stack(site).first()?;
+        let frames = self.frames_at(key, true);
+        frames.iter().find_map(|frame| self.profile.frames[frame.index()].function.clone())
     }
 
     fn heap_object(&mut self, site: SiteId) -> Object {

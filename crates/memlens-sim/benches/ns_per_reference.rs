@@ -1,7 +1,9 @@
 //! Nanoseconds a reference of the obvious and the staged model, on generated streams.
 //!
-//! `cargo bench -p memlens-sim --bench ns_per_reference [-- MACHINE [STREAM]]` prints one row a stream; misses of all engines are
-//! compared on the way.
+//! `cargo bench -p memlens-sim --bench ns_per_reference [-- MACHINE [STREAM | FILE...]]` prints one
+//! row a stream; misses of all engines are compared on the way. STREAM is a part of a generated
+//! stream's name. A FILE holds recorded accesses, 16 bytes each, little-endian: address (8), kind
+//! as the code of [`AccessKind`] (4), size in bytes (4).
 
 use memlens_sim::{Batch, CoreId, MachineDescription, Model, Outcome, PlainModel, SimdLevel, Width};
 use memlens_types::{AccessAttr, AccessKind};
@@ -53,6 +55,18 @@ const STACK: u64 = 0x7ffd_1234_0000;
 const HEAP: u64 = 0x5555_5556_0000;
 const BIG: u64 = 0x7f00_0000_0000;
 
+/// Recorded accesses, as many as the other streams have at most.
+fn recorded(path: &str) -> Stream {
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let records = bytes.chunks_exact(16).take(REFERENCES);
+    let word = |record: &[u8], at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
+    let attr = |record: &[u8]| {
+        let kind = AccessKind::from_code(word(record, 8) as u8).expect("a kind");
+        AccessAttr::new(kind, word(record, 12))
+    };
+    records.map(|record| (u64::from_le_bytes(record[..8].try_into().expect("8 bytes")), attr(record))).unzip()
+}
+
 /// Skewed to the front of a region: line i about as often as 1 / i.
 fn zipf(rng: &mut Rng, bits: u64) -> u64 {
     let draw = rng.next();
@@ -63,14 +77,27 @@ fn main() {
     // cargo passes `--bench`.
     let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
     let name = args.next().unwrap_or_else(|| "host".into());
-    let wanted = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    let files = !rest.is_empty() && rest.iter().all(|arg| std::path::Path::new(arg).is_file());
+    let wanted = rest.first().filter(|_| !files).cloned().unwrap_or_default();
     let machine = MachineDescription::named(&name).unwrap_or_else(|error| panic!("{error}"));
-    println!("machine {name}: {} references in batches of {BATCH}", REFERENCES);
+    println!("machine {name}: batches of {BATCH}");
     println!(
         "{:28} {:>7} {:>7} {:>7} {:>7} | {:>7} {:>7} {:>7} {:>7}   ns a reference",
         "stream", "L1 %", "L2 %", "LLC %", "dTLB %", "plain", "scalar", "avx2", "avx512"
     );
-    let streams: [(&str, Stream); 9] = [
+    let streams: Vec<(&str, Stream)> = if files {
+        rest.iter().map(|path| (path.rsplit('/').next().unwrap_or(path), recorded(path))).collect()
+    } else {
+        generated()
+    };
+    for (name, (addrs, attrs)) in streams.iter().filter(|(name, _)| name.contains(&wanted)) {
+        run(&machine, name, addrs, attrs);
+    }
+}
+
+fn generated() -> Vec<(&'static str, Stream)> {
+    vec![
         ("sequential 8 B over 64 MB", stream(|at, _| BIG + at * 8 % (64 << 20))),
         (
             "stack and heap, warm",
@@ -105,59 +132,56 @@ fn main() {
         ("random in 32 KB", stream(|_, rng| HEAP + rng.next() % (32 << 10))),
         ("random in 16 MB", stream(|_, rng| BIG + rng.next() % (16 << 20))),
         ("random in 4 GB", stream(|_, rng| BIG + rng.next() % (4 << 30))),
-    ];
-    for (name, (addrs, attrs)) in streams.iter().filter(|(name, _)| name.contains(&wanted)) {
-        let mut reference = None;
-        let mut row = String::new();
-        let mut time = |label: &str, make: &dyn Fn() -> Access| {
-            let mut sums = [0; 6];
-            // The system counts in ticks of some milliseconds: time enough passes of the stream.
-            let passes = if label == "plain" { 2 } else { 16 };
-            let mut access = make();
-            let mut out = Outcome::default();
-            let start = thread_time_ns();
-            for pass in 0..passes {
-                for (addrs, attrs) in addrs.chunks(BATCH).zip(attrs.chunks(BATCH)) {
-                    out.clear();
-                    access(Batch { addrs, attrs }, &mut out);
-                    if pass == 0 {
-                        let lists = [
-                            &out.l1_misses,
-                            &out.l2_misses,
-                            &out.llc_misses,
-                            &out.dtlb_misses,
-                            &out.stlb_misses,
-                        ];
-                        for (sum, list) in sums.iter_mut().zip(lists) {
-                            *sum += list.len();
-                        }
-                        sums[5] += out.dram_writes.len();
+    ]
+}
+
+/// Runs all engines over a stream and prints its row.
+fn run(machine: &MachineDescription, name: &str, addrs: &[u64], attrs: &[AccessAttr]) {
+    let mut reference = None;
+    let mut row = String::new();
+    let mut time = |label: &str, make: &dyn Fn() -> Access| {
+        let mut sums = [0; 6];
+        // The system counts in ticks of some milliseconds: time enough passes of the stream.
+        let passes = if label == "plain" { 2 } else { 16 };
+        let mut access = make();
+        let mut out = Outcome::default();
+        let start = thread_time_ns();
+        for pass in 0..passes {
+            for (addrs, attrs) in addrs.chunks(BATCH).zip(attrs.chunks(BATCH)) {
+                out.clear();
+                access(Batch { addrs, attrs }, &mut out);
+                if pass == 0 {
+                    let lists =
+                        [&out.l1_misses, &out.l2_misses, &out.llc_misses, &out.dtlb_misses, &out.stlb_misses];
+                    for (sum, list) in sums.iter_mut().zip(lists) {
+                        *sum += list.len();
                     }
+                    sums[5] += out.dram_writes.len();
                 }
             }
-            let ns = (thread_time_ns() - start) as f64 / (passes * REFERENCES) as f64;
-            assert_eq!(*reference.get_or_insert(sums), sums, "{name}: {label} disagrees");
-            row += &format!(" {ns:7.2}");
-            sums
-        };
-        time("plain", &|| {
-            let mut model = PlainModel::new(&machine).expect("valid");
+        }
+        let ns = (thread_time_ns() - start) as f64 / (passes * addrs.len()) as f64;
+        assert_eq!(*reference.get_or_insert(sums), sums, "{name}: {label} disagrees");
+        row += &format!(" {ns:7.2}");
+        sums
+    };
+    time("plain", &|| {
+        let mut model = PlainModel::new(machine).expect("valid");
+        Box::new(move |batch, out| model.access(CoreId(0), batch, out))
+    });
+    let mut sums = [0; 6];
+    for width in [Width::Scalar, Width::Avx2, Width::Avx512] {
+        sums = time("staged", &|| {
+            let mut model = Model::new(machine, SimdLevel::detect_up_to(width)).expect("valid");
             Box::new(move |batch, out| model.access(CoreId(0), batch, out))
         });
-        let mut sums = [0; 6];
-        for width in [Width::Scalar, Width::Avx2, Width::Avx512] {
-            sums = time("staged", &|| {
-                let mut model = Model::new(&machine, SimdLevel::detect_up_to(width)).expect("valid");
-                Box::new(move |batch, out| model.access(CoreId(0), batch, out))
-            });
-        }
-        let percent = |count: usize| 100.0 * count as f64 / REFERENCES as f64;
-        println!(
-            "{name:28} {:7.2} {:7.2} {:7.2} {:7.2} |{row}",
-            percent(sums[0]),
-            percent(sums[1]),
-            percent(sums[2]),
-            percent(sums[3])
-        );
     }
+    let percent = |count: usize| 100.0 * count as f64 / addrs.len() as f64;
+    println!(
+        "{name:28} {:7.2} {:7.2} {:7.2} {:7.2} |{row}",
+        percent(sums[0]),
+        percent(sums[1]),
+        percent(sums[2]),
+        percent(sums[3])
+    );
 }

@@ -86,7 +86,12 @@ fn tlb() -> impl Strategy<Value = Option<TlbDescription>> {
     let entries = || {
         prop::option::weighted(
             0.8,
-            (1u32..20, 1u32..9).prop_map(|(sets, ways)| TlbEntries { entries: sets * ways, ways }),
+            prop_oneof![
+                3 => (1u32..20, 1u32..9),
+                // Fully associative, as many first-level TLBs are.
+                1 => (Just(1), 9u32..120),
+            ]
+            .prop_map(|(sets, ways)| TlbEntries { entries: sets * ways, ways }),
         )
     };
     prop::option::weighted(

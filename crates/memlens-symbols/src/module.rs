@@ -281,6 +281,10 @@ impl Module {
     /// frame with the function's name. For a return address ask for the byte before it.
     pub fn locate(&self, svma: u64) -> Vec<SourceFrame> {
         let mut frames = Vec::new();
+        if svma == u64::MAX {
+            // No code's, and addr2line (0.27.1) adds one to what it is asked.
+            return frames;
+        }
         self.with_debug(|debug| {
             debug.frames_at(svma, |function, file, line, column| {
                 frames.push(SourceFrame {

@@ -137,6 +137,7 @@ fn globals_statics_and_thread_locals() {
         assert_eq!(function.name.as_deref(), Some("xmalloc"));
         let frames = module.locate(function.start);
         assert_eq!(frames[0].function.as_deref(), Some("xmalloc"), "{label}");
+        assert!(module.locate(u64::MAX).is_empty(), "{label}");
         assert!(matches!(frames[0].line, Some(23 | 24)), "{label}: {frames:?}");
         assert!(
             module

@@ -1,7 +1,7 @@
 //! The trace as comma-separated values (RFC 4180, but for line ends of one byte).
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use crate::line_file::LineFile;
 use crate::tables::Tables;
@@ -28,7 +28,7 @@ impl CsvTrace {
     pub(crate) fn create(path: &Path, replace: bool) -> Result<Self, TraceError> {
         let beside = path.metadata().map_or(true, |found| found.is_file());
         let code = if beside {
-            let mut code = LineFile::create(&path.with_extension("code.csv"), replace)?;
+            let mut code = LineFile::create(&code_path(path), replace)?;
             code.line().extend(CODE_HEADER.as_bytes());
             code.flush(0)?;
             Some(code)
@@ -68,10 +68,30 @@ impl CsvTrace {
         self.accesses.bytes() + self.code.as_ref().map_or(0, LineFile::bytes)
     }
 
+    pub(crate) fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        self.accesses.move_to(path)?;
+        match &mut self.code {
+            Some(code) => code.move_to(&code_path(path)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn remove(self) {
+        self.accesses.remove();
+        if let Some(code) = self.code {
+            code.remove();
+        }
+    }
+
     /// Accesses handed to the system.
     pub(crate) fn flushed(&self) -> u64 {
         self.flushed
     }
+}
+
+/// Where the code table of a trace lies.
+fn code_path(path: &Path) -> PathBuf {
+    path.with_extension("code.csv")
 }
 
 fn write_access(line: &mut Vec<u8>, row: &TraceRow, object: &ObjectInfo) {

@@ -1,7 +1,7 @@
 //! A file that grows by whole lines.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::TraceError;
@@ -38,6 +38,23 @@ impl LineFile {
         let file = options.open(path).map_err(|problem| TraceError::from_io(path, problem, 0))?;
         let buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
         Ok(Self { path: path.to_owned(), file, buffer, bytes: 0 })
+    }
+
+    /// Moves the file. What is no regular file stays where it is.
+    pub(crate) fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        if fs::symlink_metadata(&self.path)?.is_file() {
+            fs::rename(&self.path, path)?;
+            self.path = path.to_owned();
+        }
+        Ok(())
+    }
+
+    /// Removes the file, if it is a regular one.
+    pub(crate) fn remove(self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_file()) {
+            // What cannot be removed stays: nobody reads it.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// Where the next line goes; end it with a line end before anything else is called.

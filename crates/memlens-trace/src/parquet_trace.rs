@@ -1,7 +1,7 @@
 //! The trace as a folder of Parquet files.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use memlens_types::AccessKind;
 use parquet::data_type::ByteArray;
@@ -110,6 +110,19 @@ impl ParquetTrace {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    pub(crate) fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.path = path.to_owned();
+        Ok(())
+    }
+
+    pub(crate) fn remove(self) {
+        if is_trace(&self.path) {
+            // What cannot be removed stays: nobody reads it.
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 
     /// Accesses in finished parts.

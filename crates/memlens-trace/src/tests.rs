@@ -201,6 +201,33 @@ fn what_is_there_is_replaced_only_on_demand_and_only_if_it_is_a_trace() {
     }
 }
 
+#[test]
+fn a_trace_can_be_moved_and_given_up() {
+    for format in TraceFormat::ALL {
+        let folder = TempDir::new().unwrap();
+        let (first, mut trace) = begin(&folder, "first", format, &[]);
+        rows().iter().for_each(|row| trace.access(row));
+        let (taken, second) = (folder.path().join("taken"), folder.path().join("second"));
+        fs::write(&taken, "").unwrap();
+        assert!(trace.move_to(&taken).is_err());
+        trace.move_to(&second).unwrap();
+        // Of five rows one is an instruction fetch.
+        assert_eq!(trace.finish().unwrap().written, 4);
+        assert!(!first.exists());
+        let (expected, _) = write(&folder, "expected", format, &[]);
+        if format == TraceFormat::Parquet {
+            assert_eq!(read(&second), read(&expected));
+        } else {
+            assert_eq!(fs::read(&second).unwrap(), fs::read(&expected).unwrap());
+        }
+        let files = fs::read_dir(&folder).unwrap().count();
+        let (third, trace) = begin(&folder, "third", format, &[]);
+        trace.discard();
+        assert!(!third.exists());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), files);
+    }
+}
+
 /// xorshift64 (Marsaglia: Xorshift RNGs, Journal of Statistical Software 8, 2003).
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
@@ -230,7 +257,7 @@ fn search_rows(count: usize) -> Vec<TraceRow> {
             edge += 1;
             let neighbour = random(&mut state) % (1 << 15);
             push(AccessKind::Load, 2, neighbour, 1, 3);
-            if random(&mut state) % 16 == 0 {
+            if random(&mut state).is_multiple_of(16) {
                 push(AccessKind::Store, 2, neighbour, 1, 4);
                 push(AccessKind::Store, 3, neighbour * 4, 4, 5);
                 push(AccessKind::Store, 4, found * 4, 4, 6);

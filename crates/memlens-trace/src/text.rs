@@ -1,6 +1,6 @@
 //! The trace as text.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::line_file::LineFile;
@@ -48,6 +48,14 @@ impl TextTrace {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.file.bytes()
+    }
+
+    pub(crate) fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        self.file.move_to(path)
+    }
+
+    pub(crate) fn remove(self) {
+        self.file.remove();
     }
 
     /// Accesses handed to the system.

@@ -1,5 +1,6 @@
 //! Writes a trace.
 
+use std::io;
 use std::path::Path;
 
 use memlens_types::AccessKind;
@@ -68,6 +69,31 @@ impl TraceWriter {
     /// caller may stop offering accesses then; the summary counts those offered.
     pub fn is_writing(&self) -> bool {
         self.error.is_none() && self.left > 0
+    }
+
+    /// Moves the trace to another name in the same file system. Nothing may be there.
+    ///
+    /// # Errors
+    ///
+    /// The system's. The trace is where it was then, and is written on.
+    pub fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        if path.symlink_metadata().is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        match &mut self.form {
+            Form::Text(text) => text.move_to(path),
+            Form::Csv(csv) => csv.move_to(path),
+            Form::Parquet(parquet) => parquet.move_to(path),
+        }
+    }
+
+    /// Gives the trace up and removes its files.
+    pub fn discard(self) {
+        match self.form {
+            Form::Text(text) => text.remove(),
+            Form::Csv(csv) => csv.remove(),
+            Form::Parquet(parquet) => parquet.remove(),
+        }
     }
 
     /// Hands everything gathered to the system. For Parquet this ends the current part; do not call

@@ -32,6 +32,7 @@ mod report;
 mod run;
 mod streams;
 mod system;
+mod trace_args;
 mod view_args;
 mod words;
 

@@ -74,6 +74,13 @@ impl Output {
     }
 }
 
+/// `memlens.PROGRAM.PID` and a suffix.
+pub fn default_name(program: &OsStr, process_id: u32, suffix: &str) -> PathBuf {
+    let mut name = with_process_id(&stem(program), process_id).into_os_string();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
 fn stem(program: &OsStr) -> OsString {
     let mut stem = OsString::from("memlens.");
     stem.push(Path::new(program).file_name().unwrap_or(OsStr::new("program")));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use memlens_events::{Definition, ModuleAnswer, RecordSink};
 use memlens_pipeline::Process;
 use memlens_profile::{Profile, RunInfo};
+use memlens_trace::TraceWriter;
 
 use crate::failure::Failure;
 use crate::internal_error;
@@ -40,6 +41,10 @@ pub trait Pipeline: RecordSink {
     fn profile(&mut self) -> Profile;
     /// Accesses so far.
     fn accesses(&self) -> u64;
+    /// The trace, if one is written: nothing more is added to it.
+    fn take_trace(&mut self) -> Option<TraceWriter> {
+        None
+    }
 }
 
 impl Pipeline for Process {
@@ -49,6 +54,10 @@ impl Pipeline for Process {
 
     fn accesses(&self) -> u64 {
         Process::accesses(self)
+    }
+
+    fn take_trace(&mut self) -> Option<TraceWriter> {
+        Process::take_trace(self)
     }
 }
 
@@ -186,6 +195,11 @@ impl<P: Pipeline> Recorder<P> {
             true => streams::write_to_stderr(&format!("\r{text} ")),
             false => streams::write_to_stderr(&format!("{text}\n")),
         }
+    }
+
+    /// The trace, to be ended.
+    pub fn take_trace(&mut self) -> Option<TraceWriter> {
+        self.process.take_trace()
     }
 
     /// Writes the whole profile. The second part says whether that worked.

@@ -17,6 +17,7 @@ use crate::output::Output;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
 use crate::streams::{self, Stream, say};
 use crate::system;
+use crate::trace_args::{TraceArgs, TracePlan};
 use crate::view_args::ViewArgs;
 
 /// Arguments of `memlens run`.
@@ -100,6 +101,9 @@ pub struct RecordArgs {
     pub collect_at_start: Option<YesNo>,
 
     #[command(flatten)]
+    pub trace: TraceArgs,
+
+    #[command(flatten)]
     pub machine: MachineArgs,
 
     /// The program and its arguments
@@ -142,6 +146,7 @@ struct Config {
     process: ProcessOptions,
     out: Option<PathBuf>,
     existing: Existing,
+    trace: Option<TracePlan>,
     recorder: RecorderOptions,
     quiet: bool,
     /// Why this mode, if the user left the choice to us.
@@ -159,6 +164,14 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     let name = config.command.first().cloned().unwrap_or_default();
     let mut output = Output::create(config.out.as_deref(), &name, config.existing)?;
 
+    let mut trace = match config.trace.map(|plan| plan.create(&name, config.existing)).transpose() {
+        Ok(trace) => trace,
+        Err(failure) => {
+            output.discard();
+            return Err(failure);
+        }
+    };
+
     if let Some(reason) = config.reason.filter(|_| !quiet) {
         say(reason);
     }
@@ -167,6 +180,9 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         Ok(session) => session,
         Err(error) => {
             output.discard();
+            if let Some((writer, _)) = trace {
+                writer.discard();
+            }
             return Err(error.into());
         }
     };
@@ -174,18 +190,33 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     run.pid = Some(process_id);
     process.set_process_id(process_id);
     output.name_after(process_id);
+    if let Some((writer, place)) = &mut trace {
+        place.name_after(writer, &name, process_id);
+    }
+    let trace_place = trace.map(|(writer, place)| {
+        process.trace_to(writer);
+        place
+    });
 
     let mut recorder = Recorder::new(process, output, run, config.recorder);
-    let outcome = match session.run(&mut recorder) {
+    let outcome = session.run(&mut recorder);
+    let trace = recorder.take_trace();
+    let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
             recorder.abandon();
+            if let (Some(writer), Some(place)) = (trace, trace_place) {
+                place.finish(writer, quiet);
+            }
             return Err(error.into());
         }
     };
     tracing::debug!(?outcome, statistics = ?session.statistics(), "the program has ended");
     if !session.was_recorded() && matches!(outcome, ExitOutcome::Code(_)) {
         recorder.discard();
+        if let Some(writer) = trace {
+            writer.discard();
+        }
         let name = name.to_string_lossy();
         let message = format!("the recording engine did not start in {name}; `memlens doctor` may say why");
         return Err(Failure::new(FailureKind::Engine, message));
@@ -196,6 +227,9 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         (_, Err(failure)) => say(&failure.to_string()),
         (Some(profile), Ok(())) if !quiet => show(profile, &output, view),
         _ => {}
+    }
+    if let (Some(writer), Some(place)) = (trace, trace_place) {
+        place.finish(writer, quiet);
     }
     Ok(end_as(outcome))
 }
@@ -228,6 +262,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
         process,
         out: args.out,
         existing: if args.force { Existing::Replace } else { Existing::Refuse },
+        trace: args.trace.plan()?,
         recorder: RecorderOptions {
             flush_every: (args.flush_every > 0).then(|| Duration::from_secs(args.flush_every)),
             shows_progress: args.progress,

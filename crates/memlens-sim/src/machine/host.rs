@@ -47,10 +47,13 @@ pub(super) fn host() -> MachineDescription {
     };
     let dtlb = dtlb.unwrap_or_else(|| assumed_tlb(64, 4, "first-level data TLB", &mut notes));
     let stlb = stlb.unwrap_or_else(|| assumed_tlb(1536, 12, "second-level TLB", &mut notes));
+    let mut stlb = stlb;
     if let Some(TlbEntries { entries, .. }) = stlb.size_4k.filter(|tlb| tlb.entries < 512) {
+        // No core of the last decade has so few: taken as told, most walks of a report would be false.
+        stlb = TlbDescription { size_4k: Some(TlbEntries { entries: 2048, ways: 16 }), ..stlb };
         notes.push(format!(
-            "CPUID tells of {entries} second-level TLB entries only, as some hypervisors do; taken as told, \
-             use an override such as stlb=2048,16 for the real number"
+            "CPUID tells of {entries} second-level TLB entries only, as some hypervisors do; 2048 are assumed, \
+             use an override such as stlb=3072,12 for the real number"
         ));
     }
     notes.push("replacement policies cannot be read; LRU is assumed".to_string());

@@ -149,7 +149,19 @@ impl MachineDescription {
     ///
     /// The numbers' consistency is checked by [`MachineDescription::validate`], because several
     /// overrides may be needed to get from one consistent machine to another.
+    ///
+    /// # Errors
+    ///
+    /// When it is none of these; the machine is as before then.
     pub fn apply_override(&mut self, text: &str) -> Result<(), OverrideError> {
+        let mut changed = self.clone();
+        changed.change(text)?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// As [`Self::apply_override`], but an error may leave a part half-made.
+    fn change(&mut self, text: &str) -> Result<(), OverrideError> {
         let whole = Piece { whole: text, offset: 0, word: text };
         let Some(equals) = text.find('=') else {
             return Err(OverrideError {
@@ -157,7 +169,7 @@ impl MachineDescription {
                 ..whole.end().error("\"=\" and a value")
             });
         };
-        let key = Piece { word: text[..equals].trim(), ..whole };
+        let key = Piece { word: &text[..equals], ..whole }.trimmed();
         let value = Piece { offset: equals + 1, word: text[equals + 1..].trim_end(), ..whole };
         let lower = key.word.to_ascii_lowercase();
         match lower.as_str() {
@@ -190,7 +202,8 @@ impl MachineDescription {
             }
             "inclusion" => self.inclusion = value.trimmed().one_of("an inclusion mode", &Inclusion::WORDS)?,
             "cores" => {
-                let cores = value.trimmed().small_number("a number of cores")?;
+                let value = value.trimmed();
+                let cores = value.small_number("a number of cores")?;
                 self.cores = u16::try_from(cores).map_err(|_| value.error("a number of cores"))?;
             }
             _ => {
@@ -325,11 +338,27 @@ mod tests {
                 "in \"walker=onn\", column 8: \"onn\" is not \"on\" or \"off\"; did you mean \"on\"?",
             ),
             ("dtlb=64,4,4", "in \"dtlb=64,4,4\", column 11: \"4\" is not the end of the override"),
+            (
+                "  l1x=32768,8,64",
+                "in \"  l1x=32768,8,64\", column 3: \"l1x\" is not a part of a machine; did you mean \"l1i\"?",
+            ),
+            ("cores= 99999", "in \"cores= 99999\", column 8: \"99999\" is not a number of cores"),
             ("l1d", "in \"l1d\", column 4: \"=\" and a value is missing; did you mean \"l1d\"?"),
         ];
         for (text, message) in cases {
             let error = machine().apply_override(text).expect_err(text);
             assert_eq!(error.to_string(), message);
+        }
+    }
+
+    #[test]
+    fn what_fails_changes_nothing() {
+        let mut bare = machine();
+        bare.l2 = None;
+        for text in ["l2=32768,8", "dtlb=64", "stlb.2m=x,4", "l1d=1M,8,64,lruu"] {
+            let mut machine = bare.clone();
+            machine.apply_override(text).expect_err(text);
+            assert_eq!(machine, bare, "{text}");
         }
     }
 }

@@ -1,0 +1,82 @@
+//! Signals across `execve`.
+//!
+//! DynamoRIO catches every signal itself and keeps what the target ignores and blocks in tables of its
+//! own: a program executed by the target would find nothing ignored and nothing blocked, contrary to
+//! POSIX.1-2024 (`exec`). So the client keeps both sets too, tells the kernel just before an `execve`,
+//! and takes it back when the call fails. Masks while a handler runs are not followed.
+
+use crate::sys::{self, KernelAction};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const SIG_IGN: u64 = 1;
+
+/// Signals that the target ignores: bit *n* - 1 for signal *n*, as in the kernel's sets.
+static IGNORED: AtomicU64 = AtomicU64::new(0);
+/// What the next thread or process inherits as blocked: the mask of whoever makes it.
+static BLOCKED_BY_MAKER: AtomicU64 = AtomicU64::new(0);
+
+/// Sets what memlens says the target inherits.
+pub fn start(ignored: u64, blocked: u64) {
+    IGNORED.store(ignored, Ordering::Relaxed);
+    thread_is_made(blocked);
+}
+
+/// A thread that blocks these signals is about to make another one, or a process.
+pub fn thread_is_made(blocked: u64) {
+    BLOCKED_BY_MAKER.store(blocked, Ordering::Relaxed);
+}
+
+/// What a thread blocks before its first `rt_sigprocmask`.
+pub fn blocked_at_start() -> u64 {
+    BLOCKED_BY_MAKER.load(Ordering::Relaxed)
+}
+
+fn bit(signal: u64) -> u64 {
+    if (1..=64).contains(&signal) { 1 << (signal - 1) } else { 0 }
+}
+
+/// The target gave `signal` the disposition `handler`.
+pub fn disposition_set(signal: u64, handler: u64) {
+    if handler == SIG_IGN {
+        IGNORED.fetch_or(bit(signal), Ordering::Relaxed);
+    } else {
+        IGNORED.fetch_and(!bit(signal), Ordering::Relaxed);
+    }
+}
+
+/// The mask after `rt_sigprocmask(how, set)`.
+pub fn changed_mask(before: u64, how: u64, set: u64) -> u64 {
+    match how {
+        0 => before | set,
+        1 => before & !set,
+        2 => set,
+        _ => before,
+    }
+}
+
+/// What to put back when `execve` fails.
+pub struct Saved {
+    mask: u64,
+    actions: [Option<KernelAction>; 64],
+}
+
+/// Makes the kernel's view that of the target.
+pub fn before_exec(blocked: u64) -> Saved {
+    let ignored = IGNORED.load(Ordering::Relaxed);
+    // Blocked first: what arrives from here on waits for the new program.
+    let mask = sys::set_signal_mask(blocked);
+    let actions = core::array::from_fn(|index| {
+        (ignored >> index & 1 != 0).then(|| sys::ignore_signal(index as u32 + 1)).flatten()
+    });
+    Saved { mask, actions }
+}
+
+/// Undoes [`before_exec`].
+pub fn exec_failed(saved: &Saved) {
+    for (signal, action) in (1..).zip(&saved.actions) {
+        if let Some(action) = action {
+            sys::set_signal_action(signal, action);
+        }
+    }
+    sys::set_signal_mask(saved.mask);
+}

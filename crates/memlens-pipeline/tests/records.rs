@@ -1,0 +1,242 @@
+//! Records written by hand, as a collector would: whose are the accesses?
+
+use memlens_events::{
+    BlockDefinition, BlockFlags, Definition, EventKind, RecordHeader, RecordSink, ThreadDefinition, Word,
+    WordRole,
+};
+use memlens_pipeline::{Process, ProcessOptions};
+use memlens_profile::{Object, Profile};
+use memlens_sim::MachineDescription;
+use memlens_types::{AccessAttr, AccessKind, ObjectKind};
+
+const STACK: u64 = 0x7ffd_0000_8000;
+/// Positions of these functions in the table of allocation functions: the C names come first.
+const MALLOC: u16 = 0;
+const FREE: u16 = 4;
+
+/// Definitions of the blocks that the tests run, by id.
+const STORE: u32 = 1;
+const CALL: u32 = 2;
+const MALLOC_ENTRY: u32 = 3;
+const RETURN_VALUE: u32 = 4;
+const FREE_ENTRY: u32 = 5;
+const RETURN: u32 = 6;
+const STRING: u32 = 7;
+const MASKED: u32 = 8;
+const CALL_ELSEWHERE: u32 = 9;
+
+struct Target {
+    process: Process,
+}
+
+fn word(role: WordRole, kind: AccessKind, size: u32) -> Word {
+    Word { role, pc_offset: 0, instruction: 0, attr: AccessAttr::new(kind, size) }
+}
+
+impl Target {
+    fn new() -> Self {
+        let machine = MachineDescription::named("e5504").expect("shipped");
+        let mut target = Self { process: Process::new(ProcessOptions::new(machine)).expect("valid machine") };
+        let irregular = |more: BlockFlags| BlockFlags(BlockFlags::IRREGULAR.0 | more.0);
+        let store = word(WordRole::Address, AccessKind::Store, 8);
+        let load = word(WordRole::Address, AccessKind::Load, 8);
+        let arguments = |last: Word| {
+            let argument = |index| Word {
+                role: WordRole::Argument,
+                pc_offset: 0,
+                instruction: 0,
+                attr: AccessAttr::new(AccessKind::Load, index),
+            };
+            (0..4).map(argument).chain([last]).collect::<Vec<_>>()
+        };
+        let value = word(WordRole::ReturnValue, AccessKind::Load, 0);
+        let string = vec![
+            word(WordRole::RepStart, AccessKind::Load, 4),
+            word(WordRole::RepStart, AccessKind::Store, 4),
+            word(WordRole::RepEnd, AccessKind::Store, 4),
+        ];
+        let masked =
+            vec![word(WordRole::Address, AccessKind::Store, 64), word(WordRole::Mask, AccessKind::Store, 4)];
+        for (id, flags, function, slot_word, words) in [
+            (STORE, BlockFlags::default(), 0, 0, vec![store]),
+            (CALL, BlockFlags::CALL, 0, 0, vec![store]),
+            (MALLOC_ENTRY, irregular(BlockFlags::ALLOC_ENTRY), MALLOC, 0, arguments(load)),
+            (RETURN_VALUE, irregular(BlockFlags::RETURN), 0, 0, vec![load, value]),
+            (FREE_ENTRY, irregular(BlockFlags::ALLOC_ENTRY), FREE, 0, arguments(load)),
+            (RETURN, BlockFlags::RETURN, 0, 0, vec![load]),
+            (STRING, irregular(BlockFlags::default()), 0, 0, string),
+            (MASKED, irregular(BlockFlags::default()), 0, 0, masked),
+            (CALL_ELSEWHERE, BlockFlags::CALL, 0, 0, vec![store]),
+        ] {
+            target.process.define(Definition::Block(BlockDefinition {
+                id,
+                pc: 0x40_0000 + u64::from(id) * 0x100,
+                code_bytes: 16,
+                instructions: 2,
+                flags,
+                slot_word,
+                alloc_function: function,
+                words,
+            }));
+        }
+        target.start_thread(0, 100, STACK);
+        target
+    }
+
+    fn start_thread(&mut self, slot: usize, tid: u32, stack_pointer: u64) {
+        self.process.define(Definition::Thread(ThreadDefinition { slot: slot as u32, tid }));
+        let words = [EventKind::ThreadStart as u64, u64::from(tid), stack_pointer, 0];
+        self.run(slot, 0, &words);
+    }
+
+    fn run(&mut self, slot: usize, block: u32, words: &[u64]) {
+        let mut record = vec![RecordHeader::new(block, words.len(), 0).0];
+        record.extend_from_slice(words);
+        self.process.records(slot, &record);
+    }
+
+    fn store(&mut self, addr: u64) {
+        self.run(0, STORE, &[addr]);
+    }
+
+    /// `malloc(size)` that returns `address`, called by block `caller`.
+    fn malloc(&mut self, slot: usize, caller: u32, size: u64, address: u64) {
+        let return_slot = STACK - 0x20 - slot as u64 * 0x1000;
+        self.run(slot, caller, &[return_slot]);
+        self.run(slot, MALLOC_ENTRY, &[size, 0, 0, 0, return_slot - 8]);
+        self.run(slot, RETURN_VALUE, &[return_slot, address]);
+    }
+
+    fn free(&mut self, slot: usize, address: u64) {
+        let return_slot = STACK - 0x20 - slot as u64 * 0x1000;
+        self.run(slot, CALL, &[return_slot]);
+        self.run(slot, FREE_ENTRY, &[address, 0, 0, 0, return_slot - 8]);
+        self.run(slot, RETURN, &[return_slot]);
+    }
+
+    fn profile(mut self) -> Profile {
+        let profile = self.process.profile();
+        assert_eq!(profile.validate(), Ok(()));
+        profile
+    }
+}
+
+fn heap(profile: &Profile) -> Vec<&Object> {
+    profile.objects.iter().filter(|object| object.kind == ObjectKind::Heap).collect()
+}
+
+#[test]
+fn accesses_go_to_the_block_that_is_live() {
+    let mut target = Target::new();
+    // Before it is allocated, after, after it is freed, and after another site got the address.
+    target.store(0x10_0010);
+    target.malloc(0, CALL, 64, 0x10_0000);
+    target.store(0x10_0010);
+    target.store(0x10_003f);
+    target.store(0x10_0040); // one past the end
+    target.free(0, 0x10_0000);
+    target.store(0x10_0010);
+    target.malloc(0, CALL_ELSEWHERE, 64, 0x10_0000);
+    for _ in 0..3 {
+        target.store(0x10_0010);
+    }
+    let profile = target.profile();
+    let objects = heap(&profile);
+    assert_eq!(objects.len(), 2, "two sites: {objects:?}");
+    assert_eq!((objects[0].blocks, objects[0].bytes, objects[0].counts.stores), (1, Some(64), 2));
+    assert_eq!((objects[1].blocks, objects[1].bytes, objects[1].counts.stores), (1, Some(64), 3));
+    let unknown: u64 = profile.attribution.unknown_reasons.values().sum();
+    assert_eq!(unknown, 3, "before, beyond and after: {:?}", profile.attribution);
+}
+
+#[test]
+fn blocks_of_one_site_are_one_object() {
+    let mut target = Target::new();
+    for block in 0..10_u64 {
+        target.malloc(0, CALL, 40, 0x20_0000 + block * 48);
+    }
+    for block in 0..10_u64 {
+        target.store(0x20_0000 + block * 48 + 32);
+    }
+    let profile = target.profile();
+    let [object] = heap(&profile)[..] else { panic!("{:?}", profile.objects) };
+    assert_eq!((object.blocks, object.bytes, object.counts.stores), (10, Some(400), 10));
+    assert_eq!(object.counts.store_bytes, 80);
+}
+
+#[test]
+fn a_block_allocated_by_one_thread_and_used_by_another_is_the_same_object() {
+    let mut target = Target::new();
+    target.start_thread(1, 101, STACK - 0x1000);
+    target.malloc(1, CALL, 64, 0x30_0000);
+    target.store(0x30_0000);
+    target.free(0, 0x30_0000);
+    target.store(0x30_0000);
+    let profile = target.profile();
+    let [object] = heap(&profile)[..] else { panic!("{:?}", profile.objects) };
+    assert_eq!(object.counts.stores, 1);
+    assert_eq!(profile.threads.len(), 2);
+}
+
+#[test]
+fn every_element_of_a_string_instruction_is_an_access() {
+    let mut target = Target::new();
+    target.malloc(0, CALL, 4096, 0x40_0000);
+    target.malloc(0, CALL_ELSEWHERE, 4096, 0x50_0000);
+    // movsd, 100 elements forwards: the destination register ends 400 bytes further.
+    target.run(0, STRING, &[0x40_0010, 0x50_0020, 0x50_0020 + 400]);
+    // Backwards, 5 elements, from the end down.
+    target.run(0, STRING, &[0x40_0100, 0x50_0100, 0x50_0100 - 20]);
+    // None at all (count register zero).
+    target.run(0, STRING, &[0x40_0000, 0x50_0000, 0x50_0000]);
+    let profile = target.profile();
+    let objects = heap(&profile);
+    assert_eq!((objects[0].counts.loads, objects[0].counts.load_bytes), (105, 420));
+    assert_eq!((objects[1].counts.stores, objects[1].counts.store_bytes), (105, 420));
+    // Bytes 0x10 to 0x1a0: lines 0 to 6 of 64 bytes, and the five backward elements lie in lines
+    // 3 and 4, which are cached by then.
+    assert_eq!(objects[0].counts.l1_load_misses, 7);
+}
+
+#[test]
+fn masked_lanes_do_not_count() {
+    let mut target = Target::new();
+    target.malloc(0, CALL, 4096, 0x40_0000);
+    target.run(0, MASKED, &[0x40_0000, 0b1011]); // three lanes of 4 bytes
+    target.run(0, MASKED, &[0x40_0000, 0]); // none: no access
+    let profile = target.profile();
+    let [object] = heap(&profile)[..] else { panic!("{:?}", profile.objects) };
+    assert_eq!((object.counts.stores, object.counts.store_bytes), (1, 12));
+}
+
+#[test]
+fn a_snapshot_in_the_middle_changes_nothing() {
+    let run = |snapshots: bool| {
+        let mut target = Target::new();
+        target.malloc(0, CALL, 1 << 20, 0x40_0000);
+        for index in 0..200_000_u64 {
+            target.store(0x40_0000 + index * 8 % (1 << 20));
+            if snapshots && index % 50_000 == 0 {
+                target.process.profile();
+            }
+        }
+        target.profile()
+    };
+    let (plain, with_snapshots) = (run(false), run(true));
+    assert_eq!(plain.objects, with_snapshots.objects);
+    assert_eq!(plain.cells, with_snapshots.cells);
+}
+
+#[test]
+fn damaged_records_are_counted_and_stop_nothing() {
+    let mut target = Target::new();
+    // A header that promises more words than there are.
+    target.process.records(0, &[RecordHeader::new(STORE, 5, 0).0, 1, 2]);
+    // A block nobody defined, an event of unknown kind.
+    target.run(0, 4711, &[1, 2, 3]);
+    target.run(0, 0, &[999]);
+    target.store(0x1000);
+    let profile = target.profile();
+    assert_eq!(profile.attribution.lost_events, 3);
+    assert_eq!(profile.totals().stores, 1);
+}
