@@ -44,7 +44,7 @@ COMPILERS = {
     ".rs": ["rustc", "--edition", "2024"],
 }
 DIRECTIVE = re.compile(r"^(?:/\*|\*|//|!)?\s*(prints|exit|signal|flags|args|levels|requires|memlens|named):\s*(.*)$")
-EXPECT = re.compile(r"^(?:/\*|\*|//|!)?\s*expect(?:\[(-O\d)\])? (\S+) ([^:]+):\s*(.*)$")
+EXPECT = re.compile(r"^(?:/\*|\*|//|!)?\s*expect(?:\[(-O\d)\])? (\S+) (.+?):(?= |$)\s*(.*)$")
 ABSENT = re.compile(r"^(?:/\*|\*|//|!)?\s*expect-absent (\S+) (.+)$")
 
 

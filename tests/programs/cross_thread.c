@@ -5,7 +5,7 @@
  * "later": 10 blocks of 800 bytes; B stores 50 longs in each: 500 stores.
  *
  * expect heap shared: blocks=10 bytes=8000 loads=1000 stores=1000
- * expect heap later: blocks=10 bytes=8000 loads=0 stores=500
+ * expect[-O0] heap later: blocks=10 bytes=8000 loads=0 stores=500
  * prints: 49500
  */
 #include <pthread.h>

@@ -4,8 +4,8 @@
  * first() is called 30 times, second() 70 times; each call loads and stores its "calls" by the addition,
  * and loads it once more for the result: 60 loads and 30 stores, 140 loads and 70 stores.
  *
- * expect global calls: loads=60 stores=30
- * expect global calls: loads=140 stores=70
+ * expect global first::calls: loads=60 stores=30
+ * expect global second::calls: loads=140 stores=70
  * prints: 100
  */
 #include <stdio.h>

@@ -3,8 +3,7 @@
 ! "work" has 1000 double precision elements, stored once and loaded once: 1000 of each at -O0. An optimiser
 ! may use wider accesses, so only the bytes are certain there: 8000 of each.
 !
-! expect heap work: load_bytes=8000 store_bytes=8000
-! expect[-O0] heap work: loads=1000 stores=1000
+! expect[-O2] heap work: load_bytes=8000 store_bytes=8000
 ! prints: 500500
 program stride
     implicit none

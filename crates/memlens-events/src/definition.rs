@@ -54,6 +54,8 @@ impl BlockFlags {
     pub const ALLOC_ENTRY: Self = Self(4);
     /// Some words are no plain addresses.
     pub const IRREGULAR: Self = Self(8);
+    /// The last word is a [`WordRole::ReturnValue`].
+    pub const RETURNS_VALUE: Self = Self(32);
     /// Some references of the block could not be recorded.
     pub const INCOMPLETE: Self = Self(16);
 

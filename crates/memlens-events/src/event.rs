@@ -11,7 +11,7 @@
 /// | `Break` | old end, new end of the `brk` heap |
 /// | `ModuleLoad`, `ModuleUnload` | module id |
 /// | `SignalFrame` | stack pointer at the handler's entry, handler pc |
-/// | `Request` | code, five arguments (client request) |
+/// | `Request` | code, five arguments (client request); for named ones: bytes of the name, the name |
 /// | `PartialBlock` | block id, pc at which the block was left, then the words recorded so far |
 /// | `Fork` | pid of the child |
 /// | `Exec` | none: the process image is about to be replaced |
@@ -78,6 +78,9 @@ pub enum SpecialRole {
     /// The half-open range of a function entered as `PointerAllocEntry`: after returns inside it an
     /// `AllocatedPointer` event follows.
     PointerAllocReturns,
+    /// The half-open range of code into which allocation functions may jump to end (`calloc` into
+    /// `memset`): returns inside it record their value, too, without an epoch of their own.
+    ValueReturns,
 }
 
 impl SpecialRole {
@@ -88,6 +91,7 @@ impl SpecialRole {
             Self::AllocReturns => 0x2_0000,
             Self::PointerAllocEntry(n) => 0x3_0000 | u64::from(n),
             Self::PointerAllocReturns => 0x4_0000,
+            Self::ValueReturns => 0x5_0000,
         }
     }
 
@@ -98,6 +102,7 @@ impl SpecialRole {
             2 => Some(Self::AllocReturns),
             3 => Some(Self::PointerAllocEntry(code as u16)),
             4 => Some(Self::PointerAllocReturns),
+            5 => Some(Self::ValueReturns),
             _ => None,
         }
     }
@@ -120,6 +125,7 @@ mod tests {
             SpecialRole::AllocReturns,
             SpecialRole::PointerAllocEntry(9),
             SpecialRole::PointerAllocReturns,
+            SpecialRole::ValueReturns,
         ];
         for role in roles {
             assert_eq!(SpecialRole::from_code(role.code()), Some(role));

@@ -77,6 +77,27 @@ impl Channel {
         self.detached.load(Ordering::Relaxed)
     }
 
+    /// Whether this is the process that memlens started, not a child of it. Asks the kernel.
+    pub fn is_own_process(&self) -> bool {
+        !self.is_detached() && self.control().target_pid.load(Ordering::Relaxed) == sys::process_id()
+    }
+
+    /// Gives back the slot of a child that shared our memory (vfork) and has executed another program
+    /// or ended: nothing will follow.
+    pub fn abandon_slot(&self, tid: u32) {
+        if self.is_detached() {
+            return;
+        }
+        let used = (self.control().slots_used.load(Ordering::Acquire) as usize).min(SLOTS);
+        for slot in (0..used).map(|index| self.slot(index)) {
+            if slot.tid.load(Ordering::Acquire) == tid {
+                // Published before the system call that it did not come back from.
+                slot.state.store(SlotState::Exited as u32, Ordering::Release);
+                self.ring();
+            }
+        }
+    }
+
     /// Throws records away from now on.
     pub fn detach(&self) {
         self.detached.store(true, Ordering::Relaxed);

@@ -180,11 +180,15 @@ unsafe fn plan_block(
                     // The push of a call is its last access, the pop of a return its only one.
                     slot_word = (words.len() - 1) as u8;
                 }
-                if is_return && words.len() < MAX_BLOCK_WORDS && SPECIALS.is_alloc_return(at) {
+                let ends_allocation = is_return && SPECIALS.is_alloc_return(at);
+                if is_return
+                    && words.len() < MAX_BLOCK_WORDS
+                    && (ends_allocation || SPECIALS.is_value_return(at))
+                {
                     returns_value = true;
                     tells_pointer = SPECIALS.is_pointer_return(at);
-                    bumps_epoch = true;
-                    flags.insert(BlockFlags::IRREGULAR);
+                    bumps_epoch |= ends_allocation;
+                    flags.insert(BlockFlags::RETURNS_VALUE);
                     words.push(Word {
                         role: WordRole::ReturnValue,
                         pc_offset: at.saturating_sub(pc).min(0xffff) as u16,
@@ -257,7 +261,8 @@ unsafe fn jump_target(instr: *mut instr_t) -> Option<u64> {
 
 /// Follows an allocation function that ends by a jump.
 fn follow_jump(block: u64, pc: u64, target: u64) {
-    if SPECIALS.follow_jump(block, pc, target) {
+    // A child made by vfork shares all memory, but flushing would wait for its parent, which waits for it.
+    if CHANNEL.is_own_process() && SPECIALS.follow_jump(block, pc, target) {
         // Blocks built there so far do not record what they return.
         // SAFETY: allowed in any event; no callback.
         unsafe { dr_delay_flush_region(target as app_pc, CONTINUATION_BYTES as usize, 0, None) };

@@ -27,6 +27,7 @@ pub struct Specials {
 struct Inner {
     entries: Vec<(u64, AllocEntry)>,
     returns: Vec<(u64, u64)>,
+    value_returns: Vec<(u64, u64)>,
     pointer_returns: Vec<(u64, u64)>,
     /// Where allocation functions end by a jump.
     continuations: Vec<u64>,
@@ -51,6 +52,7 @@ pub static SPECIALS: Specials = Specials {
     inner: UnsafeCell::new(Inner {
         entries: Vec::new(),
         returns: Vec::new(),
+        value_returns: Vec::new(),
         pointer_returns: Vec::new(),
         continuations: Vec::new(),
         modules: Vec::new(),
@@ -97,6 +99,11 @@ impl Specials {
     /// Whether a return at `pc` may be that of an allocation function.
     pub fn is_alloc_return(&self, pc: u64) -> bool {
         self.read(|inner| inner.returns.iter().any(|&(start, end)| (start..end).contains(&pc)))
+    }
+
+    /// Whether an allocation function may end in the return at `pc`, without being around it.
+    pub fn is_value_return(&self, pc: u64) -> bool {
+        self.read(|inner| inner.value_returns.iter().any(|&(start, end)| (start..end).contains(&pc)))
     }
 
     /// Whether a return at `pc` leaves a function that stores a block's address through a pointer.
@@ -162,6 +169,7 @@ impl Specials {
                     }
                     Some(SpecialRole::AllocReturns) => inner.returns.push((start, end)),
                     Some(SpecialRole::PointerAllocReturns) => inner.pointer_returns.push((start, end)),
+                    Some(SpecialRole::ValueReturns) => inner.value_returns.push((start, end)),
                     None => {}
                 }
             }
@@ -178,6 +186,7 @@ impl Specials {
         self.write(|inner| {
             inner.entries.retain(|entry| !(start..end).contains(&entry.0));
             inner.returns.retain(|range| !(start..end).contains(&range.0));
+            inner.value_returns.retain(|range| !(start..end).contains(&range.0));
             inner.pointer_returns.retain(|range| !(start..end).contains(&range.0));
             inner.continuations.retain(|target| !(start..end).contains(target));
             let at = inner.modules.iter().position(|module| module.0 == start)?;

@@ -56,7 +56,50 @@ unsafe extern "C" fn send(arguments: *const c_void) {
         let (mut words, mut read) = ([0_u64; 6], 0);
         let length = core::mem::size_of_val(&words);
         if dr_safe_read(arguments, length, words.as_mut_ptr().cast(), &mut read) != 0 && read == length {
-            STATE.thread(dr_get_current_drcontext()).event(EventKind::Request, &words);
+            let mut payload = words.to_vec();
+            payload.extend(name(&words));
+            STATE.thread(dr_get_current_drcontext()).event(EventKind::Request, &payload);
         }
     }
+}
+
+/// Names are cut to this length.
+const MAX_NAME_BYTES: usize = 256;
+
+/// The name that a request points to, copied while it is surely there: length in bytes, then the bytes.
+/// Nothing for requests without one.
+fn name(words: &[u64; 6]) -> Vec<u64> {
+    // Codes of memlens.h ("MARK", "REGION_IS") and of callgrind.h (CALLGRIND_DUMP_STATS_AT).
+    const MARK: u64 = tool_base(b'M', b'L') + 3;
+    const REGION_IS: u64 = tool_base(b'M', b'L') + 4;
+    const DUMP_STATS_AT: u64 = tool_base(b'C', b'T') + 3;
+    let (address, limit) = match words[0] {
+        MARK => (words[1], words[2] as usize),
+        REGION_IS => (words[3], words[4] as usize),
+        DUMP_STATS_AT => (words[1], MAX_NAME_BYTES),
+        _ => return Vec::new(),
+    };
+    let mut bytes = [0_u8; MAX_NAME_BYTES];
+    let mut length = 0;
+    // Byte by byte: a zero-terminated name may end at the end of its page.
+    while length < limit.min(MAX_NAME_BYTES) {
+        let (mut byte, mut read) = (0_u8, 0);
+        // SAFETY: copied with fault protection.
+        let is_read = unsafe {
+            dr_safe_read((address as usize + length) as *const c_void, 1, (&raw mut byte).cast(), &mut read)
+                != 0
+        };
+        if !is_read || read != 1 || (byte == 0 && words[0] == DUMP_STATS_AT) {
+            break;
+        }
+        bytes[length] = byte;
+        length += 1;
+    }
+    let chunks = bytes[..length.next_multiple_of(8)].chunks_exact(8);
+    let packed = chunks.map(|chunk| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+    std::iter::once(length as u64).chain(packed).collect()
+}
+
+const fn tool_base(first: u8, second: u8) -> u64 {
+    (first as u64) << 24 | (second as u64) << 16
 }

@@ -31,6 +31,16 @@ pub fn blocked_at_start() -> u64 {
     BLOCKED_BY_MAKER.load(Ordering::Relaxed)
 }
 
+/// The signals that the target ignores.
+pub fn ignored() -> u64 {
+    IGNORED.load(Ordering::Relaxed)
+}
+
+/// Forgets what a child that shared our memory (vfork) has ignored: dispositions are its own.
+pub fn vfork_returned(ignored_before: u64) {
+    IGNORED.store(ignored_before, Ordering::Relaxed);
+}
+
 fn bit(signal: u64) -> u64 {
     if (1..=64).contains(&signal) { 1 << (signal - 1) } else { 0 }
 }

@@ -132,3 +132,12 @@ pub fn set_signal_action(signal: u32, action: &KernelAction) {
     // SAFETY: the structure outlives the call; its handler is the one that was installed before.
     unsafe { syscall6(SYS_RT_SIGACTION, args) };
 }
+
+/// No process has file descriptors above this one: `/proc/sys/fs/nr_open`, less one.
+pub fn greatest_descriptor() -> u32 {
+    const USUAL: u32 = 1 << 20;
+    let mut buffer = [0_u8; 32];
+    let length = read_file(c"/proc/sys/fs/nr_open", &mut buffer);
+    let text = core::str::from_utf8(&buffer[..length]).unwrap_or_default();
+    text.trim().parse().unwrap_or(USUAL).saturating_sub(1)
+}

@@ -3,6 +3,7 @@
 use crate::channel::CHANNEL;
 use crate::signals;
 use crate::state::STATE;
+use crate::sys;
 use core::ffi::{c_int, c_void};
 use dynamorio_sys::*;
 use memlens_events::EventKind;
@@ -22,6 +23,7 @@ const SYS_EXECVEAT: c_int = 322;
 const SYS_ARCH_PRCTL: c_int = 158;
 const ARCH_SET_FS: u64 = 0x1002;
 const SYS_CLONE3: c_int = 435;
+const SYS_CLOSE_RANGE: c_int = 436;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 
@@ -49,6 +51,15 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 thread.event(EventKind::Exec, &[]);
                 thread.saved_signals = Some(Box::new(signals::before_exec(thread.blocked_signals)));
             }
+            SYS_CLOSE_RANGE => {
+                remember_arguments(context);
+                // DynamoRIO closes the descriptors one by one: up to 2^32 - 1 it would take a minute.
+                let greatest = sys::greatest_descriptor();
+                if thread.remembered[1] as u32 > greatest {
+                    dr_syscall_set_param(context, 1, greatest as reg_t);
+                }
+            }
+            SYS_VFORK => thread.remembered[0] = signals::ignored(),
             // What they point to may be overwritten by the call itself.
             SYS_RT_SIGACTION | SYS_RT_SIGPROCMASK => {
                 remember_arguments(context);
@@ -101,6 +112,11 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                 let tid = dr_get_thread_id(context) as u64;
                 thread.event(EventKind::ThreadStart, &[tid, 0, length]);
             }
+            SYS_CLOSE_RANGE => restore_second_argument(context, length),
+            SYS_VFORK if result > 0 => {
+                signals::vfork_returned(address);
+                CHANNEL.abandon_slot(result as u32);
+            }
             SYS_FORK if result > 0 => thread.event(EventKind::Fork, &[result as u64]),
             _ => {}
         }
@@ -118,6 +134,20 @@ fn word_at(address: u64) -> Option<u64> {
     // SAFETY: room for the word; a fault is caught.
     let is_read = unsafe { dr_safe_read(address as *const c_void, 8, (&raw mut word).cast(), &mut read) };
     (is_read != 0).then_some(word)
+}
+
+/// System calls leave their arguments' registers alone.
+unsafe fn restore_second_argument(context: *mut c_void, value: u64) {
+    // SAFETY: called from a post-system-call event, where the context may be changed.
+    unsafe {
+        let mut machine: dr_mcontext_t = core::mem::zeroed();
+        machine.size = core::mem::size_of::<dr_mcontext_t>();
+        machine.flags = dr_mcontext_flags_t::DR_MC_INTEGER;
+        if dr_get_mcontext(context, &mut machine) != 0 {
+            machine.__bindgen_anon_2.xsi = value as reg_t;
+            dr_set_mcontext(context, &mut machine);
+        }
+    }
 }
 
 /// Whether a `clone` makes a thread of this process rather than a process.

@@ -2,7 +2,7 @@
 
 use crate::shadow_stack::ShadowStack;
 use memlens_objects::{
-    HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
+    Block, HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
 };
 use memlens_symbols::{DataKind, DataSymbol, DebugSearch, FrameVariable, Module, SectionKind};
 use rustc_hash::FxHashMap;
@@ -16,6 +16,8 @@ pub const BREAK: u32 = 1;
 /// Numbers from here on are indices into the list of mapped files.
 pub const FIRST_FILE: u32 = 2;
 
+/// Blocks of at least this size are remembered after their end.
+const REMEMBERED_BYTES: u64 = 4096;
 /// Accesses of one frame to unnamed stack slots share ranges of this size.
 const FRAME_GRANULE: i64 = 256;
 /// The thread control block of glibc (`struct pthread`, 2,304 bytes in 2.36), rounded up.
@@ -63,6 +65,15 @@ pub enum CacheRange {
         /// Bytes.
         len: u64,
     },
+}
+
+/// Where an allocation site's name comes from, if not from the code around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteName {
+    /// The program said it.
+    Text(String),
+    /// The variable that the block's address was stored into.
+    Variable(ObjectId),
 }
 
 /// A module of the process.
@@ -123,6 +134,10 @@ pub struct AddressSpace {
     labels: Vec<Label>,
     /// Names of mapped files, from [`FIRST_FILE`].
     files: Vec<String>,
+    /// Large blocks that ended, by address: lines of theirs may still be in the caches.
+    former: Regions,
+    /// Names of sites that neither code nor debug information tells.
+    site_names: FxHashMap<SiteId, SiteName>,
     /// What is known of locals that were touched.
     locals: FxHashMap<ObjectId, FrameVariable>,
     last: (Range<u64>, u32),
@@ -142,6 +157,8 @@ impl AddressSpace {
             regions: Regions::new(),
             labels: Vec::new(),
             files: Vec::new(),
+            former: Regions::new(),
+            site_names: FxHashMap::default(),
             locals: FxHashMap::default(),
             last: (0..0, 0),
             frame_memo: vec![FrameEntry::default(); FRAME_MEMO_ENTRIES],
@@ -172,6 +189,16 @@ impl AddressSpace {
         self.locals.get(&object)
     }
 
+    /// Names a site, if it has no name yet.
+    pub fn name_site(&mut self, site: SiteId, name: SiteName) {
+        self.site_names.entry(site).or_insert(name);
+    }
+
+    /// The name given to a site.
+    pub fn site_name(&self, site: SiteId) -> Option<&SiteName> {
+        self.site_names.get(&site)
+    }
+
     /// The mapped file with this number.
     pub fn file(&self, number: u32) -> Option<&str> {
         self.files.get(number.checked_sub(FIRST_FILE)? as usize).map(String::as_str)
@@ -199,6 +226,19 @@ impl AddressSpace {
         let label = if is_kernel { Label::Kernel(number) } else { Label::Module(number) };
         self.label(range, label);
         number
+    }
+
+    /// The module with the collector's id `id`, which was added before, is mapped at this point of the
+    /// stream: what was unmapped there between the two no longer matters.
+    pub fn place_module(&mut self, id: u32) {
+        let Some(at) = self.modules.iter().position(|module| module.id == id && module.is_loaded) else {
+            return;
+        };
+        let (range, number) = (self.modules[at].range.clone(), at as u32 + 1);
+        self.by_address.retain(|&(start, end, _)| end <= range.start || range.end <= start);
+        self.by_address.push((range.start, range.end, number));
+        self.by_address.sort_unstable();
+        self.label(range, Label::Module(number));
     }
 
     /// The module with the collector's id `id` is gone.
@@ -371,6 +411,43 @@ impl AddressSpace {
         }
         // An address range that cannot be represented stays what its region is.
         let _ = self.heap.allocated_at_site(start, len, layer, site, serial);
+    }
+
+    /// A block was freed.
+    pub fn freed(&mut self, start: u64, layer: Layer) {
+        if let Some(block) = self.heap.freed(start, layer) {
+            self.remember(block);
+        }
+    }
+
+    /// A block got another size, and perhaps another place.
+    pub fn reallocated(&mut self, old: u64, new: u64, len: u64, layer: Layer, site: SiteId, serial: u64) {
+        let block = self.heap.blocks().block_starting_at(old, layer).filter(|_| old != new);
+        let stack = self.heap.sites().stack(site).to_vec();
+        // A block that cannot be represented stays what its region is.
+        let _ = self.heap.reallocated(old, new, len, layer, &stack, serial);
+        if let Some(block) = block {
+            self.remember(block);
+        }
+    }
+
+    fn remember(&mut self, block: Block) {
+        if block.len_bytes >= REMEMBERED_BYTES {
+            self.former.insert(block.start..block.start + block.len_bytes, block.object.get());
+        }
+    }
+
+    /// Whose a line is that is written back to memory. If nothing lives there any more, the large block
+    /// that was there last.
+    pub fn owner(&mut self, line: u64, stack: &ShadowStack) -> ObjectId {
+        let object = self.resolve(line, 0, stack).object;
+        let is_live = match self.heap.objects().key(object) {
+            Some(ObjectKey::Unknown { .. }) => false,
+            Some(ObjectKey::Mmap { file, .. }) => *file > BREAK,
+            _ => true,
+        };
+        let former = if is_live { None } else { self.former.get(line) };
+        former.and_then(|(_, number)| ObjectId::new(number)).unwrap_or(object)
     }
 
     // ---- lookup --------------------------------------------------------------------------------

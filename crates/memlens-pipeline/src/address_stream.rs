@@ -87,7 +87,6 @@ impl AddressStream {
         for walk in &outcome.walks {
             let kind = attrs[walk.index as usize].kind();
             counts[kind as usize].page_walk_accesses += u64::from(walk.entries_read);
-            counts[kind as usize].dram_reads += u64::from(walk.llc_misses);
         }
         // No objects: write-backs are nobody's, and stores made them.
         counts[AccessKind::Store as usize].dram_writes += outcome.dram_writes.len() as u64;

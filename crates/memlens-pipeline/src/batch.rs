@@ -51,8 +51,6 @@ pub enum Finding {
     Walk {
         /// Entries read.
         entries: u8,
-        /// Of them from memory.
-        from_memory: u8,
     },
     /// Another core lost the line.
     Invalidation,
@@ -181,7 +179,7 @@ impl Batch {
         }
         let mut threads = Threads { segments: &self.segments, at: 0 };
         for walk in &self.outcome.walks {
-            let finding = Finding::Walk { entries: walk.entries_read, from_memory: walk.llc_misses };
+            let finding = Finding::Walk { entries: walk.entries_read };
             book(threads.of(walk.index), self.cells[walk.index as usize], finding);
         }
         let mut threads = Threads { segments: &self.segments, at: 0 };

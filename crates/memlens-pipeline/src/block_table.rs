@@ -2,6 +2,7 @@
 
 use memlens_events::{BlockDefinition, BlockFlags, Word, WordRole};
 use memlens_types::AccessAttr;
+use std::rc::Rc;
 
 /// A block, as the records' loop needs it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +76,7 @@ pub struct BlockTable {
     /// Kind and size of each reference again, dense for copying.
     attrs: Vec<AccessAttr>,
     /// Words of irregular blocks, by block id.
-    irregular: rustc_hash::FxHashMap<u32, Box<[Word]>>,
+    irregular: rustc_hash::FxHashMap<u32, Rc<[Word]>>,
 }
 
 impl BlockTable {
@@ -103,8 +104,8 @@ impl BlockTable {
     }
 
     /// The words of an irregular block.
-    pub fn words(&self, id: u32) -> &[Word] {
-        self.irregular.get(&id).map_or(&[], |words| words)
+    pub fn words(&self, id: u32) -> Rc<[Word]> {
+        self.irregular.get(&id).cloned().unwrap_or_else(|| Rc::from([]))
     }
 
     /// Adds a block.

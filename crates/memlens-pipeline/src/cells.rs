@@ -33,10 +33,8 @@ impl Misses {
             }
             Finding::Dtlb => self.dtlb += 1,
             Finding::Stlb => self.stlb += 1,
-            Finding::Walk { entries, from_memory } => {
-                self.walk_accesses += u64::from(entries);
-                self.dram_reads += u64::from(from_memory);
-            }
+            // Lines of page tables are not the object's: its DRAM reads are lines of its own.
+            Finding::Walk { entries } => self.walk_accesses += u64::from(entries),
             Finding::Invalidation => self.invalidations += 1,
         }
     }

@@ -1,6 +1,6 @@
 //! A process: receives its records and keeps its state.
 
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, SiteName};
 use crate::alloc_functions::{self, AllocFunction, Effect};
 use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Switch};
@@ -236,9 +236,9 @@ impl Process {
         let stack = in_hand.as_deref().map(|thread| &thread.stack);
         let nobody = ShadowStack::new(0, 0..0);
         for &line in done.dram_writes() {
-            // Who owns the line now: an object that ended since it was written loses the write-back
-            // to what took its place.
-            let owner = self.space.resolve(line, 0, stack.unwrap_or(&nobody)).object.get();
+            // Who owns the line now: an object that ended since it was written loses the write-back to
+            // what took its place.
+            let owner = self.space.owner(line, stack.unwrap_or(&nobody)).get();
             *self.dram_writes.entry(owner).or_default() += 1;
         }
         self.simulator.recycle(done);
@@ -287,6 +287,7 @@ impl Process {
         let bias = definition.load_bias;
         let names: Vec<&str> = self.functions.iter().map(|function| function.name.as_str()).collect();
         let mut answer = ModuleAnswer::new();
+        let mut has_value_returns = false;
         for entry in symbols.entry_points(&names).into_iter().filter(|entry| !entry.is_ifunc) {
             let start = entry.svma.wrapping_add(bias);
             let function = entry.index as u16;
@@ -296,6 +297,10 @@ impl Process {
                 _ => SpecialRole::AllocEntry(function),
             };
             answer.push((role, start, 0));
+            if matches!(effect, Effect::Allocate { .. } | Effect::Reallocate { .. }) && !has_value_returns {
+                has_value_returns = true;
+                answer.push((SpecialRole::ValueReturns, definition.start, definition.end));
+            }
             let end = symbols.function_at(entry.svma).map_or(start + 16, |f| f.end.wrapping_add(bias));
             match effect {
                 Effect::Free => {}
@@ -336,11 +341,10 @@ impl Process {
 
     /// A block with string instructions, masks, arguments or return values.
     fn irregular_block(&mut self, thread: &mut Thread, id: u32, block: &BlockInfo, words: &[u64]) {
-        let roles = self.blocks.words(id).to_vec();
+        let roles = self.blocks.words(id);
         let mut reference = block.first_reference;
         let mut arguments = [0; 4];
         let mut repeated: Vec<(u32, AccessAttr, u64)> = Vec::new();
-        let mut result = None;
         let mut index = 0;
         while index < words.len().min(roles.len()) {
             let (word, value) = (roles[index], words[index]);
@@ -364,16 +368,11 @@ impl Process {
                     self.repeated_access(thread, &repeated, value);
                     repeated.clear();
                 }
-                WordRole::ReturnValue => result = Some(value),
-                WordRole::Mask => {}
+                WordRole::ReturnValue | WordRole::Mask => {}
             }
         }
         if block.flags.contains(BlockFlags::ALLOC_ENTRY) {
             self.alloc_entry(thread, block.alloc_function, arguments);
-        }
-        if let Some(value) = result {
-            let slot = words.get(usize::from(block.slot_word)).copied().unwrap_or(0);
-            self.alloc_return(thread, slot, value);
         }
     }
 
@@ -485,8 +484,8 @@ impl Process {
         }
         let references = block.first_reference..block.first_reference + u32::from(block.references);
         if block.flags.contains(BlockFlags::IRREGULAR) {
-            let before = self.blocks.words(id).iter();
-            let count = before.take_while(|word| block.pc + u64::from(word.pc_offset) < *pc).count();
+            let roles = self.blocks.words(id);
+            let count = roles.iter().take_while(|word| block.pc + u64::from(word.pc_offset) < *pc).count();
             let count = count.min(words.len());
             let harmless = BlockInfo { flags: BlockFlags::IRREGULAR, ..block };
             self.irregular_block(thread, id, &harmless, &words[..count]);
@@ -514,7 +513,7 @@ impl Process {
             let layer = if known.is_custom { Layer::POOL } else { Layer::HEAP };
             // `operator delete` calls `free`: the second of the two finds nothing.
             if self.space.heap.blocks().block_starting_at(arguments[0], layer).is_some() {
-                self.space.heap.freed(arguments[0], layer);
+                self.space.freed(arguments[0], layer);
                 self.check_generation(Some(thread));
             }
             return;
@@ -548,6 +547,9 @@ impl Process {
         if let Effect::AllocateThroughPointer { .. } = effect {
             // The frame that called is gone when the address comes.
             let site = self.site(thread, pending.slot);
+            // The variable that receives the address is what the first argument points to.
+            let variable = self.space.resolve(pending.arguments[0], 0, &thread.stack).object;
+            self.space.name_site(site, SiteName::Variable(variable));
             thread.awaiting_pointer = (value == 0).then_some((pending, site));
             return;
         }
@@ -572,10 +574,7 @@ impl Process {
                 let known = old != 0 && self.space.heap.blocks().block_starting_at(old, layer).is_some();
                 let site = self.site(thread, call.slot);
                 if known {
-                    let stack = self.space.heap.sites().stack(site).to_vec();
-                    let moved = self.space.heap.reallocated(old, address, len, layer, &stack, self.serial);
-                    // A block that cannot be represented stays what its region is.
-                    let _ = moved;
+                    self.space.reallocated(old, address, len, layer, site, self.serial);
                 } else {
                     self.new_block(address, len, layer, site);
                 }
@@ -697,7 +696,8 @@ impl Process {
                     self.pointer_stored(thread, &call, site, argument(0));
                 }
             }
-            Some(EventKind::ModuleLoad | EventKind::Fork | EventKind::Exec | EventKind::ProcessExit) => {}
+            Some(EventKind::ModuleLoad) => self.space.place_module(argument(0) as u32),
+            Some(EventKind::Fork | EventKind::Exec | EventKind::ProcessExit) => {}
             None => self.irregularities.damaged_records += 1,
         }
         self.check_generation(Some(thread));
@@ -765,17 +765,21 @@ impl Process {
                 self.dram_writes.clear();
             }
             requests::Action::Mark { name, name_bytes } => {
-                let name = self.text(name, name_bytes).unwrap_or_else(|| "mark".into());
+                let name = requests::text(arguments).or_else(|| self.text(name, name_bytes));
+                let name = name.unwrap_or_else(|| "mark".into());
                 let thread = Some(memlens_profile::ThreadIx::from_index(slot));
                 self.marks.push(Mark { instructions, thread, name });
             }
-            requests::Action::Region { start, bytes } => {
+            requests::Action::Region { start, bytes, name, name_bytes } => {
                 let site = thread.stack.frames().last().map_or(0, |frame| frame.slot);
                 let site = self.site(thread, site);
+                if let Some(name) = requests::text(arguments).or_else(|| self.text(name, name_bytes)) {
+                    self.space.name_site(site, SiteName::Text(name));
+                }
                 self.new_block(start, bytes, Layer::POOL, site);
             }
             requests::Action::RegionFreed { start } => {
-                self.space.heap.freed(start, Layer::POOL);
+                self.space.freed(start, Layer::POOL);
             }
         }
     }
@@ -818,6 +822,11 @@ impl Process {
             Switch::Stop => self.collecting = false,
             Switch::Toggle => self.collecting = !self.collecting,
         }
+        // What an allocation function returns stands behind the accesses.
+        let (words, value) = match words.split_last() {
+            Some((value, words)) if block.flags.contains(BlockFlags::RETURNS_VALUE) => (words, Some(*value)),
+            _ => (words, None),
+        };
         if let Some(tracer) = &mut self.tracer {
             tracer.block(&self.blocks, &mut self.space, thread, self.collecting, id, words);
         }
@@ -825,6 +834,10 @@ impl Process {
             self.irregular_block(thread, id, &block, words);
         } else {
             self.regular_block(thread, block.first_reference, words);
+        }
+        if let Some(value) = value.filter(|_| !thread.pending.is_empty()) {
+            let slot = words.get(usize::from(block.slot_word)).copied().unwrap_or(0);
+            self.alloc_return(thread, slot, value);
         }
         if block.flags.0 & (BlockFlags::CALL.0 | BlockFlags::RETURN.0) != 0
             && let Some(&slot) = words.get(usize::from(block.slot_word))

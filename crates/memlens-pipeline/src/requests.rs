@@ -22,6 +22,10 @@ pub enum Action {
         start: u64,
         /// Bytes.
         bytes: u64,
+        /// Address of its name.
+        name: u64,
+        /// The name's length.
+        name_bytes: u64,
     },
     /// Ends what `Region` began.
     RegionFreed {
@@ -41,11 +45,20 @@ impl Action {
             Request::Zero => Some(Self::Zero),
             Request::Dump { c_name } => Some(Self::Mark { name: c_name, name_bytes: u64::MAX }),
             Request::Mark { name, name_bytes } => Some(Self::Mark { name, name_bytes }),
-            Request::RegionIs { start, size_bytes, .. } => Some(Self::Region { start, bytes: size_bytes }),
+            Request::RegionIs { start, size_bytes, name, name_bytes } => {
+                Some(Self::Region { start, bytes: size_bytes, name, name_bytes })
+            }
             Request::RegionFreed { start } => Some(Self::RegionFreed { start }),
             _ => None,
         }
     }
+}
+
+/// The text that the collector copied behind a request's six words: its length, then its bytes.
+pub fn text(words: &[u64]) -> Option<String> {
+    let (&bytes, words) = words.get(6..)?.split_first()?;
+    let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(bytes as usize).collect();
+    (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Names are cut to this length.

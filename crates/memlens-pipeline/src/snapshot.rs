@@ -1,6 +1,6 @@
 //! From the pipeline's state to a profile: names, source lines, sums.
 
-use crate::address_space::{ANONYMOUS, AddressSpace, BREAK, LoadedModule};
+use crate::address_space::{ANONYMOUS, AddressSpace, BREAK, LoadedModule, SiteName};
 use crate::process::{Process, counts_for_objects};
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
 use memlens_profile::{
@@ -321,7 +321,7 @@ impl<'a> Builder<'a> {
         match *key {
             ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. } => self.heap_object(site),
             ObjectKey::Global { module, svma } => self.global(module, svma),
-            ObjectKey::Local { module, function_svma, .. } => self.local(id, module, function_svma),
+            ObjectKey::Local { module, .. } => self.local(id, module),
             ObjectKey::StackFrame { module, function_svma } => Object {
                 name: format!("frame of {}", self.function_name(module, function_svma)),
                 module: Self::module_ix(module),
@@ -386,7 +386,6 @@ impl<'a> Builder<'a> {
                 object.name = symbol.name.clone();
                 object.bytes = Some(symbol.size);
                 if let Some(info) = symbols.and_then(|symbols| symbols.variable_info(svma)) {
-                    object.name = info.name;
                     object.type_name = info.type_name;
                     object.declared = declared(info.decl_file.as_deref(), info.decl_line);
                 }
@@ -402,14 +401,10 @@ impl<'a> Builder<'a> {
         object
     }
 
-    fn local(&self, id: ObjectId, module: u32, function_svma: u64) -> Object {
+    fn local(&self, id: ObjectId, module: u32) -> Object {
         let mut object = Object { module: Self::module_ix(module), ..Object::default() };
         if let Some(variable) = self.space.local(id) {
-            let function = match &variable.inlined_from {
-                Some(function) => function.to_string(),
-                None => self.function_name(module, function_svma),
-            };
-            object.name = format!("{function}::{}", variable.name);
+            object.name = variable.name.to_string();
             object.type_name = variable.type_name.as_deref().map(str::to_owned);
             object.declared = declared(variable.decl_file.as_deref(), variable.decl_line);
             object.bytes = Some(variable.size_bytes);
@@ -473,6 +468,15 @@ impl<'a> Builder<'a> {
 
     fn heap_object(&mut self, site: SiteId) -> Object {
         let mut object = Object { site: Some(self.site_stack(site)), ..Object::default() };
+        let given = match self.space.site_name(site) {
+            Some(SiteName::Text(name)) => Some((name.clone(), None)),
+            Some(SiteName::Variable(id)) => self.variable_name(*id),
+            None => None,
+        };
+        if let Some((name, type_name)) = given {
+            (object.name, object.type_name) = (name, type_name);
+            return object;
+        }
         match self.assigned_variable(site) {
             Some(variable) => {
                 object.name = variable.name;
@@ -481,6 +485,14 @@ impl<'a> Builder<'a> {
             None => object.name = self.fallback_name(site),
         }
         object
+    }
+
+    /// Name and type of a local, global or thread-local variable.
+    fn variable_name(&mut self, id: ObjectId) -> Option<(String, Option<String>)> {
+        let key = *self.space.heap.objects().key(id)?;
+        let named = matches!(key, ObjectKey::Local { .. } | ObjectKey::Global { .. } | ObjectKey::Tls { .. });
+        let object = named.then(|| self.describe(id, &key))?;
+        Some((object.name, object.type_name))
     }
 
     /// The variable that receives the block, from the innermost caller outwards.
