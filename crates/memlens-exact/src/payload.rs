@@ -1,6 +1,8 @@
 //! DynamoRIO's libraries and the client, carried in the binary and unpacked when first needed.
 
+use std::ffi::{CString, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -77,6 +79,26 @@ fn candidate_folders() -> Vec<PathBuf> {
     cache.map(|path| path.join("memlens")).into_iter().chain([temporary]).collect()
 }
 
+/// A new folder that nobody else writes to: neither other threads nor processes with the same id in
+/// another container. Libraries that a target has mapped must never be written to.
+fn own_folder(parent: &Path) -> io::Result<PathBuf> {
+    let template = parent.join("unpacking-XXXXXX").into_os_string().into_vec();
+    let template = CString::new(template)?.into_raw();
+    // SAFETY: a zero-terminated string of our own, which `mkdtemp` changes in place; it is taken back
+    // once, with its length unchanged.
+    let (made, path) = unsafe {
+        let made = !libc::mkdtemp(template).is_null();
+        (made, CString::from_raw(template))
+    };
+    if !made {
+        return Err(io::Error::last_os_error());
+    }
+    let path = PathBuf::from(OsString::from_vec(path.into_bytes()));
+    // Others may have to use what is unpacked here, if the parent lets them.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
 /// Complete or absent: the folder is filled under another name and then renamed.
 fn unpack_into(parent: &Path, folder: &Path) -> io::Result<()> {
     let is_complete = FILES.iter().all(|(name, bytes)| {
@@ -86,8 +108,7 @@ fn unpack_into(parent: &Path, folder: &Path) -> io::Result<()> {
         return Ok(());
     }
     fs::create_dir_all(parent)?;
-    let scratch = parent.join(format!("unpacking-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
+    let scratch = own_folder(parent)?;
     let filled = FILES.iter().try_for_each(|(name, bytes)| {
         let path = scratch.join(name);
         fs::write(&path, bytes)?;

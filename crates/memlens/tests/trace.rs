@@ -80,13 +80,13 @@ fn lines_are_those_derived_by_hand() {
     assert_eq!(lines(folder.path(), &program, "object=table"), expected);
     // Line 7 stores three longs.
     let expected = [
-        "store @0 8 local main::local+0 [walk.c:4]",
-        "store @8 8 local main::local+8 [walk.c:4]",
-        "store @16 8 local main::local+16 [walk.c:4]",
+        "store @0 8 local local+0 [walk.c:4]",
+        "store @8 8 local local+8 [walk.c:4]",
+        "store @16 8 local local+16 [walk.c:4]",
     ];
-    assert_eq!(lines(folder.path(), &program, "object=main::local"), expected);
+    assert_eq!(lines(folder.path(), &program, "object=\\local"), expected);
     // Line 9 stores the block's last byte; before and after that it is the allocator's.
-    assert_eq!(lines(folder.path(), &program, "object=block"), ["store @0 1 heap block+4 ["]);
+    assert_eq!(lines(folder.path(), &program, "object=heap"), ["store @0 1 heap block+4 ["]);
 }
 
 /// The first columns of a trace as CSV, which have no quotes: instructions, thread, kind, address, size,
