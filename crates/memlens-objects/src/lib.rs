@@ -2,7 +2,7 @@
 //! allocation sites, and the rule by which blocks merge into objects.
 //!
 //! It deliberately knows no files, no ELF or debug information, no processes and no threads: one
-//! owner feeds it events in order (see `DESIGN.md`, "Ordering is a promise") and asks. Call stacks
+//! owner feeds it events in order (see `ARCHITECTURE.md`, "Ordering") and asks. Call stacks
 //! and region labels are numbers whose meaning is the caller's.
 //!
 //! ```text
