@@ -10,7 +10,8 @@
 //!                      ├─► AddressSpace  address ─► object     (heap, regions, modules, frames)
 //!                      ├─► Cells         (instruction operand × object) ─► counts
 //!                      ├─► Tracer        each access by itself, where that is asked for
-//!                      └─► Batch ─► memory model ─► misses back into Cells
+//!                      └─► Batch ─► Simulator (the memory model, on a thread of its own)
+//!                                         └─► misses back into Cells
 //!                                                     └─► snapshot ─► Profile
 //! ```
 //!
@@ -19,9 +20,10 @@
 //! Each thread keeps, for each memory operand of the code (a *reference*), the address range in which
 //! its last access fell and the cell to count. An access inside the range costs a subtraction, a
 //! comparison and an increment. Ranges of locals are kept relative to the frame, so that a function
-//! called at another depth still hits. Otherwise the address is looked up: heap blocks first, then
-//! the thread's stack (through the shadow stack, which calls and returns in the stream maintain),
-//! then the regions: modules, mappings, thread-local storage.
+//! called at another depth still hits. Otherwise the address is looked up: in
+//! the thread's own stack first (through the shadow stack, which calls and returns in the stream
+//! maintain), then among the heap blocks, then in the regions: modules, mappings, other stacks,
+//! thread-local storage.
 //!
 //! # Ordering
 //!
@@ -30,7 +32,7 @@
 //!
 //! # Cost
 //!
-//! About 1–2 ns an access here, and 1–3 ns in the model.
+//! Measured on breadth-first search: about 5 ns an access here and 4–6 ns in the model, on two cores.
 
 mod address_space;
 mod address_stream;
