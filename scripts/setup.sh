@@ -39,8 +39,10 @@ packages() {
 present() {
     case $1 in
     libclang)
+        # Its C interface: libclang-cpp is another library and comes without it.
         for library in /usr/lib/llvm*/lib/libclang*.so* /usr/lib*/libclang*.so* /usr/lib/*/libclang*.so* \
-            /usr/lib/llvm*/lib/libclang.so* "${LIBCLANG_PATH:-/nonexistent}"/libclang*.so*; do
+            "${LIBCLANG_PATH:-/nonexistent}"/libclang*.so*; do
+            case ${library##*/} in libclang-cpp*) continue ;; esac
             [ -e "$library" ] && return 0
         done
         return 1 ;;
