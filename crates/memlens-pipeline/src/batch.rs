@@ -1,12 +1,15 @@
 //! Accesses on their way through the memory model.
 
+use crate::lanes::LANES;
 use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
 use memlens_types::AccessAttr;
 
 /// Accesses per run of the model: enough to amortise it, few enough to stay in the second-level cache.
 const CAPACITY: usize = 16 << 10;
-/// The largest number of accesses that one block or string instruction adds between two checks.
+/// The largest number of accesses that one block or string instruction adds between two checks, and
+/// [`LANES`] that are written but not meant.
 const SLACK: usize = 4 << 10;
+const ROOM: usize = CAPACITY + SLACK;
 
 /// Accesses in order, with their cells.
 ///
@@ -16,9 +19,9 @@ const SLACK: usize = 4 << 10;
 /// That holds for LRU, tree-PLRU and random replacement, not for RRIP (where the first hit counts).
 #[derive(Debug)]
 pub struct Batch {
-    addrs: Box<[u64]>,
-    attrs: Box<[AccessAttr]>,
-    cells: Box<[u32]>,
+    addrs: Box<[u64; ROOM]>,
+    attrs: Box<[AccessAttr; ROOM]>,
+    cells: Box<[u32; ROOM]>,
     len: usize,
     segments: Vec<Segment>,
     line_shift: u32,
@@ -59,14 +62,13 @@ pub enum Finding {
 impl Batch {
     /// An empty one, for this machine.
     pub fn new(machine: &MachineDescription) -> Self {
-        let room = CAPACITY + SLACK;
         let keeps_order = |cache: &CacheDescription| {
             matches!(cache.policy, Policy::Lru | Policy::TreePlru | Policy::Random)
         };
         Self {
-            addrs: vec![0; room].into(),
-            attrs: vec![AccessAttr::default(); room].into(),
-            cells: vec![0; room].into(),
+            addrs: column(),
+            attrs: column(),
+            cells: column(),
             len: 0,
             segments: Vec::new(),
             line_shift: machine.line_bytes.max(1).ilog2(),
@@ -94,23 +96,17 @@ impl Batch {
     /// Adds an access.
     #[inline(always)]
     pub fn push(&mut self, addr: u64, attr: AccessAttr, cell: u32) {
-        if let Some((addrs, attrs, cells)) = self.room(1) {
-            (addrs[0], attrs[0], cells[0]) = (addr, attr, cell);
+        if let Some(place) = self.addrs.get_mut(self.len) {
+            (*place, self.attrs[self.len], self.cells[self.len]) = (addr, attr, cell);
+            self.len += 1;
         }
     }
 
-    /// Places for the addresses, kinds and cells of `count` more accesses. There are some as long as
-    /// the batch is not full.
+    /// The columns, and how much of them is used, for who fills them a vector at a time.
     #[inline(always)]
-    pub fn room(&mut self, count: usize) -> Option<(&mut [u64], &mut [AccessAttr], &mut [u32])> {
-        let places = self.len..self.len + count;
-        let room = (
-            self.addrs.get_mut(places.clone())?,
-            self.attrs.get_mut(places.clone())?,
-            self.cells.get_mut(places)?,
-        );
-        self.len += count;
-        Some(room)
+    pub fn columns(&mut self) -> (Columns<'_>, &mut usize) {
+        let (addrs, attrs, cells) = (&mut self.addrs, &mut self.attrs, &mut self.cells);
+        (Columns { addrs, attrs, cells }, &mut self.len)
     }
 
     /// Leaves out what changes nothing; the segments' starts move accordingly.
@@ -198,6 +194,47 @@ impl Batch {
     pub fn clear(&mut self) {
         self.len = 0;
         self.segments.clear();
+    }
+}
+
+fn column<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
+    match vec![T::default(); N].into_boxed_slice().try_into() {
+        Ok(column) => column,
+        Err(_) => unreachable!("it has the length asked for"),
+    }
+}
+
+/// The columns of a batch.
+pub struct Columns<'a> {
+    addrs: &'a mut [u64; ROOM],
+    attrs: &'a mut [AccessAttr; ROOM],
+    /// Cells by position.
+    pub cells: &'a mut [u32; ROOM],
+}
+
+impl Columns<'_> {
+    /// The same columns, for a callee.
+    #[inline(always)]
+    pub fn reborrow(&mut self) -> Columns<'_> {
+        Columns { addrs: self.addrs, attrs: self.attrs, cells: self.cells }
+    }
+
+    /// Positions below this can be filled as they come: the largest block fits behind.
+    pub const FULL: usize = CAPACITY;
+
+    /// Puts eight accesses at position `at`; those that are not meant are overwritten by the next.
+    #[inline(always)]
+    pub fn put(
+        &mut self,
+        at: usize,
+        addrs: &[u64; LANES],
+        attrs: &[AccessAttr; LANES],
+        cells: &[u32; LANES],
+    ) {
+        let at = at.min(ROOM - LANES);
+        self.addrs[at..at + LANES].copy_from_slice(addrs);
+        self.attrs[at..at + LANES].copy_from_slice(attrs);
+        self.cells[at..at + LANES].copy_from_slice(cells);
     }
 }
 

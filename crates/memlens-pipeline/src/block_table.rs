@@ -19,6 +19,8 @@ pub struct BlockInfo {
     pub slot_word: u8,
     /// What the block's beginning means for collection.
     pub switch: Switch,
+    /// What the hot loop must know of it.
+    pub ending: Ending,
     /// Which allocation function begins here.
     pub alloc_function: u16,
     /// First address.
@@ -29,15 +31,37 @@ pub struct BlockInfo {
     pub return_key: u64,
 }
 
-/// What running a block takes at least: 8 bytes, so that the table of hot blocks stays in the caches.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HotBlock {
-    /// Number of the first of its references.
-    pub first_reference: u32,
-    /// Instructions; 0 for blocks that were never defined.
-    pub instructions: u16,
-    /// Whether its accesses are all there is to it.
-    pub is_plain: bool,
+/// What the hot loop must know of a block besides its accesses; the less, the smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Ending {
+    /// Nothing.
+    Falls,
+    /// It ends with a call.
+    Calls,
+    /// It ends with a return.
+    Returns,
+    /// It ends with a return whose value is the record's last word: of interest while an allocation is under
+    /// way.
+    ReturnsValue,
+    /// More than that, or it was never defined.
+    #[default]
+    Other,
+}
+
+impl Ending {
+    fn of(definition: &BlockDefinition, switch: Switch) -> Self {
+        let (call, ret, value) = (BlockFlags::CALL.0, BlockFlags::RETURN.0, BlockFlags::RETURNS_VALUE.0);
+        let flags = definition.flags.0 & !BlockFlags::INCOMPLETE.0;
+        match flags {
+            _ if switch != Switch::None => Self::Other,
+            0 => Self::Falls,
+            _ if flags == call => Self::Calls,
+            _ if flags == ret => Self::Returns,
+            _ if flags == ret | value => Self::ReturnsValue,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Whether entering a block changes collection.
@@ -59,6 +83,8 @@ pub enum Switch {
 pub struct Reference {
     /// Address of the instruction.
     pub pc: u64,
+    /// Its block.
+    pub block: u32,
     /// Which of the instruction's operands it is, from 0.
     pub operand: u8,
     /// Which of its block's instructions it is, from 0.
@@ -71,10 +97,7 @@ pub struct Reference {
 #[derive(Debug, Default)]
 pub struct BlockTable {
     blocks: Vec<BlockInfo>,
-    hot: Vec<HotBlock>,
     references: Vec<Reference>,
-    /// Kind and size of each reference again, dense for copying.
-    attrs: Vec<AccessAttr>,
     /// Words of irregular blocks, by block id.
     irregular: rustc_hash::FxHashMap<u32, Rc<[Word]>>,
 }
@@ -86,16 +109,10 @@ impl BlockTable {
         self.blocks.get(id as usize).copied().unwrap_or_default()
     }
 
-    /// What running the block takes at least.
-    #[inline(always)]
-    pub fn hot(&self, id: u32) -> HotBlock {
-        self.hot.get(id as usize).copied().unwrap_or_default()
-    }
-
-    /// Kinds and sizes of all references.
-    #[inline(always)]
-    pub fn attrs(&self) -> &[AccessAttr] {
-        &self.attrs
+    /// Numbers of a block's references.
+    pub fn references_of(&self, id: u32) -> std::ops::Range<u32> {
+        let block = self.block(id);
+        block.first_reference..block.first_reference + u32::from(block.references)
     }
 
     /// All references.
@@ -113,7 +130,6 @@ impl BlockTable {
         let id = definition.id as usize;
         if self.blocks.len() <= id {
             self.blocks.resize(id + 1, BlockInfo::default());
-            self.hot.resize(id + 1, HotBlock::default());
         }
         let first = self.references.len();
         let mut last_pc = u64::MAX;
@@ -125,18 +141,12 @@ impl BlockTable {
             let pc = definition.pc + u64::from(word.pc_offset);
             operand = if pc == last_pc { operand + 1 } else { 0 };
             last_pc = pc;
-            self.references.push(Reference { pc, operand, instruction: word.instruction, attr: word.attr });
-            self.attrs.push(word.attr);
+            let (block, instruction) = (definition.id, word.instruction);
+            self.references.push(Reference { pc, block, operand, instruction, attr: word.attr });
         }
         if definition.flags.contains(BlockFlags::IRREGULAR) {
             self.irregular.insert(definition.id, definition.words.clone().into());
         }
-        let special = BlockFlags::CALL.0 | BlockFlags::RETURN.0 | BlockFlags::IRREGULAR.0;
-        self.hot[id] = HotBlock {
-            first_reference: first as u32,
-            instructions: definition.instructions.max(1),
-            is_plain: definition.flags.0 & special == 0 && switch == Switch::None,
-        };
         let end_pc = definition.pc + u64::from(definition.code_bytes);
         self.blocks[id] = BlockInfo {
             first_reference: first as u32,
@@ -145,6 +155,7 @@ impl BlockTable {
             flags: definition.flags,
             slot_word: definition.slot_word,
             switch,
+            ending: Ending::of(definition, switch),
             alloc_function: definition.alloc_function,
             pc: definition.pc,
             end_pc,

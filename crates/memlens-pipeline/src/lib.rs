@@ -18,9 +18,10 @@
 //! # How an access finds its object
 //!
 //! Each thread keeps, for each memory operand of the code (a *reference*), the address range in which
-//! its last access fell and the cell to count. An access inside the range costs a subtraction, a
-//! comparison and an increment. Ranges of locals are kept relative to the frame, so that a function
-//! called at another depth still hits. Otherwise the address is looked up: in
+//! its last access fell and the cell to count. The references of a block lie side by side, so that one
+//! vector comparison says for eight accesses whether all are inside their ranges; what is counted then is
+//! one execution of the block. Ranges of locals are kept relative to the frame, or to the caller's, so that
+//! a function called at another depth still hits. Otherwise the address is looked up: in
 //! the thread's own stack first (through the shadow stack, which calls and returns in the stream
 //! maintain), then among the heap blocks, then in the regions: modules, mappings, other stacks,
 //! thread-local storage.
@@ -32,7 +33,8 @@
 //!
 //! # Cost
 //!
-//! Measured on breadth-first search: about 5 ns an access here and 4–6 ns in the model, on two cores.
+//! Measured on breadth-first search (Zen 5, AVX-512): about 8 ns a block of 1.6 accesses here and 3–5 ns an
+//! access in the model, on two cores.
 
 mod address_space;
 mod address_stream;
@@ -40,6 +42,8 @@ mod alloc_functions;
 mod batch;
 mod block_table;
 mod cells;
+mod hot_loop;
+mod lanes;
 mod process;
 mod references;
 mod requests;

@@ -5,7 +5,8 @@ use crate::alloc_functions::{self, AllocFunction, Effect};
 use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Switch};
 use crate::cells::DISCARD;
-use crate::references::Access;
+use crate::hot_loop::{HotLoop, OneBlock};
+use crate::lanes;
 use crate::requests;
 use crate::shadow_stack::ShadowStack;
 use crate::simulator::Simulator;
@@ -123,6 +124,7 @@ pub struct Process {
     first_thread_seen: bool,
     tids: FxHashMap<usize, u32>,
     stack_keys: Vec<u64>,
+    has_avx512: bool,
 }
 
 impl Process {
@@ -164,6 +166,7 @@ impl Process {
             first_thread_seen: false,
             tids: FxHashMap::default(),
             stack_keys: Vec::new(),
+            has_avx512: lanes::has_avx512(),
         })
     }
 
@@ -267,7 +270,7 @@ impl Process {
             self.batch.begin(number, core);
         }
         let mut thread = self.threads[number].take()?;
-        thread.references.reserve(self.blocks.references().len());
+        thread.references.reserve(&self.blocks);
         Some((number, thread))
     }
 
@@ -319,24 +322,17 @@ impl Process {
         answer
     }
 
-    /// A block with plain addresses only: the hot loop.
-    #[inline(always)]
-    fn regular_block(&mut self, thread: &mut Thread, first: u32, words: &[u64]) {
+    /// A block with plain addresses only.
+    fn regular_block(&mut self, thread: &mut Thread, id: u32, words: &[u64]) {
         let Self { ref blocks, ref mut batch, ref mut space, .. } = *self;
-        let start = first as usize;
-        let Some(attrs) = blocks.attrs().get(start..start + words.len()) else { return };
         self.serial += words.len() as u64;
-        let Some((addrs, kinds, cells)) = batch.room(words.len()) else { return };
-        for ((addr, kind), (&word, &attr)) in addrs.iter_mut().zip(kinds).zip(words.iter().zip(attrs)) {
-            (*addr, *kind) = (word, attr);
-        }
-        if !self.collecting {
-            cells.fill(DISCARD);
+        if self.collecting {
+            lanes::dispatch(self.has_avx512, OneBlock { blocks, batch, space, thread, id, words });
             return;
         }
-        let Thread { stack, references, .. } = thread;
-        let pc_of = |reference: u32| blocks.references()[reference as usize].pc;
-        references.count_block(space, stack, (first, words), pc_of, cells);
+        for (reference, &word) in blocks.references_of(id).zip(words) {
+            batch.push(word, blocks.references()[reference as usize].attr, DISCARD);
+        }
     }
 
     /// A block with string instructions, masks, arguments or return values.
@@ -413,10 +409,11 @@ impl Process {
         self.serial += count;
         let mut cell = DISCARD;
         if self.collecting {
-            let Some(known) = self.blocks.references().get(reference as usize) else { return };
-            let access = Access { reference, pc: known.pc, addr };
             let Thread { stack, references, .. } = &mut *thread;
-            let Some(found) = references.count(&mut self.space, stack, access, count) else { return };
+            let Self { ref blocks, ref mut space, .. } = *self;
+            let Some(found) = references.count(space, stack, blocks, (reference, addr), count) else {
+                return;
+            };
             cell = found;
             if extra_bytes != 0 {
                 references.cells_mut().add_bytes(cell, extra_bytes);
@@ -789,23 +786,7 @@ impl Process {
         requests::read_text(self.pid?, addr, bytes)
     }
 
-    #[inline(always)]
-    fn record(&mut self, thread: &mut Thread, number: usize, header: RecordHeader, words: &[u64]) {
-        let id = header.block_id();
-        let hot = self.blocks.hot(id);
-        thread.instructions += u64::from(hot.instructions);
-        if hot.is_plain & self.tracer.is_none() {
-            self.regular_block(thread, hot.first_reference, words);
-        } else {
-            self.special_record(thread, number, id, words);
-        }
-        if self.batch.is_full() {
-            self.run_batch(Some(thread));
-        }
-    }
-
-    /// An event, or a block that is more than its accesses.
-    #[inline]
+    /// A record that the hot loop does not take.
     fn special_record(&mut self, thread: &mut Thread, number: usize, id: u32, words: &[u64]) {
         if id == 0 {
             self.event(thread, number, words);
@@ -816,6 +797,7 @@ impl Process {
             self.irregularities.undefined_blocks += 1;
             return;
         }
+        thread.instructions += u64::from(block.instructions);
         match block.switch {
             Switch::None => {}
             Switch::Start => self.collecting = true,
@@ -833,7 +815,7 @@ impl Process {
         if block.flags.contains(BlockFlags::IRREGULAR) {
             self.irregular_block(thread, id, &block, words);
         } else {
-            self.regular_block(thread, block.first_reference, words);
+            self.regular_block(thread, id, words);
         }
         if let Some(value) = value.filter(|_| !thread.pending.is_empty()) {
             let slot = words.get(usize::from(block.slot_word)).copied().unwrap_or(0);
@@ -888,13 +870,25 @@ impl RecordSink for Process {
         let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;
         while at < words.len() {
-            let header = RecordHeader(words[at]);
+            if self.collecting && self.tracer.is_none() {
+                let Self { ref blocks, ref mut batch, ref mut space, ref mut serial, .. } = *self;
+                let words = &words[at..];
+                let thread = &mut *thread;
+                let hot = HotLoop { blocks, batch, space, thread, words, serial };
+                at += lanes::dispatch(self.has_avx512, hot);
+            }
+            if self.batch.is_full() {
+                self.run_batch(Some(&mut thread));
+                continue;
+            }
+            let Some(&header) = words.get(at) else { break };
+            let header = RecordHeader(header);
             let end = at + 1 + header.words();
             let Some(payload) = words.get(at + 1..end) else {
                 self.irregularities.damaged_records += 1;
                 break;
             };
-            self.record(&mut thread, number, header, payload);
+            self.special_record(&mut thread, number, header.block_id(), payload);
             at = end;
         }
         self.threads[number] = Some(thread);

@@ -1,282 +1,353 @@
 //! Where each memory operand of the code went last, and what it is counted for.
+//!
+//! A reference keeps the range of addresses for which the answer of its last look-up holds, and the cell
+//! that its accesses count for. As long as accesses fall into that range nothing is counted for the single
+//! reference: its block's executions say how often it ran, and what its cell is due since it took over is
+//! booked when the cell changes or somebody asks.
 
 use crate::address_space::{AddressSpace, CacheRange};
-use crate::cells::Cells;
+use crate::block_table::{BlockTable, Reference};
+use crate::cells::{Cells, DISCARD};
+use crate::lanes::{Group, LANES};
 use crate::shadow_stack::ShadowStack;
-
-/// Where a reference's last access fell: see the crate's docs. Half a cache line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReferenceState {
-    /// First address of the range, minus the frame address if `frame_mask` is −1.
-    base: u64,
-    /// Accesses of `cell` that [`Cells`] does not know yet.
-    hits: u64,
-    /// Bytes; 0 = no range, look every access up. Longer ranges are cut around the access.
-    len: u32,
-    /// −1 for ranges relative to the frame, else 0.
-    frame_mask: i32,
-    /// The cell of the reference and `object`.
-    cell: u32,
-    /// The object found last; 0 = none yet.
-    object: u32,
-}
+use memlens_events::BLOCK_ID_LIMIT;
 
 /// So often a look-up that found a small block asks whether the block is large.
 const RANGE_ATTEMPT_INTERVAL: u32 = 16;
 
-/// Where a reference's last access to the frame of the innermost function's caller fell.
+/// What else is kept of a reference.
 #[derive(Clone, Copy, Debug, Default)]
-struct CallerRange {
-    /// The call: its return address as a frame key.
-    call: u64,
-    /// First address minus the caller's frame address.
-    start: i64,
-    /// Bytes.
-    len: u64,
-    cell: u32,
+struct State {
+    /// Executions of its block that its cells know.
+    booked: u64,
+    /// The object found last; 0 = none yet.
+    object: u32,
 }
 
 /// A thread's references.
 #[derive(Debug)]
 pub struct References {
-    states: Vec<ReferenceState>,
-    lookups: Lookups,
+    groups: Groups,
+    /// By reference number.
+    states: Vec<State>,
+    cells: Cells,
+    /// References whose range is volatile.
+    volatile: Vec<Place>,
+    lookups: u32,
 }
 
-/// What look-ups need besides the state of the one reference.
-#[derive(Debug)]
-struct Lookups {
-    cells: Cells,
-    /// By reference number, for those that touch their callers' frames.
-    callers: Vec<CallerRange>,
-    /// References whose state holds a volatile range.
-    volatile: Vec<u32>,
-    count: u32,
+/// Groups by number: those below [`BLOCK_ID_LIMIT`] are the first groups of blocks, by block id.
+///
+/// In small pieces, made when the thread first runs one of their blocks: programs have many blocks, and
+/// many threads that run few of them.
+#[derive(Debug, Default)]
+struct Groups {
+    pieces: Vec<Option<Box<[Group; PIECE]>>>,
+    further: Vec<Group>,
+}
+
+const PIECE: usize = 64;
+
+/// A reference in its group.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    group: u32,
+    lane: u8,
+}
+
+impl Groups {
+    /// The first group of a block, if the thread has run a block near it.
+    #[inline(always)]
+    fn first(&mut self, id: u32) -> Option<&mut Group> {
+        let piece = self.pieces.get_mut(id as usize / PIECE)?.as_mut()?;
+        Some(&mut piece[id as usize % PIECE])
+    }
+
+    #[inline]
+    fn get(&mut self, number: u32) -> Option<&mut Group> {
+        match number.checked_sub(BLOCK_ID_LIMIT) {
+            None => self.first(number),
+            Some(index) => self.further.get_mut(index as usize),
+        }
+    }
+
+    /// Puts a block's references into groups.
+    fn add(&mut self, blocks: &BlockTable, id: u32) {
+        let piece = id as usize / PIECE;
+        if self.pieces.len() <= piece {
+            self.pieces.resize(piece + 1, None);
+        }
+        let piece = self.pieces[piece].get_or_insert_with(|| Box::new([Group::default(); PIECE]));
+        let block = blocks.block(id);
+        let references = blocks.references_of(id);
+        let own = &mut piece[id as usize % PIECE];
+        *own = Group::of(blocks, references.start, references.end);
+        (own.instructions, own.ending) = (block.instructions.max(1), block.ending);
+        // From the last to the first, so that each knows the number of the next.
+        let mut next = 0;
+        for first in references.clone().step_by(LANES).skip(1).rev() {
+            let group = Group { next, ..Group::of(blocks, first, references.end) };
+            next = BLOCK_ID_LIMIT + self.further.len() as u32;
+            self.further.push(group);
+        }
+        own.next = next;
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Group> {
+        self.pieces.iter_mut().flatten().flat_map(|piece| piece.iter_mut()).chain(&mut self.further)
+    }
+}
+
+impl Group {
+    /// A group of the references from `first` on, before `end`.
+    fn of(blocks: &BlockTable, first: u32, end: u32) -> Self {
+        let mut group = Self { first_reference: first, ..Self::default() };
+        let references = &blocks.references()[first as usize..end as usize];
+        for (attr, reference) in group.attrs.iter_mut().zip(references) {
+            *attr = reference.attr;
+            group.accesses += 1;
+        }
+        group
+    }
 }
 
 /// An access to look up.
 #[derive(Clone, Copy, Debug)]
-pub struct Access {
+struct Access {
     /// Number of the reference.
-    pub reference: u32,
+    reference: u32,
+    place: Place,
     /// Address of the instruction.
-    pub pc: u64,
+    pc: u64,
     /// Address accessed.
-    pub addr: u64,
+    addr: u64,
+    /// How often the block ran before.
+    executed: u64,
 }
 
 impl References {
     /// None yet.
     pub fn new() -> Self {
-        let lookups = Lookups { cells: Cells::new(), callers: Vec::new(), volatile: Vec::new(), count: 0 };
-        Self { states: Vec::new(), lookups }
-    }
-
-    /// Makes room for the states of `count` references.
-    #[inline]
-    pub fn reserve(&mut self, count: usize) {
-        if self.states.len() < count {
-            // Zeroed pages cost nothing until they are touched.
-            let mut larger = vec![ReferenceState::default(); count.next_power_of_two()];
-            larger[..self.states.len()].copy_from_slice(&self.states);
-            self.states = larger;
-            let mut larger = vec![CallerRange::default(); self.states.len()];
-            larger[..self.lookups.callers.len()].copy_from_slice(&self.lookups.callers);
-            self.lookups.callers = larger;
+        Self {
+            groups: Groups::default(),
+            states: Vec::new(),
+            cells: Cells::new(),
+            volatile: Vec::new(),
+            lookups: 0,
         }
     }
 
-    /// Counts one access each of the references from `first` on, whose addresses are `addrs`, and puts
-    /// each access's cell into `cells`.
+    /// Makes room for the states of all references of `blocks`.
+    #[inline]
+    pub fn reserve(&mut self, blocks: &BlockTable) {
+        let references = blocks.references().len();
+        if self.states.len() < references {
+            enlarge(&mut self.states, references.next_power_of_two());
+        }
+    }
+
+    /// The first group of a block that has run before; others' groups end with [`Ending::Other`], if they
+    /// are there.
     #[inline(always)]
-    pub fn count_block(
+    pub fn first_group(&mut self, id: u32) -> Option<&mut Group> {
+        self.groups.first(id)
+    }
+
+    /// The group with this number.
+    #[inline]
+    pub fn group(&mut self, number: u32) -> Option<&mut Group> {
+        self.groups.get(number)
+    }
+
+    /// Makes the groups of a block, if it has none.
+    #[inline]
+    pub fn prepare(&mut self, blocks: &BlockTable, id: u32) {
+        let is_new = self.groups.first(id).is_none_or(|group| group.instructions == 0);
+        if is_new {
+            self.groups.add(blocks, id);
+        }
+    }
+
+    /// The cell of an access outside its reference's range, whose block's execution has been counted.
+    #[inline]
+    pub fn outside(
         &mut self,
         space: &mut AddressSpace,
         stack: &ShadowStack,
-        (first, addrs): (u32, &[u64]),
-        pc_of: impl Fn(u32) -> u64,
-        cells: &mut [u32],
-    ) {
-        let Some(states) = self.states.get_mut(first as usize..first as usize + addrs.len()) else { return };
-        let cfa = stack.cfa();
-        for (index, ((&addr, state), place)) in addrs.iter().zip(states).zip(cells).enumerate() {
-            let frame = cfa & i64::from(state.frame_mask) as u64;
-            let offset = addr.wrapping_sub(frame).wrapping_sub(state.base);
-            *place = if offset < u64::from(state.len) {
-                state.hits += 1;
-                state.cell
-            } else {
-                let reference = first + index as u32;
-                let access = Access { reference, pc: pc_of(reference), addr };
-                self.lookups.look_up(space, stack, state, access, 1)
-            };
-        }
+        blocks: &BlockTable,
+        (id, group, lane): (u32, u32, usize),
+        addr: u64,
+    ) -> u32 {
+        let place = Place { group, lane: lane as u8 };
+        let executed = self.groups.first(id).map_or(0, |group| group.executions) - 1;
+        let reference = self.groups.get(group).map_or(0, |group| group.first_reference) + lane as u32;
+        let Some(pc) = blocks.references().get(reference as usize).map(|reference| reference.pc) else {
+            return DISCARD;
+        };
+        self.look_up(space, stack, Access { reference, place, pc, addr, executed })
     }
 
-    /// Counts `accesses` accesses at one address; returns their cell.
+    /// Counts `accesses` accesses at one address, apart from any execution; returns their cell.
     pub fn count(
         &mut self,
         space: &mut AddressSpace,
         stack: &ShadowStack,
-        access: Access,
+        blocks: &BlockTable,
+        (reference, addr): (u32, u64),
         accesses: u64,
     ) -> Option<u32> {
-        let state = self.states.get_mut(access.reference as usize)?;
-        let frame = stack.cfa() & i64::from(state.frame_mask) as u64;
-        let offset = access.addr.wrapping_sub(frame).wrapping_sub(state.base);
-        if offset < u64::from(state.len) {
-            state.hits += accesses;
-            return Some(state.cell);
+        let &Reference { pc, block, .. } = blocks.references().get(reference as usize)?;
+        self.prepare(blocks, block);
+        let mut number = block;
+        let first = self.groups.first(block)?;
+        let executed = first.executions;
+        let mut lane = (reference - first.first_reference) as usize;
+        while lane >= LANES {
+            number = self.groups.get(number)?.next;
+            lane -= LANES;
         }
-        Some(self.lookups.look_up(space, stack, state, access, accesses))
+        let group = self.groups.get(number)?;
+        let frames = stack.innermost();
+        let offset = addr.wrapping_sub(group.origin(lane, frames)).wrapping_sub(group.bases[lane]);
+        let is_inside =
+            offset < u64::from(group.lens[lane]) && group.of_another_call(frames) >> lane & 1 == 0;
+        let cell = match is_inside {
+            true => group.cells[lane],
+            false => {
+                let place = Place { group: number, lane: lane as u8 };
+                self.look_up(space, stack, Access { reference, place, pc, addr, executed })
+            }
+        };
+        self.cells.add(cell, accesses);
+        Some(cell)
     }
 
     /// Books all accesses counted so far in the cells.
     pub fn settle(&mut self) -> &mut Cells {
-        for state in self.states.iter_mut().filter(|state| state.hits > 0) {
-            self.lookups.cells.add(state.cell, std::mem::take(&mut state.hits));
+        let Self { groups, states, cells, .. } = self;
+        let Groups { pieces, further } = groups;
+        for first in pieces.iter().flatten().flat_map(|piece| piece.iter()) {
+            let mut group = first;
+            loop {
+                for lane in 0..usize::from(group.accesses) {
+                    let state = &mut states[group.first_reference as usize + lane];
+                    let due = first.executions - std::mem::replace(&mut state.booked, first.executions);
+                    cells.add(group.cells[lane], due);
+                }
+                let next = group.next.checked_sub(BLOCK_ID_LIMIT);
+                let Some(next) = next.and_then(|next| further.get(next as usize)) else { break };
+                group = next;
+            }
         }
-        &mut self.lookups.cells
+        &mut self.cells
     }
 
     /// The cells; their counts are complete after [`Self::settle`] only.
     pub fn cells(&self) -> &Cells {
-        &self.lookups.cells
+        &self.cells
     }
 
     /// The cells, to book misses and bytes in.
     #[inline(always)]
     pub fn cells_mut(&mut self) -> &mut Cells {
-        &mut self.lookups.cells
+        &mut self.cells
     }
 
     /// Forgets ranges that may no longer hold.
     pub fn forget_volatile(&mut self) {
-        for reference in self.lookups.volatile.drain(..) {
-            self.states[reference as usize].len = 0;
+        for place in self.volatile.drain(..) {
+            if let Some(group) = self.groups.get(place.group) {
+                group.lens[usize::from(place.lane)] = 0;
+            }
         }
     }
 
     /// Forgets all ranges.
     pub fn forget_all(&mut self) {
-        self.lookups.volatile.clear();
-        self.lookups.callers.fill(CallerRange::default());
-        for state in &mut self.states {
-            state.len = 0;
+        self.volatile.clear();
+        for group in self.groups.all() {
+            group.lens = [0; LANES];
         }
     }
-}
 
-impl Lookups {
-    /// The cell of an access outside its reference's range, counted.
+    /// The cell of an access outside its reference's range.
     ///
     /// Code that walks many small blocks comes here with every access: whose block it is costs two
     /// loads; whether the block is large enough to keep its range costs a third, which is paid once
     /// in a while only.
     #[inline]
-    fn look_up(
-        &mut self,
-        space: &mut AddressSpace,
-        stack: &ShadowStack,
-        state: &mut ReferenceState,
-        access: Access,
-        accesses: u64,
-    ) -> u32 {
-        if access.addr >= stack.cfa()
-            && let [.., caller, inner] = stack.frames()
-        {
-            let offset = access.addr.wrapping_sub(caller.slot.wrapping_add(8)) as i64;
-            if offset < 0 {
-                let cell = self.in_caller(space, stack, access, (inner.return_key, offset));
-                self.cells.add(cell, accesses);
-                return cell;
-            }
-        }
-        self.count = self.count.wrapping_add(1);
-        if !self.count.is_multiple_of(RANGE_ATTEMPT_INTERVAL)
+    fn look_up(&mut self, space: &mut AddressSpace, stack: &ShadowStack, access: Access) -> u32 {
+        self.lookups = self.lookups.wrapping_add(1);
+        if !self.lookups.is_multiple_of(RANGE_ATTEMPT_INTERVAL)
             && let Some(object) = space.heap.blocks().object_at(access.addr)
-            && state.object == object.get()
+            && self.states[access.reference as usize].object == object.get()
         {
-            state.hits += accesses;
-            return state.cell;
+            let cell = self.groups.get(access.place.group).map(|group| group.cells[access.place.lane()]);
+            return cell.unwrap_or(DISCARD);
         }
-        self.find(space, stack, state, access, accesses)
+        self.find(space, stack, access)
     }
 
     /// As [`Self::look_up`]; the range is kept for the next access.
     #[inline(never)]
-    fn find(
-        &mut self,
-        space: &mut AddressSpace,
-        stack: &ShadowStack,
-        state: &mut ReferenceState,
-        access: Access,
-        accesses: u64,
-    ) -> u32 {
-        let Access { reference, pc, addr } = access;
+    fn find(&mut self, space: &mut AddressSpace, stack: &ShadowStack, access: Access) -> u32 {
+        let Access { reference, place, pc, addr, executed } = access;
         let resolved = space.resolve(addr, pc, stack);
         let object = resolved.object.get();
+        let Some(group) = self.groups.get(place.group) else { return DISCARD };
+        let lane = place.lane();
+        let state = &mut self.states[reference as usize];
         if state.object != object {
-            self.cells.add(state.cell, std::mem::take(&mut state.hits));
-            state.object = object;
-            state.cell = self.cells.of(reference, object);
+            self.cells.add(group.cells[lane], executed - state.booked);
+            *state = State { booked: executed, object };
+            group.cells[lane] = self.cells.of(reference, object);
         }
-        state.hits += accesses;
-        let (start, len, frame_mask) = match resolved.range {
+        let bit = 1 << lane;
+        group.frames &= !bit;
+        group.callers &= !bit;
+        let (start, len) = match resolved.range {
             // What held for the last object need not for this one.
-            CacheRange::Nothing | CacheRange::Caller { .. } => (0, 0, 0),
-            CacheRange::Fixed { start, len } => (start, len, 0),
+            CacheRange::Nothing => (0, 0),
+            CacheRange::Fixed { start, len } => (start, len),
             CacheRange::Volatile { start, len } => {
-                self.volatile.push(reference);
-                (start, len, 0)
+                self.volatile.push(place);
+                (start, len)
             }
-            CacheRange::Frame { start, len } => (start as u64, len, -1),
+            CacheRange::Frame { start, len } => {
+                group.frames |= bit;
+                (start as u64, len)
+            }
+            CacheRange::Caller { start, len } => {
+                let call = stack.innermost().call;
+                // One call a group: ranges of another one do not hold any more.
+                let others = if group.call == call { 0 } else { std::mem::take(&mut group.callers) };
+                (0..LANES).filter(|lane| others >> lane & 1 == 1).for_each(|lane| group.lens[lane] = 0);
+                group.call = call;
+                group.callers |= bit;
+                (start as u64, len)
+            }
         };
         // Ranges longer than 4 GiB: the part from the access's own 1 GiB on.
         let skipped = match len > u64::from(u32::MAX) {
             true => addr.wrapping_sub(start) & !0x3fff_ffff,
             false => 0,
         };
-        state.base = start.wrapping_add(skipped);
-        state.len = u32::try_from(len - skipped).unwrap_or(u32::MAX);
-        state.frame_mask = frame_mask;
-        state.cell
-    }
-
-    /// The cell of an access to the caller's frame, at this offset from its frame address. Through
-    /// pointers to a caller's variables such accesses are as frequent as those to one's own.
-    #[inline]
-    fn in_caller(
-        &mut self,
-        space: &mut AddressSpace,
-        stack: &ShadowStack,
-        Access { reference, pc, addr }: Access,
-        (call, offset): (u64, i64),
-    ) -> u32 {
-        if let Some(known) = self.callers.get(reference as usize)
-            && known.call == call
-            && (offset.wrapping_sub(known.start) as u64) < known.len
-        {
-            return known.cell;
-        }
-        self.find_in_caller(space, stack, Access { reference, pc, addr }, call)
-    }
-
-    #[inline(never)]
-    fn find_in_caller(
-        &mut self,
-        space: &mut AddressSpace,
-        stack: &ShadowStack,
-        Access { reference, pc, addr }: Access,
-        call: u64,
-    ) -> u32 {
-        let resolved = space.resolve(addr, pc, stack);
-        let cell = self.cells.of(reference, resolved.object.get());
-        if let CacheRange::Caller { start, len } = resolved.range {
-            self.callers[reference as usize] = CallerRange { call, start, len, cell };
-        }
-        cell
+        group.bases[lane] = start.wrapping_add(skipped);
+        group.lens[lane] = u32::try_from(len - skipped).unwrap_or(u32::MAX);
+        group.cells[lane]
     }
 }
 
-const _: () = assert!(size_of::<ReferenceState>() == 32);
+impl Place {
+    #[inline(always)]
+    fn lane(self) -> usize {
+        usize::from(self.lane) % LANES
+    }
+}
+
+/// Zeroed pages cost nothing until they are touched.
+fn enlarge<T: Clone + Copy + Default>(column: &mut Vec<T>, room: usize) {
+    let mut larger = vec![T::default(); room];
+    larger[..column.len()].copy_from_slice(column);
+    *column = larger;
+}

@@ -17,6 +17,7 @@
 //! Programs have other stacks, too: signal stacks, coroutines. A slot outside the current stack's
 //! range switches to the stack that it lies in.
 
+use crate::lanes::Frames;
 use std::ops::Range;
 
 /// A call under way.
@@ -34,7 +35,7 @@ pub struct Frame {
 #[derive(Debug)]
 pub struct ShadowStack {
     frames: Vec<Frame>,
-    cfa: u64,
+    innermost: Frames,
     range: Range<u64>,
     is_region: bool,
     base_cfa: u64,
@@ -57,7 +58,7 @@ impl ShadowStack {
     pub fn new(stack_pointer: u64, range: Range<u64>) -> Self {
         Self {
             frames: Vec::new(),
-            cfa: stack_pointer,
+            innermost: Frames { cfa: stack_pointer, ..Frames::default() },
             range,
             is_region: true,
             base_cfa: stack_pointer,
@@ -68,7 +69,13 @@ impl ShadowStack {
     /// Frame address of the innermost call.
     #[inline(always)]
     pub fn cfa(&self) -> u64 {
-        self.cfa
+        self.innermost.cfa
+    }
+
+    /// The innermost frames.
+    #[inline(always)]
+    pub fn innermost(&self) -> Frames {
+        self.innermost
     }
 
     /// The current stack.
@@ -110,7 +117,7 @@ impl ShadowStack {
             self.parked.remove(0);
         }
         self.parked.push(left);
-        self.set_cfa();
+        self.set_innermost();
     }
 
     /// A call whose return address went to `slot`.
@@ -118,14 +125,14 @@ impl ShadowStack {
     pub fn call(&mut self, slot: u64, return_pc: u64, return_key: u64) {
         self.leave_up_to(slot);
         self.frames.push(Frame { slot, return_pc, return_key });
-        self.cfa = slot.wrapping_add(8);
+        self.set_innermost();
     }
 
     /// A return through the return address at `slot`.
     #[inline]
     pub fn ret(&mut self, slot: u64) {
         self.leave_up_to(slot);
-        self.set_cfa();
+        self.set_innermost();
     }
 
     /// The kernel built a frame for a signal handler, which begins with this stack pointer.
@@ -143,8 +150,16 @@ impl ShadowStack {
     }
 
     #[inline]
-    fn set_cfa(&mut self) {
-        self.cfa = self.frames.last().map_or(self.base_cfa, |frame| frame.slot.wrapping_add(8));
+    fn set_innermost(&mut self) {
+        self.innermost = match self.frames.as_slice() {
+            [.., caller, inner] => Frames {
+                cfa: inner.slot.wrapping_add(8),
+                caller_cfa: caller.slot.wrapping_add(8),
+                call: inner.return_key,
+            },
+            [only] => Frames { cfa: only.slot.wrapping_add(8), ..Frames::default() },
+            [] => Frames { cfa: self.base_cfa, ..Frames::default() },
+        };
     }
 
     /// The frame that `addr` belongs to, if it lies in the stack's used part: the index of the frame

@@ -1,0 +1,183 @@
+//! The loop that most records go through: blocks with plain addresses, calls and returns.
+//!
+//! ```text
+//! record      header ┐ a0   a1   a2   …        eight words, whatever lies behind the last
+//!                    │
+//! group of           └ base base base …        in range? (one vector test)
+//! references           kind kind kind …  ──►   batch: address, kind, cell of each access
+//!                      cell cell cell …
+//! ```
+//!
+//! Nothing in it depends on the number of words but the position of the next record, so blocks of all
+//! sizes run without a mispredicted branch. What does not belong here ends the loop.
+
+use crate::address_space::AddressSpace;
+use crate::batch::{Batch, Columns};
+use crate::block_table::{BlockTable, Ending};
+use crate::lanes::{Kernel, LANES, Task};
+use crate::references::References;
+use crate::shadow_stack::ShadowStack;
+use crate::thread::Thread;
+use memlens_events::RecordHeader;
+
+/// What the loop works on.
+pub struct HotLoop<'a> {
+    /// The code.
+    pub blocks: &'a BlockTable,
+    /// Where the accesses go.
+    pub batch: &'a mut Batch,
+    /// What lies at an address.
+    pub space: &'a mut AddressSpace,
+    /// Whose records they are.
+    pub thread: &'a mut Thread,
+    /// Records: headers and words.
+    pub words: &'a [u64],
+    /// Number of accesses seen.
+    pub serial: &'a mut u64,
+}
+
+impl Task for HotLoop<'_> {
+    /// Words read. The loop ended because all are, or nearly, or the batch is full, or the next record is
+    /// of another kind.
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        let Self { blocks, batch, space, thread, words, serial } = self;
+        let Thread { stack, references, pending, .. } = thread;
+        let (mut columns, used) = batch.columns();
+        // While an allocation is under way, returned values are of interest.
+        let last = if pending.is_empty() { Ending::ReturnsValue } else { Ending::Returns };
+        let (mut at, mut len, mut instructions) = (0, *used, 0);
+        let mut frames = stack.innermost();
+        // Eight words can be read behind the header, and the record's end can be told.
+        while len < Columns::FULL
+            && let Some((header, rest)) = words[at..].split_first()
+            && let Some(addrs) = rest.first_chunk::<LANES>()
+        {
+            let header = RecordHeader(*header);
+            let id = header.block_id();
+            let Some(group) = references.first_group(id) else { break };
+            if group.ending > last || header.words() > rest.len() {
+                break;
+            }
+            at += 1 + header.words();
+            group.executions += 1;
+            instructions += u64::from(group.instructions);
+            let count = usize::from(group.accesses);
+            let outside = kernel.outside(addrs, group, frames) & ((1 << count) - 1);
+            columns.put(len, addrs, &group.attrs, &group.cells);
+            let (ending, next) = (group.ending, group.next);
+            if outside != 0 {
+                let cells = columns.cells[len..].first_chunk_mut();
+                book_outside(references, space, stack, blocks, (id, id), (addrs, outside), cells);
+            }
+            len += count;
+            if next != 0 {
+                let accesses = (&rest[LANES..], columns.reborrow(), len);
+                len = further(kernel, references, space, stack, blocks, (id, next), accesses);
+            }
+            if ending != Ending::Falls {
+                let block = blocks.block(id);
+                let slot = rest.get(usize::from(block.slot_word)).copied().unwrap_or(0);
+                if stack.is_elsewhere(slot) {
+                    let range = space.stack_around(slot);
+                    stack.switch(range, slot);
+                }
+                match ending {
+                    Ending::Calls => stack.call(slot, block.end_pc, block.return_key),
+                    _ => stack.ret(slot),
+                }
+                frames = stack.innermost();
+            }
+        }
+        thread.instructions += instructions;
+        *serial += (len - *used) as u64;
+        *used = len;
+        at
+    }
+}
+
+/// One execution of a block with plain addresses.
+pub struct OneBlock<'a> {
+    /// The code.
+    pub blocks: &'a BlockTable,
+    /// Where the accesses go.
+    pub batch: &'a mut Batch,
+    /// What lies at an address.
+    pub space: &'a mut AddressSpace,
+    /// Who ran it.
+    pub thread: &'a mut Thread,
+    /// Which block.
+    pub id: u32,
+    /// Addresses, one for each reference.
+    pub words: &'a [u64],
+}
+
+impl Task for OneBlock<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        let Self { blocks, batch, space, thread, id, words } = self;
+        let Thread { stack, references, .. } = thread;
+        let (columns, used) = batch.columns();
+        references.prepare(blocks, id);
+        if let Some(group) = references.first_group(id) {
+            group.executions += 1;
+            *used = further(kernel, references, space, stack, blocks, (id, id), (words, columns, *used));
+        }
+    }
+}
+
+/// The accesses of block `id` from group `group` on: their addresses are the first of `words`, and they go
+/// to the columns from position `len` on. Returns the position behind them.
+#[inline(never)]
+fn further<K: Kernel>(
+    kernel: K,
+    references: &mut References,
+    space: &mut AddressSpace,
+    stack: &ShadowStack,
+    blocks: &BlockTable,
+    (id, mut number): (u32, u32),
+    (mut words, mut columns, mut len): (&[u64], Columns<'_>, usize),
+) -> usize {
+    loop {
+        let Some(group) = references.group(number) else { return len };
+        let count = usize::from(group.accesses).min(words.len());
+        let mut addrs = [0; LANES];
+        addrs[..count].copy_from_slice(&words[..count]);
+        words = &words[count..];
+        let outside = kernel.outside(&addrs, group, stack.innermost()) & ((1 << count) - 1);
+        columns.put(len, &addrs, &group.attrs, &group.cells);
+        let next = group.next;
+        if outside != 0 {
+            let cells = columns.cells[len..].first_chunk_mut();
+            book_outside(references, space, stack, blocks, (id, number), (&addrs, outside), cells);
+        }
+        len += count;
+        if next == 0 {
+            return len;
+        }
+        number = next;
+    }
+}
+
+/// Finds the cells of those accesses of a group that are outside their references' ranges.
+#[inline(never)]
+fn book_outside(
+    references: &mut References,
+    space: &mut AddressSpace,
+    stack: &ShadowStack,
+    blocks: &BlockTable,
+    (id, group): (u32, u32),
+    (addrs, mut outside): (&[u64; LANES], u32),
+    cells: Option<&mut [u32; LANES]>,
+) {
+    let Some(cells) = cells else { return };
+    while outside != 0 {
+        let lane = outside.trailing_zeros() as usize % LANES;
+        outside &= outside - 1;
+        cells[lane] = references.outside(space, stack, blocks, (id, group, lane), addrs[lane]);
+    }
+}
