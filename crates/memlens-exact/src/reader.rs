@@ -12,7 +12,7 @@
 //! ```
 
 use crate::segment::{Segment, wake};
-use memlens_events::segment::{CHUNK_CLOSED, CHUNK_WORDS, CHUNKS, SLOTS, SlotState};
+use memlens_events::segment::{CHUNK_CLOSED, CHUNK_WORDS, CHUNKS, SLOTS, SlotHeader, SlotState};
 use memlens_events::{Definition, RecordHeader, RecordSink};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// what a core executes in a few microseconds. Smaller would be truer to fine-grained sharing, and
 /// slower.
 const TURN_WORDS: usize = 512;
+
+/// A writer that waits for room is woken when a chunk with a number that this divides has been read, or all.
+const CHUNKS_PER_WAKE: u64 = CHUNKS as u64 / 2;
 
 /// A thread that will not report for this long while another waits for room is overtaken.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -160,10 +163,14 @@ impl Reader {
             cursor.word = 0;
             header.chunks_read.store(cursor.chunk, Ordering::SeqCst);
             header.room.fetch_add(1, Ordering::SeqCst);
-            if header.writer_waiting.swap(0, Ordering::SeqCst) != 0 {
-                wake(&header.room);
+            // A wake-up costs as much as reading half a chunk: one for several chunks.
+            if cursor.chunk.is_multiple_of(CHUNKS_PER_WAKE) {
+                wake_writer(header);
             }
         };
+        if words == 0 {
+            wake_writer(header);
+        }
         let bound = if words > 0 {
             // SAFETY: published and not given back.
             let chunk = unsafe { segment.chunk(slot, cursor.chunk, cursor.word + words) };
@@ -281,6 +288,12 @@ impl Reader {
         cursor.word += end;
         sink.records(slot, &records[..end]);
         end
+    }
+}
+
+fn wake_writer(header: &SlotHeader) {
+    if header.writer_waiting.swap(0, Ordering::SeqCst) != 0 {
+        wake(&header.room);
     }
 }
 

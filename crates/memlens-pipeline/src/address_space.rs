@@ -1,5 +1,6 @@
 //! What lies at an address: heap blocks, stacks, modules' data, thread-local storage, mappings.
 
+use crate::line_memo::LineMemo;
 use crate::shadow_stack::ShadowStack;
 use memlens_objects::{
     Block, HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
@@ -141,6 +142,7 @@ pub struct AddressSpace {
     /// What is known of locals that were touched.
     locals: FxHashMap<ObjectId, FrameVariable>,
     last: (Range<u64>, u32),
+    lines: LineMemo,
     frame_memo: Vec<FrameEntry>,
     region_generation: u64,
     break_start: Option<u64>,
@@ -161,6 +163,7 @@ impl AddressSpace {
             site_names: FxHashMap::default(),
             locals: FxHashMap::default(),
             last: (0..0, 0),
+            lines: LineMemo::new(),
             frame_memo: vec![FrameEntry::default(); FRAME_MEMO_ENTRIES],
             region_generation: 0,
             break_start: None,
@@ -250,6 +253,7 @@ impl AddressSpace {
         let range = self.modules[at].range.clone();
         self.by_address.retain(|&(_, _, number)| number as usize != at + 1);
         self.frame_memo.fill(FrameEntry::default());
+        self.lines.clear();
         self.unlabel(range);
     }
 
@@ -452,8 +456,24 @@ impl AddressSpace {
 
     // ---- lookup --------------------------------------------------------------------------------
 
+    /// The object at `addr` if that is known at once: a block, or a line of something large looked up lately.
+    #[inline(always)]
+    pub fn known_at(&self, addr: u64) -> Option<ObjectId> {
+        let block = self.heap.blocks().object_at(addr);
+        block.or_else(|| self.lines.get(addr, self.generation()))
+    }
+
     /// What lies at `addr`, accessed by the code at `pc` in a thread with these calls under way.
     pub fn resolve(&mut self, addr: u64, pc: u64, stack: &ShadowStack) -> Resolved {
+        let resolved = self.look_up(addr, pc, stack);
+        if let CacheRange::Fixed { start, len } | CacheRange::Volatile { start, len } = resolved.range {
+            let generation = self.generation();
+            self.lines.put(addr, start..start.saturating_add(len), generation, resolved.object);
+        }
+        resolved
+    }
+
+    fn look_up(&mut self, addr: u64, pc: u64, stack: &ShadowStack) -> Resolved {
         if stack.is_region() && stack.range().contains(&addr) {
             return self.resolve_stack(addr, pc, 0, stack);
         }

@@ -4,6 +4,9 @@ use crate::batch::Finding;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
 
+/// Places for cells asked for lately; a power of two.
+const RECENT: usize = 1024;
+
 /// Accesses whose cell this is are not collected.
 pub const DISCARD: u32 = 0;
 
@@ -44,6 +47,8 @@ impl Misses {
 #[derive(Debug)]
 pub struct Cells {
     index: FxHashMap<(u32, u32), u32>,
+    /// Cells asked for lately, by a hash of reference and object.
+    recent: Vec<((u32, u32), u32)>,
     keys: Vec<(u32, u32)>,
     counts: Vec<u64>,
     /// Bytes beyond count × size (masked accesses; may be negative).
@@ -56,6 +61,7 @@ impl Cells {
     pub fn new() -> Self {
         Self {
             index: FxHashMap::default(),
+            recent: vec![((u32::MAX, 0), DISCARD); RECENT],
             keys: vec![(u32::MAX, 0)],
             counts: vec![0],
             extra_bytes: FxHashMap::default(),
@@ -66,6 +72,17 @@ impl Cells {
     /// The cell of a reference and an object.
     #[inline]
     pub fn of(&mut self, reference: u32, object: u32) -> u32 {
+        let hash = (reference.wrapping_mul(0x9e37_79b9) ^ object.wrapping_mul(0x85eb_ca6b)) >> 16;
+        let at = hash as usize % RECENT;
+        if self.recent[at].0 == (reference, object) {
+            return self.recent[at].1;
+        }
+        let cell = self.find(reference, object);
+        self.recent[at] = ((reference, object), cell);
+        cell
+    }
+
+    fn find(&mut self, reference: u32, object: u32) -> u32 {
         *self.index.entry((reference, object)).or_insert_with(|| {
             self.keys.push((reference, object));
             self.counts.push(0);

@@ -15,7 +15,7 @@ use crate::address_space::AddressSpace;
 use crate::batch::{Batch, Columns};
 use crate::block_table::{BlockTable, Ending};
 use crate::lanes::{Kernel, LANES, Task};
-use crate::references::References;
+use crate::references::{Access, References};
 use crate::shadow_stack::ShadowStack;
 use crate::thread::Thread;
 use memlens_events::RecordHeader;
@@ -67,15 +67,17 @@ impl Task for HotLoop<'_> {
             let count = usize::from(group.accesses);
             let outside = kernel.outside(addrs, group, frames) & ((1 << count) - 1);
             columns.put(len, addrs, &group.attrs, &group.cells);
-            let (ending, next) = (group.ending, group.next);
+            let (ending, next, executions) = (group.ending, group.next, group.executions);
             if outside != 0 {
                 let cells = columns.cells[len..].first_chunk_mut();
-                book_outside(references, space, stack, blocks, (id, id), (addrs, outside), cells);
+                let group = (id, group.first_reference, group.executions - 1);
+                book_outside(references, space, stack, blocks, group, (addrs, outside), cells);
             }
             len += count;
             if next != 0 {
                 let accesses = (&rest[LANES..], columns.reborrow(), len);
-                len = further(kernel, references, space, stack, blocks, (id, next), accesses);
+                let executed = executions - 1;
+                len = further(kernel, references, space, stack, blocks, (next, executed), accesses);
             }
             if ending != Ending::Falls {
                 let block = blocks.block(id);
@@ -125,21 +127,23 @@ impl Task for OneBlock<'_> {
         references.prepare(blocks, id);
         if let Some(group) = references.first_group(id) {
             group.executions += 1;
-            *used = further(kernel, references, space, stack, blocks, (id, id), (words, columns, *used));
+            let executed = group.executions - 1;
+            *used =
+                further(kernel, references, space, stack, blocks, (id, executed), (words, columns, *used));
         }
     }
 }
 
-/// The accesses of block `id` from group `group` on: their addresses are the first of `words`, and they go
-/// to the columns from position `len` on. Returns the position behind them.
-#[inline(never)]
+/// The accesses of a block that ran `executed` times before, from group `number` on: their addresses are the
+/// first of `words`, and they go to the columns from position `len` on. Returns the position behind them.
+#[inline(always)]
 fn further<K: Kernel>(
     kernel: K,
     references: &mut References,
     space: &mut AddressSpace,
     stack: &ShadowStack,
     blocks: &BlockTable,
-    (id, mut number): (u32, u32),
+    (mut number, executed): (u32, u64),
     (mut words, mut columns, mut len): (&[u64], Columns<'_>, usize),
 ) -> usize {
     loop {
@@ -153,7 +157,8 @@ fn further<K: Kernel>(
         let next = group.next;
         if outside != 0 {
             let cells = columns.cells[len..].first_chunk_mut();
-            book_outside(references, space, stack, blocks, (id, number), (&addrs, outside), cells);
+            let group = (number, group.first_reference, executed);
+            book_outside(references, space, stack, blocks, group, (&addrs, outside), cells);
         }
         len += count;
         if next == 0 {
@@ -163,14 +168,15 @@ fn further<K: Kernel>(
     }
 }
 
-/// Finds the cells of those accesses of a group that are outside their references' ranges.
+/// Finds the cells of those accesses of a group (its number, first reference, and how often the block ran
+/// before) that are outside their references' ranges.
 #[inline(never)]
 fn book_outside(
     references: &mut References,
     space: &mut AddressSpace,
     stack: &ShadowStack,
     blocks: &BlockTable,
-    (id, group): (u32, u32),
+    (group, first, executed): (u32, u32, u64),
     (addrs, mut outside): (&[u64; LANES], u32),
     cells: Option<&mut [u32; LANES]>,
 ) {
@@ -178,6 +184,9 @@ fn book_outside(
     while outside != 0 {
         let lane = outside.trailing_zeros() as usize % LANES;
         outside &= outside - 1;
-        cells[lane] = references.outside(space, stack, blocks, (id, group, lane), addrs[lane]);
+        let access = Access { reference: first + lane as u32, group, lane, addr: addrs[lane], executed };
+        if let Some(cell) = references.outside(space, stack, blocks, access) {
+            cells[lane] = cell;
+        }
     }
 }

@@ -44,6 +44,7 @@ mod block_table;
 mod cells;
 mod hot_loop;
 mod lanes;
+mod line_memo;
 mod process;
 mod references;
 mod requests;

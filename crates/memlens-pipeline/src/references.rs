@@ -31,8 +31,8 @@ pub struct References {
     /// By reference number.
     states: Vec<State>,
     cells: Cells,
-    /// References whose range is volatile.
-    volatile: Vec<Place>,
+    /// Groups and lanes whose range is volatile.
+    volatile: Vec<(u32, u8)>,
     lookups: u32,
 }
 
@@ -47,13 +47,6 @@ struct Groups {
 }
 
 const PIECE: usize = 64;
-
-/// A reference in its group.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    group: u32,
-    lane: u8,
-}
 
 impl Groups {
     /// The first group of a block, if the thread has run a block near it.
@@ -113,16 +106,17 @@ impl Group {
 
 /// An access to look up.
 #[derive(Clone, Copy, Debug)]
-struct Access {
+pub struct Access {
     /// Number of the reference.
-    reference: u32,
-    place: Place,
-    /// Address of the instruction.
-    pc: u64,
+    pub reference: u32,
+    /// Number of its group.
+    pub group: u32,
+    /// Its lane there.
+    pub lane: usize,
     /// Address accessed.
-    addr: u64,
+    pub addr: u64,
     /// How often the block ran before.
-    executed: u64,
+    pub executed: u64,
 }
 
 impl References {
@@ -168,23 +162,24 @@ impl References {
         }
     }
 
-    /// The cell of an access outside its reference's range, whose block's execution has been counted.
-    #[inline]
+    /// The cell of an access outside its reference's range, whose block ran `executed` times before and has
+    /// been counted once more; `None` if it is that of the range all the same.
+    #[inline(always)]
     pub fn outside(
         &mut self,
         space: &mut AddressSpace,
         stack: &ShadowStack,
         blocks: &BlockTable,
-        (id, group, lane): (u32, u32, usize),
-        addr: u64,
-    ) -> u32 {
-        let place = Place { group, lane: lane as u8 };
-        let executed = self.groups.first(id).map_or(0, |group| group.executions) - 1;
-        let reference = self.groups.get(group).map_or(0, |group| group.first_reference) + lane as u32;
-        let Some(pc) = blocks.references().get(reference as usize).map(|reference| reference.pc) else {
-            return DISCARD;
-        };
-        self.look_up(space, stack, Access { reference, place, pc, addr, executed })
+        access: Access,
+    ) -> Option<u32> {
+        let (cell, is_own) = self.look_up(space, stack, blocks, access);
+        if is_own {
+            return cell;
+        }
+        // This execution is the other cell's.
+        self.cells.add(cell?, 1);
+        self.states[access.reference as usize].booked += 1;
+        cell
     }
 
     /// Counts `accesses` accesses at one address, apart from any execution; returns their cell.
@@ -196,7 +191,7 @@ impl References {
         (reference, addr): (u32, u64),
         accesses: u64,
     ) -> Option<u32> {
-        let &Reference { pc, block, .. } = blocks.references().get(reference as usize)?;
+        let &Reference { block, .. } = blocks.references().get(reference as usize)?;
         self.prepare(blocks, block);
         let mut number = block;
         let first = self.groups.first(block)?;
@@ -211,12 +206,12 @@ impl References {
         let offset = addr.wrapping_sub(group.origin(lane, frames)).wrapping_sub(group.bases[lane]);
         let is_inside =
             offset < u64::from(group.lens[lane]) && group.of_another_call(frames) >> lane & 1 == 0;
-        let cell = match is_inside {
-            true => group.cells[lane],
-            false => {
-                let place = Place { group: number, lane: lane as u8 };
-                self.look_up(space, stack, Access { reference, place, pc, addr, executed })
-            }
+        let own = group.cells[lane];
+        let cell = if is_inside {
+            own
+        } else {
+            let access = Access { reference, group: number, lane, addr, executed };
+            self.look_up(space, stack, blocks, access).0.unwrap_or(own)
         };
         self.cells.add(cell, accesses);
         Some(cell)
@@ -255,9 +250,9 @@ impl References {
 
     /// Forgets ranges that may no longer hold.
     pub fn forget_volatile(&mut self) {
-        for place in self.volatile.drain(..) {
-            if let Some(group) = self.groups.get(place.group) {
-                group.lens[usize::from(place.lane)] = 0;
+        for (group, lane) in self.volatile.drain(..) {
+            if let Some(group) = self.groups.get(group) {
+                group.lens[usize::from(lane)] = 0;
             }
         }
     }
@@ -270,32 +265,49 @@ impl References {
         }
     }
 
-    /// The cell of an access outside its reference's range.
+    /// The cell of an access outside its reference's range (`None`: that of the range), and whether the
+    /// reference has it as its own now.
     ///
-    /// Code that walks many small blocks comes here with every access: whose block it is costs two
-    /// loads; whether the block is large enough to keep its range costs a third, which is paid once
-    /// in a while only.
-    #[inline]
-    fn look_up(&mut self, space: &mut AddressSpace, stack: &ShadowStack, access: Access) -> u32 {
+    /// Code that goes through many objects comes here with every access. Whose address it is costs a few
+    /// loads; to make that the reference's new range costs more, and is tried once in a while only.
+    #[inline(always)]
+    fn look_up(
+        &mut self,
+        space: &mut AddressSpace,
+        stack: &ShadowStack,
+        blocks: &BlockTable,
+        access: Access,
+    ) -> (Option<u32>, bool) {
         self.lookups = self.lookups.wrapping_add(1);
         if !self.lookups.is_multiple_of(RANGE_ATTEMPT_INTERVAL)
-            && let Some(object) = space.heap.blocks().object_at(access.addr)
-            && self.states[access.reference as usize].object == object.get()
+            && let Some(object) = space.known_at(access.addr)
         {
-            let cell = self.groups.get(access.place.group).map(|group| group.cells[access.place.lane()]);
-            return cell.unwrap_or(DISCARD);
+            let own = self.states[access.reference as usize].object;
+            if own == object.get() {
+                return (None, true);
+            }
+            if own != 0 {
+                return (Some(self.cells.of(access.reference, object.get())), false);
+            }
         }
-        self.find(space, stack, access)
+        (Some(self.find(space, stack, blocks, access)), true)
     }
 
     /// As [`Self::look_up`]; the range is kept for the next access.
     #[inline(never)]
-    fn find(&mut self, space: &mut AddressSpace, stack: &ShadowStack, access: Access) -> u32 {
-        let Access { reference, place, pc, addr, executed } = access;
+    fn find(
+        &mut self,
+        space: &mut AddressSpace,
+        stack: &ShadowStack,
+        blocks: &BlockTable,
+        access: Access,
+    ) -> u32 {
+        let Access { reference, group: number, lane, addr, executed } = access;
+        let pc = blocks.references().get(reference as usize).map_or(0, |reference| reference.pc);
         let resolved = space.resolve(addr, pc, stack);
         let object = resolved.object.get();
-        let Some(group) = self.groups.get(place.group) else { return DISCARD };
-        let lane = place.lane();
+        let Some(group) = self.groups.get(number) else { return DISCARD };
+        let lane = lane % LANES;
         let state = &mut self.states[reference as usize];
         if state.object != object {
             self.cells.add(group.cells[lane], executed - state.booked);
@@ -310,7 +322,7 @@ impl References {
             CacheRange::Nothing => (0, 0),
             CacheRange::Fixed { start, len } => (start, len),
             CacheRange::Volatile { start, len } => {
-                self.volatile.push(place);
+                self.volatile.push((number, lane as u8));
                 (start, len)
             }
             CacheRange::Frame { start, len } => {
@@ -335,13 +347,6 @@ impl References {
         group.bases[lane] = start.wrapping_add(skipped);
         group.lens[lane] = u32::try_from(len - skipped).unwrap_or(u32::MAX);
         group.cells[lane]
-    }
-}
-
-impl Place {
-    #[inline(always)]
-    fn lane(self) -> usize {
-        usize::from(self.lane) % LANES
     }
 }
 
