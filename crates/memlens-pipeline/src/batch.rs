@@ -1,8 +1,9 @@
 //! Accesses on their way through the memory model.
 
-use crate::lanes::LANES;
+use crate::lanes::{self, Kernel, LANES, Previous, Task};
 use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
 use memlens_types::AccessAttr;
+use std::ops::Range;
 
 /// Accesses per run of the model: enough to amortise it, few enough to stay in the second-level cache.
 const CAPACITY: usize = 16 << 10;
@@ -26,6 +27,7 @@ pub struct Batch {
     segments: Vec<Segment>,
     line_shift: u32,
     filters: bool,
+    has_avx512: bool,
     outcome: Outcome,
 }
 
@@ -73,6 +75,7 @@ impl Batch {
             segments: Vec::new(),
             line_shift: machine.line_bytes.max(1).ilog2(),
             filters: machine.line_bytes.is_power_of_two() && keeps_order(&machine.l1d),
+            has_avx512: lanes::has_avx512(),
             outcome: Outcome::default(),
         }
     }
@@ -118,22 +121,19 @@ impl Batch {
         for index in 0..self.segments.len() {
             let end = self.segments.get(index + 1).map_or(self.len, |next| next.start);
             self.segments[index].start = kept;
-            // Other cores may have touched the line since this thread's last access.
-            let (mut last_line, mut last_dirty) = (u64::MAX, false);
-            for at in from..end {
-                let (addr, attr) = (self.addrs[at], self.attrs[at]);
-                self.addrs[kept] = addr;
-                self.attrs[kept] = attr;
-                self.cells[kept] = self.cells[at];
-                let last_byte = addr.wrapping_add(u64::from(attr.size_bytes().max(1) - 1));
-                let (line, end_line) = (addr >> self.line_shift, last_byte >> self.line_shift);
-                let is_write = attr.write_bit() != 0;
-                let is_same = end_line == last_line;
-                let changes_nothing = is_same & (line == end_line) & (!is_write | last_dirty);
-                last_dirty = is_write | (is_same & last_dirty);
-                last_line = end_line;
-                kept += usize::from(!changes_nothing);
-            }
+            kept = lanes::dispatch(
+                self.has_avx512,
+                Compact {
+                    columns: Columns {
+                        addrs: &mut self.addrs,
+                        attrs: &mut self.attrs,
+                        cells: &mut self.cells,
+                    },
+                    line_shift: self.line_shift,
+                    accesses: from..end,
+                    kept,
+                },
+            );
             from = end;
         }
         self.len = kept;
@@ -194,6 +194,44 @@ impl Batch {
     pub fn clear(&mut self) {
         self.len = 0;
         self.segments.clear();
+    }
+}
+
+/// Leaves out accesses of one thread; what is kept moves to `kept` and behind. The output is the end of it.
+struct Compact<'a> {
+    columns: Columns<'a>,
+    line_shift: u32,
+    accesses: Range<usize>,
+    kept: usize,
+}
+
+impl Task for Compact<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        let Self { columns: Columns { addrs, attrs, cells }, line_shift, accesses, mut kept } = self;
+        // Other cores may have touched the line since this thread's last access.
+        let mut previous = Previous { line: u64::MAX, is_dirty: false };
+        for at in accesses.clone().step_by(LANES) {
+            let (Some(eight), Some(kinds), Some(whose)) =
+                (addrs[at..].first_chunk(), attrs[at..].first_chunk(), cells[at..].first_chunk())
+            else {
+                return kept;
+            };
+            let wanted = (1 << (accesses.end - at).min(LANES)) - 1;
+            let bits = kernel.changing(eight, kinds, line_shift, &mut previous) & wanted;
+            let (eight, whose) = (kernel.pack64(eight, bits), kernel.pack32(whose, bits));
+            let kinds = kernel.pack32(&kinds.map(|attr| attr.0), bits).map(AccessAttr);
+            // All eight are written, but for the last: what lies behind it is the next thread's.
+            let count = if accesses.end - at < LANES { bits.count_ones() as usize } else { LANES };
+            let place = kept..kept + count;
+            addrs[place.clone()].copy_from_slice(&eight[..count]);
+            attrs[place.clone()].copy_from_slice(&kinds[..count]);
+            cells[place].copy_from_slice(&whose[..count]);
+            kept += bits.count_ones() as usize;
+        }
+        kept
     }
 }
 
@@ -310,7 +348,7 @@ mod tests {
                     for segment in 0..3 {
                         batch.begin(segment % 2, CoreId((segment % 2 * usize::from(round > 40)) as u16));
                         let mut addr = 0x10_0000;
-                        for index in 0..2000 {
+                        for index in 0..1997 {
                             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                             // Mostly a step inside the line, sometimes a jump anywhere in 64 MB.
                             addr = match random >> 60 {

@@ -1,4 +1,4 @@
-//! References in groups of eight, and the one comparison that the hot loop makes for a whole group.
+//! What is done for eight accesses at a time: references in groups of eight, and the vector operations.
 
 use crate::block_table::Ending;
 use memlens_types::AccessAttr;
@@ -68,11 +68,36 @@ pub struct Frames {
     pub call: u64,
 }
 
-/// Which of eight accesses fall outside their references' ranges.
+/// The access before eight others.
+#[derive(Clone, Copy, Debug)]
+pub struct Previous {
+    /// The line of its last byte.
+    pub line: u64,
+    /// Whether that line has been written since another one was accessed.
+    pub is_dirty: bool,
+}
+
+/// The operations.
 pub trait Kernel: Copy {
     /// Bit i is set if `addrs[i]`, less the frame address where the group says so, is not one of the group's
     /// `lens[i]` addresses from `bases[i]` on, or the range belongs to another call.
     fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32;
+
+    /// Bit i is set unless access i goes to the line only that the one before it ended in, and is no store or
+    /// that line is dirty already.
+    fn changing(
+        self,
+        addrs: &[u64; LANES],
+        attrs: &[AccessAttr; LANES],
+        line_shift: u32,
+        previous: &mut Previous,
+    ) -> u32;
+
+    /// The words whose bits are set, closed up; what follows them has no meaning.
+    fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES];
+
+    /// As [`Self::pack64`].
+    fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES];
 }
 
 /// Work that is compiled once for each kernel.
@@ -119,11 +144,53 @@ impl Kernel for Portable {
         }
         outside
     }
+
+    #[inline(always)]
+    fn changing(
+        self,
+        addrs: &[u64; LANES],
+        attrs: &[AccessAttr; LANES],
+        line_shift: u32,
+        previous: &mut Previous,
+    ) -> u32 {
+        let mut changing = 0;
+        for (lane, (&addr, attr)) in addrs.iter().zip(attrs).enumerate() {
+            let last_byte = addr.wrapping_add(u64::from(attr.size_bytes().max(1) - 1));
+            let (line, end_line) = (addr >> line_shift, last_byte >> line_shift);
+            let is_write = attr.write_bit() != 0;
+            let is_same = end_line == previous.line;
+            let is_idle = is_same & (line == end_line) & (!is_write | previous.is_dirty);
+            changing |= u32::from(!is_idle) << lane;
+            *previous = Previous { line: end_line, is_dirty: is_write | (is_same & previous.is_dirty) };
+        }
+        changing
+    }
+
+    #[inline(always)]
+    fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES] {
+        let (mut packed, mut used) = (*words, 0);
+        for lane in 0..LANES {
+            packed[used % LANES] = words[lane];
+            used += (bits >> lane & 1) as usize;
+        }
+        packed
+    }
+
+    #[inline(always)]
+    fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES] {
+        let (mut packed, mut used) = (*words, 0);
+        for lane in 0..LANES {
+            packed[used % LANES] = words[lane];
+            used += (bits >> lane & 1) as usize;
+        }
+        packed
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Frames, Group, Kernel, LANES, Task};
+    use super::{Frames, Group, Kernel, LANES, Previous, Task};
+    use memlens_types::AccessAttr;
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
@@ -154,6 +221,76 @@ mod x86 {
                 u32::from(outside) | group.of_another_call(frames)
             }
         }
+
+        #[inline(always)]
+        fn changing(
+            self,
+            addrs: &[u64; LANES],
+            attrs: &[AccessAttr; LANES],
+            line_shift: u32,
+            previous: &mut Previous,
+        ) -> u32 {
+            // SAFETY: an `Avx512` is only made by `run`; the loads take the 64 bytes of `addrs` and the 32
+            // of `attrs`, each a `u32` by its representation.
+            unsafe {
+                let addrs = _mm512_loadu_si512(addrs.as_ptr().cast());
+                let attrs = _mm256_loadu_si256(attrs.as_ptr().cast());
+                let one = _mm256_set1_epi32(1);
+                let beyond = _mm256_sub_epi32(_mm256_max_epu32(_mm256_srli_epi32::<16>(attrs), one), one);
+                let shift = _mm_cvtsi32_si128(line_shift as i32);
+                let line = _mm512_srl_epi64(addrs, shift);
+                let end = _mm512_srl_epi64(_mm512_add_epi64(addrs, _mm512_cvtepu32_epi64(beyond)), shift);
+                let before = _mm512_alignr_epi64::<7>(end, _mm512_set1_epi64(previous.line as i64));
+                let same = u32::from(_mm512_cmpeq_epi64_mask(end, before));
+                let single = u32::from(_mm512_cmpeq_epi64_mask(end, line));
+                // As `AccessAttr::write_bit`.
+                let writes = _mm256_andnot_si256(
+                    _mm256_srli_epi32::<2>(attrs),
+                    _mm256_xor_si256(attrs, _mm256_srli_epi32::<1>(attrs)),
+                );
+                let writes = u32::from(_mm256_test_epi32_mask(writes, one));
+                // Bit i + 1: the line that access i ended in is dirty, by it or by those before it to the
+                // same line. Bit 0 is the access before.
+                let (linked, mut dirty) = (same << 1, writes << 1 | u32::from(previous.is_dirty));
+                dirty |= dirty << 1 & linked;
+                let linked = linked & linked << 1;
+                dirty |= dirty << 2 & linked;
+                let linked = linked & linked << 2;
+                dirty |= dirty << 4 & linked;
+                let linked = linked & linked << 4;
+                dirty |= dirty << 8 & linked;
+                let last = _mm512_extracti64x4_epi64::<1>(end);
+                *previous = Previous {
+                    line: _mm256_extract_epi64::<3>(last) as u64,
+                    is_dirty: dirty >> LANES & 1 == 1,
+                };
+                !(same & single & (!writes | dirty)) & 0xff
+            }
+        }
+
+        #[inline(always)]
+        fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES] {
+            let mut packed = [0; LANES];
+            // SAFETY: an `Avx512` is only made by `run`; load and store are of the 64 bytes of an array.
+            unsafe {
+                let words = _mm512_loadu_si512(words.as_ptr().cast());
+                let words = _mm512_maskz_compress_epi64(bits as u8, words);
+                _mm512_storeu_si512(packed.as_mut_ptr().cast(), words);
+            }
+            packed
+        }
+
+        #[inline(always)]
+        fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES] {
+            let mut packed = [0; LANES];
+            // SAFETY: an `Avx512` is only made by `run`; load and store are of the 32 bytes of an array.
+            unsafe {
+                let words = _mm256_loadu_si256(words.as_ptr().cast());
+                let words = _mm256_maskz_compress_epi32(bits as u8, words);
+                _mm256_storeu_si256(packed.as_mut_ptr().cast(), words);
+            }
+            packed
+        }
     }
 }
 
@@ -168,6 +305,39 @@ mod tests {
 
         fn run<K: Kernel>(self, kernel: K) -> u32 {
             kernel.outside(&self.0, &self.1, Frames { cfa: 0x7000, caller_cfa: 0x8000, call: 3 })
+        }
+    }
+
+    struct Changing([u64; LANES], [AccessAttr; LANES], Previous);
+
+    impl Task for Changing {
+        type Output = (u32, u64, bool, Vec<u64>, Vec<u32>);
+
+        fn run<K: Kernel>(mut self, kernel: K) -> Self::Output {
+            let bits = kernel.changing(&self.0, &self.1, 6, &mut self.2);
+            let used = bits.count_ones() as usize;
+            let addrs = kernel.pack64(&self.0, bits)[..used].to_vec();
+            let attrs = kernel.pack32(&self.1.map(|attr| attr.0), bits)[..used].to_vec();
+            (bits, self.2.line, self.2.is_dirty, addrs, attrs)
+        }
+    }
+
+    #[test]
+    fn what_changes_is_the_same_with_and_without_vectors() {
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let addrs = [(); LANES].map(|()| 0x1000 + next(200));
+            let attrs = [(); LANES].map(|()| {
+                let kind = memlens_types::AccessKind::ALL[next(5) as usize % 5];
+                AccessAttr::new(kind, next(70) as u32)
+            });
+            let previous = Previous { line: 0x40 + next(4), is_dirty: next(2) == 0 };
+            let run = |has_avx512| dispatch(has_avx512, Changing(addrs, attrs, previous));
+            assert_eq!(run(false), run(has_avx512()), "{addrs:?} {attrs:?} {previous:?}");
         }
     }
 
