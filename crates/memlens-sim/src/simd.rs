@@ -143,8 +143,9 @@ pub(crate) fn touch_slice(set: &mut [u32], word: u32, first_dirty: u32) -> Touch
     Touch { hit: found.is_some(), word: old }
 }
 
+/// The kernel without vector instructions.
 #[derive(Clone, Copy)]
-struct Scalar;
+pub(crate) struct Scalar;
 
 impl Kernel for Scalar {
     #[inline(always)]
