@@ -208,22 +208,22 @@ impl Task for Chunk<'_> {
             if is_hot {
                 let FastModel { translation, l1d_recent, to_l1, only_data, .. } = &mut *model;
                 let stop = translation.run(kernel, addrs, attrs, next, origins.first_index, out);
+                *only_data &= translation.events().is_empty();
                 let mut straddling = translation.straddling().iter().map(|&at| at as usize).peekable();
-                let mut touch_up_to = |end: usize, l1d_recent: &mut RecentLines, to_l1: &mut Requests| {
-                    while let Some(at) = straddling.next_if(|&at| at < end) {
+                let mut events = translation.events().iter();
+                loop {
+                    let event = events.next();
+                    let up_to = event.map_or(stop, |event| event.position as usize);
+                    while let Some(at) = straddling.next_if(|&at| at < up_to) {
                         touch_lines(l1d_recent, addrs, attrs, next..at, to_l1);
                         touch_all(l1d_recent, addrs[at], attrs[at], at, to_l1);
                         next = at + 1;
                     }
-                    touch_lines(l1d_recent, addrs, attrs, next..end, to_l1);
-                    next = end;
-                };
-                for event in translation.events() {
-                    touch_up_to(event.position as usize, l1d_recent, to_l1);
+                    touch_lines(l1d_recent, addrs, attrs, next..up_to, to_l1);
+                    next = up_to;
+                    let Some(event) = event else { break };
                     read_entries(event, origins, HOT_LINE_SHIFT, l1d_recent, to_l1);
                 }
-                *only_data &= translation.events().is_empty();
-                touch_up_to(stop, l1d_recent, to_l1);
             }
             if next < end {
                 model.access_one(addrs[next], attrs[next], next as u32, origins, out);
