@@ -136,6 +136,16 @@ impl Cursor<'_> {
 
 impl Tlb1 for Cursor<'_> {
     #[inline(always)]
+    fn quick_hit(&mut self, page: u64) -> bool {
+        let entry = usize::from(self.slots[slot_of::<SLOTS>(page)]) % CAPACITY;
+        let hit = self.pages[entry] == page;
+        if hit {
+            self.refer(entry);
+        }
+        hit
+    }
+
+    #[inline(always)]
     fn lookup(&mut self, page: u64) -> bool {
         let slot = slot_of::<SLOTS>(page);
         let mut entry = usize::from(self.slots[slot]) % CAPACITY;

@@ -1,7 +1,8 @@
 //! The front (TLBs, most recent lines) and the back (queues from level to level).
 
 use super::back::{Asker, Back, DATA, FETCH, FIRST_DIRTY_BIT, LineRequest, Origins, Requests, WALK};
-use super::translation::{CHUNK, HOT_LINE_SHIFT, Translation, WalkEvent};
+use super::tlb::Tlb1;
+use super::translation::{CHUNK, HOT_LINE_SHIFT, HitLoop, Translation, WalkEvent};
 use crate::batch::{Batch, CoreId, Outcome};
 use crate::machine::{CacheDescription, Inclusion, MachineDescription, ModelError, Policy, Rules};
 use crate::page_sizes::PageSize;
@@ -13,6 +14,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use memlens_types::{AccessAttr, AccessKind};
 
+/// One miss of the first-level TLB in so many references is few.
+const MOSTLY: usize = 64;
 /// No line has this address; clean.
 const NO_LINE: u64 = u64::MAX - 1;
 
@@ -40,6 +43,8 @@ pub(crate) struct FastModel {
     to_l1: Requests,
     /// No request of the chunk is a fetch's or a walk's.
     only_data: bool,
+    /// Whether the last chunk had few first-level TLB misses.
+    mostly_hits: bool,
     back: Back,
 }
 
@@ -97,6 +102,7 @@ impl FastModel {
             l1i_recent: RecentLines::new(&machine.l1i),
             to_l1: Requests::with_room(2 * CHUNK),
             only_data: true,
+            mostly_hits: false,
             back: Back::new(machine, modulus),
         }))
     }
@@ -204,8 +210,14 @@ impl Task for Chunk<'_> {
         model.only_data = true;
         let end = addrs.len().min(attrs.len());
         let mut next = 0;
+        let misses_before = out.dtlb_misses.len();
         while next < end && model.to_l1.len() <= CHUNK {
-            if is_hot {
+            if is_hot && model.mostly_hits {
+                // One loop for the hits, each miss by itself.
+                let FastModel { translation, l1d_recent, to_l1, .. } = &mut *model;
+                next +=
+                    translation.run_hits(Hits { recent: l1d_recent, addrs, attrs, from: next, queue: to_l1 });
+            } else if is_hot {
                 let FastModel { translation, l1d_recent, to_l1, only_data, .. } = &mut *model;
                 let stop = translation.run(kernel, addrs, attrs, next, origins.first_index, out);
                 *only_data &= translation.events().is_empty();
@@ -230,9 +242,68 @@ impl Task for Chunk<'_> {
                 next += 1;
             }
         }
+        model.mostly_hits = (out.dtlb_misses.len() - misses_before) * MOSTLY <= next;
         let served = model.back.drain(kernel, &model.to_l1, addrs, model.only_data, origins, out);
         (next, served)
     }
+}
+
+/// Data within one line whose page is found at once, up to the first reference of another kind.
+struct Hits<'a> {
+    recent: &'a mut RecentLines,
+    addrs: &'a [u64],
+    attrs: &'a [AccessAttr],
+    from: usize,
+    queue: &'a mut Requests,
+}
+
+impl HitLoop for Hits<'_> {
+    #[inline(always)]
+    fn run<T: Tlb1>(self, tlb: &mut T) -> usize {
+        const LINE_BYTES: u64 = 1 << HOT_LINE_SHIFT;
+        let Self { recent, addrs, attrs, from, queue } = self;
+        let end = addrs.len().min(attrs.len());
+        let lines = &mut recent.lines[..];
+        let Some(set_mask) = lines.len().checked_sub(1) else { return 0 };
+        let free = queue.free(end - from);
+        let (mut position, mut queued) = (from as u32, 0);
+        for (&addr, &attr) in addrs[from..end].iter().zip(&attrs[from..end]) {
+            let straddles = (addr & (LINE_BYTES - 1)) + u64::from(attr.size_bytes()) > LINE_BYTES;
+            // Bit 2 of the kind is set for fetches only.
+            if straddles || attr.0 & 4 != 0 || !tlb.quick_hit(addr >> 12) {
+                break;
+            }
+            touch_line(lines, set_mask, addr, attr, position, free, &mut queued);
+            position += 1;
+        }
+        queue.take(queued);
+        position as usize - from
+    }
+}
+
+/// Touches the line of a data reference to one line. Without a branch: the request is written
+/// always, and kept only if the line was not the most recent.
+#[inline(always)]
+fn touch_line(
+    lines: &mut [u64],
+    set_mask: usize,
+    addr: u64,
+    attr: AccessAttr,
+    position: u32,
+    free: &mut [Asker],
+    queued: &mut usize,
+) {
+    let line = addr >> HOT_LINE_SHIFT;
+    let recent = &mut lines[line as usize & set_mask];
+    let before = *recent;
+    let same = before >> 1 == line;
+    if let Some(asker) = free.get_mut(*queued) {
+        *asker = position | (before as u32 & 1) << FIRST_DIRTY_BIT;
+    }
+    *queued += usize::from(!same);
+    // No fetch is among them: bit 2 of the kind need not be looked at.
+    let write = u64::from((attr.0 ^ attr.0 >> 1) & 1);
+    *recent = (if same { before } else { line << 1 }) | write;
 }
 
 /// Touches the lines of data references to one line each.
@@ -249,18 +320,7 @@ fn touch_lines(
     let free = queue.free(range.len());
     let (mut position, mut queued) = (range.start as u32, 0);
     for (&addr, &attr) in addrs[range.clone()].iter().zip(&attrs[range]) {
-        let line = addr >> HOT_LINE_SHIFT;
-        let recent = &mut lines[line as usize & set_mask];
-        let before = *recent;
-        let same = before >> 1 == line;
-        // Without a branch: written always, kept only if the line was not the most recent.
-        if let Some(asker) = free.get_mut(queued) {
-            *asker = position | (before as u32 & 1) << FIRST_DIRTY_BIT;
-        }
-        queued += usize::from(!same);
-        // No fetch is among them: bit 2 of the kind need not be looked at.
-        let write = u64::from((attr.0 ^ attr.0 >> 1) & 1);
-        *recent = (if same { before } else { line << 1 }) | write;
+        touch_line(lines, set_mask, addr, attr, position, free, &mut queued);
         position += 1;
     }
     queue.take(queued);

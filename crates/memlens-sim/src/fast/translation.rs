@@ -144,11 +144,21 @@ fn touch(tlb: &mut impl Tlb1, page: u64) -> bool {
 struct NoTlb;
 
 impl Tlb1 for NoTlb {
+    fn quick_hit(&mut self, _: u64) -> bool {
+        true
+    }
+
     fn lookup(&mut self, _: u64) -> bool {
         true
     }
 
     fn fill(&mut self, _: u64) {}
+}
+
+/// A loop over references that is generic over the first level.
+pub(super) trait HitLoop {
+    /// Returns how many references ran. Must be `#[inline(always)]`.
+    fn run<T: Tlb1>(self, tlb: &mut T) -> usize;
 }
 
 /// A walk whose reads come before the lines of the access at `position`.
@@ -304,6 +314,22 @@ impl Translation {
                 out,
             );
             self.events.extend(event);
+        }
+    }
+
+    /// Runs a loop over references that hit the first level.
+    #[inline(always)]
+    pub(super) fn run_hits<L: HitLoop>(&mut self, work: L) -> usize {
+        match &mut self.first[0] {
+            Some(Tlb::Clock(tlb)) => {
+                let mut cursor = tlb.cursor();
+                let done = work.run(&mut cursor);
+                let registers = cursor.registers();
+                tlb.keep(registers);
+                done
+            }
+            Some(Tlb::Stamps(tlb)) => work.run(tlb),
+            Some(Tlb::Sets(_)) | None => work.run(&mut NoTlb),
         }
     }
 
