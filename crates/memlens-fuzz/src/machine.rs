@@ -39,6 +39,8 @@ pub(crate) fn override_seeds() -> Vec<Vec<u8>> {
         "l2=none",
         "dtlb=64,4",
         "stlb.1g=16,4",
+        "dtlb=96,96,lru",
+        "stlb.2m = 1024,8 , clock",
         "walker=off",
         "inclusion=exclusive",
         "cores=8",
@@ -101,7 +103,8 @@ pub(crate) fn check_override(bytes: &[u8]) {
                     if let Some(entries) = entries
                         && was.as_ref().map(|was| was.by_page_size()) != Some(is.by_page_size())
                     {
-                        plain.push(format!("{name}.{size}={},{}", entries.entries, entries.ways));
+                        let policy = entries.policy.map(|policy| format!(",{policy}")).unwrap_or_default();
+                        plain.push(format!("{name}.{size}={},{}{policy}", entries.entries, entries.ways));
                     }
                 }
             }

@@ -17,7 +17,7 @@ const ROOM: usize = CAPACITY + SLACK;
 /// Before the model runs, accesses that cannot change the caches or TLBs are left out: those to the line that the access just
 /// before it went to, unless it is the first store to it. Such a line is the most recently used of
 /// its set and its page's entry that of its TLB set, so the access hits everywhere and moves nothing.
-/// That holds for LRU, tree-PLRU and random replacement, not for RRIP (where the first hit counts).
+/// That holds for LRU, tree-PLRU, clock and random replacement, not for RRIP (where the first hit counts).
 #[derive(Debug)]
 pub struct Batch {
     addrs: Box<[u64; ROOM]>,
@@ -65,7 +65,7 @@ impl Batch {
     /// An empty one, for this machine.
     pub fn new(machine: &MachineDescription) -> Self {
         let keeps_order = |cache: &CacheDescription| {
-            matches!(cache.policy, Policy::Lru | Policy::TreePlru | Policy::Random)
+            matches!(cache.policy, Policy::Lru | Policy::TreePlru | Policy::Random | Policy::Clock)
         };
         Self {
             addrs: column(),

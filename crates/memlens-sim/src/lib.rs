@@ -33,7 +33,9 @@
 //!    (4 entries for a 4 KiB page, 3 for 2 MiB, 2 for 1 GiB), less the levels that the
 //!    paging-structure caches answer: the deepest hit is used. Each entry read is an 8-byte load
 //!    through L1D, L2 and LLC that happens before the access. Accessed and dirty bits are not
-//!    written. Without an STLB, every dTLB miss counts as a second-level miss too.
+//!    written. Without an STLB, every dTLB miss counts as a second-level miss too. A TLB replaces
+//!    by LRU, or by second chance (`clock`) if it is fully associative with more than 16 entries,
+//!    unless its description says otherwise: [`TlbEntries::policy`].
 //! 4. **Page tables** lie in address ranges of their own, entry n of a level at base + 8n, so that
 //!    eight neighbouring pages share a line of entries. Caches are indexed by virtual addresses for
 //!    everything else: there is no physical memory map.
@@ -67,7 +69,8 @@
 //! # Engines and cost
 //!
 //! [`Model`] picks the fastest engine that gives the exact result: a staged one with vector
-//! instructions for LRU, non-inclusive machines and one core; the obvious [`PlainModel`] for
+//! instructions for non-inclusive machines with LRU caches and one core, whose TLBs are LRU or a
+//! fully associative clock of at most 128 entries; the obvious [`PlainModel`] for
 //! everything else, also from the moment a second core appears (it takes over the state);
 //! [`CachegrindModel`] for cachegrind's rules. Property tests hold the staged engine's lists equal
 //! to the obvious one's. `cargo bench -p memlens-sim --bench ns_per_reference` tells nanoseconds a

@@ -45,7 +45,7 @@ impl Model {
                 self.engine = Engine::Plain(Box::new(fast.to_plain(None, out)));
             } else {
                 if let Err(overflow) = fast.access(core, batch, out) {
-                    let mut plain = fast.to_plain(Some(overflow), out);
+                    let mut plain = fast.to_plain(Some(&overflow), out);
                     plain.access_from(core, batch.from(overflow.next), overflow.next as u32, out);
                     self.engine = Engine::Plain(Box::new(plain));
                 }

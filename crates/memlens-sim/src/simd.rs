@@ -82,7 +82,7 @@ pub(crate) const EMPTY: u32 = 0xffff_fffe;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Touch {
     pub(crate) hit: bool,
-    /// On a hit the line's word before, else the replaced line's.
+    /// The replaced line's word; on a hit any word.
     pub(crate) word: u32,
 }
 
@@ -143,8 +143,9 @@ pub(crate) fn touch_slice(set: &mut [u32], word: u32, first_dirty: u32) -> Touch
     Touch { hit: found.is_some(), word: old }
 }
 
+/// The kernel without vector instructions.
 #[derive(Clone, Copy)]
-struct Scalar;
+pub(crate) struct Scalar;
 
 impl Kernel for Scalar {
     #[inline(always)]
@@ -279,9 +280,12 @@ mod x86 {
         }
     }
 
+    // Touches of one set wait for each other, so the way from load to store is kept short: no table,
+    // no lane taken out and put back. The replaced word is read from memory before the store.
     impl Kernel for Avx512 {
         #[inline(always)]
         fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+            let last = set.0[last_way as usize & 7];
             // SAFETY: an `Avx512` is only made by `run_avx512`; loads and stores go to the 32
             // aligned bytes of a set.
             unsafe {
@@ -289,48 +293,37 @@ mod x86 {
                 let first = _mm256_zextsi128_si256(_mm_cvtsi32_si128(first_dirty as i32));
                 let lines = _mm256_or_si256(_mm256_load_si256(at), first);
                 // As in `touch16`.
-                let one_back = _mm256_alignr_epi32::<7>(lines, lines);
-                let wanted = _mm256_set1_epi32(word as i32);
-                let one = _mm256_set1_epi32(1);
-                let differing = _mm256_xor_si256(lines, wanted);
-                let found = _mm256_testn_epi32_mask(differing, _mm256_set1_epi32(!1));
-                let dirty = _mm256_mask_test_epi32_mask(found, lines, one);
-                let place = u32::from(found) | 1 << last_way;
+                let differing = _mm256_xor_si256(lines, _mm256_set1_epi32(word as i32));
+                let found = u32::from(_mm256_testn_epi32_mask(differing, _mm256_set1_epi32(!1)));
+                let dirty = u32::from(_mm256_test_epi32_mask(lines, _mm256_set1_epi32(1)));
+                let place = found | 1 << last_way;
                 let moving = (place ^ place.wrapping_sub(1)) as u8;
-                let new = _mm256_mask_or_epi32(wanted, u8::from(dirty != 0), wanted, one);
-                let moved = _mm256_mask_mov_epi32(lines, moving, one_back);
-                _mm256_store_si256(at, _mm256_mask_mov_epi32(moved, 1, new));
-                let lowest = (place & place.wrapping_neg()) as u8;
-                let old = _mm256_cvtsi256_si32(_mm256_maskz_compress_epi32(lowest, lines)) as u32;
-                Touch { hit: found != 0, word: old }
+                let moved = _mm256_mask_alignr_epi32::<7>(lines, moving, lines, lines);
+                let new = word | u32::from(found & dirty != 0);
+                _mm256_store_si256(at, _mm256_mask_set1_epi32(moved, 1, new as i32));
+                Touch { hit: found != 0, word: last | if last_way == 0 { first_dirty } else { 0 } }
             }
         }
 
         #[inline(always)]
         fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+            let last = set.0[last_way as usize & 15];
             // SAFETY: an `Avx512` is only made by `run_avx512`; loads and stores go to the 64
             // aligned bytes of a set.
             unsafe {
                 let at = set.0.as_mut_ptr().cast::<__m512i>();
                 let first = _mm512_zextsi128_si512(_mm_cvtsi32_si128(first_dirty as i32));
                 let lines = _mm512_or_si512(_mm512_load_si512(at), first);
-                // Touches of one set wait for each other, so the way from load to store is kept
-                // short: no table, no lane taken out and put back.
-                let one_back = _mm512_alignr_epi32::<15>(lines, lines);
-                let wanted = _mm512_set1_epi32(word as i32);
-                let one = _mm512_set1_epi32(1);
-                let differing = _mm512_xor_si512(lines, wanted);
-                let found = _mm512_testn_epi32_mask(differing, _mm512_set1_epi32(!1));
-                let dirty = _mm512_mask_test_epi32_mask(found, lines, one);
-                let place = u32::from(found) | 1 << last_way;
+                let differing = _mm512_xor_si512(lines, _mm512_set1_epi32(word as i32));
+                let found = u32::from(_mm512_testn_epi32_mask(differing, _mm512_set1_epi32(!1)));
+                let dirty = u32::from(_mm512_test_epi32_mask(lines, _mm512_set1_epi32(1)));
+                let place = found | 1 << last_way;
                 // All lanes up to the place move one back; the first takes the line.
                 let moving = (place ^ place.wrapping_sub(1)) as u16;
-                let new = _mm512_mask_or_epi32(wanted, u16::from(dirty != 0), wanted, one);
-                let moved = _mm512_mask_mov_epi32(lines, moving, one_back);
-                _mm512_store_si512(at, _mm512_mask_mov_epi32(moved, 1, new));
-                let lowest = (place & place.wrapping_neg()) as u16;
-                let old = _mm512_cvtsi512_si32(_mm512_maskz_compress_epi32(lowest, lines)) as u32;
-                Touch { hit: found != 0, word: old }
+                let moved = _mm512_mask_alignr_epi32::<15>(lines, moving, lines, lines);
+                let new = word | u32::from(found & dirty != 0);
+                _mm512_store_si512(at, _mm512_mask_set1_epi32(moved, 1, new as i32));
+                Touch { hit: found != 0, word: last | if last_way == 0 { first_dirty } else { 0 } }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The staged engine against the obvious one: every list equal, whatever the stream and geometry.
 
 use memlens_sim::{
-    Batch, CacheDescription, CoreId, MachineDescription, Model, Outcome, PageSize, PlainModel, SimdLevel,
-    TlbDescription, TlbEntries, WalkerDescription, Width,
+    Batch, CacheDescription, CoreId, MachineDescription, Model, Outcome, PageSize, PlainModel, Policy,
+    SimdLevel, TlbDescription, TlbEntries, WalkerDescription, Width,
 };
 use memlens_types::{AccessAttr, AccessKind};
 use proptest::prelude::*;
@@ -89,9 +89,17 @@ fn tlb() -> impl Strategy<Value = Option<TlbDescription>> {
             prop_oneof![
                 3 => (1u32..20, 1u32..9),
                 // Fully associative, as many first-level TLBs are.
-                1 => (Just(1), 9u32..120),
+                1 => (Just(1), 9u32..140),
+                // In sets, as second levels are.
+                1 => (prop::sample::select(&[128u32, 256][..]), 1u32..18),
             ]
-            .prop_map(|(sets, ways)| TlbEntries { entries: sets * ways, ways }),
+            .prop_flat_map(|(sets, ways)| {
+                let entries = TlbEntries::new(sets * ways, ways);
+                // Clock in sets is only known to the obvious model.
+                const POLICIES: [Option<Policy>; 3] = [None, Some(Policy::Lru), Some(Policy::Clock)];
+                let known = if sets == 1 { &POLICIES[..] } else { &POLICIES[..2] };
+                prop::sample::select(known).prop_map(move |policy| TlbEntries { policy, ..entries })
+            }),
         )
     };
     prop::option::weighted(

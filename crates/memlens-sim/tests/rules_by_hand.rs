@@ -71,8 +71,8 @@ fn fetches_and_data_share_l2_but_not_l1() {
 
 fn with_tlbs() -> MachineDescription {
     let entries = |entries| TlbDescription {
-        size_4k: Some(TlbEntries { entries, ways: entries }),
-        size_2m: Some(TlbEntries { entries, ways: entries }),
+        size_4k: Some(TlbEntries::new(entries, entries)),
+        size_2m: Some(TlbEntries::new(entries, entries)),
         ..TlbDescription::default()
     };
     let mut machine = tiny();

@@ -1,7 +1,6 @@
 //! One cache of the staged engine: sets of 32-bit words in recency order.
 
-use crate::machine::CacheDescription;
-use crate::simd::{EMPTY, Kernel, Set8, Set16, Touch, prefetch, touch_slice};
+use crate::simd::{EMPTY, Kernel, Scalar, Set8, Set16, Touch, prefetch, touch_slice};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -14,6 +13,124 @@ enum Sets {
     Wide(Vec<u32>),
 }
 
+/// Sets of one kind.
+pub(super) trait SetArray {
+    fn touch<K: Kernel>(
+        &mut self,
+        kernel: K,
+        set: usize,
+        last_way: u32,
+        word: u32,
+        first_dirty: u32,
+    ) -> Touch;
+    fn prefetch(&self, set: usize);
+}
+
+impl SetArray for &mut [Set8] {
+    #[inline(always)]
+    fn touch<K: Kernel>(
+        &mut self,
+        kernel: K,
+        set: usize,
+        last_way: u32,
+        word: u32,
+        first_dirty: u32,
+    ) -> Touch {
+        kernel.touch8(&mut self[set], last_way, word, first_dirty)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, set: usize) {
+        prefetch(&self[set]);
+    }
+}
+
+impl SetArray for &mut [Set16] {
+    #[inline(always)]
+    fn touch<K: Kernel>(
+        &mut self,
+        kernel: K,
+        set: usize,
+        last_way: u32,
+        word: u32,
+        first_dirty: u32,
+    ) -> Touch {
+        kernel.touch16(&mut self[set], last_way, word, first_dirty)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, set: usize) {
+        prefetch(&self[set]);
+    }
+}
+
+pub(super) struct WideSets<'a> {
+    words: &'a mut [u32],
+    ways: usize,
+}
+
+impl SetArray for WideSets<'_> {
+    #[inline(always)]
+    fn touch<K: Kernel>(&mut self, _: K, set: usize, _: u32, word: u32, first_dirty: u32) -> Touch {
+        touch_slice(&mut self.words[set * self.ways..][..self.ways], word, first_dirty)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, set: usize) {
+        prefetch(&self.words[set * self.ways]);
+    }
+}
+
+/// A level with its numbers at hand, for a loop.
+pub(super) struct View<S> {
+    sets: S,
+    number: u64,
+    shift: Option<u32>,
+    last_way: u32,
+}
+
+impl<S: SetArray> View<S> {
+    /// Set and tag of a compact line address.
+    #[inline(always)]
+    fn locate(&self, line: u64) -> (usize, u32) {
+        match self.shift {
+            Some(shift) => ((line & (self.number - 1)) as usize, (line >> shift) as u32),
+            None => ((line % self.number) as usize, (line / self.number) as u32),
+        }
+    }
+
+    /// Uses a line: whether it was there, the line whose place it took (meaningless if it was there
+    /// or the place was empty), and whether that one must be written back.
+    #[inline(always)]
+    pub(super) fn touch<K: Kernel>(
+        &mut self,
+        kernel: K,
+        line: u64,
+        dirty: u32,
+        first_dirty: u32,
+    ) -> (bool, u64, bool) {
+        let (set, tag) = self.locate(line);
+        let Touch { hit, word: old } =
+            self.sets.touch(kernel, set, self.last_way, tag << 1 | dirty, first_dirty);
+        // Empty ways are clean.
+        let written = !hit & (old & 1 == 1);
+        (hit, u64::from(old >> 1) * self.number + set as u64, written)
+    }
+
+    /// Fetches the set of a line that will be touched soon.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, line: u64) {
+        self.sets.prefetch(self.locate(line).0);
+    }
+}
+
+/// A loop that is generic over the kind of sets.
+pub(super) trait Loop {
+    type Output;
+    /// Must be `#[inline(always)]`, so that it is compiled for the kernel's instructions.
+    fn run<S: SetArray>(self, level: View<S>) -> Self::Output;
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     sets: Sets,
@@ -24,9 +141,8 @@ pub(super) struct Level {
 }
 
 impl Level {
-    pub(super) fn new(cache: &CacheDescription) -> Self {
-        let number = cache.sets();
-        let ways = cache.ways as usize;
+    pub(super) fn new(number: u64, ways: u32) -> Self {
+        let ways = ways as usize;
         let sets = match ways {
             0..=8 => Sets::Lanes8(vec![Set8([EMPTY; 8]); number as usize]),
             9..=16 => Sets::Lanes16(vec![Set16([EMPTY; 16]); number as usize]),
@@ -35,45 +151,40 @@ impl Level {
         Self { sets, number, shift: number.is_power_of_two().then(|| number.trailing_zeros()), ways }
     }
 
-    /// Set and tag of a compact line address.
-    #[inline(always)]
-    fn locate(&self, line: u64) -> (usize, u32) {
-        match self.shift {
-            Some(shift) => ((line & (self.number - 1)) as usize, (line >> shift) as u32),
-            None => ((line % self.number) as usize, (line / self.number) as u32),
+    pub(super) fn sets(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn ways(&self) -> u64 {
+        self.ways as u64
+    }
+
+    /// Uses a line, and says whether it was there.
+    pub(super) fn touch(&mut self, line: u64) -> bool {
+        let Self { number, shift, ways, .. } = *self;
+        let last_way = ways as u32 - 1;
+        match &mut self.sets {
+            Sets::Lanes8(sets) => {
+                View { sets: &mut sets[..], number, shift, last_way }.touch(Scalar, line, 0, 0).0
+            }
+            Sets::Lanes16(sets) => {
+                View { sets: &mut sets[..], number, shift, last_way }.touch(Scalar, line, 0, 0).0
+            }
+            Sets::Wide(words) => {
+                View { sets: WideSets { words, ways }, number, shift, last_way }.touch(Scalar, line, 0, 0).0
+            }
         }
     }
 
-    /// Uses a line. The replaced dirty line, if any, comes back as its compact address.
+    /// Runs a loop over uses of the level, compiled for the kind of its sets.
     #[inline(always)]
-    pub(super) fn touch<K: Kernel>(
-        &mut self,
-        kernel: K,
-        line: u64,
-        dirty: u32,
-        first_dirty: u32,
-    ) -> (bool, Option<u64>) {
-        let (set, tag) = self.locate(line);
-        let word = tag << 1 | dirty;
-        let last_way = self.ways as u32 - 1;
-        let Touch { hit, word: old } = match &mut self.sets {
-            Sets::Lanes8(sets) => kernel.touch8(&mut sets[set], last_way, word, first_dirty),
-            Sets::Lanes16(sets) => kernel.touch16(&mut sets[set], last_way, word, first_dirty),
-            Sets::Wide(words) => touch_slice(&mut words[set * self.ways..][..self.ways], word, first_dirty),
-        };
-        // Empty ways are clean.
-        let written = !hit && old & 1 == 1;
-        (hit, written.then(|| u64::from(old >> 1) * self.number + set as u64))
-    }
-
-    /// Fetches the set of a line that will be touched soon.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, line: u64) {
-        let (set, _) = self.locate(line);
-        match &self.sets {
-            Sets::Lanes8(sets) => prefetch(&sets[set]),
-            Sets::Lanes16(sets) => prefetch(&sets[set]),
-            Sets::Wide(words) => prefetch(&words[set * self.ways]),
+    pub(super) fn run<L: Loop>(&mut self, work: L) -> L::Output {
+        let Self { number, shift, ways, .. } = *self;
+        let last_way = ways as u32 - 1;
+        match &mut self.sets {
+            Sets::Lanes8(sets) => work.run(View { sets: &mut sets[..], number, shift, last_way }),
+            Sets::Lanes16(sets) => work.run(View { sets: &mut sets[..], number, shift, last_way }),
+            Sets::Wide(words) => work.run(View { sets: WideSets { words, ways }, number, shift, last_way }),
         }
     }
 

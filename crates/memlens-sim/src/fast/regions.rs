@@ -1,5 +1,6 @@
 //! Short numbers for 64-bit line addresses.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,7 +26,7 @@ pub(super) struct Regions {
     /// By number; numbers not given out are 0.
     uppers: Vec<u64>,
     /// Direct-mapped copies of `numbers`.
-    slots: Vec<(u64, u64)>,
+    slots: Box<[(u64, u64); SLOTS]>,
 }
 
 impl Regions {
@@ -38,7 +39,7 @@ impl Regions {
             given: vec![0; modulus as usize],
             numbers: BTreeMap::new(),
             uppers: Vec::new(),
-            slots: vec![(u64::MAX, 0); SLOTS],
+            slots: Box::new([(u64::MAX, 0); SLOTS]),
         }
     }
 
@@ -80,6 +81,11 @@ impl Regions {
         let number = compact >> self.line_bits;
         let upper = self.uppers.get(number as usize).copied().unwrap_or_default();
         upper << self.line_bits | compact & ((1 << self.line_bits) - 1)
+    }
+
+    /// How many regions of 4 GiB fit compact line addresses of so many bits.
+    pub(super) fn limit_of_bits(bits: u32, line_shift: u32) -> u64 {
+        1 << (bits - (REGION_SHIFT - line_shift))
     }
 
     /// How many regions of 4 GiB fit tags of 31 bits in a level of this many sets. The largest tag

@@ -1,15 +1,24 @@
 //! An LRU TLB that finds entries by a hash and orders them by time stamps.
 
-use crate::simd::{Kernel, SimdLevel, Task, dispatch};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// No page has this number.
-const NO_PAGE: u64 = u64::MAX;
+pub(super) const NO_PAGE: u64 = u64::MAX;
+
+/// A TLB as the loop over all references needs it.
+pub(super) trait Tlb1 {
+    /// Uses a page that is found at once; false if it is not there or has to be searched for.
+    fn quick_hit(&mut self, page: u64) -> bool;
+    /// Looks a page up and uses it if it is there.
+    fn lookup(&mut self, page: u64) -> bool;
+    /// Puts a page in that is not there.
+    fn fill(&mut self, page: u64);
+}
 
 /// A time stamp is `time << STAMP_SHIFT | entry`, so that the smallest names the oldest entry.
-pub(super) const STAMP_SHIFT: u32 = 16;
+const STAMP_SHIFT: u32 = 16;
 
 /// `SLOTS` and `ENTRIES` are powers of two: of the hash, and the most entries that fit.
 ///
@@ -17,14 +26,14 @@ pub(super) const STAMP_SHIFT: u32 = 16;
 /// the set for the oldest entry.
 #[derive(Clone, Debug)]
 pub(super) struct StampTlb<const SLOTS: usize, const ENTRIES: usize> {
-    pub(super) pages: Box<[u64; ENTRIES]>,
-    pub(super) stamps: Box<[u64; ENTRIES]>,
+    pages: Box<[u64; ENTRIES]>,
+    stamps: Box<[u64; ENTRIES]>,
     /// Where a page of this hash was last. A stale slot costs a search, nothing else.
-    pub(super) slots: Box<[u16; SLOTS]>,
+    slots: Box<[u16; SLOTS]>,
     /// How many resident pages have this hash: none means no search.
     residents: Box<[u16; SLOTS]>,
     /// Time, shifted as in the stamps.
-    pub(super) clock: u64,
+    clock: u64,
     sets: u64,
     ways: usize,
 }
@@ -53,9 +62,34 @@ impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
         })
     }
 
-    /// Looks a page up and uses it if it is there.
-    #[inline]
-    pub(super) fn lookup(&mut self, page: u64) -> bool {
+    fn first_of_set(&self, page: u64) -> usize {
+        let set = if self.sets.is_power_of_two() { page & (self.sets - 1) } else { page % self.sets };
+        set as usize * self.ways
+    }
+
+    /// Resident pages, oldest first.
+    pub(super) fn pages(&self) -> Vec<u64> {
+        let resident = self.stamps.iter().zip(self.pages.iter()).filter(|&(_, &page)| page != NO_PAGE);
+        let mut used: Vec<(u64, u64)> = resident.map(|(&stamp, &page)| (stamp, page)).collect();
+        used.sort_unstable();
+        used.into_iter().map(|(_, page)| page).collect()
+    }
+}
+
+impl<const SLOTS: usize, const ENTRIES: usize> Tlb1 for StampTlb<SLOTS, ENTRIES> {
+    #[inline(always)]
+    fn quick_hit(&mut self, page: u64) -> bool {
+        let entry = usize::from(self.slots[slot_of::<SLOTS>(page)]) % ENTRIES;
+        if self.pages[entry] != page {
+            return false;
+        }
+        self.clock += 1 << STAMP_SHIFT;
+        self.stamps[entry] = self.clock | entry as u64;
+        true
+    }
+
+    #[inline(always)]
+    fn lookup(&mut self, page: u64) -> bool {
         let slot = slot_of::<SLOTS>(page);
         let mut entry = usize::from(self.slots[slot]) % ENTRIES;
         if self.pages[entry] != page {
@@ -75,11 +109,13 @@ impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
         true
     }
 
-    /// Puts a page in that is not there, in place of the set's oldest.
-    pub(super) fn fill(&mut self, page: u64, simd: SimdLevel) {
+    /// In place of the set's oldest.
+    #[inline(always)]
+    fn fill(&mut self, page: u64) {
         self.clock += 1 << STAMP_SHIFT;
         let first = self.first_of_set(page);
-        let oldest = dispatch(simd, Oldest(&self.stamps[first..first + self.ways]));
+        let set = &self.stamps[first..first + self.ways];
+        let oldest = set.iter().fold(u64::MAX, |oldest, &stamp| oldest.min(stamp));
         let entry = (oldest & ((1 << STAMP_SHIFT) - 1)) as usize % ENTRIES;
         let replaced = self.pages[entry];
         if replaced != NO_PAGE {
@@ -90,30 +126,5 @@ impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
         self.slots[slot] = entry as u16;
         self.pages[entry] = page;
         self.stamps[entry] = self.clock | entry as u64;
-    }
-
-    fn first_of_set(&self, page: u64) -> usize {
-        let set = if self.sets.is_power_of_two() { page & (self.sets - 1) } else { page % self.sets };
-        set as usize * self.ways
-    }
-
-    /// Resident pages, oldest first.
-    pub(super) fn pages(&self) -> Vec<u64> {
-        let resident = self.stamps.iter().zip(self.pages.iter()).filter(|&(_, &page)| page != NO_PAGE);
-        let mut used: Vec<(u64, u64)> = resident.map(|(&stamp, &page)| (stamp, page)).collect();
-        used.sort_unstable();
-        used.into_iter().map(|(_, page)| page).collect()
-    }
-}
-
-/// The smallest of some stamps.
-struct Oldest<'a>(&'a [u64]);
-
-impl Task for Oldest<'_> {
-    type Output = u64;
-
-    #[inline(always)]
-    fn run<K: Kernel>(self, _: K) -> u64 {
-        self.0.iter().fold(u64::MAX, |oldest, &stamp| oldest.min(stamp))
     }
 }

@@ -22,16 +22,21 @@ pub enum Policy {
     Brrip,
     /// Any line, from a generator with a fixed seed: the same stream gives the same misses.
     Random,
+    /// Second chance: a fill and a hit set a line's reference bit. A hand goes round the lines of
+    /// the set, clears the bits it passes, and the first line whose bit is clear goes (Corbató: A
+    /// Paging Experiment with the Multics System, 1968).
+    Clock,
 }
 
 impl Policy {
     /// All policies with the words that name them.
-    pub const WORDS: [(&'static str, Self); 5] = [
+    pub const WORDS: [(&'static str, Self); 6] = [
         ("lru", Self::Lru),
         ("tree-plru", Self::TreePlru),
         ("srrip", Self::Srrip),
         ("brrip", Self::Brrip),
         ("random", Self::Random),
+        ("clock", Self::Clock),
     ];
 }
 
@@ -139,6 +144,28 @@ pub struct TlbEntries {
     pub entries: u32,
     /// Entries a set.
     pub ways: u32,
+    /// Replacement policy; without one see [`TlbEntries::policy`]. Not RRIP: the first hit after a
+    /// fill must change nothing.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub policy: Option<Policy>,
+}
+
+impl TlbEntries {
+    /// Fully associative TLBs of more entries than this replace by [`Policy::Clock`] if nothing
+    /// else is said: no hardware keeps the order of so many.
+    pub const MAX_LRU_ENTRIES: u32 = 16;
+
+    /// Entries of which the policy is not known.
+    pub const fn new(entries: u32, ways: u32) -> Self {
+        Self { entries, ways, policy: None }
+    }
+
+    /// The replacement policy: the one given, else clock for fully associative TLBs of more than
+    /// [`Self::MAX_LRU_ENTRIES`] entries and LRU for all others.
+    pub fn policy(&self) -> Policy {
+        let is_large = self.ways == self.entries && self.entries > Self::MAX_LRU_ENTRIES;
+        self.policy.unwrap_or(if is_large { Policy::Clock } else { Policy::Lru })
+    }
 }
 
 /// One level of data TLB. A page size without entries always misses.
@@ -285,9 +312,12 @@ impl MachineDescription {
         }
         for (place, tlb) in [("dtlb", &self.dtlb), ("stlb", &self.stlb)] {
             let entries = tlb.iter().flat_map(|tlb| tlb.by_page_size()).flatten();
-            for TlbEntries { entries, ways } in entries {
+            for TlbEntries { entries, ways, policy } in entries {
                 if ways == 0 || entries == 0 || entries % ways != 0 {
                     return Err(ModelError::TlbSize { place, entries, ways });
+                }
+                if let Some(policy @ (Policy::Srrip | Policy::Brrip)) = policy {
+                    return Err(ModelError::TlbPolicy { place, policy });
                 }
             }
         }
@@ -357,6 +387,14 @@ pub enum ModelError {
         entries: u32,
         /// Its ways.
         ways: u32,
+    },
+    /// TLBs are not replaced by re-reference intervals.
+    #[error("{place}: {policy} is a policy of caches, a TLB takes lru, tree-plru, random or clock")]
+    TlbPolicy {
+        /// Which TLB.
+        place: &'static str,
+        /// Its policy.
+        policy: Policy,
     },
     /// A second-level TLB needs a first level.
     #[error("stlb: there is no dtlb")]

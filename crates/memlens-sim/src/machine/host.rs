@@ -40,7 +40,7 @@ pub(super) fn host() -> MachineDescription {
     let assumed_tlb = |entries, ways, place: &str, notes: &mut Vec<String>| {
         notes.push(format!("the host does not describe its {place}; {entries} entries are assumed"));
         TlbDescription {
-            size_4k: Some(TlbEntries { entries, ways }),
+            size_4k: Some(TlbEntries::new(entries, ways)),
             source: "assumed".to_string(),
             ..Default::default()
         }
@@ -50,13 +50,16 @@ pub(super) fn host() -> MachineDescription {
     let mut stlb = stlb;
     if let Some(TlbEntries { entries, .. }) = stlb.size_4k.filter(|tlb| tlb.entries < 512) {
         // No core of the last decade has so few: taken as told, most walks of a report would be false.
-        stlb = TlbDescription { size_4k: Some(TlbEntries { entries: 2048, ways: 16 }), ..stlb };
+        stlb = TlbDescription { size_4k: Some(TlbEntries::new(2048, 16)), ..stlb };
         notes.push(format!(
             "CPUID tells of {entries} second-level TLB entries only, as some hypervisors do; 2048 are assumed, \
              use an override such as stlb=3072,12 for the real number"
         ));
     }
-    notes.push("replacement policies cannot be read; LRU is assumed".to_string());
+    notes.push(
+        "replacement policies cannot be read; LRU is assumed, clock for large fully associative TLBs"
+            .to_string(),
+    );
     notes.push("whether the last level is inclusive is not used; non-inclusive is assumed".to_string());
     notes.push("paging-structure caches cannot be read; 32, 4 and 2 entries are assumed".to_string());
     let mut machine = MachineDescription {
@@ -266,7 +269,7 @@ mod x86 {
     /// not above the told one.
     fn tlb_entries(entries: u32, ways: u32) -> Option<TlbEntries> {
         let ways = (1..=ways.min(entries)).rev().find(|&ways| entries.is_multiple_of(ways))?;
-        Some(TlbEntries { entries, ways })
+        Some(TlbEntries::new(entries, ways))
     }
 
     /// Intel SDM volume 2A, CPUID, leaf 0x18, else leaf 2 and its table of descriptors.
@@ -304,7 +307,7 @@ mod x86 {
         let registers = [leaf.eax & !0xff, leaf.ebx, leaf.ecx, leaf.edx];
         let descriptors =
             registers.into_iter().filter(|register| register >> 31 == 0).flat_map(u32::to_le_bytes);
-        let tlb = |entries, ways| Some(TlbEntries { entries, ways });
+        let tlb = |entries, ways| Some(TlbEntries::new(entries, ways));
         for descriptor in descriptors {
             match descriptor {
                 0x03 => dtlb.size_4k = tlb(64, 4),

@@ -139,10 +139,11 @@ impl MachineDescription {
     /// | text | effect |
     /// |---|---|
     /// | `l1d=49152,12,64` | size in bytes (`48K` works too), ways, line; also `l1i`, `l2`, `llc`, and cachegrind's `i1`, `d1`, `ll` |
-    /// | `llc=32M,16,64,srrip` | the same with a policy: `lru`, `tree-plru`, `srrip`, `brrip`, `random` |
+    /// | `llc=32M,16,64,srrip` | the same with a policy: `lru`, `tree-plru`, `srrip`, `brrip`, `random`, `clock` |
     /// | `llc.policy=srrip` | the policy alone |
     /// | `l2=none` | no second level; also `dtlb=none`, `stlb=none` |
     /// | `dtlb=64,4` | entries, ways for 4 KiB pages; `dtlb.2m=…`, `stlb.1g=…` for others |
+    /// | `dtlb=96,96,lru` | the same with a policy; without one as [`TlbEntries::policy`] says |
     /// | `walker=off` | no page walks |
     /// | `inclusion=exclusive` | or `inclusive`, `non-inclusive` |
     /// | `cores=8` | number of cores |
@@ -229,9 +230,10 @@ impl Piece<'_> {
         let mut pieces = self.split();
         let entries = pieces.next().unwrap_or(self.end()).small_number("a number of entries")?;
         let ways = pieces.next().unwrap_or(self.end()).small_number("a number of ways")?;
+        let policy = pieces.next().map(Piece::policy).transpose()?;
         match pieces.next() {
             Some(extra) => Err(extra.error("the end of the override")),
-            None => Ok(TlbEntries { entries, ways }),
+            None => Ok(TlbEntries { entries, ways, policy }),
         }
     }
 }
@@ -301,6 +303,7 @@ mod tests {
             "l2=none",
             "dtlb=72,72",
             "stlb.2m=1024,8",
+            "stlb.1g=64,64,lru",
             "walker=on",
         ] {
             machine.apply_override(text).unwrap_or_else(|error| panic!("{error}"));
@@ -308,14 +311,12 @@ mod tests {
         assert_eq!((machine.l1d.bytes, machine.l1d.ways), (49152, 12));
         assert_eq!((machine.llc.bytes, machine.llc.policy), (32 << 20, Policy::Srrip));
         assert_eq!(machine.l2, None);
-        assert_eq!(
-            machine.dtlb.as_ref().and_then(|tlb| tlb.size_4k),
-            Some(TlbEntries { entries: 72, ways: 72 })
-        );
-        assert_eq!(
-            machine.stlb.as_ref().and_then(|tlb| tlb.size_2m),
-            Some(TlbEntries { entries: 1024, ways: 8 })
-        );
+        assert_eq!(machine.dtlb.as_ref().and_then(|tlb| tlb.size_4k), Some(TlbEntries::new(72, 72)));
+        assert_eq!(machine.stlb.as_ref().and_then(|tlb| tlb.size_2m), Some(TlbEntries::new(1024, 8)));
+        let policy = |tlb: Option<TlbEntries>| tlb.map(|tlb| tlb.policy());
+        assert_eq!(policy(machine.dtlb.as_ref().and_then(|tlb| tlb.size_4k)), Some(Policy::Clock));
+        assert_eq!(policy(machine.stlb.as_ref().and_then(|tlb| tlb.size_2m)), Some(Policy::Lru));
+        assert_eq!(policy(machine.stlb.as_ref().and_then(|tlb| tlb.size_1g)), Some(Policy::Lru));
         assert!(machine.walker.enabled);
         assert_eq!(machine.validate(), Ok(()));
     }
@@ -337,7 +338,8 @@ mod tests {
                 "walker=onn",
                 "in \"walker=onn\", column 8: \"onn\" is not \"on\" or \"off\"; did you mean \"on\"?",
             ),
-            ("dtlb=64,4,4", "in \"dtlb=64,4,4\", column 11: \"4\" is not the end of the override"),
+            ("dtlb=64,4,4", "in \"dtlb=64,4,4\", column 11: \"4\" is not a replacement policy"),
+            ("dtlb=64,4,lru,4", "in \"dtlb=64,4,lru,4\", column 15: \"4\" is not the end of the override"),
             (
                 "  l1x=32768,8,64",
                 "in \"  l1x=32768,8,64\", column 3: \"l1x\" is not a part of a machine; did you mean \"l1i\"?",

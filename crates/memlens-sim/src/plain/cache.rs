@@ -73,7 +73,7 @@ impl Cache {
         let ranks = &mut self.ranks[first..first + self.ways];
         let way = match lines.iter().position(Option::is_none) {
             Some(empty) => empty,
-            None => self.replacement.victim(ranks, self.trees[set]),
+            None => self.replacement.victim(ranks, &mut self.trees[set]),
         };
         self.replacement.filled(ranks, &mut self.trees[set], way);
         lines[way].replace(new)
@@ -83,6 +83,15 @@ impl Cache {
     pub(crate) fn remove(&mut self, line: u64) -> Option<Line> {
         let at = self.position(line)?;
         self.lines[at].take()
+    }
+
+    /// For a fully associative clock whose first entries are filled: their reference bits, in the
+    /// order of filling, and the hand.
+    pub(crate) fn set_clock(&mut self, referenced: &[bool], hand: usize) {
+        for (rank, &bit) in self.ranks.iter_mut().zip(referenced) {
+            *rank = u64::from(bit);
+        }
+        self.trees[0] = hand as u64;
     }
 
     /// Makes the line that was used last in the set of `line` dirty. For LRU, whose ranks are times.
@@ -188,6 +197,19 @@ mod tests {
         // The 32nd fill (`^`, the 30th of the scan) has interval 2: ageing makes it distant and
         // brings `a` to 1.
         assert_eq!(set.access('z'), "az");
+    }
+
+    #[test]
+    fn clock_gives_every_used_line_a_second_chance() {
+        let mut set = OneSet::new(3, Policy::Clock);
+        assert_eq!(set.access('a'), "a.."); // bits: 1    the hand is at a
+        assert_eq!(set.access('b'), "ab."); //       11
+        assert_eq!(set.access('c'), "abc"); //       111
+        assert_eq!(set.access('d'), "dbc"); //       100, all were passed and cleared; the hand is at b
+        assert_eq!(set.access('b'), "dbc"); //       110
+        assert_eq!(set.access('e'), "dbe"); //       101, b was passed; the hand is at d
+        assert_eq!(set.access('f'), "dfe"); //       011, d was passed; the hand is at e
+        assert_eq!(set.access('g'), "gfe"); //       110, e was passed; the hand is at f
     }
 
     #[test]

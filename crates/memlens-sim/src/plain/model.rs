@@ -2,9 +2,7 @@
 
 use super::cache::{Cache, Line};
 use crate::batch::{Batch, CoreId, Invalidation, Outcome, Walk};
-use crate::machine::{
-    CacheDescription, Inclusion, MachineDescription, ModelError, Policy, Rules, TlbDescription,
-};
+use crate::machine::{CacheDescription, Inclusion, MachineDescription, ModelError, Rules, TlbDescription};
 use crate::page_sizes::{PageSize, PageSizes};
 use crate::walker::PageWalker;
 use alloc::collections::BTreeSet;
@@ -87,7 +85,7 @@ fn cache(description: &CacheDescription) -> Cache {
 fn tlb(description: Option<&TlbDescription>) -> [Option<Cache>; 3] {
     let by_size = description.map(TlbDescription::by_page_size).unwrap_or_default();
     by_size.map(|entries| {
-        entries.map(|tlb| Cache::new(u64::from(tlb.entries / tlb.ways), tlb.ways, Policy::Lru))
+        entries.map(|tlb| Cache::new(u64::from(tlb.entries / tlb.ways), tlb.ways, tlb.policy()))
     })
 }
 

@@ -1,6 +1,7 @@
 //! Replacement policies, one set at a time.
 //!
-//! A policy keeps its state in two places: a word a way (`ranks`) and a word a set (`tree`). Empty
+//! A policy keeps its state in two places: a word a way (`ranks`) and a word a set (`tree`, the
+//! hand of the clock). Empty
 //! ways are filled first, lowest first, so `victim` is asked only about full sets.
 
 use crate::machine::Policy;
@@ -33,6 +34,7 @@ impl Replacement {
             Policy::TreePlru => point_away(tree, ranks.len(), way),
             Policy::Srrip | Policy::Brrip => ranks[way] = 0,
             Policy::Random => {}
+            Policy::Clock => ranks[way] = 1,
         }
     }
 
@@ -48,14 +50,15 @@ impl Replacement {
                 ranks[way] = if rare { RRIP_LONG } else { RRIP_DISTANT };
             }
             Policy::Random => {}
+            Policy::Clock => ranks[way] = 1,
         }
     }
 
     /// Which line of a full set goes.
-    pub(super) fn victim(&mut self, ranks: &mut [u64], tree: u64) -> usize {
+    pub(super) fn victim(&mut self, ranks: &mut [u64], tree: &mut u64) -> usize {
         match self.policy {
             Policy::Lru => position_of_smallest(ranks),
-            Policy::TreePlru => follow(tree, ranks.len()),
+            Policy::TreePlru => follow(*tree, ranks.len()),
             Policy::Srrip | Policy::Brrip => loop {
                 if let Some(way) = ranks.iter().position(|&rank| rank == RRIP_DISTANT) {
                     return way;
@@ -69,6 +72,13 @@ impl Replacement {
                 self.counter ^= self.counter << 17;
                 (self.counter % ranks.len() as u64) as usize
             }
+            Policy::Clock => loop {
+                let way = *tree as usize;
+                *tree = (*tree + 1) % ranks.len() as u64;
+                if core::mem::take(&mut ranks[way]) == 0 {
+                    return way;
+                }
+            },
         }
     }
 
