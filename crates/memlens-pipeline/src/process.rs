@@ -1,5 +1,7 @@
 //! A process: receives its records and keeps its state.
 
+pub(crate) mod fork;
+
 use crate::address_space::{AddressSpace, SiteName};
 use crate::alloc_functions::{self, AllocFunction, Effect};
 use crate::batch::Batch;
@@ -31,6 +33,7 @@ const MAX_STACK_FRAMES: usize = 256;
 const MAP_ANONYMOUS: u64 = 0x20;
 
 /// What to record of a process and how.
+#[derive(Clone)]
 pub struct ProcessOptions {
     /// The machine to model.
     pub machine: MachineDescription,
@@ -123,6 +126,7 @@ pub struct Process {
     first_thread_seen: bool,
     tids: FxHashMap<usize, u32>,
     stack_keys: Vec<u64>,
+    family: fork::Family,
 }
 
 impl Process {
@@ -164,6 +168,7 @@ impl Process {
             first_thread_seen: false,
             tids: FxHashMap::default(),
             stack_keys: Vec::new(),
+            family: fork::Family::default(),
         })
     }
 
@@ -256,9 +261,13 @@ impl Process {
             self.slots.resize(slot + 1, None);
         }
         let number = *self.slots[slot].get_or_insert_with(|| {
-            // Its start event comes first; until then nothing is known of its stack.
+            // Its start event comes first; until then nothing is known of its stack. Only the thread that
+            // a forked process starts with was there before.
             let tid = self.tids.get(&slot).copied().unwrap_or(0);
-            self.threads.push(Some(Box::new(Thread::new(tid, ShadowStack::new(0, 0..0)))));
+            let forked = self.family.first_thread.take();
+            let mut thread = forked.unwrap_or_else(|| Box::new(Thread::new(tid, ShadowStack::new(0, 0..0))));
+            thread.tid = tid;
+            self.threads.push(Some(thread));
             self.threads.len() - 1
         });
         if self.current != number {
@@ -697,7 +706,9 @@ impl Process {
                 }
             }
             Some(EventKind::ModuleLoad) => self.space.place_module(argument(0) as u32),
-            Some(EventKind::Fork | EventKind::Exec | EventKind::ProcessExit) => {}
+            Some(kind @ (EventKind::Fork | EventKind::Exec | EventKind::ProcessExit)) => {
+                self.family_event(thread, kind, arguments);
+            }
             None => self.irregularities.damaged_records += 1,
         }
         self.check_generation(Some(thread));
@@ -881,6 +892,10 @@ impl RecordSink for Process {
             }
         }
         ModuleAnswer::new()
+    }
+
+    fn fork_answer(&mut self) -> Option<u64> {
+        self.take_fork_answer()
     }
 
     fn records(&mut self, slot: usize, words: &[u64]) {
