@@ -13,9 +13,9 @@
 /// | `SignalFrame` | stack pointer at the handler's entry, handler pc |
 /// | `Request` | code, five arguments (client request); for named ones: bytes of the name, the name |
 /// | `PartialBlock` | block id, pc at which the block was left, then the words recorded so far |
-/// | `Fork` | pid of the child |
-/// | `Exec` | none: the process image is about to be replaced |
-/// | `ProcessExit` | exit status if known |
+/// | `Fork` | token; afterwards token, pid of the child (0: it failed) |
+/// | `Exec` | how the process image is about to be replaced: see [`ExecHow`]; bytes of the program's name, the name |
+/// | `ProcessExit` | what the process gives `exit_group` |
 /// | `AllocatedPointer` | what an allocation function stored through its first argument |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -35,6 +35,48 @@ pub enum EventKind {
     Exec = 12,
     ProcessExit = 13,
     AllocatedPointer = 14,
+}
+
+/// The first word of an `Exec` event: what becomes of the program about to be executed.
+///
+/// | word | meaning |
+/// |---|---|
+/// | 0 | not followed, or the kernel will refuse it |
+/// | 1 | it will ask for a segment of its own |
+/// | 2 | runs natively: it would lose the rights of its setuid or setgid bits or capabilities |
+/// | 3 | runs natively: its file cannot be read |
+/// | 4 | runs natively: it is for another processor |
+/// | 5 | runs natively, if at all: it is neither ELF nor a script |
+/// | 6 | runs natively: its file has no name any more |
+/// | `u64::MAX` | the execution announced last by the thread failed |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+#[allow(missing_docs)]
+pub enum ExecHow {
+    Plain = 0,
+    Recorded = 1,
+    Privileged = 2,
+    Unreadable = 3,
+    OtherArchitecture = 4,
+    NoProgram = 5,
+    Deleted = 6,
+    Failed = u64::MAX,
+}
+
+impl ExecHow {
+    /// What the word means; unknown words read as `Plain`.
+    pub fn from_word(word: u64) -> Self {
+        const ALL: [ExecHow; 7] = [
+            ExecHow::Recorded,
+            ExecHow::Privileged,
+            ExecHow::Unreadable,
+            ExecHow::OtherArchitecture,
+            ExecHow::NoProgram,
+            ExecHow::Deleted,
+            ExecHow::Failed,
+        ];
+        ALL.into_iter().find(|&how| how as u64 == word).unwrap_or(Self::Plain)
+    }
 }
 
 impl EventKind {
@@ -111,6 +153,13 @@ impl SpecialRole {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_ways_of_execution_are_plain() {
+        assert_eq!(ExecHow::from_word(2), ExecHow::Privileged);
+        assert_eq!(ExecHow::from_word(u64::MAX), ExecHow::Failed);
+        assert_eq!(ExecHow::from_word(7), ExecHow::Plain);
+    }
 
     #[test]
     fn codes_round_trip() {

@@ -44,6 +44,6 @@ pub use definition::{
     BlockDefinition, BlockFlags, DecodeError, Definition, DefinitionKind, ModuleDefinition, ThreadDefinition,
     Word, WordRole,
 };
-pub use event::{EventKind, SpecialRole};
+pub use event::{EventKind, ExecHow, SpecialRole};
 pub use record::{BLOCK_ID_LIMIT, MAX_BLOCK_WORDS, RecordHeader};
 pub use sink::{ModuleAnswer, RecordSink};

@@ -15,6 +15,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+/// What a new process asks memlens for its segment: four words, [`MAGIC`], one of these, the number of the
+/// parent's segment, and the parent's token for the fork.
+pub const ARRIVED_BY_FORK: u64 = 1;
+/// See [`ARRIVED_BY_FORK`]; number and token are 0.
+pub const ARRIVED_BY_EXEC: u64 = 2;
+
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlens1");
 /// Layout version; both sides must agree.
@@ -83,6 +89,12 @@ pub struct Control {
     pub definitions_written: AtomicU64,
     /// Bytes of definitions read.
     pub definitions_read: AtomicU64,
+    /// memlens's number for the segment, if children are followed.
+    pub number: AtomicU32,
+    /// Futex: low half of the token of the `Fork` event that memlens has dealt with last.
+    pub fork_answered: AtomicU32,
+    /// `definitions_read` at that time: what was defined before, the child's pipeline knows.
+    pub fork_definitions: AtomicU64,
     /// The epoch, alone on its cache line.
     pub epoch: Epoch,
 }

@@ -26,6 +26,12 @@ pub trait RecordSink {
     /// Records of the thread in slot `slot`.
     fn records(&mut self, slot: usize, words: &[u64]);
 
+    /// The token of a fork that the records delivered last announced and that was dealt with: whoever
+    /// forks may go on. `u64::MAX`: whatever fork was announced; nothing is known of it.
+    fn fork_answer(&mut self) -> Option<u64> {
+        None
+    }
+
     /// There is nothing to read just now; a good moment for housekeeping.
     fn idle(&mut self) {}
 }

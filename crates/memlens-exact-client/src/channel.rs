@@ -5,15 +5,19 @@
 //! rings take none. Waits for room only in [`Thread::next_chunk`] and [`Channel::define`], and gives
 //! up waiting when memlens is gone: the target then goes on unrecorded.
 
+use crate::follow::Execution;
 use crate::signals::{self, Saved};
 use crate::sys;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use dynamorio_sys::{dr_mutex_create, dr_mutex_lock, dr_mutex_unlock};
 use memlens_events::segment::{
     self, ANSWER_CAPACITY, ANSWER_OFFSET, CHUNK_CLOSED, CHUNK_MARGIN_WORDS, CHUNK_WORDS, CHUNKS, Control,
     DEFINITION_BYTES, DEFINITION_OFFSET, SEGMENT_BYTES, SLOTS, SlotHeader, SlotState,
 };
-use memlens_events::{Definition, EventKind, MAX_BLOCK_WORDS, RecordHeader, ThreadDefinition};
+use memlens_events::{
+    Definition, DefinitionKind, EventKind, MAX_BLOCK_WORDS, RecordHeader, ThreadDefinition,
+};
 
 /// How long to sleep before looking whether memlens still lives.
 const PATIENCE_MS: i64 = 50;
@@ -26,7 +30,23 @@ pub struct Channel {
     detached: AtomicBool,
     /// Set before the second thread is created: blocks carry epochs from then on.
     multi_threaded: AtomicBool,
+    /// The token of the last fork announced.
+    forks: AtomicU64,
+    /// Held while a fork is announced.
+    fork_lock: AtomicPtr<core::ffi::c_void>,
+    /// While forks are under way: definitions written, and the positions behind them. A child may know
+    /// blocks that its parent defined after memlens had prepared for it. Reached under `lock` only.
+    kept: UnsafeCell<Kept>,
 }
+
+struct Kept {
+    /// Forks under way.
+    forks: u32,
+    definitions: Vec<(u64, Vec<u8>)>,
+}
+
+// SAFETY: `kept` is only reached under `lock`; the rest is atomic.
+unsafe impl Sync for Channel {}
 
 /// The one channel.
 pub static CHANNEL: Channel = Channel {
@@ -34,15 +54,42 @@ pub static CHANNEL: Channel = Channel {
     lock: AtomicPtr::new(core::ptr::null_mut()),
     detached: AtomicBool::new(true),
     multi_threaded: AtomicBool::new(false),
+    forks: AtomicU64::new(0),
+    fork_lock: AtomicPtr::new(core::ptr::null_mut()),
+    kept: UnsafeCell::new(Kept { forks: 0, definitions: Vec::new() }),
 };
 
 impl Channel {
     /// Maps the segment behind file descriptor `fd`. False when it is not one of ours.
     pub fn connect(&self, fd: usize) -> bool {
         let Some(base) = sys::map_shared(fd, SEGMENT_BYTES) else { return false };
-        self.base.store(base, Ordering::Relaxed);
         // SAFETY: DynamoRIO is initialised.
-        self.lock.store(unsafe { dr_mutex_create() }, Ordering::Relaxed);
+        unsafe {
+            self.lock.store(dr_mutex_create(), Ordering::Relaxed);
+            self.fork_lock.store(dr_mutex_create(), Ordering::Relaxed);
+        }
+        self.begin(base)
+    }
+
+    /// In a forked child: leaves the parent's segment for the one behind `fd`. `known` is the position up
+    /// to which memlens knows the parent's definitions; what was defined after it is told again.
+    pub fn reconnect(&self, fd: usize, known: u64) -> bool {
+        let former = self.base.load(Ordering::Relaxed);
+        let Some(base) = sys::map_shared(fd, SEGMENT_BYTES) else { return false };
+        let begun = self.begin(base);
+        // SAFETY: the child has one thread; it takes a slot of the new segment before it runs on.
+        unsafe { sys::unmap(former, SEGMENT_BYTES) };
+        for (end, definition) in self.keep_definitions(false) {
+            const THREAD: [u8; 4] = (DefinitionKind::Thread as u32).to_le_bytes();
+            if begun && end > known && !definition.starts_with(&THREAD) {
+                self.write_definition(&definition);
+            }
+        }
+        begun
+    }
+
+    fn begin(&self, base: *mut u8) -> bool {
+        self.base.store(base, Ordering::Relaxed);
         let control = self.control();
         if control.magic.load(Ordering::Relaxed) != segment::MAGIC
             || control.version.load(Ordering::Relaxed) != segment::VERSION
@@ -129,6 +176,56 @@ impl Channel {
             || !sys::process_exists(control.reader_pid.load(Ordering::Relaxed))
     }
 
+    /// Announces a fork to memlens and waits until it is prepared. Returns the fork's token and the
+    /// position up to which memlens knows the definitions.
+    pub fn announce_fork(&self, thread: &mut Thread) -> (u64, u64) {
+        let lock = self.fork_lock.load(Ordering::Relaxed);
+        self.keep_definitions(true);
+        // SAFETY: created in `connect`; released below.
+        unsafe { dr_mutex_lock(lock) };
+        let token = self.forks.fetch_add(1, Ordering::Relaxed) + 1;
+        thread.event(EventKind::Fork, &[token]);
+        thread.publish(SlotState::InSystemCall);
+        let control = self.control();
+        while !self.is_detached() {
+            let answered = control.fork_answered.load(Ordering::Acquire);
+            // The latter: memlens cannot do anything for forks any more.
+            if answered == token as u32 || answered == u32::MAX {
+                break;
+            }
+            self.ring();
+            sys::futex_wait(&control.fork_answered, answered, PATIENCE_MS);
+            if self.reader_is_gone() {
+                self.detach();
+            }
+        }
+        let known = control.fork_definitions.load(Ordering::Relaxed);
+        // SAFETY: locked above.
+        unsafe { dr_mutex_unlock(lock) };
+        (token, known)
+    }
+
+    /// A fork begins or is over: keeps definitions meanwhile. Returns what was kept, when it was the last.
+    pub fn keep_definitions(&self, begins: bool) -> Vec<(u64, Vec<u8>)> {
+        let lock = self.lock.load(Ordering::Relaxed);
+        // SAFETY: created in `connect`; `kept` is touched while it is held.
+        unsafe {
+            dr_mutex_lock(lock);
+            let kept = &mut *self.kept.get();
+            kept.forks = if begins { kept.forks + 1 } else { kept.forks.saturating_sub(1) };
+            let definitions =
+                if kept.forks == 0 { core::mem::take(&mut kept.definitions) } else { Vec::new() };
+            dr_mutex_unlock(lock);
+            definitions
+        }
+    }
+
+    /// Forgets forks of threads that a forked child does not have.
+    pub fn forget_other_forks(&self) {
+        // SAFETY: the child has one thread, and its parent's other threads held no lock.
+        unsafe { (*self.kept.get()).forks = 1 };
+    }
+
     /// Writes a definition. Does nothing when detached.
     pub fn define(&self, definition: &Definition) {
         if self.is_detached() {
@@ -141,6 +238,10 @@ impl Channel {
         let length = (payload.len() - 8) as u32;
         payload[4..8].copy_from_slice(&length.to_le_bytes());
         payload.resize(payload.len().next_multiple_of(8), 0);
+        self.write_definition(&payload);
+    }
+
+    fn write_definition(&self, payload: &[u8]) {
         let lock = self.lock.load(Ordering::Relaxed);
         // SAFETY: created in `connect`; released below on every path.
         unsafe { dr_mutex_lock(lock) };
@@ -158,7 +259,13 @@ impl Channel {
                     core::ptr::copy_nonoverlapping(payload.as_ptr(), ring.add(position), first);
                     core::ptr::copy_nonoverlapping(payload.as_ptr().add(first), ring, payload.len() - first);
                 }
-                control.definitions_written.store(written + payload.len() as u64, Ordering::Release);
+                let end = written + payload.len() as u64;
+                control.definitions_written.store(end, Ordering::Release);
+                // SAFETY: under `lock`.
+                let kept = unsafe { &mut *self.kept.get() };
+                if kept.forks > 0 {
+                    kept.definitions.push((end, payload.to_vec()));
+                }
                 break;
             }
             self.ring();
@@ -223,6 +330,15 @@ pub struct ThreadArea {
     pub kept_pointer: *const u64,
 }
 
+/// How a process is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Making {
+    /// With memory of its own.
+    Fork,
+    /// Sharing its parent's memory until it executes a program or ends; its parent waits meanwhile.
+    Vfork,
+}
+
 /// A thread's end of the channel.
 pub struct Thread {
     /// Arguments of the system call under way.
@@ -231,6 +347,14 @@ pub struct Thread {
     pub blocked_signals: u64,
     /// What to put back when the `execve` under way fails.
     pub saved_signals: Option<Box<Saved>>,
+    /// The `execve` under way.
+    pub execution: Option<Box<Execution>>,
+    /// The fork under way: its token, and how far memlens knows the definitions.
+    pub fork: Option<(u64, u64)>,
+    /// The process that the system call under way makes.
+    pub making: Option<Making>,
+    /// An argument of the system call under way that was replaced, and its value.
+    pub replaced: Option<(i32, u64)>,
     area: *mut ThreadArea,
     slot: Option<usize>,
     chunk: u64,
@@ -244,6 +368,10 @@ impl Thread {
             remembered: [0; 4],
             blocked_signals: signals::blocked_at_start(),
             saved_signals: None,
+            execution: None,
+            fork: None,
+            making: None,
+            replaced: None,
             area,
             slot: None,
             chunk: 0,
@@ -273,6 +401,15 @@ impl Thread {
             }
         }
         CHANNEL.control().threads_without_slot.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// In a forked child, after [`Channel::reconnect`]: takes a slot of the new segment.
+    pub fn restart(&mut self, tid: u32) {
+        self.slot = None;
+        self.take_slot(tid);
+        if self.slot.is_none() {
+            self.throw_away();
+        }
     }
 
     /// Records go to memory of their own and are overwritten there.

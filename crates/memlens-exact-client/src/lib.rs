@@ -11,6 +11,7 @@
 //! requests.rs   client requests                   channel.rs   the shared segment, writer's side
 //! ir.rs         instruction constructors          sys.rs       system calls of our own
 //! syscalls.rs   system calls of the target        signals.rs   signals across execve
+//! follow.rs     children that are recorded        own_exe.rs   /proc/self/exe is the program
 //! ```
 //!
 //! # Signal safety
@@ -20,10 +21,12 @@
 
 mod blocks;
 mod channel;
+mod follow;
 mod instrument;
 mod ir;
 mod modules;
 mod operands;
+mod own_exe;
 mod requests;
 mod signals;
 mod startup;
@@ -47,8 +50,9 @@ pub static _USES_DR_VERSION_: c_int = 1190;
 /// Words of [`ThreadArea`].
 const AREA_WORDS: u32 = 4;
 
-/// DynamoRIO's entry into the client. The arguments are the segment's file descriptor and the sets of
-/// signals ignored and blocked, in hexadecimal.
+/// DynamoRIO's entry into the client. The arguments are the segment's file descriptor (`-`: ask for one),
+/// the sets of signals ignored and blocked, in hexadecimal, and, if children are to be recorded, the
+/// socket on which to ask for segments.
 ///
 /// # Safety
 /// Called by DynamoRIO, once, before the target's first instruction.
@@ -60,12 +64,20 @@ pub unsafe extern "C" fn dr_client_main(_id: client_id_t, argc: c_int, argv: *co
             let text = (argc as usize > index).then(|| core::ffi::CStr::from_ptr(*argv.add(index)));
             text.and_then(|text| text.to_str().ok())
         };
-        let fd = argument(1).and_then(|text| text.parse().ok());
         let signals =
             |index| argument(index).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
         signals::start(signals(2), signals(3));
-        startup::hide_environment();
-        if !fd.is_some_and(|fd| CHANNEL.connect(fd)) {
+        let options = startup::hide_environment();
+        own_exe::initialise();
+        if let (Some(socket), Some(options)) = (argument(4), options) {
+            follow::start(socket.as_bytes(), &options);
+        }
+        let fd = match argument(1) {
+            Some("-") => follow::segment_after_exec(),
+            text => text.and_then(|text| text.parse().ok()),
+        };
+        let is_recorded = fd.is_some_and(|fd| CHANNEL.connect(fd));
+        if !is_recorded && !follow::is_on() {
             // Without memlens the target runs on, unrecorded.
             return;
         }
@@ -87,13 +99,17 @@ pub unsafe extern "C" fn dr_client_main(_id: client_id_t, argc: c_int, argv: *co
         dr_register_exit_event(Some(process_exit));
         drmgr_register_thread_init_event(Some(thread_init));
         drmgr_register_thread_exit_event(Some(thread_exit));
-        drmgr_register_module_load_event(Some(module_load));
-        drmgr_register_module_unload_event(Some(module_unload));
-        drmgr_register_kernel_xfer_event(Some(kernel_transfer));
         dr_register_fork_init_event(Some(fork_init));
         dr_register_filter_syscall_event(Some(syscalls::filter));
         drmgr_register_pre_syscall_event(Some(syscalls::before));
         drmgr_register_post_syscall_event(Some(syscalls::after));
+        if !is_recorded {
+            // memlens has too many processes to record this one; those that it executes may be again.
+            return;
+        }
+        drmgr_register_module_load_event(Some(module_load));
+        drmgr_register_module_unload_event(Some(module_unload));
+        drmgr_register_kernel_xfer_event(Some(kernel_transfer));
         drmgr_register_bb_app2app_event(Some(instrument::transform), core::ptr::null_mut());
         drmgr_register_bb_instrumentation_event(
             Some(instrument::analyse),
@@ -162,6 +178,10 @@ unsafe extern "C" fn thread_exit(context: *mut c_void) {
     unsafe {
         let field = STATE.tls_field.load(Ordering::Relaxed);
         let mut thread = Box::from_raw(drmgr_get_tls_field(context, field).cast::<Thread>());
+        if follow::is_forking() && !CHANNEL.is_own_process() {
+            // A copy, in a forked child, of a thread that lives on in the parent.
+            return;
+        }
         thread.event(EventKind::ThreadExit, &[dr_get_thread_id(context) as u64]);
         thread.publish(SlotState::Exited);
     }
@@ -228,9 +248,24 @@ unsafe extern "C" fn kernel_transfer(context: *mut c_void, info: *const dr_kerne
     }
 }
 
-/// In a forked child: the segment belongs to the parent.
+/// In a forked child: the segment belongs to the parent. The child gets one of its own, or records
+/// nothing.
 unsafe extern "C" fn fork_init(context: *mut c_void) {
-    CHANNEL.detach();
-    // SAFETY: the calling thread's own state.
-    unsafe { STATE.thread(context).throw_away() };
+    // SAFETY: the calling thread's own state; no other thread is left.
+    unsafe {
+        let thread = STATE.thread(context);
+        follow::set_forking(false);
+        let announced = thread.fork.take().filter(|_| !CHANNEL.is_detached());
+        if let Some((token, known)) = announced {
+            CHANNEL.forget_other_forks();
+            let parent = CHANNEL.control().number.load(Ordering::Relaxed);
+            let segment = follow::segment_after_fork(parent.into(), token);
+            if segment.is_some_and(|fd| CHANNEL.reconnect(fd, known)) {
+                thread.restart(dr_get_thread_id(context) as u32);
+                return;
+            }
+        }
+        CHANNEL.detach();
+        thread.throw_away();
+    }
 }

@@ -38,9 +38,11 @@ pub fn make_stubs(callee: *mut c_void) {
 /// Takes memlens's and DynamoRIO's variables out of the environment that the target will see.
 ///
 /// memlens passes them as the last entries. The list is cut before them and the auxiliary vector,
-/// which follows the list's end, moves down: start-up code finds it there.
-pub fn hide_environment() {
-    let Some(stack) = initial_stack_pointer() else { return };
+/// which follows the list's end, moves down: start-up code finds it there. Returns DynamoRIO's options,
+/// with the variable's name.
+pub fn hide_environment() -> Option<Vec<u8>> {
+    let stack = initial_stack_pointer()?;
+    let mut options = None;
     // SAFETY: the kernel laid out argc, the argument pointers, a null, the environment pointers, a
     // null and the auxiliary vector there (System V ABI AMD64 supplement 1.0, section 3.4.1), and
     // no code of the target has run yet.
@@ -54,9 +56,12 @@ pub fn hide_environment() {
             let entry = core::ffi::CStr::from_ptr((*end).cast()).to_bytes();
             let is_ours = entry.starts_with(b"DYNAMORIO_") || entry.starts_with(b"__disabled__");
             cut = if is_ours { cut.or(Some(end)) } else { None };
+            if is_ours && entry.starts_with(b"DYNAMORIO_OPTIONS=") {
+                options = Some(entry.to_vec());
+            }
             end = end.add(1);
         }
-        let Some(cut) = cut else { return };
+        let cut = cut?;
         // auxv: pairs of words up to and including AT_NULL.
         let mut words = 1;
         let mut pair = end.add(1);
@@ -69,6 +74,7 @@ pub fn hide_environment() {
         }
         core::ptr::copy(end, cut, words);
     }
+    options
 }
 
 /// The stack pointer with which the kernel started the process: field 28 of `/proc/self/stat`.

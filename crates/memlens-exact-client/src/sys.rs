@@ -2,7 +2,9 @@
 //! notice and the client's has no place inside DynamoRIO.
 
 use core::arch::asm;
+use core::ffi::{CStr, c_void};
 use core::sync::atomic::AtomicU32;
+use dynamorio_sys::dr_safe_read;
 
 const SYS_MMAP: usize = 9;
 const SYS_CLOSE: usize = 3;
@@ -12,7 +14,23 @@ const SYS_RT_SIGACTION: usize = 13;
 const SYS_RT_SIGPROCMASK: usize = 14;
 const SYS_GETPID: usize = 39;
 const SYS_KILL: usize = 62;
+const SYS_STAT: usize = 4;
+const SYS_MUNMAP: usize = 11;
+const SYS_SOCKET: usize = 41;
+const SYS_CONNECT: usize = 42;
+const SYS_SENDTO: usize = 44;
+const SYS_RECVMSG: usize = 47;
+const SYS_READLINK: usize = 89;
+const SYS_GETEUID: usize = 107;
+const SYS_GETXATTR: usize = 191;
 const SYS_FUTEX: usize = 202;
+const SYS_FACCESSAT: usize = 269;
+const SYS_FACCESSAT2: usize = 439;
+const AT_FDCWD: usize = -100_isize as usize;
+const AT_EACCESS: usize = 0x200;
+const F_OK: usize = 0;
+/// Of [`may_access`]: execute.
+pub const X_OK: usize = 1;
 const FUTEX_WAIT: usize = 0;
 const FUTEX_WAKE: usize = 1;
 
@@ -81,10 +99,11 @@ pub fn map_private(length: usize) -> Option<*mut u8> {
 }
 
 /// Reads the start of a file into `buffer`; returns the bytes read. `path` ends in a zero byte.
-pub fn read_file(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
+pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
     // SAFETY: path and buffer are valid for the calls; the descriptor is closed again.
     unsafe {
-        let fd = syscall6(SYS_OPEN, [path.as_ptr() as usize, 0, 0, 0, 0, 0]);
+        const O_CLOEXEC: usize = 0o2_000_000;
+        let fd = syscall6(SYS_OPEN, [path.as_ptr() as usize, O_CLOEXEC, 0, 0, 0, 0]);
         if fd < 0 {
             return 0;
         }
@@ -140,4 +159,166 @@ pub fn greatest_descriptor() -> u32 {
     let length = read_file(c"/proc/sys/fs/nr_open", &mut buffer);
     let text = core::str::from_utf8(&buffer[..length]).unwrap_or_default();
     text.trim().parse().unwrap_or(USUAL).saturating_sub(1)
+}
+
+/// Whether there is a file of this name.
+pub fn exists(path: &CStr) -> bool {
+    may_access(path, F_OK)
+}
+
+/// Whether the process may access a file so (`access(2)` with the effective ids).
+pub fn may_access(path: &CStr, mode: usize) -> bool {
+    const ENOSYS: isize = -38;
+    let pointer = path.as_ptr() as usize;
+    // SAFETY: a zero-terminated string; the calls only ask.
+    unsafe {
+        match syscall6(SYS_FACCESSAT2, [AT_FDCWD, pointer, mode, AT_EACCESS, 0, 0]) {
+            ENOSYS => syscall6(SYS_FACCESSAT, [AT_FDCWD, pointer, mode, 0, 0, 0]) == 0,
+            result => result == 0,
+        }
+    }
+}
+
+/// Kind, mode and owner of a file.
+pub struct FileStatus {
+    /// `st_mode`.
+    pub mode: u32,
+    /// `st_uid`.
+    pub owner: u32,
+}
+
+/// What `stat` says of a file.
+pub fn status(path: &CStr) -> Option<FileStatus> {
+    // `struct stat` of x86-64: mode at byte 24, uid at 28, 144 bytes in all.
+    let mut words = [0_u64; 18];
+    let args = [path.as_ptr() as usize, words.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: a zero-terminated string and room for the structure.
+    let result = unsafe { syscall6(SYS_STAT, args) };
+    (result == 0).then_some(FileStatus { mode: words[3] as u32, owner: (words[3] >> 32) as u32 })
+}
+
+/// The effective user.
+pub fn effective_user() -> u32 {
+    // SAFETY: no arguments, no effects.
+    unsafe { syscall6(SYS_GETEUID, [0; 6]) as u32 }
+}
+
+/// Whether a file has capabilities of its own, which it would lose under a translator.
+pub fn has_capabilities(path: &CStr) -> bool {
+    let name = c"security.capability";
+    let args = [path.as_ptr() as usize, name.as_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: zero-terminated strings; size 0 only asks.
+    unsafe { syscall6(SYS_GETXATTR, args) > 0 }
+}
+
+/// Where a symbolic link leads. `None` if it cannot be read or is longer than 4 KiB.
+pub fn read_link(path: &CStr) -> Option<Vec<u8>> {
+    let mut buffer = vec![0_u8; 4096];
+    let args = [path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
+    // SAFETY: a zero-terminated string and a buffer of the length told.
+    let length = usize::try_from(unsafe { syscall6(SYS_READLINK, args) }).ok()?;
+    if length == buffer.len() {
+        return None;
+    }
+    buffer.truncate(length);
+    Some(buffer)
+}
+
+/// A word of the target's memory, copied with fault protection.
+pub fn word_at(address: u64) -> Option<u64> {
+    let (mut word, mut read) = (0_u64, 0);
+    // SAFETY: room for the word; a fault is caught.
+    let is_read = unsafe { dr_safe_read(address as *const c_void, 8, (&raw mut word).cast(), &mut read) };
+    (is_read != 0).then_some(word)
+}
+
+/// A zero-terminated text of the target's memory, without the zero; `None` if it is longer than `limit`
+/// or cannot be read.
+pub fn text_at(address: u64, limit: usize) -> Option<Vec<u8>> {
+    const PAGE: u64 = 4096;
+    let mut text = Vec::new();
+    while address != 0 && text.len() <= limit {
+        let from = address.wrapping_add(text.len() as u64);
+        // Never beyond the page: the next one may not be there.
+        let length = (limit + 1 - text.len()).min((PAGE - from % PAGE) as usize).min(256);
+        let start = text.len();
+        text.resize(start + length, 0);
+        let mut read = 0;
+        // SAFETY: room for `length` bytes; a fault is caught.
+        let is_read = unsafe {
+            dr_safe_read(from as *const c_void, length, text[start..].as_mut_ptr().cast(), &mut read) != 0
+        };
+        if !is_read || read != length {
+            return None;
+        }
+        if let Some(end) = text[start..].iter().position(|&byte| byte == 0) {
+            text.truncate(start + end);
+            return Some(text);
+        }
+    }
+    None
+}
+
+/// Unmaps what [`map_shared`] mapped.
+///
+/// # Safety
+/// Nothing refers to it any more.
+pub unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { syscall6(SYS_MUNMAP, [address as usize, length, 0, 0, 0, 0]) };
+}
+
+/// Asks whoever listens on the abstract socket `name` for a file descriptor, telling `question`. `None`
+/// when nobody listens or the answer brings none.
+pub fn ask_for_descriptor(name: &[u8], question: &[u64]) -> Option<usize> {
+    const AF_UNIX: usize = 1;
+    const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2_000_000;
+    const EINTR: isize = -4;
+    const MSG_NOSIGNAL: usize = 0x4000;
+    const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
+    const SCM_RIGHTS: u64 = 1;
+    const SOL_SOCKET: u64 = 1;
+    // struct sockaddr_un: family, a zero byte (an abstract name follows), the name.
+    let mut address = [0_u8; 110];
+    address[0] = AF_UNIX as u8;
+    let room = address.get_mut(3..3 + name.len())?;
+    room.copy_from_slice(name);
+    let retry = |call: &dyn Fn() -> isize| loop {
+        match call() {
+            EINTR => {}
+            result => return result,
+        }
+    };
+    // SAFETY: every pointer is to a local that outlives its call; the descriptor is closed again.
+    unsafe {
+        let socket = syscall6(SYS_SOCKET, [AF_UNIX, SOCK_SEQPACKET_CLOEXEC, 0, 0, 0, 0]);
+        let socket = usize::try_from(socket).ok()?;
+        let args = [socket, address.as_ptr() as usize, 3 + name.len(), 0, 0, 0];
+        let connected = retry(&|| syscall6(SYS_CONNECT, args)) == 0;
+        let args = [socket, question.as_ptr() as usize, size_of_val(question), MSG_NOSIGNAL, 0, 0];
+        let asked = connected && retry(&|| syscall6(SYS_SENDTO, args)) > 0;
+        // struct cmsghdr: length, level and type, then the descriptor.
+        let (mut byte, mut control) = (0_u64, [0_u64; 3]);
+        let mut answer = None;
+        if asked {
+            let vector = [&raw mut byte as u64, 1];
+            // struct msghdr: name, its length, vector, its length, control, its length, flags.
+            let mut message = [
+                0,
+                0,
+                vector.as_ptr() as u64,
+                1,
+                control.as_mut_ptr() as u64,
+                size_of_val(&control) as u64,
+                0,
+            ];
+            let args = [socket, message.as_mut_ptr() as usize, MSG_CMSG_CLOEXEC, 0, 0, 0];
+            let received = retry(&|| syscall6(SYS_RECVMSG, args));
+            let has_descriptor =
+                received > 0 && control[0] >= 20 && control[1] == (SCM_RIGHTS << 32 | SOL_SOCKET);
+            answer = has_descriptor.then_some(control[2] as u32 as usize);
+        }
+        syscall6(SYS_CLOSE, [socket, 0, 0, 0, 0, 0]);
+        answer
+    }
 }

@@ -1,9 +1,11 @@
 //! System calls of the target that change its address space or its threads.
 
-use crate::channel::CHANNEL;
+use crate::channel::{CHANNEL, Making, Thread};
+use crate::follow::{self, SYS_EXECVE, SYS_EXECVEAT};
+use crate::own_exe::{self, Handled};
 use crate::signals;
 use crate::state::STATE;
-use crate::sys;
+use crate::sys::{self, word_at};
 use core::ffi::{c_int, c_void};
 use dynamorio_sys::*;
 use memlens_events::EventKind;
@@ -18,8 +20,7 @@ const SYS_MREMAP: c_int = 25;
 const SYS_CLONE: c_int = 56;
 const SYS_FORK: c_int = 57;
 const SYS_VFORK: c_int = 58;
-const SYS_EXECVE: c_int = 59;
-const SYS_EXECVEAT: c_int = 322;
+const SYS_EXIT_GROUP: c_int = 231;
 const SYS_ARCH_PRCTL: c_int = 158;
 const ARCH_SET_FS: u64 = 0x1002;
 const SYS_CLONE3: c_int = 435;
@@ -41,6 +42,23 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
         if matches!(number, SYS_CLONE | SYS_CLONE3 | SYS_FORK | SYS_VFORK) {
             signals::thread_is_made(thread.blocked_signals);
         }
+        thread.making = making(context, number);
+        match thread.making {
+            Some(Making::Vfork) => thread.remembered[0] = signals::ignored(),
+            Some(Making::Fork) => {
+                follow::set_forking(true);
+                if follow::is_on() && CHANNEL.is_own_process() {
+                    let announced = CHANNEL.announce_fork(thread);
+                    thread.fork = Some(announced);
+                }
+            }
+            None => {}
+        }
+        match own_exe::before(context, number) {
+            Handled::Answered => return 0,
+            Handled::Substituted(index, value) => thread.replaced = Some((index, value)),
+            Handled::Not => {}
+        }
         match number {
             SYS_CLONE | SYS_CLONE3 if !CHANNEL.is_multi_threaded() && makes_thread(context, number) => {
                 CHANNEL.set_multi_threaded();
@@ -48,8 +66,14 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 dr_flush_region(core::ptr::null_mut(), usize::MAX);
             }
             SYS_EXECVE | SYS_EXECVEAT => {
-                thread.event(EventKind::Exec, &[]);
-                thread.saved_signals = Some(Box::new(signals::before_exec(thread.blocked_signals)));
+                let blocked = thread.blocked_signals;
+                let execution = follow::before_exec(context, number, blocked);
+                let thread = STATE.thread(context);
+                thread.execution = Some(execution);
+                thread.saved_signals = Some(Box::new(signals::before_exec(blocked)));
+            }
+            SYS_EXIT_GROUP if CHANNEL.is_own_process() => {
+                thread.event(EventKind::ProcessExit, &[argument(context, 0)]);
             }
             SYS_CLOSE_RANGE => {
                 remember_arguments(context);
@@ -59,7 +83,6 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                     dr_syscall_set_param(context, 1, greatest as reg_t);
                 }
             }
-            SYS_VFORK => thread.remembered[0] = signals::ignored(),
             // What they point to may be overwritten by the call itself.
             SYS_RT_SIGACTION | SYS_RT_SIGPROCMASK => {
                 remember_arguments(context);
@@ -73,7 +96,7 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
             SYS_BRK | SYS_MMAP | SYS_MREMAP | SYS_ARCH_PRCTL => remember_arguments(context),
             _ => {}
         }
-        thread.publish(SlotState::InSystemCall);
+        STATE.thread(context).publish(SlotState::InSystemCall);
     }
     1
 }
@@ -87,6 +110,12 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
         let result = dr_syscall_get_result(context) as i64;
         let failed = (-4095..0).contains(&result);
         let [address, length, third, fourth] = remembered_arguments(context);
+        if let Some(replaced) = thread.replaced.take() {
+            restore_argument(context, replaced);
+        }
+        if let Some(making) = thread.making.take() {
+            process_made(thread, making, result);
+        }
         match number {
             SYS_MMAP if !failed => {
                 thread.event(EventKind::MapAdd, &[result as u64, length, third, fourth, 0]);
@@ -102,8 +131,12 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
             }
             // Still here: it failed.
             SYS_EXECVE | SYS_EXECVEAT => {
+                let execution = thread.execution.take();
                 if let Some(saved) = thread.saved_signals.take() {
                     signals::exec_failed(&saved);
+                }
+                if let Some(execution) = execution {
+                    follow::exec_failed(context, &execution);
                 }
             }
             SYS_BRK => thread.event(EventKind::Break, &[address, result as u64]),
@@ -112,12 +145,7 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                 let tid = dr_get_thread_id(context) as u64;
                 thread.event(EventKind::ThreadStart, &[tid, 0, length]);
             }
-            SYS_CLOSE_RANGE => restore_second_argument(context, length),
-            SYS_VFORK if result > 0 => {
-                signals::vfork_returned(address);
-                CHANNEL.abandon_slot(result as u32);
-            }
-            SYS_FORK if result > 0 => thread.event(EventKind::Fork, &[result as u64]),
+            SYS_CLOSE_RANGE => restore_argument(context, (1, length)),
             _ => {}
         }
     }
@@ -128,39 +156,71 @@ unsafe fn argument(context: *mut c_void, index: c_int) -> u64 {
     unsafe { dr_syscall_get_param(context, index) }
 }
 
-/// A word of the target's memory, copied with fault protection.
-fn word_at(address: u64) -> Option<u64> {
-    let (mut word, mut read) = (0_u64, 0);
-    // SAFETY: room for the word; a fault is caught.
-    let is_read = unsafe { dr_safe_read(address as *const c_void, 8, (&raw mut word).cast(), &mut read) };
-    (is_read != 0).then_some(word)
+/// A process was made, or not: back in its parent, or in the child.
+fn process_made(thread: &mut Thread, making: Making, result: i64) {
+    match making {
+        Making::Vfork if result > 0 => {
+            signals::vfork_returned(thread.remembered[0]);
+            CHANNEL.abandon_slot(result as u32);
+        }
+        Making::Fork if result != 0 => {
+            follow::set_forking(false);
+            if let Some((token, _)) = thread.fork.take() {
+                CHANNEL.keep_definitions(false);
+                thread.event(EventKind::Fork, &[token, result.max(0) as u64]);
+            }
+        }
+        _ => {}
+    }
 }
 
-/// System calls leave their arguments' registers alone.
-unsafe fn restore_second_argument(context: *mut c_void, value: u64) {
+/// System calls leave their arguments' registers alone: puts back the first (0) or second (1).
+unsafe fn restore_argument(context: *mut c_void, (index, value): (c_int, u64)) {
     // SAFETY: called from a post-system-call event, where the context may be changed.
     unsafe {
         let mut machine: dr_mcontext_t = core::mem::zeroed();
         machine.size = core::mem::size_of::<dr_mcontext_t>();
         machine.flags = dr_mcontext_flags_t::DR_MC_INTEGER;
         if dr_get_mcontext(context, &mut machine) != 0 {
-            machine.__bindgen_anon_2.xsi = value as reg_t;
+            match index {
+                0 => machine.__bindgen_anon_1.xdi = value as reg_t,
+                _ => machine.__bindgen_anon_2.xsi = value as reg_t,
+            }
             dr_set_mcontext(context, &mut machine);
         }
     }
 }
 
+/// What process a system call makes, if it makes one.
+unsafe fn making(context: *mut c_void, number: c_int) -> Option<Making> {
+    match number {
+        SYS_FORK => Some(Making::Fork),
+        SYS_VFORK => Some(Making::Vfork),
+        SYS_CLONE | SYS_CLONE3 => {
+            // SAFETY: called from a pre-system-call event.
+            let flags = unsafe { clone_flags(context, number) };
+            match (flags & CLONE_VM != 0, flags & CLONE_VFORK != 0) {
+                (false, _) => Some(Making::Fork),
+                (true, true) => Some(Making::Vfork),
+                (true, false) => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The flags of `clone` or `clone3`.
+unsafe fn clone_flags(context: *mut c_void, number: c_int) -> u64 {
+    // SAFETY: called from a pre-system-call event; clone3's structure is copied with fault protection.
+    let first = unsafe { argument(context, 0) };
+    if number == SYS_CLONE3 { word_at(first).unwrap_or(0) } else { first }
+}
+
 /// Whether a `clone` makes a thread of this process rather than a process.
 unsafe fn makes_thread(context: *mut c_void, number: c_int) -> bool {
-    // SAFETY: called from a pre-system-call event; clone3's structure is copied with fault
-    // protection.
-    unsafe {
-        let mut flags = argument(context, 0);
-        if number == SYS_CLONE3 {
-            flags = word_at(flags).unwrap_or(0);
-        }
-        flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0
-    }
+    // SAFETY: called from a pre-system-call event.
+    let flags = unsafe { clone_flags(context, number) };
+    flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0
 }
 
 unsafe fn remember_arguments(context: *mut c_void) {

@@ -26,14 +26,23 @@ pub fn records_nothing() -> bool {
 }
 
 /// Starts `program`; its client connects to the segment behind `segment`.
-pub fn spawn(program: &Program, payload: &Payload, segment: RawFd) -> io::Result<Child> {
+/// Its children ask for segments on the abstract socket `follower`, if there is one.
+pub fn spawn(
+    program: &Program,
+    payload: &Payload,
+    segment: RawFd,
+    follower: Option<&str>,
+) -> io::Result<Child> {
     let file = fs::canonicalize(&program.file)?;
     let client = payload.client();
     // A client without a segment lets the target run on, unrecorded.
     let argument = if records_nothing() { "none".to_owned() } else { segment.to_string() };
     let (ignored, blocked) = (inherited::ignored_signals(), inherited::blocked_signals());
+    let follower =
+        follower.filter(|_| !records_nothing()).map_or_else(String::new, |name| format!(" {name}"));
+    let client = client.display();
     let options =
-        format!("{ENGINE_OPTIONS} -client_lib '{};0;{argument} {ignored:x} {blocked:x}'", client.display());
+        format!("{ENGINE_OPTIONS} -client_lib '{client};0;{argument} {ignored:x} {blocked:x}{follower}'");
     let mut environment: Vec<OsString> =
         env::vars_os().map(|(name, value)| [name.as_os_str(), &value].join(OsStr::new("="))).collect();
     environment.push(format!("DYNAMORIO_OPTIONS={options}").into());

@@ -9,9 +9,11 @@
 //! launch.rs    the environment and the engine's options            segment.rs  the mapped segment
 //! child.rs     fork, exec, wait, signals passed on                 inherited.rs  SIGPIPE and streams
 //! reader.rs    merging the threads' rings in order                 session.rs  a run, start to end
+//! follower.rs  new processes of the program, and what they record
 //! ```
 
 mod child;
+mod follower;
 mod inherited;
 mod launch;
 mod payload;
@@ -20,6 +22,7 @@ mod reader;
 mod segment;
 mod session;
 
+pub use follower::{Arrival, ArrivedBy, Follower, ProcessStream, Replacement};
 pub use payload::PayloadError;
 pub use program::{Program, ProgramError};
 pub use reader::ReaderStatistics;

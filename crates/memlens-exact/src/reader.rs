@@ -256,6 +256,7 @@ impl Reader {
         cursor.epoch = records.first().map_or(0, |&word| RecordHeader(word).epoch()).max(cursor.epoch);
         cursor.word += words;
         sink.records(slot, records);
+        answer_fork(segment, sink);
     }
 
     /// Delivers records of one slot that has `words` words: at least one record, at most those that
@@ -287,6 +288,7 @@ impl Reader {
         let end = end.min(words);
         cursor.word += end;
         sink.records(slot, &records[..end]);
+        answer_fork(segment, sink);
         end
     }
 }
@@ -294,6 +296,14 @@ impl Reader {
 fn wake_writer(header: &SlotHeader) {
     if header.writer_waiting.swap(0, Ordering::SeqCst) != 0 {
         wake(&header.room);
+    }
+}
+
+/// Lets whoever announced a fork in the records just delivered go on. Before the next definition is read,
+/// so that it is known which ones the sink knew.
+fn answer_fork(segment: &Segment, sink: &mut impl RecordSink) {
+    if let Some(token) = sink.fork_answer() {
+        segment.answer_fork(token);
     }
 }
 

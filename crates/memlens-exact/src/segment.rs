@@ -123,6 +123,15 @@ impl Segment {
         wake(&control.answered_module);
     }
 
+    /// Tells a thread that waits to fork, with this token, to go on.
+    pub fn answer_fork(&self, token: u64) {
+        let control = self.control();
+        let known = control.definitions_read.load(Ordering::Relaxed);
+        control.fork_definitions.store(known, Ordering::Relaxed);
+        control.fork_answered.store(token as u32, Ordering::Release);
+        wake(&control.fork_answered);
+    }
+
     /// Sleeps until a writer rings or the time is over.
     pub fn wait(&self, milliseconds: u64) {
         let control = self.control();

@@ -1,6 +1,7 @@
 //! One run of a program, from start to end.
 
 use crate::child::Child;
+use crate::follower::{Follower, Replacement};
 use crate::launch;
 use crate::payload::{Payload, PayloadError};
 use crate::program::{Program, ProgramError};
@@ -16,6 +17,8 @@ use thiserror::Error;
 
 /// How long the reader sleeps when there is nothing to read.
 const NAP_MS: u64 = 2;
+/// The same when the program has executed another one, which has a reader of its own.
+const REPLACED_NAP_MS: u64 = 20;
 /// How often it looks again before it sleeps.
 const LOOKS_BEFORE_NAP: u32 = 200;
 
@@ -24,6 +27,8 @@ const LOOKS_BEFORE_NAP: u32 = 200;
 pub struct SessionOptions {
     /// Program and arguments.
     pub command: Vec<OsString>,
+    /// Whether the processes that it makes are recorded, too: see [`Session::take_follower`].
+    pub follow_children: bool,
 }
 
 /// How a program ended.
@@ -48,6 +53,9 @@ pub enum SessionError {
     /// No shared memory.
     #[error("cannot set up shared memory: {0}")]
     Segment(io::Error),
+    /// No socket for the program's children.
+    #[error("cannot listen for the program's children: {0}")]
+    Listen(io::Error),
     /// The process could not be started.
     #[error("cannot start {0:?}: {1}")]
     Spawn(OsString, io::Error),
@@ -62,6 +70,8 @@ pub struct Session {
     child: Child,
     reader: Reader,
     started: Instant,
+    follower: Option<Follower>,
+    replacement: Replacement,
 }
 
 impl Session {
@@ -70,9 +80,25 @@ impl Session {
         let program = Program::find(&options.command)?;
         let payload = Payload::unpack()?;
         let segment = Segment::create().map_err(SessionError::Segment)?;
-        let child = launch::spawn(&program, &payload, segment.file.as_raw_fd())
+        segment.control().number.store(1, Ordering::Relaxed);
+        let follower = options.follow_children.then(Follower::listen).transpose();
+        let follower = follower.map_err(SessionError::Listen)?;
+        let socket = follower.as_ref().map(Follower::name);
+        let child = launch::spawn(&program, &payload, segment.file.as_raw_fd(), socket)
             .map_err(|error| SessionError::Spawn(program.arguments[0].clone(), error))?;
-        Ok(Self { segment, child, reader: Reader::new(), started: Instant::now() })
+        let (reader, started, replacement) = (Reader::new(), Instant::now(), Replacement::default());
+        Ok(Self { segment, child, reader, started, follower, replacement })
+    }
+
+    /// Where processes ask that the program makes, if they are followed. They wait until they are
+    /// answered: from [`Session::start`] on, somebody must look for them.
+    pub fn take_follower(&mut self) -> Option<Follower> {
+        self.follower.take()
+    }
+
+    /// For telling that the program has executed another one: [`Self::run`] then only waits for its end.
+    pub fn replacement(&self) -> Replacement {
+        self.replacement.clone()
     }
 
     /// The program's process id.
@@ -93,15 +119,20 @@ impl Session {
                 return Ok(outcome);
             }
             looks += 1;
-            if looks < LOOKS_BEFORE_NAP {
+            if looks < LOOKS_BEFORE_NAP && !self.replacement.is_told() {
                 std::hint::spin_loop();
                 continue;
             }
             sink.idle();
-            self.segment.wait(NAP_MS);
+            self.segment.wait(if self.replacement.is_told() { REPLACED_NAP_MS } else { NAP_MS });
             // What is published before the process ends is read once more after this.
             ended = self.child.try_wait().map_err(SessionError::Wait)?;
         }
+    }
+
+    /// Whether the program has executed another one that is recorded apart.
+    pub fn was_replaced(&self) -> bool {
+        self.replacement.is_told()
     }
 
     /// Time since the start.

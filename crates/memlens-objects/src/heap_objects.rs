@@ -6,7 +6,7 @@ use crate::{Block, InsertError, Layer, LiveBlocks, Merge, ObjectId, ObjectTable,
 ///
 /// Events come in the order in which they happened. [`objects`](Self::objects) also takes the
 /// objects of other kinds, so that all ids are from one space.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HeapObjects {
     sites: Sites,
     objects: ObjectTable,

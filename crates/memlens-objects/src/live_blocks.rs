@@ -109,7 +109,7 @@ pub enum InsertError {
 ///
 /// Insert and remove write one word per 16 bytes of the block, one per 64 KB in the middle of large
 /// ones; no hashing. Memory: 24 bytes a block plus [`ObjectPages`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LiveBlocks {
     /// Address → slot in `records`.
     pages: ObjectPages,

@@ -33,7 +33,7 @@
 /// owner. A fill writes one entry per 16 bytes at its edges, one per 64 KB and one per GB between
 /// them. Memory: a quarter of the densely used address space below chunk level, 64 KB for each GB
 /// touched, 512 KB for the root; chunks and nodes are reused as soon as they are uniform.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ObjectPages {
     /// Entries for addresses below 2^47, one per GB.
     root: Box<[Entry; ROOT_ENTRIES]>,

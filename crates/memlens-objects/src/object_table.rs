@@ -204,6 +204,17 @@ impl ObjectStats {
         }
     }
 
+    /// Keeps what is live. Allocated are its blocks elsewhere: none, and no bytes, count here.
+    fn inherited(&mut self) {
+        *self = Self {
+            live_blocks: self.live_blocks,
+            max_live_blocks: self.live_blocks,
+            live_bytes: self.live_bytes,
+            max_live_bytes: self.live_bytes,
+            ..Self::default()
+        };
+    }
+
     #[inline]
     fn grew(&mut self, bytes: u64) {
         self.total_bytes = self.total_bytes.saturating_add(bytes);
@@ -298,6 +309,13 @@ impl ObjectTable {
     #[inline]
     pub fn stats_mut(&mut self, id: ObjectId) -> Option<&mut ObjectStats> {
         self.stats.get_mut(id.index())
+    }
+
+    /// Forgets what was allocated so far, but not what is live: what a forked process starts from.
+    pub fn forget_history(&mut self) {
+        for stats in &mut self.stats {
+            stats.inherited();
+        }
     }
 
     /// How many objects there are; their ids are 1 to this.

@@ -16,7 +16,7 @@ const NO_PAGE: u32 = u32::MAX;
 ///
 /// Slots start at 1 (0 means "nobody" in [`crate::ObjectPages`]). A page whose last slot is freed
 /// can go to any object.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SlotSlab {
     /// Object of each page, [`SHARED`] for several.
     page_object: Vec<u32>,

@@ -2,7 +2,7 @@
 
 use memlens_events::{BlockDefinition, BlockFlags, Word, WordRole};
 use memlens_types::AccessAttr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A block, as the records' loop needs it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,12 +94,12 @@ pub struct Reference {
 }
 
 /// All blocks and references.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BlockTable {
     blocks: Vec<BlockInfo>,
     references: Vec<Reference>,
     /// Words of irregular blocks, by block id.
-    irregular: rustc_hash::FxHashMap<u32, Rc<[Word]>>,
+    irregular: rustc_hash::FxHashMap<u32, Arc<[Word]>>,
 }
 
 impl BlockTable {
@@ -121,8 +121,8 @@ impl BlockTable {
     }
 
     /// The words of an irregular block.
-    pub fn words(&self, id: u32) -> Rc<[Word]> {
-        self.irregular.get(&id).cloned().unwrap_or_else(|| Rc::from([]))
+    pub fn words(&self, id: u32) -> Arc<[Word]> {
+        self.irregular.get(&id).cloned().unwrap_or_else(|| Arc::from([]))
     }
 
     /// Adds a block.

@@ -56,4 +56,5 @@ mod trace;
 
 pub use address_stream::AddressStream;
 pub use alloc_functions::{AllocFunction, Effect};
+pub use process::fork::{FamilyEvent, ForkedProcess};
 pub use process::{PipelineError, Process, ProcessOptions};

@@ -1,5 +1,7 @@
 //! A process: receives its records and keeps its state.
 
+pub(crate) mod fork;
+
 use crate::address_space::{AddressSpace, SiteName};
 use crate::alloc_functions::{self, AllocFunction, Effect};
 use crate::batch::Batch;
@@ -32,6 +34,7 @@ const MAX_STACK_FRAMES: usize = 256;
 const MAP_ANONYMOUS: u64 = 0x20;
 
 /// What to record of a process and how.
+#[derive(Clone)]
 pub struct ProcessOptions {
     /// The machine to model.
     pub machine: MachineDescription,
@@ -125,6 +128,7 @@ pub struct Process {
     tids: FxHashMap<usize, u32>,
     stack_keys: Vec<u64>,
     has_avx512: bool,
+    family: fork::Family,
 }
 
 impl Process {
@@ -167,6 +171,7 @@ impl Process {
             tids: FxHashMap::default(),
             stack_keys: Vec::new(),
             has_avx512: lanes::has_avx512(),
+            family: fork::Family::default(),
         })
     }
 
@@ -259,9 +264,13 @@ impl Process {
             self.slots.resize(slot + 1, None);
         }
         let number = *self.slots[slot].get_or_insert_with(|| {
-            // Its start event comes first; until then nothing is known of its stack.
+            // Its start event comes first; until then nothing is known of its stack. Only the thread that
+            // a forked process starts with was there before.
             let tid = self.tids.get(&slot).copied().unwrap_or(0);
-            self.threads.push(Some(Box::new(Thread::new(tid, ShadowStack::new(0, 0..0)))));
+            let forked = self.family.first_thread.take();
+            let mut thread = forked.unwrap_or_else(|| Box::new(Thread::new(tid, ShadowStack::new(0, 0..0))));
+            thread.tid = tid;
+            self.threads.push(Some(thread));
             self.threads.len() - 1
         });
         if self.current != number {
@@ -694,7 +703,9 @@ impl Process {
                 }
             }
             Some(EventKind::ModuleLoad) => self.space.place_module(argument(0) as u32),
-            Some(EventKind::Fork | EventKind::Exec | EventKind::ProcessExit) => {}
+            Some(kind @ (EventKind::Fork | EventKind::Exec | EventKind::ProcessExit)) => {
+                self.family_event(thread, kind, arguments);
+            }
             None => self.irregularities.damaged_records += 1,
         }
         self.check_generation(Some(thread));
@@ -863,6 +874,10 @@ impl RecordSink for Process {
             }
         }
         ModuleAnswer::new()
+    }
+
+    fn fork_answer(&mut self) -> Option<u64> {
+        self.take_fork_answer()
     }
 
     fn records(&mut self, slot: usize, words: &[u64]) {

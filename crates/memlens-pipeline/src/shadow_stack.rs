@@ -32,7 +32,7 @@ pub struct Frame {
 }
 
 /// A thread's calls.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ShadowStack {
     frames: Vec<Frame>,
     innermost: Frames,
@@ -42,7 +42,7 @@ pub struct ShadowStack {
     parked: Vec<Parked>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Parked {
     range: Range<u64>,
     is_region: bool,

@@ -289,7 +289,7 @@ impl<'a> Builder<'a> {
             row.id = id.get();
             row.kind = key.kind();
             let allocated = is_heap || matches!(key, ObjectKey::Mmap { .. });
-            if allocated && stats.blocks > 0 {
+            if allocated && (stats.blocks > 0 || stats.max_live_blocks > 0) {
                 row.blocks = stats.blocks;
                 row.bytes = Some(stats.total_bytes);
                 row.max_live_bytes = Some(stats.max_live_bytes);

@@ -18,10 +18,12 @@ mod validate;
 
 pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
-pub use merge::MergeError;
+pub use merge::{MergeError, Merger};
 pub use profile::{
     Cell, CodeLocation, Frame, Mark, Module, Object, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
 pub use run_info::{Attribution, RunInfo};
-pub use store::{Existing, FORMAT_VERSION, OpenError, ProfileWriter, WriteError, schema_markdown};
+pub use store::{
+    Existing, FORMAT_VERSION, OpenError, ProcessFolder, ProfileWriter, WriteError, schema_markdown,
+};
 pub use validate::Inconsistency;

@@ -81,39 +81,19 @@ impl Profile {
     pub fn merge(profiles: &[Self]) -> Result<Self, MergeError> {
         let first = profiles.first().ok_or(MergeError::Empty)?;
         let mut merger = Merger::new(first);
-        for (index, profile) in profiles.iter().enumerate() {
-            let position = index + 1;
-            if profile.machine != first.machine {
-                return Err(MergeError::DifferentMachine {
-                    position,
-                    found: profile.machine.name.clone(),
-                    first: first.machine.name.clone(),
-                });
-            }
-            if profile.run.mode != first.run.mode {
-                return Err(MergeError::DifferentMode {
-                    position,
-                    found: profile.run.mode.clone(),
-                    first: first.run.mode.clone(),
-                });
-            }
-            profile
-                .validate_references()
-                .map_err(|problem| MergeError::Inconsistent { position, problem })?;
-            merger.add(profile, index);
+        for profile in profiles {
+            merger.add(profile)?;
         }
-        if profiles.len() > 1 {
-            merger.merged.run.notes.push(format!("merged from {} processes", profiles.len()));
-        } else {
-            merger.merged.series = first.series.clone();
-        }
-        Ok(merger.merged)
+        Ok(merger.finish())
     }
 }
 
-/// The profile in the making and where its rows are found.
-struct Merger {
+/// The profile in the making and where its rows are found. For profiles of which not all are in memory
+/// at a time; see [`Profile::merge`] for the rules.
+pub struct Merger {
     merged: Profile,
+    /// Profiles added.
+    added: usize,
     /// Which profile is being added, from 0.
     position: usize,
     modules: HashMap<String, ModuleIx>,
@@ -124,13 +104,15 @@ struct Merger {
 }
 
 impl Merger {
-    fn new(first: &Profile) -> Self {
+    /// Nothing yet; `first` is the profile that will be added first.
+    pub fn new(first: &Profile) -> Self {
         let mut run = first.run.clone();
         run.instructions = Some(0);
         run.threads = 0;
         run.notes.clear();
         Self {
             merged: Profile { run, machine: first.machine.clone(), ..Profile::default() },
+            added: 0,
             position: 0,
             modules: HashMap::new(),
             frames: HashMap::new(),
@@ -140,7 +122,38 @@ impl Merger {
         }
     }
 
-    fn add(&mut self, profile: &Profile, position: usize) {
+    /// Adds a profile.
+    ///
+    /// # Errors
+    /// As [`Profile::merge`]; nothing was added then.
+    pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
+        let position = self.added + 1;
+        let (found, first) = (&profile.machine.name, &self.merged.machine.name);
+        if profile.machine != self.merged.machine {
+            let (found, first) = (found.clone(), first.clone());
+            return Err(MergeError::DifferentMachine { position, found, first });
+        }
+        let (found, first) = (&profile.run.mode, &self.merged.run.mode);
+        if found != first {
+            let (found, first) = (found.clone(), first.clone());
+            return Err(MergeError::DifferentMode { position, found, first });
+        }
+        profile.validate_references().map_err(|problem| MergeError::Inconsistent { position, problem })?;
+        self.add_rows(profile, self.added);
+        self.merged.series = if self.added == 0 { profile.series.clone() } else { Vec::new() };
+        self.added += 1;
+        Ok(())
+    }
+
+    /// The merged profile.
+    pub fn finish(mut self) -> Profile {
+        if self.added > 1 {
+            self.merged.run.notes.push(format!("merged from {} processes", self.added));
+        }
+        self.merged
+    }
+
+    fn add_rows(&mut self, profile: &Profile, position: usize) {
         self.position = position;
         let modules: Vec<_> = profile.modules.iter().map(|module| self.module(module)).collect();
         let at = |module: Option<ModuleIx>| module.map(|module| modules[module.index()]);

@@ -27,6 +27,9 @@ pub struct RunInfo {
     pub hostname: Option<String>,
     /// Process id of the program.
     pub pid: Option<u32>,
+    /// Process id of the process that made it, where several processes are recorded.
+    #[serde(default)]
+    pub parent_pid: Option<u32>,
     /// Version of the memlens that collected.
     pub memlens_version: String,
     /// Whether counts are estimates (`burst`, `sample`) and not counted one by one.

@@ -5,10 +5,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use memlens_profile::Profile;
 use memlens_report::callgrind;
 
 use crate::failure::Failure;
+use crate::family::open_profile;
 use crate::streams;
 
 /// Arguments of `memlens export`.
@@ -44,7 +44,7 @@ pub struct CallgrindArgs {
 /// Writes the export.
 pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     let ExportFormat::Callgrind(args) = &args.format;
-    let profile = Profile::open(&args.profile)?;
+    let profile = open_profile(&args.profile)?;
     match &args.out {
         None => streams::write_result(|mut out| callgrind::write(&profile, &mut out))?,
         Some(path) => {

@@ -7,6 +7,7 @@
 //! ```text
 //! cli.rs           all words, and the table of exit codes      failure.rs    what ends memlens early
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
+//! family.rs        --follow children
 //! import.rs        import lackey                               export.rs     export callgrind
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
@@ -22,6 +23,7 @@ mod completions;
 mod doctor;
 mod export;
 mod failure;
+mod family;
 mod import;
 mod internal_error;
 mod machine_args;

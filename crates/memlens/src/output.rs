@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use memlens_profile::{Existing, ProfileWriter};
+use memlens_profile::{Existing, ProcessFolder, ProfileWriter};
 
 use crate::failure::Failure;
 
@@ -38,6 +38,25 @@ impl Output {
         let is_new = !path.exists();
         let writer = ProfileWriter::create(&path, existing)?;
         Ok(Self { writer, path, is_new, stem })
+    }
+
+    /// The place of one process's profile in the profile of several at `profile`.
+    ///
+    /// # Errors
+    /// When the place cannot be written.
+    pub fn of_process(profile: &Path, number: u32, process_id: u32) -> Result<Self, Failure> {
+        let folder = ProcessFolder::create(profile, number, process_id)?;
+        let writer = ProfileWriter::create(&folder.path, Existing::Refuse)?;
+        Ok(Self { writer, path: folder.path, is_new: true, stem: None })
+    }
+
+    /// Another writer of the same place.
+    ///
+    /// # Errors
+    /// When the place cannot be written.
+    pub fn same_place(&self) -> Result<Self, Failure> {
+        let writer = ProfileWriter::create(&self.path, Existing::Replace)?;
+        Ok(Self { writer, path: self.path.clone(), is_new: self.is_new, stem: None })
     }
 
     /// Puts the program's process id into a name that is ours to choose. Where that fails, the old name

@@ -5,14 +5,16 @@
 //! nobody takes would stop. So a panic below is caught, what was recorded until then is written, and
 //! from then on records are thrown away.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memlens_events::{Definition, ModuleAnswer, RecordSink};
-use memlens_pipeline::Process;
+use memlens_pipeline::{FamilyEvent, Process};
 use memlens_profile::{Profile, RunInfo};
 use memlens_trace::TraceWriter;
 
 use crate::failure::Failure;
+use crate::family::Family;
 use crate::internal_error;
 use crate::output::Output;
 use crate::streams::{self, Stream, say};
@@ -45,6 +47,14 @@ pub trait Pipeline: RecordSink {
     fn take_trace(&mut self) -> Option<TraceWriter> {
         None
     }
+    /// What the process did that concerns other processes, since the last call.
+    fn take_family_events(&mut self) -> Vec<FamilyEvent> {
+        Vec::new()
+    }
+    /// What the process returned.
+    fn exit_status(&self) -> Option<i32> {
+        None
+    }
 }
 
 impl Pipeline for Process {
@@ -58,6 +68,14 @@ impl Pipeline for Process {
 
     fn take_trace(&mut self) -> Option<TraceWriter> {
         Process::take_trace(self)
+    }
+
+    fn take_family_events(&mut self) -> Vec<FamilyEvent> {
+        Process::take_family_events(self)
+    }
+
+    fn exit_status(&self) -> Option<i32> {
+        Process::exit_status(self)
     }
 }
 
@@ -74,6 +92,8 @@ pub struct Recorder<P> {
     /// A fault of ours; nothing is recorded after it.
     fault: Option<String>,
     has_complained: bool,
+    /// The other processes, if they are recorded, and this one's number.
+    family: Option<(Arc<Family>, u32)>,
 }
 
 /// How the program ended.
@@ -108,7 +128,19 @@ impl<P: Pipeline> Recorder<P> {
             words_since_look: 0,
             fault: None,
             has_complained: false,
+            family: None,
         }
+    }
+
+    /// The process is one of several: `number` is its own.
+    pub fn in_family(mut self, family: Arc<Family>, number: u32) -> Self {
+        self.family = Some((family, number));
+        self
+    }
+
+    /// What the process returned, if it has ended by itself.
+    pub fn exit_status(&mut self) -> Option<i32> {
+        self.guarded(|process| process.exit_status())
     }
 
     /// Lets the pipeline work, unless it has broken before.
@@ -239,8 +271,22 @@ impl<P: Pipeline> RecordSink for Recorder<P> {
         self.guarded(|process| process.define(definition))
     }
 
+    fn fork_answer(&mut self) -> Option<u64> {
+        match self.fault {
+            // Whoever wants to fork must not wait.
+            Some(_) => Some(u64::MAX),
+            None => self.guarded(RecordSink::fork_answer),
+        }
+    }
+
     fn records(&mut self, slot: usize, words: &[u64]) {
         self.guarded(|process| process.records(slot, words));
+        if self.family.is_some() {
+            let events = self.guarded(|process| process.take_family_events());
+            if let Some((family, number)) = &self.family {
+                events.into_iter().for_each(|event| family.hear(*number, event));
+            }
+        }
         self.words_since_look += words.len();
         if self.words_since_look >= WORDS_PER_LOOK {
             self.look_at_the_clock();

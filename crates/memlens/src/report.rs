@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use memlens_profile::Profile;
+use memlens_profile::{ProcessFolder, Profile};
 use memlens_report::{UnknownWord, code_detail, csv, json, object_detail, table};
 
 use crate::failure::{Failure, FailureKind};
+use crate::family::open_profile;
 use crate::streams::{self, Stream};
 use crate::view_args::{ViewArgs, column_list};
 
@@ -29,6 +30,14 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FUNCTION", conflicts_with = "by")]
     pub code: Option<String>,
 
+    /// Show one process of a profile recorded with --follow children: its number or process id
+    #[arg(long, value_name = "N|PID")]
+    pub process: Option<u32>,
+
+    /// List the processes of a profile recorded with --follow children
+    #[arg(long, conflicts_with_all = ["process", "object", "code", "by", "format", "sort", "top"])]
+    pub processes: bool,
+
     #[command(flatten)]
     pub view: ViewArgs,
 }
@@ -47,7 +56,13 @@ pub enum Format {
 /// Shows a profile.
 pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
     refuse_options_without_effect(args)?;
-    let profile = Profile::open(&args.profile)?;
+    if args.processes {
+        return list_processes(args);
+    }
+    let profile = match args.process {
+        Some(wanted) => Profile::open(&process_folder(args, wanted)?.path)?,
+        None => open_profile(&args.profile)?,
+    };
     let mut view = args.view.view(Stream::Stdout);
     match args.format {
         Format::Table => {
@@ -72,6 +87,66 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
             streams::write_result(|mut out| csv(&profile, &view, &mut out))?;
         }
     }
+    Ok(0)
+}
+
+/// The processes of a profile.
+fn processes(args: &ReportArgs) -> Result<Vec<ProcessFolder>, Failure> {
+    let folders = ProcessFolder::list(&args.profile)?;
+    if folders.is_empty() {
+        // Says what is wrong if it is no profile at all.
+        Profile::open(&args.profile)?;
+        let place = args.profile.display();
+        let message = format!("{place} is of one process; record others with --follow children");
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    Ok(folders)
+}
+
+/// The process with this number or, if there is none, this process id; its last program, if it had several.
+fn process_folder(args: &ReportArgs, wanted: u32) -> Result<ProcessFolder, Failure> {
+    let folders = processes(args)?;
+    let by_id = || folders.iter().rfind(|folder| folder.process_id == wanted);
+    let found = folders.iter().find(|folder| folder.number == wanted).or_else(by_id);
+    found.cloned().ok_or_else(|| {
+        let place = args.profile.display();
+        let message =
+            format!("no process has number or id {wanted}; list them: memlens report --processes {place}");
+        Failure::new(FailureKind::Usage, message)
+    })
+}
+
+/// Writes a line a process.
+fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
+    let mut text = format!(
+        "{:>5} {:>8} {:>8} {:>6} {:>16} {:>14}  COMMAND\n",
+        "N", "PID", "PARENT", "END", "INSTRUCTIONS", "ACCESSES"
+    );
+    for folder in processes(args)? {
+        let (number, process_id) = (folder.number, folder.process_id);
+        let profile = match Profile::open(&folder.path) {
+            Ok(profile) => profile,
+            Err(error) => {
+                text += &format!("{number:>5} {process_id:>8}  not readable: {error}\n");
+                continue;
+            }
+        };
+        let known = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+        let end = match (profile.run.exit_code, profile.run.signal) {
+            (_, Some(signal)) => format!("sig {signal}"),
+            (Some(code), None) => code.to_string(),
+            (None, None) => "?".to_owned(),
+        };
+        let command: String =
+            profile.run.command.join(" ").chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        text += &format!(
+            "{number:>5} {process_id:>8} {:>8} {end:>6} {:>16} {:>14}  {command}\n",
+            known(profile.run.parent_pid.map(u64::from)),
+            known(profile.run.instructions),
+            profile.totals().accesses(),
+        );
+    }
+    streams::write_result(|out| out.write_all(text.as_bytes()))?;
     Ok(0)
 }
 

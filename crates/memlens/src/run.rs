@@ -3,15 +3,18 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use memlens_exact::{ExitOutcome, Program, Session, SessionError, SessionOptions};
+use memlens_exact::{ExitOutcome, Program, ReaderStatistics, Session, SessionError, SessionOptions};
 use memlens_pipeline::{Process, ProcessOptions};
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_report::table;
 
 use crate::failure::{Failure, FailureKind};
+use crate::family::Family;
 use crate::machine_args::MachineArgs;
 use crate::output::Output;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
@@ -28,6 +31,7 @@ use crate::view_args::ViewArgs;
 Examples:
   memlens run -- ls -lR /usr/share                  the 20 objects that cost most
   memlens run --by line --top 40 -- ls -l           lines of code instead
+  memlens run --follow children -- make             the compiler, too: one profile a process, and all merged
   memlens run --machine e5504 --cache llc=2M,16,64 -- ls    on another machine's caches"
 )]
 pub struct RunArgs {
@@ -62,7 +66,7 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "quiet")]
     pub progress: bool,
 
-    /// Record the program's children as well
+    /// Record the processes that the program makes as well, each with a profile of its own, and merge them
     #[arg(long, value_name = "WHOM")]
     pub follow: Option<Follow>,
 
@@ -148,6 +152,7 @@ struct Config {
     existing: Existing,
     trace: Option<TracePlan>,
     recorder: RecorderOptions,
+    follow: bool,
     quiet: bool,
     /// Why this mode, if the user left the choice to us.
     reason: Option<&'static str>,
@@ -156,9 +161,10 @@ struct Config {
 /// Runs a program, records it and shows what `view` asks for. The exit code is the program's.
 pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     let config = check(args)?;
-    let quiet = config.quiet;
+    let (quiet, follow) = (config.quiet, config.follow);
     // What can be known to fail must fail before anything is created.
     Program::find(&config.command).map_err(|error| Failure::from(SessionError::from(error)))?;
+    let options = config.process.clone();
     let mut process = Process::new(config.process)
         .map_err(|error| Failure::new(FailureKind::Usage, format!("cannot set up the recording: {error}")))?;
     let name = config.command.first().cloned().unwrap_or_default();
@@ -176,7 +182,8 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         say(reason);
     }
     let mut run = describe(&config.command);
-    let mut session = match Session::start(&SessionOptions { command: config.command }) {
+    let session_options = SessionOptions { command: config.command, follow_children: follow };
+    let mut session = match Session::start(&session_options) {
         Ok(session) => session,
         Err(error) => {
             output.discard();
@@ -198,6 +205,11 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         place
     });
 
+    if follow {
+        process.follow_children();
+        let family = Family::new(output.path(), options, config.recorder, run.clone());
+        return run_family(session, family, process, output, run, &config.recorder, (quiet, view));
+    }
     let mut recorder = Recorder::new(process, output, run, config.recorder);
     let outcome = session.run(&mut recorder);
     let trace = recorder.take_trace();
@@ -234,6 +246,73 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     Ok(end_as(outcome))
 }
 
+/// Records the program and the processes that it makes.
+fn run_family(
+    mut session: Session,
+    family: Arc<Family>,
+    process: Process,
+    mut merged: Output,
+    run: RunInfo,
+    options: &RecorderOptions,
+    (quiet, view): (bool, Option<&ViewArgs>),
+) -> Result<u8, Failure> {
+    let process_id = session.process_id();
+    family.first(process_id, session.replacement());
+    // From here on processes are answered; without an answer they would wait.
+    let answering = session.take_follower().map(|follower| family.answer(follower));
+    let own = Output::of_process(merged.path(), 1, process_id);
+    let (own, complaint) = match own {
+        Ok(own) => (own, None),
+        // The merged profile's place then holds the first process's, which is better than nothing.
+        Err(failure) => (merged.same_place()?, Some(failure)),
+    };
+    if let Some(failure) = complaint {
+        say(&format!("{failure}; the program goes on"));
+    }
+    let mut recorder = Recorder::new(process, own, run, *options).in_family(family.clone(), 1);
+    let outcome = match session.run(&mut recorder) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            recorder.abandon();
+            return Err(error.into());
+        }
+    };
+    let mut ending = ending(&session, outcome);
+    if session.was_replaced() {
+        // What it returned is that of the program that it executed.
+        (ending.exit_code, ending.signal, ending.is_truncated) = (None, None, false);
+        ending.notes.retain(|note| note != CUT);
+    }
+    let was_recorded = session.was_recorded();
+    let (_, own, written) = recorder.finish(&ending);
+    drop(session);
+    family.wait(quiet);
+    if let Some(Err(_)) = answering.map(thread::JoinHandle::join) {
+        say("a fault of memlens: the program's last processes were not recorded");
+    }
+    if !was_recorded && matches!(outcome, ExitOutcome::Code(_)) {
+        own.discard();
+        let message = "the recording engine did not start in the program; `memlens doctor` may say why";
+        return Err(Failure::new(FailureKind::Engine, message));
+    }
+    let whole = written.and_then(|()| family.merged()).map(|mut profile| {
+        let (exit_code, signal) = end_of(outcome);
+        (profile.run.exit_code, profile.run.signal) = (exit_code, signal);
+        profile
+    });
+    let flushed = whole.and_then(|profile| {
+        merged.writer().flush(&profile, !profile.attribution.truncated)?;
+        Ok(profile)
+    });
+    match flushed {
+        // The program has run: its exit code goes before ours.
+        Err(failure) => say(&failure.to_string()),
+        Ok(profile) if !quiet => show(&profile, &merged, view),
+        Ok(_) => {}
+    }
+    Ok(end_as(outcome))
+}
+
 fn check(args: RecordArgs) -> Result<Config, Failure> {
     match args.mode {
         Mode::Exact | Mode::Auto => {}
@@ -243,9 +322,10 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
             return Err(Failure::new(FailureKind::Unavailable, message));
         }
     }
-    if args.follow.is_some() {
-        let message = "--follow children is not in this version; record each program by itself";
-        return Err(Failure::new(FailureKind::Unavailable, message));
+    let trace = args.trace.plan()?;
+    if args.follow.is_some() && trace.is_some() {
+        let message = "--trace writes one process's accesses: it does not go with --follow children";
+        return Err(Failure::new(FailureKind::Usage, message));
     }
     let mut process = ProcessOptions::new(args.machine.description()?);
     process.collect_at_start = match args.collect_at_start {
@@ -262,7 +342,8 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
         process,
         out: args.out,
         existing: if args.force { Existing::Replace } else { Existing::Refuse },
-        trace: args.trace.plan()?,
+        trace,
+        follow: args.follow.is_some(),
         recorder: RecorderOptions {
             flush_every: (args.flush_every > 0).then(|| Duration::from_secs(args.flush_every)),
             shows_progress: args.progress,
@@ -288,12 +369,11 @@ fn parse_alloc_function(text: &str) -> Result<String, String> {
 
 /// What is known of a run before it starts.
 fn describe(command: &[OsString]) -> RunInfo {
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     RunInfo {
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         mode: "exact".to_owned(),
-        started_unix_seconds: started.map(|time| time.as_secs()),
+        started_unix_seconds: now_unix_seconds(),
         hostname: hostname.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()),
         memlens_version: env!("CARGO_PKG_VERSION").to_owned(),
         estimated: false,
@@ -302,20 +382,34 @@ fn describe(command: &[OsString]) -> RunInfo {
     }
 }
 
-fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
-    let statistics = session.statistics();
-    let (exit_code, signal) = match outcome {
+/// The time now.
+pub fn now_unix_seconds() -> Option<u64> {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs())
+}
+
+/// Exit code and signal of which one is known.
+fn end_of(outcome: ExitOutcome) -> (Option<i32>, Option<i32>) {
+    match outcome {
         ExitOutcome::Code(code) => (Some(code), None),
         ExitOutcome::Signal(signal) => (None, Some(signal)),
-    };
-    let is_truncated = session.was_recorded() && !session.ended_normally();
-    let mut notes = Vec::new();
-    if is_truncated {
-        notes.push(
-            "The program was killed or replaced itself (exec): its threads' last records are missing."
-                .to_owned(),
-        );
     }
+}
+
+/// The note of a profile that ends before the program did.
+const CUT: &str = "The program was killed or replaced itself (exec): its threads' last records are missing.";
+
+fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
+    let (exit_code, signal) = end_of(outcome);
+    let is_truncated = session.was_recorded() && !session.ended_normally();
+    let notes = if is_truncated { vec![CUT.to_owned()] } else { Vec::new() };
+    let wall = session.elapsed();
+    let mut ending = Ending { exit_code, signal, wall, is_truncated, lost_events: 0, notes };
+    add_losses(&mut ending, &session.statistics());
+    ending
+}
+
+/// Adds what reading a process's records met.
+pub fn add_losses(ending: &mut Ending, statistics: &ReaderStatistics) {
     let losses = [
         (statistics.damaged_definitions, "definitions of code could not be read"),
         (statistics.threads_without_slot, "threads were not recorded: too many at a time"),
@@ -325,19 +419,11 @@ fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
     ];
     for (count, what) in losses {
         if count > 0 {
-            notes.push(format!("{count} {what}."));
+            ending.notes.push(format!("{count} {what}."));
         }
     }
-    Ending {
-        exit_code,
-        signal,
-        wall: session.elapsed(),
-        is_truncated,
-        lost_events: statistics.damaged_definitions
-            + statistics.threads_without_slot
-            + statistics.blocks_without_id,
-        notes,
-    }
+    ending.lost_events +=
+        statistics.damaged_definitions + statistics.threads_without_slot + statistics.blocks_without_id;
 }
 
 fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) {

@@ -20,6 +20,7 @@ mod columns;
 mod error;
 mod folder;
 mod manifest;
+mod processes;
 mod reader;
 mod schema;
 mod tables;
@@ -28,6 +29,7 @@ mod tests;
 mod writer;
 
 pub use error::{OpenError, WriteError};
+pub use processes::ProcessFolder;
 pub use schema::schema_markdown;
 pub use writer::{Existing, ProfileWriter};
 

@@ -15,6 +15,7 @@ use parquet::file::properties::WriterProperties;
 use super::columns::{INDEX, Row, schema_of, to_arrays};
 use super::folder::{DiskFolder, Folder};
 use super::manifest::{FORMAT, MANIFEST, MANIFEST_NEW, Manifest, TableFile, generation_of, table_file_name};
+use super::processes::{self, PROCESSES};
 use super::schema::TABLES;
 use super::{FORMAT_VERSION, WriteError};
 use crate::Profile;
@@ -76,6 +77,8 @@ impl ProfileWriter {
         if !names.iter().all(|name| is_ours(name)) {
             return Err(WriteError::NotAProfile { path: path.to_owned() });
         }
+        // Those of single processes would be taken for the new profile's.
+        processes::remove(path)?;
         let newest = names.iter().filter_map(|name| generation_of(name, &TABLES)).max();
         Ok(Self { folder, next_generation: newest.unwrap_or(0).saturating_add(1) })
     }
@@ -100,7 +103,7 @@ impl ProfileWriter {
 
 /// Whether a name is one that a profile's folder may hold.
 fn is_ours(name: &str) -> bool {
-    name == MANIFEST || name == MANIFEST_NEW || generation_of(name, &TABLES).is_some()
+    name == MANIFEST || name == MANIFEST_NEW || name == PROCESSES || generation_of(name, &TABLES).is_some()
 }
 
 /// Writes a generation. On failure its files are removed as far as possible.
