@@ -5,7 +5,7 @@ use crate::shadow_stack::ShadowStack;
 use memlens_objects::{
     Block, HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
 };
-use memlens_symbols::{DataKind, DataSymbol, DebugSearch, FrameVariable, Module, SectionKind};
+use memlens_symbols::{DataPlace, DebugSearch, FrameVariable, Module, SectionKind};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -641,23 +641,23 @@ impl AddressSpace {
         let svma = addr.wrapping_sub(bias);
         let (key, range) = match &module.symbols {
             None => (ObjectKey::Global { module: number, svma: 0 }, None),
-            Some(symbols) => match data_symbol(symbols.data_symbols(), svma) {
-                Some(symbol) => (
-                    ObjectKey::Global { module: number, svma: symbol.svma },
-                    Some(symbol.svma..symbol.svma + symbol.size),
-                ),
-                None => match symbols.sections().iter().find(|section| section.contains(svma)) {
-                    Some(section) if section.kind == SectionKind::Text => {
+            Some(symbols) => {
+                let section = symbols.sections().iter().find(|section| section.contains(svma));
+                match (symbols.data_place(svma), section) {
+                    (DataPlace::Variable(range), _) => {
+                        (ObjectKey::Global { module: number, svma: range.start }, Some(range))
+                    }
+                    (DataPlace::Gap(_), Some(section)) if section.kind == SectionKind::Text => {
                         (ObjectKey::Code { module: number }, Some(section.start..section.end))
                     }
                     // Between two variables of the section, or in one without symbols.
-                    Some(section) => {
-                        let gap = gap_around(symbols.data_symbols(), svma, section.start..section.end);
-                        (ObjectKey::Global { module: number, svma: section.start }, Some(gap))
+                    (DataPlace::Gap(gap), Some(section)) => {
+                        let range = gap.start.max(section.start)..gap.end.min(section.end);
+                        (ObjectKey::Global { module: number, svma: section.start }, Some(range))
                     }
-                    None => (ObjectKey::Global { module: number, svma: 0 }, None),
-                },
-            },
+                    (DataPlace::Gap(_), None) => (ObjectKey::Global { module: number, svma: 0 }, None),
+                }
+            }
         };
         let object = self.heap.objects_mut().intern(key);
         let range = range.map_or(CacheRange::Nothing, |range| CacheRange::Fixed {
@@ -670,11 +670,9 @@ impl AddressSpace {
     fn resolve_tls(&mut self, addr: u64, number: u32, start: u64, region: Range<u64>) -> Resolved {
         let offset = addr.wrapping_sub(start);
         let symbols = self.module(number).and_then(|module| module.symbols.as_ref());
-        let variable = symbols.and_then(|symbols| {
-            let tls = symbols.data_symbols().iter().filter(|symbol| symbol.kind == DataKind::Tls);
-            tls.into_iter()
-                .find(|symbol| (symbol.svma..symbol.svma + symbol.size).contains(&offset))
-                .map(|symbol| symbol.svma..symbol.svma + symbol.size)
+        let variable = symbols.and_then(|symbols| match symbols.tls_place(offset) {
+            DataPlace::Variable(range) => Some(range),
+            _ => None,
         });
         let (offset_bytes, range) = match variable {
             Some(range) => (range.start, start + range.start..start + range.end),
@@ -694,25 +692,4 @@ fn declaration_of(variable: &FrameVariable) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
     (&variable.name, variable.decl_line, &variable.inlined_from).hash(&mut hasher);
     hasher.finish()
-}
-
-/// Variables with addresses come first, sorted; thread-local ones last.
-fn addressed(symbols: &[DataSymbol]) -> &[DataSymbol] {
-    &symbols[..symbols.partition_point(|symbol| symbol.kind != DataKind::Tls)]
-}
-
-fn data_symbol(symbols: &[DataSymbol], svma: u64) -> Option<&DataSymbol> {
-    let symbols = addressed(symbols);
-    let after = symbols.partition_point(|symbol| symbol.svma <= svma);
-    symbols.get(after.checked_sub(1)?).filter(|symbol| svma < symbol.svma + symbol.size)
-}
-
-/// The range around `svma` between the neighbouring variables, inside `limits`.
-fn gap_around(symbols: &[DataSymbol], svma: u64, limits: Range<u64>) -> Range<u64> {
-    let symbols = addressed(symbols);
-    let after = symbols.partition_point(|symbol| symbol.svma <= svma);
-    let before = after.checked_sub(1).and_then(|at| symbols.get(at));
-    let start = before.map_or(limits.start, |symbol| limits.start.max(symbol.svma + symbol.size));
-    let end = symbols.get(after).map_or(limits.end, |symbol| limits.end.min(symbol.svma));
-    start..end
 }

@@ -36,13 +36,16 @@ impl Process {
         profile
     }
 
-    /// All cells: (code, object number, thread, counts), with the same code seen through several
-    /// blocks joined.
-    fn cells(&self, builder: &mut Builder<'_>) -> Vec<(CodeIx, u32, ThreadIx, Counts)> {
+    /// All cells, thread by thread, with the same code seen through several blocks joined. Their
+    /// `object` is the object's number yet, not its row.
+    fn cells(&self, builder: &mut Builder<'_>) -> Vec<Cell> {
         let references = self.blocks.references();
         let modify_reads = self.machine.rules == Rules::Cachegrind;
-        let mut joined: FxHashMap<(CodeIx, u32, ThreadIx), Counts> = FxHashMap::default();
-        let mut code_of: FxHashMap<u32, CodeIx> = FxHashMap::default();
+        let attr_of = |reference: u32| {
+            let attr = references[reference as usize].attr;
+            (attr.kind(), attr.size_bytes())
+        };
+        let mut cells = Vec::new();
         for thread in self.all_threads() {
             let index = ThreadIx::from_index(builder.profile.threads.len());
             builder.profile.threads.push(ThreadRow {
@@ -50,33 +53,46 @@ impl Process {
                 instructions: Some(thread.instructions),
                 ..ThreadRow::default()
             });
-            let attr_of = |reference: u32| {
-                let attr = references[reference as usize].attr;
-                (attr.kind(), attr.size_bytes())
-            };
             for (reference, object, mut counts) in thread.references.cells().iter(attr_of) {
-                let known = references[reference as usize];
-                if !counts_for_objects(known.attr.kind()) {
+                let kind = references[reference as usize].attr.kind();
+                if !counts_for_objects(kind) {
                     continue;
                 }
-                if modify_reads && known.attr.kind() == AccessKind::Modify {
+                if modify_reads && kind == AccessKind::Modify {
                     // Under valgrind's rules a modify misses as a read.
                     counts.l1_load_misses += std::mem::take(&mut counts.l1_store_misses);
                     counts.l2_load_misses += std::mem::take(&mut counts.l2_store_misses);
                     counts.llc_load_misses += std::mem::take(&mut counts.llc_store_misses);
                 }
-                let code = *code_of.entry(reference).or_insert_with(|| {
-                    let attr = known.attr;
-                    builder.code(known.pc, known.operand, attr.kind(), attr.size_bytes())
-                });
-                *joined.entry((code, object, index)).or_default() += &counts;
+                cells.push(Cell { code: CodeIx(reference), object: ObjectIx(object), thread: index, counts });
             }
         }
-        let mut cells: Vec<_> = joined
-            .into_iter()
-            .map(|((code, object, thread), counts)| (code, object, thread, counts))
+        // In the order of addresses: then what the debug information says of one place lies beside what
+        // it says of the next.
+        let mut places: Vec<(u64, u32)> = cells
+            .iter()
+            .map(|cell| (self.space.frame_key(references[cell.code.index()].pc), cell.code.0))
             .collect();
-        cells.sort_unstable_by_key(|&(code, object, thread, _)| (code, object, thread));
+        places.sort_unstable();
+        places.dedup();
+        let mut code_of: FxHashMap<u32, CodeIx> = FxHashMap::default();
+        code_of.reserve(places.len());
+        for (_, reference) in places {
+            let known = references[reference as usize];
+            let attr = known.attr;
+            let code = builder.code(known.pc, known.operand, attr.kind(), attr.size_bytes());
+            code_of.insert(reference, code);
+        }
+        cells.retain_mut(|cell| code_of.get(&cell.code.0).map(|&code| cell.code = code).is_some());
+        // The same code seen through several blocks: joined where they are, there may be many cells.
+        cells.sort_unstable_by_key(|cell| (cell.thread, cell.code, cell.object));
+        cells.dedup_by(|next, kept| {
+            let is_same = (next.thread, next.code, next.object) == (kept.thread, kept.code, kept.object);
+            if is_same {
+                kept.counts += &next.counts;
+            }
+            is_same
+        });
         cells
     }
 
@@ -270,25 +286,30 @@ impl<'a> Builder<'a> {
     // ---- objects -------------------------------------------------------------------------------
 
     /// Rows for all objects that were accessed, written back or allocated.
-    fn objects(
-        &mut self,
-        cells: &[(CodeIx, u32, ThreadIx, Counts)],
-        dram_writes: &FxHashMap<u32, u64>,
-        merged: bool,
-    ) {
+    fn objects(&mut self, cells: &[Cell], dram_writes: &FxHashMap<u32, u64>, merged: bool) {
         let accessed: rustc_hash::FxHashSet<u32> =
-            cells.iter().map(|&(_, object, _, _)| object).chain(dram_writes.keys().copied()).collect();
+            cells.iter().map(|cell| cell.object.0).chain(dram_writes.keys().copied()).collect();
         let space = self.space;
         let objects = space.heap.objects();
-        for (id, key, stats) in objects.iter() {
-            let is_heap = matches!(key, ObjectKey::HeapSite(_) | ObjectKey::HeapBlock { .. });
-            if !accessed.contains(&id.get()) && !(is_heap && stats.blocks > 0) {
-                continue;
-            }
+        let is_heap = |key: &ObjectKey| matches!(key, ObjectKey::HeapSite(_) | ObjectKey::HeapBlock { .. });
+        let mut wanted: Vec<(ObjectId, &ObjectKey)> = objects
+            .iter()
+            .filter(|(id, key, stats)| accessed.contains(&id.get()) || (is_heap(key) && stats.blocks > 0))
+            .map(|(id, key, _)| (id, key))
+            .collect();
+        self.read_ahead(&wanted);
+        // Globals in the order of addresses, for the debug information's sake; rows in that of numbers.
+        wanted.sort_by_key(|(id, key)| match key {
+            ObjectKey::Global { module, svma } => (*module, *svma, *id),
+            _ => (u32::MAX, 0, *id),
+        });
+        let mut rows: Vec<Object> = Vec::with_capacity(wanted.len());
+        for (id, key) in wanted {
+            let stats = objects.stats(id);
             let mut row = self.describe(id, key);
             row.id = id.get();
             row.kind = key.kind();
-            let allocated = is_heap || matches!(key, ObjectKey::Mmap { .. });
+            let allocated = is_heap(key) || matches!(key, ObjectKey::Mmap { .. });
             if allocated && (stats.blocks > 0 || stats.max_live_blocks > 0) {
                 row.blocks = stats.blocks;
                 row.bytes = Some(stats.total_bytes);
@@ -302,18 +323,42 @@ impl<'a> Builder<'a> {
                 row.name = format!("{} #{block}", row.name);
             }
             row.counts.dram_writes = dram_writes.get(&id.get()).copied().unwrap_or(0);
-            self.object_of.insert(id.get(), ObjectIx::from_index(self.profile.objects.len()));
-            self.profile.objects.push(row);
+            rows.push(row);
+        }
+        rows.sort_by_key(|row| row.id);
+        self.object_of =
+            rows.iter().enumerate().map(|(at, row)| (row.id, ObjectIx::from_index(at))).collect();
+        self.profile.objects = rows;
+    }
+
+    /// Looks the call stacks of objects up in the order of addresses.
+    fn read_ahead(&mut self, objects: &[(ObjectId, &ObjectKey)]) {
+        let mut keys: Vec<u64> = Vec::new();
+        for (_, key) in objects {
+            let site = match **key {
+                ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. } => Some(site),
+                ObjectKey::Mmap { site, .. } => site,
+                _ => None,
+            };
+            keys.extend(site.into_iter().flat_map(|site| self.space.heap.sites().stack(site)));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        for key in keys {
+            self.frames_at(key, true);
         }
     }
 
-    fn cells(&mut self, cells: Vec<(CodeIx, u32, ThreadIx, Counts)>) {
-        self.profile.cells.reserve(cells.len());
-        for (code, object, thread, counts) in cells {
-            if let Some(&object) = self.object_of.get(&object) {
-                self.profile.cells.push(Cell { code, object, thread, counts });
+    /// Takes the cells over; their objects have rows now.
+    fn cells(&mut self, mut cells: Vec<Cell>) {
+        cells.retain_mut(|cell| match self.object_of.get(&cell.object.0) {
+            Some(&object) => {
+                cell.object = object;
+                true
             }
-        }
+            None => false,
+        });
+        self.profile.cells = cells;
     }
 
     /// What an object is called, and where it comes from.
@@ -378,12 +423,10 @@ impl<'a> Builder<'a> {
     fn global(&self, module: u32, svma: u64) -> Object {
         let symbols = self.symbols(module);
         let mut object = Object { module: Self::module_ix(module), ..Object::default() };
-        let symbol = symbols.and_then(|symbols| {
-            symbols.data_symbols().iter().find(|s| s.svma == svma && s.kind != memlens_symbols::DataKind::Tls)
-        });
+        let symbol = symbols.and_then(|symbols| symbols.data_symbol(svma));
         match symbol {
             Some(symbol) => {
-                object.name = symbol.name.clone();
+                object.name = symbol.name;
                 object.bytes = Some(symbol.size);
                 if let Some(info) = symbols.and_then(|symbols| symbols.variable_info(svma)) {
                     object.type_name = info.type_name;
@@ -419,18 +462,13 @@ impl<'a> Builder<'a> {
             return object;
         }
         let symbols = self.symbols(module);
-        let symbol = symbols.and_then(|symbols| {
-            let tls = symbols.data_symbols().iter().filter(|s| s.kind == memlens_symbols::DataKind::Tls);
-            tls.into_iter().find(|symbol| symbol.svma == offset_bytes)
-        });
-        object.name = match symbol {
+        let symbol = symbols.and_then(|symbols| symbols.tls_symbol(offset_bytes));
+        object.name = match &symbol {
             Some(symbol) => symbol.name.clone(),
             None => format!("thread-local data of {}", self.module_name(module)),
         };
-        object.bytes = symbol.map(|symbol| symbol.size);
-        if let Some(info) =
-            symbol.and_then(|_| symbols).and_then(|symbols| symbols.tls_variable_info(offset_bytes))
-        {
+        object.bytes = symbol.as_ref().map(|symbol| symbol.size);
+        if let Some(info) = symbol.and(symbols).and_then(|symbols| symbols.tls_variable_info(offset_bytes)) {
             object.name = info.name;
             object.type_name = info.type_name;
             object.declared = declared(info.decl_file.as_deref(), info.decl_line);

@@ -10,7 +10,6 @@ use crate::locals::{FunctionLocals, Local};
 use crate::module::{Module, SourceFrame};
 use crate::place::Place;
 use crate::source_text;
-use crate::static_variables::StaticTable;
 use crate::types::TypeId;
 
 /// What an assignment was concluded from.
@@ -263,13 +262,12 @@ impl Module {
         place: Fixed,
         through: Option<(Option<u64>, bool)>,
     ) -> Option<AssignedVariable> {
-        let table = debug.static_table();
-        let (list, address) = match place {
-            Fixed::Address(svma) => (&table.addressed, svma),
-            Fixed::Tls(offset) => (&table.thread_local, offset),
+        let (address, tls) = match place {
+            Fixed::Address(svma) => (svma, false),
+            Fixed::Tls(offset) => (offset, true),
         };
-        if let Some(entry) = StaticTable::covering(list, address).and_then(|at| list.get(at)) {
-            let info = debug.variable_info(entry)?;
+        if let Some(entry) = self.static_entry(debug, address, tls) {
+            let info = debug.variable_info(&entry)?;
             let id = info.type_ref.and_then(|reference| debug.type_id(reference));
             let (name, type_name) = match through {
                 None => match id.as_ref().and_then(|id| debug.own_member_at(id, address - entry.start)) {
@@ -291,16 +289,9 @@ impl Module {
         if through.is_some() {
             return None;
         }
-        let symbols = self.data_symbols();
-        let fixed = symbols.partition_point(|symbol| symbol.kind != crate::DataKind::Tls);
-        let list = match place {
-            Fixed::Address(_) => &symbols[..fixed],
-            Fixed::Tls(_) => &symbols[fixed..],
-        };
-        let before = list.partition_point(|symbol| symbol.svma <= address).checked_sub(1)?;
-        let symbol = list.get(before).filter(|symbol| address - symbol.svma < symbol.size)?;
+        let symbol = self.symbol_over(address, tls)?;
         Some(AssignedVariable {
-            name: symbol.name.clone(),
+            name: symbol.name,
             type_name: None,
             decl_file: None,
             decl_line: None,

@@ -7,9 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use addr2line::LookupContinuation;
 use elsa::sync::FrozenVec;
-use gimli::{Dwarf, DwarfPackage, DwoId, LittleEndian, SectionId, UnitOffset};
+use gimli::{Dwarf, DwarfPackage, DwarfSections, DwoId, LittleEndian, SectionId, UnitOffset};
 use object::{Object, ObjectSection};
 use self_cell::self_cell;
 
@@ -18,8 +17,9 @@ use crate::debug_search::{DebugSearch, has_dwarf};
 use crate::dwarf_file::{Bytes, DwarfFile, UnitHandle, ranges};
 use crate::error::Diagnostic;
 use crate::image::Image;
+use crate::inline_calls::InlineCalls;
 use crate::locals::FunctionLocals;
-use crate::static_variables::StaticTable;
+use crate::static_variables::{LocationHints, StaticTable};
 
 /// Owns what [`DebugInfo`] borrows: files and decompressed sections, added to at any time.
 #[derive(Default)]
@@ -40,6 +40,9 @@ self_cell!(
 /// Path by file number, unit and index in the unit's line table.
 type FileNames = HashMap<(u32, u32, u64), Option<Arc<str>>>;
 
+/// A function: file number, unit, entry.
+type FunctionKey = (u32, usize, UnitOffset);
+
 /// The files that a module's debug information is read from.
 pub(crate) struct DebugFiles {
     pub(crate) module: Image,
@@ -59,11 +62,12 @@ pub(crate) struct DebugInfo<'a> {
     search: DebugSearch,
     split: RefCell<HashMap<u64, Option<UnitHandle<'a>>>>,
     package: OnceCell<Option<DwarfPackage<Bytes<'a>>>>,
-    context: OnceCell<Option<addr2line::Context<Bytes<'a>>>>,
+    pub(crate) last_inline_calls: RefCell<Option<(FunctionKey, Arc<InlineCalls>)>>,
     unit_ranges: OnceCell<Vec<(u64, u64, u32)>>,
     pub(crate) frames: CallFrames<'a>,
     pub(crate) locals: RefCell<HashMap<(u32, u32, usize), Arc<FunctionLocals<'a>>>>,
     pub(crate) statics: OnceCell<StaticTable<'a>>,
+    pub(crate) location_hints: OnceCell<LocationHints>,
     pub(crate) diagnostics: RefCell<Vec<Diagnostic>>,
     next_file: RefCell<u32>,
     file_names: RefCell<FileNames>,
@@ -80,10 +84,10 @@ fn section<'a>(arenas: &'a Arenas, file: &object::File<'a>, name: &str) -> Bytes
     Bytes::new(data, LittleEndian)
 }
 
-fn load<'a>(arenas: &'a Arenas, file: &object::File<'a>) -> Dwarf<Bytes<'a>> {
+fn load<'a>(arenas: &'a Arenas, file: &object::File<'a>) -> DwarfSections<Bytes<'a>> {
     let load = |id: SectionId| Ok::<_, std::convert::Infallible>(section(arenas, file, id.name()));
-    match Dwarf::load(load) {
-        Ok(dwarf) => dwarf,
+    match DwarfSections::load(load) {
+        Ok(sections) => sections,
         Err(never) => match never {},
     }
 }
@@ -117,14 +121,15 @@ impl<'a> DebugInfo<'a> {
         }
         let mut sup = None;
         let main = dwarf_file.map(|file| {
-            let mut dwarf = load(arenas, file);
+            let mut dwarf = load(arenas, file).borrow(|bytes| *bytes);
             if let Some((_, image)) =
                 files.search.supplementary_file(file, dwarf_path.as_deref(), &mut diagnostics)
             {
                 let image: &'a Image = arenas.images.push_get(Box::new(image));
                 if let Ok(file) = object::File::parse(&**image) {
-                    dwarf.set_sup(load(arenas, &file));
-                    sup = Some(Arc::new(DwarfFile::new(1, Arc::new(load(arenas, &file)))));
+                    let loaded = load(arenas, &file);
+                    dwarf.set_sup(loaded.borrow(|bytes| *bytes));
+                    sup = Some(Arc::new(DwarfFile::new(1, Arc::new(loaded.borrow(|bytes| *bytes)))));
                 }
             }
             let main = DwarfFile::new(0, Arc::new(dwarf));
@@ -151,11 +156,12 @@ impl<'a> DebugInfo<'a> {
             search: files.search,
             split: RefCell::default(),
             package: OnceCell::new(),
-            context: OnceCell::new(),
+            last_inline_calls: RefCell::default(),
             unit_ranges: OnceCell::new(),
             frames,
             locals: RefCell::default(),
             statics: OnceCell::new(),
+            location_hints: OnceCell::new(),
             diagnostics: RefCell::new(diagnostics),
             next_file: RefCell::new(2),
             file_names: RefCell::default(),
@@ -177,12 +183,13 @@ impl<'a> DebugInfo<'a> {
         })
     }
 
-    /// The unit that holds the code at `svma`. First use reads the root entry of every unit.
+    /// The unit that holds the code at `svma`. First use reads the list of ranges, and the root entry
+    /// of every unit that is not in it.
     pub(crate) fn unit_at(&self, svma: u64) -> Option<UnitHandle<'a>> {
         let file = self.main.as_ref()?;
         let list = self.unit_ranges.get_or_init(|| {
-            let mut list = Vec::new();
-            for slot in 0..file.len() {
+            let (mut list, listed) = file.listed_ranges();
+            for slot in (0..file.len()).filter(|&slot| !listed[slot]) {
                 let handle = UnitHandle { file: file.clone(), slot };
                 if handle.is_type_unit() {
                     continue;
@@ -194,13 +201,13 @@ impl<'a> DebugInfo<'a> {
                 let root = unit.header.root_offset();
                 let mut stated = handle
                     .entry(root)
-                    .map(|(_, attributes)| ranges(handle.dwarf(), unit, &attributes))
+                    .map(|(_, attributes)| ranges(handle.dwarf(), &unit, &attributes))
                     .unwrap_or_default();
                 if stated.is_empty() && unit.dwo_id.is_none() {
                     // Old compilers and assemblers leave the ranges out: ask the functions.
                     stated = handle
-                        .index()
-                        .map(|index| index.functions.iter().map(|f| (f.0, f.1)).collect())
+                        .summary()
+                        .map(|summary| summary.functions.iter().map(|f| (f.0, f.1)).collect())
                         .unwrap_or_default();
                 }
                 list.extend(stated.into_iter().map(|(start, end)| (start, end, slot as u32)));
@@ -216,7 +223,7 @@ impl<'a> DebugInfo<'a> {
     /// The function whose code holds `svma`: its unit and entry.
     pub(crate) fn function_at(&self, svma: u64) -> Option<(UnitHandle<'a>, UnitOffset)> {
         let handle = self.unit_at(svma)?;
-        let die = handle.index()?.function_at(svma)?;
+        let (_, _, die) = handle.summary()?.function_at(svma)?;
         Some((handle, die))
     }
 
@@ -239,7 +246,7 @@ impl<'a> DebugInfo<'a> {
         let parts = unit
             .unit()
             .zip(unit.entry(die))
-            .map(|(parsed, (_, attributes))| ranges(unit.dwarf(), parsed, &attributes))
+            .map(|(parsed, (_, attributes))| ranges(unit.dwarf(), &parsed, &attributes))
             .unwrap_or_default();
         for start in parts.iter().map(|&(start, _)| start) {
             if let Some(table) = self.frames.table_at(start) {
@@ -262,18 +269,21 @@ impl<'a> DebugInfo<'a> {
         name
     }
 
+    /// The unit with the line table of `handle`: a split unit's is that of its skeleton.
+    pub(crate) fn line_unit(&self, handle: &UnitHandle<'a>) -> Option<UnitHandle<'a>> {
+        match handle.unit().filter(|unit| unit.line_program.is_some()) {
+            Some(_) => Some(handle.clone()),
+            None => handle.file.skeleton.get().cloned(),
+        }
+    }
+
     fn read_file_name(&self, handle: &UnitHandle<'a>, index: u64) -> Option<String> {
-        // A split unit's files are listed in the line table of its skeleton.
-        let own = handle.unit().filter(|unit| unit.line_program.is_some());
-        let (dwarf, unit) = match (own, handle.file.skeleton.get()) {
-            (Some(unit), _) => (handle.dwarf(), unit),
-            (None, Some(skeleton)) => (skeleton.dwarf(), skeleton.unit()?),
-            (None, None) => return None,
-        };
+        let handle = self.line_unit(handle)?;
+        let (dwarf, unit) = (handle.dwarf(), handle.unit()?);
         let header = unit.line_program.as_ref()?.header();
         let file = header.file(index)?;
         let text = |value| {
-            let bytes = dwarf.attr_string(unit, value).ok()?;
+            let bytes = dwarf.attr_string(&*unit, value).ok()?;
             Some(String::from_utf8_lossy(bytes.slice()).into_owned())
         };
         let mut path = PathBuf::new();
@@ -331,7 +341,7 @@ impl<'a> DebugInfo<'a> {
             *next
         };
         let file = Arc::new(DwarfFile::new(number, Arc::new(dwarf)));
-        let slot = file.adopt_skeleton(unit, id)?;
+        let slot = file.adopt_skeleton(&unit, id)?;
         let _ = file.skeleton.set(skeleton.clone());
         Some(UnitHandle { file, slot })
     }
@@ -405,60 +415,6 @@ impl<'a> DebugInfo<'a> {
                 self.report(Diagnostic::DebugFileUnreadable(path, error.to_string()));
                 None
             }
-        }
-    }
-
-    fn context(&self) -> Option<&addr2line::Context<Bytes<'a>>> {
-        self.context
-            .get_or_init(|| match addr2line::Context::from_arc_dwarf(self.main.as_ref()?.dwarf.clone()) {
-                Ok(context) => Some(context),
-                Err(error) => {
-                    self.report(Diagnostic::Dwarf(error.to_string()));
-                    None
-                }
-            })
-            .as_ref()
-    }
-
-    /// Calls `frame` for each source frame at `svma`, innermost first: raw function name with its
-    /// language, file, line, column.
-    pub(crate) fn frames_at(
-        &self,
-        svma: u64,
-        mut frame: impl FnMut(Option<(&str, Option<gimli::DwLang>)>, Option<&str>, Option<u32>, Option<u32>),
-    ) {
-        let Some(context) = self.context() else { return };
-        let mut lookup = context.find_frames(svma);
-        let frames = loop {
-            match lookup {
-                addr2line::LookupResult::Output(frames) => break frames,
-                addr2line::LookupResult::Load { load, continuation } => {
-                    let dwarf = self.split_dwarf(
-                        load.dwo_id,
-                        load.path.as_ref().map(|path| path.slice()),
-                        load.comp_dir.as_ref().map(|dir| dir.slice()),
-                        &load.parent,
-                    );
-                    lookup = continuation.resume(dwarf.map(Arc::new));
-                }
-            }
-        };
-        let mut frames = match frames {
-            Ok(frames) => frames,
-            Err(error) => {
-                self.report(Diagnostic::Dwarf(error.to_string()));
-                return;
-            }
-        };
-        while let Ok(Some(found)) = frames.next() {
-            let name = found.function.as_ref().and_then(|f| Some((f.raw_name().ok()?, f.language)));
-            let location = found.location.as_ref();
-            frame(
-                name.as_ref().map(|(name, language)| (&**name, *language)),
-                location.and_then(|l| l.file),
-                location.and_then(|l| l.line),
-                location.and_then(|l| l.column),
-            );
         }
     }
 

@@ -97,7 +97,7 @@ fn read_locals<'a>(
     die: UnitOffset,
     locals: &mut Vec<Local<'a>>,
 ) -> Option<()> {
-    let unit = handle.unit()?;
+    let unit = &*handle.unit()?;
     let dwarf = handle.dwarf();
     let mut entries = unit.entries_raw(Some(die)).ok()?;
     let mut scopes: Vec<OpenScope> = Vec::new();

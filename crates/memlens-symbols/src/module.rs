@@ -9,15 +9,15 @@ use object::read::elf::ProgramHeader;
 use object::{Object, ObjectSection, elf};
 
 use crate::call_frames::CfaRule;
-use crate::data_symbols::{self, DataSymbol};
+use crate::data_symbols::{self, DataKind, DataPlace, DataSymbol};
 use crate::debug_info::{Arenas, DebugCell, DebugFiles, DebugInfo};
-use crate::debug_search::{DebugSearch, has_dwarf};
+use crate::debug_search::{self, DebugSearch};
 use crate::demangle::demangle;
 use crate::error::{Diagnostic, OpenError};
 use crate::image::Image;
 use crate::locals::FrameVariable;
 use crate::section::{self, Section, SectionKind};
-use crate::static_variables::{StaticTable, VariableInfo};
+use crate::static_variables::{DataExtent, StaticEntry, StaticTable, VariableInfo};
 use crate::symbol_table::{SymbolTable, SymbolType};
 use crate::types::{StructField, TypeRef};
 
@@ -86,7 +86,7 @@ pub struct Module {
     tls: Option<TlsSegment>,
     symbols: SymbolTable,
     diagnostics: Vec<Diagnostic>,
-    has_own_dwarf: bool,
+    has_dwarf: bool,
     separate: Option<(PathBuf, Image)>,
     debug: OnceCell<DebugCell>,
     data: OnceCell<Vec<DataSymbol>>,
@@ -135,16 +135,20 @@ impl Module {
             return Err(OpenError::BigEndian);
         }
         symbols.add(&image, &file, &mut diagnostics);
-        let has_own_dwarf = has_dwarf(&file);
+        let has_own_dwarf = debug_search::has_dwarf(&file);
         let has_symtab = file.symbol_table().is_some();
         let separate = if has_own_dwarf && has_symtab {
             None
         } else {
             search.separate_file(&file, path.as_deref(), &mut diagnostics)
         };
+        let mut has_dwarf = has_own_dwarf;
         if let Some((debug_path, debug)) = &separate {
             match object::File::parse(&**debug) {
-                Ok(file) => symbols.add(debug, &file, &mut diagnostics),
+                Ok(file) => {
+                    has_dwarf |= debug_search::has_dwarf(&file);
+                    symbols.add(debug, &file, &mut diagnostics);
+                }
                 Err(error) => {
                     diagnostics.push(Diagnostic::DebugFileUnreadable(debug_path.clone(), error.to_string()));
                 }
@@ -182,7 +186,7 @@ impl Module {
             tls,
             symbols,
             diagnostics,
-            has_own_dwarf,
+            has_dwarf,
             separate,
             debug: OnceCell::new(),
             data: OnceCell::new(),
@@ -214,7 +218,7 @@ impl Module {
 
     /// Whether DWARF units are there, in the module or its separate debug file.
     pub fn has_debug_info(&self) -> bool {
-        self.has_own_dwarf || self.with_debug(|debug| debug.main.as_ref().is_some_and(|main| main.len() > 0))
+        self.has_dwarf
     }
 
     /// The thread-local storage template, if there is one.
@@ -264,8 +268,7 @@ impl Module {
         }
         self.with_debug(|debug| {
             let by_dwarf = debug.function_at(svma).and_then(|(unit, die)| {
-                let &(start, end, _) =
-                    unit.index()?.functions.iter().find(|f| f.2 == die && (f.0..f.1).contains(&svma))?;
+                let (start, end, _) = unit.summary()?.function_at(svma)?;
                 let (name, _) = debug.qualified_name(&unit, die)?;
                 let name: Arc<str> = Arc::from(name.as_str());
                 Some(FunctionRef { start, end, name: Some(name.clone()), raw_name: Some(name) })
@@ -282,21 +285,17 @@ impl Module {
     pub fn locate(&self, svma: u64) -> Vec<SourceFrame> {
         let mut frames = Vec::new();
         if svma == u64::MAX {
-            // No code's, and addr2line (0.27.1) adds one to what it is asked.
+            // No code's.
             return frames;
         }
         self.with_debug(|debug| {
-            debug.frames_at(svma, |function, file, line, column| {
-                frames.push(SourceFrame {
-                    function: function.map(|(name, language)| {
-                        let fortran = language.is_some_and(is_fortran);
-                        demangle(name, fortran).into_owned()
-                    }),
-                    file: file.map(str::to_owned),
-                    line: line.filter(|&line| line > 0),
-                    column: column.filter(|&column| column > 0),
-                });
-            });
+            frames.extend(debug.frames_at(svma).into_iter().map(|frame| SourceFrame {
+                function:
+                    frame.function.map(|(name, language)| demangle(name, is_fortran(language)).into_owned()),
+                file: frame.file.map(|file| file.to_string()),
+                line: (frame.line > 0).then_some(frame.line),
+                column: (frame.column > 0).then_some(frame.column),
+            }));
         });
         if frames.last().is_none_or(|outermost| outermost.function.is_none())
             && let Some(function) = self.function_at(svma)
@@ -328,20 +327,102 @@ impl Module {
         &self.sections
     }
 
-    /// The global or static variable that covers `svma`, by DWARF.
+    /// What variable, or gap between variables, `svma` lies in. As [`Self::data_symbols`] has it, but
+    /// where the symbol tables are whole the debug information is not asked.
+    pub fn data_place(&self, svma: u64) -> DataPlace {
+        self.place_of(svma, false)
+    }
+
+    /// As [`Self::data_place`], for an offset in the TLS segment.
+    pub fn tls_place(&self, offset: u64) -> DataPlace {
+        self.place_of(offset, true)
+    }
+
+    fn place_of(&self, address: u64, tls: bool) -> DataPlace {
+        if self.data.get().is_none() {
+            let (addressed, thread_local) = self.symbols.data();
+            let list = if tls { thread_local } else { addressed };
+            let range = |at: usize| list.get(at).map(|s| s.svma..s.svma.saturating_add(s.size));
+            let after = list.partition_point(|symbol| symbol.svma <= address);
+            let place = data_symbols::place(range, after, address);
+            if matches!(place, DataPlace::Variable(_)) || self.symbols.lists_locals {
+                return place;
+            }
+        }
+        let list = self.data_list(tls);
+        let range = |at: usize| list.get(at).map(|s| s.svma..s.svma.saturating_add(s.size));
+        data_symbols::place(range, list.partition_point(|symbol| symbol.svma <= address), address)
+    }
+
+    /// The variables with addresses, or the thread-local ones, of [`Self::data_symbols`].
+    fn data_list(&self, tls: bool) -> &[DataSymbol] {
+        let list = self.data_symbols();
+        let (addressed, thread_local) =
+            list.split_at(list.partition_point(|symbol| symbol.kind != DataKind::Tls));
+        if tls { thread_local } else { addressed }
+    }
+
+    /// The variable that starts at `svma`, as [`Self::data_symbols`] has it.
+    pub fn data_symbol(&self, svma: u64) -> Option<DataSymbol> {
+        self.symbol_over(svma, false).filter(|symbol| symbol.svma == svma)
+    }
+
+    /// The thread-local variable that starts at `offset` of the TLS segment.
+    pub fn tls_symbol(&self, offset: u64) -> Option<DataSymbol> {
+        self.symbol_over(offset, true).filter(|symbol| symbol.svma == offset)
+    }
+
+    pub(crate) fn symbol_over(&self, address: u64, tls: bool) -> Option<DataSymbol> {
+        let DataPlace::Variable(range) = self.place_of(address, tls) else { return None };
+        if self.data.get().is_some() {
+            let list = self.data_list(tls);
+            return list.binary_search_by_key(&range.start, |s| s.svma).ok().map(|at| list[at].clone());
+        }
+        let (addressed, thread_local) = self.symbols.data();
+        let list = if tls { thread_local } else { addressed };
+        let symbol = &list[list.binary_search_by_key(&range.start, |symbol| symbol.svma).ok()?];
+        let scoped = symbol.local.then(|| {
+            self.with_debug(|debug| {
+                let entry = self.static_entry(debug, symbol.svma, tls)?;
+                data_symbols::scoped_name(debug, Some(&entry).filter(|entry| entry.start == symbol.svma)?)
+            })
+        });
+        Some(data_symbols::named(&self.symbols, symbol, scoped.flatten(), &self.sections))
+    }
+
+    /// What DWARF says of the variable that covers `address`.
+    pub(crate) fn static_entry<'a>(
+        &self,
+        debug: &DebugInfo<'a>,
+        address: u64,
+        tls: bool,
+    ) -> Option<StaticEntry<'a>> {
+        let range = match self.place_of(address, tls) {
+            DataPlace::Variable(range) => range,
+            // Two variables may share an address that the symbols do not cover.
+            DataPlace::Gap(_) if self.symbols.lists_locals => return None,
+            DataPlace::Gap(_) => 0..address.saturating_add(1),
+        };
+        let list = debug.statics_in(range, tls, &self.data_extent());
+        StaticTable::covering(&list, address).map(|at| list[at].clone())
+    }
+
+    fn data_extent(&self) -> DataExtent {
+        let data = self.sections.iter().filter(|section| section.is_data());
+        let start = data.clone().map(|section| section.start).min().unwrap_or(0);
+        let end = data.map(|section| section.end).max().unwrap_or(0);
+        DataExtent { data: start..end, tls_bytes: self.tls.map_or(0, |tls| tls.size_bytes) }
+    }
+
+    /// The global or static variable that covers `svma`, by DWARF. Ask in the order of addresses:
+    /// then each unit is read once.
     pub fn variable_info(&self, svma: u64) -> Option<VariableInfo> {
-        self.with_debug(|debug| {
-            let list = &debug.static_table().addressed;
-            debug.variable_info(list.get(StaticTable::covering(list, svma)?)?)
-        })
+        self.with_debug(|debug| debug.variable_info(&self.static_entry(debug, svma, false)?))
     }
 
     /// The thread-local variable that covers `offset` of the TLS segment, by DWARF.
     pub fn tls_variable_info(&self, offset: u64) -> Option<VariableInfo> {
-        self.with_debug(|debug| {
-            let list = &debug.static_table().thread_local;
-            debug.variable_info(list.get(StaticTable::covering(list, offset)?)?)
-        })
+        self.with_debug(|debug| debug.variable_info(&self.static_entry(debug, offset, true)?))
     }
 
     /// The locals and parameters that lie in memory of the frame of the physical function that

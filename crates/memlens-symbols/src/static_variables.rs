@@ -1,14 +1,15 @@
 //! Variables with a fixed address, as DWARF states them, by address.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use gimli::UnitOffset;
+use gimli::{Section, UnitOffset};
 
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::UnitHandle;
 use crate::error::Diagnostic;
 use crate::types::TypeRef;
-use crate::unit_index::StaticPlace;
+use crate::unit_index::{StaticPlace, StaticVariable};
 
 /// What the debug information says of a global, static or thread-local variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,11 +31,83 @@ pub struct VariableInfo {
 }
 
 /// One variable of the table.
+#[derive(Clone)]
 pub(crate) struct StaticEntry<'a> {
     pub(crate) start: u64,
     pub(crate) size: Option<u64>,
     pub(crate) unit: UnitHandle<'a>,
     pub(crate) die: UnitOffset,
+}
+
+impl<'a> StaticEntry<'a> {
+    fn new(debug: &DebugInfo<'a>, unit: &UnitHandle<'a>, variable: &StaticVariable, start: u64) -> Self {
+        let size = unit
+            .entry(variable.die)
+            .and_then(|(_, attributes)| debug.type_of(unit, &attributes).and_then(|id| debug.size_of(&id)));
+        Self { start, size, unit: unit.clone(), die: variable.die }
+    }
+}
+
+/// By address. Of several at one address (a Fortran common block and its first member, unions of
+/// storage) the one with a known, larger size stays.
+fn sort(list: &mut Vec<StaticEntry<'_>>) {
+    list.sort_by_key(|entry| (entry.start, std::cmp::Reverse(entry.size.unwrap_or(0))));
+    list.dedup_by_key(|entry| entry.start);
+}
+
+/// Where in `.debug_info` variables' locations seem to stand, found by their bytes without parsing:
+/// an operation, a number in 8 bytes (and another operation). What only looks like a location is
+/// found out when the unit around it is read.
+///
+/// Compilers write such locations this way since DWARF 2 (`DW_OP_addr`; for thread-local variables
+/// `DW_OP_const8u` and `DW_OP_form_tls_address` or `DW_OP_GNU_push_tls_address`). DWARF 5 can keep the
+/// addresses in `.debug_addr` instead (`DW_OP_addrx`, as clang and rustc do): where that section is,
+/// there is no such list.
+#[derive(Default)]
+pub(crate) struct LocationHints {
+    /// Address and offset in `.debug_info`, sorted.
+    addressed: Vec<(u64, usize)>,
+    /// Offset in the TLS segment and offset in `.debug_info`, sorted.
+    thread_local: Vec<(u64, usize)>,
+}
+
+impl LocationHints {
+    /// Looks through `info` for variables in `data` (svmas) and in a TLS segment of `tls_bytes`. One
+    /// pass at memory speed.
+    fn find(info: &[u8], data: &Range<u64>, tls_bytes: u64) -> Self {
+        const ADDR: u8 = gimli::DW_OP_addr.0;
+        const CONST8U: u8 = gimli::DW_OP_const8u.0;
+        let mut hints = Self::default();
+        for at in memchr::memchr2_iter(ADDR, CONST8U, info) {
+            let Some(number) = info.get(at + 1..at + 9).and_then(|bytes| bytes.try_into().ok()) else {
+                break;
+            };
+            let number = u64::from_le_bytes(number);
+            if info[at] == ADDR {
+                if data.contains(&number) {
+                    hints.addressed.push((number, at));
+                }
+            } else if number < tls_bytes
+                && info.get(at + 9).is_some_and(|&next| {
+                    next == gimli::DW_OP_form_tls_address.0 || next == gimli::DW_OP_GNU_push_tls_address.0
+                })
+            {
+                hints.thread_local.push((number, at));
+            }
+        }
+        hints.addressed.sort_unstable();
+        hints.thread_local.sort_unstable();
+        hints
+    }
+}
+
+/// What a question about a variable needs to know of the module.
+#[derive(Clone, Debug)]
+pub(crate) struct DataExtent {
+    /// The module's data (svma).
+    pub(crate) data: Range<u64>,
+    /// Bytes of its TLS segment.
+    pub(crate) tls_bytes: u64,
 }
 
 /// All static variables, sorted by address, one per address.
@@ -57,26 +130,22 @@ impl<'a> StaticTable<'a> {
                 debug.diagnostics.borrow_mut().push(Diagnostic::Dwarf(error.to_string()));
             }
             for variable in &index.statics {
-                let size = unit.entry(variable.die).and_then(|(_, attributes)| {
-                    debug.type_of(&unit, &attributes).and_then(|id| debug.size_of(&id))
-                });
-                let entry = |start| StaticEntry { start, size, unit: unit.clone(), die: variable.die };
                 match variable.place {
-                    StaticPlace::Address(svma) => table.addressed.push(entry(svma)),
-                    StaticPlace::Tls(offset) => table.thread_local.push(entry(offset)),
+                    StaticPlace::Address(svma) => {
+                        table.addressed.push(StaticEntry::new(debug, &unit, variable, svma));
+                    }
+                    StaticPlace::Tls(offset) => {
+                        table.thread_local.push(StaticEntry::new(debug, &unit, variable, offset));
+                    }
                 }
             }
         }
-        for list in [&mut table.addressed, &mut table.thread_local] {
-            // Of several at one address (a Fortran common block and its first member, unions of
-            // storage) the one with a known, larger size stays.
-            list.sort_by_key(|entry| (entry.start, std::cmp::Reverse(entry.size.unwrap_or(0))));
-            list.dedup_by_key(|entry| entry.start);
-        }
+        sort(&mut table.addressed);
+        sort(&mut table.thread_local);
         table
     }
 
-    /// The variable that covers `address`.
+    /// The variable that covers `address`: its index in the list.
     pub(crate) fn covering(list: &[StaticEntry<'a>], address: u64) -> Option<usize> {
         let after = list.partition_point(|entry| entry.start <= address);
         let at = after.checked_sub(1)?;
@@ -85,8 +154,66 @@ impl<'a> StaticTable<'a> {
 }
 
 impl<'a> DebugInfo<'a> {
+    /// The table of all variables. First use reads every unit once.
     pub(crate) fn static_table(&self) -> &StaticTable<'a> {
         self.statics.get_or_init(|| StaticTable::build(self))
+    }
+
+    /// The variables whose locations start in `range` (svmas, or offsets in the TLS segment), sorted, one
+    /// an address. Only the units concerned are read, where the debug information allows that; otherwise
+    /// [`Self::static_table`] is made.
+    pub(crate) fn statics_in(
+        &self,
+        range: Range<u64>,
+        tls: bool,
+        extent: &DataExtent,
+    ) -> Vec<StaticEntry<'a>> {
+        let Some(main) = &self.main else { return Vec::new() };
+        let hints = match self.statics.get() {
+            Some(_) => None,
+            None if !main.dwarf.debug_addr.reader().is_empty() => None,
+            None => Some(self.location_hints.get_or_init(|| {
+                LocationHints::find(main.dwarf.debug_info.reader().slice(), &extent.data, extent.tls_bytes)
+            })),
+        };
+        let Some(hints) = hints else { return self.table_part(range, tls) };
+        let list = if tls { &hints.thread_local } else { &hints.addressed };
+        let first = list.partition_point(|hint| hint.0 < range.start);
+        let mut slots: Vec<usize> = list[first..]
+            .iter()
+            .take_while(|hint| hint.0 < range.end)
+            .filter_map(|hint| main.slot_of(gimli::DebugInfoOffset(hint.1)))
+            .collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let mut found = Vec::new();
+        for slot in slots {
+            let unit = UnitHandle { file: main.clone(), slot };
+            let Some(summary) = unit.summary().filter(|_| !unit.is_type_unit()) else { continue };
+            for variable in &summary.statics {
+                let start = match (variable.place, tls) {
+                    (StaticPlace::Address(start), false) | (StaticPlace::Tls(start), true) => start,
+                    _ => continue,
+                };
+                if range.contains(&start) {
+                    found.push(StaticEntry::new(self, &unit, variable, start));
+                }
+            }
+        }
+        if tls && found.is_empty() {
+            // There are more ways to spell such a location.
+            return self.table_part(range, tls);
+        }
+        sort(&mut found);
+        found
+    }
+
+    fn table_part(&self, range: Range<u64>, tls: bool) -> Vec<StaticEntry<'a>> {
+        let table = self.static_table();
+        let list = if tls { &table.thread_local } else { &table.addressed };
+        let first = list.partition_point(|entry| entry.start < range.start);
+        let end = list.partition_point(|entry| entry.start < range.end);
+        list.get(first..end).unwrap_or_default().to_vec()
     }
 
     pub(crate) fn variable_info(&self, entry: &StaticEntry<'a>) -> Option<VariableInfo> {

@@ -43,8 +43,11 @@ pub(crate) struct SymbolTable {
     symbols: Vec<Symbol>,
     functions: OnceCell<Vec<u32>>,
     labels: OnceCell<Vec<u32>>,
+    variables: OnceCell<(Vec<Symbol>, Vec<Symbol>)>,
     /// Whether the module uses gfortran's run-time library.
     pub(crate) fortran: bool,
+    /// Whether symbols of single units are there: then no variable is without a symbol.
+    pub(crate) lists_locals: bool,
 }
 
 impl SymbolTable {
@@ -103,6 +106,11 @@ impl SymbolTable {
             if name_start.checked_add(name.len()).is_none_or(|end| end > image.len()) {
                 continue;
             }
+            let local = st_info.st_bind() == elf::STB_LOCAL;
+            // Linkers add local symbols of their own, without a size.
+            let has_size = symbol.size() > 0;
+            self.lists_locals |=
+                local && has_size && matches!(kind, SymbolType::Function | SymbolType::Object);
             self.symbols.push(Symbol {
                 svma: symbol.address(),
                 size: symbol.size(),
@@ -110,7 +118,7 @@ impl SymbolTable {
                 name_len: name.len().min(u32::MAX as usize) as u32,
                 image: index,
                 kind,
-                local: st_info.st_bind() == elf::STB_LOCAL,
+                local,
             });
         }
         if damaged {
@@ -211,7 +219,12 @@ impl SymbolTable {
 
     /// Data symbols, sorted by address, overlapping ones removed (the larger, then the better
     /// ranked, stays). TLS symbols are apart because their addresses are offsets.
-    pub(crate) fn data(&self) -> (Vec<Symbol>, Vec<Symbol>) {
+    pub(crate) fn data(&self) -> (&[Symbol], &[Symbol]) {
+        let (addressed, thread_local) = self.variables.get_or_init(|| self.read_data());
+        (addressed, thread_local)
+    }
+
+    fn read_data(&self) -> (Vec<Symbol>, Vec<Symbol>) {
         let pick = |kind: SymbolType| {
             let mut list: Vec<Symbol> =
                 self.symbols.iter().filter(|s| s.kind == kind && s.size > 0).copied().collect();

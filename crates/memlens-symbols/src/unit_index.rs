@@ -38,6 +38,23 @@ pub(crate) struct StaticVariable {
     pub(crate) die: UnitOffset,
 }
 
+/// What stays of a unit when it is no longer parsed.
+#[derive(Debug)]
+pub(crate) struct UnitSummary {
+    pub(crate) language: gimli::DwLang,
+    /// Sorted by start: range and entry of each concrete function.
+    pub(crate) functions: Box<[(u64, u64, UnitOffset)]>,
+    pub(crate) statics: Box<[StaticVariable]>,
+}
+
+impl UnitSummary {
+    /// The innermost function whose ranges hold `svma`: its range there and its entry.
+    pub(crate) fn function_at(&self, svma: u64) -> Option<(u64, u64, UnitOffset)> {
+        let after = self.functions.partition_point(|f| f.0 <= svma);
+        self.functions[..after].iter().rev().take(64).find(|f| svma < f.1).copied()
+    }
+}
+
 /// The index of one unit.
 #[derive(Debug)]
 pub(crate) struct UnitIndex<'a> {
@@ -155,10 +172,13 @@ impl<'a> UnitIndex<'a> {
         self.scopes.get(scope.parent? as usize)
     }
 
-    /// The entry of the innermost function whose ranges hold `svma`.
-    pub(crate) fn function_at(&self, svma: u64) -> Option<UnitOffset> {
-        let after = self.functions.partition_point(|f| f.0 <= svma);
-        self.functions[..after].iter().rev().take(64).find(|f| svma < f.1).map(|f| f.2)
+    /// What is kept of it.
+    pub(crate) fn summary(&self) -> UnitSummary {
+        UnitSummary {
+            language: self.language,
+            functions: self.functions.as_slice().into(),
+            statics: self.statics.as_slice().into(),
+        }
     }
 }
 

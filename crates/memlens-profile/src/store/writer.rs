@@ -193,7 +193,7 @@ impl<F: Folder> Tables<'_, F> {
 }
 
 /// Rows encoded at a time: bounds memory, and keeps a batch's text below Arrow's 2 GB.
-const BATCH_ROWS: usize = 1 << 16;
+const BATCH_ROWS: usize = 1 << 12;
 
 fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
     if u32::try_from(rows.len()).is_err() {
