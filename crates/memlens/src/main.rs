@@ -8,6 +8,7 @@
 //! cli.rs           all words, and the table of exit codes      failure.rs    what ends memlens early
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
 //! import.rs        import lackey                               export.rs     export callgrind
+//! compare.rs       compare
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
 //! streams.rs       stderr and stdout      system.rs     the system calls        internal_error.rs
@@ -18,6 +19,7 @@
 #![deny(unsafe_code)]
 
 mod cli;
+mod compare;
 mod completions;
 mod doctor;
 mod export;
@@ -72,6 +74,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Run(args) => run::run(args.record, Some(&args.view)),
         Command::Record(args) => run::run(args, None),
         Command::Report(args) => report::report(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Import(args) => import::import(args),
         Command::Export(args) => export::export(&args),
         Command::Doctor(args) => doctor::doctor(&args),
