@@ -32,7 +32,7 @@ pub fn csv(profile: &Profile, view: &View, out: &mut impl Write) -> io::Result<(
     Ok(())
 }
 
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     if text.contains(['"', ',', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

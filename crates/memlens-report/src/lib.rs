@@ -6,6 +6,8 @@
 
 pub mod callgrind;
 mod column;
+mod compare;
+mod compare_text;
 mod csv;
 mod detail;
 mod grid;
@@ -14,11 +16,14 @@ mod json;
 mod known;
 mod number;
 mod place;
+pub mod rank;
 mod row;
 mod table;
 mod word;
 
 pub use column::Column;
+pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap, compare};
+pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table};
 pub use csv::csv;
 pub use detail::{code_detail, object_detail};
 pub use json::{SCHEMA, json};

@@ -3,7 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
-use crate::{completions, doctor, export, import, man, report, run};
+use crate::{compare, completions, doctor, export, import, man, report, run};
 
 /// Three commands that work, at the head of the help.
 const EXAMPLES: &str = "\
@@ -39,6 +39,8 @@ pub enum Command {
     Record(run::RecordArgs),
     /// Show a profile
     Report(report::ReportArgs),
+    /// Hold two profiles of one program against each other
+    Compare(compare::CompareArgs),
     /// Make a profile from another tool's trace
     Import(import::ImportArgs),
     /// Write a profile in another tool's format

@@ -9,6 +9,7 @@
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
 //! family.rs        --follow children
 //! import.rs        import lackey                               export.rs     export callgrind
+//! compare.rs       compare
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
 //! streams.rs       stderr and stdout      system.rs     the system calls        internal_error.rs
@@ -19,6 +20,7 @@
 #![deny(unsafe_code)]
 
 mod cli;
+mod compare;
 mod completions;
 mod doctor;
 mod export;
@@ -74,6 +76,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Run(args) => run::run(args.record, Some(&args.view)),
         Command::Record(args) => run::run(args, None),
         Command::Report(args) => report::report(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Import(args) => import::import(args),
         Command::Export(args) => export::export(&args),
         Command::Doctor(args) => doctor::doctor(&args),

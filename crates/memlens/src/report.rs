@@ -13,7 +13,7 @@ use crate::view_args::{ViewArgs, column_list};
 
 /// Arguments of `memlens report`.
 #[derive(Args, Debug)]
-#[command(after_long_help = column_list())]
+#[command(after_long_help = column_list("--sort"))]
 pub struct ReportArgs {
     /// The profile, as `memlens run` or `memlens record` left it
     pub profile: PathBuf,

@@ -63,20 +63,22 @@ fn by_words() -> Words<By> {
     Words::new(By::ALL.iter().map(|by| (by.as_str(), None)))
 }
 
-fn column_words() -> Words<Column> {
+/// The parser of columns.
+pub fn column_words() -> Words<Column> {
     Words::new(Column::ALL.iter().map(|column| (column.as_str(), Some(column.meaning()))))
 }
 
-/// The columns with their meanings, for the long help.
-pub fn column_list() -> String {
-    let mut text = String::from("Columns for --sort:\n");
+/// The columns with their meanings, for the long help of the option that takes them.
+pub fn column_list(option: &str) -> String {
+    let mut text = format!("Columns for {option}:\n");
     for column in Column::ALL {
         text += &format!("  {:<19} {}\n", column.as_str(), column.meaning());
     }
     text
 }
 
-fn parse_top(text: &str) -> Result<Top, String> {
+/// A number of rows from 1, or `all`.
+pub fn parse_top(text: &str) -> Result<Top, String> {
     match text {
         "all" => Ok(Top::All),
         _ => text

@@ -120,3 +120,19 @@ fn a_log_setting_that_makes_no_sense_is_passed_over() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn a_profile_compared_with_itself_is_the_same() {
+    let folder = folder_with_profile();
+    let table = succeeding(folder.path(), &["compare", "p", "p"]);
+    assert!(table.contains("column") && table.contains("1 of the top 1, in the same order"), "{table}");
+    let text = succeeding(folder.path(), &["compare", "p", "p", "--by", "loads", "--format", "json"]);
+    let document: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+    assert_eq!(document["schema"], "memlens-compare/1");
+    assert_eq!(document["objects"][0]["value_a"], 1000.0);
+    let csv = succeeding(folder.path(), &["compare", "p", "p", "--format", "csv"]);
+    assert_eq!(csv.lines().count(), 2, "a title and one object:\n{csv}");
+    let message = failing(folder.path(), &["compare", "p", "p", "--by", "where"], 64);
+    assert!(message.contains("adds up to nothing"), "{message}");
+    failing(folder.path(), &["compare", "p", "absent"], 66);
+}

@@ -1,0 +1,379 @@
+//! How close two profiles of one program are: objects matched, ranked and held side by side.
+//!
+//! # Matching
+//!
+//! An object has no number that two runs share, so objects are matched by what they are, in passes
+//! from the strictest to the loosest. What a pass matches, later passes do not see.
+//!
+//! | pass | equal are | for |
+//! |---|---|---|
+//! | 1 | kind, name, whole site (module and offset of each frame) or declaration | the same binaries |
+//! | 2 | kind, name, whole site by function and line | rebuilt binaries |
+//! | 3 | kind, name, innermost place | stacks cut at different depths |
+//! | 4 | kind, name, if one side has only one such object | profiles without sites |
+//!
+//! Objects of one profile that are equal in a pass count as one: their values are added.
+//!
+//! # Figures
+//!
+//! Shares are parts of the column's sum over the profile's objects. Ranks and correlations use the
+//! *objects that matter*: the smallest sets of most expensive objects that make [`COST_SHARE`] of
+//! the column in A and in B, together. What only one profile has, costs 0 in the other.
+//! Cost: linear in the objects, quadratic in the objects that matter.
+
+use std::collections::HashMap;
+
+use memlens_profile::{Object, Profile};
+use memlens_types::ObjectKind;
+
+use crate::column::{Column, Content};
+use crate::place::{base_name, object_place};
+use crate::rank;
+use crate::row::object_row;
+
+/// Which part of the cost the objects that are ranked make.
+pub const COST_SHARE: f64 = 0.95;
+
+/// Why two profiles cannot be compared. Reads after "failed to compare: ".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// The column holds no amount that adds up.
+    #[error("‘{0}’ adds up to nothing over objects; compare by wait, loads, stores, l1_misses, llc_misses …")]
+    NoAmount(&'static str),
+    /// One profile does not know the column.
+    #[error("profile {profile} has no {column}: its machine does not model that")]
+    Unknown {
+        /// `A` or `B`.
+        profile: char,
+        /// The column.
+        column: &'static str,
+    },
+    /// In one profile the column is 0 everywhere.
+    #[error("profile {profile} has no object with any {column}: there is nothing to rank")]
+    Empty {
+        /// `A` or `B`.
+        profile: char,
+        /// The column.
+        column: &'static str,
+    },
+    /// No object of one is in the other.
+    #[error(
+        "the profiles have no object in common; A is of ‘{a}’, B of ‘{b}’: compare two profiles of one program"
+    )]
+    NothingInCommon {
+        /// A's command.
+        a: String,
+        /// B's command.
+        b: String,
+    },
+}
+
+/// One object in both profiles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComparedObject {
+    /// Its class.
+    pub kind: ObjectKind,
+    /// Its name.
+    pub name: String,
+    /// Where it was allocated or declared.
+    pub place: Option<String>,
+    /// Numbers of A's objects, from the profile.
+    pub ids_a: Vec<u32>,
+    /// Numbers of B's objects.
+    pub ids_b: Vec<u32>,
+    /// The column's value in A (for [`Column::Share`] a share), 0 if A does not have the object.
+    pub value_a: f64,
+    /// The column's value in B.
+    pub value_b: f64,
+    /// Part of A's sum, 0 to 1.
+    pub share_a: f64,
+    /// Part of B's sum, 0 to 1.
+    pub share_b: f64,
+    /// Rank in A from 1; equal values share their mean rank. `None` if A does not have the object.
+    pub rank_a: Option<f64>,
+    /// Rank in B.
+    pub rank_b: Option<f64>,
+    /// Whether it is among the objects that the correlations are of.
+    pub matters: bool,
+}
+
+impl ComparedObject {
+    /// B's share less A's.
+    pub fn difference(&self) -> f64 {
+        self.share_b - self.share_a
+    }
+}
+
+/// How many of the most expensive objects of A are among those of B.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// How many are in both.
+    pub common: usize,
+    /// Of how many; fewer than asked for if neither profile has so many with any cost.
+    pub of: usize,
+    /// Whether they are the same in the same order.
+    pub same_order: bool,
+}
+
+/// The result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// What was compared.
+    pub by: Column,
+    /// All objects of both, by falling larger share.
+    pub objects: Vec<ComparedObject>,
+    /// How many objects the correlations are of.
+    pub ranked: usize,
+    /// Spearman's ρ; see [`rank::spearman`].
+    pub spearman: Option<f64>,
+    /// Kendall's τ-b; see [`rank::kendall`].
+    pub kendall: Option<f64>,
+    /// Overlap of the top 3.
+    pub top3: Overlap,
+    /// Overlap of the top 10.
+    pub top10: Overlap,
+    /// Mean of the absolute differences of shares over the objects that matter, 0 to 1.
+    pub mean_error: f64,
+    /// The largest absolute difference of shares over all objects, 0 to 1.
+    pub largest_error: f64,
+    /// Half the sum of all absolute differences: the part of the cost that is on other objects.
+    pub misplaced: f64,
+    /// Part of A's cost on objects that B does not have.
+    pub only_a: f64,
+    /// Part of B's cost on objects that A does not have.
+    pub only_b: f64,
+}
+
+/// Compares two profiles by a column.
+///
+/// # Errors
+/// If the column cannot be compared, or no object of one profile is in the other.
+pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, CompareError> {
+    let values_a = values(a, by, 'A')?;
+    let values_b = values(b, by, 'B')?;
+    let (sum_a, sum_b) = (values_a.iter().sum::<f64>(), values_b.iter().sum::<f64>());
+    for (sum, profile) in [(sum_a, 'A'), (sum_b, 'B')] {
+        if sum <= 0.0 {
+            return Err(CompareError::Empty { profile, column: by.as_str() });
+        }
+    }
+    let groups = match_objects(a, b);
+    if !groups.iter().any(|(of_a, of_b)| !of_a.is_empty() && !of_b.is_empty()) {
+        return Err(CompareError::NothingInCommon { a: command(a), b: command(b) });
+    }
+    let mut objects: Vec<ComparedObject> = groups
+        .into_iter()
+        .map(|(of_a, of_b)| {
+            let add = |members: &[usize], values: &[f64]| members.iter().map(|&at| values[at]).sum::<f64>();
+            let ids = |members: &[usize], profile: &Profile| {
+                members.iter().map(|&at| profile.objects[at].id).collect::<Vec<_>>()
+            };
+            let (value_a, value_b) = (add(&of_a, &values_a), add(&of_b, &values_b));
+            let (profile, first) = match of_a.first() {
+                Some(&first) => (a, &a.objects[first]),
+                None => (b, &b.objects[of_b[0]]),
+            };
+            ComparedObject {
+                kind: first.kind,
+                name: first.name.clone(),
+                place: object_place(profile, first),
+                ids_a: ids(&of_a, a),
+                ids_b: ids(&of_b, b),
+                value_a,
+                value_b,
+                share_a: value_a / sum_a,
+                share_b: value_b / sum_b,
+                rank_a: None,
+                rank_b: None,
+                matters: false,
+            }
+        })
+        .collect();
+    objects.sort_by(|x, y| {
+        let larger = |object: &ComparedObject| object.share_a.max(object.share_b);
+        larger(y)
+            .total_cmp(&larger(x))
+            .then_with(|| x.ids_a.cmp(&y.ids_a))
+            .then_with(|| x.ids_b.cmp(&y.ids_b))
+    });
+    Ok(figures(objects, by))
+}
+
+fn figures(mut objects: Vec<ComparedObject>, by: Column) -> Comparison {
+    let shares_a: Vec<f64> = objects.iter().map(|object| object.share_a).collect();
+    let shares_b: Vec<f64> = objects.iter().map(|object| object.share_b).collect();
+    let ranks_a = rank_within(&objects, &shares_a, |object| !object.ids_a.is_empty());
+    let ranks_b = rank_within(&objects, &shares_b, |object| !object.ids_b.is_empty());
+    let (order_a, order_b) = (order(&shares_a), order(&shares_b));
+    for (order, shares) in [(&order_a, &shares_a), (&order_b, &shares_b)] {
+        let mut covered = 0.0;
+        for &at in order {
+            if covered >= COST_SHARE {
+                break;
+            }
+            covered += shares[at];
+            objects[at].matters = true;
+        }
+    }
+    for (object, (rank_a, rank_b)) in objects.iter_mut().zip(ranks_a.into_iter().zip(ranks_b)) {
+        (object.rank_a, object.rank_b) = (rank_a, rank_b);
+    }
+    let ranked: Vec<&ComparedObject> = objects.iter().filter(|object| object.matters).collect();
+    let of_a: Vec<f64> = ranked.iter().map(|object| object.share_a).collect();
+    let of_b: Vec<f64> = ranked.iter().map(|object| object.share_b).collect();
+    let error = |object: &ComparedObject| object.difference().abs();
+    let only = |missing: fn(&ComparedObject) -> bool, share: fn(&ComparedObject) -> f64| {
+        objects.iter().filter(|object| missing(object)).map(share).sum()
+    };
+    Comparison {
+        by,
+        ranked: ranked.len(),
+        spearman: rank::spearman(&of_a, &of_b),
+        kendall: rank::kendall(&of_a, &of_b),
+        top3: overlap(&order_a, &order_b, 3),
+        top10: overlap(&order_a, &order_b, 10),
+        mean_error: ranked.iter().map(|object| error(object)).sum::<f64>() / ranked.len().max(1) as f64,
+        largest_error: objects.iter().map(error).fold(0.0, f64::max),
+        misplaced: objects.iter().map(error).sum::<f64>() / 2.0,
+        only_a: only(|object| object.ids_b.is_empty(), |object| object.share_a),
+        only_b: only(|object| object.ids_a.is_empty(), |object| object.share_b),
+        objects,
+    }
+}
+
+/// Positions with any share, the largest first.
+fn order(shares: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..shares.len()).filter(|&at| shares[at] > 0.0).collect();
+    order.sort_by(|&x, &y| shares[y].total_cmp(&shares[x]));
+    order
+}
+
+/// Ranks among the objects that a profile has.
+fn rank_within(
+    objects: &[ComparedObject],
+    shares: &[f64],
+    has: impl Fn(&ComparedObject) -> bool,
+) -> Vec<Option<f64>> {
+    let members: Vec<usize> = (0..objects.len()).filter(|&at| has(&objects[at])).collect();
+    let ranks = rank::ranks(&members.iter().map(|&at| shares[at]).collect::<Vec<_>>());
+    let mut all = vec![None; objects.len()];
+    members.into_iter().zip(ranks).for_each(|(at, rank)| all[at] = Some(rank));
+    all
+}
+
+fn overlap(a: &[usize], b: &[usize], top: usize) -> Overlap {
+    let of = top.min(a.len().max(b.len()));
+    let (a, b) = (&a[..of.min(a.len())], &b[..of.min(b.len())]);
+    Overlap { common: a.iter().filter(|at| b.contains(at)).count(), of, same_order: a == b }
+}
+
+/// Each object's value; unknown everywhere is an error, unknown for one object is 0.
+fn values(profile: &Profile, by: Column, name: char) -> Result<Vec<f64>, CompareError> {
+    let whole = profile.wait_cycles(&profile.totals());
+    let mut known = profile.objects.is_empty() || whole == 0;
+    let mut values = Vec::with_capacity(profile.objects.len());
+    for object in &profile.objects {
+        let row = object_row(profile, object, whole);
+        let value = match by.content(&row) {
+            _ if by == Column::Id => return Err(CompareError::NoAmount(by.as_str())),
+            Content::Count(value) | Content::Bytes(value) => value.map(|value| value as f64),
+            Content::Ratio(value) if by == Column::Share => value,
+            Content::Ratio(_) | Content::Text(_) => return Err(CompareError::NoAmount(by.as_str())),
+        };
+        known |= value.is_some();
+        values.push(value.unwrap_or(0.0));
+    }
+    if known { Ok(values) } else { Err(CompareError::Unknown { profile: name, column: by.as_str() }) }
+}
+
+fn command(profile: &Profile) -> String {
+    match profile.run.command.join(" ") {
+        command if command.is_empty() => "an unknown program".to_owned(),
+        command => command,
+    }
+}
+
+/// What two objects must share in one of the passes.
+#[derive(PartialEq, Eq, Hash)]
+struct Key<'a> {
+    kind: ObjectKind,
+    name: &'a str,
+    site: Vec<SitePart<'a>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum SitePart<'a> {
+    Code(&'a str, u64),
+    Line(Option<&'a str>, Option<&'a str>, Option<u32>),
+    Declared(&'a str, u32),
+    Module(&'a str),
+    Place(String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Offsets,
+    Lines,
+    Place,
+    Name,
+}
+
+fn key<'a>(profile: &'a Profile, object: &'a Object, pass: Pass) -> Key<'a> {
+    let mut site = Vec::new();
+    let module = |module| profile.module(module).map_or("", |module| module.name());
+    match pass {
+        Pass::Offsets | Pass::Lines => {
+            site.extend(profile.stack_frames(object.site).map(|frame| match pass {
+                Pass::Offsets => SitePart::Code(module(frame.module), frame.offset),
+                _ => SitePart::Line(
+                    frame.function.as_deref(),
+                    frame.file.as_deref().map(base_name),
+                    frame.line,
+                ),
+            }));
+            if let Some(declared) = &object.declared {
+                site.push(SitePart::Declared(base_name(&declared.file), declared.line));
+            }
+            site.push(SitePart::Module(module(object.module)));
+        }
+        Pass::Place => site.extend(object_place(profile, object).map(SitePart::Place)),
+        Pass::Name => {}
+    }
+    Key { kind: object.kind, name: &object.name, site }
+}
+
+/// Positions in A's and B's tables of objects that belong together.
+type Group = (Vec<usize>, Vec<usize>);
+
+fn match_objects(a: &Profile, b: &Profile) -> Vec<Group> {
+    let mut rest_a: Vec<usize> = (0..a.objects.len()).collect();
+    let mut rest_b: Vec<usize> = (0..b.objects.len()).collect();
+    let mut matched = Vec::new();
+    for pass in [Pass::Offsets, Pass::Lines, Pass::Place, Pass::Name] {
+        let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
+        for &at in &rest_a {
+            groups.entry(key(a, &a.objects[at], pass)).or_default().0.push(at);
+        }
+        for &at in &rest_b {
+            groups.entry(key(b, &b.objects[at], pass)).or_default().1.push(at);
+        }
+        let belongs = |(of_a, of_b): &Group| {
+            let both = !of_a.is_empty() && !of_b.is_empty();
+            both && (pass != Pass::Name || of_a.len() == 1 || of_b.len() == 1)
+        };
+        let found: Vec<Group> = groups.into_values().filter(belongs).collect();
+        let mut gone_a = vec![false; a.objects.len()];
+        let mut gone_b = vec![false; b.objects.len()];
+        for (of_a, of_b) in &found {
+            of_a.iter().for_each(|&at| gone_a[at] = true);
+            of_b.iter().for_each(|&at| gone_b[at] = true);
+        }
+        rest_a.retain(|&at| !gone_a[at]);
+        rest_b.retain(|&at| !gone_b[at]);
+        matched.extend(found);
+    }
+    matched.extend(rest_a.into_iter().map(|at| (vec![at], Vec::new())));
+    matched.extend(rest_b.into_iter().map(|at| (Vec::new(), vec![at])));
+    matched
+}

@@ -1,0 +1,230 @@
+//! A comparison as a table, as JSON and as CSV.
+
+use std::io::{self, Write};
+
+use memlens_profile::Profile;
+use serde_json::{Value, json};
+
+use crate::Column;
+use crate::View;
+use crate::compare::{COST_SHARE, ComparedObject, Comparison, Overlap};
+use crate::csv::quoted;
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, elide, printable, wrap};
+use crate::number::{UNKNOWN, percent_of_share, plural};
+
+/// What the first key of the JSON says.
+pub const COMPARE_SCHEMA: &str = "memlens-compare/1";
+
+/// Width of the labels at the left.
+const INDENT: usize = 11;
+
+/// The figures, then the objects. `view` tells width, colour and how many rows.
+pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &View) -> String {
+    let (width, colour) = (view.width, view.colour);
+    let mut out = String::new();
+    for (label, profile) in [("A", a), ("B", b)] {
+        let command = match profile.run.command.join(" ") {
+            command if command.is_empty() => "unknown program".to_owned(),
+            command => command,
+        };
+        let estimated = if profile.run.estimated { "estimated" } else { "counted" };
+        let pieces = [command, format!("{} mode", profile.run.mode), estimated.to_owned()];
+        out += &wrap(label, INDENT, &pieces, width, colour);
+    }
+    let pieces = [
+        format!("Spearman {}", coefficient(comparison.spearman)),
+        format!("Kendall {}", coefficient(comparison.kendall)),
+        format!(
+            "of the {} that make {:.0} % of either",
+            plural(comparison.ranked as u64, "object"),
+            COST_SHARE * 100.0
+        ),
+    ];
+    out += &wrap("ranking", INDENT, &pieces, width, colour);
+    let top = |overlap: Overlap| {
+        let order = if overlap.same_order { ", in the same order" } else { "" };
+        format!("{} of the top {}{order}", overlap.common, overlap.of)
+    };
+    let mut tops = vec![top(comparison.top3)];
+    if comparison.top10.of > comparison.top3.of {
+        tops.push(top(comparison.top10));
+    }
+    out += &wrap("the same", INDENT, &tops, width, colour);
+    let points = |share: f64| format!("{:.2}", share * 100.0);
+    let mut pieces = vec![
+        format!("{} points on average", points(comparison.mean_error)),
+        format!("{} at most", points(comparison.largest_error)),
+        format!("{} % of the cost on other objects", percent_of_share(comparison.misplaced)),
+    ];
+    for (name, share) in [("A", comparison.only_a), ("B", comparison.only_b)] {
+        if share > 0.0 {
+            pieces.push(format!("{} % of {name} on objects that only it has", percent_of_share(share)));
+        }
+    }
+    out += &wrap("shares off", INDENT, &pieces, width, colour);
+    out.push('\n');
+    let touched: Vec<&ComparedObject> = comparison.objects.iter().filter(|object| has_cost(object)).collect();
+    let rows = &touched[..view.top.unwrap_or(usize::MAX).min(touched.len())];
+    out += &grid(rows).render(width, colour);
+    let mut footer = match rows.len() < touched.len() {
+        true => {
+            let all = touched.len();
+            format!("{} of {all} objects; --top {all} shows all", rows.len())
+        }
+        false => plural(touched.len() as u64, "object"),
+    };
+    footer += &match comparison.by {
+        Column::Share => "; shares are of the wait".to_owned(),
+        by => format!("; shares are of {}", by.as_str()),
+    };
+    out += &Style::Dim.paint(&elide(&footer, width, Elide::End), colour);
+    out.push('\n');
+    out
+}
+
+fn has_cost(object: &ComparedObject) -> bool {
+    object.share_a > 0.0 || object.share_b > 0.0
+}
+
+fn coefficient(value: Option<f64>) -> String {
+    value.map_or(UNKNOWN.to_owned(), |value| format!("{value:.3}"))
+}
+
+fn rank(rank: Option<f64>) -> String {
+    match rank {
+        Some(rank) if rank.fract() == 0.0 => format!("{rank:.0}"),
+        Some(rank) => format!("{rank:.1}"),
+        None => UNKNOWN.to_owned(),
+    }
+}
+
+fn grid(rows: &[&ComparedObject]) -> Grid {
+    let number = |titles, priority| GridColumn {
+        titles,
+        section: None,
+        right: true,
+        priority,
+        flexible: None,
+        elide: Elide::End,
+    };
+    let text = |titles, priority, least, most, elide| GridColumn {
+        titles,
+        section: None,
+        right: false,
+        priority,
+        flexible: Some(Flexible { least, comfortable: least, most }),
+        elide,
+    };
+    let share = |has: bool, share: f64| match has {
+        true => GridCell::new(percent_of_share(share), Style::Plain),
+        false => GridCell::new(UNKNOWN, Style::Dim),
+    };
+    Grid {
+        columns: vec![
+            number(["A", "%"], 0),
+            number(["B", "%"], 0),
+            number(["B − A", "points"], 0),
+            number(["A", "rank"], 0),
+            number(["B", "rank"], 0),
+            text(["", "object"], 0, 12, 48, Elide::End),
+            text(["", "kind"], 1, 6, 8, Elide::End),
+            text(["allocated or", "declared at"], 2, 18, 60, Elide::BeforeLastWord),
+        ],
+        rows: rows
+            .iter()
+            .map(|object| {
+                let off = object.difference() * 100.0;
+                let heat = match off.abs() {
+                    off if off >= 5.0 => Style::Hot,
+                    off if off >= 1.0 => Style::Warm,
+                    _ => Style::Plain,
+                };
+                // A difference that rounds to nothing has no sign.
+                let off = if off.abs() < 0.005 { "0".to_owned() } else { format!("{off:+.2}") };
+                vec![
+                    share(!object.ids_a.is_empty(), object.share_a),
+                    share(!object.ids_b.is_empty(), object.share_b),
+                    GridCell::new(off, heat),
+                    GridCell::new(rank(object.rank_a), Style::Plain),
+                    GridCell::new(rank(object.rank_b), Style::Plain),
+                    GridCell::new(printable(&object.name), Style::Bold),
+                    GridCell::new(object.kind.as_str(), Style::Dim),
+                    GridCell::new(object.place.as_deref().unwrap_or(""), Style::Dim),
+                ]
+            })
+            .collect(),
+        footer: None,
+    }
+}
+
+/// The whole comparison; schema [`COMPARE_SCHEMA`]. Unknown is `null`.
+pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value {
+    let overlap = |overlap: Overlap| json!({"common": overlap.common, "of": overlap.of, "same_order": overlap.same_order});
+    let run = |profile: &Profile, only: f64| {
+        json!({
+            "command": profile.run.command,
+            "mode": profile.run.mode,
+            "estimated": profile.run.estimated,
+            "share_only_here": only,
+        })
+    };
+    json!({
+        "schema": COMPARE_SCHEMA,
+        "by": comparison.by.as_str(),
+        "a": run(a, comparison.only_a),
+        "b": run(b, comparison.only_b),
+        "ranked_share": COST_SHARE,
+        "ranked_objects": comparison.ranked,
+        "spearman": comparison.spearman,
+        "kendall": comparison.kendall,
+        "top3": overlap(comparison.top3),
+        "top10": overlap(comparison.top10),
+        "share_error": {
+            "mean": comparison.mean_error,
+            "largest": comparison.largest_error,
+            "misplaced": comparison.misplaced,
+        },
+        "objects": comparison.objects.iter().map(|object| json!({
+            "name": object.name,
+            "kind": object.kind.as_str(),
+            "where": object.place,
+            "ids_a": object.ids_a,
+            "ids_b": object.ids_b,
+            "value_a": (!object.ids_a.is_empty()).then_some(object.value_a),
+            "value_b": (!object.ids_b.is_empty()).then_some(object.value_b),
+            "share_a": (!object.ids_a.is_empty()).then_some(object.share_a),
+            "share_b": (!object.ids_b.is_empty()).then_some(object.share_b),
+            "share_difference": object.difference(),
+            "rank_a": object.rank_a,
+            "rank_b": object.rank_b,
+            "ranked": object.matters,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// One row for each object: RFC 4180, shares 0 to 1, empty where a profile does not have the object.
+///
+/// # Errors
+/// Those of `out`.
+pub fn compare_csv(comparison: &Comparison, top: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "name,kind,share_a,share_b,share_difference,rank_a,rank_b,value_a,value_b,ranked,where\r\n")?;
+    for object in comparison.objects.iter().take(top.unwrap_or(usize::MAX)) {
+        let of_a = |text: String| if object.ids_a.is_empty() { String::new() } else { text };
+        let of_b = |text: String| if object.ids_b.is_empty() { String::new() } else { text };
+        let fields = [
+            quoted(&object.name),
+            object.kind.as_str().to_owned(),
+            of_a(format!("{:.6}", object.share_a)),
+            of_b(format!("{:.6}", object.share_b)),
+            format!("{:.6}", object.difference()),
+            object.rank_a.map_or(String::new(), |rank| rank.to_string()),
+            object.rank_b.map_or(String::new(), |rank| rank.to_string()),
+            of_a(object.value_a.to_string()),
+            of_b(object.value_b.to_string()),
+            object.matters.to_string(),
+            quoted(object.place.as_deref().unwrap_or("")),
+        ];
+        write!(out, "{}\r\n", fields.join(","))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Two profiles held against each other; the figures are worked out beside them.
+
+use memlens_profile::{Frame, FrameIx, Module, ModuleIx, Object, Profile, Stack, StackIx};
+use memlens_report::{Column, CompareError, View, compare, compare_csv, compare_json, compare_table};
+use memlens_types::{Counts, ObjectKind};
+
+/// A profile of heap objects with these names and loads, each with a site of its own: function
+/// `make_NAME`, line `10 + position in the alphabet`, offset `shift` beyond `0x1000 + 16 · position`.
+fn profile(objects: &[(&str, u64)], shift: u64) -> Profile {
+    let mut profile = Profile {
+        modules: vec![Module { path: "/bin/app".into(), ..Module::default() }],
+        ..Profile::default()
+    };
+    profile.run.command = vec!["app".into()];
+    profile.run.mode = "exact".into();
+    for (index, &(name, loads)) in objects.iter().enumerate() {
+        let letter = u64::from(name.as_bytes()[0] - b'a');
+        profile.frames.push(Frame {
+            module: Some(ModuleIx(0)),
+            offset: 0x1000 + 16 * letter + shift,
+            function: Some(format!("make_{name}")),
+            file: Some("/src/app.c".into()),
+            line: Some(10 + u32::try_from(letter).unwrap()),
+            ..Frame::default()
+        });
+        profile.stacks.push(Stack(vec![FrameIx(u32::try_from(index).unwrap())]));
+        profile.objects.push(Object {
+            id: u32::try_from(index).unwrap() + 1,
+            kind: ObjectKind::Heap,
+            name: name.into(),
+            site: Some(StackIx(u32::try_from(index).unwrap())),
+            blocks: 1,
+            counts: Counts { loads, load_bytes: 8 * loads, ..Counts::default() },
+            ..Object::default()
+        });
+    }
+    profile
+}
+
+fn near(value: f64, expected: f64) {
+    assert!((value - expected).abs() < 1e-12, "{value} is not {expected}");
+}
+
+#[test]
+fn a_profile_is_like_itself() {
+    let one = profile(&[("a", 50), ("b", 30), ("c", 20)], 0);
+    let same = compare(&one, &one, Column::Loads).unwrap();
+    assert_eq!((same.spearman, same.kendall), (Some(1.0), Some(1.0)));
+    assert_eq!((same.top3.common, same.top3.of, same.top3.same_order), (3, 3, true));
+    assert_eq!((same.mean_error, same.largest_error, same.misplaced), (0.0, 0.0, 0.0));
+}
+
+#[test]
+fn the_figures_are_those_worked_out_by_hand() {
+    // A: a 40, b 30, c 20, d 9, e 1 of 100. B: b 40, a 30, d 20, c 10 of 100; e is not there.
+    // 95 % of A: a, b, c, d (90 are not enough). Of B: b, a, d, c (90 are not enough). Not e.
+    // Ranks of the four: A 1 2 3 4, B 2 1 4 3: ρ = 1 − 6·4/(4·15) = 0.6; of 6 pairs 2 are
+    // reversed: τ = (4 − 2)/6.
+    let a = profile(&[("a", 40), ("b", 30), ("c", 20), ("d", 9), ("e", 1)], 0);
+    let b = profile(&[("b", 40), ("a", 30), ("d", 20), ("c", 10)], 0);
+    let found = compare(&a, &b, Column::Loads).unwrap();
+    assert_eq!(found.ranked, 4);
+    near(found.spearman.unwrap(), 0.6);
+    near(found.kendall.unwrap(), 2.0 / 6.0);
+    // The top 3 of A are a, b, c, those of B b, a, d.
+    assert_eq!((found.top3.common, found.top3.of, found.top3.same_order), (2, 3, false));
+    assert_eq!((found.top10.common, found.top10.of), (4, 5));
+    // Off by 10, 10, 10 and 11 points; all together 42, half of it on other objects.
+    near(found.mean_error, 0.41 / 4.0);
+    near(found.largest_error, 0.11);
+    near(found.misplaced, 0.21);
+    near(found.only_a, 0.01);
+    near(found.only_b, 0.0);
+    let e = found.objects.iter().find(|object| object.name == "e").unwrap();
+    assert_eq!((e.rank_a, e.rank_b, e.matters), (Some(5.0), None, false));
+    let d = found.objects.iter().find(|object| object.name == "d").unwrap();
+    assert_eq!((d.rank_a, d.rank_b), (Some(4.0), Some(3.0)));
+    near(d.difference(), 0.11);
+}
+
+#[test]
+fn a_rebuilt_binary_is_matched_by_lines() {
+    let a = profile(&[("a", 60), ("b", 40)], 0);
+    let b = profile(&[("a", 60), ("b", 40)], 0x230);
+    let found = compare(&a, &b, Column::Loads).unwrap();
+    assert_eq!(found.objects.len(), 2);
+    assert_eq!(found.spearman, Some(1.0));
+}
+
+#[test]
+fn equal_names_at_different_sites_stay_apart() {
+    // Two objects `x1`, `y1` renamed alike: only their sites tell them apart.
+    let mut a = profile(&[("x", 90), ("y", 10)], 0);
+    a.objects.iter_mut().for_each(|object| object.name = "buffer".into());
+    let found = compare(&a, &a, Column::Loads).unwrap();
+    assert_eq!(found.objects.len(), 2);
+    // Without any site on one side, the one on that side stands against both.
+    let mut b = profile(&[("x", 100)], 0);
+    b.objects[0].name = "buffer".into();
+    b.objects[0].site = None;
+    let found = compare(&a, &b, Column::Loads).unwrap();
+    assert_eq!(found.objects.len(), 1);
+    assert_eq!((&found.objects[0].ids_a, &found.objects[0].ids_b), (&vec![1, 2], &vec![1]));
+    near(found.objects[0].share_a, 1.0);
+}
+
+#[test]
+fn what_cannot_be_compared_says_why() {
+    let a = profile(&[("a", 1)], 0);
+    let other = profile(&[("z", 1)], 0);
+    let error = compare(&a, &other, Column::Loads).unwrap_err();
+    assert!(matches!(error, CompareError::NothingInCommon { .. }), "{error}");
+    assert!(error.to_string().contains("no object in common"), "{error}");
+    assert_eq!(compare(&a, &a, Column::Name).unwrap_err(), CompareError::NoAmount("name"));
+    assert_eq!(compare(&a, &a, Column::L1MissRatio).unwrap_err(), CompareError::NoAmount("l1_miss_ratio"));
+    // No level was modelled; nobody stored anything.
+    let unknown = CompareError::Unknown { profile: 'A', column: "llc_misses" };
+    assert_eq!(compare(&a, &a, Column::LlcMisses).unwrap_err(), unknown);
+    assert_eq!(
+        compare(&a, &a, Column::Stores).unwrap_err(),
+        CompareError::Empty { profile: 'A', column: "stores" }
+    );
+}
+
+#[test]
+fn table_json_and_csv_say_the_same() {
+    let a = profile(&[("a", 40), ("b", 30), ("c", 20), ("d", 9), ("e", 1)], 0);
+    let b = profile(&[("b", 40), ("a", 30), ("d", 20), ("c", 10)], 0);
+    let found = compare(&a, &b, Column::Loads).unwrap();
+    let table = compare_table(&a, &b, &found, &View { width: 100, ..View::default() });
+    assert!(table.contains("Spearman 0.600 · Kendall 0.333 · of the 4 objects that make 95 %"), "{table}");
+    assert!(table.contains("2 of the top 3 · 4 of the top 5"), "{table}");
+    assert!(table.contains("+11.00"), "{table}");
+    assert!(table.contains("make_d app.c:13"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+    let json = compare_json(&a, &b, &found);
+    assert_eq!(json["schema"], "memlens-compare/1");
+    assert_eq!(json["objects"].as_array().unwrap().len(), 5);
+    let e = json["objects"].as_array().unwrap().iter().find(|object| object["name"] == "e").unwrap();
+    assert_eq!((&e["share_b"], &e["rank_b"]), (&serde_json::Value::Null, &serde_json::Value::Null));
+    near(json["share_error"]["misplaced"].as_f64().unwrap(), 0.21);
+    let mut csv = Vec::new();
+    compare_csv(&found, None, &mut csv).unwrap();
+    let csv = String::from_utf8(csv).unwrap();
+    assert_eq!(csv.lines().count(), 6);
+    assert!(csv.contains("e,heap,0.010000,,-0.010000,5,,1,,false,make_e app.c:14\r\n"), "{csv}");
+}

@@ -1,0 +1,74 @@
+//! `memlens compare`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use memlens_profile::Profile;
+use memlens_report::{Column, CompareError, compare_csv, compare_json, compare_table};
+
+use crate::failure::{Failure, FailureKind};
+use crate::report::Format;
+use crate::streams::{self, Stream};
+use crate::view_args::{Top, ViewArgs, column_list, column_words, parse_top};
+
+/// Arguments of `memlens compare`.
+#[derive(Args, Debug)]
+#[command(after_long_help = column_list("--by"))]
+pub struct CompareArgs {
+    /// The profile to hold the other one against
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+
+    /// Another profile of the same program, in any mode
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+
+    /// What to compare: the wait, or a column that counts something (`--help` lists them)
+    #[arg(long, value_name = "COLUMN", default_value = "share", value_parser = column_words(),
+          hide_possible_values = true)]
+    pub by: Column,
+
+    /// A table for people, or everything for programs (json), or the rows for spreadsheets (csv)
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub format: Format,
+
+    /// How many rows at most: a number, or `all`; 20 in a table if not given
+    #[arg(long, value_name = "N", value_parser = parse_top)]
+    pub top: Option<Top>,
+}
+
+/// Shows how close two profiles are.
+pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
+    if args.format == Format::Json && args.top.is_some() {
+        let message = "--top does not go with --format json, which has everything";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    let (a, b) = (Profile::open(&args.a)?, Profile::open(&args.b)?);
+    let comparison = memlens_report::compare(&a, &b, args.by).map_err(|error| {
+        let kind = match error {
+            CompareError::NoAmount(_) => FailureKind::Usage,
+            _ => FailureKind::BadData,
+        };
+        let (place_a, place_b) = (args.a.display(), args.b.display());
+        Failure::new(kind, format!("cannot compare {place_a} (A) with {place_b} (B): {error}"))
+    })?;
+    let view = ViewArgs { top: args.top, ..ViewArgs::default() }.view(Stream::Stdout);
+    match args.format {
+        Format::Table => {
+            let text = compare_table(&a, &b, &comparison, &view);
+            streams::write_result(|out| out.write_all(text.as_bytes()))?;
+        }
+        Format::Json => {
+            let document = compare_json(&a, &b, &comparison);
+            streams::write_result(|out| {
+                serde_json::to_writer_pretty(&mut *out, &document)?;
+                out.write_all(b"\n")
+            })?;
+        }
+        Format::Csv => {
+            let top = view.top.filter(|_| args.top.is_some());
+            streams::write_result(|mut out| compare_csv(&comparison, top, &mut out))?;
+        }
+    }
+    Ok(0)
+}
