@@ -9,10 +9,12 @@
 //! launch.rs    the environment and the engine's options            segment.rs  the mapped segment
 //! child.rs     fork, exec, wait, signals passed on                 inherited.rs  SIGPIPE and streams
 //! reader.rs    merging the threads' rings in order                 session.rs  a run, start to end
+//! last_resort.rs  memlens aborts, the program goes on
 //! ```
 
 mod child;
 mod inherited;
+mod last_resort;
 mod launch;
 mod payload;
 mod program;
@@ -20,6 +22,7 @@ mod reader;
 mod segment;
 mod session;
 
+pub use last_resort::release_program;
 pub use payload::PayloadError;
 pub use program::{Program, ProgramError};
 pub use reader::ReaderStatistics;

@@ -1,6 +1,7 @@
 //! One run of a program, from start to end.
 
 use crate::child::Child;
+use crate::last_resort::{self, LastResort};
 use crate::launch;
 use crate::payload::{Payload, PayloadError};
 use crate::program::{Program, ProgramError};
@@ -58,6 +59,8 @@ pub enum SessionError {
 
 /// A running program.
 pub struct Session {
+    /// Dropped before the segment that it points into.
+    _last_resort: LastResort,
     segment: Segment,
     child: Child,
     reader: Reader,
@@ -72,7 +75,8 @@ impl Session {
         let segment = Segment::create().map_err(SessionError::Segment)?;
         let child = launch::spawn(&program, &payload, segment.file.as_raw_fd())
             .map_err(|error| SessionError::Spawn(program.arguments[0].clone(), error))?;
-        Ok(Self { segment, child, reader: Reader::new(), started: Instant::now() })
+        let _last_resort = LastResort::prepare(segment.control(), child.id());
+        Ok(Self { _last_resort, segment, child, reader: Reader::new(), started: Instant::now() })
     }
 
     /// The program's process id.
@@ -85,6 +89,7 @@ impl Session {
         let mut looks = 0;
         let mut ended = None;
         loop {
+            last_resort::stop_if_released();
             if self.reader.deliver(&self.segment, sink) {
                 looks = 0;
                 continue;

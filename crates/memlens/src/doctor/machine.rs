@@ -16,6 +16,7 @@ pub fn findings() -> Vec<Finding> {
         counters(),
         tracing_of_processes(),
         shared_memory(),
+        limits(),
         cache_folder(),
         huge_pages(),
     ]);
@@ -146,6 +147,13 @@ fn shared_memory() -> Finding {
             format!("memfd_create fails: {}", plain(&error)),
             "allow the system call in the sandbox; it needs Linux 3.17",
         ),
+    }
+}
+
+fn limits() -> Finding {
+    match system::low_limits() {
+        low if low.is_empty() => Finding::good("limits", "files, open files and addresses are enough"),
+        low => Finding::bad("limits", low.join("; "), "or run from a shell without these limits (ulimit -a)"),
     }
 }
 
