@@ -282,7 +282,7 @@ impl<'a> Builder<'a> {
         let objects = space.heap.objects();
         for (id, key, stats) in objects.iter() {
             let is_heap = matches!(key, ObjectKey::HeapSite(_) | ObjectKey::HeapBlock { .. });
-            if !accessed.contains(&id.get()) && !(is_heap && stats.blocks > 0) {
+            if !(accessed.contains(&id.get()) || is_heap && stats.blocks > 0) {
                 continue;
             }
             let mut row = self.describe(id, key);
@@ -428,9 +428,7 @@ impl<'a> Builder<'a> {
             None => format!("thread-local data of {}", self.module_name(module)),
         };
         object.bytes = symbol.map(|symbol| symbol.size);
-        if let Some(info) =
-            symbol.and_then(|_| symbols).and_then(|symbols| symbols.tls_variable_info(offset_bytes))
-        {
+        if let Some(info) = symbol.and(symbols).and_then(|symbols| symbols.tls_variable_info(offset_bytes)) {
             object.name = info.name;
             object.type_name = info.type_name;
             object.declared = declared(info.decl_file.as_deref(), info.decl_line);
