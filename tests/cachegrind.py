@@ -13,14 +13,13 @@ comparison is sound.
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from peers import ROOT, cachegrind_counts, cachegrind_summary, check_names, compiled
 
 # bytes, ways, line of I1, D1, LL. The second has a last level whose size is no power of two (3 MiB, 4096 sets
 # of 12), the third is small enough that everything misses.
@@ -29,14 +28,6 @@ GEOMETRIES = [
     ((32768, 8, 64), (49152, 12, 64), (3145728, 12, 64)),
     ((4096, 1, 32), (2048, 2, 32), (16384, 4, 32)),
 ]
-
-
-def compiled(source, *arguments):
-    def command(folder):
-        output = folder / Path(source).stem
-        subprocess.run(["cc", "-std=gnu11", "-O2", "-g", "-pthread", "-o", output, ROOT / source], check=True)
-        return [str(output), *arguments]
-    return command
 
 
 def sorted_lines(folder):
@@ -67,10 +58,7 @@ def by_cachegrind(command, geometry, folder):
     out = folder / "cachegrind.out"
     levels = [f"--{name}={size},{ways},{line}" for name, (size, ways, line) in zip(("I1", "D1", "LL"), geometry)]
     valgrind("cachegrind", ["--cache-sim=yes", f"--cachegrind-out-file={out}", *levels], command, folder)
-    lines = out.read_text().splitlines()
-    events = next(line for line in lines if line.startswith("events:")).split()[1:]
-    summary = next(line for line in lines if line.startswith("summary:")).split()[1:]
-    return dict(zip(events, map(int, summary)))
+    return cachegrind_summary(out)
 
 
 def by_memlens(memlens, trace, geometry, folder):
@@ -83,11 +71,7 @@ def by_memlens(memlens, trace, geometry, folder):
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             raise RuntimeError(f"{' '.join(command)}: {run.stderr[-400:]}")
-    totals = json.loads(run.stdout)["totals"]
-    # To cachegrind a modify is a read; memlens counts it as a load and as a store.
-    return {"Dr": totals["loads"], "Dw": totals["stores"] - totals["modifies"],
-            "D1mr": totals["l1_load_misses"], "D1mw": totals["l1_store_misses"],
-            "DLmr": totals["llc_load_misses"], "DLmw": totals["llc_store_misses"]}
+    return cachegrind_counts(run.stdout)
 
 
 class Level:
@@ -147,8 +131,7 @@ def main():
             sys.exit(f"cachegrind.py: no {need}: scripts/setup.sh test installs it")
     if not options.twin and not shutil.which(options.memlens):
         sys.exit(f"cachegrind.py: no memlens at {options.memlens}: build it (cargo build --release), or give --twin")
-    if unknown := set(options.names) - set(PROGRAMS):
-        sys.exit(f"cachegrind.py: no such program: {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    check_names(parser, options.names, PROGRAMS)
     other = by_twin if options.twin else by_memlens
     passed = failed = 0
     for name in options.names or PROGRAMS:

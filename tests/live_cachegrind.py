@@ -20,7 +20,6 @@ for another processor and hides the vDSO), and lazy binding, whose xsave valgrin
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -28,7 +27,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from peers import ROOT, cachegrind_counts, cachegrind_summary, check_names, compiled
+
 GEOMETRY = {"I1": "32768,8,64", "D1": "32768,8,64", "LL": "8388608,16,64"}
 # The two names of a cache.
 MEMLENS_NAME = {"I1": "l1i", "D1": "l1d", "LL": "llc"}
@@ -41,14 +41,6 @@ STARTUP = 1500
 # Names of the features that glibc 2.36 knows and valgrind 3.19's processor lacks.
 TUNABLES = "glibc.cpu.hwcaps=" + ",".join(
     "-" + feature for feature in ("AVX512F", "AVX512VL", "AVX512BW", "AVX512CD", "AVX512DQ", "RTM", "XSAVEC", "FSRM"))
-
-
-def compiled(source, *arguments):
-    def command(folder):
-        output = folder / Path(source).stem
-        subprocess.run(["cc", "-std=gnu11", "-O2", "-g", "-pthread", "-o", output, ROOT / source], check=True)
-        return [str(output), *arguments]
-    return command
 
 
 def packed(folder):
@@ -84,10 +76,7 @@ def by_cachegrind(command, folder, environment):
     levels = [f"--{name}={size}" for name, size in GEOMETRY.items()]
     run(["valgrind", "-q", "--tool=cachegrind", "--cache-sim=yes", f"--cachegrind-out-file={out}", *levels, *command],
         folder, environment)
-    lines = out.read_text().splitlines()
-    events = next(line for line in lines if line.startswith("events:")).split()[1:]
-    summary = next(line for line in lines if line.startswith("summary:")).split()[1:]
-    return dict(zip(events, map(int, summary)))
+    return cachegrind_summary(out)
 
 
 def by_memlens(memlens, command, folder, environment):
@@ -95,11 +84,7 @@ def by_memlens(memlens, command, folder, environment):
     caches = [f"--cache={MEMLENS_NAME[name]}={size}" for name, size in GEOMETRY.items()]
     run([memlens, "record", "--mode", "exact", "--quiet", "--force", "--machine", "cachegrind", *caches,
          "--out", str(profile), "--", *command], folder, environment)
-    totals = json.loads(run([memlens, "report", str(profile), "--format", "json"], folder, os.environ))["totals"]
-    # To cachegrind a modify is a read; memlens counts it as a load and as a store.
-    return {"Dr": totals["loads"], "Dw": totals["stores"] - totals["modifies"],
-            "D1mr": totals["l1_load_misses"], "D1mw": totals["l1_store_misses"],
-            "DLmr": totals["llc_load_misses"], "DLmw": totals["llc_store_misses"]}
+    return cachegrind_counts(run([memlens, "report", str(profile), "--format", "json"], folder, os.environ))
 
 
 def main():
@@ -115,8 +100,7 @@ def main():
     if not memlens:
         sys.exit(f"live_cachegrind.py: no memlens at {options.memlens}: build it (cargo build --release)")
     memlens = str(Path(memlens).resolve())
-    if unknown := set(options.names) - set(PROGRAMS):
-        sys.exit(f"live_cachegrind.py: no such program: {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    check_names(parser, options.names, PROGRAMS)
     base = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C"}
     passed = failed = 0
     for name in options.names or PROGRAMS:

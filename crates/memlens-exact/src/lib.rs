@@ -10,11 +10,13 @@
 //! child.rs     fork, exec, wait, signals passed on                 inherited.rs  SIGPIPE and streams
 //! reader.rs    merging the threads' rings in order                 session.rs  a run, start to end
 //! follower.rs  new processes of the program, and what they record
+//! last_resort.rs  memlens aborts, the program goes on
 //! ```
 
 mod child;
 mod follower;
 mod inherited;
+mod last_resort;
 mod launch;
 mod payload;
 mod program;
@@ -23,6 +25,7 @@ mod segment;
 mod session;
 
 pub use follower::{Arrival, ArrivedBy, Follower, ProcessStream, Replacement};
+pub use last_resort::release_program;
 pub use payload::PayloadError;
 pub use program::{Program, ProgramError};
 pub use reader::ReaderStatistics;

@@ -29,6 +29,12 @@ pub enum ProgramError {
     /// No such file, on the path or at the place named.
     #[error("{0:?}: command not found; give a path, or a program that is on PATH")]
     NotFound(OsString),
+    /// A path with nothing at its end.
+    #[error("{0}: no such file; check the path")]
+    NoSuchFile(PathBuf),
+    /// A folder, a device or the like.
+    #[error("{0}: {1}, not a program; give the path of the program itself")]
+    NotAFile(PathBuf, &'static str),
     /// The file is there but may not be executed.
     #[error("{0}: permission denied; `chmod +x` it if it is meant to be a program")]
     NotExecutable(PathBuf),
@@ -36,7 +42,7 @@ pub enum ProgramError {
     #[error("{0}: not a program: neither an ELF file nor a script with a `#!` line")]
     NotAProgram(PathBuf),
     /// A script's interpreter cannot be run.
-    #[error("{script}: its interpreter {interpreter} cannot be run: {source}")]
+    #[error("{script}: its `#!` line names an interpreter that cannot be run: {source}")]
     Interpreter {
         /// The script.
         script: PathBuf,
@@ -59,8 +65,11 @@ pub enum ProgramError {
     /// Running it under a translator would take its privileges away.
     #[error("{0}: setuid or setgid program; run memlens as its owner instead")]
     Privileged(PathBuf),
-    /// The file could not be read.
-    #[error("{0}: {1}")]
+    /// It may be executed but not read, and what is recorded must be read.
+    #[error("{0}: may not be read, and memlens must read what it records; `chmod +r` it")]
+    NotReadable(PathBuf),
+    /// Reading the file failed.
+    #[error("{0}: cannot be read: {1}")]
     Unreadable(PathBuf, io::Error),
 }
 
@@ -68,7 +77,7 @@ impl ProgramError {
     /// The exit code a shell would give: 127 when there is no such command, else 126.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NotFound(_) => 127,
+            Self::NotFound(_) | Self::NoSuchFile(_) => 127,
             Self::MissingLoader { .. } | Self::Interpreter { .. } => 127,
             _ => 126,
         }
@@ -125,12 +134,22 @@ fn search_path(name: &OsStr) -> Result<PathBuf, ProgramError> {
 }
 
 fn check_executable(path: &Path) -> Result<(), ProgramError> {
-    let metadata = fs::metadata(path).map_err(|_| ProgramError::NotFound(path.into()))?;
+    let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProgramError::NoSuchFile(path.into()),
+        // A folder on the way may not be searched, symbolic links go round in circles …
+        _ => ProgramError::NotExecutable(path.into()),
+    })?;
+    if metadata.is_dir() {
+        return Err(ProgramError::NotAFile(path.into(), "a folder"));
+    }
+    if !metadata.is_file() {
+        return Err(ProgramError::NotAFile(path.into(), "a device, pipe or socket"));
+    }
     let c_path = std::ffi::CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| ProgramError::NotFound(path.into()))?;
+        .map_err(|_| ProgramError::NoSuchFile(path.into()))?;
     // SAFETY: a zero-terminated string; the call only asks.
     let allowed = unsafe { libc::access(c_path.as_ptr(), libc::X_OK) == 0 };
-    if !metadata.is_file() || !allowed {
+    if !allowed {
         return Err(ProgramError::NotExecutable(path.into()));
     }
     let is_privileged = metadata.permissions().mode() & 0o6000 != 0;
@@ -142,8 +161,15 @@ fn check_executable(path: &Path) -> Result<(), ProgramError> {
     Ok(())
 }
 
+fn unreadable(path: &Path, error: io::Error) -> ProgramError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramError::NotReadable(path.into()),
+        _ => ProgramError::Unreadable(path.into(), error),
+    }
+}
+
 fn read_head(path: &Path) -> Result<Vec<u8>, ProgramError> {
-    let unreadable = |error| ProgramError::Unreadable(path.into(), error);
+    let unreadable = |error| unreadable(path, error);
     let mut head = Vec::new();
     fs::File::open(path).map_err(unreadable)?.take(256).read_to_end(&mut head).map_err(unreadable)?;
     Ok(head)
@@ -159,8 +185,8 @@ fn interpreter_line(head: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
 }
 
 fn check_elf(path: &Path) -> Result<(), ProgramError> {
-    use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64};
-    let file = fs::File::open(path).map_err(|error| ProgramError::Unreadable(path.into(), error))?;
+    use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_LOAD};
+    let file = fs::File::open(path).map_err(|error| unreadable(path, error))?;
     let cache = ReadCache::new(file);
     let bytes = &cache;
     let wrong = |what: String| ProgramError::WrongArchitecture(path.into(), what);
@@ -172,7 +198,7 @@ fn check_elf(path: &Path) -> Result<(), ProgramError> {
     let endian = header.endian().map_err(|_| ProgramError::NotAProgram(path.into()))?;
     let machine = header.e_machine(endian);
     if machine != EM_X86_64 {
-        return Err(wrong(format!("ELF machine {machine}")));
+        return Err(wrong(machine_name(machine)));
     }
     if ![ET_EXEC, ET_DYN].contains(&header.e_type(endian)) {
         return Err(ProgramError::NotAProgram(path.into()));
@@ -188,7 +214,26 @@ fn check_elf(path: &Path) -> Result<(), ProgramError> {
             }
         }
     }
+    // As the kernel, in this order: nothing to load is no program.
+    if !segments.iter().any(|segment| segment.p_type(endian) == PT_LOAD) {
+        return Err(ProgramError::NotAProgram(path.into()));
+    }
     Ok(())
+}
+
+/// What people call an `e_machine`.
+fn machine_name(machine: object::elf::Machine) -> String {
+    use object::elf;
+    match machine {
+        elf::EM_AARCH64 => "AArch64".into(),
+        elf::EM_ARM => "32-bit Arm".into(),
+        elf::EM_386 => "32-bit x86".into(),
+        elf::EM_PPC64 => "64-bit PowerPC".into(),
+        elf::EM_S390 => "IBM Z".into(),
+        elf::EM_RISCV => "RISC-V".into(),
+        elf::EM_LOONGARCH => "LoongArch".into(),
+        _ => format!("ELF machine {}", machine.0),
+    }
 }
 
 #[cfg(test)]

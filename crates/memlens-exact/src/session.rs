@@ -2,6 +2,7 @@
 
 use crate::child::Child;
 use crate::follower::{Follower, Replacement};
+use crate::last_resort::{self, LastResort};
 use crate::launch;
 use crate::payload::{Payload, PayloadError};
 use crate::program::{Program, ProgramError};
@@ -66,6 +67,8 @@ pub enum SessionError {
 
 /// A running program.
 pub struct Session {
+    /// Dropped before the segment that it points into.
+    _last_resort: LastResort,
     segment: Segment,
     child: Child,
     reader: Reader,
@@ -87,7 +90,8 @@ impl Session {
         let child = launch::spawn(&program, &payload, segment.file.as_raw_fd(), socket)
             .map_err(|error| SessionError::Spawn(program.arguments[0].clone(), error))?;
         let (reader, started, replacement) = (Reader::new(), Instant::now(), Replacement::default());
-        Ok(Self { segment, child, reader, started, follower, replacement })
+        let _last_resort = LastResort::prepare(segment.control(), child.id());
+        Ok(Self { _last_resort, segment, child, reader, started, follower, replacement })
     }
 
     /// Where processes ask that the program makes, if they are followed. They wait until they are
@@ -111,6 +115,7 @@ impl Session {
         let mut looks = 0;
         let mut ended = None;
         loop {
+            last_resort::stop_if_released();
             if self.reader.deliver(&self.segment, sink) {
                 looks = 0;
                 continue;

@@ -206,7 +206,7 @@ impl Process {
     }
 
     /// Hands the batch to the model and books what has come back. `in_hand` is the thread taken out.
-    fn run_batch(&mut self, mut in_hand: Option<&mut Thread>) {
+    fn run_batch(&mut self, in_hand: Option<&mut Thread>) {
         if self.batch.is_empty() {
             return;
         }
@@ -216,7 +216,7 @@ impl Process {
         }
         let batch = std::mem::replace(&mut self.batch, next);
         if let Some(done) = self.simulator.submit(batch) {
-            self.book(done, in_hand.as_deref_mut());
+            self.book(done, in_hand);
         }
     }
 

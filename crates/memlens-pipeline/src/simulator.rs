@@ -73,7 +73,9 @@ impl Simulator {
             }
             Engine::Elsewhere { to, .. } => {
                 // The other end lives as long as we do.
-                let _ = to.as_ref().map(|to| to.send(batch));
+                if let Some(to) = to {
+                    let _ = to.send(batch);
+                }
             }
         }
         self.in_flight += 1;

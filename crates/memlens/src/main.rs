@@ -51,6 +51,8 @@ use failure::{Failure, FailureKind};
 
 fn main() -> ExitCode {
     start_log();
+    system::outlive_aborts();
+    system::outlive_file_limits();
     internal_error::install_hook();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -13,7 +13,7 @@ use memlens_pipeline::{Process, ProcessOptions};
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_report::table;
 
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind, plain};
 use crate::family::Family;
 use crate::machine_args::MachineArgs;
 use crate::output::Output;
@@ -230,8 +230,8 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
             writer.discard();
         }
         let name = name.to_string_lossy();
-        let message = format!("the recording engine did not start in {name}; `memlens doctor` may say why");
-        return Err(Failure::new(FailureKind::Engine, message));
+        let message = format!("the recording engine did not start in {name}");
+        return Err(engine_failure(&message));
     }
     let (profile, output, written) = recorder.finish(&ending(&session, outcome));
     match (&profile, written) {
@@ -447,12 +447,28 @@ fn end_as(outcome: ExitOutcome) -> u8 {
     }
 }
 
+/// Says what may be behind it: a limit of this process, else whatever the doctor finds.
+fn engine_failure(message: &str) -> Failure {
+    let why = match system::low_limits() {
+        limits if limits.is_empty() => "`memlens doctor` may say why".to_owned(),
+        limits => limits.join("; "),
+    };
+    Failure::new(FailureKind::Engine, format!("{message}; {why}"))
+}
+
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let kind = match &error {
             SessionError::Program(program) if program.exit_code() == 127 => FailureKind::NotFound,
             SessionError::Program(_) => FailureKind::NotExecutable,
             SessionError::Wait(_) => FailureKind::Io,
+            SessionError::Segment(error) => {
+                return engine_failure(&format!("cannot set up shared memory: {}", plain(error)));
+            }
+            SessionError::Spawn(program, error) => {
+                let program = program.to_string_lossy();
+                return engine_failure(&format!("cannot start {program}: {}", plain(error)));
+            }
             _ => FailureKind::Engine,
         };
         Self::new(kind, error.to_string())

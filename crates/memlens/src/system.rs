@@ -9,6 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memlens_exact::ExitOutcome;
+
+use crate::failure::FailureKind;
+
 /// Columns of the terminal at a descriptor; `None` if it is no terminal or does not know.
 pub fn terminal_columns(descriptor: i32) -> Option<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
@@ -62,9 +66,78 @@ pub fn notice_interrupts() {
     }
 }
 
+/// What `abort` ends in: Rust's for want of memory, for a panic while panicking, for a stack that is too
+/// small. A program that is being recorded goes on, and memlens then ends as it does.
+pub fn outlive_aborts() {
+    extern "C" fn aborted(_: libc::c_int) {
+        let message = "memlens: stopped by the failure named above: a limit of memory (ulimit -v, a container's), \
+             or a fault to report; a program being recorded goes on unrecorded, its last partial profile stays\n";
+        // SAFETY: a constant of that length; `write` and `_exit` are async-signal-safe, as are
+        // `release_program` and `die_of`.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
+            match memlens_exact::release_program() {
+                Some(ExitOutcome::Code(code)) => libc::_exit(code),
+                Some(ExitOutcome::Signal(signal)) => {
+                    die_of(signal);
+                    libc::_exit(128 + signal)
+                }
+                None => libc::_exit(FailureKind::Internal.exit_code().into()),
+            }
+        }
+    }
+    // SAFETY: the handler is async-signal-safe.
+    unsafe { libc::signal(libc::SIGABRT, aborted as extern "C" fn(_) as libc::sighandler_t) };
+}
+
+/// From now on writing beyond the limit of file sizes (`ulimit -f`) is an error like a full disk, and not
+/// the end of this process. A handler, not `SIG_IGN`: programs started from here do not inherit it.
+pub fn outlive_file_limits() {
+    extern "C" fn beyond(_: libc::c_int) {}
+    // SAFETY: a zeroed sigaction is valid; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        let known = libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &raw mut action) == 0;
+        if known && action.sa_sigaction != libc::SIG_IGN {
+            action.sa_sigaction = beyond as extern "C" fn(_) as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
 /// Whether such a request has come.
 pub fn was_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Addresses that a recorded program takes: some 10 GiB that the engine reserves and the shared segment.
+/// Measured: with 10 GB the client cannot map the segment, with 12 GB all is well.
+const NEEDED_ADDRESSES: u64 = 12_000_000_000;
+/// The shared segment's size, which counts as a file's.
+const NEEDED_FILE_BYTES: u64 = memlens_events::segment::SEGMENT_BYTES as u64;
+/// Measured: 7 are enough for a shell.
+const NEEDED_DESCRIPTORS: u64 = 16;
+
+/// The limits of this process (getrlimit(2)) that are too low for a recording, each with the command
+/// that lifts it.
+pub fn low_limits() -> Vec<String> {
+    let limits = [
+        (libc::RLIMIT_AS, NEEDED_ADDRESSES, "bytes of addresses", "-v unlimited"),
+        (libc::RLIMIT_FSIZE, NEEDED_FILE_BYTES, "bytes in a file", "-f unlimited"),
+        (libc::RLIMIT_NOFILE, NEEDED_DESCRIPTORS, "open files", "-n 1024"),
+    ];
+    let mut low = Vec::new();
+    for (resource, needed, what, option) in limits {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the call fills the structure.
+        let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
+        if known && limit.rlim_cur != libc::RLIM_INFINITY && limit.rlim_cur < needed {
+            let is = limit.rlim_cur;
+            low.push(format!("only {is} {what} are allowed, {needed} needed: ulimit {option}"));
+        }
+    }
+    low
 }
 
 /// Whether an anonymous shared file can be made.

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use support::{call, failing, memlens, stderr, stdout, succeeding};
+use support::{call, memlens, stderr, stdout, succeeding};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -86,85 +86,6 @@ fn the_table_goes_to_stderr_and_says_where_the_profile_is() {
 
     let output = call(folder.path(), &["record", "--mode", "exact", "--out", "p", "--", "true"]);
     assert_eq!(stderr(&output), "memlens: the profile is in p; look closer with: memlens report p\n");
-}
-
-#[test]
-fn programs_that_cannot_run_end_as_a_shell_says_and_leave_nothing() {
-    let folder = folder();
-    fs::write(folder.path().join("text"), "just text").expect("written");
-    failing(folder.path(), &["run", "--", "no-such-program-here"], 127);
-    failing(folder.path(), &["run", "--", "./none"], 127);
-    failing(folder.path(), &["run", "--", "./text"], 126);
-    failing(folder.path(), &["run", "--out", "p", "--", "/"], 126);
-    assert_eq!(names(folder.path()), ["text"]);
-}
-
-#[test]
-fn a_program_does_not_run_when_its_profile_cannot_be_written() {
-    let folder = folder();
-    assert_eq!(record(folder.path(), "exit 0").status.code(), Some(0));
-    let words = ["run", "--out", "p", "--", "sh", "-c", "touch ran"];
-    assert!(failing(folder.path(), &words, 73).contains("--force"));
-    let elsewhere = ["run", "--out", "no/such/folder/p", "--", "sh", "-c", "touch ran"];
-    assert!(failing(folder.path(), &elsewhere, 73).contains("create it first"));
-    let special = ["run", "--out", "/proc/p", "--", "sh", "-c", "touch ran"];
-    failing(folder.path(), &special, 73);
-    // Even --force leaves alone what is no profile.
-    fs::create_dir(folder.path().join("mine")).expect("created");
-    fs::write(folder.path().join("mine/file"), "").expect("written");
-    failing(folder.path(), &["run", "--force", "--out", "mine", "--", "sh", "-c", "touch ran"], 73);
-    assert!(!folder.path().join("ran").exists());
-}
-
-#[test]
-fn an_engine_that_does_not_start_is_told_from_a_failing_program() {
-    let folder = folder();
-    let memlens = env!("CARGO_BIN_EXE_memlens");
-    // So few descriptors that memlens can start the engine, but the engine cannot map the program.
-    // What this test inherited would count.
-    let inherited = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
-    let script = format!("{inherited}; ulimit -n 6; exec '{memlens}' run --quiet --out p -- true");
-    let output = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().expect("sh");
-    assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
-    assert_eq!(names(folder.path()), [""; 0], "nothing is left behind");
-}
-
-#[test]
-fn a_full_disk_does_not_touch_the_program() {
-    let folder = folder();
-    let memlens = env!("CARGO_BIN_EXE_memlens");
-    // A file system of 16 KB, where the kernel lets us have one.
-    let script = format!(
-        "mount -t tmpfs -o size=16k none . 2>/dev/null || exit 99; cd .; cd \"$PWD\"
-         '{memlens}' run --quiet --out p -- sh -c 'echo works; exit 5'"
-    );
-    let mut command = Command::new("unshare");
-    let output = command.args(["-r", "-m", "sh", "-c", &script]).current_dir(folder.path()).output();
-    let Ok(output) = output else { return };
-    if output.status.code() == Some(99) || stderr(&output).contains("unshare") {
-        eprintln!("skipped: no mounts here");
-        return;
-    }
-    assert_eq!((output.status.code(), stdout(&output)), (Some(5), "works\n".into()), "{}", stderr(&output));
-    let messages = stderr(&output);
-    assert!(messages.contains("the disk is full"), "{messages}");
-    assert_eq!(messages.lines().count(), 1, "one message:\n{messages}");
-}
-
-#[test]
-fn a_killed_memlens_leaves_a_profile_and_an_unharmed_program() {
-    let folder = folder();
-    let script = "sleep 3; echo done > done";
-    let mut child = memlens(folder.path())
-        .args(["run", "--quiet", "--flush-every", "1", "--out", "p", "--", "sh", "-c", script])
-        .spawn()
-        .expect("runs");
-    wait_until(|| folder.path().join("p/profile.json").exists());
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
-    let table = succeeding(folder.path(), &["report", "p"]);
-    assert!(table.contains("profile ends before the program did"), "{table}");
-    wait_until(|| folder.path().join("done").exists());
 }
 
 #[test]

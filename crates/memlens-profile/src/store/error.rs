@@ -124,6 +124,15 @@ pub enum WriteError {
         /// Where.
         path: PathBuf,
     },
+    /// The limit of file sizes is reached.
+    #[error(
+        "{} would be larger than the limit of file sizes; raise it: ulimit -f unlimited \
+         (what was written before stays readable)", path.display()
+    )]
+    FileTooLarge {
+        /// Where.
+        path: PathBuf,
+    },
     /// A table cannot be encoded.
     #[error("table {table} cannot be encoded: {what}")]
     Encode {
@@ -149,9 +158,8 @@ impl WriteError {
             io::ErrorKind::AlreadyExists => Self::Exists { path },
             io::ErrorKind::NotFound => Self::NoParent { path },
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Permission { path },
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Self::DiskFull { path }
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
+            io::ErrorKind::FileTooLarge => Self::FileTooLarge { path },
             _ => Self::Io { path, source },
         }
     }

@@ -7,6 +7,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+/// Nehalem (2008) and Family 10h (2007) have 512 and no server since has fewer: a hypervisor that tells of
+/// less makes it up, and most page walks of a report would be false.
+const FEWEST_STLB_ENTRIES: u32 = 512;
+
 /// Describes this computer; what it does not tell is assumed and noted.
 pub(super) fn host() -> MachineDescription {
     let mut notes = Vec::new();
@@ -46,14 +50,13 @@ pub(super) fn host() -> MachineDescription {
         }
     };
     let dtlb = dtlb.unwrap_or_else(|| assumed_tlb(64, 4, "first-level data TLB", &mut notes));
-    let stlb = stlb.unwrap_or_else(|| assumed_tlb(1536, 12, "second-level TLB", &mut notes));
-    let mut stlb = stlb;
-    if let Some(TlbEntries { entries, .. }) = stlb.size_4k.filter(|tlb| tlb.entries < 512) {
-        // No core of the last decade has so few: taken as told, most walks of a report would be false.
-        stlb = TlbDescription { size_4k: Some(TlbEntries::new(2048, 16)), ..stlb };
+    let mut stlb = stlb.unwrap_or_else(|| assumed_tlb(1536, 12, "second-level TLB", &mut notes));
+    let few = stlb.size_4k.filter(|tlb| is_virtual() && tlb.entries < FEWEST_STLB_ENTRIES);
+    if let Some(TlbEntries { entries, .. }) = few {
+        stlb.size_4k = Some(TlbEntries::new(2048, 16));
         notes.push(format!(
-            "CPUID tells of {entries} second-level TLB entries only, as some hypervisors do; 2048 are assumed, \
-             use an override such as stlb=3072,12 for the real number"
+            "the hypervisor tells of {entries} second-level TLB entries only; 2048 are assumed, use an override \
+             such as stlb=3072,12 for the real number"
         ));
     }
     notes.push(
@@ -193,137 +196,32 @@ fn amd_cachegrind_caches() -> Option<[CacheDescription; 3]> {
     None
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+fn is_virtual() -> bool {
+    false
+}
+
 #[cfg(target_arch = "x86_64")]
-use x86::{amd_cachegrind_caches, tlbs};
+use x86::{amd_cachegrind_caches, is_virtual, tlbs};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::*;
-    use core::arch::x86_64::CpuidResult;
-
-    fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-        crate::simd::cpuid(leaf, subleaf)
-    }
-
-    fn is_amd() -> bool {
-        let vendor = cpuid(0, 0);
-        // "AuthenticAMD" and "HygonGenuine", by their first four letters.
-        matches!(&vendor.ebx.to_le_bytes(), b"Auth" | b"Hygo")
-    }
+    use crate::machine::cpuid_tlbs;
+    use crate::simd::cpuid;
 
     pub(super) fn tlbs() -> (Option<TlbDescription>, Option<TlbDescription>) {
-        if is_amd() { amd_tlbs() } else { intel_tlbs() }
+        cpuid_tlbs::tlbs(&cpuid)
     }
 
-    /// AMD64 Architecture Programmer's Manual volume 3 (24594), appendix E.4.3 to E.4.15.
-    fn amd_tlbs() -> (Option<TlbDescription>, Option<TlbDescription>) {
-        let highest = cpuid(0x8000_0000, 0).eax;
-        let (mut dtlb, mut stlb) = (TlbDescription::default(), TlbDescription::default());
-        if highest >= 0x8000_0005 {
-            let leaf = cpuid(0x8000_0005, 0);
-            dtlb.size_4k = amd_l1(leaf.ebx);
-            dtlb.size_2m = amd_l1(leaf.eax);
-        }
-        if highest >= 0x8000_0006 {
-            let leaf = cpuid(0x8000_0006, 0);
-            stlb.size_4k = amd_l2(leaf.ebx >> 16);
-            stlb.size_2m = amd_l2(leaf.eax >> 16);
-        }
-        if highest >= 0x8000_0019 {
-            let leaf = cpuid(0x8000_0019, 0);
-            dtlb.size_1g = amd_l2(leaf.eax >> 16);
-            stlb.size_1g = amd_l2(leaf.ebx >> 16);
-        }
-        dtlb.source = "CPUID leaves 0x8000_0005 and 0x8000_0019".to_string();
-        stlb.source = "CPUID leaves 0x8000_0006 and 0x8000_0019".to_string();
-        (Some(dtlb).filter(|tlb| tlb.size_4k.is_some()), Some(stlb).filter(|tlb| tlb.size_4k.is_some()))
-    }
-
-    /// Bits 31 to 24: ways, 0xff = all; bits 23 to 16: entries.
-    fn amd_l1(register: u32) -> Option<TlbEntries> {
-        let entries = register >> 16 & 0xff;
-        let ways = register >> 24;
-        tlb_entries(entries, if ways == 0xff { entries } else { ways })
-    }
-
-    /// Bits 15 to 12: ways, coded; bits 11 to 0: entries.
-    fn amd_l2(half: u32) -> Option<TlbEntries> {
-        let entries = half & 0xfff;
-        let ways = match half >> 12 & 0xf {
-            code @ 1..=4 => code,
-            5 => 6,
-            6 => 8,
-            8 => 16,
-            0xa => 32,
-            0xb => 48,
-            0xc => 64,
-            0xd => 96,
-            0xe => 128,
-            0xf => entries,
-            _ => 0,
-        };
-        tlb_entries(entries, ways)
-    }
-
-    /// Numbers that fit together; else the largest number of ways that divides the entries and is
-    /// not above the told one.
-    fn tlb_entries(entries: u32, ways: u32) -> Option<TlbEntries> {
-        let ways = (1..=ways.min(entries)).rev().find(|&ways| entries.is_multiple_of(ways))?;
-        Some(TlbEntries::new(entries, ways))
-    }
-
-    /// Intel SDM volume 2A, CPUID, leaf 0x18, else leaf 2 and its table of descriptors.
-    fn intel_tlbs() -> (Option<TlbDescription>, Option<TlbDescription>) {
-        let highest = cpuid(0, 0).eax;
-        let (mut dtlb, mut stlb) = (TlbDescription::default(), TlbDescription::default());
-        if highest >= 0x18 {
-            for subleaf in 0..=cpuid(0x18, 0).eax.min(32) {
-                let leaf = cpuid(0x18, subleaf);
-                // Types: 1 data, 3 unified, 4 load only (the stores' own TLB is not modelled).
-                let tlb = match (leaf.edx & 0x1f, leaf.edx >> 5 & 7) {
-                    (1 | 4, 1) => &mut dtlb,
-                    (1 | 3 | 4, 2) => &mut stlb,
-                    _ => continue,
-                };
-                let ways = leaf.ebx >> 16;
-                let entries = tlb_entries(ways.saturating_mul(leaf.ecx), ways);
-                for (bit, size) in [(0, &mut tlb.size_4k), (1, &mut tlb.size_2m), (3, &mut tlb.size_1g)] {
-                    if leaf.ebx >> bit & 1 == 1 {
-                        *size = size.or(entries);
-                    }
-                }
-            }
-        }
-        if dtlb.size_4k.is_none() && highest >= 2 {
-            intel_descriptors(&mut dtlb, &mut stlb);
-        }
-        dtlb.source = "CPUID leaf 0x18 or 2".to_string();
-        stlb.source = dtlb.source.clone();
-        (Some(dtlb).filter(|tlb| tlb.size_4k.is_some()), Some(stlb).filter(|tlb| tlb.size_4k.is_some()))
-    }
-
-    fn intel_descriptors(dtlb: &mut TlbDescription, stlb: &mut TlbDescription) {
-        let leaf = cpuid(2, 0);
-        let registers = [leaf.eax & !0xff, leaf.ebx, leaf.ecx, leaf.edx];
-        let descriptors =
-            registers.into_iter().filter(|register| register >> 31 == 0).flat_map(u32::to_le_bytes);
-        let tlb = |entries, ways| Some(TlbEntries::new(entries, ways));
-        for descriptor in descriptors {
-            match descriptor {
-                0x03 => dtlb.size_4k = tlb(64, 4),
-                0x5a => dtlb.size_2m = tlb(32, 4),
-                0x63 => (dtlb.size_2m, dtlb.size_1g) = (tlb(32, 4), tlb(4, 4)),
-                0x64 => dtlb.size_4k = tlb(512, 4),
-                0xb2 | 0xca => stlb.size_4k = tlb(512, 4),
-                0xc1 => (stlb.size_4k, stlb.size_2m) = (tlb(1024, 8), tlb(1024, 8)),
-                0xc3 => (stlb.size_4k, stlb.size_2m, stlb.size_1g) = (tlb(1536, 6), tlb(1536, 6), tlb(16, 4)),
-                _ => {}
-            }
-        }
+    /// CPUID leaf 1, ECX bit 31: "not used, always 0" on processors, set by hypervisors (AMD64 APM volume 3,
+    /// E.3.2).
+    pub(super) fn is_virtual() -> bool {
+        cpuid(1, 0).ecx >> 31 == 1
     }
 
     pub(super) fn amd_cachegrind_caches() -> Option<[CacheDescription; 3]> {
-        if !is_amd() || cpuid(0x8000_0000, 0).eax < 0x8000_0006 {
+        if !cpuid_tlbs::is_amd(&cpuid) || cpuid(0x8000_0000, 0).eax < 0x8000_0006 {
             return None;
         }
         let level1 = cpuid(0x8000_0005, 0);

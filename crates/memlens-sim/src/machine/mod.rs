@@ -1,5 +1,7 @@
 //! Machine descriptions: the type, the shipped ones, overrides, and the host's own.
 
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+mod cpuid_tlbs;
 mod description;
 #[cfg(feature = "std")]
 mod host;

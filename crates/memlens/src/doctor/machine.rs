@@ -1,7 +1,10 @@
 //! What the machine, the kernel and the container allow.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, thread};
+
+use memlens_sim::{CacheDescription, MachineDescription, TlbDescription};
 
 use super::finding::Finding;
 use crate::failure::plain;
@@ -16,6 +19,8 @@ pub fn findings() -> Vec<Finding> {
         counters(),
         tracing_of_processes(),
         shared_memory(),
+        limits(),
+        host_model(),
         cache_folder(),
         huge_pages(),
     ]);
@@ -147,6 +152,46 @@ fn shared_memory() -> Finding {
             "allow the system call in the sandbox; it needs Linux 3.17",
         ),
     }
+}
+
+fn limits() -> Finding {
+    match system::low_limits() {
+        low if low.is_empty() => Finding::good("limits", "files, open files and addresses are enough"),
+        low => Finding::bad("limits", low.join("; "), "or run from a shell without these limits (ulimit -a)"),
+    }
+}
+
+/// What `--machine host` is made of, and what of it is not known.
+fn host_model() -> Finding {
+    let topic = "--machine host";
+    let host = match MachineDescription::named("host") {
+        Ok(host) => host,
+        Err(error) => return Finding::bad(topic, error.to_string(), "choose another: --machine NAME"),
+    };
+    let cache = |name: &str, cache: &CacheDescription| {
+        format!("{name} {} KiB in {} ways", cache.bytes >> 10, cache.ways)
+    };
+    let tlb = |name: &str, tlb: &Option<TlbDescription>| {
+        let size = tlb.as_ref().and_then(|tlb| tlb.size_4k);
+        size.map(|size| format!("{name} {} entries in {} ways", size.entries, size.ways))
+    };
+    let parts = [
+        Some(cache("L1d", &host.l1d)),
+        host.l2.as_ref().map(|l2| cache("L2", l2)),
+        Some(cache("LLC", &host.llc)),
+        tlb("dTLB", &host.dtlb),
+        tlb("STLB", &host.stlb),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let sources: BTreeSet<&str> = [&host.dtlb, &host.stlb]
+        .into_iter()
+        .flatten()
+        .map(|tlb| tlb.source.as_str())
+        .chain([host.l1d.source.as_str()])
+        .collect();
+    let sources: Vec<&str> = sources.into_iter().filter(|source| !source.is_empty()).collect();
+    let text = format!("{}; from {}", parts.join(", "), sources.join(", "));
+    Finding::limited(topic, text, format!("{}; --cache sets what is wrong", host.notes.join("; ")))
 }
 
 /// The same folders as the engine's: the user's cache, then the temporary one.
