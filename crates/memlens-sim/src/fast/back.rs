@@ -13,6 +13,8 @@ use alloc::vec::Vec;
 
 /// How far ahead of its use a set of the next level is fetched, in queue entries.
 const AHEAD: usize = 12;
+/// One miss of the first level in so many requests is few.
+const MOSTLY: usize = 12;
 
 /// Who asks for a line, in the low bits of a word.
 ///
@@ -180,6 +182,8 @@ pub(super) struct Back {
     /// Requests that missed the level at work, less write-backs.
     missed: List,
     dram_writes: List,
+    /// Nearly all requests of the last chunk hit the first level.
+    mostly_hits: bool,
     line_shift: u32,
 }
 
@@ -240,6 +244,7 @@ impl Back {
             to_llc: List::default(),
             missed: List::default(),
             dram_writes: List::default(),
+            mostly_hits: false,
             line_shift,
         }
     }
@@ -256,9 +261,11 @@ impl Back {
         origins: Origins,
         out: &mut Outcome,
     ) -> usize {
-        let Self { regions, l1d, l1i, l2, llc, to_l2, to_llc, missed, dram_writes, line_shift } = self;
-        let first = FirstLevel { kernel, requests, addrs, regions, l1i, to_l2, missed };
+        let Self { regions, l1d, l1i, l2, llc, to_l2, to_llc, missed, dram_writes, line_shift, .. } = self;
+        let mostly_hits = self.mostly_hits;
+        let first = FirstLevel { kernel, requests, addrs, mostly_hits, regions, l1i, to_l2, missed };
         let served = l1d.run(first);
+        self.mostly_hits = missed.as_slice().len() * MOSTLY <= served;
         origins.record(missed.as_slice(), only_data, out, |out| &mut out.l1_misses, Origin::record_l1_miss);
         let to_llc = match l2 {
             Some(l2) => {
@@ -318,6 +325,8 @@ struct FirstLevel<'a, K> {
     kernel: K,
     requests: &'a Requests,
     addrs: &'a [u64],
+    /// Whether a branch on hits is worth its mispredictions.
+    mostly_hits: bool,
     regions: &'a mut Regions,
     l1i: &'a mut Level,
     to_l2: &'a mut List,
@@ -330,7 +339,7 @@ impl<K: Kernel> Loop for FirstLevel<'_, K> {
 
     #[inline(always)]
     fn run<S: SetArray>(self, mut l1d: View<S>) -> usize {
-        let Self { kernel, requests, addrs, regions, l1i, to_l2, missed } = self;
+        let Self { kernel, requests, addrs, mostly_hits, regions, l1i, to_l2, missed } = self;
         // A request can leave a line and a write-back behind it.
         let mut next = to_l2.start(2 * requests.len());
         let mut missing = missed.start(requests.len());
@@ -345,6 +354,9 @@ impl<K: Kernel> Loop for FirstLevel<'_, K> {
             } else {
                 (l1i.touch(line), 0, false)
             };
+            if mostly_hits & hit {
+                continue;
+            }
             missing.push_if(who, !hit);
             next.push_if(line << LINE_SHIFT | who, !hit);
             next.push_if(victim << LINE_SHIFT | WRITE_BACK | who, written);
