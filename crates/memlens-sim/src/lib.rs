@@ -66,12 +66,20 @@
 //!
 //! # Engines and cost
 //!
-//! [`Model`] picks the fastest engine that gives the exact result: a staged one with vector
-//! instructions for LRU, non-inclusive machines and one core; the obvious [`PlainModel`] for
-//! everything else, also from the moment a second core appears (it takes over the state);
-//! [`CachegrindModel`] for cachegrind's rules. Property tests hold the staged engine's lists equal
-//! to the obvious one's. `cargo bench -p memlens-sim --bench ns_per_reference` tells nanoseconds a
-//! reference.
+//! [`Model`] picks the fastest engine that gives the exact result:
+//!
+//! | machine | one core | from the moment a second core appears |
+//! |---|---|---|
+//! | LRU everywhere, non-inclusive | staged, vector instructions | coherent: takes over the state |
+//! | LRU everywhere, inclusive or exclusive | coherent | coherent |
+//! | tree-PLRU, RRIP or random in any cache; a dTLB of more than 256 or an STLB of more than 16,384 entries | [`PlainModel`] | [`PlainModel`] |
+//! | cachegrind's rules | [`CachegrindModel`] | [`CachegrindModel`] |
+//!
+//! The coherent engine takes the steps of the obvious [`PlainModel`] on faster structures and asks only
+//! those cores that may have a line. Memory: about 9 bytes a line of every cache and of what a table
+//! of shared lines needs, up to 128 bytes a line of the private caches. Property tests hold the lists of
+//! both engines equal to the obvious model's. `cargo bench -p memlens-sim --bench ns_per_reference`
+//! tells nanoseconds a reference.
 //!
 //! # Example
 //!
@@ -103,6 +111,7 @@ extern crate std;
 
 mod batch;
 mod cachegrind;
+mod coherent;
 mod fast;
 mod machine;
 mod model;

@@ -17,3 +17,4 @@ mod regions;
 mod tlb;
 
 pub(crate) use model::FastModel;
+pub(crate) use tlb::StampTlb;

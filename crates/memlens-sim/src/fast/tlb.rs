@@ -16,7 +16,7 @@ pub(super) const STAMP_SHIFT: u32 = 16;
 /// A hit costs the same for 4 ways and for 96: hash, compare, store the time. Only misses look at
 /// the set for the oldest entry.
 #[derive(Clone, Debug)]
-pub(super) struct StampTlb<const SLOTS: usize, const ENTRIES: usize> {
+pub(crate) struct StampTlb<const SLOTS: usize, const ENTRIES: usize> {
     pub(super) pages: Box<[u64; ENTRIES]>,
     pub(super) stamps: Box<[u64; ENTRIES]>,
     /// Where a page of this hash was last. A stale slot costs a search, nothing else.
@@ -37,7 +37,7 @@ pub(super) fn slot_of<const SLOTS: usize>(page: u64) -> usize {
 
 impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
     /// None if there are more entries than fit.
-    pub(super) fn new(entries: u32, ways: u32) -> Option<Self> {
+    pub(crate) fn new(entries: u32, ways: u32) -> Option<Self> {
         if entries as usize > ENTRIES {
             return None;
         }
@@ -55,7 +55,7 @@ impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
 
     /// Looks a page up and uses it if it is there.
     #[inline]
-    pub(super) fn lookup(&mut self, page: u64) -> bool {
+    pub(crate) fn lookup(&mut self, page: u64) -> bool {
         let slot = slot_of::<SLOTS>(page);
         let mut entry = usize::from(self.slots[slot]) % ENTRIES;
         if self.pages[entry] != page {
@@ -76,7 +76,7 @@ impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
     }
 
     /// Puts a page in that is not there, in place of the set's oldest.
-    pub(super) fn fill(&mut self, page: u64, simd: SimdLevel) {
+    pub(crate) fn fill(&mut self, page: u64, simd: SimdLevel) {
         self.clock += 1 << STAMP_SHIFT;
         let first = self.first_of_set(page);
         let oldest = dispatch(simd, Oldest(&self.stamps[first..first + self.ways]));

@@ -94,6 +94,14 @@ impl Cache {
         }
     }
 
+    /// All resident lines in the order of their last use. For LRU, whose ranks are times.
+    pub(crate) fn lines_oldest_first(&self) -> Vec<Line> {
+        let resident = self.lines.iter().zip(&self.ranks).filter_map(|(line, &rank)| Some((rank, (*line)?)));
+        let mut used: Vec<(u64, Line)> = resident.collect();
+        used.sort_unstable_by_key(|&(rank, _)| rank);
+        used.into_iter().map(|(_, line)| line).collect()
+    }
+
     /// All resident lines.
     pub(crate) fn lines_mut(&mut self) -> impl Iterator<Item = &mut Line> {
         self.lines.iter_mut().flatten()
