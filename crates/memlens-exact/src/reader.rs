@@ -17,6 +17,9 @@ use memlens_events::{Definition, RecordHeader, RecordSink};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+mod tests;
+
 /// While several threads have records of the same epoch, they take turns of this many words, about
 /// what a core executes in a few microseconds. Smaller would be truer to fine-grained sharing, and
 /// slower.
@@ -48,6 +51,8 @@ pub struct Reader {
     slots: Vec<Cursor>,
     statistics: ReaderStatistics,
     last_progress: Instant,
+    /// See [`PATIENCE`].
+    patience: Duration,
 }
 
 /// How far a slot has been read.
@@ -72,7 +77,12 @@ struct Available {
 impl Reader {
     /// Starts at the beginning.
     pub fn new() -> Self {
-        Self { slots: Vec::new(), statistics: ReaderStatistics::default(), last_progress: Instant::now() }
+        Self {
+            slots: Vec::new(),
+            statistics: ReaderStatistics::default(),
+            last_progress: Instant::now(),
+            patience: PATIENCE,
+        }
     }
 
     /// Delivers what can be delivered now. False when there was nothing.
@@ -231,7 +241,7 @@ impl Reader {
     /// Nothing may be delivered in order. If that lasts while a writer waits for room, the order is
     /// broken, once and counted, rather than the run stopped.
     fn overtake(&mut self, segment: &Segment, sink: &mut impl RecordSink, left: &[Available]) -> bool {
-        if self.last_progress.elapsed() < PATIENCE {
+        if self.last_progress.elapsed() < self.patience {
             return false;
         }
         let waiting = left

@@ -1,4 +1,5 @@
-//! Nanoseconds a reference of the obvious and the staged model, on generated streams.
+//! Nanoseconds a reference of the obvious model and of the engines in its place, on generated streams.
+//! Streams of one core run on the staged engine, those of several on the coherent one.
 //!
 //! `cargo bench -p memlens-sim --bench ns_per_reference [-- MACHINE [STREAM | FILE...]]` prints one
 //! row a stream; misses of all engines are compared on the way. STREAM is a part of a generated
@@ -10,13 +11,33 @@ use memlens_types::{AccessAttr, AccessKind};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Addresses and attributes of a stream.
-type Stream = (Vec<u64>, Vec<AccessAttr>);
-/// A model's `access` on one core.
-type Access = Box<dyn FnMut(Batch<'_>, &mut Outcome)>;
+/// Addresses and attributes of a stream, and how many cores take turns in it.
+struct Stream {
+    addrs: Vec<u64>,
+    attrs: Vec<AccessAttr>,
+    cores: u16,
+}
+
+/// A model's `access`.
+type Access = Box<dyn FnMut(CoreId, Batch<'_>, &mut Outcome)>;
 
 const REFERENCES: usize = 2 << 20;
 const BATCH: usize = 16 << 10;
+/// Accesses that a core makes in a row where there are several.
+const TURN: usize = 400;
+
+impl Stream {
+    /// What the cores run, in order.
+    fn turns(&self) -> impl Iterator<Item = (CoreId, Batch<'_>)> {
+        let length = if self.cores == 1 { BATCH } else { TURN };
+        let pieces = self.addrs.chunks(length).zip(self.attrs.chunks(length)).enumerate();
+        pieces.map(|(turn, (addrs, attrs))| (self.core_of(turn), Batch { addrs, attrs }))
+    }
+
+    fn core_of(&self, turn: usize) -> CoreId {
+        CoreId((turn % usize::from(self.cores)) as u16)
+    }
+}
 
 /// Nanoseconds this thread has run, so that neighbours on a shared machine do not count; wall time
 /// where the system does not tell.
@@ -38,17 +59,26 @@ impl Rng {
     }
 }
 
-/// A stream made by a function of position and generator: address, and whether it is a store.
+/// A stream made by a function of position and generator; three of ten accesses are stores.
 fn stream(mut address: impl FnMut(u64, &mut Rng) -> u64) -> Stream {
+    several(1, 3, |_, at, rng| address(at, rng))
+}
+
+/// A stream of several cores made by a function of core, its position and generator; `stores` of ten
+/// accesses are stores.
+fn several(cores: u16, stores: u64, mut address: impl FnMut(u64, u64, &mut Rng) -> u64) -> Stream {
     let mut rng = Rng(88172645463325252);
     let mut addrs = Vec::with_capacity(REFERENCES);
     let mut attrs = Vec::with_capacity(REFERENCES);
     for at in 0..REFERENCES as u64 {
-        addrs.push(address(at, &mut rng) & !7);
-        let kind = if rng.next() % 10 < 3 { AccessKind::Store } else { AccessKind::Load };
+        let (turn, within) = (at / TURN as u64, at % TURN as u64);
+        let (round, core) = (turn / u64::from(cores), turn % u64::from(cores));
+        let own = if cores == 1 { at } else { round * TURN as u64 + within };
+        addrs.push(address(core, own, &mut rng) & !7);
+        let kind = if rng.next() % 10 < stores { AccessKind::Store } else { AccessKind::Load };
         attrs.push(AccessAttr::new(kind, 8));
     }
-    (addrs, attrs)
+    Stream { addrs, attrs, cores }
 }
 
 const STACK: u64 = 0x7ffd_1234_0000;
@@ -64,7 +94,10 @@ fn recorded(path: &str) -> Stream {
         let kind = AccessKind::from_code(word(record, 8) as u8).expect("a kind");
         AccessAttr::new(kind, word(record, 12))
     };
-    records.map(|record| (u64::from_le_bytes(record[..8].try_into().expect("8 bytes")), attr(record))).unzip()
+    let (addrs, attrs) = records
+        .map(|record| (u64::from_le_bytes(record[..8].try_into().expect("8 bytes")), attr(record)))
+        .unzip();
+    Stream { addrs, attrs, cores: 1 }
 }
 
 /// Skewed to the front of a region: line i about as often as 1 / i.
@@ -91,8 +124,8 @@ fn main() {
     } else {
         generated()
     };
-    for (name, (addrs, attrs)) in streams.iter().filter(|(name, _)| name.contains(&wanted)) {
-        run(&machine, name, addrs, attrs);
+    for (name, stream) in streams.iter().filter(|(name, _)| name.contains(&wanted)) {
+        run(&machine, name, stream);
     }
 }
 
@@ -132,24 +165,59 @@ fn generated() -> Vec<(&'static str, Stream)> {
         ("random in 32 KB", stream(|_, rng| HEAP + rng.next() % (32 << 10))),
         ("random in 16 MB", stream(|_, rng| BIG + rng.next() % (16 << 20))),
         ("random in 4 GB", stream(|_, rng| BIG + rng.next() % (4 << 30))),
+        ("2 cores, private (98 %)", several(2, 3, private)),
+        ("8 cores, private (98 %)", several(8, 3, private)),
+        ("8 cores, private 1 MB", several(8, 3, |core, _, rng| BIG + (core << 32) + zipf(rng, 20))),
+        ("8 cores, walks over 64 MB", several(8, 3, |core, at, _| BIG + (core << 26) + at * 8 % (64 << 20))),
+        (
+            // A table that all read, besides what is their own.
+            "8 cores, reading 1 MB",
+            several(
+                8,
+                3,
+                |core, at, rng| {
+                    if rng.next() % 4 == 0 { BIG + zipf(rng, 20) } else { private(core, at, rng) }
+                },
+            ),
+        ),
+        ("8 cores, sharing 16 KB", several(8, 3, |_, _, rng| HEAP + zipf(rng, 14))),
+        ("8 cores, sharing 1 MB", several(8, 3, |_, _, rng| HEAP + zipf(rng, 20))),
+        ("8 cores, false sharing", several(8, 5, |core, _, rng| HEAP + rng.next() % 64 * 64 + core * 8)),
     ]
 }
 
+/// Each core its own stack, a walk through an array of its own and some pointer chasing.
+fn private(core: u64, at: u64, rng: &mut Rng) -> u64 {
+    let own = core << 32;
+    match rng.next() % 20 {
+        0..8 => STACK + (core << 23) + rng.next() % 192,
+        8..14 => BIG + own + at / 4 % (1 << 20),
+        14..18 => HEAP + own + at / 4 % (1 << 16),
+        _ => HEAP + own + zipf(rng, 15),
+    }
+}
+
 /// Runs all engines over a stream and prints its row.
-fn run(machine: &MachineDescription, name: &str, addrs: &[u64], attrs: &[AccessAttr]) {
+fn run(machine: &MachineDescription, name: &str, stream: &Stream) {
+    let references = stream.addrs.len();
     let mut reference = None;
     let mut row = String::new();
     let mut time = |label: &str, make: &dyn Fn() -> Access| {
-        let mut sums = [0; 6];
+        let mut sums = [0; 7];
         // The system counts in ticks of some milliseconds: time enough passes of the stream.
-        let passes = if label == "plain" { 2 } else { 16 };
+        let passes = match (label, stream.cores) {
+            ("plain", 1) => 2,
+            (_, 1) => 16,
+            ("plain", _) => 1,
+            _ => 4,
+        };
         let mut access = make();
         let mut out = Outcome::default();
         let start = thread_time_ns();
         for pass in 0..passes {
-            for (addrs, attrs) in addrs.chunks(BATCH).zip(attrs.chunks(BATCH)) {
+            for (core, batch) in stream.turns() {
                 out.clear();
-                access(Batch { addrs, attrs }, &mut out);
+                access(core, batch, &mut out);
                 if pass == 0 {
                     let lists =
                         [&out.l1_misses, &out.l2_misses, &out.llc_misses, &out.dtlb_misses, &out.stlb_misses];
@@ -157,26 +225,27 @@ fn run(machine: &MachineDescription, name: &str, addrs: &[u64], attrs: &[AccessA
                         *sum += list.len();
                     }
                     sums[5] += out.dram_writes.len();
+                    sums[6] += out.invalidations.len();
                 }
             }
         }
-        let ns = (thread_time_ns() - start) as f64 / (passes * addrs.len()) as f64;
+        let ns = (thread_time_ns() - start) as f64 / (passes * references) as f64;
         assert_eq!(*reference.get_or_insert(sums), sums, "{name}: {label} disagrees");
         row += &format!(" {ns:7.2}");
         sums
     };
     time("plain", &|| {
         let mut model = PlainModel::new(machine).expect("valid");
-        Box::new(move |batch, out| model.access(CoreId(0), batch, out))
+        Box::new(move |core, batch, out| model.access(core, batch, out))
     });
-    let mut sums = [0; 6];
+    let mut sums = [0; 7];
     for width in [Width::Scalar, Width::Avx2, Width::Avx512] {
-        sums = time("staged", &|| {
+        sums = time("fast", &|| {
             let mut model = Model::new(machine, SimdLevel::detect_up_to(width)).expect("valid");
-            Box::new(move |batch, out| model.access(CoreId(0), batch, out))
+            Box::new(move |core, batch, out| model.access(core, batch, out))
         });
     }
-    let percent = |count: usize| 100.0 * count as f64 / addrs.len() as f64;
+    let percent = |count: usize| 100.0 * count as f64 / references as f64;
     println!(
         "{name:28} {:7.2} {:7.2} {:7.2} {:7.2} |{row}",
         percent(sums[0]),

@@ -68,13 +68,20 @@
 //!
 //! # Engines and cost
 //!
-//! [`Model`] picks the fastest engine that gives the exact result: a staged one with vector
-//! instructions for non-inclusive machines with LRU caches and one core, whose TLBs are LRU or a
-//! fully associative clock of at most 128 entries; the obvious [`PlainModel`] for
-//! everything else, also from the moment a second core appears (it takes over the state);
-//! [`CachegrindModel`] for cachegrind's rules. Property tests hold the staged engine's lists equal
-//! to the obvious one's. `cargo bench -p memlens-sim --bench ns_per_reference` tells nanoseconds a
-//! reference.
+//! [`Model`] picks the fastest engine that gives the exact result:
+//!
+//! | machine | one core | from the moment a second core appears |
+//! |---|---|---|
+//! | LRU in all caches, non-inclusive | staged, vector instructions | coherent: takes over the state |
+//! | LRU in all caches, inclusive or exclusive | coherent | coherent |
+//! | tree-PLRU, RRIP or random in any cache; TLBs but LRU ones of up to 256 (second level 16,384) entries and fully associative clocks of up to 128 | [`PlainModel`] | [`PlainModel`] |
+//! | cachegrind's rules | [`CachegrindModel`] | [`CachegrindModel`] |
+//!
+//! The coherent engine takes the steps of the obvious [`PlainModel`] on faster structures and asks only
+//! those cores that may have a line. Memory: about 9 bytes a line of every cache and of what a table
+//! of shared lines needs, up to 128 bytes a line of the private caches. Property tests hold the lists of
+//! both engines equal to the obvious model's. `cargo bench -p memlens-sim --bench ns_per_reference`
+//! tells nanoseconds a reference.
 //!
 //! # Example
 //!
@@ -106,6 +113,7 @@ extern crate std;
 
 mod batch;
 mod cachegrind;
+mod coherent;
 mod fast;
 mod machine;
 mod model;

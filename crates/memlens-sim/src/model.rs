@@ -2,6 +2,7 @@
 
 use crate::batch::{Batch, CoreId, Outcome};
 use crate::cachegrind::CachegrindModel;
+use crate::coherent::CoherentModel;
 use crate::fast::FastModel;
 use crate::machine::{MachineDescription, ModelError, Rules};
 use crate::page_sizes::PageSize;
@@ -14,13 +15,26 @@ use core::ops::Range;
 #[derive(Debug)]
 pub struct Model {
     engine: Engine,
+    simd: SimdLevel,
 }
 
 #[derive(Debug)]
 enum Engine {
     Fast(Box<FastModel>),
+    Coherent(Box<CoherentModel>),
     Plain(Box<PlainModel>),
     Cachegrind(Box<CachegrindModel>),
+}
+
+impl Engine {
+    /// What goes on from the obvious model's state: the coherent engine, or the model itself for
+    /// machines that need it.
+    fn in_state_of(plain: PlainModel, simd: SimdLevel) -> Self {
+        match CoherentModel::from_plain(&plain, simd) {
+            Some(coherent) => Self::Coherent(Box::new(coherent)),
+            None => Self::Plain(Box::new(plain)),
+        }
+    }
 }
 
 impl Model {
@@ -30,30 +44,35 @@ impl Model {
             Rules::Cachegrind => Engine::Cachegrind(Box::new(CachegrindModel::new(machine)?)),
             Rules::Memlens => match FastModel::new(machine, simd)? {
                 Some(fast) => Engine::Fast(Box::new(fast)),
-                None => Engine::Plain(Box::new(PlainModel::new(machine)?)),
+                None => match CoherentModel::new(machine, simd)? {
+                    Some(coherent) => Engine::Coherent(Box::new(coherent)),
+                    None => Engine::Plain(Box::new(PlainModel::new(machine)?)),
+                },
             },
         };
-        Ok(Self { engine })
+        Ok(Self { engine, simd })
     }
 
     /// Runs a batch of one core's accesses, in program order, and appends what it did to `out`.
     pub fn access(&mut self, core: CoreId, batch: Batch<'_>, out: &mut Outcome) {
         if let Engine::Fast(fast) = &mut self.engine {
-            // A second core needs coherence, which only the obvious model has.
+            // A second core needs coherence, which the staged engine does not have.
             let other_core = fast.core().is_some_and(|first| first != core);
             if other_core {
-                self.engine = Engine::Plain(Box::new(fast.to_plain(None, out)));
+                let plain = fast.to_plain(None, out);
+                self.engine = Engine::in_state_of(plain, self.simd);
             } else {
                 if let Err(overflow) = fast.access(core, batch, out) {
                     let mut plain = fast.to_plain(Some(&overflow), out);
                     plain.access_from(core, batch.from(overflow.next), overflow.next as u32, out);
-                    self.engine = Engine::Plain(Box::new(plain));
+                    self.engine = Engine::in_state_of(plain, self.simd);
                 }
                 return;
             }
         }
         match &mut self.engine {
             Engine::Fast(_) => {}
+            Engine::Coherent(coherent) => coherent.access(core, batch, out),
             Engine::Plain(plain) => plain.access(core, batch, out),
             Engine::Cachegrind(cachegrind) => cachegrind.access(batch, out),
         }
@@ -64,6 +83,7 @@ impl Model {
     pub fn set_page_size(&mut self, range: Range<u64>, size: PageSize) {
         match &mut self.engine {
             Engine::Fast(fast) => fast.set_page_size(range, size),
+            Engine::Coherent(coherent) => coherent.set_page_size(range, size),
             Engine::Plain(plain) => plain.set_page_size(range, size),
             Engine::Cachegrind(_) => {}
         }
@@ -74,6 +94,7 @@ impl Model {
     pub fn flush_writebacks(&mut self, out: &mut Outcome) {
         match &mut self.engine {
             Engine::Fast(fast) => fast.flush_writebacks(out),
+            Engine::Coherent(coherent) => coherent.flush_writebacks(out),
             Engine::Plain(plain) => plain.flush_writebacks(out),
             Engine::Cachegrind(_) => {}
         }

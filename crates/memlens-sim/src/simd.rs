@@ -94,7 +94,42 @@ pub(crate) struct Touch {
 pub(crate) trait Kernel: Copy {
     fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch;
     fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch;
+
+    /// Which lanes hold `word`, but for its flags: bit i of the answer for lane i.
+    fn lanes_of(self, lanes: &Lanes, word: u64) -> u32;
+
+    /// Puts a word into lane 0 and moves lanes 0 to `last` − 1 one back. Returns what lane `last` held.
+    #[inline(always)]
+    fn push_front(self, lanes: &mut Lanes, last: u32, word: u64) -> u64 {
+        let last = last as usize & 7;
+        let old = lanes.0[last];
+        for lane in (1..=last).rev() {
+            lanes.0[lane] = lanes.0[lane - 1];
+        }
+        lanes.0[0] = word;
+        old
+    }
+
+    /// Moves the lanes above `lane` one to the front, over what it held; lane 7 takes `next`.
+    #[inline(always)]
+    fn close_gap(self, lanes: &mut Lanes, lane: u32, next: u64) {
+        let lane = lane as usize & 7;
+        for at in lane..7 {
+            lanes.0[at] = lanes.0[at + 1];
+        }
+        lanes.0[7] = next;
+    }
 }
+
+/// Eight words of the coherent engine's sets: a full line address and two flags in the lowest bits.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(crate) struct Lanes(pub(crate) [u64; 8]);
+
+/// The word of an empty lane: no line has this address.
+pub(crate) const NO_WORD: u64 = u64::MAX;
+/// The bits of a word that are flags.
+pub(crate) const LANE_FLAGS: u64 = 3;
 
 /// Work that is generic over the vector instructions.
 pub(crate) trait Task {
@@ -157,11 +192,23 @@ impl Kernel for Scalar {
     fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
         touch_slice(&mut set.0[..=last_way as usize & 15], word, first_dirty)
     }
+
+    #[inline(always)]
+    fn lanes_of(self, lanes: &Lanes, word: u64) -> u32 {
+        lanes_equal(lanes, word)
+    }
+}
+
+#[inline(always)]
+fn lanes_equal(lanes: &Lanes, word: u64) -> u32 {
+    let equal =
+        lanes.0.iter().enumerate().map(|(lane, &other)| u32::from((other ^ word) & !LANE_FLAGS == 0) << lane);
+    equal.sum()
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Kernel, Set8, Set16, Task, Touch};
+    use super::{Kernel, LANE_FLAGS, Lanes, Set8, Set16, Task, Touch};
     use core::arch::x86_64::*;
 
     /// Row i moves lane i to the front and lanes 0 to i − 1 one back.
@@ -278,6 +325,42 @@ mod x86 {
                 Touch { hit: found != 0, word: old }
             }
         }
+
+        #[inline(always)]
+        fn lanes_of(self, lanes: &Lanes, word: u64) -> u32 {
+            // SAFETY: an `Avx2` is only made by `run_avx2`; the loads are of the two aligned halves.
+            unsafe {
+                let at = lanes.0.as_ptr().cast::<__m256i>();
+                let flags = _mm256_set1_epi64x(LANE_FLAGS as i64);
+                let wanted = _mm256_set1_epi64x((word | LANE_FLAGS) as i64);
+                let equal = |half| _mm256_cmpeq_epi64(_mm256_or_si256(half, flags), wanted);
+                let low = _mm256_movemask_pd(_mm256_castsi256_pd(equal(_mm256_load_si256(at))));
+                let high = _mm256_movemask_pd(_mm256_castsi256_pd(equal(_mm256_load_si256(at.add(1)))));
+                low as u32 | (high as u32) << 4
+            }
+        }
+
+        #[inline(always)]
+        fn push_front(self, lanes: &mut Lanes, last: u32, word: u64) -> u64 {
+            let last = last & 7;
+            let old = lanes.0[last as usize];
+            // SAFETY: an `Avx2` is only made by `run_avx2`; loads and stores are of the two aligned halves.
+            unsafe {
+                let at = lanes.0.as_mut_ptr().cast::<__m256i>();
+                let (low, high) = (_mm256_load_si256(at), _mm256_load_si256(at.add(1)));
+                // [3, 0, 1, 2] of each half; lane 0 takes the word, lane 4 what lane 3 held.
+                let low_back = _mm256_permute4x64_epi64::<0b10_01_00_11>(low);
+                let high_back = _mm256_permute4x64_epi64::<0b10_01_00_11>(high);
+                let one_low = _mm256_blend_epi32::<0b11>(low_back, _mm256_set1_epi64x(word as i64));
+                let one_high = _mm256_blend_epi32::<0b11>(high_back, low_back);
+                let last = _mm256_set1_epi64x(i64::from(last));
+                let stays_low = _mm256_cmpgt_epi64(_mm256_setr_epi64x(0, 1, 2, 3), last);
+                let stays_high = _mm256_cmpgt_epi64(_mm256_setr_epi64x(4, 5, 6, 7), last);
+                _mm256_store_si256(at, _mm256_blendv_epi8(one_low, low, stays_low));
+                _mm256_store_si256(at.add(1), _mm256_blendv_epi8(one_high, high, stays_high));
+            }
+            old
+        }
     }
 
     // Touches of one set wait for each other, so the way from load to store is kept short: no table,
@@ -324,6 +407,45 @@ mod x86 {
                 let new = word | u32::from(found & dirty != 0);
                 _mm512_store_si512(at, _mm512_mask_set1_epi32(moved, 1, new as i32));
                 Touch { hit: found != 0, word: last | if last_way == 0 { first_dirty } else { 0 } }
+            }
+        }
+
+        #[inline(always)]
+        fn lanes_of(self, lanes: &Lanes, word: u64) -> u32 {
+            // SAFETY: an `Avx512` is only made by `run_avx512`; the load is of 64 aligned bytes.
+            unsafe {
+                let lines = _mm512_load_si512(lanes.0.as_ptr().cast());
+                let differing = _mm512_xor_si512(lines, _mm512_set1_epi64(word as i64));
+                _mm512_testn_epi64_mask(differing, _mm512_set1_epi64(!LANE_FLAGS as i64)).into()
+            }
+        }
+
+        #[inline(always)]
+        fn push_front(self, lanes: &mut Lanes, last: u32, word: u64) -> u64 {
+            let last = last & 7;
+            let old = lanes.0[last as usize];
+            // SAFETY: an `Avx512` is only made by `run_avx512`; load and store are of 64 aligned bytes.
+            unsafe {
+                let at = lanes.0.as_mut_ptr().cast::<__m512i>();
+                let words = _mm512_load_si512(at);
+                // [word, lane 0 … lane 6], of which lanes 0 to `last` are taken.
+                let one_back = _mm512_alignr_epi64::<7>(words, _mm512_set1_epi64(word as i64));
+                let moving = ((2u32 << last) - 1) as u8;
+                _mm512_store_si512(at, _mm512_mask_mov_epi64(words, moving, one_back));
+            }
+            old
+        }
+
+        #[inline(always)]
+        fn close_gap(self, lanes: &mut Lanes, lane: u32, next: u64) {
+            // SAFETY: an `Avx512` is only made by `run_avx512`; load and store are of 64 aligned bytes.
+            unsafe {
+                let at = lanes.0.as_mut_ptr().cast::<__m512i>();
+                let words = _mm512_load_si512(at);
+                // [lane 1 … lane 7, next], of which lanes from `lane` on are taken.
+                let one_on = _mm512_alignr_epi64::<1>(_mm512_set1_epi64(next as i64), words);
+                let moving = (0xffu32 << (lane & 7)) as u8;
+                _mm512_store_si512(at, _mm512_mask_mov_epi64(words, moving, one_on));
             }
         }
     }

@@ -29,7 +29,7 @@ static BITS: [[u64; 2]; CAPACITY] = {
 /// Empty entries are clear and lie ahead of the hand until the first round is over, so they are
 /// filled first and in order without being told apart.
 #[derive(Clone, Debug)]
-pub(super) struct ClockTlb {
+pub(crate) struct ClockTlb {
     pages: Box<[u64; CAPACITY]>,
     /// Where a page of this hash was last. A stale slot costs a search, nothing else.
     slots: Box<[u8; SLOTS]>,
@@ -42,7 +42,7 @@ pub(super) struct ClockTlb {
 
 impl ClockTlb {
     /// None if there are more entries than fit.
-    pub(super) fn new(entries: u32) -> Option<Self> {
+    pub(crate) fn new(entries: u32) -> Option<Self> {
         let entries = entries as usize;
         if entries > CAPACITY {
             return None;
@@ -63,7 +63,7 @@ impl ClockTlb {
 
     /// The state in registers, for a loop; [`ClockTlb::keep`] takes it back.
     #[inline(always)]
-    pub(super) fn cursor(&mut self) -> Cursor<'_> {
+    pub(crate) fn cursor(&mut self) -> Cursor<'_> {
         Cursor {
             pages: &mut self.pages,
             slots: &mut self.slots,
@@ -77,13 +77,13 @@ impl ClockTlb {
 
     /// Takes the registers of a cursor back.
     #[inline(always)]
-    pub(super) fn keep(&mut self, (low, high, hand): (u64, u64, usize)) {
+    pub(crate) fn keep(&mut self, (low, high, hand): (u64, u64, usize)) {
         self.referenced = [low, high];
         self.hand = hand;
     }
 
     /// Uses a page, and says whether it was there.
-    pub(super) fn touch(&mut self, page: u64) -> bool {
+    pub(crate) fn touch(&mut self, page: u64) -> bool {
         let mut cursor = self.cursor();
         let hit = cursor.lookup(page);
         if !hit {
@@ -92,6 +92,19 @@ impl ClockTlb {
         let registers = cursor.registers();
         self.keep(registers);
         hit
+    }
+
+    /// Takes a state as [`ClockTlb::state`] gives it, into an empty TLB.
+    pub(crate) fn restore(&mut self, state: &[(u64, bool)], hand: usize) {
+        for &(page, _) in state {
+            self.touch(page);
+        }
+        for (entry, _) in state.iter().enumerate().filter(|(_, (_, referenced))| !referenced) {
+            self.referenced[entry / 64 % 2] &= !(1 << (entry % 64));
+        }
+        if state.len() == self.entries {
+            self.hand = hand;
+        }
     }
 
     /// Resident pages with their reference bits, in the order of the entries, and the hand of the
@@ -110,7 +123,7 @@ fn existing(entries: usize) -> u128 {
     u128::MAX >> (CAPACITY - entries)
 }
 
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     pages: &'a mut [u64; CAPACITY],
     slots: &'a mut [u8; SLOTS],
     residents: &'a mut [u8; SLOTS],
@@ -122,7 +135,7 @@ pub(super) struct Cursor<'a> {
 
 impl Cursor<'_> {
     #[inline(always)]
-    pub(super) fn registers(&self) -> (u64, u64, usize) {
+    pub(crate) fn registers(&self) -> (u64, u64, usize) {
         (self.low, self.high, self.hand)
     }
 

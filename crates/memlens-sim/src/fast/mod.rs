@@ -21,4 +21,6 @@ mod regions;
 mod tlb;
 mod translation;
 
+pub(crate) use clock_tlb::ClockTlb;
 pub(crate) use model::FastModel;
+pub(crate) use tlb::{StampTlb, Tlb1};

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 pub(super) const NO_PAGE: u64 = u64::MAX;
 
 /// A TLB as the loop over all references needs it.
-pub(super) trait Tlb1 {
+pub(crate) trait Tlb1 {
     /// Uses a page that is found at once; false if it is not there or has to be searched for.
     fn quick_hit(&mut self, page: u64) -> bool;
     /// Looks a page up and uses it if it is there.
@@ -25,7 +25,7 @@ const STAMP_SHIFT: u32 = 16;
 /// A hit costs the same for 4 ways and for 96: hash, compare, store the time. Only misses look at
 /// the set for the oldest entry.
 #[derive(Clone, Debug)]
-pub(super) struct StampTlb<const SLOTS: usize, const ENTRIES: usize> {
+pub(crate) struct StampTlb<const SLOTS: usize, const ENTRIES: usize> {
     pages: Box<[u64; ENTRIES]>,
     stamps: Box<[u64; ENTRIES]>,
     /// Where a page of this hash was last. A stale slot costs a search, nothing else.
@@ -46,7 +46,7 @@ pub(super) fn slot_of<const SLOTS: usize>(page: u64) -> usize {
 
 impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
     /// None if there are more entries than fit.
-    pub(super) fn new(entries: u32, ways: u32) -> Option<Self> {
+    pub(crate) fn new(entries: u32, ways: u32) -> Option<Self> {
         if entries as usize > ENTRIES {
             return None;
         }

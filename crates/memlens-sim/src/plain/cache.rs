@@ -94,6 +94,14 @@ impl Cache {
         self.trees[0] = hand as u64;
     }
 
+    /// The lines of a fully associative clock that was only filled, never emptied, with their reference bits,
+    /// in the order of filling; and the hand.
+    pub(crate) fn clock(&self) -> (Vec<(Line, bool)>, usize) {
+        let lines =
+            self.lines.iter().zip(&self.ranks).filter_map(|(line, &rank)| Some(((*line)?, rank != 0)));
+        (lines.collect(), self.trees[0] as usize)
+    }
+
     /// Makes the line that was used last in the set of `line` dirty. For LRU, whose ranks are times.
     pub(crate) fn dirty_most_recent(&mut self, line: u64) {
         let (_, first) = self.first_of_set(line);
@@ -101,6 +109,14 @@ impl Cache {
         if let Some(Some(line)) = resident.max_by_key(|&at| self.ranks[at]).map(|at| &mut self.lines[at]) {
             line.dirty = true;
         }
+    }
+
+    /// All resident lines in the order of their last use. For LRU, whose ranks are times.
+    pub(crate) fn lines_oldest_first(&self) -> Vec<Line> {
+        let resident = self.lines.iter().zip(&self.ranks).filter_map(|(line, &rank)| Some((rank, (*line)?)));
+        let mut used: Vec<(u64, Line)> = resident.collect();
+        used.sort_unstable_by_key(|&(rank, _)| rank);
+        used.into_iter().map(|(_, line)| line).collect()
     }
 
     /// All resident lines.

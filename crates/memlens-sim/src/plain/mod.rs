@@ -5,5 +5,5 @@ mod model;
 mod policy;
 
 pub(crate) use cache::{Cache, Line};
-pub(crate) use model::Origin;
 pub use model::PlainModel;
+pub(crate) use model::{Origin, PrivateState};

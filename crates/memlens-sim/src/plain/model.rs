@@ -50,7 +50,7 @@ impl Origin {
 /// What a core has for itself.
 #[derive(Clone, Debug)]
 pub(crate) struct PrivateState {
-    id: CoreId,
+    pub(crate) id: CoreId,
     pub(crate) l1i: Cache,
     pub(crate) l1d: Cache,
     pub(crate) l2: Option<Cache>,
@@ -159,6 +159,24 @@ impl PlainModel {
     /// State that another engine fills in.
     pub(crate) fn parts(&mut self, core: usize) -> (&mut PrivateState, &mut Cache, &mut PageSizes) {
         (&mut self.cores[core], &mut self.llc, &mut self.page_sizes)
+    }
+
+    /// The machine that this is a model of …
+    pub(crate) fn machine(&self) -> &MachineDescription {
+        &self.machine
+    }
+
+    /// … and its state, for an engine that takes over.
+    pub(crate) fn page_sizes(&self) -> &PageSizes {
+        &self.page_sizes
+    }
+
+    pub(crate) fn cores(&self) -> &[PrivateState] {
+        &self.cores
+    }
+
+    pub(crate) fn llc(&self) -> &Cache {
+        &self.llc
     }
 
     fn access_one(&mut self, core: usize, index: u32, addr: u64, attr: AccessAttr, out: &mut Outcome) {
