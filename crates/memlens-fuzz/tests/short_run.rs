@@ -1,23 +1,35 @@
 //! A short run of every target, the same every time, but for how far slow machines get.
+//!
+//! A longer one, with other inputs: `MEMLENS_FUZZ_SECONDS=300 MEMLENS_FUZZ_SEED=2 cargo test --release -p
+//! memlens-fuzz` (seconds for each target).
 
+use std::env;
 use std::time::{Duration, Instant};
 
 use memlens_fuzz::{Mutator, TARGETS, Target};
 
-/// Inputs of a target.
-const INPUTS: u32 = 20_000;
+/// Inputs of a target in a short run.
+const INPUTS: u64 = 20_000;
 
 /// A target stops here, however far it is.
-const TIME: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_secs(5);
+
+/// A number of the environment. What is none ends the test: a long run that was meant is not a short one.
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is to be a number, not {text:?}")))
+}
 
 fn run(target: &Target) {
+    let seconds = number("MEMLENS_FUZZ_SECONDS");
+    let (inputs, time) = seconds.map_or((INPUTS, SHORT), |long| (u64::MAX, Duration::from_secs(long)));
     let seeds = (target.seeds)();
     for seed in &seeds {
         target.check(seed);
     }
-    let (start, mut mutator) = (Instant::now(), Mutator::new(1));
-    for input in 0..INPUTS {
-        if start.elapsed() > TIME {
+    let (start, mut mutator) = (Instant::now(), Mutator::new(number("MEMLENS_FUZZ_SEED").unwrap_or(1)));
+    for input in 0..inputs {
+        if start.elapsed() > time {
             println!("{}: stopped after {input} inputs", target.name);
             break;
         }
