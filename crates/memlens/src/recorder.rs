@@ -19,8 +19,9 @@ use crate::internal_error;
 use crate::output::Output;
 use crate::streams::{self, Stream, say};
 
-/// The first partial profile comes early, so that short runs leave one, too.
-const FIRST_FLUSH: Duration = Duration::from_secs(1);
+/// The first partial profile comes early, so that short runs leave one, too; not so early that a start-up
+/// with many symbols pays for it twice.
+const FIRST_FLUSH: Duration = Duration::from_secs(5);
 /// A partial profile may take this part of the time: flushes that take long become rare.
 const FLUSH_SHARE: u32 = 20;
 /// Words between two looks at the clock: some milliseconds of records.
