@@ -27,6 +27,10 @@ impl Process {
         builder.objects(&cells, &self.dram_writes, self.merge_sites);
         builder.cells(cells);
         let mut profile = builder.profile;
+        // Encoding comes next, and needs room.
+        for symbols in self.space.modules().iter().filter_map(|module| module.symbols.as_ref()) {
+            symbols.release_pages();
+        }
         profile.sum_cells();
         self.attribution(&mut profile);
         profile.run.instructions = Some(self.instructions());
@@ -516,13 +520,30 @@ impl<'a> Builder<'a> {
             return object;
         }
         match self.assigned_variable(site) {
-            Some(variable) => {
+            Some((level, variable)) => {
+                object.named_at = Some(self.naming_frame(site, level, &variable.name));
                 object.name = variable.name;
                 object.type_name = variable.type_name;
             }
             None => object.name = self.fallback_name(site),
         }
         object
+    }
+
+    /// The frame, counted from the innermost of a site's stack, in which the result of its call number
+    /// `level` went to the variable `name`: the outermost one of that call, unless the source says that
+    /// the variable is one of an inlined function.
+    fn naming_frame(&mut self, site: SiteId, level: usize, name: &str) -> u32 {
+        let keys = self.space.heap.sites().stack(site).to_vec();
+        let inside: usize = keys.iter().take(level).map(|&key| self.frames_at(key, true).len()).sum();
+        let frames = keys.get(level).map(|&key| self.frames_at(key, true)).unwrap_or_default();
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let last_word = name.split(|c| !is_word(c)).rfind(|word| !word.is_empty());
+        let spelled = frames.iter().position(|frame| {
+            let text = self.profile.frames[frame.index()].source_text.as_deref().unwrap_or_default();
+            text.split(|c| !is_word(c)).any(|word| Some(word) == last_word)
+        });
+        (inside + spelled.unwrap_or(frames.len().saturating_sub(1))) as u32
     }
 
     /// Name and type of a local, global or thread-local variable.
@@ -533,17 +554,20 @@ impl<'a> Builder<'a> {
         Some((object.name, object.type_name))
     }
 
-    /// The variable that receives the block, from the innermost caller outwards.
-    fn assigned_variable(&mut self, site: SiteId) -> Option<AssignedVariable> {
+    /// The variable that receives the block, from the innermost caller outwards; and which call it is
+    /// whose result goes there.
+    fn assigned_variable(&mut self, site: SiteId) -> Option<(usize, AssignedVariable)> {
         let keys = self.space.heap.sites().stack(site);
         let mut second_best = None;
-        for &key in keys {
+        for (level, &key) in keys.iter().enumerate() {
             let (number, svma) = split_frame_key(key);
             let symbols = self.symbols(number.into())?;
             let assignment = self.assignments.entry(key).or_insert_with(|| symbols.assignment(svma));
             match assignment {
-                Assignment::Variable(variable) => return Some(variable.clone()),
-                Assignment::HandedOn(inner) => second_best = second_best.or_else(|| inner.clone()),
+                Assignment::Variable(variable) => return Some((level, variable.clone())),
+                Assignment::HandedOn(inner) => {
+                    second_best = second_best.or_else(|| Some((level, inner.clone()?)));
+                }
                 _ => break,
             }
         }

@@ -111,6 +111,9 @@ pub struct Object {
     pub type_name: Option<String>,
     /// Where it was allocated.
     pub site: Option<StackIx>,
+    /// Which frame of `site`, counted from 0 at the innermost, gave it its name: whose variable the block
+    /// went to, past wrappers that hand it on. `None` if its name comes from elsewhere.
+    pub named_at: Option<u32>,
     /// Where it was declared.
     pub declared: Option<SourceLine>,
     /// The file it belongs to.
@@ -135,6 +138,7 @@ impl Default for Object {
             name: String::new(),
             type_name: None,
             site: None,
+            named_at: None,
             declared: None,
             module: None,
             blocks: 0,

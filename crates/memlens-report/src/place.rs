@@ -27,8 +27,9 @@ pub(crate) fn module_place(profile: &Profile, frame: &Frame) -> String {
     }
 }
 
-/// Where an object was allocated or declared: `function file:line`. The innermost frame that is not an
-/// allocation wrapper of a language's library is shown; the drill-down shows the whole stack.
+/// Where an object was allocated or declared: `function file:line`. The innermost frame is shown that is
+/// no allocation wrapper: neither one inside the frame whose variable gave the object its name, nor one
+/// of a language's library. The drill-down shows the whole stack.
 pub(crate) fn object_place(profile: &Profile, object: &Object) -> Option<String> {
     if object.site.is_none() {
         let module = || profile.module(object.module).map(|module| module.name().to_owned());
@@ -38,9 +39,9 @@ pub(crate) fn object_place(profile: &Profile, object: &Object) -> Option<String>
             .or_else(|| object.unknown_reason.clone())
             .or_else(module);
     }
-    let mut frames = profile.stack_frames(object.site).peekable();
-    let innermost = frames.peek().copied();
-    let frame = frames.find(|frame| !is_wrapper(frame)).or(innermost)?;
+    let frames = || profile.stack_frames(object.site);
+    let from = object.named_at.unwrap_or(0) as usize;
+    let frame = frames().skip(from).find(|frame| !is_wrapper(frame)).or_else(|| frames().next())?;
     Some(match (&frame.function, source_place(frame)) {
         (Some(function), Some(place)) => format!("{function} {place}"),
         (Some(function), None) => format!("{function} {}", module_place(profile, frame)),

@@ -40,6 +40,19 @@ impl Image {
         Ok(Self(Arc::new(Storage::Mapped(map))))
     }
 
+    /// Lets the system take the pages back that were read so far; they are read again when needed. Bytes
+    /// in memory stay.
+    pub(crate) fn release_pages(&self) {
+        if let Storage::Mapped(map) = &*self.0 {
+            // SAFETY: of a private mapping this drops changes that were not written to the file; the
+            // mapping is read-only and has none. Later reads see the file's bytes again, which stay the
+            // same by the promise of `map`.
+            let advised = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+            // Advice: when it is not taken, nothing is lost but room.
+            let _ = advised;
+        }
+    }
+
     /// Takes bytes that are in memory already.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(Arc::new(Storage::Owned(bytes)))

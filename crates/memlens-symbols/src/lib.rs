@@ -10,8 +10,9 @@
 //! ```text
 //! Module::open ── ELF headers, symbol tables          (at once, linear in the symbols)
 //!      └─ first question about lines or variables
-//!           └─ DWARF unit headers                     (once)
-//!                └─ one unit, function or CFI entry   (on demand, kept)
+//!           └─ DWARF unit headers, ranges of units    (once)
+//!                ├─ one unit                          (on demand; the last 24 are kept)
+//!                └─ one function or CFI entry         (on demand, kept)
 //! ```
 //!
 //! Damaged or missing debug information is normal: answers become partial and

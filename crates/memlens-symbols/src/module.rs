@@ -91,7 +91,6 @@ pub struct Module {
     debug: OnceCell<DebugCell>,
     data: OnceCell<Vec<DataSymbol>>,
     functions: RefCell<HashMap<u64, Option<FunctionRef>>>,
-    frame_variables: RefCell<HashMap<u64, Arc<[FrameVariable]>>>,
     sources: RefCell<HashMap<String, Option<Arc<str>>>>,
 }
 
@@ -191,7 +190,6 @@ impl Module {
             debug: OnceCell::new(),
             data: OnceCell::new(),
             functions: RefCell::default(),
-            frame_variables: RefCell::default(),
             sources: RefCell::default(),
             image,
         })
@@ -427,18 +425,12 @@ impl Module {
 
     /// The locals and parameters that lie in memory of the frame of the physical function that
     /// holds `pc`, at that pc: nested blocks and inlined calls included, those of the innermost
-    /// scope last among equals. For a caller's frame give its return address minus 1. Kept for each
-    /// pc asked; sorted by offset.
+    /// scope last among equals. For a caller's frame give its return address minus 1. Sorted by
+    /// offset. The function's variables are kept, their selection is not.
     pub fn frame_variables(&self, pc: u64) -> Arc<[FrameVariable]> {
-        if let Some(known) = self.frame_variables.borrow().get(&pc) {
-            return known.clone();
-        }
         let all = self.function_variables(pc);
         let here = |v: &FrameVariable| v.pc_ranges.iter().any(|range| range.contains(&pc));
-        let list: Arc<[FrameVariable]> =
-            if all.iter().all(here) { all } else { all.iter().filter(|v| here(v)).cloned().collect() };
-        self.frame_variables.borrow_mut().insert(pc, list.clone());
-        list
+        if all.iter().all(here) { all } else { all.iter().filter(|v| here(v)).cloned().collect() }
     }
 
     /// As [`Self::frame_variables`], but for every pc of the function: the caller compares
@@ -502,6 +494,15 @@ impl Module {
         };
         let index = usize::try_from(line.checked_sub(1)?).ok()?;
         text.lines().nth(index).map(str::to_owned)
+    }
+
+    /// Lets the system take back the memory that parts of the mapped files read so far take; they are read
+    /// again when needed.
+    pub fn release_pages(&self) {
+        self.image.release_pages();
+        if let Some((_, image)) = &self.separate {
+            image.release_pages();
+        }
     }
 
     /// The machine code at `[start, end)`, cut off at the end of its section.

@@ -109,6 +109,17 @@ impl Values {
         }
     }
 
+    /// Appends unknown values.
+    fn extend_nulls(&mut self, rows: usize) {
+        match self {
+            Self::U32(values) => values.resize(values.len() + rows, None),
+            Self::U64(values) => values.resize(values.len() + rows, None),
+            Self::Boolean(values) => values.resize(values.len() + rows, None),
+            Self::Text(values) => values.resize(values.len() + rows, None),
+            Self::ListU32(values) => values.resize(values.len() + rows, None),
+        }
+    }
+
     /// Appends an array's values; `None` if it has another type.
     fn extend(&mut self, array: &dyn Array) -> Option<()> {
         match self {
@@ -343,9 +354,14 @@ impl RowReader {
     pub(crate) fn extend(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
         let columns = self.schema.iter().zip(&mut self.columns);
         for (schema, values) in std::iter::once((&INDEX, &mut self.index)).chain(columns) {
-            let array = batch
-                .column_by_name(schema.name)
-                .ok_or_else(|| format!("column {} is missing", schema.name))?;
+            let Some(array) = batch.column_by_name(schema.name) else {
+                // A column that an older version did not write yet.
+                if schema.nullable {
+                    values.extend_nulls(batch.num_rows());
+                    continue;
+                }
+                return Err(format!("column {} is missing", schema.name));
+            };
             values
                 .extend(array.as_ref())
                 .ok_or_else(|| format!("column {} is not {}", schema.name, schema.r#type.as_str()))?;

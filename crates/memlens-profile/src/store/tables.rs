@@ -55,6 +55,7 @@ impl Row for Object {
         c.column("name", "variable or function name, or a made-up one", &mut self.name);
         c.column("type", "type as the source spells it", &mut self.type_name);
         c.column("site", "where it was allocated: row of `stacks`", &mut self.site);
+        c.column("named_at", "frame of `site` that gave the name, from 0 innermost", &mut self.named_at);
         let (mut file, mut line) = match self.declared.take() {
             Some(SourceLine { file, line }) => (Some(file), Some(line)),
             None => (None, None),

@@ -115,6 +115,7 @@ fn sample() -> Profile {
                 name: "column".into(),
                 type_name: Some("int*".into()),
                 site: Some(StackIx(0)),
+                named_at: Some(1),
                 blocks: 1,
                 bytes: Some(8192),
                 max_live_bytes: Some(8192),
@@ -503,4 +504,25 @@ fn cost_of_a_million_cells() {
     let bytes: u64 =
         std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     println!("1,000,000 cells: written in {written:?}, read in {elapsed:?}, {bytes} bytes");
+}
+
+/// Profiles of before `named_at` lack the column.
+#[test]
+fn a_column_that_may_be_null_may_be_missing() {
+    let objects = sample().objects;
+    let columns = super::columns::schema_of::<Object>();
+    let fields: Vec<_> = std::iter::once(super::columns::INDEX).chain(columns).map(|c| c.field()).collect();
+    let arrays = super::columns::to_arrays(0, &objects);
+    let read = |left_out: &str| {
+        let kept = fields.iter().zip(&arrays).filter(|(field, _)| field.name() != left_out);
+        let (fields, arrays): (Vec<_>, Vec<_>) = kept.map(|(f, a)| (f.clone(), a.clone())).unzip();
+        let schema = std::sync::Arc::new(arrow_schema::Schema::new(fields));
+        let batch = arrow_array::RecordBatch::try_new(schema, arrays).expect("a batch");
+        let mut reader = super::columns::RowReader::new::<Object>(objects.len());
+        reader.extend(&batch)?;
+        reader.finish::<Object>()
+    };
+    let expected: Vec<_> = objects.iter().cloned().map(|o| Object { named_at: None, ..o }).collect();
+    assert_eq!(read("named_at"), Ok(expected));
+    assert_eq!(read("blocks"), Err("column blocks is missing".to_owned()));
 }
