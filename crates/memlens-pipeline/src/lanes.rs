@@ -45,14 +45,29 @@ const _: () = assert!(size_of::<Group>() == 192);
 impl Group {
     /// What a lane's range is relative to.
     #[inline(always)]
-    pub fn origin(&self, lane: usize, frames: Frames) -> u64 {
+    fn origin(&self, lane: usize, frames: Frames) -> u64 {
         let all = |bits: u8| u64::from(bits >> lane & 1).wrapping_neg();
         (frames.cfa & all(self.frames)) | (frames.caller_cfa & all(self.callers))
     }
 
+    /// Whether an address is in a lane's range, if that does not hold for another call only.
+    #[inline(always)]
+    fn is_inside(&self, lane: usize, addr: u64, frames: Frames) -> bool {
+        let offset = addr.wrapping_sub(self.origin(lane, frames)).wrapping_sub(self.bases[lane]);
+        // The callee's own frame lies below the caller's.
+        let is_callees = self.callers >> lane & 1 == 1 && addr < frames.cfa;
+        offset < u64::from(self.lens[lane]) && !is_callees
+    }
+
+    /// Whether an address is in a lane's range.
+    #[inline(always)]
+    pub fn has(&self, lane: usize, addr: u64, frames: Frames) -> bool {
+        self.is_inside(lane, addr, frames) && self.of_another_call(frames) >> lane & 1 == 0
+    }
+
     /// A bit for each range that holds for another call only.
     #[inline(always)]
-    pub fn of_another_call(&self, frames: Frames) -> u32 {
+    fn of_another_call(&self, frames: Frames) -> u32 {
         if self.call == frames.call { 0 } else { self.callers.into() }
     }
 }
@@ -139,8 +154,7 @@ impl Kernel for Portable {
     fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
         let mut outside = group.of_another_call(frames);
         for lane in 0..LANES {
-            let offset = addrs[lane].wrapping_sub(group.origin(lane, frames)).wrapping_sub(group.bases[lane]);
-            outside |= u32::from(offset >= u64::from(group.lens[lane])) << lane;
+            outside |= u32::from(!group.is_inside(lane, addrs[lane], frames)) << lane;
         }
         outside
     }
@@ -218,7 +232,9 @@ mod x86 {
                 let relative = _mm512_mask_sub_epi64(addrs, group.frames, addrs, cfa);
                 let relative = _mm512_mask_sub_epi64(relative, group.callers, relative, caller);
                 let outside = _mm512_cmpge_epu64_mask(_mm512_sub_epi64(relative, bases), lens);
-                u32::from(outside) | group.of_another_call(frames)
+                // The callee's own frame lies below the caller's.
+                let callees = _mm512_mask_cmplt_epu64_mask(group.callers, addrs, cfa);
+                u32::from(outside | callees) | group.of_another_call(frames)
             }
         }
 
@@ -348,7 +364,7 @@ mod tests {
                 100,
                 8_u64.wrapping_neg(),
                 100,
-                100,
+                0x1010_u64.wrapping_neg(),
                 8_u64.wrapping_neg(),
                 8_u64.wrapping_neg(),
                 u64::MAX,
@@ -356,11 +372,12 @@ mod tests {
             ],
             lens: [10, 8, 10, 10, 8, 8, 1, 0],
             frames: 0b0011_0000,
-            callers: 0b0000_0010,
+            callers: 0b0000_1010,
             call: 3,
             ..Group::default()
         };
-        let addrs = [99, 0x8000 - 1, 109, 110, 0x7000 - 8, 0x7000, u64::MAX, 5];
+        // The fourth is in the range, which reaches below the caller's frame, but in the callee's.
+        let addrs = [99, 0x8000 - 1, 109, 0x7000 - 9, 0x7000 - 8, 0x7000, u64::MAX, 5];
         for has_avx512 in [false, has_avx512()] {
             assert_eq!(dispatch(has_avx512, Outside(addrs, group)), 0b1010_1001);
             assert_eq!(dispatch(has_avx512, Outside(addrs, Group { call: 4, ..group })), 0b1010_1011);

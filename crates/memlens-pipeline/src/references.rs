@@ -203,11 +203,8 @@ impl References {
         }
         let group = self.groups.get(number)?;
         let frames = stack.innermost();
-        let offset = addr.wrapping_sub(group.origin(lane, frames)).wrapping_sub(group.bases[lane]);
-        let is_inside =
-            offset < u64::from(group.lens[lane]) && group.of_another_call(frames) >> lane & 1 == 0;
         let own = group.cells[lane];
-        let cell = if is_inside {
+        let cell = if group.has(lane, addr, frames) {
             own
         } else {
             let access = Access { reference, group: number, lane, addr, executed };
