@@ -10,7 +10,7 @@ use crate::signals::{self, Saved};
 use crate::sys;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use dynamorio_sys::{dr_mutex_create, dr_mutex_lock, dr_mutex_unlock};
+use dynamorio_sys::{dr_mark_safe_to_suspend, dr_mutex_create, dr_mutex_lock, dr_mutex_unlock};
 use memlens_events::segment::{
     self, ANSWER_CAPACITY, ANSWER_OFFSET, CHUNK_CLOSED, CHUNK_MARGIN_WORDS, CHUNK_WORDS, CHUNKS, Control,
     DEFINITION_BYTES, DEFINITION_OFFSET, SEGMENT_BYTES, SLOTS, SlotHeader, SlotState,
@@ -353,6 +353,8 @@ pub struct Thread {
     pub fork: Option<(u64, u64)>,
     /// The process that the system call under way makes.
     pub making: Option<Making>,
+    /// The thread's context while it is in a call from the code cache: there it may be suspended.
+    pub in_clean_call: Option<*mut core::ffi::c_void>,
     /// An argument of the system call under way that was replaced, and its value.
     pub replaced: Option<(i32, u64)>,
     area: *mut ThreadArea,
@@ -371,6 +373,7 @@ impl Thread {
             execution: None,
             fork: None,
             making: None,
+            in_clean_call: None,
             replaced: None,
             area,
             slot: None,
@@ -494,10 +497,26 @@ impl Thread {
                 break;
             }
             CHANNEL.ring();
-            sys::futex_wait(&header.room, room, PATIENCE_MS);
+            self.sleep(&header.room, room);
             if CHANNEL.reader_is_gone() {
                 CHANNEL.detach();
                 return;
+            }
+        }
+    }
+
+    /// Sleeps on a futex. A thread that forks waits until all others are suspended; one that sleeps here
+    /// must not keep it waiting, for the reader may wait for one that is suspended already.
+    fn sleep(&self, word: &AtomicU32, value: u32) {
+        // SAFETY: the thread's own context. It holds no lock; DynamoRIO resumes it where it was and, in this
+        // state, neither moves it nor removes code that it returns to.
+        unsafe {
+            if let Some(context) = self.in_clean_call {
+                dr_mark_safe_to_suspend(context, 1);
+            }
+            sys::futex_wait(word, value, PATIENCE_MS);
+            if let Some(context) = self.in_clean_call {
+                dr_mark_safe_to_suspend(context, 0);
             }
         }
     }

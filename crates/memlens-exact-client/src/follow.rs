@@ -264,14 +264,16 @@ unsafe fn path_of(context: *mut c_void, number: c_int) -> Option<Vec<u8>> {
 /// An array of pointers that ends with a null; none for a null.
 fn pointers_at(address: u64) -> Option<Vec<u64>> {
     let mut pointers = Vec::new();
-    while address != 0 {
+    if address == 0 {
+        return Some(pointers);
+    }
+    loop {
         match sys::word_at(address + 8 * pointers.len() as u64)? {
-            0 => break,
+            0 => return Some(pointers),
             pointer if pointers.len() < MAX_POINTERS => pointers.push(pointer),
             _ => return None,
         }
     }
-    Some(pointers)
 }
 
 /// Finds what executing `path` means, as the kernel would.

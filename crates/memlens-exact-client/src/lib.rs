@@ -122,7 +122,13 @@ pub unsafe extern "C" fn dr_client_main(_id: client_id_t, argc: c_int, argv: *co
 /// Called by the stubs when a thread's chunk is full.
 unsafe extern "C" fn next_chunk() {
     // SAFETY: a clean call of this thread.
-    unsafe { STATE.thread(dr_get_current_drcontext()).next_chunk() };
+    unsafe {
+        let context = dr_get_current_drcontext();
+        let thread = STATE.thread(context);
+        thread.in_clean_call = Some(context);
+        thread.next_chunk();
+        thread.in_clean_call = None;
+    }
 }
 
 /// Called before an allocation function returns that stored its block's address through a pointer.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A process that forks waits until its pipeline has come as far; then the child's pipeline starts from
-//! the parent's state. Processes beyond [`MAX_PROCESSES`] at a time, programs that cannot be run under
+//! the parent's state. Processes beyond [`MAX_PROCESSES`] at a time, or when memory is short, programs that cannot be run under
 //! the engine, and processes that never reported are counted and named in the merged profile's notes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,6 +35,8 @@ use crate::system;
 
 /// So many processes are recorded at a time; each takes some tens of megabytes here.
 const MAX_PROCESSES: usize = 256;
+/// With less than this part of the memory available no further process is recorded.
+const MEMORY_KEPT_FREE: u64 = 10;
 /// How long to wait at the end for processes that were announced and have not reported.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often to look whether something has happened.
@@ -149,7 +151,7 @@ impl Family {
                     }
                 }
             }
-            if state.running >= MAX_PROCESSES || self.stop.load(Ordering::Relaxed) {
+            if state.running >= MAX_PROCESSES || is_memory_short() || self.stop.load(Ordering::Relaxed) {
                 is_accepted = false;
             }
             match is_accepted {
@@ -236,7 +238,9 @@ impl Family {
         }
         // It may go on, unrecorded, while the profile is written.
         drop(stream);
-        recorder.finish(&ending).2
+        let written = recorder.finish(&ending).2;
+        system::give_memory_back();
+        written
     }
 
     /// What the process image with this number did that concerns others.
@@ -317,7 +321,7 @@ impl Family {
         let notes = &mut profile.attribution.notes;
         let missing = state.expected.max(0) as u64;
         let losses = [
-            (state.refused, "processes were not recorded: too many at a time"),
+            (state.refused, "processes were not recorded: too many at a time, or too little memory"),
             (missing, "processes never reported, so they were not recorded"),
         ];
         for (count, what) in losses {
@@ -336,6 +340,10 @@ impl Family {
         profile.attribution.lost_events += state.refused + missing + native + state.problems.len() as u64;
         Ok(profile)
     }
+}
+
+fn is_memory_short() -> bool {
+    system::available_memory_kib().is_some_and(|(available, total)| available < total / MEMORY_KEPT_FREE)
 }
 
 /// Why a program runs unrecorded.

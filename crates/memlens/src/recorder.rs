@@ -18,6 +18,7 @@ use crate::family::Family;
 use crate::internal_error;
 use crate::output::Output;
 use crate::streams::{self, Stream, say};
+use crate::system;
 
 /// The first partial profile comes early, so that short runs leave one, too; not so early that a start-up
 /// with many symbols pays for it twice.
@@ -186,6 +187,11 @@ impl<P: Pipeline> Recorder<P> {
             return;
         }
         let written = self.output.writer().flush(&profile, false);
+        if self.family.is_some() {
+            // Each process has a heap of its own: what all of them keep adds up.
+            drop(profile);
+            system::give_memory_back();
+        }
         match written {
             Ok(()) => tracing::debug!("wrote a partial profile"),
             Err(error) if !self.has_complained => {

@@ -122,7 +122,8 @@ fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
         "{:>5} {:>8} {:>8} {:>6} {:>16} {:>14}  COMMAND\n",
         "N", "PID", "PARENT", "END", "INSTRUCTIONS", "ACCESSES"
     );
-    for folder in processes(args)? {
+    let folders = processes(args)?;
+    for folder in &folders {
         let (number, process_id) = (folder.number, folder.process_id);
         let profile = match Profile::open(&folder.path) {
             Ok(profile) => profile,
@@ -135,6 +136,10 @@ fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
         let end = match (profile.run.exit_code, profile.run.signal) {
             (_, Some(signal)) => format!("sig {signal}"),
             (Some(code), None) => code.to_string(),
+            // The next program of the same process.
+            _ if folders.iter().any(|next| next.process_id == process_id && next.number > number) => {
+                "exec".to_owned()
+            }
             (None, None) => "?".to_owned(),
         };
         let command: String =

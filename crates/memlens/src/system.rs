@@ -140,6 +140,25 @@ pub fn low_limits() -> Vec<String> {
     low
 }
 
+/// Memory that the system can still give, and all of it, in KiB; `None` where it does not say.
+pub fn available_memory_kib() -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_start_matches(':').trim().strip_suffix(" kB")?.parse().ok()
+    };
+    Some((value("MemAvailable")?, value("MemTotal")?))
+}
+
+/// Gives memory that was freed back to the system, where the C library keeps it.
+pub fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call has no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Whether an anonymous shared file can be made.
 pub fn memfd_create() -> io::Result<()> {
     // SAFETY: a terminated name; a descriptor that the call returns is ours to close.
