@@ -22,6 +22,6 @@ pub use merge::MergeError;
 pub use profile::{
     Cell, CodeLocation, Frame, Mark, Module, Object, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
-pub use run_info::{Attribution, RunInfo};
+pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{Existing, FORMAT_VERSION, OpenError, ProfileWriter, WriteError, schema_markdown};
 pub use validate::Inconsistency;

@@ -90,12 +90,9 @@ impl Profile {
                     first: first.machine.name.clone(),
                 });
             }
-            if profile.run.mode != first.run.mode {
-                return Err(MergeError::DifferentMode {
-                    position,
-                    found: profile.run.mode.clone(),
-                    first: first.run.mode.clone(),
-                });
+            let (found, wanted) = (how_collected(profile), how_collected(first));
+            if found != wanted {
+                return Err(MergeError::DifferentMode { position, found, first: wanted });
             }
             profile
                 .validate_references()
@@ -108,6 +105,16 @@ impl Profile {
             merger.merged.series = first.series.clone();
         }
         Ok(merger.merged)
+    }
+}
+
+/// The mode; of samples also the event, because time and events do not add up.
+fn how_collected(profile: &Profile) -> String {
+    match &profile.run.sampling {
+        Some(sampling) => {
+            format!("{} ({}, {})", profile.run.mode, sampling.event, sampling.unit.as_str())
+        }
+        None => profile.run.mode.clone(),
     }
 }
 
@@ -204,6 +211,18 @@ impl Merger {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 (a, b) => a.or(b),
             };
+        }
+        if self.position > 0
+            && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)
+        {
+            sum.samples += part.samples;
+            sum.cost += part.cost;
+            sum.squared_cost += part.squared_cost;
+            sum.lost += part.lost;
+            sum.throttled += part.throttled;
+            sum.whole_stacks += part.whole_stacks;
+            sum.cut_stacks += part.cut_stacks;
+            sum.own_cpu_seconds = sum.own_cpu_seconds.zip(part.own_cpu_seconds).map(|(a, b)| a + b);
         }
         append_new(&mut run.notes, &profile.run.notes);
         let sum = &mut self.merged.attribution;

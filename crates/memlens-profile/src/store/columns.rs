@@ -339,13 +339,19 @@ impl RowReader {
         Self { schema, index: INDEX.r#type.empty(rows), columns }
     }
 
-    /// Appends a batch. Columns are found by name; those unknown to this version are passed over.
+    /// Appends a batch. Columns are found by name; those unknown to this version are passed
+    /// over, and those that may be null may be missing.
     pub(crate) fn extend(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
         let columns = self.schema.iter().zip(&mut self.columns);
         for (schema, values) in std::iter::once((&INDEX, &mut self.index)).chain(columns) {
-            let array = batch
-                .column_by_name(schema.name)
-                .ok_or_else(|| format!("column {} is missing", schema.name))?;
+            let array = match batch.column_by_name(schema.name) {
+                Some(array) => array,
+                // Added since the profile was written.
+                None if schema.nullable => {
+                    &arrow_array::new_null_array(&schema.r#type.data_type(), batch.num_rows())
+                }
+                None => return Err(format!("column {} is missing", schema.name)),
+            };
             values
                 .extend(array.as_ref())
                 .ok_or_else(|| format!("column {} is not {}", schema.name, schema.r#type.as_str()))?;
