@@ -7,6 +7,7 @@
 //! ```text
 //! cli.rs           all words, and the table of exit codes      failure.rs    what ends memlens early
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
+//! sample.rs        run and record in sample mode
 //! import.rs        import lackey                               export.rs     export callgrind
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
@@ -30,6 +31,7 @@ mod output;
 mod recorder;
 mod report;
 mod run;
+mod sample;
 mod streams;
 mod system;
 mod trace_args;

@@ -15,6 +15,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::machine_args::MachineArgs;
 use crate::output::Output;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
+use crate::sample::{self, SampleArgs};
 use crate::streams::{self, Stream, say};
 use crate::system;
 use crate::trace_args::{TraceArgs, TracePlan};
@@ -106,8 +107,11 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
 
+    #[command(flatten)]
+    pub sample: SampleArgs,
+
     /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "PROGRAM", required_unless_present = "pid", trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 
@@ -120,7 +124,7 @@ pub enum Mode {
     Exact,
     /// Bursts of accesses at nearly native speed (not in this version).
     Burst,
-    /// Samples at native speed (not in this version).
+    /// Samples of the processor's time or memory events, at native speed.
     Sample,
 }
 
@@ -155,6 +159,9 @@ struct Config {
 
 /// Runs a program, records it and shows what `view` asks for. The exit code is the program's.
 pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
+    if args.mode == Mode::Sample || args.sample.pid.is_some() {
+        return sample::run(&args, view);
+    }
     let config = check(args)?;
     let quiet = config.quiet;
     // What can be known to fail must fail before anything is created.
@@ -238,8 +245,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
     match args.mode {
         Mode::Exact | Mode::Auto => {}
         Mode::Burst | Mode::Sample => {
-            let word = if args.mode == Mode::Burst { "burst" } else { "sample" };
-            let message = format!("mode {word} is not in this version; use --mode exact");
+            let message = "mode burst is not in this version; use --mode exact or --mode sample";
             return Err(Failure::new(FailureKind::Unavailable, message));
         }
     }
@@ -269,7 +275,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
         },
         quiet: args.quiet,
         reason: (args.mode == Mode::Auto)
-            .then_some("exact mode: the one mode of this version; it needs no hardware counters"),
+            .then_some("exact mode: it sees every access; --mode sample runs at native speed"),
     })
 }
 
@@ -287,7 +293,7 @@ fn parse_alloc_function(text: &str) -> Result<String, String> {
 }
 
 /// What is known of a run before it starts.
-fn describe(command: &[OsString]) -> RunInfo {
+pub(crate) fn describe(command: &[OsString]) -> RunInfo {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     RunInfo {
@@ -340,7 +346,7 @@ fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
     }
 }
 
-fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) {
+pub(crate) fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) {
     if let Some(view) = view {
         streams::write_to_stderr(&format!("\n{}\n", table(profile, &view.view(Stream::Stderr))));
     }
