@@ -1,4 +1,5 @@
-//! What x86-64 machine code does with the result of a call: facts from bytes.
+//! What x86-64 machine code says of data: where a call's result goes, which access a sampled
+//! instruction waits for, where the pointer in a register came from. Facts from bytes.
 //!
 //! This crate deliberately knows neither files, symbols nor debug information: bytes of one
 //! function go in, [`Destination`]s come out. `memlens-symbols` turns them into names.
@@ -38,8 +39,14 @@
 
 mod destination;
 mod flow;
+mod function_code;
+mod origin;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use destination::{Base, Destination, Register};
 pub use flow::{MAX_INSTRUCTIONS, result_destinations};
+pub use function_code::{AddressExpression, FunctionCode, MemoryOperand};
+pub use origin::{MAX_VISITS, Origin};
+pub use waiting::{MAX_STEPS, WaitingAccess};

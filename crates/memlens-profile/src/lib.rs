@@ -22,7 +22,7 @@ pub use merge::{MergeError, Merger};
 pub use profile::{
     Cell, CodeLocation, Frame, Mark, Module, Object, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
-pub use run_info::{Attribution, RunInfo};
+pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{
     Existing, FORMAT_VERSION, OpenError, ProcessFolder, ProfileWriter, WriteError, schema_markdown,
 };

@@ -88,6 +88,16 @@ impl Profile {
     }
 }
 
+/// The mode; of samples also the event, because time and events do not add up.
+fn how_collected(profile: &Profile) -> String {
+    match &profile.run.sampling {
+        Some(sampling) => {
+            format!("{} ({}, {})", profile.run.mode, sampling.event, sampling.unit.as_str())
+        }
+        None => profile.run.mode.clone(),
+    }
+}
+
 /// The profile in the making and where its rows are found. For profiles of which not all are in memory
 /// at a time; see [`Profile::merge`] for the rules.
 pub struct Merger {
@@ -133,9 +143,8 @@ impl Merger {
             let (found, first) = (found.clone(), first.clone());
             return Err(MergeError::DifferentMachine { position, found, first });
         }
-        let (found, first) = (&profile.run.mode, &self.merged.run.mode);
+        let (found, first) = (how_collected(profile), how_collected(&self.merged));
         if found != first {
-            let (found, first) = (found.clone(), first.clone());
             return Err(MergeError::DifferentMode { position, found, first });
         }
         profile.validate_references().map_err(|problem| MergeError::Inconsistent { position, problem })?;
@@ -217,6 +226,18 @@ impl Merger {
                 (Some(a), Some(b)) => Some(a.max(b)),
                 (a, b) => a.or(b),
             };
+        }
+        if self.position > 0
+            && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)
+        {
+            sum.samples += part.samples;
+            sum.cost += part.cost;
+            sum.squared_cost += part.squared_cost;
+            sum.lost += part.lost;
+            sum.throttled += part.throttled;
+            sum.whole_stacks += part.whole_stacks;
+            sum.cut_stacks += part.cut_stacks;
+            sum.own_cpu_seconds = sum.own_cpu_seconds.zip(part.own_cpu_seconds).map(|(a, b)| a + b);
         }
         append_new(&mut run.notes, &profile.run.notes);
         let sum = &mut self.merged.attribution;

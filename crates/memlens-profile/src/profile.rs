@@ -124,6 +124,9 @@ pub struct Object {
     pub bytes: Option<u64>,
     /// The most bytes live at one time.
     pub max_live_bytes: Option<u64>,
+    /// The pointer that samples reached it through (`column`, `graph->rows`), where no allocation is
+    /// known.
+    pub access_path: Option<String>,
     /// Why nothing better is known; only for [`ObjectKind::Unknown`].
     pub unknown_reason: Option<String>,
     /// Its accesses.
@@ -144,6 +147,7 @@ impl Default for Object {
             blocks: 0,
             bytes: None,
             max_live_bytes: None,
+            access_path: None,
             unknown_reason: None,
             counts: Counts::default(),
         }
@@ -251,6 +255,15 @@ impl Profile {
             totals += &object.counts;
         }
         totals
+    }
+
+    /// What objects and code are ranked by: the samples' cost in a sampled profile, else
+    /// [`wait_cycles`](Self::wait_cycles). The unit is that of `run.primary_cost`.
+    pub fn cost(&self, counts: &Counts) -> u64 {
+        match self.run.sampling {
+            Some(_) => counts.sampled.cost,
+            None => self.wait_cycles(counts),
+        }
     }
 
     /// What some counts cost on this profile's machine, in cycles; see [`MachineInfo::wait_cycles`].

@@ -38,6 +38,66 @@ pub struct RunInfo {
     pub primary_cost: String,
     /// What a reader has to know about the collection, one sentence each.
     pub notes: Vec<String>,
+    /// How samples were taken; `None` in modes that see every access.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<SamplingInfo>,
+}
+
+/// What a sample's cost is counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SampleUnit {
+    /// Nanoseconds of processor time in user mode: where time goes, waiting or not.
+    #[default]
+    Nanoseconds,
+    /// Events of the processor: loads, cache misses.
+    Events,
+}
+
+impl SampleUnit {
+    /// The word in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "nanoseconds",
+            Self::Events => "events",
+        }
+    }
+}
+
+/// How samples were taken, and how many. Units: samples, unless the name says otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SamplingInfo {
+    /// The event as `perf list` calls it: `cpu-clock`, `mem-loads`, `cache-misses` …
+    pub event: String,
+    /// What a sample's cost is counted in.
+    pub unit: SampleUnit,
+    /// Samples a second and processor that were asked for last; `None`: by period.
+    pub frequency_hz: Option<u64>,
+    /// All samples of the profile.
+    pub samples: u64,
+    /// Their cost, in `unit`.
+    pub cost: u64,
+    /// Sum of the squares of their costs: with `cost` it gives the effective number of samples.
+    pub squared_cost: f64,
+    /// Samples that the kernel dropped because nobody took them in time.
+    pub lost: u64,
+    /// Times the kernel slowed the sampling down.
+    pub throttled: u64,
+    /// Call stacks that could be followed to their outermost frame.
+    pub whole_stacks: u64,
+    /// Call stacks that could not.
+    pub cut_stacks: u64,
+    /// Processor time that memlens itself used while it recorded, in seconds.
+    pub own_cpu_seconds: Option<f64>,
+}
+
+impl SamplingInfo {
+    /// How many samples of equal cost tell as much (Kish's effective sample size: L. Kish, Survey
+    /// Sampling, 1965, section 11.7): (Σ cost)² ÷ Σ cost².
+    pub fn effective_samples(&self) -> f64 {
+        let cost = self.cost as f64;
+        if self.squared_cost > 0.0 { cost * cost / self.squared_cost } else { 0.0 }
+    }
 }
 
 /// How good the attribution is: silent losses would be wrong answers. Units: events.

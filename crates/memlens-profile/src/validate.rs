@@ -1,6 +1,6 @@
 //! A profile's invariants.
 
-use memlens_types::Counts;
+use memlens_types::{Counts, Sampled};
 
 use crate::Profile;
 
@@ -52,7 +52,8 @@ pub enum Inconsistency {
         /// Its row.
         row: usize,
     },
-    /// Counts that no run can have: more modifies than loads or stores, or sums beyond 2⁶⁰.
+    /// Counts that no run can have: more modifies than loads or stores, samples found
+    /// more than once, or sums beyond 2⁶⁰.
     #[error("row {row} of {table} has counts that no run can have")]
     ImpossibleCounts {
         /// The table.
@@ -207,6 +208,7 @@ fn possible<'a>(table: &'static str, counts: impl Iterator<Item = &'a Counts>) -
             stlb_misses,
             page_walk_accesses,
             invalidations,
+            sampled: Sampled { samples, cost, by_hardware, by_registers, by_code },
         } = *counts;
         // The largest of a row bounds each of its counts, so the sum of the largest bounds each sum.
         let largest = [
@@ -226,11 +228,14 @@ fn possible<'a>(table: &'static str, counts: impl Iterator<Item = &'a Counts>) -
             stlb_misses,
             page_walk_accesses,
             invalidations,
+            samples,
+            cost,
         ]
         .into_iter()
         .fold(0, u64::max);
         sum = sum.saturating_add(largest);
-        if sum > MOST || modifies > loads.min(stores) {
+        let found = by_hardware.saturating_add(by_registers).saturating_add(by_code);
+        if sum > MOST || modifies > loads.min(stores) || found > samples {
             return Err(Inconsistency::ImpossibleCounts { table, row });
         }
     }

@@ -11,6 +11,9 @@ use crate::row::Row;
 #[non_exhaustive]
 pub enum Column {
     Share,
+    ShareLow,
+    ShareHigh,
+    Samples,
     WaitCycles,
     Id,
     Name,
@@ -57,8 +60,11 @@ pub(crate) enum Content<'a> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::Share,
+        Self::ShareLow,
+        Self::ShareHigh,
+        Self::Samples,
         Self::WaitCycles,
         Self::Id,
         Self::Name,
@@ -106,7 +112,12 @@ impl Column {
 
     fn describe(self) -> (&'static str, &'static str) {
         match self {
-            Self::Share => ("share", "part of the whole program's wait cycles, 0 to 1"),
+            Self::Share => {
+                ("share", "part of the whole program's wait cycles (samples: of its time), 0 to 1")
+            }
+            Self::ShareLow => ("share_low", "lower end of the share's 95 % interval; samples only"),
+            Self::ShareHigh => ("share_high", "upper end of the share's 95 % interval; samples only"),
+            Self::Samples => ("samples", "samples that hit it"),
             Self::WaitCycles => {
                 ("wait_cycles", "accesses weighted by the latency of the level that serves them")
             }
@@ -148,12 +159,15 @@ impl Column {
     pub(crate) fn content(self, row: &Row) -> Content<'_> {
         let known = &row.known;
         let ratio = |misses: Option<u64>| {
-            let accesses = known.accesses();
-            misses.filter(|_| accesses > 0).map(|misses| misses as f64 / accesses as f64)
+            let accesses = known.accesses().filter(|&accesses| accesses > 0)?;
+            misses.map(|misses| misses as f64 / accesses as f64)
         };
         match self {
             Self::Share => Content::Ratio(row.share),
-            Self::WaitCycles => Content::Count(Some(row.wait_cycles)),
+            Self::ShareLow => Content::Ratio(row.share_interval.map(|(low, _)| low)),
+            Self::ShareHigh => Content::Ratio(row.share_interval.map(|(_, high)| high)),
+            Self::Samples => Content::Count(known.samples),
+            Self::WaitCycles => Content::Count(row.waits.then_some(row.cost)),
             Self::Id => Content::Count(row.id.map(u64::from)),
             Self::Name => Content::Text(Some(&row.name)),
             Self::Kind => Content::Text(row.kind.as_deref()),
@@ -161,12 +175,12 @@ impl Column {
             Self::Blocks => Content::Count(row.blocks),
             Self::Bytes => Content::Bytes(row.bytes),
             Self::MaxLiveBytes => Content::Bytes(row.max_live_bytes),
-            Self::Accesses => Content::Count(Some(known.accesses())),
-            Self::Loads => Content::Count(Some(known.loads)),
-            Self::Stores => Content::Count(Some(known.stores)),
-            Self::Modifies => Content::Count(Some(known.modifies)),
-            Self::LoadBytes => Content::Bytes(Some(known.load_bytes)),
-            Self::StoreBytes => Content::Bytes(Some(known.store_bytes)),
+            Self::Accesses => Content::Count(known.accesses()),
+            Self::Loads => Content::Count(known.loads),
+            Self::Stores => Content::Count(known.stores),
+            Self::Modifies => Content::Count(known.modifies),
+            Self::LoadBytes => Content::Bytes(known.load_bytes),
+            Self::StoreBytes => Content::Bytes(known.store_bytes),
             Self::L1Misses => Content::Count(known.l1_misses()),
             Self::L1LoadMisses => Content::Count(known.l1_load_misses),
             Self::L1StoreMisses => Content::Count(known.l1_store_misses),

@@ -10,7 +10,7 @@ use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, w
 use crate::number::{count, percent_of_share, plural, size};
 use crate::place::{function_name, module_place, source_place};
 use crate::row::{CodeGroup, Row, by_code, object_row, sort_rows};
-use crate::table::{ALLOCATED_AT, TableColumn, counts, grid};
+use crate::table::{ALLOCATED_AT, TableColumn, cost_word, counts, grid};
 
 const INDENT: usize = 11;
 
@@ -37,7 +37,7 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
         out += &stack(profile, object).render(view.width, colour);
     }
 
-    let whole = profile.wait_cycles(&object.counts);
+    let whole = profile.cost(&object.counts);
     let cells = profile.cells.iter().filter(|cell| cell.object.index() == index);
     let mut rows = by_code(profile, cells, whole, CodeGroup::Line);
     if rows.is_empty() {
@@ -48,7 +48,7 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
     let lines = rows.len();
     rows.truncate(view.top.unwrap_or(usize::MAX));
     let mut columns = vec![
-        TableColumn::Of(Column::Share, ["of its", "wait%"], 0),
+        TableColumn::Of(Column::Share, of_its(profile), 0),
         TableColumn::Bar,
         TableColumn::Of(Column::Name, ["", "touched by"], 0),
         TableColumn::Of(Column::Where, ["", "function"], 1),
@@ -59,6 +59,15 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
     out += &grid(&rows, None, columns, profile.run.estimated).render(view.width, colour);
     out += &Style::Dim.paint(&shown(rows.len(), lines, "line"), colour);
     Ok(out)
+}
+
+/// Titles of the share of a part.
+fn of_its(profile: &Profile) -> [&'static str; 2] {
+    match cost_word(profile) {
+        "time" => ["of its", "time%"],
+        "events" => ["of its", "event%"],
+        _ => ["of its", "wait%"],
+    }
 }
 
 fn is_write_back(column: &TableColumn) -> bool {
@@ -74,15 +83,16 @@ fn shown(rows: usize, all: usize, noun: &str) -> String {
 }
 
 fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
-    let whole = profile.wait_cycles(&profile.totals());
+    let whole = profile.cost(&profile.totals());
     let row = object_row(profile, object, whole);
     let (width, colour) = (view.width, view.colour);
     let mut title = format!("#{} {}", object.id, object.name);
     if let Some(type_name) = &object.type_name {
         title += &format!(": {type_name}");
     }
-    let share =
-        row.share.map_or(String::new(), |share| format!(" · {} % of the wait", percent_of_share(share)));
+    let share = row.share.map_or(String::new(), |share| {
+        format!(" · {} % of the {}", percent_of_share(share), cost_word(profile))
+    });
     let mut out = heading(&title, &format!(" · {}{share}", object.kind), width, colour);
 
     let mut size_pieces = vec![plural(object.blocks, "block")];
@@ -100,11 +110,17 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
     }
     let known = &row.known;
     let counted = if profile.run.estimated { "estimated" } else { "counted" };
-    let counted_pieces = [
-        format!("{} ({})", plural(known.loads, "load"), size(known.load_bytes)),
-        format!("{} ({})", plural(known.stores, "store"), size(known.store_bytes)),
-        format!("{} of them both", count(known.modifies)),
-    ];
+    let mut counted_pieces = Vec::new();
+    if let Some(samples) = known.samples {
+        counted_pieces.push(plural(samples, "sample"));
+    }
+    if let (Some(loads), Some(bytes)) = (known.loads, known.load_bytes) {
+        counted_pieces.push(format!("{} ({})", plural(loads, "load"), size(bytes)));
+    }
+    if let (Some(stores), Some(bytes)) = (known.stores, known.store_bytes) {
+        counted_pieces.push(format!("{} ({})", plural(stores, "store"), size(bytes)));
+    }
+    counted_pieces.extend(known.modifies.map(|modifies| format!("{} of them both", count(modifies))));
     out += &wrap(counted, INDENT, &counted_pieces, width, colour);
     let split = |name: &str, loads: Option<u64>, stores: Option<u64>| {
         let (loads, stores) = (loads?, stores?);
@@ -199,11 +215,13 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
         sum += &cell.counts;
         *by_object.entry(cell.object.index()).or_default() += &cell.counts;
     }
-    let whole = profile.wait_cycles(&sum);
-    let all = profile.wait_cycles(&profile.totals());
+    let whole = profile.cost(&sum);
+    let all = profile.cost(&profile.totals());
     let share = match all {
         0 => String::new(),
-        all => format!(" · {} % of the wait", percent_of_share(whole as f64 / all as f64)),
+        all => {
+            format!(" · {} % of the {}", percent_of_share(whole as f64 / all as f64), cost_word(profile))
+        }
     };
     let mut out = heading(name, &share, view.width, view.colour);
     out.push('\n');
@@ -226,7 +244,7 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
     let objects = rows.len();
     rows.truncate(view.top.unwrap_or(usize::MAX));
     let mut columns = vec![
-        TableColumn::Of(Column::Share, ["of its", "wait%"], 0),
+        TableColumn::Of(Column::Share, of_its(profile), 0),
         TableColumn::Bar,
         TableColumn::Of(Column::Id, ["", "#"], 0),
         TableColumn::Of(Column::Name, ["", "touches"], 0),
@@ -243,7 +261,7 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
     let lines = rows.len();
     rows.truncate(view.top.unwrap_or(usize::MAX));
     let mut columns = vec![
-        TableColumn::Of(Column::Share, ["of its", "wait%"], 0),
+        TableColumn::Of(Column::Share, of_its(profile), 0),
         TableColumn::Bar,
         TableColumn::Of(Column::Name, ["", "line"], 0),
     ];

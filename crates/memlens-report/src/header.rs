@@ -1,6 +1,7 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
-use memlens_profile::{CacheInfo, Profile, TlbInfo};
+use memlens_profile::{CacheInfo, Profile, SampleUnit, SamplingInfo, TlbInfo};
+use memlens_types::Sampled;
 
 use crate::View;
 use crate::grid::{Elide, Style, elide, printable, wrap};
@@ -26,12 +27,18 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
     let command = elide(&printable(&command), width.saturating_sub(INDENT), Elide::End);
     let mut out = format!("{label}{}\n", Style::Bold.paint(&command, colour));
     out += &wrap("run", INDENT, &run_pieces(profile), width, colour);
-    out += &wrap("machine", INDENT, &machine_pieces(profile, width), width, colour);
+    if run.sampling.is_none() {
+        out += &wrap("machine", INDENT, &machine_pieces(profile, width), width, colour);
+    }
 
     let totals = profile.totals();
-    let known = Known::new(&totals, &profile.machine, true);
+    let known = Known::new(profile, &totals, true);
     let counted = if run.estimated { "estimated" } else { "counted" };
     out += &wrap(counted, INDENT, &counted_pieces(&known), width, colour);
+    if let Some(sampling) = &run.sampling {
+        out += &wrap("sampled", INDENT, &sampled_pieces(sampling), width, colour);
+        out += &wrap("found by", INDENT, &found_pieces(&totals.sampled), width, colour);
+    }
     out += &wrap("modelled", INDENT, &modelled_pieces(profile, &known, width), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
@@ -87,16 +94,51 @@ fn machine_pieces(profile: &Profile, width: usize) -> Vec<String> {
 }
 
 fn counted_pieces(known: &Known) -> Vec<String> {
-    let mut loads = plural(known.loads, "load");
-    loads += &format!(" ({})", size(known.load_bytes));
-    let mut stores = plural(known.stores, "store");
-    stores += &format!(" ({})", size(known.store_bytes));
-    vec![loads, stores]
+    let piece = |count: Option<u64>, noun, bytes: Option<u64>| {
+        Some(format!("{} ({})", plural(count?, noun), size(bytes?)))
+    };
+    let loads = piece(known.loads, "load", known.load_bytes);
+    loads.into_iter().chain(piece(known.stores, "store", known.store_bytes)).collect()
+}
+
+/// What a sample is, and how many there are.
+fn sampled_pieces(sampling: &SamplingInfo) -> Vec<String> {
+    let mut pieces = vec![match sampling.unit {
+        SampleUnit::Nanoseconds => {
+            format!("time in user mode ({}): {}", sampling.event, seconds(sampling.cost as f64 / 1e9))
+        }
+        SampleUnit::Events => format!("{}: {} events", sampling.event, count(sampling.cost)),
+    }];
+    pieces.push(plural(sampling.samples, "sample"));
+    pieces.extend(sampling.frequency_hz.map(|frequency| format!("{frequency} a second")));
+    pieces.push(plural(sampling.lost, "lost sample"));
+    if sampling.throttled > 0 {
+        pieces.push(format!("slowed down by the kernel {}", plural(sampling.throttled, "time")));
+    }
+    pieces
+}
+
+/// How the samples' objects were found.
+fn found_pieces(sampled: &Sampled) -> Vec<String> {
+    let none = sampled.samples - sampled.by_hardware - sampled.by_registers - sampled.by_code;
+    let ways = [
+        (sampled.by_hardware, "the processor's address"),
+        (sampled.by_registers, "an address computed from registers"),
+        (sampled.by_code, "reading the code"),
+        (none, "nothing"),
+    ];
+    ways.iter()
+        .filter(|(samples, _)| *samples > 0)
+        .map(|(samples, way)| format!("{way}: {} %", percent(*samples, sampled.samples)))
+        .collect()
 }
 
 fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String> {
     let mut pieces = Vec::new();
-    let accesses = known.accesses();
+    if profile.run.sampling.is_some() {
+        return pieces;
+    }
+    let accesses = known.accesses().unwrap_or(0);
     let mut misses = |name: &str, misses: Option<u64>| {
         pieces.extend(misses.map(|misses| match accesses {
             0 => format!("{name} {}", count(misses)),
@@ -119,11 +161,12 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
 
 fn attribution_pieces(profile: &Profile) -> Vec<String> {
     let attribution = &profile.attribution;
+    let what = if profile.run.sampling.is_some() { "samples" } else { "accesses" };
     let known = attribution.attributed_accesses;
     let all = known.saturating_add(attribution.unknown_accesses);
     let mut pieces = vec![match percent(known, all) {
-        share if share == UNKNOWN => "no accesses".to_owned(),
-        share => format!("{share} % of accesses"),
+        share if share == UNKNOWN => format!("no {what}"),
+        share => format!("{share} % of {what}"),
     }];
     let mut reasons: Vec<_> = attribution.unknown_reasons.iter().collect();
     reasons.sort_by_key(|&(reason, &accesses)| (std::cmp::Reverse(accesses), reason.clone()));

@@ -8,6 +8,7 @@ use memlens_profile::{CacheInfo, CodeLocation, Frame, MachineInfo, ModuleIx, Obj
 use memlens_types::Counts;
 use serde_json::{Map, Value, json};
 
+use crate::interval;
 use crate::known::Known;
 
 /// What the first key says.
@@ -17,7 +18,7 @@ pub const SCHEMA: &str = "memlens-report/1";
 /// profiles give equal reports. Linear in the cells.
 pub fn json(profile: &Profile) -> Value {
     let totals = profile.totals();
-    let cost = Cost { profile, total: profile.wait_cycles(&totals) };
+    let cost = Cost { profile, total: profile.cost(&totals) };
     json!({
         "schema": SCHEMA,
         "run": run(profile),
@@ -45,13 +46,34 @@ struct Cost<'a> {
 
 impl Cost<'_> {
     fn known(&self, counts: &Counts, write_backs: bool) -> Known {
-        Known::new(counts, &self.profile.machine, write_backs)
+        Known::new(self.profile, counts, write_backs)
     }
 
     fn insert(&self, fields: &mut Map<String, Value>, counts: &Counts) {
-        let cycles = self.profile.wait_cycles(counts);
-        fields.insert("wait_cycles".to_owned(), cycles.into());
-        fields.insert("share".to_owned(), ratio(cycles, self.total));
+        let cost = self.profile.cost(counts);
+        fields.insert("share".to_owned(), ratio(cost, self.total));
+        let Some(_) = &self.profile.run.sampling else {
+            fields.insert("wait_cycles".to_owned(), cost.into());
+            return;
+        };
+        fields.insert("wait_cycles".to_owned(), Value::Null);
+        let share = if self.total == 0 { 0.0 } else { cost as f64 / self.total as f64 };
+        let interval = interval::of_share(self.profile, share, self.total);
+        fields
+            .insert("share_ci95".to_owned(), interval.map_or(Value::Null, |(low, high)| json!([low, high])));
+        let sampled = &counts.sampled;
+        let found = sampled.by_hardware + sampled.by_registers + sampled.by_code;
+        fields.insert("samples".to_owned(), sampled.samples.into());
+        fields.insert("sample_cost".to_owned(), sampled.cost.into());
+        fields.insert(
+            "found_by".to_owned(),
+            json!({
+                "hardware_address": sampled.by_hardware,
+                "computed_address": sampled.by_registers,
+                "code_analysis": sampled.by_code,
+                "none": sampled.samples - found,
+            }),
+        );
     }
 }
 
@@ -76,6 +98,19 @@ fn run(profile: &Profile) -> Value {
         "pid": run.pid,
         "memlens_version": run.memlens_version,
         "notes": run.notes,
+        "sampling": run.sampling.as_ref().map(|sampling| json!({
+            "event": sampling.event,
+            "unit": sampling.unit.as_str(),
+            "frequency_hz": sampling.frequency_hz,
+            "samples": sampling.samples,
+            "effective_samples": sampling.effective_samples(),
+            "cost": sampling.cost,
+            "lost": sampling.lost,
+            "throttled": sampling.throttled,
+            "whole_stacks": sampling.whole_stacks,
+            "cut_stacks": sampling.cut_stacks,
+            "own_cpu_seconds": sampling.own_cpu_seconds,
+        })),
     })
 }
 
@@ -117,7 +152,9 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
     let known = cost.known(totals, true);
     let mut fields = counts(&known);
     let accesses = known.accesses();
-    let ratio_of = |misses: Option<u64>| misses.map_or(Value::Null, |misses| ratio(misses, accesses));
+    let ratio_of = |misses: Option<u64>| {
+        misses.zip(accesses).map_or(Value::Null, |(misses, accesses)| ratio(misses, accesses))
+    };
     fields.insert("accesses".to_owned(), accesses.into());
     fields.insert("l1_miss_ratio".to_owned(), ratio_of(known.l1_misses()));
     fields.insert("llc_miss_ratio".to_owned(), ratio_of(known.llc_misses()));
@@ -156,7 +193,7 @@ fn counts(known: &Known) -> Map<String, Value> {
 fn objects(cost: &Cost<'_>) -> Vec<Value> {
     let profile = cost.profile;
     let mut order: Vec<&Object> = profile.objects.iter().collect();
-    order.sort_by_key(|object| (std::cmp::Reverse(profile.wait_cycles(&object.counts)), object.id));
+    order.sort_by_key(|object| (std::cmp::Reverse(profile.cost(&object.counts)), object.id));
     order.into_iter().map(|object| object_entry(cost, object)).collect()
 }
 
@@ -178,6 +215,7 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
         "module": module_name(profile, object.module),
         "site": site,
         "declared": declared,
+        "access_path": object.access_path,
         "unknown_reason": object.unknown_reason,
     });
     let mut fields = entry.as_object().cloned().unwrap_or_default();
@@ -237,8 +275,8 @@ fn instructions(cost: &Cost<'_>) -> Vec<Value> {
         }
     }
     instructions.sort_by_key(|instruction| {
-        let cycles = profile.wait_cycles(&instruction.counts);
-        (std::cmp::Reverse(cycles), instruction.first.module, instruction.first.offset)
+        let cost = profile.cost(&instruction.counts);
+        (std::cmp::Reverse(cost), instruction.first.module, instruction.first.offset)
     });
     instructions.iter().map(|instruction| instruction_entry(cost, instruction)).collect()
 }

@@ -1,16 +1,17 @@
 //! Which counts mean something: a level that was not modelled has unknown counts, not zeros.
 
-use memlens_profile::MachineInfo;
+use memlens_profile::Profile;
 use memlens_types::Counts;
 
 /// Counts as a report may show them; `None` is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    pub(crate) loads: u64,
-    pub(crate) stores: u64,
-    pub(crate) modifies: u64,
-    pub(crate) load_bytes: u64,
-    pub(crate) store_bytes: u64,
+    pub(crate) samples: Option<u64>,
+    pub(crate) loads: Option<u64>,
+    pub(crate) stores: Option<u64>,
+    pub(crate) modifies: Option<u64>,
+    pub(crate) load_bytes: Option<u64>,
+    pub(crate) store_bytes: Option<u64>,
     pub(crate) l1_load_misses: Option<u64>,
     pub(crate) l1_store_misses: Option<u64>,
     pub(crate) l2_load_misses: Option<u64>,
@@ -27,15 +28,19 @@ pub(crate) struct Known {
 
 impl Known {
     /// `write_backs`: whether the counts belong to objects; code has no write-backs.
-    pub(crate) fn new(counts: &Counts, machine: &MachineInfo, write_backs: bool) -> Self {
+    pub(crate) fn new(profile: &Profile, counts: &Counts, write_backs: bool) -> Self {
+        let machine = &profile.machine;
+        // Samples count neither accesses nor misses.
+        let counted = profile.run.sampling.is_none();
         let caches = machine.l1d.is_some() || machine.l2.is_some() || machine.llc.is_some();
         let when = |modelled: bool, value: u64| modelled.then_some(value);
         Self {
-            loads: counts.loads,
-            stores: counts.stores,
-            modifies: counts.modifies,
-            load_bytes: counts.load_bytes,
-            store_bytes: counts.store_bytes,
+            samples: when(!counted, counts.sampled.samples),
+            loads: when(counted, counts.loads),
+            stores: when(counted, counts.stores),
+            modifies: when(counted, counts.modifies),
+            load_bytes: when(counted, counts.load_bytes),
+            store_bytes: when(counted, counts.store_bytes),
             l1_load_misses: when(machine.l1d.is_some(), counts.l1_load_misses),
             l1_store_misses: when(machine.l1d.is_some(), counts.l1_store_misses),
             l2_load_misses: when(machine.l2.is_some(), counts.l2_load_misses),
@@ -51,8 +56,13 @@ impl Known {
         }
     }
 
-    pub(crate) fn accesses(&self) -> u64 {
-        self.loads + self.stores - self.modifies
+    pub(crate) fn accesses(&self) -> Option<u64> {
+        Some(self.loads? + self.stores? - self.modifies?)
+    }
+
+    /// Whether anything was seen to touch it.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.accesses().or(self.samples).is_some_and(|count| count > 0)
     }
 
     pub(crate) fn l1_misses(&self) -> Option<u64> {

@@ -12,6 +12,7 @@ mod csv;
 mod detail;
 mod grid;
 mod header;
+mod interval;
 mod json;
 mod known;
 mod number;

@@ -10,6 +10,7 @@ use memlens_types::Counts;
 
 use crate::UnknownWord;
 use crate::column::{Column, Content};
+use crate::interval;
 use crate::known::Known;
 use crate::place::{base_name, code_place, function_name, object_place};
 
@@ -84,7 +85,12 @@ pub(crate) struct Row {
     pub(crate) place: Option<String>,
     pub(crate) source_text: Option<String>,
     pub(crate) known: Known,
-    pub(crate) wait_cycles: u64,
+    /// What rows are ranked by; see [`Profile::cost`].
+    pub(crate) cost: u64,
+    /// Whether the cost is wait cycles.
+    pub(crate) waits: bool,
+    /// 95 % interval of the share, where it is estimated from samples.
+    pub(crate) share_interval: Option<(f64, f64)>,
     /// Part of the whole that the caller names; `None` if that is 0.
     pub(crate) share: Option<f64>,
 }
@@ -97,7 +103,8 @@ impl Row {
         write_backs: bool,
         whole: u64,
     ) -> Self {
-        let wait_cycles = profile.wait_cycles(counts);
+        let cost = profile.cost(counts);
+        let share = (whole > 0).then(|| cost as f64 / whole as f64);
         Self {
             id: None,
             name,
@@ -109,16 +116,18 @@ impl Row {
             objects: None,
             place: None,
             source_text: None,
-            known: Known::new(counts, &profile.machine, write_backs),
-            wait_cycles,
-            share: (whole > 0).then(|| wait_cycles as f64 / whole as f64),
+            known: Known::new(profile, counts, write_backs),
+            cost,
+            waits: profile.run.sampling.is_none(),
+            share_interval: share.and_then(|share| interval::of_share(profile, share, whole)),
+            share,
         }
     }
 }
 
 /// All rows of a grouping, sorted: numbers fall, texts rise, unknown comes last.
 pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
-    let whole = profile.wait_cycles(&profile.totals());
+    let whole = profile.cost(&profile.totals());
     let mut rows = match by {
         By::Object => profile.objects.iter().map(|object| object_row(profile, object, whole)).collect(),
         By::Site => by_objects(profile, whole, |object| (Some(site_key(object)), object.kind, object.module)),
@@ -134,7 +143,7 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
 
 /// Sorts by a column, then by cost; stable for what is equal in both.
 pub(crate) fn sort_rows(rows: &mut [Row], sort: Column) {
-    rows.sort_by_key(|row| std::cmp::Reverse(row.wait_cycles));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.cost));
     rows.sort_by(|a, b| compare(&sort.content(a), &sort.content(b), sort));
 }
 
@@ -200,7 +209,7 @@ fn by_objects(
         for &member in &members {
             let object = &profile.objects[member];
             counts += &object.counts;
-            costs.push((object.name.as_str(), profile.wait_cycles(&object.counts)));
+            costs.push((object.name.as_str(), profile.cost(&object.counts)));
             blocks = blocks.saturating_add(object.blocks);
             bytes = bytes.zip(object.bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
         }
@@ -278,7 +287,7 @@ pub(crate) fn by_code<'a>(
         let mut by_object: HashMap<usize, u64> = HashMap::new();
         for cell in &cells {
             counts += &cell.counts;
-            *by_object.entry(cell.object.index()).or_default() += profile.wait_cycles(&cell.counts);
+            *by_object.entry(cell.object.index()).or_default() += profile.cost(&cell.counts);
         }
         let costs = by_object
             .into_iter()

@@ -1,6 +1,6 @@
 //! The table for people.
 
-use memlens_profile::Profile;
+use memlens_profile::{Profile, SampleUnit};
 use unicode_width::UnicodeWidthStr;
 
 use crate::By;
@@ -39,40 +39,41 @@ pub fn table(profile: &Profile, view: &View) -> String {
     let mut rows = rows(profile, view.by, view.sort);
     // Objects that nobody touched say nothing about waiting; the JSON report has them.
     let all = rows.len();
-    rows.retain(|row| row.known.accesses() > 0);
+    rows.retain(|row| row.known.is_touched());
     let touched = rows.len();
     if rows.is_empty() {
         out += match all {
-            0 => "The profile holds no accesses: nothing was collected.\n",
+            0 => "The profile holds no accesses and no samples: nothing was collected.\n",
             _ => "No object was accessed while collection was on.\n",
         };
         return out;
     }
     rows.truncate(view.top.unwrap_or(usize::MAX));
     let totals = profile.totals();
-    let whole = profile.wait_cycles(&totals);
+    let whole = profile.cost(&totals);
     let total = Row::new(profile, "total".to_owned(), &totals, view.by.is_data(), whole);
-    let mut grid = grid(&rows, Some(&total), columns(view.by, view.sort), profile.run.estimated);
+    let mut grid = grid(&rows, Some(&total), columns(profile, view.by, view.sort), profile.run.estimated);
     // A site's name is a place: its file and line are what must stay.
     for column in grid.columns.iter_mut().filter(|column| column.titles[1] == By::Site.as_str()) {
         column.elide = Elide::BeforeLastWord;
     }
     out += &grid.render(view.width, view.colour);
-    let footer = footer(view, &rows, touched, all);
+    let footer = footer(profile, view, &rows, touched, all);
     out += &Style::Dim.paint(&footer, view.colour);
     out.push('\n');
     out
 }
 
-fn footer(view: &View, rows: &[Row], touched: usize, all: usize) -> String {
+fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {
     let noun = view.by.as_str();
     let plural = if touched == 1 { "" } else { "s" };
     let mut text = if rows.len() < touched {
         let share: f64 = rows.iter().filter_map(|row| row.share).sum();
         let share = percent_of_share(share.min(1.0));
         format!(
-            "{} of {touched} {noun}{plural}, {share} % of the wait; --top {touched} shows all",
-            rows.len()
+            "{} of {touched} {noun}{plural}, {share} % of the {}; --top {touched} shows all",
+            rows.len(),
+            cost_word(profile)
         )
     } else {
         format!("{touched} {noun}{plural}")
@@ -93,7 +94,7 @@ fn footer(view: &View, rows: &[Row], touched: usize, all: usize) -> String {
 }
 
 /// The columns of a grouping, with the one it is sorted by if that is none of them.
-fn columns(by: By, sort: Column) -> Vec<TableColumn> {
+fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     let name = match by {
         By::Object => "object",
         By::Site => "site",
@@ -103,7 +104,11 @@ fn columns(by: By, sort: Column) -> Vec<TableColumn> {
         By::Kind => "kind",
         By::Thread => "thread",
     };
-    let mut columns = vec![TableColumn::Of(Column::Share, ["wait", "%"], 0), TableColumn::Bar];
+    let mut columns = vec![TableColumn::Of(Column::Share, [cost_word(profile), "%"], 0), TableColumn::Bar];
+    if profile.run.sampling.is_some() {
+        columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
+        columns.push(TableColumn::Of(Column::ShareHigh, ["95 %", "to"], 1));
+    }
     if by == By::Object {
         columns.push(TableColumn::Of(Column::Id, ["", "#"], 0));
     }
@@ -140,12 +145,22 @@ fn columns(by: By, sort: Column) -> Vec<TableColumn> {
     columns
 }
 
+/// What a share is a share of.
+pub(crate) fn cost_word(profile: &Profile) -> &'static str {
+    match &profile.run.sampling {
+        None => "wait",
+        Some(sampling) if sampling.unit == SampleUnit::Nanoseconds => "time",
+        Some(_) => "events",
+    }
+}
+
 /// Titles of the place of an object.
 pub(crate) const ALLOCATED_AT: [&str; 2] = ["allocated or", "declared at"];
 
 /// The counts every table shows.
-pub(crate) fn counts() -> [TableColumn; 8] {
+pub(crate) fn counts() -> [TableColumn; 9] {
     [
+        TableColumn::Of(Column::Samples, ["", "samples"], 1),
         TableColumn::Of(Column::Loads, ["", "loads"], 2),
         TableColumn::Of(Column::Stores, ["", "stores"], 2),
         TableColumn::Of(Column::L1MissRatio, ["L1", "miss%"], 2),
@@ -192,7 +207,13 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
         .filter(|column| match column {
             TableColumn::Of(Column::Name | Column::Share, ..) | TableColumn::Bar => true,
             TableColumn::Of(column, ..) => rows.iter().any(|row| {
-                !matches!(column.content(row), Content::Text(None | Some("")) | Content::Count(None))
+                !matches!(
+                    column.content(row),
+                    Content::Text(None | Some(""))
+                        | Content::Count(None)
+                        | Content::Bytes(None)
+                        | Content::Ratio(None)
+                )
             }),
             TableColumn::Source => rows.iter().any(|row| row.source_text.is_some()),
         })
@@ -235,6 +256,9 @@ fn grid_column(column: TableColumn, counted: &'static str) -> GridColumn {
     let section = match column {
         _ if text => None,
         Column::Share
+        | Column::ShareLow
+        | Column::ShareHigh
+        | Column::Samples
         | Column::WaitCycles
         | Column::Id
         | Column::Blocks

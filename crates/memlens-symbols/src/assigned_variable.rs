@@ -1,6 +1,10 @@
 //! The variable that a call's result goes to: machine code and DWARF locations first, the source
 //! text second.
 
+mod pointer;
+
+pub use pointer::NamedPointer;
+
 use std::sync::Arc;
 
 use memlens_code::{Base, Destination, Register};

@@ -72,7 +72,7 @@ mod symbol_table;
 mod types;
 mod unit_index;
 
-pub use assigned_variable::{AssignedVariable, Assignment, Evidence};
+pub use assigned_variable::{AssignedVariable, Assignment, Evidence, NamedPointer};
 pub use call_frames::{CfaRule, RBP, RSP};
 pub use data_symbols::{DataKind, DataPlace, DataSymbol};
 pub use debug_search::DebugSearch;

@@ -45,6 +45,36 @@ pub struct Counts {
     pub page_walk_accesses: u64,
     /// Lines lost to another core's write (coherence misses to come).
     pub invalidations: u64,
+    /// What samples say; all zero in modes that see every access.
+    pub sampled: Sampled,
+}
+
+/// What samples found. Units: samples, unless the name says otherwise.
+///
+/// Each sample is counted in at most one of the three ways; the rest of `samples` found no address
+/// and no variable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// All samples.
+    pub samples: u64,
+    /// What they stand for, in the unit of the run's sampling: nanoseconds of time, or events.
+    pub cost: u64,
+    /// Those whose data address the processor reported.
+    pub by_hardware: u64,
+    /// Those whose data address was computed from the sampled registers.
+    pub by_registers: u64,
+    /// Those without an address whose object was found by reading the code.
+    pub by_code: u64,
+}
+
+impl AddAssign<&Sampled> for Sampled {
+    fn add_assign(&mut self, other: &Sampled) {
+        self.samples += other.samples;
+        self.cost += other.cost;
+        self.by_hardware += other.by_hardware;
+        self.by_registers += other.by_registers;
+        self.by_code += other.by_code;
+    }
 }
 
 impl Counts {
@@ -88,5 +118,6 @@ impl AddAssign<&Counts> for Counts {
         self.stlb_misses += other.stlb_misses;
         self.page_walk_accesses += other.page_walk_accesses;
         self.invalidations += other.invalidations;
+        self.sampled += &other.sampled;
     }
 }

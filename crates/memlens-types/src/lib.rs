@@ -19,5 +19,5 @@ mod counts;
 mod kind;
 
 pub use access::{AccessAttr, AccessKind};
-pub use counts::Counts;
+pub use counts::{Counts, Sampled};
 pub use kind::{ObjectKind, ParseKindError};

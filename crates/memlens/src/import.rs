@@ -32,6 +32,8 @@ pub struct ImportArgs {
 pub enum ImportTrace {
     /// The trace of `valgrind --tool=lackey --trace-mem=yes --log-file=FILE PROGRAM`
     Lackey(LackeyArgs),
+    /// The samples of `perf record` or `perf mem record`
+    Perf(PerfArgs),
 }
 
 /// Arguments of `memlens import lackey`.
@@ -57,9 +59,54 @@ pub struct LackeyArgs {
     pub machine: MachineArgs,
 }
 
+/// Arguments of `memlens import perf`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Record with registers, so that data addresses can be computed:\n  \
+perf record -e cpu-clock:u --user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM\n\
+or, where the processor tells addresses: perf mem record -- PROGRAM")]
+pub struct PerfArgs {
+    /// The file that perf wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where the profile goes
+    #[arg(long, value_name = "PROFILE")]
+    pub out: PathBuf,
+
+    /// Replace the profile if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Say nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
+    let place = args.file.display().to_string();
+    let file = File::open(&args.file).map_err(|error| Failure::of_io("open the file", &place, &error))?;
+    let mut profile = memlens_sample::import_perf_data(file)
+        .map_err(|error| Failure::new(FailureKind::BadData, format!("{place}: failed to {error}")))?;
+    profile.run.command = vec![format!("perf data {place}")];
+    profile.run.memlens_version = env!("CARGO_PKG_VERSION").to_owned();
+    let existing = if args.force { Existing::Replace } else { Existing::Refuse };
+    let mut writer = ProfileWriter::create(&args.out, existing)?;
+    writer.flush(&profile, true)?;
+    if !args.quiet {
+        let samples = profile.totals().sampled.samples;
+        let out = args.out.display();
+        say(&format!("{samples} samples of {place} are in {out}; see: memlens report {out}"));
+    }
+    Ok(0)
+}
+
 /// Makes a profile from a trace.
 pub fn import(args: ImportArgs) -> Result<u8, Failure> {
-    let ImportTrace::Lackey(args) = args.trace;
+    let args = match args.trace {
+        ImportTrace::Lackey(args) => args,
+        ImportTrace::Perf(args) => return import_perf(&args),
+    };
     let machine = args.machine.description()?;
     let mut stream = AddressStream::new(machine).map_err(|error| {
         Failure::new(FailureKind::Usage, format!("cannot build the memory model: {error}"))

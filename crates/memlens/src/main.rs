@@ -8,6 +8,7 @@
 //! cli.rs           all words, and the table of exit codes      failure.rs    what ends memlens early
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
 //! family.rs        --follow children
+//! sample.rs        run and record in sample mode
 //! import.rs        import lackey                               export.rs     export callgrind
 //! compare.rs       compare
 //! doctor/          what this machine allows                    completions.rs, man.rs
@@ -34,6 +35,7 @@ mod output;
 mod recorder;
 mod report;
 mod run;
+mod sample;
 mod streams;
 mod system;
 mod trace_args;

@@ -18,6 +18,7 @@ use crate::family::Family;
 use crate::machine_args::MachineArgs;
 use crate::output::Output;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
+use crate::sample::{self, SampleArgs};
 use crate::streams::{self, Stream, say};
 use crate::system;
 use crate::trace_args::{TraceArgs, TracePlan};
@@ -110,8 +111,11 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
 
+    #[command(flatten)]
+    pub sample: SampleArgs,
+
     /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "PROGRAM", required_unless_present = "pid", trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 
@@ -124,7 +128,7 @@ pub enum Mode {
     Exact,
     /// Bursts of accesses at nearly native speed (not in this version).
     Burst,
-    /// Samples at native speed (not in this version).
+    /// Samples of the processor's time or memory events, at native speed.
     Sample,
 }
 
@@ -160,6 +164,9 @@ struct Config {
 
 /// Runs a program, records it and shows what `view` asks for. The exit code is the program's.
 pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
+    if args.mode == Mode::Sample || args.sample.pid.is_some() {
+        return sample::run(&args, view);
+    }
     let config = check(args)?;
     let (quiet, follow) = (config.quiet, config.follow);
     // What can be known to fail must fail before anything is created.
@@ -317,8 +324,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
     match args.mode {
         Mode::Exact | Mode::Auto => {}
         Mode::Burst | Mode::Sample => {
-            let word = if args.mode == Mode::Burst { "burst" } else { "sample" };
-            let message = format!("mode {word} is not in this version; use --mode exact");
+            let message = "mode burst is not in this version; use --mode exact or --mode sample";
             return Err(Failure::new(FailureKind::Unavailable, message));
         }
     }
@@ -350,7 +356,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
         },
         quiet: args.quiet,
         reason: (args.mode == Mode::Auto)
-            .then_some("exact mode: the one mode of this version; it needs no hardware counters"),
+            .then_some("exact mode: it sees every access; --mode sample runs at native speed"),
     })
 }
 
@@ -368,7 +374,7 @@ fn parse_alloc_function(text: &str) -> Result<String, String> {
 }
 
 /// What is known of a run before it starts.
-fn describe(command: &[OsString]) -> RunInfo {
+pub(crate) fn describe(command: &[OsString]) -> RunInfo {
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     RunInfo {
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -426,7 +432,7 @@ pub fn add_losses(ending: &mut Ending, statistics: &ReaderStatistics) {
         statistics.damaged_definitions + statistics.threads_without_slot + statistics.blocks_without_id;
 }
 
-fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) {
+pub(crate) fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) {
     if let Some(view) = view {
         streams::write_to_stderr(&format!("\n{}\n", table(profile, &view.view(Stream::Stderr))));
     }

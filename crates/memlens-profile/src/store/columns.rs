@@ -350,7 +350,8 @@ impl RowReader {
         Self { schema, index: INDEX.r#type.empty(rows), columns }
     }
 
-    /// Appends a batch. Columns are found by name; those unknown to this version are passed over.
+    /// Appends a batch. Columns are found by name; those unknown to this version are passed
+    /// over, and those that may be null may be missing.
     pub(crate) fn extend(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
         let columns = self.schema.iter().zip(&mut self.columns);
         for (schema, values) in std::iter::once((&INDEX, &mut self.index)).chain(columns) {

@@ -67,6 +67,11 @@ impl Row for Object {
         c.column("blocks", "allocations, mappings or frames merged into it", &mut self.blocks);
         c.column("bytes", "bytes of all blocks as requested, summed over the run", &mut self.bytes);
         c.column("max_live_bytes", "most bytes live at one time", &mut self.max_live_bytes);
+        c.column(
+            "access_path",
+            "the pointer that samples reached it through, where no allocation is known",
+            &mut self.access_path,
+        );
         c.column("unknown_reason", "why nothing better is known", &mut self.unknown_reason);
         counts(&mut self.counts, c);
     }
@@ -156,4 +161,27 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
     c.column("stlb_misses", "second-level TLB misses: page walks", &mut counts.stlb_misses);
     c.column("page_walk_accesses", "page-table entries read by walks", &mut counts.page_walk_accesses);
     c.column("invalidations", "lines lost to another core's write", &mut counts.invalidations);
+    let sampled = &mut counts.sampled;
+    none_or(c, "samples", "samples taken here; null: none", &mut sampled.samples);
+    none_or(c, "sample_cost", "what they stand for, in `run.sampling.unit`", &mut sampled.cost);
+    none_or(
+        c,
+        "samples_by_hardware",
+        "those whose data address the processor told",
+        &mut sampled.by_hardware,
+    );
+    none_or(
+        c,
+        "samples_by_registers",
+        "those whose data address was computed from registers",
+        &mut sampled.by_registers,
+    );
+    none_or(c, "samples_by_code", "those whose object was found by reading the code", &mut sampled.by_code);
+}
+
+/// A count that most profiles do not have: null where it is 0, and where the column is missing.
+fn none_or(c: &mut impl Columns, name: &'static str, doc: &'static str, count: &mut u64) {
+    let mut value = (*count > 0).then_some(*count);
+    c.column(name, doc, &mut value);
+    *count = value.unwrap_or(0);
 }

@@ -108,7 +108,7 @@ fn counters() -> Finding {
         Err(_) => "nor do the kernel's own",
     };
     let why = plain(&error);
-    let unneeded = "exact mode needs none";
+    let unneeded = "exact mode and samples of time need none";
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => Finding::limited(
             topic,

@@ -1,9 +1,11 @@
 //! Which modes work here, found out by trying.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use memlens_events::{Definition, ModuleAnswer, RecordSink};
 use memlens_exact::{Session, SessionOptions};
+use memlens_sample::{SampleError, SampleOptions, SampleSession, Target};
 
 use super::finding::Finding;
 
@@ -13,7 +15,52 @@ const TRIAL_PROGRAM: &str = "true";
 /// The modes.
 pub fn findings() -> Vec<Finding> {
     let later = |mode| Finding::limited(mode, "not in this version", "").without_advice();
-    vec![exact(), later("burst"), later("sample")]
+    vec![exact(), later("burst"), sample()]
+}
+
+/// Samples a shell's loop for a moment, with the best event that opens.
+fn sample() -> Finding {
+    let topic = "sample";
+    let options = SampleOptions::default();
+    let target = Target::Program { file: PathBuf::from("/bin/sh"), arguments: spin() };
+    let tried = SampleSession::start(&target, &options).and_then(|mut session| {
+        session.run(None, |_| {})?;
+        Ok(session)
+    });
+    match tried {
+        Ok(session) => {
+            let (event, refused) = session.event();
+            let what = match event.has_addresses {
+                true => "the processor tells data addresses",
+                false => "no data addresses from the processor: they are computed from registers",
+            };
+            let mut text = format!("{} samples of {} in a trial; {what}", session.samples(), event.name);
+            for (name, why) in refused {
+                text += &format!("; {name}: {why}");
+            }
+            match session.samples() {
+                0 => Finding::limited(topic, text, "").without_advice(),
+                _ => Finding::good(topic, text),
+            }
+        }
+        Err(SampleError::Forbidden(error)) => Finding::limited(
+            topic,
+            format!(
+                "perf_event_open is forbidden ({error}); perf_event_paranoid is {}",
+                memlens_sample::paranoid_level()
+            ),
+            match memlens_sample::paranoid_level().parse::<i32>() {
+                Ok(level) if level > 2 => "sudo sysctl kernel.perf_event_paranoid=2",
+                _ => "in a container: --cap-add PERFMON, and a seccomp profile that allows perf_event_open",
+            },
+        ),
+        Err(error) => Finding::limited(topic, error.to_string(), "").without_advice(),
+    }
+}
+
+/// A command that computes for some milliseconds.
+fn spin() -> Vec<OsString> {
+    ["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"].map(OsString::from).to_vec()
 }
 
 /// Counts words, and knows nothing of what they mean.

@@ -1,0 +1,273 @@
+//! Where the pointer in a register came from, followed backwards through a function.
+//!
+//! All ways back are walked, each instruction once for each register, at most [`MAX_VISITS`]; the
+//! first answer found wins, nearest instructions first. Constants added on the way (a loop that
+//! advances its pointer) do not change where a pointer comes from.
+
+use std::collections::{HashSet, VecDeque};
+
+use iced_x86::{FlowControl, Mnemonic, OpKind, Register as Reg};
+
+use crate::destination::Register;
+use crate::function_code::{AddressExpression, FunctionCode, register_of};
+
+/// Steps back in all, over all ways.
+pub const MAX_VISITS: usize = 600;
+/// Pointers that point to pointers: how deep.
+const MAX_DEPTH: usize = 4;
+
+/// Where a pointer came from. `T` is what the caller knows of registers: mostly a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin<T> {
+    /// The caller knows what the register held.
+    Known(T),
+    /// It was loaded from memory.
+    Loaded {
+        /// Address (svma) of the load.
+        pc: u64,
+        /// From where.
+        address: AddressExpression,
+        /// Where that address's base came from, if it is neither fixed nor the frame.
+        base: Option<Box<Origin<T>>>,
+    },
+    /// It is a fixed address (svma): of a global array.
+    Fixed(u64),
+    /// It is an address in the frame: the expression, and where it was made.
+    Frame {
+        /// Address (svma) of the instruction.
+        pc: u64,
+        /// From rsp or rbp.
+        address: AddressExpression,
+    },
+    /// A call returned it.
+    Returned {
+        /// Address (svma) that the call returns to.
+        pc: u64,
+    },
+}
+
+impl FunctionCode {
+    /// Where the pointer came from that `register` holds before the instruction at `pc`. `known` is
+    /// asked what a register holds before an instruction.
+    pub fn origin<T>(
+        &self,
+        pc: u64,
+        register: Register,
+        known: &mut dyn FnMut(u64, Register) -> Option<T>,
+    ) -> Option<Origin<T>> {
+        let mut visits = MAX_VISITS;
+        self.origin_at(self.position(pc)?, register, known, MAX_DEPTH, &mut visits)
+    }
+
+    fn origin_at<T>(
+        &self,
+        at: usize,
+        register: Register,
+        known: &mut dyn FnMut(u64, Register) -> Option<T>,
+        depth: usize,
+        visits: &mut usize,
+    ) -> Option<Origin<T>> {
+        let mut queue = VecDeque::from([(at, register)]);
+        let mut seen = HashSet::new();
+        while let Some((at, register)) = queue.pop_front() {
+            if !seen.insert((at, register)) {
+                continue;
+            }
+            *visits = visits.checked_sub(1)?;
+            let pc = self.instruction(at)?.ip();
+            if let Some(found) = known(pc, register) {
+                return Some(Origin::Known(found));
+            }
+            for before in self.predecessors(at) {
+                match self.step_back(before, register, known, depth, visits) {
+                    Step::Same(register) => queue.push_back((before, register)),
+                    Step::Either(first, second) => {
+                        queue.push_back((before, first));
+                        queue.push_back((before, second));
+                    }
+                    Step::Found(origin) => return Some(origin),
+                    Step::Lost => {}
+                }
+            }
+        }
+        None
+    }
+
+    fn step_back<T>(
+        &self,
+        position: usize,
+        register: Register,
+        known: &mut dyn FnMut(u64, Register) -> Option<T>,
+        depth: usize,
+        visits: &mut usize,
+    ) -> Step<T> {
+        let Some(instruction) = self.instruction(position) else { return Step::Lost };
+        if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+            // Callee-saved registers survive (System V ABI AMD64 1.0, section 3.2.1).
+            return match register.0 {
+                0 => Step::Found(Origin::Returned { pc: instruction.next_ip() }),
+                3 | 6 | 7 | 12..=15 => Step::Same(register),
+                _ => Step::Lost,
+            };
+        }
+        if !self.written_registers(position).contains(&register) {
+            return Step::Same(register);
+        }
+        if self.constant_change(position, register).is_some() {
+            return Step::Same(register);
+        }
+        let pc = instruction.ip();
+        let source = || register_of(instruction.op1_register());
+        let is_target = instruction.op0_kind() == OpKind::Register
+            && register_of(instruction.op0_register()) == Some(register)
+            && instruction.op0_register().is_gpr64();
+        if !is_target {
+            return Step::Lost;
+        }
+        match (instruction.mnemonic(), instruction.op1_kind()) {
+            (Mnemonic::Mov, OpKind::Register) if instruction.op1_register().is_gpr64() => {
+                source().map_or(Step::Lost, Step::Same)
+            }
+            (Mnemonic::Mov, OpKind::Memory) => {
+                let operands = self.operands_at(position);
+                let Some(address) = operands.first().map(|operand| operand.address) else {
+                    return Step::Lost;
+                };
+                let is_frame = matches!(address.base, Some(Register::RSP | Register::RBP));
+                let base = match address.base {
+                    // A frame pointer or an ordinary one: the caller decides, so tell both.
+                    Some(base) if base != Register::RSP && depth > 0 => {
+                        self.origin_at(position, base, known, depth - 1, visits).map(Box::new)
+                    }
+                    _ => None,
+                };
+                if address.is_svma() || is_frame || base.is_some() {
+                    Step::Found(Origin::Loaded { pc, address, base })
+                } else {
+                    Step::Lost
+                }
+            }
+            (Mnemonic::Lea, _) => {
+                if instruction.is_ip_rel_memory_operand() {
+                    return Step::Found(Origin::Fixed(instruction.ip_rel_memory_address()));
+                }
+                let base = register_of(instruction.memory_base());
+                let index = register_of(instruction.memory_index());
+                let address = AddressExpression {
+                    base,
+                    index,
+                    scale: instruction.memory_index_scale() as u8,
+                    disp: instruction.memory_displacement64() as i64,
+                    is_partial: false,
+                };
+                match (base, index) {
+                    (Some(Register::RSP), _) => Step::Found(Origin::Frame { pc, address }),
+                    // A scaled register is an index.
+                    (Some(base), Some(index)) if instruction.memory_index_scale() == 1 => {
+                        Step::Either(base, index)
+                    }
+                    (Some(base), _) => Step::Same(base),
+                    (None, _) => Step::Lost,
+                }
+            }
+            (Mnemonic::Add, OpKind::Register) => match source() {
+                Some(other) => Step::Either(register, other),
+                None => Step::Lost,
+            },
+            (Mnemonic::Add | Mnemonic::Sub | Mnemonic::And, OpKind::Memory) => Step::Same(register),
+            (Mnemonic::Sub, OpKind::Register) => Step::Same(register),
+            // Alignment.
+            (Mnemonic::And, _) if is_alignment(instruction) => Step::Same(register),
+            (Mnemonic::Mov, OpKind::Immediate32to64 | OpKind::Immediate64) => {
+                Step::Found(Origin::Fixed(instruction.immediate(1)))
+            }
+            (
+                Mnemonic::Cmove
+                | Mnemonic::Cmovne
+                | Mnemonic::Cmova
+                | Mnemonic::Cmovae
+                | Mnemonic::Cmovb
+                | Mnemonic::Cmovbe
+                | Mnemonic::Cmovg
+                | Mnemonic::Cmovge
+                | Mnemonic::Cmovl
+                | Mnemonic::Cmovle,
+                OpKind::Register,
+            ) => source().map_or(Step::Same(register), |other| Step::Either(register, other)),
+            _ => Step::Lost,
+        }
+    }
+
+    /// All instructions that may be executed before, the one above first.
+    fn predecessors(&self, at: usize) -> Vec<usize> {
+        let Some(pc) = self.instruction(at).map(|instruction| instruction.ip()) else { return Vec::new() };
+        let above = at.checked_sub(1).filter(|&before| {
+            self.instruction(before).is_some_and(|instruction| {
+                instruction.next_ip() == pc
+                    && !matches!(
+                        instruction.flow_control(),
+                        FlowControl::UnconditionalBranch
+                            | FlowControl::IndirectBranch
+                            | FlowControl::Return
+                            | FlowControl::Interrupt
+                    )
+            })
+        });
+        above.into_iter().chain(self.jumps_to(pc).iter().copied()).collect()
+    }
+}
+
+/// `and $-32,%reg` and the like.
+fn is_alignment(instruction: &iced_x86::Instruction) -> bool {
+    instruction.op1_kind() == OpKind::Immediate8to64
+        && instruction.op0_register() != Reg::None
+        && (instruction.immediate(1) as i64) < 0
+}
+
+enum Step<T> {
+    /// It was in this register before.
+    Same(Register),
+    /// One of two: the other is an index.
+    Either(Register, Register),
+    Found(Origin<T>),
+    Lost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(bytes: &[u8], pc: u64, register: u16) -> Option<Origin<&'static str>> {
+        // The caller knows that rdi is ‘graph’ at the function's first instruction.
+        let mut known = |pc: u64, register: Register| (pc == 0x1000 && register.0 == 5).then_some("graph");
+        FunctionCode::new(bytes, 0x1000).origin(pc, Register(register), &mut known)
+    }
+
+    #[test]
+    fn a_field_of_an_argument_through_a_loop() {
+        // 1000 mov 0x10(%rdi),%rax   1004 mov (%rax),%ecx   1006 add $4,%rax   100a jmp 1004
+        let bytes = [0x48, 0x8b, 0x47, 0x10, 0x8b, 0x08, 0x48, 0x83, 0xc0, 0x04, 0xeb, 0xf8];
+        let found = origin(&bytes, 0x1004, 0);
+        let Some(Origin::Loaded { pc: 0x1000, address, base: Some(base) }) = found else {
+            panic!("{found:?}");
+        };
+        assert_eq!((address.base, address.disp, *base), (Some(Register(5)), 16, Origin::Known("graph")));
+    }
+
+    #[test]
+    fn results_and_fixed_addresses() {
+        // 1000 call +0   1005 mov %rax,%rbx   1008 lea 0x100(%rip),%rcx   100f nop
+        let bytes = [0xe8, 0, 0, 0, 0, 0x48, 0x89, 0xc3, 0x48, 0x8d, 0x0d, 0x00, 0x01, 0x00, 0x00, 0x90];
+        assert_eq!(origin(&bytes, 0x100f, 3), Some(Origin::Returned { pc: 0x1005 }));
+        assert_eq!(origin(&bytes, 0x100f, 2), Some(Origin::Fixed(0x110f)));
+        // rsi does not survive the call.
+        assert_eq!(origin(&bytes, 0x100f, 4), None);
+    }
+
+    #[test]
+    fn an_index_is_not_the_pointer() {
+        // 1000 lea (%rdi,%rcx,8),%rax   1004 nop: scaled rcx is the index.
+        let bytes = [0x48, 0x8d, 0x04, 0xcf, 0x90];
+        assert_eq!(origin(&bytes, 0x1004, 0), Some(Origin::Known("graph")));
+    }
+}

@@ -1,0 +1,70 @@
+//! How certain a share is that was estimated from samples.
+
+use memlens_profile::Profile;
+
+/// The 97.5 % point of the normal distribution.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// The 95 % interval of a share of `whole` (a cost, the whole program's or a part's); `None` if the
+/// profile holds no samples. The samples behind `whole` are taken in proportion to its cost.
+pub(crate) fn of_share(profile: &Profile, share: f64, whole: u64) -> Option<(f64, f64)> {
+    let sampling = profile.run.sampling.as_ref()?;
+    if sampling.cost == 0 {
+        return None;
+    }
+    let samples = sampling.effective_samples() * (whole as f64 / sampling.cost as f64);
+    wilson(share, samples)
+}
+
+/// The score interval for a proportion `share` seen in `samples` independent samples (E. B. Wilson,
+/// Probable Inference, the Law of Succession, and Statistical Inference, JASA 22, 1927, pp. 209–212).
+/// `samples` need not be whole: an effective number.
+pub(crate) fn wilson(share: f64, samples: f64) -> Option<(f64, f64)> {
+    if samples.is_nan() || samples <= 0.0 {
+        return None;
+    }
+    let share = share.clamp(0.0, 1.0);
+    let z2 = Z * Z;
+    let middle = share + z2 / (2.0 * samples);
+    let half = Z * (share * (1.0 - share) / samples + z2 / (4.0 * samples * samples)).sqrt();
+    let scale = 1.0 + z2 / samples;
+    let (low, high) = ((middle - half) / scale, (middle + half) / scale);
+    // Rounding must not put an end that is 0 or 1, or the share itself, outside.
+    Some((low.clamp(0.0, share), high.clamp(share, 1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_the_published_one() {
+        // R. G. Newcombe, Two-sided confidence intervals for the single proportion, Statistics in Medicine
+        // 17, 1998, table I, method 3: 15 of 148 gives 0.0624 to 0.1605.
+        let (low, high) = wilson(15.0 / 148.0, 148.0).expect("there are samples");
+        assert!((low - 0.0624).abs() < 0.00005 && (high - 0.1605).abs() < 0.00005, "{low} {high}");
+        // The same table: 0 of 20 gives 0.0000 to 0.1611.
+        let (low, high) = wilson(0.0, 20.0).expect("there are samples");
+        assert!(low == 0.0 && (high - 0.1611).abs() < 0.00005, "{low} {high}");
+        assert_eq!(wilson(0.5, 0.0), None);
+    }
+
+    #[test]
+    fn it_covers_the_truth_as_often_as_it_says() {
+        // All outcomes of 200 throws with p = 0.1, each with its probability: no dice needed.
+        let (n, p) = (200u32, 0.1f64);
+        let mut probability = (1.0 - p).powi(n as i32);
+        let mut covered = 0.0;
+        for hits in 0..=n {
+            if hits > 0 {
+                probability *= f64::from(n - hits + 1) / f64::from(hits) * p / (1.0 - p);
+            }
+            let (low, high) = wilson(f64::from(hits) / f64::from(n), f64::from(n)).expect("samples");
+            if (low..=high).contains(&p) {
+                covered += probability;
+            }
+        }
+        // The score interval oscillates by some percent around its level (Newcombe, table II).
+        assert!((0.93..0.97).contains(&covered), "{covered}");
+    }
+}

@@ -1,0 +1,257 @@
+//! What lies where in one process, as the kernel's records tell it.
+//!
+//! The kernel reports mappings that come, not those that go: a later mapping replaces what it covers.
+
+use std::collections::BTreeMap;
+
+use crate::modules::{Files, Placement};
+use crate::record::NewMapping;
+use crate::unwinder::StackUnwinder;
+
+/// Memory without a file of code behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Area {
+    /// `brk`'s: small blocks of most allocators.
+    Break,
+    /// Anonymous private memory: large blocks, arenas, stacks of threads.
+    Anonymous,
+    /// The first thread's stack.
+    Stack,
+    /// vDSO, vvar, vsyscall.
+    Kernel,
+    /// A mapped file, or shared memory, by its name.
+    File(String),
+}
+
+/// What an address belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An executable or library.
+    Image {
+        /// Its number.
+        file: u32,
+        /// Address as the file states it.
+        svma: u64,
+    },
+    /// Other memory.
+    Area(Area),
+    /// Nothing that is known.
+    Unmapped,
+}
+
+#[derive(Clone, Debug)]
+struct Image {
+    file: u32,
+    placement: Placement,
+}
+
+/// The address space of a process.
+#[derive(Clone, Debug, Default)]
+pub struct AddressSpace {
+    /// Start → end and what it is.
+    areas: BTreeMap<u64, (u64, Area)>,
+    /// Start → image; none overlap.
+    images: BTreeMap<u64, Image>,
+    unwinder: StackUnwinder,
+}
+
+impl AddressSpace {
+    /// A mapping came into being.
+    pub fn map(&mut self, mapping: &NewMapping, files: &mut Files) {
+        let Some(end) = mapping.start.checked_add(mapping.length) else { return };
+        let name = mapping.name.as_str();
+        let is_file = name.starts_with('/')
+            && !name.starts_with("//")
+            && !name.starts_with("/dev/")
+            && !name.starts_with("/memfd:")
+            && !name.starts_with("/SYSV");
+        if is_file {
+            let number = files.number(name.trim_end_matches(" (deleted)"), mapping.inode);
+            let placements = files
+                .get(number)
+                .map(|file| file.placements(mapping.start, mapping.file_offset, mapping.is_executable));
+            let placements = placements.unwrap_or_default();
+            let is_known = |placement: &Placement| {
+                let image = self.images.get(&placement.start);
+                image.is_some_and(|image| image.file == number && image.placement == *placement)
+            };
+            if !placements.iter().any(is_known)
+                && let Some(&placement) = placements.first()
+            {
+                self.place(number, placement, files);
+            }
+        }
+        let area = match name {
+            "[heap]" => Area::Break,
+            "[stack]" => Area::Stack,
+            "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]" => Area::Kernel,
+            "" | "//anon" => Area::Anonymous,
+            name if name.starts_with("[anon") || name.starts_with("[stack:") => Area::Anonymous,
+            name => Area::File(name.to_owned()),
+        };
+        self.cut(mapping.start, end);
+        self.areas.insert(mapping.start, (end, area));
+    }
+
+    fn place(&mut self, file: u32, placement: Placement, files: &Files) {
+        let covered: Vec<u64> = self
+            .images
+            .range(..placement.end)
+            .filter(|(_, image)| image.placement.end > placement.start)
+            .map(|(&start, _)| start)
+            .collect();
+        for start in covered {
+            self.images.remove(&start);
+            self.unwinder.remove(start);
+        }
+        if let Some(sections) = files.get(file).and_then(|file| file.unwind_sections()) {
+            self.unwinder.add(placement.start, placement.end, placement.bias, sections);
+        }
+        self.images.insert(placement.start, Image { file, placement });
+    }
+
+    /// Takes `start..end` out of what is mapped.
+    fn cut(&mut self, start: u64, end: u64) {
+        let touched: Vec<(u64, u64, Area)> = self
+            .areas
+            .range(..end)
+            .rev()
+            .take_while(|(_, (area_end, _))| *area_end > start)
+            .map(|(&area_start, (area_end, area))| (area_start, *area_end, area.clone()))
+            .collect();
+        for (area_start, area_end, area) in touched {
+            self.areas.remove(&area_start);
+            if area_start < start {
+                self.areas.insert(area_start, (start, area.clone()));
+            }
+            if area_end > end {
+                self.areas.insert(end, (area_end, area));
+            }
+        }
+    }
+
+    /// What an address belongs to. An address in the span of an image is the image's even where
+    /// anonymous memory is mapped (`.bss`).
+    pub fn find(&self, address: u64) -> Place {
+        if let Some((_, image)) = self.images.range(..=address).next_back()
+            && address < image.placement.end
+        {
+            return Place::Image { file: image.file, svma: address.wrapping_sub(image.placement.bias) };
+        }
+        match self.areas.range(..=address).next_back() {
+            Some((_, (end, area))) if address < *end => Place::Area(area.clone()),
+            _ => Place::Unmapped,
+        }
+    }
+
+    /// The code at an address.
+    pub fn code(&self, address: u64) -> Option<(u32, u64)> {
+        match self.find(address) {
+            Place::Image { file, svma } => Some((file, svma)),
+            _ => None,
+        }
+    }
+
+    /// The address of what an image states at `svma`.
+    pub fn address_of(&self, pc: u64, svma: u64) -> Option<u64> {
+        let (_, image) = self.images.range(..=pc).next_back()?;
+        Some(svma.wrapping_add(image.placement.bias))
+    }
+
+    /// For its stacks.
+    pub fn unwinder(&self) -> &StackUnwinder {
+        &self.unwinder
+    }
+
+    /// Whether nothing is known of it.
+    pub fn is_empty(&self) -> bool {
+        self.areas.is_empty()
+    }
+}
+
+/// The mappings of a process that runs already, from `/proc/PID/maps` (proc_pid_maps(5)).
+///
+/// # Errors
+/// If the process has ended, or is not ours to look at.
+pub fn running_mappings(pid: u32) -> std::io::Result<Vec<NewMapping>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    Ok(text.lines().filter_map(|line| mapping_of(line, pid)).collect())
+}
+
+/// `7f00-7f10 r-xp 00001000 fe:01 1234   /usr/lib/x.so`
+fn mapping_of(line: &str, pid: u32) -> Option<NewMapping> {
+    let mut rest = line;
+    let mut word = || {
+        rest = rest.trim_start();
+        let end = rest.find(' ').unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(end);
+        rest = tail;
+        word
+    };
+    let (range, access, offset, _device, inode) = (word(), word(), word(), word(), word());
+    let (start, end) = range.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    Some(NewMapping {
+        pid,
+        start,
+        length: end.checked_sub(start)?,
+        file_offset: u64::from_str_radix(offset, 16).ok()?,
+        inode: inode.parse().ok()?,
+        is_executable: access.contains('x'),
+        name: rest.trim().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, length: u64, name: &str) -> NewMapping {
+        NewMapping { start, length, name: name.into(), ..NewMapping::default() }
+    }
+
+    #[test]
+    fn a_later_mapping_replaces_what_it_covers() {
+        let (mut space, mut files) = (AddressSpace::default(), Files::default());
+        //  1000        4000        8000
+        //  [ anonymous             ]
+        //        [ heap ]
+        //        2000    3000
+        space.map(&mapping(0x1000, 0x7000, "//anon"), &mut files);
+        space.map(&mapping(0x2000, 0x1000, "[heap]"), &mut files);
+        assert_eq!(space.find(0x1fff), Place::Area(Area::Anonymous));
+        assert_eq!(space.find(0x2000), Place::Area(Area::Break));
+        assert_eq!(space.find(0x3000), Place::Area(Area::Anonymous));
+        assert_eq!(space.find(0x8000), Place::Unmapped);
+        assert_eq!(space.find(0), Place::Unmapped);
+    }
+
+    #[test]
+    fn our_own_code_is_found_where_it_lies() {
+        let (mut space, mut files) = (AddressSpace::default(), Files::default());
+        for mapping in running_mappings(std::process::id()).expect("our own") {
+            space.map(&mapping, &mut files);
+        }
+        let address = our_own_code_is_found_where_it_lies as fn() as usize as u64;
+        let (file, svma) = space.code(address).expect("mapped");
+        let symbols = files.get(file).and_then(|file| file.symbols()).expect("readable");
+        let function = symbols.function_at(svma).expect("known");
+        assert!(function.name.is_some_and(|name| name.contains("our_own_code_is_found")), "{svma:#x}");
+        let local = 0u64;
+        assert_ne!(space.find(std::ptr::from_ref(&local) as u64), Place::Unmapped);
+        static ZEROED: [std::sync::atomic::AtomicU64; 4096] =
+            [const { std::sync::atomic::AtomicU64::new(0) }; 4096];
+        let zeroed = std::ptr::from_ref(&ZEROED[4095]) as u64;
+        assert!(matches!(space.find(zeroed), Place::Image { file: found, .. } if found == file));
+    }
+
+    #[test]
+    fn lines_of_the_kernels_list() {
+        let line = "7f3a00001000-7f3a00003000 r-xp 00002000 fe:01 77                 /opt/a b/lib.so";
+        let mapping = mapping_of(line, 5).expect("a mapping");
+        assert_eq!((mapping.start, mapping.length, mapping.file_offset), (0x7f3a_0000_1000, 0x2000, 0x2000));
+        assert_eq!((mapping.inode, mapping.is_executable, &*mapping.name), (77, true, "/opt/a b/lib.so"));
+        assert_eq!(mapping_of("", 5), None);
+    }
+}

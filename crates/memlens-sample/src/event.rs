@@ -1,0 +1,308 @@
+//! What is sampled: the best event that this machine and kernel allow, and why no better one.
+//!
+//! | event | what a sample is | needs |
+//! |---|---|---|
+//! | `mem-loads`, `mem-stores` | a load (a store) with data address, latency, source | Intel PEBS |
+//! | `ibs_op` | an operation, with data address if it is a load or store | AMD IBS |
+//! | `cache-misses` | a last-level miss | a performance monitoring unit (PMU) |
+//! | `cpu-clock` | an interval of processor time | Linux |
+//!
+//! Sources: perf_event_open(2); linux/perf_event.h; Intel SDM volume 3B, section 20.3.1.1; AMD64
+//! APM volume 2, section 13.3; Documentation/ABI/testing/sysfs-bus-event_source-devices-events.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
+
+use memlens_profile::SampleUnit;
+use perf_event_open_sys::bindings as abi;
+
+use crate::record::{Layout, USER_REGISTERS};
+
+/// Where the kernel lists its event sources.
+const SOURCES: &str = "/sys/bus/event_source/devices";
+
+/// In a second.
+const NANOSECONDS: u64 = 1_000_000_000;
+
+/// What samples are to be of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventChoice {
+    /// Memory events with addresses if there are any, else time.
+    #[default]
+    Best,
+    /// Processor time.
+    Time,
+    /// Last-level cache misses.
+    CacheMisses,
+}
+
+/// An event that can be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleEvent {
+    /// Its name as `perf list` has it.
+    pub name: String,
+    /// What its samples' cost is counted in.
+    pub unit: SampleUnit,
+    /// Samples a second and processor.
+    pub frequency_hz: u64,
+    /// Whether samples name exactly their instruction and the data address.
+    pub has_addresses: bool,
+    kind: u32,
+    config: u64,
+    config1: u64,
+    precise: u64,
+    /// Fixed number of events between samples; None: as `frequency_hz` asks.
+    period: Option<u64>,
+    stack_bytes: u32,
+}
+
+/// Why an event is not used: its name, and what is missing.
+pub type Refusal = (String, String);
+
+impl SampleEvent {
+    /// The processor clock: works wherever perf_event_open does.
+    pub fn time(frequency_hz: u64, stack_bytes: u32) -> Self {
+        Self {
+            name: "cpu-clock".into(),
+            unit: SampleUnit::Nanoseconds,
+            frequency_hz,
+            has_addresses: false,
+            kind: abi::PERF_TYPE_SOFTWARE,
+            config: u64::from(abi::PERF_COUNT_SW_CPU_CLOCK),
+            config1: 0,
+            precise: 0,
+            period: Some(NANOSECONDS / frequency_hz.max(1)),
+            stack_bytes,
+        }
+    }
+
+    /// Last-level misses as the processor counts them.
+    pub fn cache_misses(frequency_hz: u64, stack_bytes: u32) -> Self {
+        Self {
+            name: "cache-misses".into(),
+            unit: SampleUnit::Events,
+            kind: abi::PERF_TYPE_HARDWARE,
+            config: u64::from(abi::PERF_COUNT_HW_CACHE_MISSES),
+            period: None,
+            ..Self::time(frequency_hz, stack_bytes)
+        }
+    }
+
+    /// The events that carry data addresses, as far as the kernel lists them below `sources`.
+    pub fn with_addresses(sources: &Path, frequency_hz: u64, stack_bytes: u32) -> Vec<Self> {
+        let base =
+            Self { period: None, has_addresses: true, ..Self::cache_misses(frequency_hz, stack_bytes) };
+        let mut list = Vec::new();
+        for source in ["cpu", "cpu_core"] {
+            let folder = sources.join(source);
+            let Some(kind) = number(&folder.join("type")) else { continue };
+            for name in ["mem-loads", "mem-stores"] {
+                let Ok(text) = fs::read_to_string(folder.join("events").join(name)) else { continue };
+                let Some((config, config1)) = configuration(&folder.join("format"), text.trim()) else {
+                    continue;
+                };
+                // Level 2 asks for the sampled instruction itself: no skid.
+                list.push(Self { name: name.into(), kind, config, config1, precise: 2, ..base.clone() });
+            }
+        }
+        if let Some(kind) = number(&sources.join("ibs_op").join("type")) {
+            // IBS counts in units of 16 operations and has no user-mode filter of its own.
+            list.push(Self {
+                name: "ibs_op".into(),
+                kind,
+                config: 0,
+                precise: 0,
+                period: Some(0x40000),
+                ..base
+            });
+        }
+        list
+    }
+
+    /// The events worth trying, best first. Loads and stores are one choice: the first.
+    pub fn candidates(choice: EventChoice, frequency_hz: u64, stack_bytes: u32) -> Vec<Self> {
+        let mut list = Vec::new();
+        if choice == EventChoice::Best {
+            list.extend(Self::with_addresses(Path::new(SOURCES), frequency_hz, stack_bytes));
+        }
+        if choice == EventChoice::CacheMisses {
+            list.push(Self::cache_misses(frequency_hz, stack_bytes));
+        } else {
+            list.push(Self::time(frequency_hz, stack_bytes));
+        }
+        list
+    }
+
+    /// Which records the event makes.
+    pub fn layout(&self) -> Layout {
+        let attributes = self.attributes(false);
+        Layout {
+            sample_type: attributes.sample_type,
+            user_registers: attributes.sample_regs_user,
+            interrupt_registers: attributes.sample_regs_intr,
+            has_sample_id: true,
+            ..Layout::default()
+        }
+    }
+
+    fn attributes(&self, starts_with_exec: bool) -> abi::perf_event_attr {
+        let mut attributes = abi::perf_event_attr {
+            type_: self.kind,
+            size: size_of::<abi::perf_event_attr>() as u32,
+            config: self.config,
+            ..Default::default()
+        };
+        attributes.__bindgen_anon_3.config1 = self.config1;
+        match self.period {
+            Some(period) => attributes.__bindgen_anon_1.sample_period = period,
+            None => {
+                attributes.__bindgen_anon_1.sample_freq = self.frequency_hz;
+                attributes.set_freq(1);
+            }
+        }
+        let mut wanted = abi::PERF_SAMPLE_IDENTIFIER
+            | abi::PERF_SAMPLE_IP
+            | abi::PERF_SAMPLE_TID
+            | abi::PERF_SAMPLE_TIME
+            | abi::PERF_SAMPLE_PERIOD
+            | abi::PERF_SAMPLE_REGS_USER;
+        if self.stack_bytes > 0 {
+            wanted |= abi::PERF_SAMPLE_STACK_USER;
+            attributes.sample_stack_user = self.stack_bytes;
+        }
+        if self.has_addresses {
+            wanted |= abi::PERF_SAMPLE_ADDR | abi::PERF_SAMPLE_DATA_SRC | abi::PERF_SAMPLE_WEIGHT;
+        }
+        attributes.sample_type = wanted.into();
+        attributes.sample_regs_user = USER_REGISTERS;
+        attributes.set_disabled(1);
+        attributes.set_enable_on_exec(starts_with_exec.into());
+        attributes.set_inherit(1);
+        attributes.set_exclude_kernel(1);
+        attributes.set_exclude_hv(1);
+        attributes.set_exclude_callchain_kernel(1);
+        attributes.set_mmap(1);
+        attributes.set_mmap_data(1);
+        attributes.set_mmap2(1);
+        attributes.set_comm(1);
+        attributes.set_comm_exec(1);
+        attributes.set_task(1);
+        attributes.set_sample_id_all(1);
+        attributes.set_precise_ip(self.precise);
+        // One clock for all processors, and ours: records can be put in order.
+        attributes.set_use_clockid(1);
+        attributes.clockid = libc::CLOCK_MONOTONIC;
+        attributes
+    }
+
+    /// Opens the event for one thread on one processor; it counts only after it is enabled, or
+    /// (`starts_with_exec`) from the thread's next `execve` on.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    pub fn open(&self, tid: u32, cpu: u32, starts_with_exec: bool) -> io::Result<OwnedFd> {
+        let mut attributes = self.attributes(starts_with_exec);
+        let thread = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+        let cpu = libc::c_int::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let (no_group, flags) = (-1, abi::PERF_FLAG_FD_CLOEXEC as libc::c_ulong);
+        // SAFETY: the structure has the size that it names; a descriptor that comes back is ours.
+        unsafe {
+            let event =
+                perf_event_open_sys::perf_event_open(&raw mut attributes, thread, cpu, no_group, flags);
+            if event < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(OwnedFd::from_raw_fd(event))
+        }
+    }
+}
+
+/// The first of `candidates` that can be opened for this thread, and why those before it cannot.
+///
+/// # Errors
+/// The last candidate's error, if none can be opened.
+pub fn first_that_opens(candidates: Vec<SampleEvent>) -> Result<(SampleEvent, Vec<Refusal>), io::Error> {
+    let mut refused = Vec::new();
+    let mut last = io::Error::from_raw_os_error(libc::ENOENT);
+    for event in candidates {
+        match event.open(0, 0, false) {
+            Ok(_) => return Ok((event, refused)),
+            Err(error) => {
+                refused.push((event.name.clone(), error.to_string()));
+                last = error;
+            }
+        }
+    }
+    Err(last)
+}
+
+fn number(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// `config` and `config1` of an event's terms (`event=0xcd,umask=0x1,ldlat=3`), whose bits the files
+/// in `format` name.
+fn configuration(format: &Path, terms: &str) -> Option<(u64, u64)> {
+    let mut words = [0u64; 2];
+    for term in terms.split(',') {
+        let (name, value) = term.split_once('=').unwrap_or((term, "1"));
+        let value = match value.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+            None => value.parse().ok()?,
+        };
+        let place = fs::read_to_string(format.join(name)).ok()?;
+        let (word, bits) = place.trim().split_once(':')?;
+        let word = match word {
+            "config" => &mut words[0],
+            "config1" => &mut words[1],
+            _ => return None,
+        };
+        let mut left = value;
+        for range in bits.split(',') {
+            let (low, high) = range.split_once('-').unwrap_or((range, range));
+            let (low, high): (u32, u32) = (low.parse().ok()?, high.parse().ok()?);
+            let width = high.checked_sub(low)?.checked_add(1).filter(|_| high < 64)?;
+            let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+            *word |= (left & mask) << low;
+            left = left.checked_shr(width).unwrap_or(0);
+        }
+        if left != 0 {
+            return None;
+        }
+    }
+    Some((words[0], words[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_put_together_as_sysfs_describes_it() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let cpu = folder.path().join("cpu");
+        fs::create_dir_all(cpu.join("events")).expect("created");
+        fs::create_dir_all(cpu.join("format")).expect("created");
+        let write = |name: &str, text: &str| fs::write(cpu.join(name), text).expect("written");
+        // As an Intel Xeon (Ice Lake) has them.
+        write("type", "4\n");
+        write("events/mem-loads", "event=0xcd,umask=0x1,ldlat=3\n");
+        write("format/event", "config:0-7\n");
+        write("format/umask", "config:8-15\n");
+        write("format/ldlat", "config1:0-15\n");
+        let events = SampleEvent::with_addresses(folder.path(), 1000, 0);
+        assert_eq!(events.len(), 1);
+        let event = &events[0];
+        assert_eq!((event.kind, event.config, event.config1, event.precise), (4, 0x1cd, 3, 2));
+        assert!(event.has_addresses && event.unit == SampleUnit::Events);
+        // A value in two pieces, as AMD's event select is (bits 0-7 and 32-35).
+        write("format/event", "config:0-7,32-35\n");
+        assert_eq!(configuration(&cpu.join("format"), "event=0x1a3"), Some((0x1_0000_00a3, 0)));
+        // Too wide, or unknown: not guessed.
+        assert_eq!(configuration(&cpu.join("format"), "umask=0x1ff"), None);
+        assert_eq!(configuration(&cpu.join("format"), "snoop=1"), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! Samples a running program through perf_event_open(2) and finds the data object behind each
+//! sample. Nothing of memlens runs inside the target.
+//!
+//! The crate deliberately does not know how profiles are shown or stored, nor the command line, nor
+//! how exact mode works. It knows processes, mappings and samples; names come from
+//! `memlens-symbols`, facts about machine code from `memlens-code`.
+//!
+//! ```text
+//!  kernel ──► ring of each cpu ──► Collector ──► Recording ──► ProfileBuilder ──► Profile
+//!             registers, stack     in order      which access,  names, sums
+//!                                  of time       which address
+//!  perf.data ──────────────────────────────────►
+//! ```
+//!
+//! # How a sample's object is found
+//!
+//! 1. The processor reports the data address (PEBS, IBS).
+//! 2. The access that the sample waits for is found in the code, and its address computed from the
+//!    sampled registers; see [`memlens_code::FunctionCode::waiting_access`].
+//! 3. The address is lost, but the code says which variable its pointer came from.
+//! 4. None: there is no access near, or nothing is known. Such samples count as unknown, with the
+//!    reason.
+//!
+//! Heap blocks have no names of their own, because allocations are not watched: they are named by the
+//! pointer through which they were reached.
+//!
+//! # Units
+//!
+//! A sample of the processor clock stands for nanoseconds, of any other event for events. They are
+//! never added.
+#![deny(unsafe_code)]
+
+mod address_space;
+mod builder;
+mod child;
+mod collector;
+mod error;
+mod event;
+mod inherited;
+mod modules;
+mod naming;
+mod perf_data;
+mod record;
+mod recording;
+mod ring;
+mod session;
+mod unwinder;
+
+pub use child::ExitOutcome;
+pub use error::{SampleError, paranoid_level};
+pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
+pub use perf_data::{PerfDataError, import_perf_data};
+pub use session::{SampleOptions, SampleOutcome, SampleSession, Target};

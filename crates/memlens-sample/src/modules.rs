@@ -1,0 +1,217 @@
+//! The files that are mapped, each read once for all processes.
+
+use std::cell::{OnceCell, RefCell};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use memlens_code::{FunctionCode, WaitingAccess};
+use memlens_symbols::{DebugSearch, Module};
+use object::read::elf::ProgramHeader;
+use object::{Endianness, elf};
+use rustc_hash::FxHashMap;
+
+use crate::unwinder::UnwindSections;
+
+/// A loadable segment: where the file says it is, and where in the file.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    svma: u64,
+    memory_bytes: u64,
+    file_offset: u64,
+    file_bytes: u64,
+    is_executable: bool,
+}
+
+/// What is needed of a file while the program runs.
+#[derive(Debug, Default)]
+struct Shape {
+    segments: Vec<Segment>,
+    unwind: UnwindSections,
+}
+
+/// A mapped file.
+pub struct MappedFile {
+    /// Path when it was mapped.
+    pub path: String,
+    /// Why its code and names are not known, if they are not.
+    pub problem: Option<String>,
+    shape: Option<Shape>,
+    symbols: OnceCell<Option<Module>>,
+    functions: RefCell<FxHashMap<u64, Option<Rc<FunctionCode>>>>,
+    waiting: RefCell<FxHashMap<(u64, bool), Option<WaitingAccess>>>,
+}
+
+impl std::fmt::Debug for MappedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MappedFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Addresses that a file occupies in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// What to subtract from an address to get an svma.
+    pub bias: u64,
+    /// First address.
+    pub start: u64,
+    /// One past the last address, the zeroed part (`.bss`) included.
+    pub end: u64,
+}
+
+impl MappedFile {
+    /// Reads the file's headers and unwind information. `inode` is the one that was mapped, 0 if
+    /// unknown: a file that was replaced since is not read, its addresses would be wrong.
+    pub fn open(path: &str, inode: u64) -> Self {
+        let mut file = Self {
+            path: path.to_owned(),
+            problem: None,
+            shape: None,
+            symbols: OnceCell::new(),
+            functions: RefCell::default(),
+            waiting: RefCell::default(),
+        };
+        match read(Path::new(path), inode) {
+            Ok(shape) => file.shape = Some(shape),
+            Err(problem) => file.problem = Some(problem),
+        }
+        file
+    }
+
+    /// Where the file may lie, if its part from `file_offset` on is mapped at `address`. Segments share
+    /// pages of the file, so there can be several answers; those for a segment that is executable if
+    /// the mapping is come first.
+    pub fn placements(&self, address: u64, file_offset: u64, is_executable: bool) -> Vec<Placement> {
+        let Some(shape) = &self.shape else { return Vec::new() };
+        // Mappings are of whole pages.
+        let page = |value: u64| value & !0xfff;
+        let first = shape.segments.iter().map(|segment| page(segment.svma)).min();
+        let last = shape.segments.iter().filter_map(|s| s.svma.checked_add(s.memory_bytes)).max();
+        let last = last.and_then(|last| last.checked_next_multiple_of(0x1000));
+        let Some((first, last)) = first.zip(last) else { return Vec::new() };
+        let mut found: Vec<(bool, Placement)> = shape
+            .segments
+            .iter()
+            .filter(|segment| {
+                let end = segment.file_offset.saturating_add(segment.file_bytes);
+                (page(segment.file_offset)..end).contains(&file_offset)
+            })
+            .map(|segment| {
+                let shift = file_offset.wrapping_sub(segment.file_offset);
+                let bias = address.wrapping_sub(segment.svma.wrapping_add(shift));
+                let placement =
+                    Placement { bias, start: bias.wrapping_add(first), end: bias.wrapping_add(last) };
+                (segment.is_executable != is_executable, placement)
+            })
+            .collect();
+        found.sort_by_key(|(is_other, _)| *is_other);
+        found.into_iter().map(|(_, placement)| placement).collect()
+    }
+
+    /// For the unwinder.
+    pub fn unwind_sections(&self) -> Option<&UnwindSections> {
+        self.shape.as_ref().map(|shape| &shape.unwind)
+    }
+
+    /// Names, types, lines; read at the first question.
+    pub fn symbols(&self) -> Option<&Module> {
+        self.symbols
+            .get_or_init(|| {
+                self.shape.as_ref()?;
+                match Module::open(self.path.as_ref(), &DebugSearch::default()) {
+                    Ok(module) => Some(module),
+                    Err(error) => {
+                        tracing::debug!(path = self.path, %error, "no symbols");
+                        None
+                    }
+                }
+            })
+            .as_ref()
+    }
+
+    /// The decoded function that holds `svma`.
+    pub fn function(&self, svma: u64) -> Option<Rc<FunctionCode>> {
+        let symbols = self.symbols()?;
+        let function = symbols.function_at(svma)?;
+        let mut functions = self.functions.borrow_mut();
+        functions
+            .entry(function.start)
+            .or_insert_with(|| {
+                let code = symbols.code(function.start, function.end)?;
+                Some(Rc::new(FunctionCode::new(code, function.start)))
+            })
+            .clone()
+    }
+
+    /// The access behind a sample; see [`FunctionCode::waiting_access`]. `is_exact`: the sample names
+    /// the instruction itself. Kept for each address.
+    pub fn access(&self, svma: u64, is_exact: bool) -> Option<WaitingAccess> {
+        if let Some(&known) = self.waiting.borrow().get(&(svma, is_exact)) {
+            return known;
+        }
+        let found = self.function(svma).and_then(|function| match is_exact {
+            true => function.sampled_access(svma),
+            false => function.waiting_access(svma),
+        });
+        self.waiting.borrow_mut().insert((svma, is_exact), found);
+        found
+    }
+}
+
+fn read(path: &Path, inode: u64) -> Result<Shape, String> {
+    let status = fs::metadata(path).map_err(|error| error.to_string())?;
+    if inode != 0 && status.ino() != inode {
+        return Err("the file was replaced after it was mapped".to_owned());
+    }
+    if !status.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let file = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
+    let object::File::Elf64(elf64) = &file else { return Err("it is no 64-bit ELF file".to_owned()) };
+    let endian = Endianness::Little;
+    let segments = elf64
+        .elf_program_headers()
+        .iter()
+        .filter(|header| header.p_type(endian) == elf::PT_LOAD)
+        .map(|header| Segment {
+            svma: header.p_vaddr(endian),
+            memory_bytes: header.p_memsz(endian),
+            file_offset: header.p_offset(endian),
+            file_bytes: header.p_filesz(endian),
+            is_executable: header.p_flags(endian).contains(elf::PF_X),
+        })
+        .collect();
+    Ok(Shape { segments, unwind: UnwindSections::of(&file) })
+}
+
+/// All files, by path and inode.
+#[derive(Debug, Default)]
+pub struct Files {
+    list: Vec<Rc<MappedFile>>,
+    by_name: FxHashMap<(String, u64), u32>,
+}
+
+impl Files {
+    /// The number of a file; it is read at first sight.
+    pub fn number(&mut self, path: &str, inode: u64) -> u32 {
+        if let Some(&known) = self.by_name.get(&(path.to_owned(), inode)) {
+            return known;
+        }
+        let number = self.list.len() as u32;
+        self.list.push(Rc::new(MappedFile::open(path, inode)));
+        self.by_name.insert((path.to_owned(), inode), number);
+        number
+    }
+
+    /// The file with a number that [`Self::number`] gave out.
+    pub fn get(&self, number: u32) -> Option<&Rc<MappedFile>> {
+        self.list.get(number as usize)
+    }
+
+    /// All files.
+    pub fn iter(&self) -> impl Iterator<Item = &Rc<MappedFile>> {
+        self.list.iter()
+    }
+}

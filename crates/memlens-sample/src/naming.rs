@@ -1,0 +1,361 @@
+//! What the data of a tally is called.
+//!
+//! | spot | object |
+//! |---|---|
+//! | image | the variable by symbol or debug information, else the section |
+//! | frame | the local that covers the bytes, else the frame |
+//! | heap, anonymous memory | `heap through POINTER`: the variable through which it was reached |
+//! | lost address | the same, if the code names a pointer or a variable |
+//!
+//! Without allocation tracking a block has no name of its own. Its pointer has: the register that the
+//! access used is followed back to the variable it came from ([`FunctionCode::origin`]).
+
+use std::rc::Rc;
+
+use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Register};
+use memlens_symbols::{DataKind, Module, NamedPointer};
+use memlens_types::{AccessKind, ObjectKind, Sampled};
+use rustc_hash::FxHashMap;
+
+use crate::address_space::Area;
+use crate::modules::{Files, MappedFile};
+use crate::recording::{Code, Spot, TallyKey};
+
+/// An object's identity and description.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamedObject {
+    /// Its class.
+    pub kind: ObjectKind,
+    /// Its name.
+    pub name: String,
+    /// Type as the source spells it.
+    pub type_name: Option<String>,
+    /// File and line of its declaration.
+    pub declared: Option<(String, u32)>,
+    /// Number of the file it belongs to.
+    pub file: Option<u32>,
+    /// Size in bytes, where it is a variable.
+    pub bytes: Option<u64>,
+    /// The pointer it was reached through.
+    pub access_path: Option<String>,
+    /// Why nothing better is known.
+    pub unknown_reason: Option<String>,
+}
+
+impl NamedObject {
+    fn new(kind: ObjectKind, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            type_name: None,
+            declared: None,
+            file: None,
+            bytes: None,
+            access_path: None,
+            unknown_reason: None,
+        }
+    }
+
+    fn unknown(reason: &str) -> Self {
+        Self { unknown_reason: Some(reason.to_owned()), ..Self::new(ObjectKind::Unknown, reason) }
+    }
+}
+
+/// Finds names, and keeps those it found.
+#[derive(Debug, Default)]
+pub struct Namer {
+    /// The pointer of each operand, and whether the code says that it points to anonymous memory.
+    pointers: FxHashMap<(u32, u64, u8), Option<NamedPointer>>,
+}
+
+/// Reasons for [`ObjectKind::Unknown`].
+const NO_ACCESS: &str = "no memory access at or before the sampled instruction";
+const IN_KERNEL: &str = "in the kernel";
+const NOT_MAPPED: &str = "nothing known is mapped at the address";
+const ADDRESS_LOST: &str = "the address was overwritten before the sample, and the code names no variable";
+
+impl Namer {
+    /// The object of a tally, and its samples with the way they were found set right.
+    pub fn object(&mut self, key: &TallyKey, sampled: Sampled, files: &Files) -> (NamedObject, Sampled) {
+        let by_code = Sampled { by_code: sampled.samples, by_registers: 0, by_hardware: 0, ..sampled };
+        let operand = operand_of(key, files);
+        match &key.spot {
+            Spot::Image { file, svma } => (in_image(*file, *svma, files), sampled),
+            Spot::Frame { file, svma, cfa_offset } => (in_frame(*file, *svma, *cfa_offset, files), sampled),
+            Spot::Stack => (NamedObject::new(ObjectKind::Stack, "stack outside known frames"), sampled),
+            Spot::Area(area) => (self.in_area(area, key.code, operand, files), sampled),
+            Spot::ThreadPointer => {
+                match operand.and_then(|operand| thread_local(key.code, &operand, files)) {
+                    Some(object) => (object, by_code),
+                    None => (NamedObject::new(ObjectKind::Tls, "thread-local memory"), by_code),
+                }
+            }
+            Spot::Lost { points_to } => {
+                self.lost(points_to.as_ref(), key.code, operand, files, sampled, by_code)
+            }
+            // It was accessed, so something is there: a mapping that was not recorded.
+            Spot::Unmapped => match self.pointer(key.code, operand, files) {
+                Some((pointer, symbols)) => (through(&pointer, &symbols, key.code.0), sampled),
+                None => (NamedObject::unknown(NOT_MAPPED), sampled),
+            },
+            Spot::NoAccess => (NamedObject::unknown(NO_ACCESS), sampled),
+            Spot::InKernel => (NamedObject::unknown(IN_KERNEL), sampled),
+        }
+    }
+
+    fn in_area(
+        &mut self,
+        area: &Area,
+        code: Code,
+        operand: Option<MemoryOperand>,
+        files: &Files,
+    ) -> NamedObject {
+        match area {
+            Area::Kernel => NamedObject::new(ObjectKind::Kernel, "vDSO and vvar"),
+            Area::Stack => NamedObject::new(ObjectKind::Stack, "stack outside known frames"),
+            Area::File(name) => NamedObject::new(ObjectKind::Mmap, name.clone()),
+            Area::Break | Area::Anonymous => match self.pointer(code, operand, files) {
+                Some((pointer, symbols)) => through(&pointer, &symbols, code.0),
+                None => {
+                    let function = function_name(code, files).unwrap_or_else(|| "unknown code".to_owned());
+                    NamedObject {
+                        file: code.0,
+                        ..NamedObject::new(ObjectKind::Heap, format!("heap used by {function}"))
+                    }
+                }
+            },
+        }
+    }
+
+    /// The address is gone: what the code says.
+    fn lost(
+        &mut self,
+        points_to: Option<&Area>,
+        code: Code,
+        operand: Option<MemoryOperand>,
+        files: &Files,
+        sampled: Sampled,
+        by_code: Sampled,
+    ) -> (NamedObject, Sampled) {
+        if let (Some(operand), Some(file)) = (operand, code.0)
+            && let Some(mapped) = files.get(file)
+            && let Some(svma) = fixed_base(mapped, &operand)
+        {
+            return (in_image(file, svma, files), by_code);
+        }
+        match (self.pointer(code, operand, files), points_to) {
+            (Some((pointer, symbols)), _) => (through(&pointer, &symbols, code.0), by_code),
+            (None, Some(area)) => (self.in_area(area, code, operand, files), by_code),
+            (None, None) => (NamedObject::unknown(ADDRESS_LOST), sampled),
+        }
+    }
+
+    /// The variable whose pointer an operand uses.
+    fn pointer(
+        &mut self,
+        code: Code,
+        operand: Option<MemoryOperand>,
+        files: &Files,
+    ) -> Option<(NamedPointer, Rc<MappedFile>)> {
+        let (file, operand) = (code.0?, operand?);
+        let mapped = files.get(file)?.clone();
+        let found = self
+            .pointers
+            .entry((file, operand.pc, operand.operand))
+            .or_insert_with(|| {
+                let symbols = mapped.symbols()?;
+                let function = mapped.function(operand.pc)?;
+                let expression = operand.address;
+                // An index that is not scaled may be the pointer, and the base the index.
+                let index = expression.index.filter(|_| expression.scale == 1);
+                [expression.base, index]
+                    .into_iter()
+                    .flatten()
+                    .find_map(|register| named_origin(&function, symbols, operand.pc, register))
+            })
+            .clone()?;
+        Some((found, mapped))
+    }
+}
+
+/// `heap through column`.
+fn through(pointer: &NamedPointer, mapped: &MappedFile, file: Option<u32>) -> NamedObject {
+    NamedObject {
+        type_name: mapped.symbols().and_then(|symbols| symbols.pointee_name(pointer)),
+        declared: pointer.decl_file.as_deref().map(str::to_owned).zip(pointer.decl_line),
+        file,
+        access_path: Some(pointer.name.clone()),
+        ..NamedObject::new(ObjectKind::Heap, format!("heap through {}", pointer.name))
+    }
+}
+
+fn named_origin(
+    function: &FunctionCode,
+    symbols: &Module,
+    pc: u64,
+    register: Register,
+) -> Option<NamedPointer> {
+    let mut known = |pc: u64, register: Register| {
+        // rsp and a frame pointer hold no data's address.
+        let is_frame = register == Register::RSP
+            || (register == Register::RBP
+                && symbols.cfa_rule(pc).is_some_and(|rule| rule.register == memlens_symbols::RBP));
+        if is_frame { None } else { symbols.pointer_in_register(pc, register.0) }
+    };
+    let origin = function.origin(pc, register, &mut known)?;
+    name_of(&origin, symbols)
+}
+
+fn name_of(origin: &Origin<NamedPointer>, symbols: &Module) -> Option<NamedPointer> {
+    match origin {
+        Origin::Known(pointer) => Some(pointer.clone()),
+        Origin::Loaded { pc, address, base } => {
+            if address.is_svma() {
+                return symbols.pointer_at(address.disp as u64);
+            }
+            if let Some(frame @ (Register::RSP | Register::RBP)) = address.base
+                && address.index.is_none()
+                && let Some(found) = symbols.pointer_in_slot(*pc, frame.0, address.disp)
+            {
+                return Some(found);
+            }
+            // An array of pointers at a fixed address: its index is in a register.
+            let pointer = name_of(base.as_deref()?, symbols)?;
+            let offset = u64::try_from(address.disp).ok()?;
+            symbols.pointer_through(&pointer, offset, address.index.is_some())
+        }
+        Origin::Fixed(svma) => symbols.pointer_at(*svma),
+        Origin::Returned { pc } => {
+            let variable = symbols.assigned_variable(*pc)?;
+            Some(NamedPointer {
+                name: variable.name,
+                type_ref: None,
+                decl_file: variable.decl_file,
+                decl_line: variable.decl_line,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The svma of the global that an operand's base register points to, if the code fixes it.
+fn fixed_base(mapped: &MappedFile, operand: &MemoryOperand) -> Option<u64> {
+    if operand.address.is_svma() {
+        return Some(operand.address.disp as u64);
+    }
+    let function = mapped.function(operand.pc)?;
+    let mut nothing = |_: u64, _: Register| None::<()>;
+    match function.origin(operand.pc, operand.address.base?, &mut nothing)? {
+        Origin::Fixed(svma) => Some(svma),
+        _ => None,
+    }
+}
+
+/// The operand of a tally.
+fn operand_of(key: &TallyKey, files: &Files) -> Option<MemoryOperand> {
+    let (file, number) = (key.code.0?, key.operand?);
+    let function = files.get(file)?.function(key.code.1)?;
+    function.operands(key.code.1).into_iter().find(|operand| operand.operand == number)
+}
+
+/// What an operand does, and how many bytes it touches.
+pub fn access_of(key: &TallyKey, files: &Files) -> (AccessKind, u32) {
+    match operand_of(key, files) {
+        None => (AccessKind::Fetch, 0),
+        Some(MemoryOperand { reads: true, writes: true, size_bytes, .. }) => (AccessKind::Modify, size_bytes),
+        Some(MemoryOperand { writes: true, size_bytes, .. }) => (AccessKind::Store, size_bytes),
+        Some(operand) => (AccessKind::Load, operand.size_bytes),
+    }
+}
+
+fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
+    let Some(mapped) = files.get(file) else { return NamedObject::unknown(NOT_MAPPED) };
+    let module_name = mapped.path.rsplit('/').next().unwrap_or_default();
+    let Some(symbols) = mapped.symbols() else {
+        return NamedObject {
+            file: Some(file),
+            ..NamedObject::new(ObjectKind::Global, format!("data of {module_name}"))
+        };
+    };
+    let list = symbols.data_symbols();
+    let fixed = list.partition_point(|symbol| symbol.kind != DataKind::Tls);
+    let after = list[..fixed].partition_point(|symbol| symbol.svma <= svma);
+    if let Some(symbol) = after.checked_sub(1).and_then(|at| list.get(at))
+        && svma - symbol.svma < symbol.size
+    {
+        let info = symbols.variable_info(symbol.svma);
+        return NamedObject {
+            type_name: info.as_ref().and_then(|info| info.type_name.clone()),
+            declared: info
+                .as_ref()
+                .and_then(|info| info.decl_file.as_deref().map(str::to_owned).zip(info.decl_line)),
+            file: Some(file),
+            bytes: Some(symbol.size),
+            ..NamedObject::new(ObjectKind::Global, symbol.name.clone())
+        };
+    }
+    let section = symbols.sections().iter().find(|section| section.contains(svma));
+    let (kind, name) = match section {
+        Some(section) if section.is_data() => (ObjectKind::Global, format!("{module_name}+{}", section.name)),
+        Some(_) => (ObjectKind::Code, format!("code of {module_name}")),
+        None => (ObjectKind::Global, format!("headers of {module_name}")),
+    };
+    NamedObject { file: Some(file), ..NamedObject::new(kind, name) }
+}
+
+fn in_frame(file: Option<u32>, svma: u64, cfa_offset: i64, files: &Files) -> NamedObject {
+    let symbols = file.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
+    if let Some(symbols) = symbols {
+        let variables = symbols.frame_variables(svma);
+        // Those of the innermost scope come last among equals.
+        let found = variables.iter().rev().find(|variable| {
+            cfa_offset
+                .checked_sub(variable.cfa_offset)
+                .and_then(|within| u64::try_from(within).ok())
+                .is_some_and(|within| within < variable.size_bytes)
+        });
+        if let Some(variable) = found {
+            return NamedObject {
+                type_name: variable.type_name.as_deref().map(str::to_owned),
+                declared: variable.decl_file.as_deref().map(str::to_owned).zip(variable.decl_line),
+                file,
+                bytes: Some(variable.size_bytes),
+                ..NamedObject::new(ObjectKind::Local, variable.name.to_string())
+            };
+        }
+    }
+    let function = function_name((file, svma), files).unwrap_or_else(|| "unknown code".to_owned());
+    NamedObject { file, ..NamedObject::new(ObjectKind::Stack, format!("frame of {function}")) }
+}
+
+/// A thread-local variable of the executable, by its offset from the thread pointer (ELF Handling For
+/// Thread-Local Storage, U. Drepper 2013, variant II).
+fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<NamedObject> {
+    let AddressExpression { base: None, index: None, disp, .. } = operand.address else { return None };
+    let file = code.0?;
+    let symbols = files.get(file)?.symbols()?;
+    let segment = symbols.tls_segment()?;
+    let size = segment.size_bytes.checked_next_multiple_of(segment.align_bytes.max(1))?;
+    let offset = size.checked_add_signed(disp).filter(|&offset| offset < segment.size_bytes)?;
+    let symbol = symbols.data_symbols().iter().find(|symbol| {
+        symbol.kind == DataKind::Tls && (symbol.svma..symbol.svma + symbol.size).contains(&offset)
+    })?;
+    let info = symbols.tls_variable_info(offset);
+    Some(NamedObject {
+        type_name: info.as_ref().and_then(|info| info.type_name.clone()),
+        declared: info.and_then(|info| info.decl_file.as_deref().map(str::to_owned).zip(info.decl_line)),
+        file: Some(file),
+        bytes: Some(symbol.size),
+        ..NamedObject::new(ObjectKind::Tls, symbol.name.clone())
+    })
+}
+
+/// The function's name, or `module+offset`.
+fn function_name(code: Code, files: &Files) -> Option<String> {
+    let mapped = files.get(code.0?)?;
+    let named = mapped.symbols().and_then(|symbols| symbols.function_at(code.1)?.name);
+    Some(match named {
+        Some(name) => name.to_string(),
+        None => format!("{}+{:#x}", mapped.path.rsplit('/').next().unwrap_or_default(), code.1),
+    })
+}

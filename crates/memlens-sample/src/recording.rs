@@ -1,0 +1,320 @@
+//! From records to tallies: which access each sample waits for, and what its address belongs to.
+//!
+//! Names are not looked up here, only numbers and svmas: that keeps up with the kernel.
+
+use memlens_types::Sampled;
+use rustc_hash::FxHashMap;
+
+use crate::address_space::{AddressSpace, Area, Place, running_mappings};
+use crate::modules::Files;
+use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
+use crate::unwinder::{StackFrame, UnwindCache};
+
+/// Bytes below rsp that a function may use without moving it (System V ABI AMD64 1.0, section 3.2.2).
+const RED_ZONE: u64 = 128;
+/// The usual limit of the first thread's stack (setrlimit(2), `RLIMIT_STACK`).
+const STACK_BYTES: u64 = 8 << 20;
+/// Distinct tallies before they are named and joined.
+const MAX_TALLIES: usize = 1 << 18;
+
+/// Where a sample's data lies, as far as it can be said without names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Spot {
+    /// In an image, at this svma.
+    Image {
+        /// The file.
+        file: u32,
+        /// The address.
+        svma: u64,
+    },
+    /// In a frame of the thread's stack.
+    Frame {
+        /// The file of the frame's code; None: generated code.
+        file: Option<u32>,
+        /// The frame's instruction (svma), or the byte before its return address.
+        svma: u64,
+        /// From the canonical frame address, in bytes.
+        cfa_offset: i64,
+    },
+    /// On the stack, in no frame that is known.
+    Stack,
+    /// In memory without a file of code.
+    Area(Area),
+    /// At an offset from the thread pointer: code tells which.
+    ThreadPointer,
+    /// The address is lost; whether it loaded a pointer to anonymous memory.
+    Lost {
+        /// Area that the loaded pointer points to.
+        points_to: Option<Area>,
+    },
+    /// Nothing is mapped there.
+    Unmapped,
+    /// The sample waits for no access.
+    NoAccess,
+    /// It was taken while the kernel worked for the program.
+    InKernel,
+}
+
+/// The code a sample is booked on: file and svma, or an address outside of every file.
+pub type Code = (Option<u32>, u64);
+
+/// What samples are added up by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TallyKey {
+    /// Which thread.
+    pub thread: u32,
+    /// The access's instruction; the sampled one if there is no access.
+    pub code: Code,
+    /// Which memory operand; None: no access.
+    pub operand: Option<u8>,
+    /// Where its data lies.
+    pub spot: Spot,
+}
+
+/// A thread that was sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampledThread {
+    /// Its process.
+    pub pid: u32,
+    /// Its id.
+    pub tid: u32,
+    /// Its name.
+    pub name: Option<String>,
+}
+
+/// What was counted besides the tallies. Units: samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RecordingCounts {
+    /// All.
+    pub samples: u64,
+    /// Their cost.
+    pub cost: u64,
+    /// Sum of the squares of their costs.
+    pub squared_cost: f64,
+    /// Stacks followed to their end.
+    pub whole_stacks: u64,
+    /// Others.
+    pub cut_stacks: u64,
+    /// Samples without user registers: taken while the kernel had none.
+    pub without_registers: u64,
+    /// Processes seen.
+    pub processes: u32,
+}
+
+/// Everything that was seen so far.
+#[derive(Debug, Default)]
+pub struct Recording {
+    files: Files,
+    spaces: FxHashMap<u32, AddressSpace>,
+    threads: Vec<SampledThread>,
+    thread_numbers: FxHashMap<(u32, u32), u32>,
+    names: FxHashMap<u32, String>,
+    tallies: FxHashMap<TallyKey, Sampled>,
+    counts: RecordingCounts,
+    cache: UnwindCache,
+    frames: Vec<StackFrame>,
+    /// Whether `/proc` may be asked for what a live process has mapped.
+    is_live: bool,
+}
+
+impl Recording {
+    /// Nothing yet. `is_live`: the processes are running on this machine now.
+    pub fn new(is_live: bool) -> Self {
+        Self { is_live, ..Self::default() }
+    }
+
+    /// A process that runs already.
+    pub fn add_running(&mut self, pid: u32, mappings: &[NewMapping]) {
+        let space = self.spaces.entry(pid).or_default();
+        for mapping in mappings {
+            space.map(mapping, &mut self.files);
+        }
+    }
+
+    /// The name of a thread that runs already.
+    pub fn name_thread(&mut self, tid: u32, name: String) {
+        self.names.insert(tid, name);
+    }
+
+    /// Takes one record, in the order of time. Returns whether the tallies have become so many that
+    /// [`Self::take_tallies`] should be called.
+    pub fn take(&mut self, record: TimedRecord) -> bool {
+        match record.record {
+            Record::Sample(sample) => self.sample(&sample),
+            Record::Mapping(mapping) => {
+                self.spaces.entry(mapping.pid).or_default().map(&mapping, &mut self.files);
+            }
+            Record::Name { pid, tid, name, is_exec } => {
+                if is_exec {
+                    self.spaces.insert(pid, AddressSpace::default());
+                }
+                if let Some(&number) = self.thread_numbers.get(&(pid, tid))
+                    && let Some(thread) = self.threads.get_mut(number as usize)
+                {
+                    thread.name = Some(name.clone());
+                }
+                self.names.insert(tid, name);
+            }
+            Record::Fork { pid, parent_pid, tid } => {
+                if pid != parent_pid
+                    && let Some(parent) = self.spaces.get(&parent_pid).cloned()
+                {
+                    self.spaces.entry(pid).or_insert(parent);
+                }
+                // A new thread has its parent's name until it takes another.
+                self.names.remove(&tid);
+            }
+            Record::Exit { pid, tid } => {
+                self.names.remove(&tid);
+                if pid == tid {
+                    self.thread_numbers.retain(|&(process, _), _| process != pid);
+                }
+            }
+            Record::Lost(_) | Record::Throttled | Record::Other => {}
+        }
+        self.tallies.len() >= MAX_TALLIES
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        self.counts.samples += 1;
+        self.counts.cost = self.counts.cost.saturating_add(sample.period);
+        self.counts.squared_cost += (sample.period as f64) * (sample.period as f64);
+        if self.is_live && self.spaces.get(&sample.pid).is_none_or(AddressSpace::is_empty) {
+            // Its mappings were not reported: they are older than the events.
+            let mappings = running_mappings(sample.pid).unwrap_or_default();
+            self.add_running(sample.pid, &mappings);
+        }
+        let thread = self.thread(sample.pid, sample.tid);
+        let (key, mut sampled) = self.locate(thread, sample);
+        sampled.samples = 1;
+        sampled.cost = sample.period;
+        *self.tallies.entry(key).or_default() += &sampled;
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> u32 {
+        if let Some(&known) = self.thread_numbers.get(&(pid, tid)) {
+            return known;
+        }
+        let number = self.threads.len() as u32;
+        let name = self.names.get(&tid).cloned();
+        if !self.threads.iter().any(|thread| thread.pid == pid) {
+            self.counts.processes += 1;
+        }
+        self.threads.push(SampledThread { pid, tid, name });
+        self.thread_numbers.insert((pid, tid), number);
+        number
+    }
+
+    /// Finds access, address and spot of a sample. The second value says which way it was found.
+    fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled) {
+        let space = self.spaces.entry(sample.pid).or_default();
+        if !sample.is_user {
+            // The registers are those of the system call, or of whatever was interrupted.
+            let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
+            let code = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
+            return (TallyKey { thread, code, operand: None, spot: Spot::InKernel }, Sampled::default());
+        }
+        let is_whole = space.unwinder().unwind(sample, &mut self.cache, &mut self.frames);
+        match is_whole {
+            true => self.counts.whole_stacks += 1,
+            false => self.counts.cut_stacks += 1,
+        }
+        let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
+        let pc = if sample.is_exact { sample.ip } else { pc };
+        let place = space.code(pc);
+        let sampled_code: Code = place.map_or((None, pc), |(file, svma)| (Some(file), svma));
+        let mut way = Sampled::default();
+        let access = place.and_then(|(file, svma)| {
+            let is_exact = sample.is_exact || sample.data_address != 0;
+            self.files.get(file)?.access(svma, is_exact)
+        });
+        let code = access.map_or(sampled_code, |access| (sampled_code.0, access.operand.pc));
+        let operand = access.map(|access| access.operand.operand);
+        let Some(registers) = sample.registers.filter(|_| sample.data_address == 0) else {
+            let spot = match sample.data_address {
+                0 => {
+                    self.counts.without_registers += 1;
+                    Spot::NoAccess
+                }
+                address => {
+                    way.by_hardware = 1;
+                    spot_of(space, address, &self.frames, sample)
+                }
+            };
+            let operand = operand.or((sample.data_address != 0).then_some(0));
+            return (TallyKey { thread, code, operand, spot }, way);
+        };
+        let Some(access) = access else {
+            return (TallyKey { thread, code, operand: None, spot: Spot::NoAccess }, way);
+        };
+        let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
+        let expression = &access.operand.address;
+        let spot = if let Some(address) = access.address(value) {
+            way.by_registers = 1;
+            let address = match expression.is_svma() {
+                true => space.address_of(pc, address).unwrap_or(address),
+                false => address,
+            };
+            spot_of(space, address, &self.frames, sample)
+        } else if expression.is_partial && expression.base.is_none() && expression.index.is_none() {
+            Spot::ThreadPointer
+        } else {
+            let points_to = access.loaded.and_then(value).and_then(|pointer| match space.find(pointer) {
+                Place::Area(area @ (Area::Break | Area::Anonymous)) => Some(area),
+                _ => None,
+            });
+            Spot::Lost { points_to }
+        };
+        (TallyKey { thread, code, operand, spot }, way)
+    }
+
+    /// The files that were mapped.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The threads that were sampled, by number.
+    pub fn threads(&self) -> &[SampledThread] {
+        &self.threads
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> RecordingCounts {
+        self.counts
+    }
+
+    /// The tallies since the last call, in no order.
+    pub fn take_tallies(&mut self) -> Vec<(TallyKey, Sampled)> {
+        self.tallies.drain().collect()
+    }
+}
+
+/// What an address belongs to: a frame if it lies between rsp and the outermost frame that was found,
+/// else what is mapped.
+fn spot_of(space: &AddressSpace, address: u64, frames: &[StackFrame], sample: &Sample) -> Spot {
+    if let Some(registers) = &sample.registers {
+        let mut low = registers.values[RSP].wrapping_sub(RED_ZONE);
+        for (level, frame) in frames.iter().enumerate() {
+            let Some(cfa) = frame.cfa else { break };
+            if (low..cfa).contains(&address) {
+                let pc = if level == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
+                let (file, svma) = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
+                return Spot::Frame { file, svma, cfa_offset: address.wrapping_sub(cfa) as i64 };
+            }
+            low = cfa;
+        }
+    }
+    match space.find(address) {
+        Place::Image { file, svma } => Spot::Image { file, svma },
+        Place::Area(Area::Stack) => Spot::Stack,
+        Place::Area(area) => Spot::Area(area),
+        Place::Unmapped => {
+            // The first thread's stack grows without a record, by its limit at most.
+            let rsp = sample.registers.map_or(0, |registers| registers.values[RSP]);
+            match rsp.checked_sub(RED_ZONE).and_then(|low| address.checked_sub(low)) {
+                Some(above) if above < STACK_BYTES => Spot::Stack,
+                _ => Spot::Unmapped,
+            }
+        }
+    }
+}

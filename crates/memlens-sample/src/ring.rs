@@ -1,0 +1,113 @@
+//! A ring that the kernel fills: `perf_event_mmap_page` and what follows it (perf_event_open(2),
+//! "MMAP layout").
+//!
+//! ```text
+//!  page 0      head (the kernel's) … tail (ours)
+//!  2ⁿ pages    records, wrapped around
+//! ```
+//!
+//! The kernel drops records rather than overwrite what has not been taken, and says how many.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perf_event_open_sys::bindings::perf_event_mmap_page;
+
+/// Bytes of `struct perf_event_header`: type, misc, size.
+const HEADER_BYTES: usize = 8;
+
+/// One ring, unmapped when dropped.
+#[derive(Debug)]
+pub struct Ring {
+    page: *mut perf_event_mmap_page,
+    length: usize,
+    data: *const u8,
+    data_bytes: usize,
+    /// A record that wraps around is put together here.
+    scratch: Vec<u8>,
+}
+
+// SAFETY: the mapping belongs to this value alone, and nothing in it is bound to a thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps a ring of `data_bytes` (a power of two of pages) for an event.
+    ///
+    /// # Errors
+    /// Those of mmap(2): `EPERM` if the ring is larger than the user may lock.
+    pub fn map(event: RawFd, data_bytes: usize) -> io::Result<Self> {
+        // SAFETY: sysconf reads a constant of the system.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let length = data_bytes + page_bytes;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let page = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, event, 0)
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the mapping is `page_bytes` longer than the data.
+        let data = unsafe { page.cast::<u8>().add(page_bytes) };
+        Ok(Self { page: page.cast(), length, data, data_bytes, scratch: Vec::new() })
+    }
+
+    /// Hands every record that is there to `each`: type, misc, bytes behind the header. Returns how
+    /// many bytes were taken.
+    pub fn drain(&mut self, mut each: impl FnMut(u32, u16, &[u8])) -> usize {
+        // SAFETY: the page lives as long as `self`; head and tail are aligned words of it that kernel
+        // and we share, so they are accessed as atomics only.
+        let (head, tail) = unsafe {
+            (
+                AtomicU64::from_ptr(&raw mut (*self.page).data_head),
+                AtomicU64::from_ptr(&raw mut (*self.page).data_tail),
+            )
+        };
+        // Pairs with the kernel's barrier before it writes the head.
+        let end = head.load(Ordering::Acquire);
+        let start = tail.load(Ordering::Relaxed);
+        let mut at = start;
+        while end.wrapping_sub(at) >= HEADER_BYTES as u64 {
+            let header = self.copy(at, HEADER_BYTES);
+            let record_type = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+            let misc = u16::from_le_bytes([header[4], header[5]]);
+            let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
+            if size < HEADER_BYTES || size as u64 > end.wrapping_sub(at) {
+                // Cannot be; nothing behind it can be found.
+                at = end;
+                break;
+            }
+            let body = self.copy(at + HEADER_BYTES as u64, size - HEADER_BYTES);
+            each(record_type, misc, body);
+            at += size as u64;
+            // Room for the kernel as soon as possible.
+            tail.store(at, Ordering::Release);
+        }
+        tail.store(at, Ordering::Release);
+        at.wrapping_sub(start) as usize
+    }
+
+    /// `length` bytes from position `at` on.
+    fn copy(&mut self, at: u64, length: usize) -> &[u8] {
+        let from = (at % self.data_bytes as u64) as usize;
+        let first = length.min(self.data_bytes - from);
+        self.scratch.clear();
+        // SAFETY: both parts lie inside the data area, and the kernel does not write between tail and
+        // head, where they are.
+        unsafe {
+            self.scratch.extend_from_slice(std::slice::from_raw_parts(self.data.add(from), first));
+            self.scratch.extend_from_slice(std::slice::from_raw_parts(self.data, length - first));
+        }
+        &self.scratch
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, not used afterwards.
+        unsafe { libc::munmap(self.page.cast(), self.length) };
+    }
+}

@@ -1,0 +1,230 @@
+//! `memlens run --mode sample`, `memlens record --pid PID`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use memlens_exact::Program;
+use memlens_profile::{Existing, Profile, RunInfo};
+use memlens_sample::{
+    EventChoice, ExitOutcome, SampleError, SampleOptions, SampleOutcome, SampleSession, Target,
+};
+
+use crate::failure::{Failure, FailureKind};
+use crate::internal_error;
+use crate::output::Output;
+use crate::run::{Mode, RecordArgs, describe, show};
+use crate::streams::say;
+use crate::system;
+use crate::view_args::ViewArgs;
+
+/// A partial profile may take this part of the time: flushes that take long become rare.
+const FLUSH_SHARE: u32 = 20;
+
+/// Arguments of sample mode.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub struct SampleArgs {
+    /// Sample a process that runs already, all its threads; SIGINT (Ctrl-C) ends the recording, not the
+    /// process
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pub pid: Option<u32>,
+
+    /// End the recording of --pid after so many seconds
+    #[arg(long, value_name = "SECONDS", requires = "pid", value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
+
+    /// What part of the program's time sampling may cost; it sets the frequency
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_percent)]
+    pub overhead: f64,
+
+    /// Samples a second and processor, instead of --overhead
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub frequency: Option<u64>,
+
+    /// What is sampled
+    #[arg(long, value_name = "EVENT", default_value = "auto")]
+    pub event: Event,
+}
+
+/// What samples are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Event {
+    /// Loads and stores with their addresses if the processor tells them, else time.
+    Auto,
+    /// Processor time in user mode.
+    Time,
+    /// Last-level cache misses.
+    CacheMisses,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| format!("‘{text}’ is no number"))?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("a recording takes more than 0 seconds".to_owned()),
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent: f64 =
+        text.trim_end_matches('%').parse().map_err(|_| format!("‘{text}’ is no percentage"))?;
+    match percent > 0.0 && percent <= 100.0 {
+        true => Ok(percent / 100.0),
+        false => Err("the overhead is between 0 and 100 percent".to_owned()),
+    }
+}
+
+/// Samples what the arguments say, and shows what `view` asks for. The exit code is the program's.
+pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
+    if !matches!(args.mode, Mode::Sample | Mode::Auto) {
+        let message = "--pid samples a running process; leave --mode away, or give --mode sample";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    let options = SampleOptions {
+        choice: match args.sample.event {
+            Event::Auto => EventChoice::Best,
+            Event::Time => EventChoice::Time,
+            Event::CacheMisses => EventChoice::CacheMisses,
+        },
+        frequency_hz: args.sample.frequency,
+        overhead: args.sample.overhead,
+        ..SampleOptions::default()
+    };
+    let (target, command) = match args.sample.pid {
+        Some(pid) => (Target::Process(pid), command_of(pid)),
+        None => (program(&args.command)?, args.command.clone()),
+    };
+    let name = command.first().cloned().unwrap_or_else(|| OsString::from("program"));
+    let existing = if args.force { Existing::Replace } else { Existing::Refuse };
+    let mut output = Output::create(args.out.as_deref(), &name, existing)?;
+    let mut session = match SampleSession::start(&target, &options) {
+        Ok(session) => session,
+        Err(error) => {
+            output.discard();
+            return Err(error.into());
+        }
+    };
+    output.name_after(session.process_id());
+    let mut run = describe(&command);
+    run.pid = Some(session.process_id());
+
+    let mut flushes = Flushes::new(args.flush_every);
+    let outcome = session.run(args.sample.duration, |session| {
+        flushes.look(session, &run, &mut output);
+    })?;
+    let exit = match outcome {
+        SampleOutcome::Ended(exit) => Some(exit),
+        SampleOutcome::Gone | SampleOutcome::Detached => None,
+    };
+    // A fault of ours must not change the program's exit.
+    match internal_error::catch(|| session.profile()) {
+        Ok(profile) => {
+            let mut profile = completed(profile, &run, session.elapsed());
+            match exit {
+                Some(ExitOutcome::Code(code)) => profile.run.exit_code = Some(code),
+                Some(ExitOutcome::Signal(signal)) => profile.run.signal = Some(signal),
+                None => {}
+            }
+            match output.writer().flush(&profile, true) {
+                Ok(()) if !args.quiet => show(&profile, &output, view),
+                Ok(()) => {}
+                Err(error) if exit.is_some() => say(&Failure::from(error).to_string()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(message) => say(&message),
+    }
+    Ok(match exit {
+        None => 0,
+        // The kernel keeps the low 8 bits.
+        Some(ExitOutcome::Code(code)) => (code & 0xff) as u8,
+        Some(ExitOutcome::Signal(signal)) => {
+            system::die_of(signal);
+            // Still here: process 1 of a container is not killed by its own signals. Shells put it so.
+            (128 + (signal & 0x7f)) as u8
+        }
+    })
+}
+
+/// Partial profiles, so that there is one when memlens is killed.
+struct Flushes {
+    every: Option<Duration>,
+    next: Option<Instant>,
+    has_complained: bool,
+}
+
+impl Flushes {
+    fn new(seconds: u64) -> Self {
+        let every = (seconds > 0).then(|| Duration::from_secs(seconds));
+        Self { every, next: every.map(|every| Instant::now() + every), has_complained: false }
+    }
+
+    fn look(&mut self, session: &mut SampleSession, run: &RunInfo, output: &mut Output) {
+        let now = Instant::now();
+        if self.next.is_none_or(|due| now < due) {
+            return;
+        }
+        let Ok(profile) = internal_error::catch(|| session.profile()) else { return };
+        let mut profile = completed(profile, run, session.elapsed());
+        profile.attribution.truncated = true;
+        if let Err(error) = output.writer().flush(&profile, false)
+            && !self.has_complained
+        {
+            self.has_complained = true;
+            say(&format!("{}; the program goes on", Failure::from(error)));
+        }
+        let pause = self.every.map(|every| every.max(now.elapsed() * FLUSH_SHARE));
+        self.next = pause.map(|pause| Instant::now() + pause);
+    }
+}
+
+/// The profile with what is known of the run.
+fn completed(mut profile: Profile, run: &RunInfo, elapsed: Duration) -> Profile {
+    let made = std::mem::replace(&mut profile.run, run.clone());
+    profile.run.mode = made.mode;
+    profile.run.estimated = made.estimated;
+    profile.run.primary_cost = made.primary_cost;
+    profile.run.sampling = made.sampling;
+    profile.run.threads = made.threads;
+    profile.run.notes.splice(..0, made.notes);
+    profile.run.wall_seconds = Some(elapsed.as_secs_f64());
+    profile
+}
+
+/// The file that a command names. A script is executed as such, so that it sees its own name.
+fn program(command: &[OsString]) -> Result<Target, Failure> {
+    let found =
+        Program::find(command).map_err(|error| Failure::from(memlens_exact::SessionError::from(error)))?;
+    let is_script = found.arguments.len() > command.len();
+    let file = match found.arguments.get(found.arguments.len() - command.len()) {
+        Some(script) if is_script => PathBuf::from(script),
+        _ => found.file,
+    };
+    Ok(Target::Program { file, arguments: command.to_vec() })
+}
+
+/// What a running process was started as (proc_pid_cmdline(5)).
+fn command_of(pid: u32) -> Vec<OsString> {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect()
+}
+
+impl From<SampleError> for Failure {
+    fn from(error: SampleError) -> Self {
+        let kind = match &error {
+            SampleError::NoProcess(_) => FailureKind::NoInput,
+            SampleError::NotOurs(..) => FailureKind::Permission,
+            SampleError::Start(_) => FailureKind::NotExecutable,
+            SampleError::Wait(_) => FailureKind::Io,
+            _ => FailureKind::Engine,
+        };
+        Self::new(kind, format!("failed to {error}"))
+    }
+}

@@ -1,0 +1,123 @@
+//! Sample mode through the command line.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn memlens(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
+    command.args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether this machine lets the tests sample at all.
+fn is_refused(output: &Output) -> bool {
+    text(&output.stderr).contains("open a performance event")
+}
+
+/// From now on perf_event_open fails with EPERM in the process and its children, as container
+/// runtimes' filters make it.
+fn forbid_events() -> std::io::Result<()> {
+    // seccomp(2): load the number of the system call; if it is perf_event_open's, EPERM; else allow.
+    let filter = [
+        libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
+        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_perf_event_open as u32 },
+        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 },
+        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: system calls with a program that outlives them.
+    let answer = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    };
+    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[test]
+fn a_sampled_program_prints_and_ends_as_it_always_does() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let profile = folder.path().join("p");
+    let script = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo out; echo err >&2; exit 3";
+    let output = memlens(&["run", "--mode", "sample", "--quiet", "--out"])
+        .arg(&profile)
+        .args(["--", "sh", "-c", script])
+        .output()
+        .expect("it starts");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(
+        (output.status.code(), text(&output.stdout), text(&output.stderr)),
+        (Some(3), "out\n".into(), "err\n".into())
+    );
+    let report = memlens(&["report", "--format", "json"]).arg(&profile).output().expect("it starts");
+    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    assert_eq!(report["run"]["mode"], "sample");
+    assert_eq!(report["run"]["estimated"], true);
+    assert_eq!(report["run"]["primary_cost"], "time");
+    assert_eq!(report["run"]["exit_code"], 3);
+    assert_eq!(report["run"]["sampling"]["unit"], "nanoseconds");
+    // Samples count no accesses: unknown, not 0.
+    assert_eq!(report["totals"]["loads"], Value::Null);
+    assert_eq!(report["totals"]["wait_cycles"], Value::Null);
+    let samples = report["totals"]["samples"].as_u64().expect("a number");
+    assert!(samples > 0);
+    let objects = report["objects"].as_array().expect("a list");
+    let sum: u64 = objects.iter().filter_map(|object| object["samples"].as_u64()).sum();
+    assert_eq!(sum, samples);
+    for object in objects {
+        let share = object["share"].as_f64().expect("a share");
+        let interval = &object["share_ci95"];
+        let (low, high) = (interval[0].as_f64().expect("low"), interval[1].as_f64().expect("high"));
+        assert!(0.0 <= low && low <= share && share <= high && high <= 1.0, "{object}");
+    }
+}
+
+#[test]
+fn a_signal_that_ends_the_program_ends_memlens() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = memlens(&["run", "--mode", "sample", "--quiet", "--out"])
+        .arg(folder.path().join("p"))
+        .args(["--", "sh", "-c", "kill -TERM $$"])
+        .output()
+        .expect("it starts");
+    if !is_refused(&output) {
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{output:?}");
+    }
+}
+
+#[test]
+fn without_permission_it_says_so_and_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let profile = folder.path().join("p");
+    let mut command = memlens(&["run", "--mode", "sample", "--out"]);
+    command.arg(&profile).args(["--", "sh", "-c", "echo ran"]);
+    // SAFETY: the function makes system calls only.
+    unsafe { command.pre_exec(forbid_events) };
+    let output = command.output().expect("it starts");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(75), "{stderr}");
+    assert!(stderr.contains("perf_event_paranoid") && stderr.contains("--mode exact"), "{stderr}");
+    assert_eq!(text(&output.stdout), "", "the program must not run unrecorded");
+    assert!(!profile.exists());
+    let mut doctor = memlens(&["doctor"]);
+    // SAFETY: as above.
+    unsafe { doctor.pre_exec(forbid_events) };
+    let output = doctor.output().expect("it starts");
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("perf_event_open is forbidden"), "{stdout}");
+}
+
+#[test]
+fn a_process_that_is_not_there_is_named() {
+    let output = memlens(&["record", "--pid", "4194304", "--duration", "1"]).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(66));
+    assert!(text(&output.stderr).contains("there is no such process"), "{}", text(&output.stderr));
+}
