@@ -26,7 +26,8 @@
 //! the start of their object. The result is therefore what an operand *probably* touches: neither
 //! bound is safe.
 //!
-//! Cost: some passes over the code; 20,000 functions take seconds.
+//! Cost: some passes over the code that changed: milliseconds for a hundred functions, most of a minute for
+//! the 10,000 of a program with sqlite3 in it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
