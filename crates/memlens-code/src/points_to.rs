@@ -118,7 +118,7 @@ pub struct PointsTo {
     pub objects: Vec<Object>,
     /// Each analysed function, by first address: decoded code and operands in the order of code.
     pub functions: BTreeMap<u64, (ControlFlow, Vec<Touched>)>,
-    /// Whether [`MAX_PASSES`] ended it early: sets may be incomplete.
+    /// Whether it was ended early, because it did not settle: sets may be incomplete.
     pub cut_short: bool,
 }
 

@@ -76,7 +76,7 @@ fn analyse(functions: &[(u64, &[u8])], initial: &[(u64, u64)]) -> PointsTo {
 /// The objects of the operand at `pc`.
 fn at(found: &PointsTo, pc: u64) -> Vec<(Object, Option<i64>)> {
     let operands = found.functions.values().flat_map(|(_, operands)| operands);
-    let operand = operands.filter(|operand| operand.pc == pc).last().expect("an operand");
+    let operand = operands.rev().find(|operand| operand.pc == pc).expect("an operand");
     operand.pointers.iter().map(|p| (found.objects[p.object.0 as usize].clone(), p.offset)).collect()
 }
 
