@@ -54,6 +54,8 @@ test: build
 	$(MAKE) -s -C examples/bfs check
 	$(MAKE) -s -C examples/kernels check
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)
+	$(CARGO) build --release -p memlens -p memlens-static --example evaluate
+	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
 	@if command -v valgrind >/dev/null; then \
 		set -ex; \
 		$(PYTHON) tests/cachegrind.py --memlens $(MEMLENS); \

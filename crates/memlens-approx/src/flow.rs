@@ -73,15 +73,17 @@ impl Flow {
     /// in any unit, and decides where the samples cannot. Samples that no such position reaches are
     /// the second result. Cost: `iterations` × the samples' positions × positions in reach.
     pub fn unskid(&self, samples: &[f64], prior: &[f64], skid: &Skid, iterations: usize) -> (Vec<f64>, f64) {
-        let from: Vec<usize> = (0..prior.len()).filter(|&at| prior[at] > 0.0).collect();
-        let kernels: Vec<Vec<(usize, f64)>> = from
-            .iter()
-            .map(|&at| {
-                let mut landing = self.landing(at, skid);
-                landing.retain(|&(to, _)| to < samples.len());
-                landing
-            })
-            .collect();
+        let mut from = Vec::new();
+        let mut kernels: Vec<Vec<(usize, f64)>> = Vec::new();
+        for at in (0..prior.len()).filter(|&at| prior[at] > 0.0) {
+            let mut landing = self.landing(at, skid);
+            landing.retain(|&(to, _)| to < samples.len());
+            // What lands on no sample at all has none; the first iteration would say so.
+            if landing.iter().any(|&(to, _)| samples[to] > 0.0) {
+                from.push(at);
+                kernels.push(landing);
+            }
+        }
         // What can be seen of each source at all.
         let seen: Vec<f64> = kernels.iter().map(|kernel| kernel.iter().map(|part| part.1).sum()).collect();
         let mut expected = vec![0.0; samples.len()];

@@ -1,10 +1,17 @@
 //! What x86-64 machine code says of data: where a call's result goes, which access a sampled
 //! instruction waits for, where the pointer in a register came from. Facts from bytes.
 //!
-//! This crate deliberately knows neither files, symbols nor debug information: bytes of one
-//! function go in, [`Destination`]s come out. `memlens-symbols` turns them into names.
+//! This crate deliberately knows neither files, symbols nor debug information: bytes of functions go
+//! in, facts in terms of addresses come out. `memlens-symbols` and `memlens-static` turn them into
+//! names.
 //!
-//! # Model
+//! | question | answer |
+//! |---|---|
+//! | where does the result of a call go? | [`result_destinations`], below |
+//! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] |
+//! | which objects can each memory operand of a module touch? | [`points_to`] |
+//!
+//! # Model of results
 //!
 //! One path is followed from the return address, at most [`MAX_INSTRUCTIONS`] instructions long:
 //! null checks of the result are passed on the side where it is not null, other conditional
@@ -37,16 +44,26 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod control_flow;
 mod destination;
 mod flow;
 mod function_code;
+mod loops;
+mod memory_object;
 mod origin;
+mod points_to;
+#[cfg(test)]
+mod points_to_tests;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
+pub use control_flow::{Block, ControlFlow, call_target, is_return, jump_target, linkage_cell};
 pub use destination::{Base, Destination, Register};
 pub use flow::{MAX_INSTRUCTIONS, result_destinations};
 pub use function_code::{AddressExpression, FunctionCode, MemoryOperand};
+pub use loops::{Loops, NaturalLoop, immediate_dominators};
+pub use memory_object::{Object, ObjectIx, Pointer};
 pub use origin::{MAX_VISITS, Origin};
+pub use points_to::{Callee, FunctionParts, MAX_CALLS, PointsTo, Surroundings, Touched, points_to};
 pub use waiting::{MAX_STEPS, WaitingAccess};

@@ -77,14 +77,14 @@ pub struct TlsSegment {
 pub struct Module {
     name: String,
     path: Option<PathBuf>,
-    image: Image,
+    pub(crate) image: Image,
     search: DebugSearch,
     build_id: Option<Vec<u8>>,
-    sections: Vec<Section>,
+    pub(crate) sections: Vec<Section>,
     /// Start, end (svma) and file offset of each code section.
     code: Vec<(u64, u64, u64)>,
     tls: Option<TlsSegment>,
-    symbols: SymbolTable,
+    pub(crate) symbols: SymbolTable,
     diagnostics: Vec<Diagnostic>,
     has_dwarf: bool,
     separate: Option<(PathBuf, Image)>,

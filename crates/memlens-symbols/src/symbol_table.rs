@@ -166,6 +166,19 @@ impl SymbolTable {
         found
     }
 
+    /// Every function's symbol, one for each first address, with its range.
+    pub(crate) fn all_functions(&self, sections: &[Section]) -> Vec<(u64, u64, Symbol)> {
+        let functions = self.functions.get_or_init(|| {
+            self.sorted(|k| matches!(k, SymbolType::Function | SymbolType::IndirectFunction))
+        });
+        let mut starts: Vec<u64> = functions.iter().map(|&i| self.symbols[i as usize].svma).collect();
+        starts.dedup();
+        let found = starts.into_iter().filter_map(|svma| self.function_at(svma, sections));
+        let mut found: Vec<_> = found.collect();
+        found.dedup_by_key(|(start, _, _)| *start);
+        found
+    }
+
     /// The best function symbol that covers `svma`, with its range `[start, end)`.
     pub(crate) fn function_at(&self, svma: u64, sections: &[Section]) -> Option<(u64, u64, Symbol)> {
         let functions = self.functions.get_or_init(|| {

@@ -1,0 +1,236 @@
+//! A function's basic blocks and the edges between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+
+/// Consecutive instructions that are entered only at the first and left only after the last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Address of the first instruction.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Positions of its instructions in [`ControlFlow::instructions`].
+    pub instructions: std::ops::Range<usize>,
+    /// Blocks that may come next, ascending.
+    pub successors: Vec<usize>,
+    /// Blocks that may come before, ascending.
+    pub predecessors: Vec<usize>,
+}
+
+/// A function's machine code, decoded and cut into blocks. Block 0 is the entry.
+///
+/// # Model
+///
+/// - Calls go on behind the call; a block does not end there.
+/// - A jump to code outside the function leaves it (a tail call). So does a jump to its own first
+///   instruction from a place where the caller of this crate says so: none is assumed.
+/// - An indirect jump goes to every block that nothing else leads to and that follows code which
+///   does not fall through: the arms of a `switch`. Where there is none, it leaves the function.
+/// - Bytes that are no instruction end the part they are in.
+#[derive(Clone, Debug, Default)]
+pub struct ControlFlow {
+    /// All instructions, ascending by address within a part.
+    pub instructions: Vec<Instruction>,
+    /// The blocks: the entry's first, the others ascending by address.
+    pub blocks: Vec<Block>,
+    by_address: BTreeMap<u64, usize>,
+    block_of: Vec<usize>,
+}
+
+impl ControlFlow {
+    /// Decodes a function. `parts` are its pieces (address of the first byte, bytes), the one with
+    /// the entry first; compilers put unlikely code apart (`NAME.cold`). Linear in the bytes.
+    pub fn new(parts: &[(u64, &[u8])]) -> Self {
+        let mut instructions = Vec::new();
+        // The first instruction of each part, to which nothing falls through.
+        let mut part_starts = BTreeSet::new();
+        for &(start, bytes) in parts {
+            part_starts.insert(start);
+            let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+            while decoder.can_decode() {
+                let instruction = decoder.decode();
+                if instruction.is_invalid() {
+                    break;
+                }
+                instructions.push(instruction);
+            }
+        }
+        let by_address: BTreeMap<u64, usize> =
+            instructions.iter().enumerate().map(|(at, instruction)| (instruction.ip(), at)).collect();
+        let mut flow = Self { instructions, blocks: Vec::new(), by_address, block_of: Vec::new() };
+        flow.cut(&part_starts);
+        flow.connect();
+        flow
+    }
+
+    /// The position of the instruction at an address.
+    pub fn instruction_at(&self, address: u64) -> Option<usize> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// The block of an instruction.
+    pub fn block_of(&self, instruction: usize) -> usize {
+        self.block_of[instruction]
+    }
+
+    /// Blocks in reverse postorder from the entry; unreachable ones are left out.
+    pub fn reverse_postorder(&self) -> Vec<usize> {
+        let mut order = Vec::with_capacity(self.blocks.len());
+        let mut seen = vec![false; self.blocks.len()];
+        // Each entry: a block and how many of its successors were visited.
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        if !self.blocks.is_empty() {
+            seen[0] = true;
+            path.push((0, 0));
+        }
+        while let Some((block, next)) = path.last_mut() {
+            match self.blocks[*block].successors.get(*next) {
+                Some(&successor) => {
+                    *next += 1;
+                    if !seen[successor] {
+                        seen[successor] = true;
+                        path.push((successor, 0));
+                    }
+                }
+                None => {
+                    order.push(*block);
+                    path.pop();
+                }
+            }
+        }
+        order.reverse();
+        order
+    }
+
+    fn cut(&mut self, part_starts: &BTreeSet<u64>) {
+        let mut leaders: BTreeSet<usize> = BTreeSet::new();
+        for (at, instruction) in self.instructions.iter().enumerate() {
+            if at == 0 || part_starts.contains(&instruction.ip()) {
+                leaders.insert(at);
+            }
+            if ends_block(instruction) {
+                leaders.insert(at + 1);
+                if let Some(target) = direct_target(instruction).and_then(|to| self.instruction_at(to)) {
+                    leaders.insert(target);
+                }
+            }
+        }
+        leaders.insert(self.instructions.len());
+        let leaders: Vec<usize> = leaders.into_iter().collect();
+        self.block_of = vec![0; self.instructions.len()];
+        for pair in leaders.windows(2) {
+            let instructions = pair[0]..pair[1];
+            if instructions.is_empty() {
+                continue;
+            }
+            self.block_of[instructions.clone()].fill(self.blocks.len());
+            self.blocks.push(Block {
+                start: self.instructions[instructions.start].ip(),
+                end: self.instructions[instructions.end - 1].next_ip(),
+                instructions,
+                ..Block::default()
+            });
+        }
+    }
+
+    fn connect(&mut self) {
+        let mut edges: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.blocks.len()];
+        let mut indirect = Vec::new();
+        // Blocks behind code that does not fall through.
+        let mut detached = Vec::new();
+        let mut falls = false;
+        for (index, block) in self.blocks.iter().enumerate() {
+            if !falls && index > 0 {
+                detached.push(index);
+            }
+            let last = &self.instructions[block.instructions.end - 1];
+            falls = falls_through(last);
+            if falls && let Some(next) = self.instruction_at(last.next_ip()) {
+                edges[index].insert(self.block_of[next]);
+            }
+            match last.flow_control() {
+                FlowControl::IndirectBranch => indirect.push(index),
+                _ if ends_block(last) => {
+                    let target = direct_target(last).and_then(|to| self.instruction_at(to));
+                    edges[index].extend(target.map(|target| self.block_of[target]));
+                }
+                _ => {}
+            }
+        }
+        let reached: BTreeSet<usize> = edges.iter().flatten().copied().collect();
+        detached.retain(|block| !reached.contains(block) && !self.is_padding(*block));
+        for block in indirect {
+            edges[block].extend(&detached);
+        }
+        for (from, to) in edges.into_iter().enumerate() {
+            for &block in &to {
+                self.blocks[block].predecessors.push(from);
+            }
+            self.blocks[from].successors = to.into_iter().collect();
+        }
+    }
+
+    /// Whether a block begins with what assemblers fill gaps with.
+    fn is_padding(&self, block: usize) -> bool {
+        let first = &self.instructions[self.blocks[block].instructions.start];
+        matches!(first.mnemonic(), iced_x86::Mnemonic::Nop | iced_x86::Mnemonic::Int3)
+    }
+}
+
+fn ends_block(instruction: &Instruction) -> bool {
+    !matches!(
+        instruction.flow_control(),
+        FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
+    ) || instruction.mnemonic() == iced_x86::Mnemonic::Int3
+}
+
+fn falls_through(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Next
+            | FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::ConditionalBranch
+            | FlowControl::XbeginXabortXend
+    ) || (instruction.flow_control() == FlowControl::Interrupt
+        && instruction.mnemonic() != iced_x86::Mnemonic::Int3)
+}
+
+/// Where a direct jump goes.
+pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
+    matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
+        .then(|| instruction.near_branch_target())
+}
+
+/// The cell that a stub of the procedure linkage table jumps through, if code at `start` is one.
+pub fn linkage_cell(code: &[u8], start: u64) -> Option<u64> {
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    for _ in 0..2 {
+        let instruction = decoder.decode();
+        match instruction.flow_control() {
+            FlowControl::IndirectBranch if instruction.is_ip_rel_memory_operand() => {
+                return Some(instruction.ip_rel_memory_address());
+            }
+            FlowControl::Next if instruction.mnemonic() == iced_x86::Mnemonic::Endbr64 => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Where a direct call goes.
+pub fn call_target(instruction: &Instruction) -> Option<u64> {
+    (instruction.flow_control() == FlowControl::Call).then(|| instruction.near_branch_target())
+}
+
+/// Where a direct jump goes, conditional or not.
+pub fn jump_target(instruction: &Instruction) -> Option<u64> {
+    direct_target(instruction)
+}
+
+/// Whether an instruction returns to the caller.
+pub fn is_return(instruction: &Instruction) -> bool {
+    instruction.flow_control() == FlowControl::Return
+}
