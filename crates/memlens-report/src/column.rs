@@ -62,9 +62,6 @@ impl Column {
     /// All columns, in the order of the CSV file.
     pub const ALL: [Self; 37] = [
         Self::Share,
-        Self::ShareLow,
-        Self::ShareHigh,
-        Self::Samples,
         Self::WaitCycles,
         Self::Id,
         Self::Name,
@@ -98,6 +95,9 @@ impl Column {
         Self::Invalidations,
         Self::Objects,
         Self::Where,
+        Self::ShareLow,
+        Self::ShareHigh,
+        Self::Samples,
     ];
 
     /// The word for it.

@@ -206,14 +206,11 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
         .into_iter()
         .filter(|column| match column {
             TableColumn::Of(Column::Name | Column::Share, ..) | TableColumn::Bar => true,
-            TableColumn::Of(column, ..) => rows.iter().any(|row| {
-                !matches!(
-                    column.content(row),
-                    Content::Text(None | Some(""))
-                        | Content::Count(None)
-                        | Content::Bytes(None)
-                        | Content::Ratio(None)
-                )
+            TableColumn::Of(column, ..) => rows.iter().any(|row| match column.content(row) {
+                Content::Text(None | Some("")) | Content::Count(None) => false,
+                // Samples count neither bytes nor misses.
+                Content::Bytes(None) | Content::Ratio(None) => !estimated,
+                _ => true,
             }),
             TableColumn::Source => rows.iter().any(|row| row.source_text.is_some()),
         })
