@@ -3,6 +3,7 @@
 //! The client is a shared library that runs inside the target; it is built optimised whatever
 //! the profile of this crate, and carried inside the memlens binary.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -60,12 +61,16 @@ fn main() {
     sources.extend(EXTENSIONS.map(|name| (name, built.join("ext/lib64/release").join(name))));
     sources.push((CLIENT, release.join(CLIENT)));
     let mut table = String::from("pub const FILES: &[(&str, &[u8])] = &[\n");
+    // Names the folder that the libraries are unpacked into: taken here, not in each run.
+    let mut hasher = DefaultHasher::new();
     for (name, source) in sources {
         let copy = out.join(name);
-        fs::copy(&source, &copy).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+        let content = fs::read(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+        (name, &content).hash(&mut hasher);
+        fs::write(&copy, content).unwrap_or_else(|error| panic!("{}: {error}", copy.display()));
         table += &format!("    ({name:?}, include_bytes!({:?})),\n", copy.display().to_string());
     }
-    table += "];\n";
+    table += &format!("];\npub const CONTENT_HASH: u64 = {:#x};\n", hasher.finish());
     fs::write(out.join("payload.rs"), table).expect("OUT_DIR is writable");
 }
 

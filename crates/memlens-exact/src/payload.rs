@@ -1,11 +1,9 @@
 //! DynamoRIO's libraries and the client, carried in the binary and unpacked when first needed.
 
 use std::ffi::{CString, OsString};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::{env, fs, io};
 use thiserror::Error;
 
@@ -32,7 +30,7 @@ impl Payload {
     /// Finds the libraries unpacked earlier, or unpacks them: into the user's cache folder, or, where
     /// that cannot be written, into the temporary one.
     pub fn unpack() -> Result<Self, PayloadError> {
-        let name = format!("exact-{:016x}", content_hash());
+        let name = format!("exact-{:016x}", CONTENT_HASH);
         let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
         let mut folder = PathBuf::new();
         for parent in candidate_folders() {
@@ -57,15 +55,6 @@ impl Payload {
     pub fn client(&self) -> PathBuf {
         self.folder.join("libmemlens_exact_client.so")
     }
-}
-
-fn content_hash() -> u64 {
-    static HASH: OnceLock<u64> = OnceLock::new();
-    *HASH.get_or_init(|| {
-        let mut hasher = DefaultHasher::new();
-        FILES.hash(&mut hasher);
-        hasher.finish()
-    })
 }
 
 fn candidate_folders() -> Vec<PathBuf> {

@@ -151,7 +151,8 @@ pub(crate) trait Value: Sized {
     const TYPE: ColumnType;
     const NULLABLE: bool = false;
 
-    fn append(&self, values: &mut Values);
+    /// Appends it to a column; text and lists are moved there.
+    fn append(&mut self, values: &mut Values);
 
     /// The value of one row. Errors say what is wrong with it.
     fn take(values: &mut Values, row: usize) -> Result<Self, String>;
@@ -164,7 +165,7 @@ macro_rules! plain_value {
         impl Value for $type {
             const TYPE: ColumnType = ColumnType::$variant;
 
-            fn append(&self, values: &mut Values) {
+            fn append(&mut self, values: &mut Values) {
                 if let Values::$variant(values) = values {
                     #[allow(clippy::redundant_closure_call)]
                     values.push(Some($to(self)));
@@ -185,33 +186,33 @@ macro_rules! plain_value {
     };
 }
 
-plain_value!(u32, U32, |value: &u32| *value, Ok);
-plain_value!(u64, U64, |value: &u64| *value, Ok);
-plain_value!(bool, Boolean, |value: &bool| *value, Ok);
-plain_value!(String, Text, |value: &String| value.clone(), Ok);
-plain_value!(u8, U32, |value: &u8| u32::from(*value), |value: u32| u8::try_from(value)
+plain_value!(u32, U32, |value: &mut u32| *value, Ok);
+plain_value!(u64, U64, |value: &mut u64| *value, Ok);
+plain_value!(bool, Boolean, |value: &mut bool| *value, Ok);
+plain_value!(String, Text, |value: &mut String| mem::take(value), Ok);
+plain_value!(u8, U32, |value: &mut u8| u32::from(*value), |value: u32| u8::try_from(value)
     .map_err(|_| format!("{value} is above 255")));
-plain_value!(crate::ModuleIx, U32, |value: &crate::ModuleIx| value.0, |value| Ok(crate::ModuleIx(value)));
-plain_value!(crate::StackIx, U32, |value: &crate::StackIx| value.0, |value| Ok(crate::StackIx(value)));
-plain_value!(crate::ObjectIx, U32, |value: &crate::ObjectIx| value.0, |value| Ok(crate::ObjectIx(value)));
-plain_value!(crate::CodeIx, U32, |value: &crate::CodeIx| value.0, |value| Ok(crate::CodeIx(value)));
-plain_value!(crate::ThreadIx, U32, |value: &crate::ThreadIx| value.0, |value| Ok(crate::ThreadIx(value)));
+plain_value!(crate::ModuleIx, U32, |value: &mut crate::ModuleIx| value.0, |value| Ok(crate::ModuleIx(value)));
+plain_value!(crate::StackIx, U32, |value: &mut crate::StackIx| value.0, |value| Ok(crate::StackIx(value)));
+plain_value!(crate::ObjectIx, U32, |value: &mut crate::ObjectIx| value.0, |value| Ok(crate::ObjectIx(value)));
+plain_value!(crate::CodeIx, U32, |value: &mut crate::CodeIx| value.0, |value| Ok(crate::CodeIx(value)));
+plain_value!(crate::ThreadIx, U32, |value: &mut crate::ThreadIx| value.0, |value| Ok(crate::ThreadIx(value)));
 plain_value!(
     Vec<crate::FrameIx>,
     ListU32,
-    |value: &Vec<crate::FrameIx>| value.iter().map(|frame| frame.0).collect(),
+    |value: &mut Vec<crate::FrameIx>| value.iter().map(|frame| frame.0).collect(),
     |value: Vec<u32>| Ok(value.into_iter().map(crate::FrameIx).collect())
 );
 plain_value!(
     memlens_types::ObjectKind,
     Text,
-    |value: &memlens_types::ObjectKind| value.as_str().to_owned(),
+    |value: &mut memlens_types::ObjectKind| value.as_str().to_owned(),
     |value: String| value.parse().map_err(|problem| format!("‘{value}’ is {problem}"))
 );
 plain_value!(
     memlens_types::AccessKind,
     Text,
-    |value: &memlens_types::AccessKind| value.as_str().to_owned(),
+    |value: &mut memlens_types::AccessKind| value.as_str().to_owned(),
     |value: String| memlens_types::AccessKind::ALL
         .into_iter()
         .find(|kind| kind.as_str() == value)
@@ -222,7 +223,7 @@ impl<V: Value> Value for Option<V> {
     const TYPE: ColumnType = V::TYPE;
     const NULLABLE: bool = true;
 
-    fn append(&self, values: &mut Values) {
+    fn append(&mut self, values: &mut Values) {
         match (self, values) {
             (Some(value), values) => value.append(values),
             (None, Values::U32(values)) => values.push(None),

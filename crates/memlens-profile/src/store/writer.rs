@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
 
 use super::columns::{INDEX, Row, schema_of, to_arrays};
 use super::folder::{DiskFolder, Folder};
@@ -18,7 +20,7 @@ use super::manifest::{FORMAT, MANIFEST, MANIFEST_NEW, Manifest, TableFile, gener
 use super::processes::{self, PROCESSES};
 use super::schema::TABLES;
 use super::{FORMAT_VERSION, WriteError};
-use crate::Profile;
+use crate::{Cell, Profile};
 
 /// What to do when something is at the path already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,8 @@ impl ProfileWriter {
 
     /// Writes the whole profile; `complete` says that the program has ended and nothing follows. What
     /// was flushed before stays readable until this has succeeded. Cost: linear in the tables; their
-    /// files are built in memory one after the other.
+    /// files are built in memory, that of
+    /// the cells beside the others.
     ///
     /// # Errors
     /// When the system refuses or the disk is full; the writer may be used again afterwards.
@@ -135,15 +138,17 @@ fn write_generation(
     complete: bool,
 ) -> Result<(), WriteError> {
     let mut tables = Tables { folder, generation, files: BTreeMap::new() };
-    tables.write(&profile.modules)?;
-    tables.write(&profile.frames)?;
-    tables.write(&profile.stacks)?;
-    tables.write(&profile.objects)?;
-    tables.write(&profile.code)?;
-    tables.write(&profile.cells)?;
-    tables.write(&profile.threads)?;
-    tables.write(&profile.marks)?;
-    tables.write(&profile.series)?;
+    // The cells take about as long as all else together.
+    let cells = thread::scope(|scope| {
+        let cells = thread::Builder::new().spawn_scoped(scope, || encoded(&profile.cells));
+        tables.write_all_but_cells(profile)?;
+        match cells {
+            Ok(cells) => cells.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // No thread to be had.
+            Err(_) => encoded(&profile.cells),
+        }
+    })?;
+    tables.put::<Cell>(profile.cells.len(), cells)?;
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         format_version: FORMAT_VERSION,
@@ -160,7 +165,7 @@ fn write_generation(
         .map_err(|problem| WriteError::Encode { table: MANIFEST, what: problem.to_string() })?;
     let failed = |problem| WriteError::from_io(&path, problem);
     folder.write(MANIFEST_NEW, &text).map_err(failed)?;
-    // The tables' names must be durable before the manifest that relies on them.
+    // The tables must be durable before the manifest that relies on them.
     folder.sync().map_err(failed)?;
     folder.rename(MANIFEST_NEW, MANIFEST).map_err(failed)?;
     folder.sync().map_err(failed)
@@ -174,16 +179,30 @@ struct Tables<'a, F> {
 }
 
 impl<F: Folder> Tables<'_, F> {
+    fn write_all_but_cells(&mut self, profile: &Profile) -> Result<(), WriteError> {
+        self.write(&profile.modules)?;
+        self.write(&profile.frames)?;
+        self.write(&profile.stacks)?;
+        self.write(&profile.objects)?;
+        self.write(&profile.code)?;
+        self.write(&profile.threads)?;
+        self.write(&profile.marks)?;
+        self.write(&profile.series)
+    }
+
     fn write<R: Row>(&mut self, rows: &[R]) -> Result<(), WriteError> {
-        let content = encode(rows)
-            .map_err(|problem| WriteError::Encode { table: R::TABLE, what: problem.to_string() })?;
+        self.put::<R>(rows.len(), encoded(rows)?)
+    }
+
+    /// Writes a table's file.
+    fn put<R: Row>(&mut self, rows: usize, content: Vec<u8>) -> Result<(), WriteError> {
         let file = table_file_name(R::TABLE, self.generation);
         self.folder
             .write(&file, &content)
             .map_err(|problem| WriteError::from_io(&self.folder.path_of(&file), problem))?;
         let entry = TableFile {
             file,
-            rows: rows.len() as u64,
+            rows: rows as u64,
             bytes: content.len() as u64,
             crc32: crc32fast::hash(&content),
         };
@@ -192,8 +211,17 @@ impl<F: Folder> Tables<'_, F> {
     }
 }
 
+/// Whether a column's values mostly grow from row to row.
+fn is_ascending(column: &str) -> bool {
+    matches!(column, "index" | "id" | "offset" | "stack" | "code")
+}
+
 /// Rows encoded at a time: bounds memory, and keeps a batch's text below Arrow's 2 GB.
 const BATCH_ROWS: usize = 1 << 12;
+
+fn encoded<R: Row>(rows: &[R]) -> Result<Vec<u8>, WriteError> {
+    encode(rows).map_err(|problem| WriteError::Encode { table: R::TABLE, what: problem.to_string() })
+}
 
 fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
     if u32::try_from(rows.len()).is_err() {
@@ -201,7 +229,15 @@ fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
     }
     let columns = std::iter::once(INDEX).chain(schema_of::<R>());
     let schema = Arc::new(Schema::new(columns.map(|column| column.field()).collect::<Vec<_>>()));
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let mut properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    // Positions and addresses hardly repeat, but grow by little from row to row: no dictionary.
+    for column in schema.fields().iter().filter(|field| is_ascending(field.name())) {
+        let path = ColumnPath::from(column.name().as_str());
+        properties = properties
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+    }
+    let properties = properties.build();
     let mut writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties))?;
     for (batch, rows) in rows.chunks(BATCH_ROWS).enumerate() {
         let arrays = to_arrays((batch * BATCH_ROWS) as u32, rows);
