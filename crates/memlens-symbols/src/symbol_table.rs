@@ -48,6 +48,8 @@ pub(crate) struct SymbolTable {
     pub(crate) fortran: bool,
     /// Whether symbols of single units are there: then no variable is without a symbol.
     pub(crate) lists_locals: bool,
+    /// Whether Rust code is in it, whose virtual tables have no symbols.
+    has_rust: bool,
 }
 
 impl SymbolTable {
@@ -107,6 +109,7 @@ impl SymbolTable {
                 continue;
             }
             let local = st_info.st_bind() == elf::STB_LOCAL;
+            self.has_rust |= name == b"rust_eh_personality";
             // Linkers add local symbols of their own, without a size.
             let has_size = symbol.size() > 0;
             self.lists_locals |=
@@ -121,6 +124,7 @@ impl SymbolTable {
                 local,
             });
         }
+        self.lists_locals &= !self.has_rust;
         if damaged {
             diagnostics.push(Diagnostic::Symbols("names outside of the string table".into()));
         }
