@@ -9,6 +9,7 @@ use crate::block_table::{BlockInfo, BlockTable, Switch};
 use crate::cells::DISCARD;
 use crate::hot_loop::{HotLoop, OneBlock};
 use crate::lanes;
+use crate::mask::active_bytes;
 use crate::requests;
 use crate::shadow_stack::ShadowStack;
 use crate::simulator::Simulator;
@@ -392,15 +393,8 @@ impl Process {
     ) {
         let mut extra = 0;
         if let Some((lane_bytes, Some(mask))) = lanes {
-            let active = mask.count_ones();
-            if active == 0 {
-                return;
-            }
-            if lane_bytes > 0 {
-                let full = attr.size_bytes().max(lane_bytes);
-                let used = active.min(full / lane_bytes) * lane_bytes;
-                extra = i64::from(used) - i64::from(attr.size_bytes());
-            }
+            let Some((_, used)) = active_bytes(attr, lane_bytes, mask) else { return };
+            extra = i64::from(used) - i64::from(attr.size_bytes());
         }
         self.access(thread, reference, attr, addr, 1, extra);
     }
