@@ -19,7 +19,8 @@
 //! ```
 //!
 //! A store of the result, a register that holds it, and a return of it are destinations. Calls
-//! keep callee-saved registers (System V ABI AMD64 1.0, section 3.2.1).
+//! keep callee-saved registers (System V ABI AMD64 1.0, section 3.2.1). A callee-saved register that the
+//! whole function loads only one fixed address into is the base of an array there.
 //!
 //! Not modelled: paths not followed, stores through pointers that alias tracked memory, other
 //! architectures.
@@ -42,4 +43,4 @@ mod flow;
 mod tests;
 
 pub use destination::{Base, Destination, Register};
-pub use flow::{MAX_INSTRUCTIONS, result_destinations};
+pub use flow::{MAX_INSTRUCTIONS, result_destinations, slot_destinations};

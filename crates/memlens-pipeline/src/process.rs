@@ -31,6 +31,8 @@ use thiserror::Error;
 
 /// Allocation call stacks are recorded to this depth; deeper ones are cut and counted.
 const MAX_STACK_FRAMES: usize = 256;
+/// What lies further below a frame's canonical frame address is not thought to be in the frame.
+const MAX_FRAME_BYTES: i64 = 1 << 20;
 /// `MAP_ANONYMOUS` of Linux.
 const MAP_ANONYMOUS: u64 = 0x20;
 
@@ -549,7 +551,11 @@ impl Process {
             let site = self.site(thread, pending.slot);
             // The variable that receives the address is what the first argument points to.
             let variable = self.space.resolve(pending.arguments[0], 0, &thread.stack).object;
-            self.space.name_site(site, SiteName::Variable(variable));
+            let frames = thread.stack.frames();
+            let caller = frames.len().checked_sub(2).and_then(|index| frames.get(index));
+            let cfa_offset = caller.map(|caller| pending.arguments[0].wrapping_sub(caller.slot + 8) as i64);
+            let cfa_offset = cfa_offset.filter(|&offset| (-MAX_FRAME_BYTES..0).contains(&offset));
+            self.space.name_site(site, SiteName::Stored { variable, cfa_offset });
             thread.awaiting_pointer = (value == 0).then_some((pending, site));
             return;
         }
