@@ -4,7 +4,7 @@
  * account: the block comes from memory that the kernel has just cleared, or libc clears it with
  * stores that the interval allows for (60 bytes at most: 64 stores of a byte).
  *
- * expect[-O0] heap by_posix: blocks=1 bytes=1024 stores=10 store_bytes=40
+ * expect heap by_posix: blocks=1 bytes=1024 stores=10 store_bytes=40
  * expect heap by_aligned: blocks=1 bytes=1024 stores=20 store_bytes=80
  * expect heap by_memalign: blocks=1 bytes=1024 stores=30 store_bytes=120
  * expect heap by_valloc: blocks=1 bytes=1024 stores=40 store_bytes=160

@@ -5,7 +5,10 @@
  * "later": 10 blocks of 800 bytes; B stores 50 longs in each: 500 stores.
  *
  * expect heap shared: blocks=10 bytes=8000 loads=1000 stores=1000
+ * gcc -O2 finds that allocate_later and allocate are the same code and drops the second one's body with
+ * its variable: what is left of the name there is the array that the blocks go to.
  * expect[-O0] heap later: blocks=10 bytes=8000 loads=0 stores=500
+ * expect[-O2] heap blocks[]: blocks=10 bytes=8000 loads=0 stores=500
  * prints: 49500
  */
 #include <pthread.h>

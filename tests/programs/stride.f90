@@ -4,6 +4,7 @@
 ! may use wider accesses, so only the bytes are certain there: 8000 of each.
 !
 ! expect[-O2] heap work: load_bytes=8000 store_bytes=8000
+! expect[-O0] heap work: loads=1000 stores=1000 load_bytes=8000 store_bytes=8000
 ! prints: 500500
 program stride
     implicit none

@@ -4,7 +4,7 @@
 // "boxed": 50 boxes from one line, one store of 4 bytes each behind the one that initialises it, which
 // makes 50 or 100 stores, since a compiler may put the first value and the second in one.
 //
-// expect[-O2] heap numbers: blocks=1 bytes=8000 loads=1000 stores=1000 load_bytes=8000 store_bytes=8000
+// expect heap numbers: blocks=1 bytes=8000 loads=1000 stores=1000 load_bytes=8000 store_bytes=8000
 // expect heap boxed: blocks=50 bytes=200 stores=50..100
 // prints: 499500
 fn main() {

@@ -86,6 +86,13 @@ pub enum Destination {
         /// Address of the store.
         pc: u64,
     },
+    /// It is stored in an array at a fixed address, at an index that is not known.
+    Element {
+        /// The array's address (svma), or that of a member of its first element.
+        svma: u64,
+        /// Address of the store.
+        pc: u64,
+    },
     /// The function returns it.
     Returned {
         /// Address of the return instruction.

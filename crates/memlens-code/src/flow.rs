@@ -59,30 +59,68 @@ struct Flow {
 /// `code` is the function's machine code, its first byte at address `start`; nothing outside of it
 /// is looked at. Cost: at most [`MAX_INSTRUCTIONS`] instructions are decoded.
 pub fn result_destinations(code: &[u8], start: u64, pc: u64) -> Vec<Destination> {
-    let mut flow = Flow {
-        registers: [Value::Unknown; 16],
-        since: [pc; 16],
-        vectors: [[Value::Unknown; 2]; 32],
-        memory: HashMap::new(),
-        found: Vec::new(),
-        null_test: false,
-        start: pc,
-    };
-    for register in CALLEE_SAVED {
-        flow.registers[usize::from(register)] = Value::Entry { register, plus: 0 };
-    }
+    let mut flow = Flow::new(pc);
     flow.registers[0] = Value::Result(0);
-    let end = flow.follow(code, start, pc);
-    for register in 0..16 {
-        flow.close(register, end);
-    }
-    flow.found
+    flow.destinations(code, start)
+}
+
+/// As [`result_destinations`] for a call that stored its result in a slot of the caller's frame, as
+/// `posix_memalign` does: where it goes from there. The slot is at `base + disp`, where `base` is rsp or
+/// rbp as it stands at `pc`; the slot itself is not among the destinations.
+pub fn slot_destinations(code: &[u8], start: u64, pc: u64, base: Register, disp: i64) -> Vec<Destination> {
+    let mut flow = Flow::new(pc);
+    flow.memory.insert(Memory::Slot { register: base.0, disp }, Value::Result(0));
+    flow.destinations(code, start)
 }
 
 /// rbx, rbp, rsp, r12–r15.
 const CALLEE_SAVED: [u16; 7] = [3, 6, 7, 12, 13, 14, 15];
 
 impl Flow {
+    /// The state at the return address `pc`, with the result nowhere.
+    fn new(pc: u64) -> Self {
+        let mut flow = Self {
+            registers: [Value::Unknown; 16],
+            since: [pc; 16],
+            vectors: [[Value::Unknown; 2]; 32],
+            memory: HashMap::new(),
+            found: Vec::new(),
+            null_test: false,
+            start: pc,
+        };
+        for register in CALLEE_SAVED {
+            flow.registers[usize::from(register)] = Value::Entry { register, plus: 0 };
+        }
+        flow
+    }
+
+    /// Follows the path and returns what the result reached.
+    fn destinations(mut self, code: &[u8], start: u64) -> Vec<Destination> {
+        let end = self.follow(code, start, self.start);
+        for register in 0..16 {
+            self.close(register, end);
+        }
+        self.elements(code, start);
+        self.found
+    }
+
+    /// Says of each store through a register that held a pointer before the call whether that is the
+    /// address of an array, as a loop keeps it.
+    fn elements(&mut self, code: &[u8], start: u64) {
+        let mut at = 0;
+        while at < self.found.len() {
+            if let Destination::Field { base: Base::Register { register }, disp, indexed: true, pc } =
+                self.found[at]
+                && let Some(address) = only_address(code, start, register)
+            {
+                at += 1;
+                let svma = address.wrapping_add_signed(disp);
+                self.found.insert(at, Destination::Element { svma, pc });
+            }
+            at += 1;
+        }
+    }
+
     /// Follows the path and returns the address where it ended.
     fn follow(&mut self, code: &[u8], start: u64, pc: u64) -> u64 {
         let mut visited = Vec::new();
@@ -262,8 +300,16 @@ impl Flow {
         if index == Reg::None {
             return field(self.get(base), false);
         }
-        // Either of the two may be the pointer; the scaled one is not.
         let scaled = instruction.memory_index_scale() > 1;
+        // An array at a fixed address, either in a register or in the instruction itself.
+        let array = match self.get(base) {
+            Value::Fixed(address) => Some(address),
+            _ => (base == Reg::None && scaled).then_some(0),
+        };
+        if let Some(address) = array {
+            return Some(Destination::Element { svma: address.wrapping_add_signed(disp), pc });
+        }
+        // Either of the two may be the pointer; the scaled one is not.
         field(self.get(base), true).or_else(|| if scaled { None } else { field(self.get(index), true) })
     }
 
@@ -471,7 +517,9 @@ impl Flow {
                 let memory = self.memory_of(instruction);
                 if let Some(mut destination) = self.destination(instruction, memory) {
                     match &mut destination {
-                        Destination::Global { svma, .. } => *svma = svma.wrapping_add(8),
+                        Destination::Global { svma, .. } | Destination::Element { svma, .. } => {
+                            *svma = svma.wrapping_add(8);
+                        }
                         Destination::FrameSlot { disp, .. } | Destination::Field { disp, .. } => {
                             *disp = disp.wrapping_add(8);
                         }
@@ -516,6 +564,34 @@ impl Flow {
             self.memory.insert(memory, Value::Unknown);
         }
     }
+}
+
+/// The fixed address that `register` holds all through a function, if one instruction puts one there and
+/// nothing else writes to it but restoring the caller's value. Cost: the whole function is decoded.
+fn only_address(code: &[u8], start: u64, register: Register) -> Option<u64> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut found = None;
+    for instruction in Decoder::with_ip(64, code, start, DecoderOptions::NONE).iter() {
+        let is_register = |used: Reg| number(used.full_register()) == Some(register.0);
+        let writes = |access| !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+        let info = factory.info(&instruction);
+        if !info.used_registers().iter().any(|used| is_register(used.register()) && writes(used.access())) {
+            continue;
+        }
+        let address = match instruction.mnemonic() {
+            Mnemonic::Pop => continue,
+            Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => instruction.ip_rel_memory_address(),
+            // Code at fixed addresses: the upper half of the register becomes zero.
+            Mnemonic::Mov if matches!(instruction.op1_kind(), OpKind::Immediate32 | OpKind::Immediate64) => {
+                instruction.immediate(1)
+            }
+            _ => return None,
+        };
+        if found.replace(address).is_some_and(|before| before != address) {
+            return None;
+        }
+    }
+    found
 }
 
 fn plus_constant(value: Value, by: i64) -> Value {

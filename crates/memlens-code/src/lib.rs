@@ -27,7 +27,8 @@
 //! ```
 //!
 //! A store of the result, a register that holds it, and a return of it are destinations. Calls
-//! keep callee-saved registers (System V ABI AMD64 1.0, section 3.2.1).
+//! keep callee-saved registers (System V ABI AMD64 1.0, section 3.2.1). A callee-saved register that the
+//! whole function loads only one fixed address into is the base of an array there.
 //!
 //! Not modelled: paths not followed, stores through pointers that alias tracked memory, other
 //! architectures.
@@ -60,7 +61,7 @@ mod waiting;
 
 pub use control_flow::{Block, ControlFlow, call_target, is_return, jump_target, linkage_cell};
 pub use destination::{Base, Destination, Register};
-pub use flow::{MAX_INSTRUCTIONS, result_destinations};
+pub use flow::{MAX_INSTRUCTIONS, result_destinations, slot_destinations};
 pub use function_code::{AddressExpression, FunctionCode, MemoryOperand};
 pub use loops::{Loops, NaturalLoop, immediate_dominators};
 pub use memory_object::{Object, ObjectIx, Pointer};

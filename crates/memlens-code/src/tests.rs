@@ -1,6 +1,6 @@
 //! Code is written by hand; the comment beside the bytes is their assembly.
 
-use crate::{Base, Destination, Register, result_destinations};
+use crate::{Base, Destination, Register, result_destinations, slot_destinations};
 
 fn destinations(code: &[u8]) -> Vec<Destination> {
     result_destinations(code, 0x1000, 0x1000)
@@ -90,6 +90,52 @@ fn an_element_of_an_array_in_a_register() {
             pc: 0x1000
         }
     );
+}
+
+#[test]
+fn an_element_of_an_array_whose_address_a_loop_keeps() {
+    let code = [
+        0x55, // 1000 push rbp
+        0x48, 0x8d, 0x2d, 0xf8, 0x2f, 0x00, 0x00, // 1001 lea rbp, [rip+0x2ff8]: 0x4000
+        0xe8, 0, 0, 0, 0, // 1008 call 100d
+        0x48, 0x89, 0x44, 0xdd, 0x10, // 100d mov [rbp+rbx*8+0x10], rax
+        0x5d, // 1012 pop rbp
+        0xc3, // 1013 ret
+    ];
+    let element = Destination::Element { svma: 0x4010, pc: 0x100d };
+    let found = result_destinations(&code, 0x1000, 0x100d);
+    assert_eq!(found[1], element, "{found:?}");
+    // With another value in the register at another place, nothing tells which one it is.
+    let mut twice = code.to_vec();
+    twice.extend([0x48, 0x89, 0xc5]); // mov rbp, rax
+    let found = result_destinations(&twice, 0x1000, 0x100d);
+    assert!(!found.contains(&element), "{found:?}");
+}
+
+#[test]
+fn an_element_of_an_array_at_an_address_in_the_instruction() {
+    let found = destinations(&[
+        0x48, 0x89, 0x04, 0xdd, 0x00, 0x40, 0x00, 0x00, // 1000 mov [rbx*8+0x4000], rax
+        0xf4,
+    ]);
+    assert_eq!(found[0], Destination::Element { svma: 0x4000, pc: 0x1000 });
+}
+
+#[test]
+fn a_slot_that_the_call_filled() {
+    let code = [
+        0x85, 0xc0, // 1000 test eax, eax
+        0x75, 0x07, // 1002 jne 100b
+        0x4c, 0x8b, 0x7c, 0x24, 0x18, // 1004 mov r15, [rsp+0x18]
+        0xf4, // 1009 hlt
+        0xf4, // 100a hlt
+        0xc3, // 100b ret
+    ];
+    let found = slot_destinations(&code, 0x1000, 0x1000, Register::RSP, 0x18);
+    // Until after the return instruction.
+    assert_eq!(found, [Destination::Register { register: Register(15), start: 0x1009, end: 0x100c }]);
+    // Another slot, and the status in rax, are not the result.
+    assert_eq!(slot_destinations(&code, 0x1000, 0x1000, Register::RSP, 0x10), []);
 }
 
 #[test]

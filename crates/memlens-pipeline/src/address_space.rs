@@ -73,8 +73,13 @@ pub enum CacheRange {
 pub enum SiteName {
     /// The program said it.
     Text(String),
-    /// The variable that the block's address was stored into.
-    Variable(ObjectId),
+    /// The block's address was stored through a pointer.
+    Stored {
+        /// What the address was stored into.
+        variable: ObjectId,
+        /// Where that is, in bytes from the caller's canonical frame address, if it is in its frame.
+        cfa_offset: Option<i64>,
+    },
 }
 
 /// A module of the process.

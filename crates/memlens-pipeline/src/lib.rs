@@ -45,6 +45,7 @@ mod cells;
 mod hot_loop;
 mod lanes;
 mod line_memo;
+mod mask;
 mod process;
 mod references;
 mod requests;

@@ -1,37 +1,33 @@
 //! A process: receives its records and keeps its state.
 
+mod allocations;
+mod events;
 pub(crate) mod fork;
 
-use crate::address_space::{AddressSpace, SiteName};
+use crate::address_space::AddressSpace;
 use crate::alloc_functions::{self, AllocFunction, Effect};
 use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Switch};
 use crate::cells::DISCARD;
 use crate::hot_loop::{HotLoop, OneBlock};
 use crate::lanes;
-use crate::requests;
+use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
 use crate::simulator::Simulator;
-use crate::thread::{PendingAllocation, Thread};
+use crate::thread::Thread;
 use crate::trace::Tracer;
 use memlens_events::{
-    BlockDefinition, BlockFlags, Definition, EventKind, ModuleAnswer, ModuleDefinition, RecordHeader,
-    RecordSink, SpecialRole, WordRole,
+    BlockDefinition, BlockFlags, Definition, ModuleAnswer, ModuleDefinition, RecordHeader, RecordSink,
+    SpecialRole, WordRole,
 };
-use memlens_objects::{Layer, Merge, SiteId};
+use memlens_objects::Merge;
 use memlens_profile::Mark;
 use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::DebugSearch;
 use memlens_trace::TraceWriter;
 use memlens_types::{AccessAttr, AccessKind};
 use rustc_hash::FxHashMap;
-use std::ops::Range;
 use thiserror::Error;
-
-/// Allocation call stacks are recorded to this depth; deeper ones are cut and counted.
-const MAX_STACK_FRAMES: usize = 256;
-/// `MAP_ANONYMOUS` of Linux.
-const MAP_ANONYMOUS: u64 = 0x20;
 
 /// What to record of a process and how.
 #[derive(Clone)]
@@ -392,15 +388,8 @@ impl Process {
     ) {
         let mut extra = 0;
         if let Some((lane_bytes, Some(mask))) = lanes {
-            let active = mask.count_ones();
-            if active == 0 {
-                return;
-            }
-            if lane_bytes > 0 {
-                let full = attr.size_bytes().max(lane_bytes);
-                let used = active.min(full / lane_bytes) * lane_bytes;
-                extra = i64::from(used) - i64::from(attr.size_bytes());
-            }
+            let Some((_, used)) = active_bytes(attr, lane_bytes, mask) else { return };
+            extra = i64::from(used) - i64::from(attr.size_bytes());
         }
         self.access(thread, reference, attr, addr, 1, extra);
     }
@@ -509,292 +498,6 @@ impl Process {
     fn reference(&self, number: u32) -> Reference {
         let reference = self.blocks.references()[number as usize];
         Reference { pc: reference.pc, attr: reference.attr }
-    }
-
-    // ---- allocation ----------------------------------------------------------------------------
-
-    fn alloc_entry(&mut self, thread: &mut Thread, function: u16, arguments: [u64; 4]) {
-        let Some(known) = self.functions.get(usize::from(function)) else { return };
-        if known.effect == Effect::Free {
-            let layer = if known.is_custom { Layer::POOL } else { Layer::HEAP };
-            // `operator delete` calls `free`: the second of the two finds nothing.
-            if self.space.heap.blocks().block_starting_at(arguments[0], layer).is_some() {
-                self.space.freed(arguments[0], layer);
-                self.check_generation(Some(thread));
-            }
-            return;
-        }
-        let Some(frame) = thread.stack.frames().last() else { return };
-        let slot = frame.slot;
-        // Calls left by longjmp or an exception.
-        let before = thread.pending.len();
-        thread.pending.retain(|pending| pending.slot >= slot);
-        self.irregularities.results_unseen += (before - thread.pending.len()) as u64;
-        thread.pending.push(PendingAllocation { slot, function, arguments });
-    }
-
-    /// A return with `value`, through the return address at `slot`, out of an allocation function.
-    fn alloc_return(&mut self, thread: &mut Thread, slot: u64, value: u64) {
-        let Some(pending) = thread.pending.last().copied().filter(|pending| pending.slot <= slot) else {
-            return;
-        };
-        thread.pending.pop();
-        if pending.slot != slot {
-            self.irregularities.results_unseen += 1;
-            return;
-        }
-        // A function that ended in a jump to another one returned with it.
-        let mut outer = pending;
-        while let Some(same) = thread.pending.last().copied().filter(|other| other.slot == slot) {
-            thread.pending.pop();
-            outer = same;
-        }
-        let effect = self.functions[usize::from(pending.function)].effect;
-        if let Effect::AllocateThroughPointer { .. } = effect {
-            // The frame that called is gone when the address comes.
-            let site = self.site(thread, pending.slot);
-            // The variable that receives the address is what the first argument points to.
-            let variable = self.space.resolve(pending.arguments[0], 0, &thread.stack).object;
-            self.space.name_site(site, SiteName::Variable(variable));
-            thread.awaiting_pointer = (value == 0).then_some((pending, site));
-            return;
-        }
-        self.finish_allocation(thread, &pending, value);
-        if outer.function != pending.function && self.functions[usize::from(outer.function)].is_custom {
-            self.finish_allocation(thread, &outer, value);
-        }
-    }
-
-    fn finish_allocation(&mut self, thread: &mut Thread, call: &PendingAllocation, address: u64) {
-        let function = &self.functions[usize::from(call.function)];
-        let argument = |position: u8| call.arguments[usize::from(position) % 4];
-        let bytes = |size: u8, count: Option<u8>| argument(size).saturating_mul(count.map_or(1, &argument));
-        let layer = if function.is_custom { Layer::POOL } else { Layer::HEAP };
-        if address == 0 {
-            return;
-        }
-        match function.effect {
-            Effect::Free | Effect::AllocateThroughPointer { .. } => {}
-            Effect::Reallocate { size, count } => {
-                let (old, len) = (argument(0), bytes(size, count));
-                let known = old != 0 && self.space.heap.blocks().block_starting_at(old, layer).is_some();
-                let site = self.site(thread, call.slot);
-                if known {
-                    self.space.reallocated(old, address, len, layer, site, self.serial);
-                } else {
-                    self.new_block(address, len, layer, site);
-                }
-            }
-            Effect::Allocate { size, count } => {
-                let len = bytes(size, count);
-                self.allocate(thread, call, address, len, layer, function.is_custom);
-            }
-        }
-        self.check_generation(Some(thread));
-    }
-
-    /// The block of a function that stores its address through a pointer.
-    fn pointer_stored(&mut self, thread: &mut Thread, call: &PendingAllocation, site: SiteId, address: u64) {
-        let Effect::AllocateThroughPointer { size } = self.functions[usize::from(call.function)].effect
-        else {
-            return;
-        };
-        // A wrapper's block is the one that it wraps.
-        let is_wrapped = !thread.pending.is_empty()
-            && self.space.heap.blocks().block_starting_at(address, Layer::HEAP).is_some();
-        if address != 0 && !is_wrapped {
-            self.new_block(address, call.arguments[usize::from(size) % 4], Layer::HEAP, site);
-            self.check_generation(Some(thread));
-        }
-    }
-
-    fn allocate(
-        &mut self,
-        thread: &Thread,
-        call: &PendingAllocation,
-        address: u64,
-        len: u64,
-        layer: Layer,
-        is_custom: bool,
-    ) {
-        // A wrapper (`operator new`, the user's `xmalloc`) returns what `malloc` gave it.
-        let inner = self.space.heap.blocks().block_starting_at(address, Layer::HEAP);
-        if inner.is_some() && (is_custom || !thread.pending.is_empty() || self.is_wrapper(call)) {
-            return;
-        }
-        let site = self.site(thread, call.slot);
-        self.new_block(address, len, layer, site);
-    }
-
-    /// Whether a function may get its blocks from another one of the table.
-    fn is_wrapper(&self, call: &PendingAllocation) -> bool {
-        self.functions[usize::from(call.function)].name.starts_with("_Zn")
-    }
-
-    fn new_block(&mut self, address: u64, len: u64, layer: Layer, site: SiteId) {
-        self.space.allocated(address, len, layer, site, self.serial);
-    }
-
-    /// The site of an allocation whose call returns through `slot`: the call stack of the outermost
-    /// allocation function under way.
-    fn site(&mut self, thread: &Thread, slot: u64) -> SiteId {
-        let outermost = thread.pending.first().map_or(slot, |pending| pending.slot.max(slot));
-        let mut keys = std::mem::take(&mut self.stack_keys);
-        if !thread.stack.call_stack(outermost, &mut keys, MAX_STACK_FRAMES) {
-            self.irregularities.stacks_cut += 1;
-        }
-        let site = self.space.heap.sites_mut().intern(&keys);
-        self.stack_keys = keys;
-        site
-    }
-
-    /// After a change of what lies where: ranges kept by references may no longer hold.
-    fn check_generation(&mut self, current: Option<&mut Thread>) {
-        let generation = self.space.generation();
-        if generation != self.generation {
-            self.generation = generation;
-            for thread in self.threads.iter_mut().flatten() {
-                thread.references.forget_volatile();
-            }
-            if let Some(thread) = current {
-                thread.references.forget_volatile();
-            }
-        }
-    }
-
-    // ---- events --------------------------------------------------------------------------------
-
-    fn event(&mut self, thread: &mut Thread, slot: usize, payload: &[u64]) {
-        let Some((&code, arguments)) = payload.split_first() else { return };
-        let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
-        match EventKind::from_code(code as u16) {
-            Some(EventKind::ThreadStart) => self.thread_start(thread, arguments),
-            Some(EventKind::ThreadExit) => {}
-            Some(EventKind::MapAdd) => {
-                let range = page_range(argument(0), argument(1));
-                let anonymous = argument(3) & MAP_ANONYMOUS != 0 || argument(3) == u64::MAX;
-                let path = if anonymous { None } else { self.file_at(range.start) };
-                let site = thread.stack.frames().last().map(|frame| frame.slot);
-                let site = site.map(|slot| self.site(thread, slot));
-                self.space.map(range, path.as_deref(), site);
-            }
-            Some(EventKind::MapRemove) => self.space.unmap(page_range(argument(0), argument(1))),
-            Some(EventKind::Break) => self.space.set_break(argument(1)),
-            Some(EventKind::ModuleUnload) => {
-                self.space.remove_module(argument(0) as u32);
-                for other in self.threads.iter_mut().flatten() {
-                    other.references.forget_all();
-                }
-                thread.references.forget_all();
-            }
-            Some(EventKind::SignalFrame) => {
-                let stack_pointer = argument(0);
-                if thread.stack.is_elsewhere(stack_pointer) {
-                    let range = self.space.stack_around(stack_pointer);
-                    thread.stack.switch(range, stack_pointer);
-                }
-                thread.stack.signal(stack_pointer, self.space.frame_key(argument(1)));
-            }
-            Some(EventKind::PartialBlock) => self.partial_block(thread, arguments),
-            Some(EventKind::Request) => self.request(thread, slot, arguments),
-            Some(EventKind::AllocatedPointer) => {
-                if let Some((call, site)) = thread.awaiting_pointer.take() {
-                    self.pointer_stored(thread, &call, site, argument(0));
-                }
-            }
-            Some(EventKind::ModuleLoad) => self.space.place_module(argument(0) as u32),
-            Some(kind @ (EventKind::Fork | EventKind::Exec | EventKind::ProcessExit)) => {
-                self.family_event(thread, kind, arguments);
-            }
-            None => self.irregularities.damaged_records += 1,
-        }
-        self.check_generation(Some(thread));
-    }
-
-    fn thread_start(&mut self, thread: &mut Thread, arguments: &[u64]) {
-        let &[tid, stack_pointer, thread_pointer, ..] = arguments else { return };
-        thread.tid = tid as u32;
-        if stack_pointer != 0 {
-            let known = if self.first_thread_seen { None } else { self.first_thread() };
-            self.first_thread_seen = true;
-            let range = self.space.add_stack(thread.tid, stack_pointer, known);
-            self.space.add_tls(thread_pointer);
-            // glibc puts a thread's control block and variables at the upper end of its stack's mapping.
-            let has_block = range.contains(&thread_pointer);
-            let range = if has_block { self.space.stack_around(stack_pointer).0 } else { range };
-            thread.stack = ShadowStack::new(stack_pointer, range);
-        } else {
-            self.space.add_tls(thread_pointer);
-        }
-    }
-
-    /// Reads what the kernel set up before the program's first instruction: returns the main stack.
-    fn first_thread(&mut self) -> Option<Range<u64>> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
-        let mut stack = None;
-        for line in maps.lines() {
-            let mut fields = line.split_ascii_whitespace();
-            let range = fields.next().and_then(parse_range);
-            let (Some(range), Some(name)) = (range, fields.nth(4)) else { continue };
-            match name {
-                // It may grow downwards by the usual limit.
-                "[stack]" => stack = Some(range.end.saturating_sub(8 << 20).min(range.start)..range.end),
-                "[vvar]" | "[vvar_vclock]" | "[vsyscall]" => self.space.add_kernel_pages(range),
-                _ => {}
-            }
-        }
-        stack
-    }
-
-    /// The file mapped at `addr`, as the process's map says now.
-    fn file_at(&self, addr: u64) -> Option<String> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
-        maps.lines().find_map(|line| {
-            let range = parse_range(line.split_ascii_whitespace().next()?)?;
-            let path = line.find('/').filter(|_| range.contains(&addr))?;
-            Some(line[path..].to_owned())
-        })
-    }
-
-    fn request(&mut self, thread: &mut Thread, slot: usize, arguments: &[u64]) {
-        let Some(request) = arguments.first_chunk::<6>().and_then(requests::Action::of) else { return };
-        let instructions = self.instructions() + thread.instructions;
-        match request {
-            requests::Action::Collect(on) => self.collecting = on.unwrap_or(!self.collecting),
-            requests::Action::Zero => {
-                self.run_batch(Some(thread));
-                while let Some(done) = self.simulator.next_finished() {
-                    self.book(done, Some(thread));
-                }
-                thread.references.settle().zero();
-                for other in self.threads.iter_mut().flatten() {
-                    other.references.settle().zero();
-                }
-                self.dram_writes.clear();
-            }
-            requests::Action::Mark { name, name_bytes } => {
-                let name = requests::text(arguments).or_else(|| self.text(name, name_bytes));
-                let name = name.unwrap_or_else(|| "mark".into());
-                let thread = Some(memlens_profile::ThreadIx::from_index(slot));
-                self.marks.push(Mark { instructions, thread, name });
-            }
-            requests::Action::Region { start, bytes, name, name_bytes } => {
-                let site = thread.stack.frames().last().map_or(0, |frame| frame.slot);
-                let site = self.site(thread, site);
-                if let Some(name) = requests::text(arguments).or_else(|| self.text(name, name_bytes)) {
-                    self.space.name_site(site, SiteName::Text(name));
-                }
-                self.new_block(start, bytes, Layer::POOL, site);
-            }
-            requests::Action::RegionFreed { start } => {
-                self.space.freed(start, Layer::POOL);
-            }
-        }
-    }
-
-    /// Text in the target's memory, read now.
-    fn text(&self, addr: u64, bytes: u64) -> Option<String> {
-        requests::read_text(self.pid?, addr, bytes)
     }
 
     /// A record that the hot loop does not take.
@@ -908,15 +611,6 @@ impl RecordSink for Process {
         }
         self.threads[number] = Some(thread);
     }
-}
-
-fn page_range(start: u64, len: u64) -> Range<u64> {
-    start..start.saturating_add(len).next_multiple_of(4096)
-}
-
-fn parse_range(text: &str) -> Option<Range<u64>> {
-    let (start, end) = text.split_once('-')?;
-    Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
 }
 
 /// Whether an access kind counts at all for objects.

@@ -510,16 +510,23 @@ impl<'a> Builder<'a> {
 
     fn heap_object(&mut self, site: SiteId) -> Object {
         let mut object = Object { site: Some(self.site_stack(site)), ..Object::default() };
-        let given = match self.space.site_name(site) {
-            Some(SiteName::Text(name)) => Some((name.clone(), None)),
-            Some(SiteName::Variable(id)) => self.variable_name(*id),
-            None => None,
+        let assigned = match self.space.site_name(site) {
+            Some(SiteName::Text(name)) => {
+                object.name.clone_from(name);
+                return object;
+            }
+            Some(&SiteName::Stored { variable, cfa_offset }) => {
+                let assignment = self.slot_assignment(site, cfa_offset);
+                let handed_on = matches!(assignment, Assignment::HandedOn(_));
+                if !handed_on && let Some((name, type_name)) = self.variable_name(variable) {
+                    (object.name, object.type_name) = (name, type_name);
+                    return object;
+                }
+                self.assigned_variable(site, Some(assignment))
+            }
+            None => self.assigned_variable(site, None),
         };
-        if let Some((name, type_name)) = given {
-            (object.name, object.type_name) = (name, type_name);
-            return object;
-        }
-        match self.assigned_variable(site) {
+        match assigned {
             Some((level, variable)) => {
                 object.named_at = Some(self.naming_frame(site, level, &variable.name));
                 object.name = variable.name;
@@ -554,19 +561,36 @@ impl<'a> Builder<'a> {
         Some((object.name, object.type_name))
     }
 
+    /// Where the address goes that a site's innermost call stored in its caller's frame.
+    fn slot_assignment(&self, site: SiteId, cfa_offset: Option<i64>) -> Assignment {
+        let key = self.space.heap.sites().stack(site).first();
+        let assignment = key.zip(cfa_offset).and_then(|(&key, offset)| {
+            let (number, svma) = split_frame_key(key);
+            Some(self.symbols(number.into())?.slot_assignment(svma, offset))
+        });
+        assignment.unwrap_or(Assignment::Unknown)
+    }
+
     /// The variable that receives the block, from the innermost caller outwards; and which call it is
-    /// whose result goes there.
-    fn assigned_variable(&mut self, site: SiteId) -> Option<(usize, AssignedVariable)> {
+    /// whose result goes there. `first` says it of the innermost one, if its result is not the block.
+    fn assigned_variable(
+        &mut self,
+        site: SiteId,
+        mut first: Option<Assignment>,
+    ) -> Option<(usize, AssignedVariable)> {
         let keys = self.space.heap.sites().stack(site);
         let mut second_best = None;
         for (level, &key) in keys.iter().enumerate() {
             let (number, svma) = split_frame_key(key);
             let symbols = self.symbols(number.into())?;
-            let assignment = self.assignments.entry(key).or_insert_with(|| symbols.assignment(svma));
+            let assignment = match first.take() {
+                Some(first) => first,
+                None => self.assignments.entry(key).or_insert_with(|| symbols.assignment(svma)).clone(),
+            };
             match assignment {
-                Assignment::Variable(variable) => return Some((level, variable.clone())),
+                Assignment::Variable(variable) => return Some((level, variable)),
                 Assignment::HandedOn(inner) => {
-                    second_best = second_best.or_else(|| Some((level, inner.clone()?)));
+                    second_best = second_best.or_else(|| Some((level, inner?)));
                 }
                 _ => break,
             }

@@ -6,6 +6,7 @@
 
 use crate::address_space::{AddressSpace, CacheRange};
 use crate::block_table::BlockTable;
+use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
 use crate::snapshot::Builder;
 use crate::thread::Thread;
@@ -121,7 +122,7 @@ impl Tracer {
                     match mask {
                         None => self.access(context, reference, value, word.attr.size_bytes()),
                         Some((lane, bits)) => {
-                            if let Some((skipped, size)) = active_bytes(word.attr, lane, bits) {
+                            if let Some((skipped, size)) = active_bytes(word.attr, lane.size_bytes(), bits) {
                                 self.access(context, reference, value.wrapping_add(skipped), size);
                             }
                         }
@@ -288,35 +289,9 @@ fn frame_address(stack: &ShadowStack, addr: u64) -> u64 {
     frame.map_or(addr, |frame| frame.slot.wrapping_add(8))
 }
 
-/// The bytes before the first active lane, and those of all active lanes; `None` if there are none. An
-/// unknown lane size (0) makes the operand count whole when any lane is active.
-fn active_bytes(operand: AccessAttr, lane: AccessAttr, mask: u64) -> Option<(u64, u32)> {
-    let active = mask.count_ones();
-    let (whole, lane) = (operand.size_bytes(), lane.size_bytes());
-    if active == 0 || lane == 0 {
-        return (active > 0).then_some((0, whole));
-    }
-    let lanes = whole.max(lane) / lane;
-    let first = mask.trailing_zeros().min(lanes - 1);
-    Some((u64::from(first * lane), active.min(lanes) * lane))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_types::AccessKind;
-
-    #[test]
-    fn masks_leave_out_lanes() {
-        let attr = |size| AccessAttr::new(AccessKind::Store, size);
-        // Eight lanes of four bytes; the second and third are active.
-        assert_eq!(active_bytes(attr(32), attr(4), 0b0110), Some((4, 8)));
-        assert_eq!(active_bytes(attr(32), attr(4), 0xff), Some((0, 32)));
-        assert_eq!(active_bytes(attr(32), attr(4), 0), None);
-        // Lanes of unknown size.
-        assert_eq!(active_bytes(attr(64), attr(0), 2), Some((0, 64)));
-        assert_eq!(active_bytes(attr(64), attr(0), 0), None);
-    }
 
     #[test]
     fn an_address_on_the_stack_belongs_to_the_call_below_whose_frame_address_it_lies() {

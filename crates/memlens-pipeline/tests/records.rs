@@ -210,9 +210,12 @@ fn masked_lanes_do_not_count() {
     target.malloc(0, CALL, 4096, 0x40_0000);
     target.run(0, MASKED, &[0x40_0000, 0b1011]); // three lanes of 4 bytes
     target.run(0, MASKED, &[0x40_0000, 0]); // none: no access
+    // 64 bytes are 16 lanes; bits above them are none: no access, then one lane.
+    target.run(0, MASKED, &[0x40_0000, 0xffff_ffff_ffff_0000]);
+    target.run(0, MASKED, &[0x40_0000, 0x8000_0000_0000_0004]);
     let profile = target.profile();
     let [object] = heap(&profile)[..] else { panic!("{:?}", profile.objects) };
-    assert_eq!((object.counts.stores, object.counts.store_bytes), (1, 12));
+    assert_eq!((object.counts.stores, object.counts.store_bytes), (2, 16));
 }
 
 #[test]

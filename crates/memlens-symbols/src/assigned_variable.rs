@@ -11,7 +11,7 @@ use memlens_code::{Base, Destination, Register};
 
 use crate::debug_info::DebugInfo;
 use crate::locals::{FunctionLocals, Local};
-use crate::module::{Module, SourceFrame};
+use crate::module::{FunctionRef, Module, SourceFrame};
 use crate::place::Place;
 use crate::source_text;
 use crate::types::TypeId;
@@ -89,10 +89,39 @@ impl Module {
         };
         let code = self.code(function.start, function.end).unwrap_or_default();
         let destinations = memlens_code::result_destinations(code, function.start, return_svma);
+        self.assigned(return_svma, &function, &destinations, true)
+    }
+
+    /// As [`Self::assignment`], where the call stored its result at `cfa_offset` bytes from its caller's
+    /// canonical frame address, as `posix_memalign` does: where it goes from there.
+    pub fn slot_assignment(&self, return_svma: u64, cfa_offset: i64) -> Assignment {
+        let Some(function) = self.function_at(return_svma.saturating_sub(1)) else {
+            return Assignment::Unknown;
+        };
+        let rule = self.with_debug(|debug| {
+            debug.frames.table_at(return_svma).and_then(|table| table.rule_at(return_svma))
+        });
+        let Some(rule) = rule else { return Assignment::Unknown };
+        let code = self.code(function.start, function.end).unwrap_or_default();
+        let (base, disp) = (Register(rule.register), cfa_offset.wrapping_add(rule.offset));
+        let destinations = memlens_code::slot_destinations(code, function.start, return_svma, base, disp);
+        // The source text says where the call's status goes.
+        self.assigned(return_svma, &function, &destinations, false)
+    }
+
+    /// Chooses among the places that a result reached.
+    fn assigned(
+        &self,
+        return_svma: u64,
+        function: &FunctionRef,
+        destinations: &[Destination],
+        by_text: bool,
+    ) -> Assignment {
         let returned = destinations.iter().any(|d| matches!(d, Destination::Returned { .. }));
         let (mut candidates, in_library) = self.with_debug(|debug| {
             let Some((unit, die)) = debug.function_at(return_svma.saturating_sub(1)) else {
-                return (self.without_locals(debug, &destinations), false);
+                let in_library = function.name.as_deref().is_some_and(is_library_function);
+                return (self.without_locals(debug, destinations), in_library);
             };
             let declared_in =
                 unit.entry(die).and_then(|(_, attributes)| debug.declaration(&unit, &attributes).0);
@@ -101,7 +130,7 @@ impl Module {
             }
             let locals = debug.function_locals(&unit, die);
             let mut candidates = Vec::new();
-            for destination in &destinations {
+            for destination in destinations {
                 self.named(debug, Some(&locals), destination, &mut candidates);
             }
             (candidates, false)
@@ -114,19 +143,24 @@ impl Module {
             let lasting = candidates.iter().position(|c| c.inline_depth == 0 && c.lasting);
             return match (returned, lasting) {
                 (true, None) => Assignment::HandedOn(Some(candidates.swap_remove(index).variable)),
-                (true, Some(lasting)) => Assignment::Variable(
-                    self.as_spelled(candidates.swap_remove(lasting).variable, return_svma),
-                ),
-                (false, _) => {
-                    Assignment::Variable(self.as_spelled(candidates.swap_remove(index).variable, return_svma))
-                }
+                (true, Some(lasting)) => Assignment::Variable(self.as_spelled(
+                    candidates.swap_remove(lasting).variable,
+                    return_svma,
+                    destinations,
+                )),
+                (false, _) => Assignment::Variable(self.as_spelled(
+                    candidates.swap_remove(index).variable,
+                    return_svma,
+                    destinations,
+                )),
             };
         }
         let inlined = candidates.into_iter().next().map(|candidate| candidate.variable);
         if returned {
             return Assignment::HandedOn(inlined);
         }
-        match self.by_source_text(return_svma).or(inlined) {
+        let by_text = if by_text { self.by_source_text(return_svma, destinations) } else { None };
+        match by_text.or(inlined) {
             Some(variable) => Assignment::Variable(variable),
             None => Assignment::Unknown,
         }
@@ -135,9 +169,14 @@ impl Module {
     /// An element of an array is spelled as the source does (`rows[i]`), where it is there and
     /// means the same array: the machine code of a loop tells no index, that of an unrolled or
     /// strength-reduced one a misleading one.
-    fn as_spelled(&self, mut variable: AssignedVariable, return_svma: u64) -> AssignedVariable {
+    fn as_spelled(
+        &self,
+        mut variable: AssignedVariable,
+        return_svma: u64,
+        destinations: &[Destination],
+    ) -> AssignedVariable {
         if (variable.name.starts_with('*') || variable.name.ends_with(']'))
-            && let Some(text) = self.by_source_text(return_svma)
+            && let Some(text) = self.by_source_text(return_svma, destinations)
             && head(&text.name) == head(&variable.name)
         {
             variable.name = text.name;
@@ -149,7 +188,10 @@ impl Module {
     fn without_locals(&self, debug: &DebugInfo<'_>, destinations: &[Destination]) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for destination in destinations {
-            if matches!(destination, Destination::Global { .. } | Destination::ThreadLocal { .. }) {
+            if matches!(
+                destination,
+                Destination::Global { .. } | Destination::Element { .. } | Destination::ThreadLocal { .. }
+            ) {
                 self.named(debug, None, destination, &mut candidates);
             }
         }
@@ -169,6 +211,12 @@ impl Module {
         match *destination {
             Destination::Global { svma, pc } => {
                 if let Some(variable) = self.fixed(debug, Fixed::Address(svma), None) {
+                    push(variable, 0, pc, true);
+                }
+            }
+            Destination::Element { svma, pc } => {
+                if let Some(mut variable) = self.fixed(debug, Fixed::Address(svma), None) {
+                    variable.name = any_element(&variable.name);
                     push(variable, 0, pc, true);
                 }
             }
@@ -346,9 +394,15 @@ impl Module {
         best.map_or(Slot::Unnamed, |(local, within)| Slot::Local(local, within))
     }
 
-    /// The left-hand side in the source, in the innermost frame that is not the library's.
-    fn by_source_text(&self, return_svma: u64) -> Option<AssignedVariable> {
-        let frames = self.locate(return_svma.saturating_sub(1));
+    /// The left-hand side in the source, in the innermost frame that is not the library's and does not
+    /// return the result: inlined wrappers come last.
+    fn by_source_text(&self, return_svma: u64, destinations: &[Destination]) -> Option<AssignedVariable> {
+        let call = return_svma.saturating_sub(1);
+        let mut frames = self.locate(call);
+        let reached: Vec<u64> = destinations.iter().filter_map(last_address).collect();
+        let wrappers = self.with_debug(|debug| debug.inlined_that_return(call, &reached));
+        let last = frames.len().saturating_sub(1);
+        frames.rotate_left(wrappers.min(last));
         for frame in &frames {
             let SourceFrame { file: Some(file), line: Some(line), .. } = frame else { continue };
             if is_library(file) {
@@ -396,6 +450,20 @@ impl Module {
             }
         })
     }
+}
+
+/// The last instruction before which the result is known to be there.
+fn last_address(destination: &Destination) -> Option<u64> {
+    Some(match *destination {
+        Destination::Register { start, end, .. } => end.saturating_sub(1).max(start),
+        Destination::Global { pc, .. }
+        | Destination::Element { pc, .. }
+        | Destination::ThreadLocal { pc, .. }
+        | Destination::FrameSlot { pc, .. }
+        | Destination::Field { pc, .. }
+        | Destination::Returned { pc } => pc,
+        _ => return None,
+    })
 }
 
 /// The variable that an expression begins with.
@@ -491,6 +559,15 @@ fn pointed_name<'a>(
     }
 }
 
+/// The name of an element of an array, with no index: `rows`, `rows[0]` → `rows[]`; `nodes[0].next` →
+/// `nodes[].next`.
+fn any_element(name: &str) -> String {
+    match (name.find('['), name.find(']')) {
+        (Some(open), Some(close)) if open < close => format!("{}[]{}", &name[..open], &name[close + 1..]),
+        _ => format!("{name}[]"),
+    }
+}
+
 /// `name` with a member path.
 fn joined(name: &str, joint: &str, path: &str) -> String {
     match path {
@@ -498,6 +575,13 @@ fn joined(name: &str, joint: &str, path: &str) -> String {
         path if path.starts_with('[') => format!("{name}{path}"),
         path => format!("{name}{joint}{path}"),
     }
+}
+
+/// Whether a function belongs to the library of Rust or C++, by its name: without debug information
+/// there is no file that says so.
+fn is_library_function(name: &str) -> bool {
+    let path = name.trim_start_matches('<');
+    ["alloc::", "core::", "std::", "hashbrown::"].iter().any(|library| path.starts_with(library))
 }
 
 /// Whether a source file belongs to a compiler's or the system's library.

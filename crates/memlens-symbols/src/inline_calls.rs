@@ -157,6 +157,23 @@ impl<'a> DebugInfo<'a> {
         frames
     }
 
+    /// How many of the inlined calls at `svma`, from the innermost one, hand a result on that is still
+    /// there at one of the addresses `reached`: they return what can hold an address, and one of these
+    /// addresses is in none of their code.
+    pub(crate) fn inlined_that_return(&self, svma: u64, reached: &[u64]) -> usize {
+        let Some((unit, die)) = self.function_at(svma) else { return 0 };
+        let calls = self.inline_calls(&unit, die);
+        let returns_address = |call: &InlinedCall| {
+            let (_, attributes) = unit.entry(call.die)?;
+            Some(self.holds_address(&self.type_of(&unit, &attributes)?))
+        };
+        let hands_on = |call: &&InlinedCall| {
+            let left = |&address: &u64| !calls.at(address).iter().any(|other| other.die == call.die);
+            reached.iter().any(left) && returns_address(call) == Some(true)
+        };
+        calls.at(svma).into_iter().rev().take_while(hands_on).count()
+    }
+
     /// The inlined calls of the function at `die`; those of the last one are kept.
     fn inline_calls(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Arc<InlineCalls> {
         let key = (unit.file.id, unit.slot, die);
