@@ -115,6 +115,18 @@ impl Cells {
         self.extra_bytes.clear();
     }
 
+    /// How many cells there are, the one to discard left out.
+    pub fn count(&self) -> usize {
+        self.keys.len() - 1
+    }
+
+    /// Lets go what only look-ups need.
+    pub fn without_index(mut self) -> Self {
+        self.index = FxHashMap::default();
+        self.recent = Vec::new();
+        self
+    }
+
     /// All cells that counted something: reference, object, counts. `attr_of` gives kind and size of a
     /// reference.
     pub fn iter<'a>(

@@ -239,6 +239,11 @@ impl References {
         &self.cells
     }
 
+    /// The cells alone, to be read once more.
+    pub fn into_cells(self) -> Cells {
+        self.cells.without_index()
+    }
+
     /// The cells, to book misses and bytes in.
     #[inline(always)]
     pub fn cells_mut(&mut self) -> &mut Cells {

@@ -2,6 +2,7 @@
 
 use crate::address_space::{ANONYMOUS, AddressSpace, BREAK, LoadedModule, SiteName};
 use crate::process::{Process, counts_for_objects};
+use crate::references::References;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
 use memlens_profile::{
     CacheInfo, Cell, CodeIx, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Module as ModuleRow,
@@ -13,24 +14,45 @@ use memlens_types::{AccessKind, Counts, ObjectKind};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
+impl AddressSpace {
+    /// Lets the system take back what was read of the modules' files.
+    fn release_pages(&self) {
+        for symbols in self.modules().iter().filter_map(|module| module.symbols.as_ref()) {
+            symbols.release_pages();
+        }
+    }
+}
+
 impl Process {
     /// The profile as of now. What the pipeline cannot know (command, exit code, time) is left empty.
     pub fn profile(&mut self) -> Profile {
+        self.make_profile(false)
+    }
+
+    /// As [`Self::profile`], when nothing more is recorded: what the threads kept makes room for it. Later
+    /// profiles lack what is in this one.
+    pub fn last_profile(&mut self) -> Profile {
+        self.make_profile(true)
+    }
+
+    fn make_profile(&mut self, is_last: bool) -> Profile {
         self.drain();
-        for thread in self.threads.iter_mut().flatten() {
-            thread.references.settle();
+        if is_last {
+            self.space.release_pages();
         }
+        let (cells, threads) = self.counted(is_last);
         let mut builder = Builder::new(&self.space);
         builder.profile.machine = machine_info(&self.machine);
         builder.profile.marks = self.marks.clone();
-        let cells = self.cells(&mut builder);
+        builder.profile.threads = threads;
+        let cells = self.with_code(cells, &mut builder);
+        // Nothing below looks code up again, only return addresses.
+        (builder.code, builder.frames) = Default::default();
         builder.objects(&cells, &self.dram_writes, self.merge_sites);
         builder.cells(cells);
         let mut profile = builder.profile;
         // Encoding comes next, and needs room.
-        for symbols in self.space.modules().iter().filter_map(|module| module.symbols.as_ref()) {
-            symbols.release_pages();
-        }
+        self.space.release_pages();
         profile.sum_cells();
         self.attribution(&mut profile);
         profile.run.instructions = Some(self.instructions());
@@ -40,24 +62,31 @@ impl Process {
         profile
     }
 
-    /// All cells, thread by thread, with the same code seen through several blocks joined. Their
-    /// `object` is the object's number yet, not its row.
-    fn cells(&self, builder: &mut Builder<'_>) -> Vec<Cell> {
+    /// All cells, thread by thread, and the threads. The cells' `code` and `object` are numbers of a
+    /// reference and of an object yet, not rows.
+    fn counted(&mut self, is_last: bool) -> (Vec<Cell>, Vec<ThreadRow>) {
         let references = self.blocks.references();
         let modify_reads = self.machine.rules == Rules::Cachegrind;
         let attr_of = |reference: u32| {
             let attr = references[reference as usize].attr;
             (attr.kind(), attr.size_bytes())
         };
-        let mut cells = Vec::new();
-        for thread in self.all_threads() {
-            let index = ThreadIx::from_index(builder.profile.threads.len());
-            builder.profile.threads.push(ThreadRow {
+        // The largest table of all should not be moved while it grows.
+        let most = self.all_threads().map(|thread| thread.references.cells().count()).sum();
+        let mut cells = Vec::with_capacity(most);
+        let mut threads = Vec::new();
+        for thread in self.threads.iter_mut().flatten() {
+            let index = ThreadIx::from_index(threads.len());
+            threads.push(ThreadRow {
                 tid: thread.tid,
                 instructions: Some(thread.instructions),
                 ..ThreadRow::default()
             });
-            for (reference, object, mut counts) in thread.references.cells().iter(attr_of) {
+            thread.references.settle();
+            let taken = is_last.then(|| std::mem::replace(&mut thread.references, References::new()));
+            let taken = taken.map(References::into_cells);
+            let counted = taken.as_ref().unwrap_or_else(|| thread.references.cells());
+            for (reference, object, mut counts) in counted.iter(attr_of) {
                 let kind = references[reference as usize].attr.kind();
                 if !counts_for_objects(kind) {
                     continue;
@@ -71,6 +100,12 @@ impl Process {
                 cells.push(Cell { code: CodeIx(reference), object: ObjectIx(object), thread: index, counts });
             }
         }
+        (cells, threads)
+    }
+
+    /// The cells with rows of code, and the same code seen through several blocks joined.
+    fn with_code(&self, mut cells: Vec<Cell>, builder: &mut Builder<'_>) -> Vec<Cell> {
+        let references = self.blocks.references();
         // In the order of addresses: then what the debug information says of one place lies beside what
         // it says of the next.
         let mut places: Vec<(u64, u32)> = cells

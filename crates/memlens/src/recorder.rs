@@ -43,6 +43,10 @@ pub struct RecorderOptions {
 pub trait Pipeline: RecordSink {
     /// The profile as it stands.
     fn profile(&mut self) -> Profile;
+    /// The profile when nothing follows; asked for once.
+    fn last_profile(&mut self) -> Profile {
+        self.profile()
+    }
     /// Accesses so far.
     fn accesses(&self) -> u64;
     /// The trace, if one is written: nothing more is added to it.
@@ -62,6 +66,10 @@ pub trait Pipeline: RecordSink {
 impl Pipeline for Process {
     fn profile(&mut self) -> Profile {
         Process::profile(self)
+    }
+
+    fn last_profile(&mut self) -> Profile {
+        Process::last_profile(self)
     }
 
     fn accesses(&self) -> u64 {
@@ -179,7 +187,7 @@ impl<P: Pipeline> Recorder<P> {
 
     /// Writes what there is. Trouble is reported once; the program goes on unharmed.
     fn flush_partial(&mut self) {
-        let Some(mut profile) = self.snapshot() else { return };
+        let Some(mut profile) = self.snapshot(P::profile) else { return };
         profile.run.wall_seconds = Some(self.started.elapsed().as_secs_f64());
         profile.attribution.truncated = true;
         if self.fault.is_some() && profile.validate().is_err() {
@@ -202,10 +210,10 @@ impl<P: Pipeline> Recorder<P> {
         }
     }
 
-    /// The profile as it stands, with what is known of the run. `None`: not even that works any more.
-    fn snapshot(&mut self) -> Option<Profile> {
+    /// What `profile` says, with what is known of the run. `None`: not even that works any more.
+    fn snapshot(&mut self, profile: fn(&mut P) -> Profile) -> Option<Profile> {
         let process = &mut self.process;
-        let mut profile = match internal_error::catch(|| process.profile()) {
+        let mut profile = match internal_error::catch(|| profile(process)) {
             Ok(profile) => profile,
             Err(message) => {
                 if self.fault.is_none() {
@@ -249,7 +257,7 @@ impl<P: Pipeline> Recorder<P> {
         if self.fault.is_some() {
             return (None, self.output, Ok(()));
         }
-        let Some(mut profile) = self.snapshot() else {
+        let Some(mut profile) = self.snapshot(P::last_profile) else {
             return (None, self.output, Ok(()));
         };
         profile.run.exit_code = ending.exit_code;
@@ -258,8 +266,11 @@ impl<P: Pipeline> Recorder<P> {
         profile.attribution.truncated |= ending.is_truncated;
         profile.attribution.lost_events += ending.lost_events;
         profile.attribution.notes.extend(ending.notes.iter().cloned());
-        let written = self.output.writer().flush(&profile, true).map_err(Failure::from);
-        (Some(profile), self.output, written)
+        let Self { process, mut output, .. } = self;
+        // Encoding needs room, and nobody asks the pipeline any more.
+        drop(process);
+        let written = output.writer().flush(&profile, true).map_err(Failure::from);
+        (Some(profile), output, written)
     }
 
     /// The collector failed: writes what there is, as an unfinished profile.

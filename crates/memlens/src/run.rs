@@ -247,6 +247,8 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         (Some(profile), Ok(())) if !quiet => show(profile, &output, view),
         _ => {}
     }
+    // Freeing its many parts one by one takes long; the process ends soon.
+    std::mem::forget(profile);
     if let (Some(writer), Some(place)) = (trace, trace_place) {
         place.finish(writer, quiet);
     }
