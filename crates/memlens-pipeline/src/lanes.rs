@@ -153,8 +153,8 @@ impl Kernel for Portable {
     #[inline(always)]
     fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
         let mut outside = group.of_another_call(frames);
-        for lane in 0..LANES {
-            outside |= u32::from(!group.is_inside(lane, addrs[lane], frames)) << lane;
+        for (lane, &addr) in addrs.iter().enumerate() {
+            outside |= u32::from(!group.is_inside(lane, addr, frames)) << lane;
         }
         outside
     }
@@ -183,8 +183,8 @@ impl Kernel for Portable {
     #[inline(always)]
     fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES] {
         let (mut packed, mut used) = (*words, 0);
-        for lane in 0..LANES {
-            packed[used % LANES] = words[lane];
+        for (lane, &word) in words.iter().enumerate() {
+            packed[used % LANES] = word;
             used += (bits >> lane & 1) as usize;
         }
         packed
@@ -193,8 +193,8 @@ impl Kernel for Portable {
     #[inline(always)]
     fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES] {
         let (mut packed, mut used) = (*words, 0);
-        for lane in 0..LANES {
-            packed[used % LANES] = words[lane];
+        for (lane, &word) in words.iter().enumerate() {
+            packed[used % LANES] = word;
             used += (bits >> lane & 1) as usize;
         }
         packed

@@ -20,7 +20,8 @@ pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
 pub use merge::{MergeError, Merger};
 pub use profile::{
-    Cell, CodeLocation, Frame, Mark, Module, Object, Profile, SeriesPoint, SourceLine, Stack, Thread,
+    Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, Profile, SeriesPoint, SourceLine, Stack,
+    Thread,
 };
 pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{

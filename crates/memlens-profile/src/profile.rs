@@ -98,6 +98,10 @@ pub struct SourceLine {
     pub line: u32,
 }
 
+/// What the name of a heap object begins with that was reached through the variable named behind it, where
+/// allocations were not watched.
+pub const HEAP_THROUGH: &str = "heap through ";
+
 /// What addresses belong to: all blocks of one allocation site, or one variable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {

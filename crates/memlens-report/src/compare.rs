@@ -11,6 +11,7 @@
 //! | 2 | kind, name, whole site by function and line | rebuilt binaries |
 //! | 3 | kind, name, innermost place | stacks cut at different depths |
 //! | 4 | kind, name, if one side has only one such object | profiles without sites |
+//! | 5 | kind, variable: `heap through x` is `x`, if one side has only one such object | sampled profiles |
 //!
 //! Objects of one profile that are equal in a pass count as one: their values are added.
 //!
@@ -23,7 +24,7 @@
 
 use std::collections::HashMap;
 
-use memlens_profile::{Object, Profile};
+use memlens_profile::{HEAP_THROUGH, Object, Profile};
 use memlens_types::ObjectKind;
 
 use crate::column::{Column, Content};
@@ -270,7 +271,7 @@ fn overlap(a: &[usize], b: &[usize], top: usize) -> Overlap {
 
 /// Each object's value; unknown everywhere is an error, unknown for one object is 0.
 fn values(profile: &Profile, by: Column, name: char) -> Result<Vec<f64>, CompareError> {
-    let whole = profile.wait_cycles(&profile.totals());
+    let whole = profile.cost(&profile.totals());
     let mut known = profile.objects.is_empty() || whole == 0;
     let mut values = Vec::with_capacity(profile.objects.len());
     for object in &profile.objects {
@@ -317,6 +318,9 @@ enum Pass {
     Lines,
     Place,
     Name,
+    /// The variable alone that a heap object is named after, or was reached through where allocations were
+    /// not watched.
+    Variable,
 }
 
 fn key<'a>(profile: &'a Profile, object: &'a Object, pass: Pass) -> Key<'a> {
@@ -338,9 +342,13 @@ fn key<'a>(profile: &'a Profile, object: &'a Object, pass: Pass) -> Key<'a> {
             site.push(SitePart::Module(module(object.module)));
         }
         Pass::Place => site.extend(object_place(profile, object).map(SitePart::Place)),
-        Pass::Name => {}
+        Pass::Name | Pass::Variable => {}
     }
-    Key { kind: object.kind, name: &object.name, site }
+    let name = match pass {
+        Pass::Variable => object.name.strip_prefix(HEAP_THROUGH).unwrap_or(&object.name),
+        _ => &object.name,
+    };
+    Key { kind: object.kind, name, site }
 }
 
 /// Positions in A's and B's tables of objects that belong together.
@@ -350,7 +358,7 @@ fn match_objects(a: &Profile, b: &Profile) -> Vec<Group> {
     let mut rest_a: Vec<usize> = (0..a.objects.len()).collect();
     let mut rest_b: Vec<usize> = (0..b.objects.len()).collect();
     let mut matched = Vec::new();
-    for pass in [Pass::Offsets, Pass::Lines, Pass::Place, Pass::Name] {
+    for pass in [Pass::Offsets, Pass::Lines, Pass::Place, Pass::Name, Pass::Variable] {
         let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
         for &at in &rest_a {
             groups.entry(key(a, &a.objects[at], pass)).or_default().0.push(at);
@@ -360,7 +368,8 @@ fn match_objects(a: &Profile, b: &Profile) -> Vec<Group> {
         }
         let belongs = |(of_a, of_b): &Group| {
             let both = !of_a.is_empty() && !of_b.is_empty();
-            both && (pass != Pass::Name || of_a.len() == 1 || of_b.len() == 1)
+            let is_certain = !matches!(pass, Pass::Name | Pass::Variable);
+            both && (is_certain || of_a.len() == 1 || of_b.len() == 1)
         };
         let found: Vec<Group> = groups.into_values().filter(belongs).collect();
         let mut gone_a = vec![false; a.objects.len()];

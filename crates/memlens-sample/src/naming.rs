@@ -13,6 +13,7 @@
 use std::rc::Rc;
 
 use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Register};
+use memlens_profile::HEAP_THROUGH;
 use memlens_symbols::{DataKind, Module, NamedPointer};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
@@ -185,7 +186,7 @@ fn through(pointer: &NamedPointer, mapped: &MappedFile, file: Option<u32>) -> Na
         declared: pointer.decl_file.as_deref().map(str::to_owned).zip(pointer.decl_line),
         file,
         access_path: Some(pointer.name.clone()),
-        ..NamedObject::new(ObjectKind::Heap, format!("heap through {}", pointer.name))
+        ..NamedObject::new(ObjectKind::Heap, format!("{HEAP_THROUGH}{}", pointer.name))
     }
 }
 

@@ -121,3 +121,33 @@ fn a_process_that_is_not_there_is_named() {
     assert_eq!(output.status.code(), Some(66));
     assert!(text(&output.stderr).contains("there is no such process"), "{}", text(&output.stderr));
 }
+
+/// Two profiles of one program in different modes: what each ranks its objects by is held against the other.
+#[test]
+fn a_sampled_profile_is_held_against_an_exact_one() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/kernels/gups.c");
+    let program = folder.path().join("gups");
+    let compiled =
+        Command::new("cc").args(["-O2", "-g", "-pthread", "-o"]).arg(&program).arg(source).status();
+    assert!(compiled.expect("there is a C compiler").success());
+    let run = |mode: &str, size: &str| {
+        let mut command = memlens(&["run", "--quiet", "--mode", mode, "--out"]);
+        let output = command.arg(folder.path().join(mode)).arg("--").arg(&program).arg(size).output();
+        output.expect("it starts")
+    };
+    if is_refused(&run("sample", "22")) {
+        return;
+    }
+    assert!(run("exact", "14").status.success());
+    let [exact, sampled] = ["exact", "sample"].map(|mode| folder.path().join(mode));
+    let compared =
+        memlens(&["compare", "--format", "json"]).args([exact, sampled]).output().expect("it starts");
+    let message = text(&compared.stderr);
+    let document: Value = serde_json::from_slice(&compared.stdout).unwrap_or_else(|_| panic!("{message}"));
+    let objects = document["objects"].as_array().expect("a list");
+    // The one large table has nearly all of the cost in both modes.
+    let is_large = |object: &Value, side: &str| object[side].as_f64().is_some_and(|share| share > 0.3);
+    assert!(objects.iter().any(|object| is_large(object, "share_a")), "{document}");
+    assert!(objects.iter().any(|object| is_large(object, "share_b")), "{document}");
+}
