@@ -13,13 +13,16 @@ use crate::record::{RBP, RSP, Sample};
 /// Frames of one stack at most.
 const MAX_FRAMES: usize = 512;
 
+/// A section's first and last address (svma) and its bytes.
+type LocatedSection = ((u64, u64), Arc<[u8]>);
+
 /// What unwinding needs of a file: the sections with call frame information.
 #[derive(Clone, Debug, Default)]
 pub struct UnwindSections {
     text: Option<(u64, u64)>,
     got: Option<(u64, u64)>,
-    eh_frame: Option<((u64, u64), Arc<[u8]>)>,
-    eh_frame_hdr: Option<((u64, u64), Arc<[u8]>)>,
+    eh_frame: Option<LocatedSection>,
+    eh_frame_hdr: Option<LocatedSection>,
     debug_frame: Option<Arc<[u8]>>,
 }
 
