@@ -49,7 +49,8 @@ fn limited(folder: &Path, limit: &str, words: &str) -> Output {
 /// A program that works until there is a file `enough`, recorded into `p` with a partial profile every
 /// second. It returns when the first one is there.
 fn start_long_run(folder: &Path) -> Child {
-    let script = "while ! [ -e enough ]; do :; done; echo done; exit 7";
+    // A test that fails takes its folder away, and with it the reason to go on.
+    let script = "while [ -e stdout ] && ! [ -e enough ]; do :; done; echo done; exit 7";
     let child = memlens(folder)
         .args(["run", "--quiet", "--flush-every", "1", "--out", "p", "--", "sh", "-c", script])
         .env_remove("RUST_BACKTRACE")
