@@ -8,6 +8,7 @@ use iced_x86::{
 };
 
 use crate::destination::{Base, Destination, Register};
+use crate::function_code::register_of;
 
 /// The longest path that is followed.
 pub const MAX_INSTRUCTIONS: usize = 128;
@@ -620,25 +621,7 @@ fn is_frame(register: Reg) -> bool {
 
 /// The DWARF number of a 64-bit general-purpose register.
 fn number(register: Reg) -> Option<u16> {
-    Some(match register {
-        Reg::RAX => 0,
-        Reg::RDX => 1,
-        Reg::RCX => 2,
-        Reg::RBX => 3,
-        Reg::RSI => 4,
-        Reg::RDI => 5,
-        Reg::RBP => 6,
-        Reg::RSP => 7,
-        Reg::R8 => 8,
-        Reg::R9 => 9,
-        Reg::R10 => 10,
-        Reg::R11 => 11,
-        Reg::R12 => 12,
-        Reg::R13 => 13,
-        Reg::R14 => 14,
-        Reg::R15 => 15,
-        _ => return None,
-    })
+    if register.is_gpr64() { register_of(register).map(|register| register.0) } else { None }
 }
 
 /// The number of a vector register of 16 bytes or more.

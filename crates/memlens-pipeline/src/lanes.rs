@@ -182,23 +182,23 @@ impl Kernel for Portable {
 
     #[inline(always)]
     fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES] {
-        let (mut packed, mut used) = (*words, 0);
-        for (lane, &word) in words.iter().enumerate() {
-            packed[used % LANES] = word;
-            used += (bits >> lane & 1) as usize;
-        }
-        packed
+        pack(words, bits)
     }
 
     #[inline(always)]
     fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES] {
-        let (mut packed, mut used) = (*words, 0);
-        for (lane, &word) in words.iter().enumerate() {
-            packed[used % LANES] = word;
-            used += (bits >> lane & 1) as usize;
-        }
-        packed
+        pack(words, bits)
     }
+}
+
+#[inline(always)]
+fn pack<T: Copy>(words: &[T; LANES], bits: u32) -> [T; LANES] {
+    let (mut packed, mut used) = (*words, 0);
+    for (lane, &word) in words.iter().enumerate() {
+        packed[used % LANES] = word;
+        used += (bits >> lane & 1) as usize;
+    }
+    packed
 }
 
 #[cfg(target_arch = "x86_64")]

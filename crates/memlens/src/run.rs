@@ -32,6 +32,7 @@ use crate::view_args::ViewArgs;
 Examples:
   memlens run -- ls -lR /usr/share                  the 20 objects that cost most
   memlens run --by line --top 40 -- ls -l           lines of code instead
+  memlens run --mode sample -- ./server             at native speed: shares with intervals
   memlens run --follow children -- make             the compiler, too: one profile a process, and all merged
   memlens run --machine e5504 --cache llc=2M,16,64 -- ls    on another machine's caches"
 )]
