@@ -1,6 +1,6 @@
 //! Accesses on their way through the memory model.
 
-use crate::lanes::{self, Kernel, LANES, Previous, Task};
+use crate::lanes::{self, Kernel, LANES, Previous, Task, Vectors};
 use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
 use memlens_types::AccessAttr;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub struct Batch {
     segments: Vec<Segment>,
     line_shift: u32,
     filters: bool,
-    has_avx512: bool,
+    vectors: Vectors,
     outcome: Outcome,
 }
 
@@ -75,7 +75,7 @@ impl Batch {
             segments: Vec::new(),
             line_shift: machine.line_bytes.max(1).ilog2(),
             filters: machine.line_bytes.is_power_of_two() && keeps_order(&machine.l1d),
-            has_avx512: lanes::has_avx512(),
+            vectors: Vectors::detect(),
             outcome: Outcome::default(),
         }
     }
@@ -122,7 +122,7 @@ impl Batch {
             let end = self.segments.get(index + 1).map_or(self.len, |next| next.start);
             self.segments[index].start = kept;
             kept = lanes::dispatch(
-                self.has_avx512,
+                self.vectors,
                 Compact {
                     columns: Columns {
                         addrs: &mut self.addrs,
@@ -221,14 +221,16 @@ impl Task for Compact<'_> {
             };
             let wanted = (1 << (accesses.end - at).min(LANES)) - 1;
             let bits = kernel.changing(eight, kinds, line_shift, &mut previous) & wanted;
-            let (eight, whose) = (kernel.pack64(eight, bits), kernel.pack32(whose, bits));
-            let kinds = kernel.pack32(&kinds.map(|attr| attr.0), bits).map(AccessAttr);
+            let (mut eight_kept, mut kinds_kept, mut whose_kept) = ([0; LANES], [0; LANES], [0; LANES]);
+            kernel.pack64(eight, bits, &mut eight_kept);
+            kernel.pack32(&kinds.map(|attr| attr.0), bits, &mut kinds_kept);
+            kernel.pack32(whose, bits, &mut whose_kept);
             // All eight are written, but for the last: what lies behind it is the next thread's.
             let count = if accesses.end - at < LANES { bits.count_ones() as usize } else { LANES };
             let place = kept..kept + count;
-            addrs[place.clone()].copy_from_slice(&eight[..count]);
-            attrs[place.clone()].copy_from_slice(&kinds[..count]);
-            cells[place].copy_from_slice(&whose[..count]);
+            addrs[place.clone()].copy_from_slice(&eight_kept[..count]);
+            attrs[place.clone()].copy_from_slice(&kinds_kept.map(AccessAttr)[..count]);
+            cells[place].copy_from_slice(&whose_kept[..count]);
             kept += bits.count_ones() as usize;
         }
         kept

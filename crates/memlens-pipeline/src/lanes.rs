@@ -108,11 +108,11 @@ pub trait Kernel: Copy {
         previous: &mut Previous,
     ) -> u32;
 
-    /// The words whose bits are set, closed up; what follows them has no meaning.
-    fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES];
+    /// Puts the words whose bits are set, closed up, to the front of `to`; what follows them has no meaning.
+    fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]);
 
     /// As [`Self::pack64`].
-    fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES];
+    fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]);
 }
 
 /// Work that is compiled once for each kernel.
@@ -124,26 +124,54 @@ pub trait Task {
     fn run<K: Kernel>(self, kernel: K) -> Self::Output;
 }
 
-/// Runs a task with the best kernel that this processor has.
-#[inline]
-pub fn dispatch<T: Task>(has_avx512: bool, task: T) -> T::Output {
+/// The vector instructions that a processor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vectors(Width);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Width {
+    None,
     #[cfg(target_arch = "x86_64")]
-    if has_avx512 {
-        // SAFETY: callers pass on what the function `has_avx512` found out.
-        return unsafe { x86::run(task) };
-    }
-    let _ = has_avx512;
-    task.run(Portable)
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
 }
 
-/// Whether the processor has what [`dispatch`] can use.
-pub fn has_avx512() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512vl")
-        && std::arch::is_x86_feature_detected!("bmi2");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+impl Vectors {
+    /// Those of this processor.
+    pub fn detect() -> Self {
+        *Self::available().last().unwrap_or(&Self(Width::None))
+    }
+
+    /// All that this processor can do, the best last.
+    fn available() -> Vec<Self> {
+        let mut all = vec![Self(Width::None)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            if has!("avx2") && has!("bmi2") && has!("popcnt") {
+                all.push(Self(Width::Avx2));
+                if has!("avx512f") && has!("avx512vl") {
+                    all.push(Self(Width::Avx512));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Runs a task with the kernel for these instructions.
+#[inline]
+pub fn dispatch<T: Task>(vectors: Vectors, task: T) -> T::Output {
+    match vectors.0 {
+        Width::None => task.run(Portable),
+        // SAFETY: only `Vectors::available` makes this width, after it has seen the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Width::Avx2 => unsafe { x86::run_avx2(task) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Width::Avx512 => unsafe { x86::run_avx512(task) },
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -181,24 +209,23 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES] {
-        pack(words, bits)
+    fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]) {
+        pack(words, bits, to);
     }
 
     #[inline(always)]
-    fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES] {
-        pack(words, bits)
+    fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]) {
+        pack(words, bits, to);
     }
 }
 
 #[inline(always)]
-fn pack<T: Copy>(words: &[T; LANES], bits: u32) -> [T; LANES] {
-    let (mut packed, mut used) = (*words, 0);
+fn pack<T: Copy>(words: &[T; LANES], bits: u32, to: &mut [T; LANES]) {
+    let mut used = 0;
     for (lane, &word) in words.iter().enumerate() {
-        packed[used % LANES] = word;
+        to[used % LANES] = word;
         used += (bits >> lane & 1) as usize;
     }
-    packed
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -208,20 +235,234 @@ mod x86 {
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
+    struct Avx2(());
+    #[derive(Clone, Copy)]
     struct Avx512(());
 
     /// # Safety
     ///
-    /// The processor has AVX-512 F and VL, and BMI2.
-    #[target_feature(enable = "avx512f,avx512vl,bmi2")]
-    pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
+    /// The processor has AVX2, BMI2 and POPCNT.
+    #[target_feature(enable = "avx2,bmi2,popcnt")]
+    pub(super) unsafe fn run_avx2<T: Task>(task: T) -> T::Output {
+        task.run(Avx2(()))
+    }
+
+    /// # Safety
+    ///
+    /// The processor has AVX2, BMI2, POPCNT, and AVX-512 F and VL.
+    #[target_feature(enable = "avx2,bmi2,popcnt,avx512f,avx512vl")]
+    pub(super) unsafe fn run_avx512<T: Task>(task: T) -> T::Output {
         task.run(Avx512(()))
+    }
+
+    /// What [`Kernel::changing`] needs of eight accesses, a bit each: whether it ends in the line that the one
+    /// before it ended in; whether it touches one line only; whether it writes.
+    #[derive(Clone, Copy)]
+    struct Runs {
+        same: u32,
+        single: u32,
+        writes: u32,
+    }
+
+    impl Runs {
+        /// Bits of the accesses that change something, and whether the last one's line is dirty.
+        #[inline(always)]
+        fn changing(self, is_dirty: bool) -> (u32, bool) {
+            let Self { same, single, writes } = self;
+            // Bit i + 1: the line that access i ended in is dirty, by it or by those before it to the
+            // same line. Bit 0 is the access before.
+            let (linked, mut dirty) = (same << 1, writes << 1 | u32::from(is_dirty));
+            dirty |= dirty << 1 & linked;
+            let linked = linked & linked << 1;
+            dirty |= dirty << 2 & linked;
+            let linked = linked & linked << 2;
+            dirty |= dirty << 4 & linked;
+            let linked = linked & linked << 4;
+            dirty |= dirty << 8 & linked;
+            (!(same & single & (!writes | dirty)) & 0xff, dirty >> LANES & 1 == 1)
+        }
+    }
+
+    /// Row b: the places of the bits set in b, closed up, a byte each.
+    static PLACES: [[u8; LANES]; 256] = {
+        let mut rows = [[0; LANES]; 256];
+        let mut bits = 0;
+        while bits < 256 {
+            let (mut lane, mut used) = (0, 0);
+            while lane < LANES {
+                if bits >> lane & 1 == 1 {
+                    rows[bits][used] = lane as u8;
+                    used += 1;
+                }
+                lane += 1;
+            }
+            bits += 1;
+        }
+        rows
+    };
+
+    /// Words whose bits are set in `bits`, closed up.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn packed(words: __m256i, bits: u32) -> __m256i {
+        // SAFETY: the caller promises the instructions; the load is of the 8 bytes of a row.
+        unsafe {
+            let places = _mm_loadl_epi64(PLACES[bits as usize & 0xff].as_ptr().cast());
+            _mm256_permutevar8x32_epi32(words, _mm256_cvtepu8_epi32(places))
+        }
+    }
+
+    /// All bits of lane i are set if bit i of `bits` is.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn lanes_of(bits: u8) -> [__m256i; 2] {
+        // SAFETY: the caller promises the instructions.
+        unsafe {
+            let all = _mm256_set1_epi64x(bits.into());
+            [_mm256_setr_epi64x(1, 2, 4, 8), _mm256_setr_epi64x(16, 32, 64, 128)]
+                .map(|own| _mm256_cmpeq_epi64(_mm256_and_si256(all, own), own))
+        }
+    }
+
+    /// Bit i is set if the top bit of lane i is.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn top_bits([low, high]: [__m256i; 2]) -> u32 {
+        // SAFETY: the caller promises the instructions.
+        unsafe {
+            let bits = |half| _mm256_movemask_pd(_mm256_castsi256_pd(half)) as u32;
+            bits(low) | bits(high) << 4
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn load(words: &[u64; LANES]) -> [__m256i; 2] {
+        let at = words.as_ptr().cast::<__m256i>();
+        // SAFETY: the caller promises the instructions; the loads are of the two halves of the array.
+        unsafe { [_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))] }
+    }
+
+    impl Kernel for Avx2 {
+        #[inline(always)]
+        fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
+            // SAFETY: an `Avx2` is only made by `run_avx2`; the load takes the 32 bytes of `lens`.
+            unsafe {
+                let (addrs, bases) = (load(addrs), load(&group.bases));
+                let lens = _mm256_loadu_si256(group.lens.as_ptr().cast());
+                let lens = [_mm256_castsi256_si128(lens), _mm256_extracti128_si256::<1>(lens)];
+                let (framed, called) = (lanes_of(group.frames), lanes_of(group.callers));
+                let cfa = _mm256_set1_epi64x(frames.cfa as i64);
+                let caller = _mm256_set1_epi64x(frames.caller_cfa as i64);
+                let sign = _mm256_set1_epi64x(i64::MIN);
+                let (mut shorter, mut offsets, mut callees) = (addrs, addrs, addrs);
+                for half in 0..2 {
+                    let origin = _mm256_or_si256(
+                        _mm256_and_si256(framed[half], cfa),
+                        _mm256_and_si256(called[half], caller),
+                    );
+                    offsets[half] = _mm256_sub_epi64(_mm256_sub_epi64(addrs[half], bases[half]), origin);
+                    // Signed: a length has 32 bits, and offsets from 2^63 on are outside.
+                    shorter[half] = _mm256_cmpgt_epi64(_mm256_cvtepu32_epi64(lens[half]), offsets[half]);
+                    // The callee's own frame lies below the caller's. Unsigned.
+                    let below =
+                        _mm256_cmpgt_epi64(_mm256_xor_si256(cfa, sign), _mm256_xor_si256(addrs[half], sign));
+                    callees[half] = _mm256_and_si256(called[half], below);
+                }
+                let inside = top_bits(shorter) & !top_bits(offsets);
+                (!inside & 0xff) | top_bits(callees) | group.of_another_call(frames)
+            }
+        }
+
+        #[inline(always)]
+        fn changing(
+            self,
+            addrs: &[u64; LANES],
+            attrs: &[AccessAttr; LANES],
+            line_shift: u32,
+            previous: &mut Previous,
+        ) -> u32 {
+            // SAFETY: an `Avx2` is only made by `run_avx2`; the load takes the 32 bytes of `attrs`, each a
+            // `u32` by its representation.
+            unsafe {
+                let addrs = load(addrs);
+                let attrs = _mm256_loadu_si256(attrs.as_ptr().cast());
+                let one = _mm256_set1_epi32(1);
+                let beyond = _mm256_sub_epi32(_mm256_max_epu32(_mm256_srli_epi32::<16>(attrs), one), one);
+                let beyond = [_mm256_castsi256_si128(beyond), _mm256_extracti128_si256::<1>(beyond)];
+                let shift = _mm_cvtsi32_si128(line_shift as i32);
+                let (mut line, mut end) = (addrs, addrs);
+                for half in 0..2 {
+                    line[half] = _mm256_srl_epi64(addrs[half], shift);
+                    let last_byte = _mm256_add_epi64(addrs[half], _mm256_cvtepu32_epi64(beyond[half]));
+                    end[half] = _mm256_srl_epi64(last_byte, shift);
+                }
+                // [3, 0, 1, 2] of each half; lane 0 takes the access before, lane 4 what lane 3 held.
+                let turned = end.map(|half| _mm256_permute4x64_epi64::<0b10_01_00_11>(half));
+                let before = [
+                    _mm256_blend_epi32::<0b11>(turned[0], _mm256_set1_epi64x(previous.line as i64)),
+                    _mm256_blend_epi32::<0b11>(turned[1], turned[0]),
+                ];
+                let equal = |a: [__m256i; 2], b: [__m256i; 2]| {
+                    top_bits([_mm256_cmpeq_epi64(a[0], b[0]), _mm256_cmpeq_epi64(a[1], b[1])])
+                };
+                // As `AccessAttr::write_bit`, moved to the sign.
+                let writes = _mm256_andnot_si256(
+                    _mm256_srli_epi32::<2>(attrs),
+                    _mm256_xor_si256(attrs, _mm256_srli_epi32::<1>(attrs)),
+                );
+                let writes = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_slli_epi32::<31>(writes))) as u32;
+                let runs = Runs { same: equal(end, before), single: equal(end, line), writes };
+                let (changing, is_dirty) = runs.changing(previous.is_dirty);
+                *previous = Previous { line: _mm256_extract_epi64::<3>(end[1]) as u64, is_dirty };
+                changing
+            }
+        }
+
+        #[inline(always)]
+        fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]) {
+            // Each word is two of 32 bits.
+            let twice = |half: u32| {
+                let spread = (half | half << 2) & 0x33;
+                let spread = (spread | spread << 1) & 0x55;
+                spread | spread << 1
+            };
+            let (low, high) = (bits & 0xf, bits >> 4 & 0xf);
+            // SAFETY: an `Avx2` is only made by `run_avx2`; the second store begins at one of the first five
+            // words, and takes four.
+            unsafe {
+                let words = load(words);
+                let to = to.as_mut_ptr();
+                _mm256_storeu_si256(to.cast(), packed(words[0], twice(low)));
+                _mm256_storeu_si256(to.add(low.count_ones() as usize).cast(), packed(words[1], twice(high)));
+            }
+        }
+
+        #[inline(always)]
+        fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]) {
+            // SAFETY: an `Avx2` is only made by `run_avx2`; load and store are of the 32 bytes of an array.
+            unsafe {
+                let words = _mm256_loadu_si256(words.as_ptr().cast());
+                _mm256_storeu_si256(to.as_mut_ptr().cast(), packed(words, bits));
+            }
+        }
     }
 
     impl Kernel for Avx512 {
         #[inline(always)]
         fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
-            // SAFETY: an `Avx512` is only made by `run`; the loads take the 64 bytes of `addrs` and of
+            // SAFETY: an `Avx512` is only made by `run_avx512`; the loads take the 64 bytes of `addrs` and of
             // `bases` and the 32 of `lens`.
             unsafe {
                 let addrs = _mm512_loadu_si512(addrs.as_ptr().cast());
@@ -246,7 +487,7 @@ mod x86 {
             line_shift: u32,
             previous: &mut Previous,
         ) -> u32 {
-            // SAFETY: an `Avx512` is only made by `run`; the loads take the 64 bytes of `addrs` and the 32
+            // SAFETY: an `Avx512` is only made by `run_avx512`; the loads take the 64 bytes of `addrs` and the 32
             // of `attrs`, each a `u32` by its representation.
             unsafe {
                 let addrs = _mm512_loadu_si512(addrs.as_ptr().cast());
@@ -265,47 +506,31 @@ mod x86 {
                     _mm256_xor_si256(attrs, _mm256_srli_epi32::<1>(attrs)),
                 );
                 let writes = u32::from(_mm256_test_epi32_mask(writes, one));
-                // Bit i + 1: the line that access i ended in is dirty, by it or by those before it to the
-                // same line. Bit 0 is the access before.
-                let (linked, mut dirty) = (same << 1, writes << 1 | u32::from(previous.is_dirty));
-                dirty |= dirty << 1 & linked;
-                let linked = linked & linked << 1;
-                dirty |= dirty << 2 & linked;
-                let linked = linked & linked << 2;
-                dirty |= dirty << 4 & linked;
-                let linked = linked & linked << 4;
-                dirty |= dirty << 8 & linked;
+                let (changing, is_dirty) = Runs { same, single, writes }.changing(previous.is_dirty);
                 let last = _mm512_extracti64x4_epi64::<1>(end);
-                *previous = Previous {
-                    line: _mm256_extract_epi64::<3>(last) as u64,
-                    is_dirty: dirty >> LANES & 1 == 1,
-                };
-                !(same & single & (!writes | dirty)) & 0xff
+                *previous = Previous { line: _mm256_extract_epi64::<3>(last) as u64, is_dirty };
+                changing
             }
         }
 
         #[inline(always)]
-        fn pack64(self, words: &[u64; LANES], bits: u32) -> [u64; LANES] {
-            let mut packed = [0; LANES];
-            // SAFETY: an `Avx512` is only made by `run`; load and store are of the 64 bytes of an array.
+        fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]) {
+            // SAFETY: an `Avx512` is only made by `run_avx512`; load and store are of the 64 bytes of an array.
             unsafe {
                 let words = _mm512_loadu_si512(words.as_ptr().cast());
                 let words = _mm512_maskz_compress_epi64(bits as u8, words);
-                _mm512_storeu_si512(packed.as_mut_ptr().cast(), words);
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), words);
             }
-            packed
         }
 
         #[inline(always)]
-        fn pack32(self, words: &[u32; LANES], bits: u32) -> [u32; LANES] {
-            let mut packed = [0; LANES];
-            // SAFETY: an `Avx512` is only made by `run`; load and store are of the 32 bytes of an array.
+        fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]) {
+            // SAFETY: an `Avx512` is only made by `run_avx512`; load and store are of the 32 bytes of an array.
             unsafe {
                 let words = _mm256_loadu_si256(words.as_ptr().cast());
                 let words = _mm256_maskz_compress_epi32(bits as u8, words);
-                _mm256_storeu_si256(packed.as_mut_ptr().cast(), words);
+                _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
             }
-            packed
         }
     }
 }
@@ -332,9 +557,10 @@ mod tests {
         fn run<K: Kernel>(mut self, kernel: K) -> Self::Output {
             let bits = kernel.changing(&self.0, &self.1, 6, &mut self.2);
             let used = bits.count_ones() as usize;
-            let addrs = kernel.pack64(&self.0, bits)[..used].to_vec();
-            let attrs = kernel.pack32(&self.1.map(|attr| attr.0), bits)[..used].to_vec();
-            (bits, self.2.line, self.2.is_dirty, addrs, attrs)
+            let (mut addrs, mut attrs) = ([0; LANES], [0; LANES]);
+            kernel.pack64(&self.0, bits, &mut addrs);
+            kernel.pack32(&self.1.map(|attr| attr.0), bits, &mut attrs);
+            (bits, self.2.line, self.2.is_dirty, addrs[..used].to_vec(), attrs[..used].to_vec())
         }
     }
 
@@ -352,8 +578,11 @@ mod tests {
                 AccessAttr::new(kind, next(70) as u32)
             });
             let previous = Previous { line: 0x40 + next(4), is_dirty: next(2) == 0 };
-            let run = |has_avx512| dispatch(has_avx512, Changing(addrs, attrs, previous));
-            assert_eq!(run(false), run(has_avx512()), "{addrs:?} {attrs:?} {previous:?}");
+            let run = |vectors| dispatch(vectors, Changing(addrs, attrs, previous));
+            for vectors in Vectors::available() {
+                let (plain, vectored) = (run(Vectors(Width::None)), run(vectors));
+                assert_eq!(plain, vectored, "{vectors:?} {addrs:?} {attrs:?} {previous:?}");
+            }
         }
     }
 
@@ -378,9 +607,9 @@ mod tests {
         };
         // The fourth is in the range, which reaches below the caller's frame, but in the callee's.
         let addrs = [99, 0x8000 - 1, 109, 0x7000 - 9, 0x7000 - 8, 0x7000, u64::MAX, 5];
-        for has_avx512 in [false, has_avx512()] {
-            assert_eq!(dispatch(has_avx512, Outside(addrs, group)), 0b1010_1001);
-            assert_eq!(dispatch(has_avx512, Outside(addrs, Group { call: 4, ..group })), 0b1010_1011);
+        for vectors in Vectors::available() {
+            assert_eq!(dispatch(vectors, Outside(addrs, group)), 0b1010_1001);
+            assert_eq!(dispatch(vectors, Outside(addrs, Group { call: 4, ..group })), 0b1010_1011);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Switch};
 use crate::cells::DISCARD;
 use crate::hot_loop::{HotLoop, OneBlock};
-use crate::lanes;
+use crate::lanes::{self, Vectors};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
 use crate::simulator::Simulator;
@@ -123,7 +123,7 @@ pub struct Process {
     first_thread_seen: bool,
     tids: FxHashMap<usize, u32>,
     stack_keys: Vec<u64>,
-    has_avx512: bool,
+    vectors: Vectors,
     family: fork::Family,
 }
 
@@ -166,7 +166,7 @@ impl Process {
             first_thread_seen: false,
             tids: FxHashMap::default(),
             stack_keys: Vec::new(),
-            has_avx512: lanes::has_avx512(),
+            vectors: Vectors::detect(),
             family: fork::Family::default(),
         })
     }
@@ -332,7 +332,7 @@ impl Process {
         let Self { ref blocks, ref mut batch, ref mut space, .. } = *self;
         self.serial += words.len() as u64;
         if self.collecting {
-            lanes::dispatch(self.has_avx512, OneBlock { blocks, batch, space, thread, id, words });
+            lanes::dispatch(self.vectors, OneBlock { blocks, batch, space, thread, id, words });
             return;
         }
         for (reference, &word) in blocks.references_of(id).zip(words) {
@@ -593,7 +593,7 @@ impl RecordSink for Process {
                 let words = &words[at..];
                 let thread = &mut *thread;
                 let hot = HotLoop { blocks, batch, space, thread, words, serial };
-                at += lanes::dispatch(self.has_avx512, hot);
+                at += lanes::dispatch(self.vectors, hot);
             }
             if self.batch.is_full() {
                 self.run_batch(Some(&mut thread));
