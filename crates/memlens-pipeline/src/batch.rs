@@ -1,6 +1,6 @@
 //! Accesses on their way through the memory model.
 
-use crate::lanes::{self, Kernel, LANES, Previous, Task, Vectors};
+use crate::lanes::{self, Kernel, LANES, PACKED, Previous, Task, Vectors};
 use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
 use memlens_types::AccessAttr;
 use std::ops::Range;
@@ -213,20 +213,20 @@ impl Task for Compact<'_> {
         let Self { columns: Columns { addrs, attrs, cells }, line_shift, accesses, mut kept } = self;
         // Other cores may have touched the line since this thread's last access.
         let mut previous = Previous { line: u64::MAX, is_dirty: false };
-        for at in accesses.clone().step_by(LANES) {
+        for at in accesses.clone().step_by(PACKED) {
             let (Some(eight), Some(kinds), Some(whose)) =
                 (addrs[at..].first_chunk(), attrs[at..].first_chunk(), cells[at..].first_chunk())
             else {
                 return kept;
             };
-            let wanted = (1 << (accesses.end - at).min(LANES)) - 1;
+            let wanted = (1 << (accesses.end - at).min(PACKED)) - 1;
             let bits = kernel.changing(eight, kinds, line_shift, &mut previous) & wanted;
-            let (mut eight_kept, mut kinds_kept, mut whose_kept) = ([0; LANES], [0; LANES], [0; LANES]);
+            let (mut eight_kept, mut kinds_kept, mut whose_kept) = ([0; PACKED], [0; PACKED], [0; PACKED]);
             kernel.pack64(eight, bits, &mut eight_kept);
             kernel.pack32(&kinds.map(|attr| attr.0), bits, &mut kinds_kept);
             kernel.pack32(whose, bits, &mut whose_kept);
             // All eight are written, but for the last: what lies behind it is the next thread's.
-            let count = if accesses.end - at < LANES { bits.count_ones() as usize } else { LANES };
+            let count = if accesses.end - at < PACKED { bits.count_ones() as usize } else { PACKED };
             let place = kept..kept + count;
             addrs[place.clone()].copy_from_slice(&eight_kept[..count]);
             attrs[place.clone()].copy_from_slice(&kinds_kept.map(AccessAttr)[..count]);
@@ -262,7 +262,7 @@ impl Columns<'_> {
     /// Positions below this can be filled as they come: the largest block fits behind.
     pub const FULL: usize = CAPACITY;
 
-    /// Puts eight accesses at position `at`; those that are not meant are overwritten by the next.
+    /// Puts some accesses at position `at`; those that are not meant are overwritten by the next.
     #[inline(always)]
     pub fn put(
         &mut self,

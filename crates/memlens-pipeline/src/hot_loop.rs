@@ -1,11 +1,11 @@
 //! The loop that most records go through: blocks with plain addresses, calls and returns.
 //!
 //! ```text
-//! record      header ┐ a0   a1   a2   …        eight words, whatever lies behind the last
+//! record      header ┐ a0   a1   a2   a3       four words, whatever lies behind the last
 //!                    │
-//! group of           └ base base base …        in range? (one vector test)
-//! references           kind kind kind …  ──►   batch: address, kind, cell of each access
-//!                      cell cell cell …
+//! group of           └ base base base base     in range? (one vector test)
+//! references           kind kind kind kind ──► batch: address, kind, cell of each access
+//!                      cell cell cell cell
 //! ```
 //!
 //! Nothing in it depends on the number of words but the position of the next record, so blocks of all
@@ -50,7 +50,7 @@ impl Task for HotLoop<'_> {
         let last = if pending.is_empty() { Ending::ReturnsValue } else { Ending::Returns };
         let (mut at, mut len, mut instructions) = (0, *used, 0);
         let mut frames = stack.innermost();
-        // Eight words can be read behind the header, and the record's end can be told.
+        // A group's words can be read behind the header, and the record's end can be told.
         while len < Columns::FULL
             && let Some((header, rest)) = words[at..].split_first()
             && let Some(addrs) = rest.first_chunk::<LANES>()
@@ -65,7 +65,7 @@ impl Task for HotLoop<'_> {
             group.executions += 1;
             instructions += u64::from(group.instructions);
             let count = usize::from(group.accesses);
-            let outside = kernel.outside(addrs, group, frames) & ((1 << count) - 1);
+            let outside = kernel.outside(addrs, group, frames);
             columns.put(len, addrs, &group.attrs, &group.cells);
             let (ending, next, executions) = (group.ending, group.next, group.executions);
             if outside != 0 {
@@ -149,10 +149,13 @@ fn further<K: Kernel>(
     loop {
         let Some(group) = references.group(number) else { return len };
         let count = usize::from(group.accesses).min(words.len());
-        let mut addrs = [0; LANES];
-        addrs[..count].copy_from_slice(&words[..count]);
+        let addrs = words.first_chunk().copied().unwrap_or_else(|| {
+            let mut addrs = [0; LANES];
+            addrs[..count].copy_from_slice(&words[..count]);
+            addrs
+        });
         words = &words[count..];
-        let outside = kernel.outside(&addrs, group, stack.innermost()) & ((1 << count) - 1);
+        let outside = kernel.outside(&addrs, group, stack.innermost());
         columns.put(len, &addrs, &group.attrs, &group.cells);
         let next = group.next;
         if outside != 0 {

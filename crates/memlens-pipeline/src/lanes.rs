@@ -1,46 +1,75 @@
-//! What is done for eight accesses at a time: references in groups of eight, and the vector operations.
+//! What is done for several accesses at a time: references in groups, and the vector operations.
 
 use crate::block_table::Ending;
 use memlens_types::AccessAttr;
 
-/// References that are compared at a time.
-pub const LANES: usize = 8;
+/// References that are compared at a time: most blocks have fewer.
+pub const LANES: usize = 4;
+/// Accesses that are packed at a time.
+pub const PACKED: usize = 8;
 
-/// Up to eight references of a block, with all that running the block takes: three cache lines.
+/// Some references of a block, with all that running the block takes: two cache lines.
 ///
 /// The first group of a block has its number; further ones are chained behind it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Group {
     /// First address of each range, minus the frame address where `frames` or `callers` says so.
     pub bases: [u64; LANES],
-    /// Bytes of each range; 0 = no range, look every access up. Longer ranges are cut around the access.
-    pub lens: [u32; LANES],
+    /// Bytes of each range less one; [`NO_RANGE`]: look every access up. Longer ranges are cut around the
+    /// access.
+    pub lasts: [i32; LANES],
+    /// The call for which the ranges in `callers` hold.
+    pub call: Call,
+    /// The group with the next references; 0 = none.
+    pub next: u32,
+    /// What the block ends with.
+    pub ending: Ending,
+    /// A bit for each reference.
+    pub lanes: u8,
+    /// A bit for each range that is relative to the frame.
+    pub frames: u8,
+    /// A bit for each range that is relative to the caller's frame.
+    pub callers: u8,
     /// The cell of each reference and the object that it found last.
     pub cells: [u32; LANES],
     /// Kinds and sizes.
     pub attrs: [AccessAttr; LANES],
     /// How often the block ran while accesses were collected (first groups).
     pub executions: u64,
-    /// The call for which the ranges in `callers` hold: [`Frames::call`].
-    pub call: u64,
     /// Number of the first reference.
     pub first_reference: u32,
-    /// The group with the next references; 0 = none.
-    pub next: u32,
     /// Instructions of the block.
     pub instructions: u16,
     /// References of this group.
     pub accesses: u8,
-    /// A bit for each range that is relative to the frame.
-    pub frames: u8,
-    /// A bit for each range that is relative to the caller's frame.
-    pub callers: u8,
-    /// What the block ends with.
-    pub ending: Ending,
 }
 
-const _: () = assert!(size_of::<Group>() == 192);
+const _: () = assert!(size_of::<Group>() == 128);
+
+/// The last byte of a range that does not exist.
+pub const NO_RANGE: i32 = -1;
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            bases: [0; LANES],
+            lasts: [NO_RANGE; LANES],
+            call: Call::default(),
+            next: 0,
+            ending: Ending::default(),
+            lanes: 0,
+            frames: 0,
+            callers: 0,
+            cells: [0; LANES],
+            attrs: [AccessAttr::default(); LANES],
+            executions: 0,
+            first_reference: 0,
+            instructions: 0,
+            accesses: 0,
+        }
+    }
+}
 
 impl Group {
     /// What a lane's range is relative to.
@@ -53,10 +82,8 @@ impl Group {
     /// Whether an address is in a lane's range, if that does not hold for another call only.
     #[inline(always)]
     fn is_inside(&self, lane: usize, addr: u64, frames: Frames) -> bool {
-        let offset = addr.wrapping_sub(self.origin(lane, frames)).wrapping_sub(self.bases[lane]);
-        // The callee's own frame lies below the caller's.
-        let is_callees = self.callers >> lane & 1 == 1 && addr < frames.cfa;
-        offset < u64::from(self.lens[lane]) && !is_callees
+        let offset = addr.wrapping_sub(self.origin(lane, frames)).wrapping_sub(self.bases[lane]) as i64;
+        (0..=i64::from(self.lasts[lane])).contains(&offset)
     }
 
     /// Whether an address is in a lane's range.
@@ -72,6 +99,17 @@ impl Group {
     }
 }
 
+/// Where a function was called from, as far as its caller's variables depend on it. The caller's frame goes on
+/// below them, down to the callee's; where that begins is part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub struct Call {
+    /// The return address as a frame key; 0 = the caller is unknown.
+    pub key: u64,
+    /// From the callee's frame address up to the caller's; capped.
+    pub bytes: u32,
+}
+
 /// The innermost frames of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frames {
@@ -79,11 +117,11 @@ pub struct Frames {
     pub cfa: u64,
     /// Frame address of its caller; 0 = unknown.
     pub caller_cfa: u64,
-    /// The innermost call: its return address as a frame key; 0 = its caller is unknown.
-    pub call: u64,
+    /// The innermost call.
+    pub call: Call,
 }
 
-/// The access before eight others.
+/// The access before others.
 #[derive(Clone, Copy, Debug)]
 pub struct Previous {
     /// The line of its last byte.
@@ -94,25 +132,26 @@ pub struct Previous {
 
 /// The operations.
 pub trait Kernel: Copy {
-    /// Bit i is set if `addrs[i]`, less the frame address where the group says so, is not one of the group's
-    /// `lens[i]` addresses from `bases[i]` on, or the range belongs to another call.
+    /// Bit i is set if there is a reference i, and `addrs[i]`, less the frame address where the group says so,
+    /// is not one of the addresses from `bases[i]` to `lasts[i]` behind it, or the range belongs to another
+    /// call.
     fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32;
 
     /// Bit i is set unless access i goes to the line only that the one before it ended in, and is no store or
     /// that line is dirty already.
     fn changing(
         self,
-        addrs: &[u64; LANES],
-        attrs: &[AccessAttr; LANES],
+        addrs: &[u64; PACKED],
+        attrs: &[AccessAttr; PACKED],
         line_shift: u32,
         previous: &mut Previous,
     ) -> u32;
 
     /// Puts the words whose bits are set, closed up, to the front of `to`; what follows them has no meaning.
-    fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]);
+    fn pack64(self, words: &[u64; PACKED], bits: u32, to: &mut [u64; PACKED]);
 
     /// As [`Self::pack64`].
-    fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]);
+    fn pack32(self, words: &[u32; PACKED], bits: u32, to: &mut [u32; PACKED]);
 }
 
 /// Work that is compiled once for each kernel.
@@ -184,14 +223,14 @@ impl Kernel for Portable {
         for (lane, &addr) in addrs.iter().enumerate() {
             outside |= u32::from(!group.is_inside(lane, addr, frames)) << lane;
         }
-        outside
+        outside & u32::from(group.lanes)
     }
 
     #[inline(always)]
     fn changing(
         self,
-        addrs: &[u64; LANES],
-        attrs: &[AccessAttr; LANES],
+        addrs: &[u64; PACKED],
+        attrs: &[AccessAttr; PACKED],
         line_shift: u32,
         previous: &mut Previous,
     ) -> u32 {
@@ -209,28 +248,28 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]) {
+    fn pack64(self, words: &[u64; PACKED], bits: u32, to: &mut [u64; PACKED]) {
         pack(words, bits, to);
     }
 
     #[inline(always)]
-    fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]) {
+    fn pack32(self, words: &[u32; PACKED], bits: u32, to: &mut [u32; PACKED]) {
         pack(words, bits, to);
     }
 }
 
 #[inline(always)]
-fn pack<T: Copy>(words: &[T; LANES], bits: u32, to: &mut [T; LANES]) {
+fn pack<T: Copy>(words: &[T; PACKED], bits: u32, to: &mut [T; PACKED]) {
     let mut used = 0;
     for (lane, &word) in words.iter().enumerate() {
-        to[used % LANES] = word;
+        to[used % PACKED] = word;
         used += (bits >> lane & 1) as usize;
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Frames, Group, Kernel, LANES, Previous, Task};
+    use super::{Frames, Group, Kernel, LANES, PACKED, Previous, Task};
     use memlens_types::AccessAttr;
     use std::arch::x86_64::*;
 
@@ -279,17 +318,17 @@ mod x86 {
             dirty |= dirty << 4 & linked;
             let linked = linked & linked << 4;
             dirty |= dirty << 8 & linked;
-            (!(same & single & (!writes | dirty)) & 0xff, dirty >> LANES & 1 == 1)
+            (!(same & single & (!writes | dirty)) & 0xff, dirty >> PACKED & 1 == 1)
         }
     }
 
     /// Row b: the places of the bits set in b, closed up, a byte each.
-    static PLACES: [[u8; LANES]; 256] = {
-        let mut rows = [[0; LANES]; 256];
+    static PLACES: [[u8; PACKED]; 256] = {
+        let mut rows = [[0; PACKED]; 256];
         let mut bits = 0;
         while bits < 256 {
             let (mut lane, mut used) = (0, 0);
-            while lane < LANES {
+            while lane < PACKED {
                 if bits >> lane & 1 == 1 {
                     rows[bits][used] = lane as u8;
                     used += 1;
@@ -315,19 +354,30 @@ mod x86 {
         }
     }
 
-    /// All bits of lane i are set if bit i of `bits` is.
-    ///
+    #[repr(align(64))]
+    struct Masks([[u64; LANES]; 1 << LANES]);
+    /// Row b: all bits of lane i are set if bit i of b is.
+    static MASKS: Masks = {
+        let mut rows = [[0; LANES]; 1 << LANES];
+        let mut bits = 0;
+        while bits < 1 << LANES {
+            let mut lane = 0;
+            while lane < LANES {
+                rows[bits][lane] = if bits >> lane & 1 == 1 { u64::MAX } else { 0 };
+                lane += 1;
+            }
+            bits += 1;
+        }
+        Masks(rows)
+    };
+
     /// # Safety
     ///
     /// The processor has AVX2.
     #[inline(always)]
-    unsafe fn lanes_of(bits: u8) -> [__m256i; 2] {
-        // SAFETY: the caller promises the instructions.
-        unsafe {
-            let all = _mm256_set1_epi64x(bits.into());
-            [_mm256_setr_epi64x(1, 2, 4, 8), _mm256_setr_epi64x(16, 32, 64, 128)]
-                .map(|own| _mm256_cmpeq_epi64(_mm256_and_si256(all, own), own))
-        }
+    unsafe fn mask_of(bits: u8) -> __m256i {
+        // SAFETY: the caller promises the instructions; the load is of the 32 bytes of a row.
+        unsafe { _mm256_load_si256(MASKS.0[usize::from(bits) % (1 << LANES)].as_ptr().cast()) }
     }
 
     /// Bit i is set if the top bit of lane i is.
@@ -348,7 +398,7 @@ mod x86 {
     ///
     /// The processor has AVX2.
     #[inline(always)]
-    unsafe fn load(words: &[u64; LANES]) -> [__m256i; 2] {
+    unsafe fn load(words: &[u64; PACKED]) -> [__m256i; 2] {
         let at = words.as_ptr().cast::<__m256i>();
         // SAFETY: the caller promises the instructions; the loads are of the two halves of the array.
         unsafe { [_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))] }
@@ -357,39 +407,29 @@ mod x86 {
     impl Kernel for Avx2 {
         #[inline(always)]
         fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
-            // SAFETY: an `Avx2` is only made by `run_avx2`; the load takes the 32 bytes of `lens`.
+            // SAFETY: an `Avx2` is only made by `run_avx2`; the loads take the 32 bytes of `addrs` and of
+            // `bases` and the 16 of `lasts`.
             unsafe {
-                let (addrs, bases) = (load(addrs), load(&group.bases));
-                let lens = _mm256_loadu_si256(group.lens.as_ptr().cast());
-                let lens = [_mm256_castsi256_si128(lens), _mm256_extracti128_si256::<1>(lens)];
-                let (framed, called) = (lanes_of(group.frames), lanes_of(group.callers));
-                let cfa = _mm256_set1_epi64x(frames.cfa as i64);
-                let caller = _mm256_set1_epi64x(frames.caller_cfa as i64);
-                let sign = _mm256_set1_epi64x(i64::MIN);
-                let (mut shorter, mut offsets, mut callees) = (addrs, addrs, addrs);
-                for half in 0..2 {
-                    let origin = _mm256_or_si256(
-                        _mm256_and_si256(framed[half], cfa),
-                        _mm256_and_si256(called[half], caller),
-                    );
-                    offsets[half] = _mm256_sub_epi64(_mm256_sub_epi64(addrs[half], bases[half]), origin);
-                    // Signed: a length has 32 bits, and offsets from 2^63 on are outside.
-                    shorter[half] = _mm256_cmpgt_epi64(_mm256_cvtepu32_epi64(lens[half]), offsets[half]);
-                    // The callee's own frame lies below the caller's. Unsigned.
-                    let below =
-                        _mm256_cmpgt_epi64(_mm256_xor_si256(cfa, sign), _mm256_xor_si256(addrs[half], sign));
-                    callees[half] = _mm256_and_si256(called[half], below);
-                }
-                let inside = top_bits(shorter) & !top_bits(offsets);
-                (!inside & 0xff) | top_bits(callees) | group.of_another_call(frames)
+                let addrs = _mm256_loadu_si256(addrs.as_ptr().cast());
+                let bases = _mm256_load_si256(group.bases.as_ptr().cast());
+                let lasts = _mm256_cvtepi32_epi64(_mm_load_si128(group.lasts.as_ptr().cast()));
+                let cfa = _mm256_and_si256(_mm256_set1_epi64x(frames.cfa as i64), mask_of(group.frames));
+                let caller =
+                    _mm256_and_si256(_mm256_set1_epi64x(frames.caller_cfa as i64), mask_of(group.callers));
+                let origin = _mm256_or_si256(cfa, caller);
+                // Below the range: negative.
+                let offsets = _mm256_sub_epi64(_mm256_sub_epi64(addrs, bases), origin);
+                let outside = _mm256_or_si256(offsets, _mm256_cmpgt_epi64(offsets, lasts));
+                let outside = _mm256_movemask_pd(_mm256_castsi256_pd(outside)) as u32;
+                (outside | group.of_another_call(frames)) & u32::from(group.lanes)
             }
         }
 
         #[inline(always)]
         fn changing(
             self,
-            addrs: &[u64; LANES],
-            attrs: &[AccessAttr; LANES],
+            addrs: &[u64; PACKED],
+            attrs: &[AccessAttr; PACKED],
             line_shift: u32,
             previous: &mut Previous,
         ) -> u32 {
@@ -431,7 +471,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]) {
+        fn pack64(self, words: &[u64; PACKED], bits: u32, to: &mut [u64; PACKED]) {
             // Each word is two of 32 bits.
             let twice = |half: u32| {
                 let spread = (half | half << 2) & 0x33;
@@ -450,7 +490,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]) {
+        fn pack32(self, words: &[u32; PACKED], bits: u32, to: &mut [u32; PACKED]) {
             // SAFETY: an `Avx2` is only made by `run_avx2`; load and store are of the 32 bytes of an array.
             unsafe {
                 let words = _mm256_loadu_si256(words.as_ptr().cast());
@@ -462,28 +502,26 @@ mod x86 {
     impl Kernel for Avx512 {
         #[inline(always)]
         fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
-            // SAFETY: an `Avx512` is only made by `run_avx512`; the loads take the 64 bytes of `addrs` and of
-            // `bases` and the 32 of `lens`.
+            // SAFETY: an `Avx512` is only made by `run_avx512`; the loads take the 32 bytes of `addrs` and of
+            // `bases` and the 16 of `lasts`.
             unsafe {
-                let addrs = _mm512_loadu_si512(addrs.as_ptr().cast());
-                let bases = _mm512_loadu_si512(group.bases.as_ptr().cast());
-                let lens = _mm512_cvtepu32_epi64(_mm256_loadu_si256(group.lens.as_ptr().cast()));
-                let cfa = _mm512_set1_epi64(frames.cfa as i64);
-                let caller = _mm512_set1_epi64(frames.caller_cfa as i64);
-                let relative = _mm512_mask_sub_epi64(addrs, group.frames, addrs, cfa);
-                let relative = _mm512_mask_sub_epi64(relative, group.callers, relative, caller);
-                let outside = _mm512_cmpge_epu64_mask(_mm512_sub_epi64(relative, bases), lens);
-                // The callee's own frame lies below the caller's.
-                let callees = _mm512_mask_cmplt_epu64_mask(group.callers, addrs, cfa);
-                u32::from(outside | callees) | group.of_another_call(frames)
+                let addrs = _mm256_loadu_si256(addrs.as_ptr().cast());
+                let bases = _mm256_load_si256(group.bases.as_ptr().cast());
+                let lasts = _mm256_cvtepi32_epi64(_mm_load_si128(group.lasts.as_ptr().cast()));
+                let cfa = _mm256_maskz_set1_epi64(group.frames, frames.cfa as i64);
+                let origin = _mm256_mask_set1_epi64(cfa, group.callers, frames.caller_cfa as i64);
+                let offsets = _mm256_sub_epi64(_mm256_sub_epi64(addrs, bases), origin);
+                // No range: all bits set. Below the range: negative, which is large.
+                let inside = _mm256_cmple_epu64_mask(offsets, lasts) & !_mm256_movepi64_mask(lasts);
+                (u32::from(!inside) | group.of_another_call(frames)) & u32::from(group.lanes)
             }
         }
 
         #[inline(always)]
         fn changing(
             self,
-            addrs: &[u64; LANES],
-            attrs: &[AccessAttr; LANES],
+            addrs: &[u64; PACKED],
+            attrs: &[AccessAttr; PACKED],
             line_shift: u32,
             previous: &mut Previous,
         ) -> u32 {
@@ -514,7 +552,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn pack64(self, words: &[u64; LANES], bits: u32, to: &mut [u64; LANES]) {
+        fn pack64(self, words: &[u64; PACKED], bits: u32, to: &mut [u64; PACKED]) {
             // SAFETY: an `Avx512` is only made by `run_avx512`; load and store are of the 64 bytes of an array.
             unsafe {
                 let words = _mm512_loadu_si512(words.as_ptr().cast());
@@ -524,7 +562,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn pack32(self, words: &[u32; LANES], bits: u32, to: &mut [u32; LANES]) {
+        fn pack32(self, words: &[u32; PACKED], bits: u32, to: &mut [u32; PACKED]) {
             // SAFETY: an `Avx512` is only made by `run_avx512`; load and store are of the 32 bytes of an array.
             unsafe {
                 let words = _mm256_loadu_si256(words.as_ptr().cast());
@@ -539,17 +577,19 @@ mod x86 {
 mod tests {
     use super::*;
 
+    const CALL: Call = Call { key: 3, bytes: 0x1000 };
+
     struct Outside([u64; LANES], Group);
 
     impl Task for Outside {
         type Output = u32;
 
         fn run<K: Kernel>(self, kernel: K) -> u32 {
-            kernel.outside(&self.0, &self.1, Frames { cfa: 0x7000, caller_cfa: 0x8000, call: 3 })
+            kernel.outside(&self.0, &self.1, Frames { cfa: 0x7000, caller_cfa: 0x8000, call: CALL })
         }
     }
 
-    struct Changing([u64; LANES], [AccessAttr; LANES], Previous);
+    struct Changing([u64; PACKED], [AccessAttr; PACKED], Previous);
 
     impl Task for Changing {
         type Output = (u32, u64, bool, Vec<u64>, Vec<u32>);
@@ -557,7 +597,7 @@ mod tests {
         fn run<K: Kernel>(mut self, kernel: K) -> Self::Output {
             let bits = kernel.changing(&self.0, &self.1, 6, &mut self.2);
             let used = bits.count_ones() as usize;
-            let (mut addrs, mut attrs) = ([0; LANES], [0; LANES]);
+            let (mut addrs, mut attrs) = ([0; PACKED], [0; PACKED]);
             kernel.pack64(&self.0, bits, &mut addrs);
             kernel.pack32(&self.1.map(|attr| attr.0), bits, &mut attrs);
             (bits, self.2.line, self.2.is_dirty, addrs[..used].to_vec(), attrs[..used].to_vec())
@@ -572,8 +612,8 @@ mod tests {
             (random >> 33) % below
         };
         for _ in 0..20_000 {
-            let addrs = [(); LANES].map(|()| 0x1000 + next(200));
-            let attrs = [(); LANES].map(|()| {
+            let addrs = [(); PACKED].map(|()| 0x1000 + next(200));
+            let attrs = [(); PACKED].map(|()| {
                 let kind = memlens_types::AccessKind::ALL[next(5) as usize % 5];
                 AccessAttr::new(kind, next(70) as u32)
             });
@@ -588,28 +628,27 @@ mod tests {
 
     #[test]
     fn borders_wrap_and_frames_move() {
-        let group = Group {
-            bases: [
-                100,
-                8_u64.wrapping_neg(),
-                100,
-                0x1010_u64.wrapping_neg(),
-                8_u64.wrapping_neg(),
-                8_u64.wrapping_neg(),
-                u64::MAX,
-                5,
-            ],
-            lens: [10, 8, 10, 10, 8, 8, 1, 0],
-            frames: 0b0011_0000,
-            callers: 0b0000_1010,
-            call: 3,
+        let group = |bases, lasts| Group {
+            bases,
+            lasts,
+            lanes: 0b1111,
+            frames: 0b1000,
+            callers: 0b0110,
+            call: CALL,
             ..Group::default()
         };
-        // The fourth is in the range, which reaches below the caller's frame, but in the callee's.
-        let addrs = [99, 0x8000 - 1, 109, 0x7000 - 9, 0x7000 - 8, 0x7000, u64::MAX, 5];
+        let other = |group| Group { call: Call { bytes: 8, ..CALL }, ..group };
+        let wide = group([100, 8_u64.wrapping_neg(), 0x10, 8_u64.wrapping_neg()], [9, 7, i32::MAX, 7]);
+        let narrow = group([u64::MAX, 0, 0, 0], [0, NO_RANGE, 0, NO_RANGE]);
         for vectors in Vectors::available() {
-            assert_eq!(dispatch(vectors, Outside(addrs, group)), 0b1010_1001);
-            assert_eq!(dispatch(vectors, Outside(addrs, Group { call: 4, ..group })), 0b1010_1011);
+            let outside = |addrs, group| dispatch(vectors, Outside(addrs, group));
+            assert_eq!(outside([99, 0x8000 - 9, 0x8000, 0x7000 - 9], wide), 0b1111);
+            assert_eq!(outside([100, 0x8000 - 8, 0x8010, 0x7000 - 8], wide), 0);
+            assert_eq!(outside([109, 0x8000 - 1, 0x8000_800f, 0x7000 - 1], wide), 0);
+            assert_eq!(outside([110, 0x8000, 0x8000_8010, 0x7000], wide), 0b1111);
+            assert_eq!(outside([100, 0x8000 - 8, 0x8010, 0x7000 - 8], other(wide)), 0b0110);
+            assert_eq!(outside([u64::MAX, 0x8000, 0x8000, 0x7000], narrow), 0b1010);
+            assert_eq!(outside([0; LANES], Group { lanes: 0b0101, ..narrow }), 0b0101);
         }
     }
 }

@@ -8,7 +8,7 @@
 use crate::address_space::{AddressSpace, CacheRange};
 use crate::block_table::{BlockTable, Reference};
 use crate::cells::{Cells, DISCARD};
-use crate::lanes::{Group, LANES};
+use crate::lanes::{Group, LANES, NO_RANGE};
 use crate::shadow_stack::ShadowStack;
 use memlens_events::BLOCK_ID_LIMIT;
 
@@ -98,6 +98,7 @@ impl Group {
         let references = &blocks.references()[first as usize..end as usize];
         for (attr, reference) in group.attrs.iter_mut().zip(references) {
             *attr = reference.attr;
+            group.lanes |= 1 << group.accesses;
             group.accesses += 1;
         }
         group
@@ -254,7 +255,7 @@ impl References {
     pub fn forget_volatile(&mut self) {
         for (group, lane) in self.volatile.drain(..) {
             if let Some(group) = self.groups.get(group) {
-                group.lens[usize::from(lane)] = 0;
+                group.lasts[usize::from(lane)] = NO_RANGE;
             }
         }
     }
@@ -263,7 +264,7 @@ impl References {
     pub fn forget_all(&mut self) {
         self.volatile.clear();
         for group in self.groups.all() {
-            group.lens = [0; LANES];
+            group.lasts = [NO_RANGE; LANES];
         }
     }
 
@@ -335,19 +336,21 @@ impl References {
                 let call = stack.innermost().call;
                 // One call a group: ranges of another one do not hold any more.
                 let others = if group.call == call { 0 } else { std::mem::take(&mut group.callers) };
-                (0..LANES).filter(|lane| others >> lane & 1 == 1).for_each(|lane| group.lens[lane] = 0);
+                (0..LANES)
+                    .filter(|lane| others >> lane & 1 == 1)
+                    .for_each(|lane| group.lasts[lane] = NO_RANGE);
                 group.call = call;
                 group.callers |= bit;
-                (start as u64, len)
+                // The callee's frame is below the caller's.
+                let lowest = start.max(-i64::from(call.bytes));
+                (lowest as u64, len.saturating_sub(lowest.abs_diff(start)))
             }
         };
-        // Ranges longer than 4 GiB: the part from the access's own 1 GiB on.
-        let skipped = match len > u64::from(u32::MAX) {
-            true => addr.wrapping_sub(start) & !0x3fff_ffff,
-            false => 0,
-        };
+        // Ranges of more than 2 GiB: the part from the access's own 1 GiB on.
+        let is_long = len > i32::MAX as u64;
+        let skipped = if is_long { addr.wrapping_sub(start) & !0x3fff_ffff } else { 0 };
         group.bases[lane] = start.wrapping_add(skipped);
-        group.lens[lane] = u32::try_from(len - skipped).unwrap_or(u32::MAX);
+        group.lasts[lane] = i32::try_from(len - skipped).map_or(i32::MAX, |len| len - 1);
         group.cells[lane]
     }
 }

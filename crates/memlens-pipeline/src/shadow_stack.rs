@@ -17,7 +17,7 @@
 //! Programs have other stacks, too: signal stacks, coroutines. A slot outside the current stack's
 //! range switches to the stack that it lies in.
 
-use crate::lanes::Frames;
+use crate::lanes::{Call, Frames};
 use std::ops::Range;
 
 /// A call under way.
@@ -49,6 +49,9 @@ struct Parked {
     base_cfa: u64,
     frames: Vec<Frame>,
 }
+
+/// What [`Call::bytes`] can tell apart.
+const MAX_FRAME_BYTES: u64 = u32::MAX as u64;
 
 /// So many stacks are remembered besides the current one; the one left longest ago goes first.
 const MAX_PARKED: usize = 256;
@@ -155,7 +158,10 @@ impl ShadowStack {
             [.., caller, inner] => Frames {
                 cfa: inner.slot.wrapping_add(8),
                 caller_cfa: caller.slot.wrapping_add(8),
-                call: inner.return_key,
+                call: Call {
+                    key: inner.return_key,
+                    bytes: (caller.slot - inner.slot).min(MAX_FRAME_BYTES) as u32,
+                },
             },
             [only] => Frames { cfa: only.slot.wrapping_add(8), ..Frames::default() },
             [] => Frames { cfa: self.base_cfa, ..Frames::default() },
