@@ -115,6 +115,11 @@ impl HeapObjects {
         &self.blocks
     }
 
+    /// As [`LiveBlocks::lend_range`].
+    pub fn lend_range(&mut self, addr: u64, now: u64) -> Option<Block> {
+        self.blocks.lend_range(addr, now)
+    }
+
     /// All objects.
     pub fn objects(&self) -> &ObjectTable {
         &self.objects

@@ -123,8 +123,29 @@ pub struct LiveBlocks {
     empty: BTreeMap<(u64, Layer), Block>,
     live: usize,
     stats: IndexStats,
-    min_range_bytes: u64,
+    lending: Lending,
     range_generation: u64,
+}
+
+/// Which blocks' ranges are given out.
+///
+/// When such a block ends, all ranges given out become invalid. A small block is therefore given out only when
+/// it has lived for long, which promises that it will go on; how long grows with every promise broken.
+#[derive(Clone, Copy, Debug)]
+struct Lending {
+    /// Blocks of this size are always given out.
+    min_bytes: u64,
+    /// Others at this age, in the caller's count, times one more than there were broken promises.
+    min_age: u64,
+    /// Small blocks that ended after they had been given out.
+    broken: u64,
+}
+
+impl Lending {
+    fn allows(&self, block: &Block, now: u64) -> bool {
+        let age = now.saturating_sub(block.serial);
+        block.len_bytes >= self.min_bytes || age >= self.min_age.saturating_mul(self.broken + 1)
+    }
 }
 
 /// A block in 24 bytes.
@@ -134,7 +155,7 @@ struct Record {
     /// [`Record::LONG`]: look in `LiveBlocks::long`.
     len: u32,
     object: u32,
-    /// Serial in the upper 56 bits, then layer (3 bits) and the two flags.
+    /// Serial in the upper 56 bits, then layer (from bit 2) and the flags.
     meta: u64,
 }
 
@@ -144,6 +165,8 @@ impl Record {
     const OUTER: u64 = 1;
     /// It lies over blocks of lower layers.
     const INNER: u64 = 2;
+    /// Its range was given out in this range generation.
+    const LENT: u64 = 1 << 5;
 
     #[inline(always)]
     fn layer(&self) -> Layer {
@@ -161,15 +184,16 @@ impl LiveBlocks {
     /// The largest block that is taken: 128 TB, the user half of a four-level address space.
     pub const MAX_LEN_BYTES: u64 = 1 << 47;
 
-    /// An index without blocks, in which [`cacheable_range`](Self::cacheable_range) answers for
-    /// blocks of at least 4096 bytes.
+    /// An index without blocks, in which [`lend_range`](Self::lend_range) answers for blocks of at least 4096
+    /// bytes, and for others when they are 100,000 old.
     pub fn new() -> Self {
-        Self::with_min_range_bytes(4096)
+        Self::with_lending(4096, 100_000)
     }
 
-    /// An index without blocks. Ranges of blocks of at least `min_range_bytes` can be cached by the
-    /// caller: the smaller, the more ranges, and the more often they all become invalid.
-    pub fn with_min_range_bytes(min_range_bytes: u64) -> Self {
+    /// An index without blocks. Ranges of blocks of at least `min_bytes` can be kept by the caller, and of
+    /// others from the age of `min_age` on (by their serials): the smaller and younger, the more ranges, and the
+    /// more often they all become invalid.
+    pub fn with_lending(min_bytes: u64, min_age: u64) -> Self {
         Self {
             pages: ObjectPages::new(),
             slots: SlotSlab::default(),
@@ -179,7 +203,7 @@ impl LiveBlocks {
             empty: BTreeMap::new(),
             live: 0,
             stats: IndexStats::default(),
-            min_range_bytes,
+            lending: Lending { min_bytes, min_age, broken: 0 },
             range_generation: 0,
         }
     }
@@ -214,21 +238,24 @@ impl LiveBlocks {
         }
     }
 
-    /// The block that covers `addr` if it is large (see
-    /// [`with_min_range_bytes`](Self::with_min_range_bytes)) and owns all of its bytes. A caller may
-    /// answer for this range by itself until [`range_generation`](Self::range_generation) changes.
-    #[inline]
-    pub fn cacheable_range(&self, addr: u64) -> Option<Block> {
+    /// The block that covers `addr` if it is large or has lived for long at `now`, a serial (see
+    /// [`with_lending`](Self::with_lending)), and owns all of its bytes. The caller may answer for this range by
+    /// itself until [`range_generation`](Self::range_generation) changes.
+    pub fn lend_range(&mut self, addr: u64, now: u64) -> Option<Block> {
         let slot = self.pages.get(addr);
-        let record = self.records.get(slot as usize)?;
-        if slot == 0 || u64::from(record.len) < self.min_range_bytes.min(u64::from(Record::LONG)) {
+        if slot == 0 {
             return None;
         }
         let block = self.block(slot)?;
-        (record.meta & Record::OUTER == 0 && block.len_bytes >= self.min_range_bytes).then_some(block)
+        let record = self.records.get_mut(slot as usize)?;
+        if record.meta & Record::OUTER != 0 || !self.lending.allows(&block, now) {
+            return None;
+        }
+        record.meta |= Record::LENT;
+        Some(block)
     }
 
-    /// Changes when a large block ends, moves, changes its size or gets a block inside.
+    /// Changes when a block whose range was given out ends, moves, changes its size or gets a block inside.
     #[inline(always)]
     pub fn range_generation(&self) -> u64 {
         self.range_generation
@@ -575,10 +602,18 @@ impl LiveBlocks {
 
     #[inline]
     fn note_range_change(&mut self, slot: u32) {
-        let len = u64::from(self.records[slot as usize].len);
-        // A length that does not fit the record counts as large whatever the limit.
-        if len >= self.min_range_bytes.min(u64::from(Record::LONG)) {
-            self.range_generation += 1;
+        if self.records[slot as usize].meta & Record::LENT != 0 {
+            self.end_loans(slot);
+        }
+    }
+
+    /// All ranges given out become invalid, because of this block.
+    fn end_loans(&mut self, slot: u32) {
+        self.range_generation += 1;
+        let record = &mut self.records[slot as usize];
+        record.meta &= !Record::LENT;
+        if u64::from(record.len) < self.lending.min_bytes.min(u64::from(Record::LONG)) {
+            self.lending.broken += 1;
         }
     }
 }

@@ -133,7 +133,7 @@ proptest! {
 
     #[test]
     fn agrees_with_a_list(ops in prop::collection::vec(op(), 1..80)) {
-        let mut index = LiveBlocks::with_min_range_bytes(64);
+        let mut index = LiveBlocks::with_lending(64, 5);
         let mut twin = List::default();
         let mut cached: Vec<(u64, Block)> = Vec::new();
         for (serial, op) in ops.into_iter().enumerate() {
@@ -190,7 +190,7 @@ proptest! {
             // Ranges that a caller kept are right for as long as the generation stands.
             let now = index.range_generation();
             cached.retain(|(generation, _)| *generation == now);
-            cached.extend(WINDOW.step_by(16).filter_map(|a| Some((now, index.cacheable_range(a)?))));
+            cached.extend(WINDOW.step_by(16).filter_map(|a| Some((now, index.lend_range(a, serial as u64)?))));
             cached.dedup();
             for (_, block) in &cached {
                 for addr in block.range().step_by(1 + block.len_bytes as usize / 40) {

@@ -150,6 +150,8 @@ pub struct AddressSpace {
     lines: LineMemo,
     frame_memo: Vec<FrameEntry>,
     region_generation: u64,
+    /// Accesses so far, as far as known.
+    now: u64,
     break_start: Option<u64>,
     search: DebugSearch,
 }
@@ -171,6 +173,7 @@ impl AddressSpace {
             lines: LineMemo::new(),
             frame_memo: vec![FrameEntry::default(); FRAME_MEMO_ENTRIES],
             region_generation: 0,
+            now: 0,
             break_start: None,
             search,
         }
@@ -201,6 +204,7 @@ impl AddressSpace {
             lines: LineMemo::new(),
             frame_memo: vec![FrameEntry::default(); FRAME_MEMO_ENTRIES],
             region_generation: self.region_generation,
+            now: self.now,
             break_start: self.break_start,
             search: self.search.clone(),
         }
@@ -219,6 +223,11 @@ impl AddressSpace {
     #[inline]
     pub fn generation(&self) -> u64 {
         self.region_generation.wrapping_add(self.heap.blocks().range_generation())
+    }
+
+    /// So many accesses were made; blocks are old by this count.
+    pub fn set_now(&mut self, accesses: u64) {
+        self.now = accesses;
     }
 
     /// All modules ever loaded; module number = index + 1.
@@ -521,7 +530,7 @@ impl AddressSpace {
         if stack.is_region() && stack.range().contains(&addr) {
             return self.resolve_stack(addr, pc, 0, stack);
         }
-        if let Some(block) = self.heap.blocks().cacheable_range(addr) {
+        if let Some(block) = self.heap.lend_range(addr, self.now) {
             let range = CacheRange::Volatile { start: block.start, len: block.len_bytes };
             return Resolved { object: block.object, range };
         }

@@ -45,6 +45,7 @@ impl Task for HotLoop<'_> {
     fn run<K: Kernel>(self, kernel: K) -> usize {
         let Self { blocks, batch, space, thread, words, serial } = self;
         let Thread { stack, references, pending, .. } = thread;
+        space.set_now(*serial);
         let (mut columns, used) = batch.columns();
         // While an allocation is under way, returned values are of interest.
         let last = if pending.is_empty() { Ending::ReturnsValue } else { Ending::Returns };

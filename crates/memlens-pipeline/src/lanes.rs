@@ -43,6 +43,8 @@ pub struct Group {
     pub instructions: u16,
     /// References of this group.
     pub accesses: u8,
+    /// A bit for each range that may end.
+    pub volatile: u8,
 }
 
 const _: () = assert!(size_of::<Group>() == 128);
@@ -67,6 +69,7 @@ impl Default for Group {
             first_reference: 0,
             instructions: 0,
             accesses: 0,
+            volatile: 0,
         }
     }
 }

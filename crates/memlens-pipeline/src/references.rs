@@ -31,8 +31,8 @@ pub struct References {
     /// By reference number.
     states: Vec<State>,
     cells: Cells,
-    /// Groups and lanes whose range is volatile.
-    volatile: Vec<(u32, u8)>,
+    /// Groups with volatile ranges.
+    volatile: Vec<u32>,
     lookups: u32,
 }
 
@@ -92,6 +92,15 @@ impl Groups {
 }
 
 impl Group {
+    /// The ranges of these lanes hold no more.
+    fn end_ranges(&mut self, lanes: u8) {
+        for (lane, last) in self.lasts.iter_mut().enumerate() {
+            if lanes >> lane & 1 == 1 {
+                *last = NO_RANGE;
+            }
+        }
+    }
+
     /// A group of the references from `first` on, before `end`.
     fn of(blocks: &BlockTable, first: u32, end: u32) -> Self {
         let mut group = Self { first_reference: first, ..Self::default() };
@@ -253,9 +262,10 @@ impl References {
 
     /// Forgets ranges that may no longer hold.
     pub fn forget_volatile(&mut self) {
-        for (group, lane) in self.volatile.drain(..) {
+        for group in self.volatile.drain(..) {
             if let Some(group) = self.groups.get(group) {
-                group.lasts[usize::from(lane)] = NO_RANGE;
+                let volatile = std::mem::take(&mut group.volatile);
+                group.end_ranges(volatile);
             }
         }
     }
@@ -265,6 +275,7 @@ impl References {
         self.volatile.clear();
         for group in self.groups.all() {
             group.lasts = [NO_RANGE; LANES];
+            group.volatile = 0;
         }
     }
 
@@ -325,7 +336,10 @@ impl References {
             CacheRange::Nothing => (0, 0),
             CacheRange::Fixed { start, len } => (start, len),
             CacheRange::Volatile { start, len } => {
-                self.volatile.push((number, lane as u8));
+                if group.volatile == 0 {
+                    self.volatile.push(number);
+                }
+                group.volatile |= bit;
                 (start, len)
             }
             CacheRange::Frame { start, len } => {
@@ -336,9 +350,7 @@ impl References {
                 let call = stack.innermost().call;
                 // One call a group: ranges of another one do not hold any more.
                 let others = if group.call == call { 0 } else { std::mem::take(&mut group.callers) };
-                (0..LANES)
-                    .filter(|lane| others >> lane & 1 == 1)
-                    .for_each(|lane| group.lasts[lane] = NO_RANGE);
+                group.end_ranges(others);
                 group.call = call;
                 group.callers |= bit;
                 // The callee's frame is below the caller's.
