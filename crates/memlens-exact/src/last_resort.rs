@@ -1,12 +1,11 @@
 //! What is left to do when memlens itself must abort, for want of memory for instance: the program goes
 //! on unrecorded, and whoever called memlens in its place still gets its exit code.
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::{mem, ptr};
 
+use memlens_child::{ExitOutcome, wait_for_end};
 use memlens_events::segment::Control;
-
-use crate::session::ExitOutcome;
 
 /// The first page of the segment that is being read; null: none.
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(ptr::null_mut());
@@ -52,21 +51,5 @@ pub fn release_program() -> Option<ExitOutcome> {
     RELEASED.store(true, Ordering::Relaxed);
     // The client looks at this whenever it waits for room.
     control.closed.store(1, Ordering::Relaxed);
-    loop {
-        // SAFETY: zeroed is a valid siginfo; the call writes to it. The process stays a zombie, so that
-        // another thread that waits for it at this moment is not deceived.
-        unsafe {
-            let mut info: libc::siginfo_t = mem::zeroed();
-            let id = PROGRAM.load(Ordering::Relaxed);
-            if libc::waitid(libc::P_PID, id, &raw mut info, libc::WEXITED | libc::WNOWAIT) == 0 {
-                return Some(match info.si_code {
-                    libc::CLD_EXITED => ExitOutcome::Code(info.si_status()),
-                    _ => ExitOutcome::Signal(info.si_status()),
-                });
-            }
-            if *libc::__errno_location() != libc::EINTR {
-                return None;
-            }
-        }
-    }
+    wait_for_end(PROGRAM.load(Ordering::Relaxed)).ok()
 }

@@ -5,13 +5,10 @@
 //! variables that tell DynamoRIO what to do are the last of the environment; the client takes them
 //! out again before the program runs.
 
-use crate::child::{Child, Image};
-use crate::inherited;
 use crate::payload::Payload;
 use crate::program::Program;
-use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::RawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use memlens_child::{Child, Held, Image, inherited};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::{env, fs, io};
 
 /// Options of DynamoRIO that measured best, see `docs/modes.md`: no traces, larger tables of
@@ -30,39 +27,21 @@ pub fn records_nothing() -> bool {
 pub fn spawn(
     program: &Program,
     payload: &Payload,
-    segment: RawFd,
+    segment: BorrowedFd<'_>,
     follower: Option<&str>,
 ) -> io::Result<Child> {
     let file = fs::canonicalize(&program.file)?;
     let client = payload.client();
     // A client without a segment lets the target run on, unrecorded.
-    let argument = if records_nothing() { "none".to_owned() } else { segment.to_string() };
+    let argument = if records_nothing() { "none".to_owned() } else { segment.as_raw_fd().to_string() };
     let (ignored, blocked) = (inherited::ignored_signals(), inherited::blocked_signals());
     let follower =
         follower.filter(|_| !records_nothing()).map_or_else(String::new, |name| format!(" {name}"));
     let client = client.display();
     let options =
         format!("{ENGINE_OPTIONS} -client_lib '{client};0;{argument} {ignored:x} {blocked:x}{follower}'");
-    let mut environment: Vec<OsString> =
-        env::vars_os().map(|(name, value)| [name.as_os_str(), &value].join(OsStr::new("="))).collect();
-    environment.push(format!("DYNAMORIO_OPTIONS={options}").into());
-    environment.push([OsStr::new("DYNAMORIO_EXE_PATH"), file.as_os_str()].join(OsStr::new("=")));
-    let engine = c_string(payload.engine().as_os_str())?;
-    let arguments = program.arguments.iter().map(|word| c_string(word)).collect::<io::Result<Vec<_>>>()?;
-    let environment = environment.iter().map(|word| c_string(word)).collect::<io::Result<Vec<_>>>()?;
-    Child::spawn(&Image::new(engine, arguments, environment), segment)
-}
-
-fn c_string(text: &OsStr) -> io::Result<CString> {
-    CString::new(text.as_bytes()).map_err(io::Error::from)
-}
-
-trait Join {
-    fn join(&self, separator: &OsStr) -> OsString;
-}
-
-impl Join for [&OsStr; 2] {
-    fn join(&self, separator: &OsStr) -> OsString {
-        OsString::from_vec([self[0].as_bytes(), separator.as_bytes(), self[1].as_bytes()].concat())
-    }
+    let mut image = Image::new(&payload.engine(), &program.arguments)?;
+    image.add_variable("DYNAMORIO_OPTIONS".as_ref(), options.as_ref())?;
+    image.add_variable("DYNAMORIO_EXE_PATH".as_ref(), file.as_os_str())?;
+    Held::start(&image, Some(segment))?.release()
 }

@@ -7,15 +7,12 @@
 //! ```text
 //! program.rs   which file to run: PATH, #! lines, architecture     payload.rs  carried libraries
 //! launch.rs    the environment and the engine's options            segment.rs  the mapped segment
-//! child.rs     fork, exec, wait, signals passed on                 inherited.rs  SIGPIPE and streams
 //! reader.rs    merging the threads' rings in order                 session.rs  a run, start to end
 //! follower.rs  new processes of the program, and what they record
 //! last_resort.rs  memlens aborts, the program goes on
 //! ```
 
-mod child;
 mod follower;
-mod inherited;
 mod last_resort;
 mod launch;
 mod payload;
@@ -24,9 +21,11 @@ mod reader;
 mod segment;
 mod session;
 
+pub use memlens_child::ExitOutcome;
+
 pub use follower::{Arrival, ArrivedBy, Follower, ProcessStream, Replacement};
 pub use last_resort::release_program;
 pub use payload::PayloadError;
 pub use program::{Program, ProgramError};
 pub use reader::ReaderStatistics;
-pub use session::{ExitOutcome, Session, SessionError, SessionOptions};
+pub use session::{Session, SessionError, SessionOptions};

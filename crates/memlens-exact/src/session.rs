@@ -1,6 +1,5 @@
 //! One run of a program, from start to end.
 
-use crate::child::Child;
 use crate::follower::{Follower, Replacement};
 use crate::last_resort::{self, LastResort};
 use crate::launch;
@@ -8,10 +7,11 @@ use crate::payload::{Payload, PayloadError};
 use crate::program::{Program, ProgramError};
 use crate::reader::{Reader, ReaderStatistics};
 use crate::segment::Segment;
+use memlens_child::{Child, ExitOutcome};
 use memlens_events::RecordSink;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -30,15 +30,6 @@ pub struct SessionOptions {
     pub command: Vec<OsString>,
     /// Whether the processes that it makes are recorded, too: see [`Session::take_follower`].
     pub follow_children: bool,
-}
-
-/// How a program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitOutcome {
-    /// It returned or called `exit`.
-    Code(i32),
-    /// A signal ended it.
-    Signal(i32),
 }
 
 /// Why a run could not begin or go on.
@@ -87,7 +78,7 @@ impl Session {
         let follower = options.follow_children.then(Follower::listen).transpose();
         let follower = follower.map_err(SessionError::Listen)?;
         let socket = follower.as_ref().map(Follower::name);
-        let child = launch::spawn(&program, &payload, segment.file.as_raw_fd(), socket)
+        let child = launch::spawn(&program, &payload, segment.file.as_fd(), socket)
             .map_err(|error| SessionError::Spawn(program.arguments[0].clone(), error))?;
         let (reader, started, replacement) = (Reader::new(), Instant::now(), Replacement::default());
         let _last_resort = LastResort::prepare(segment.control(), child.id());

@@ -32,21 +32,21 @@
 
 mod address_space;
 mod builder;
-mod child;
 mod collector;
 mod error;
 mod event;
-mod inherited;
 mod modules;
 mod naming;
 mod perf_data;
+mod process;
 mod record;
 mod recording;
 mod ring;
 mod session;
 mod unwinder;
 
-pub use child::ExitOutcome;
+pub use memlens_child::ExitOutcome;
+
 pub use error::{SampleError, paranoid_level};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 pub use perf_data::{PerfDataError, import_perf_data};

@@ -6,14 +6,15 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
 use memlens_profile::{Profile, SamplingInfo};
 
 use crate::address_space::running_mappings;
 use crate::builder::ProfileBuilder;
-use crate::child::{Child, ExitOutcome, StopRequest, has_ended, open_process, own_cpu_seconds};
 use crate::collector::Collector;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
+use crate::process::{has_ended, open_process, own_cpu_seconds};
 use crate::record::TimedRecord;
 use crate::recording::Recording;
 
@@ -123,11 +124,11 @@ impl SampleSession {
         let own_cpu_at_start = own_cpu_seconds();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
-                let mut child = Child::hold(file, arguments).map_err(SampleError::Start)?;
-                let pid = child.id();
+                let image = Image::new(file, arguments).map_err(SampleError::Start)?;
+                let held = Held::start(&image, None).map_err(SampleError::Start)?;
+                let pid = held.id();
                 collector.watch(pid, true).map_err(SampleError::of_event)?;
-                child.release().map_err(SampleError::Start)?;
-                (Watched::Child(child), pid)
+                (Watched::Child(held.release().map_err(SampleError::Start)?), pid)
             }
             Target::Process(pid) => {
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;

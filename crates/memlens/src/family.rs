@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memlens_child::StopRequest;
 use memlens_events::ExecHow;
 use memlens_exact::{Arrival, ArrivedBy, Follower, ProcessStream, Replacement};
 use memlens_pipeline::{FamilyEvent, ForkedProcess, Process, ProcessOptions};
@@ -282,7 +283,7 @@ impl Family {
     /// The first process has ended: waits for the others. An interrupt ends their recording, not them.
     pub fn wait(&self, quiet: bool) {
         let started = Instant::now();
-        let mut has_spoken = false;
+        let mut interrupt = None;
         let mut state = self.state();
         loop {
             let last_change = state.last_change.map_or(started, |change| change.max(started));
@@ -290,8 +291,8 @@ impl Family {
             if state.running == 0 && (all_here || self.stop.load(Ordering::Relaxed)) {
                 break;
             }
-            if !has_spoken && started.elapsed() > Duration::from_secs(1) && state.running > 0 {
-                has_spoken = true;
+            if interrupt.is_none() && started.elapsed() > Duration::from_secs(1) && state.running > 0 {
+                interrupt = Some(StopRequest::listen());
                 if !quiet {
                     let many = if state.running == 1 { "" } else { "es" };
                     say(&format!(
@@ -300,9 +301,8 @@ impl Family {
                         state.running
                     ));
                 }
-                system::notice_interrupts();
             }
-            if system::was_interrupted() {
+            if interrupt.as_ref().is_some_and(StopRequest::has_come) {
                 self.stop.store(true, Ordering::Relaxed);
             }
             let waited = self.changed.wait_timeout(state, LOOK);

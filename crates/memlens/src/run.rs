@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use memlens_exact::{ExitOutcome, Program, ReaderStatistics, Session, SessionError, SessionOptions};
+use memlens_child::ExitOutcome;
+use memlens_exact::{Program, ReaderStatistics, Session, SessionError, SessionOptions};
 use memlens_pipeline::{Process, ProcessOptions};
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_report::table;
@@ -397,7 +398,7 @@ pub fn now_unix_seconds() -> Option<u64> {
 }
 
 /// Exit code and signal of which one is known.
-fn end_of(outcome: ExitOutcome) -> (Option<i32>, Option<i32>) {
+pub(crate) fn end_of(outcome: ExitOutcome) -> (Option<i32>, Option<i32>) {
     match outcome {
         ExitOutcome::Code(code) => (Some(code), None),
         ExitOutcome::Signal(signal) => (None, Some(signal)),
@@ -444,7 +445,7 @@ pub(crate) fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) 
 }
 
 /// Ends as the program did: dies of the same signal, or says which exit code to take.
-fn end_as(outcome: ExitOutcome) -> u8 {
+pub(crate) fn end_as(outcome: ExitOutcome) -> u8 {
     match outcome {
         // The kernel keeps the low 8 bits.
         ExitOutcome::Code(code) => (code & 0xff) as u8,

@@ -7,16 +7,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
-use memlens_sample::{
-    EventChoice, ExitOutcome, SampleError, SampleOptions, SampleOutcome, SampleSession, Target,
-};
+use memlens_sample::{EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target};
 
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
 use crate::output::Output;
-use crate::run::{Mode, RecordArgs, describe, show};
+use crate::run::{Mode, RecordArgs, describe, end_as, end_of, show};
 use crate::streams::say;
-use crate::system;
 use crate::view_args::ViewArgs;
 
 /// A partial profile may take this part of the time: flushes that take long become rare.
@@ -122,10 +119,8 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     match internal_error::catch(|| session.profile()) {
         Ok(profile) => {
             let mut profile = completed(profile, &run, session.elapsed());
-            match exit {
-                Some(ExitOutcome::Code(code)) => profile.run.exit_code = Some(code),
-                Some(ExitOutcome::Signal(signal)) => profile.run.signal = Some(signal),
-                None => {}
+            if let Some(exit) = exit {
+                (profile.run.exit_code, profile.run.signal) = end_of(exit);
             }
             match output.writer().flush(&profile, true) {
                 Ok(()) if !args.quiet => show(&profile, &output, view),
@@ -136,16 +131,7 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         }
         Err(message) => say(&message),
     }
-    Ok(match exit {
-        None => 0,
-        // The kernel keeps the low 8 bits.
-        Some(ExitOutcome::Code(code)) => (code & 0xff) as u8,
-        Some(ExitOutcome::Signal(signal)) => {
-            system::die_of(signal);
-            // Still here: process 1 of a container is not killed by its own signals. Shells put it so.
-            (128 + (signal & 0x7f)) as u8
-        }
-    })
+    Ok(exit.map_or(0, end_as))
 }
 
 /// Partial profiles, so that there is one when memlens is killed.

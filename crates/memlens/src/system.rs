@@ -7,9 +7,8 @@ use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use memlens_exact::ExitOutcome;
+use memlens_child::ExitOutcome;
 
 use crate::failure::FailureKind;
 
@@ -37,32 +36,6 @@ pub fn die_of(signal: i32) {
         libc::sigaddset(&raw mut set, signal);
         libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
         libc::kill(libc::getpid(), signal);
-    }
-}
-
-/// Set by [`notice_interrupts`]'s handler.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn note_interrupt(_signal: libc::c_int) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
-}
-
-/// From now on the usual requests to end are noted instead of obeyed, unless they are ignored.
-pub fn notice_interrupts() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: zeroed is a valid sigaction; the handler only stores to an atomic.
-        unsafe {
-            let mut before: libc::sigaction = mem::zeroed();
-            let known = libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0;
-            if !known || before.sa_sigaction == libc::SIG_IGN {
-                continue;
-            }
-            let mut action: libc::sigaction = mem::zeroed();
-            action.sa_sigaction = note_interrupt as extern "C" fn(_) as libc::sighandler_t;
-            // A second one ends memlens at once.
-            action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
-        }
     }
 }
 
@@ -104,11 +77,6 @@ pub fn outlive_file_limits() {
             libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
         }
     }
-}
-
-/// Whether such a request has come.
-pub fn was_interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// Addresses that a recorded program takes: some 10 GiB that the engine reserves and the shared segment.
