@@ -2,7 +2,8 @@
 #
 #   make demo     memlens on two programs, from nothing: build, run, tables
 #   make test     everything that must hold, in a bounded form
-#   make bench    memlens beside native, cachegrind and callgrind (BENCH='--quick' is faster)
+#   make bench    memlens beside native, cachegrind and callgrind; sample mode beside native, perf, heaptrack and
+#                 dhat (BENCH='--quick' is faster)
 #   make lint     formatting and clippy
 #   make doc      the crates' documentation, with warnings as errors
 #   make setup    the system packages all of these need
@@ -66,6 +67,7 @@ test: build
 bench: build
 	@scripts/setup.sh build bench
 	$(PYTHON) bench/run.py --memlens $(MEMLENS) $(BENCH)
+	$(PYTHON) bench/sample.py --memlens $(MEMLENS) $(BENCH)
 
 lint:
 	@scripts/setup.sh build

@@ -1,0 +1,140 @@
+"""The programs that benches run, and how each is got ready."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+KERNELS = ROOT / "examples/kernels"
+
+
+class Workload:
+    """A program with its arguments, and how to get it ready in a folder. `drive` works for a server: it gets the
+    folder, uses the server, ends it, and returns how long that took; otherwise the program's own time counts."""
+
+    def __init__(self, name, command, stdin=None, prepare=None, needs=(), drive=None):
+        self.name, self.command, self.stdin, self.prepare = name, command, stdin, prepare
+        self.needs, self.drive = needs, drive
+
+    def folder(self, base):
+        return base / self.name.replace(" ", "-")
+
+
+def compile_c(source):
+    def prepare(folder):
+        output = folder / source.stem
+        subprocess.run(["cc", "-std=gnu11", "-O2", "-g", "-pthread", "-o", output, source], check=True)
+    return prepare
+
+
+def sql_script(rows):
+    def prepare(folder):
+        (folder / "script.sql").write_text(f"""
+            create table t (id integer primary key, k integer, name text);
+            with recursive n(i) as (select 1 union all select i + 1 from n where i < {rows})
+            insert into t select i, i * 7919 % 10007, printf('row %08d', i * 104729 % 1000003) from n;
+            create index tk on t (k);
+            select count(*), sum(k) from t where name like '%7%';
+            select name from t order by name desc limit 10;
+            select a.k, count(*) from t a join t b on a.k = b.id group by a.k order by 2 desc, 1 limit 10;
+            update t set k = k + 1 where id % 3 = 0;
+            select sum(k) from t;
+        """)
+    return prepare
+
+
+def number_file(count):
+    def prepare(folder):
+        with open(folder / "input", "w") as file:
+            for i in range(count):
+                file.write(f"{i * 7919 % 1000003} {i}\n")
+    return prepare
+
+
+def link_redis(folder):
+    """Debian's redis-tools has the server under another name; it goes by the one it is called by."""
+    (folder / "redis-server").symlink_to(shutil.which("redis-server") or shutil.which("redis-check-rdb"))
+
+
+def drive_redis(requests):
+    """Seconds that redis-benchmark needs for its requests; every one of them is answered, or it fails."""
+    def drive(folder):
+        socket = str(folder / "socket")
+        client = ["redis-cli", "-s", socket]
+        for _ in range(600):
+            if subprocess.run([*client, "ping"], capture_output=True).returncode == 0:
+                break
+            time.sleep(0.05)
+        began = time.monotonic()
+        subprocess.run(["redis-benchmark", "-s", socket, "-q", "-n", str(requests), "-r", "100000", "-t", "set,get,lpush,zadd"],
+                       check=True, stdout=subprocess.DEVNULL)
+        seconds = time.monotonic() - began
+        subprocess.run([*client, "shutdown", "nosave"], capture_output=True)
+        return seconds
+    return drive
+
+
+# Which of a size's three values is meant.
+QUICK, FULL, LONG = range(3)
+
+
+def workloads(length):
+    """QUICK runs for moments, FULL for tenths of a second, LONG for seconds: so long that 1 % can be seen."""
+    def size(*sizes):
+        return str(sizes[length])
+    python = os.path.realpath(sys.executable)
+    return [
+        Workload("BFS", ["./bfs", size(13, 16, 16), "16", "1", size(2, 8, 400)],
+                 prepare=compile_c(ROOT / "examples/bfs/bfs.c")),
+        Workload("matrix multiply", ["./matmul", size(120, 450, 1200)], prepare=compile_c(KERNELS / "matmul.c")),
+        Workload("binary tree", ["./tree", size(10000, 60000, 300000), size(40000, 240000, 4000000)],
+                 prepare=compile_c(KERNELS / "tree.c")),
+        Workload("SpMV", ["./spmv", size(10000, 200000, 200000), "16", size(2, 20, 400)],
+                 prepare=compile_c(KERNELS / "spmv.c")),
+        Workload("RandomAccess", ["./gups", size(14, 22, 22), size(1 << 16, 1 << 24, 1 << 26)],
+                 prepare=compile_c(KERNELS / "gups.c")),
+        Workload("sqlite3", ["sqlite3", ":memory:"], stdin="script.sql",
+                 prepare=sql_script(int(size(3000, 100000, 1000000))), needs=["sqlite3"]),
+        Workload("CPython", [python, str(HERE / "workloads/cpython.py"), size(5, 150, 1500)]),
+        Workload("xz", ["xz", "-6", "-T1", "-k", "-c", "input"], prepare=number_file(int(size(3000, 25000, 600000))),
+                 needs=["xz"]),
+    ]
+
+
+def servers(length):
+    """Programs that work for others."""
+    requests = [500, 20000, 200000][length]
+    return [
+        Workload("redis under load", ["./redis-server", "--port", "0", "--unixsocket", "socket", "--save", "",
+                                      "--appendonly", "no", "--daemonize", "no", "--loglevel", "warning"],
+                 prepare=link_redis, drive=drive_redis(requests), needs=["redis-benchmark", "redis-cli"]),
+    ]
+
+
+def choose(offered, names):
+    """Those whose name begins with one of NAMES (all, if there are none) and that can run here."""
+    starts = tuple(word.strip().lower() for word in names.split(",")) if names else ("",)
+    chosen = []
+    for workload in offered:
+        missing = [need for need in workload.needs if not shutil.which(need)]
+        if not workload.name.lower().startswith(starts):
+            continue
+        if missing:
+            print(f"{workload.name} left out: no {', '.join(missing)}", file=sys.stderr)
+        else:
+            chosen.append(workload)
+    if not chosen:
+        sys.exit("bench: no program left")
+    return chosen
+
+
+def prepare(chosen, base):
+    """Makes each program's folder below BASE."""
+    for workload in chosen:
+        workload.folder(base).mkdir()
+        if workload.prepare:
+            workload.prepare(workload.folder(base))
