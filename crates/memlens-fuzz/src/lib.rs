@@ -13,7 +13,10 @@
 //! | `machine_toml` | `validate`; writing as TOML and reading again |
 //! | `machine_override` | the same override spelt from the result; errors point into the text |
 //! | `module` | what answers must satisfy: ranges hold the address asked for, lists are sorted |
+//! | `perf_data` | what is imported is consistent, and each sample is there once |
+//! | `perf_script` | first lines written again; as many samples as first lines |
 //! | `profile` | a damaged file is an error or changes nothing; with its checksum forged, what opens is consistent |
+//! | `sample_record` | the fields of fixed size by their offsets; what follows the fields changes nothing |
 //! | `trace_filter` | ranges by the definition, at their borders; errors point into the text |
 //!
 //! A crash: `memlens_fuzz::target("NAME").unwrap().check(BYTES)` shows it again.
@@ -24,7 +27,10 @@ mod lackey;
 mod machine;
 mod module;
 mod mutator;
+mod perf_data;
+mod perf_script;
 mod profile;
+mod sample_record;
 mod trace_filter;
 
 pub use mutator::Mutator;
@@ -51,13 +57,16 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "definition", seeds: definition::seeds, check: definition::check },
     Target { name: "lackey", seeds: lackey::seeds, check: lackey::check },
     Target { name: "machine_toml", seeds: machine::toml_seeds, check: machine::check_toml },
     Target { name: "machine_override", seeds: machine::override_seeds, check: machine::check_override },
     Target { name: "module", seeds: module::seeds, check: module::check },
+    Target { name: "perf_data", seeds: perf_data::seeds, check: perf_data::check },
+    Target { name: "perf_script", seeds: perf_script::seeds, check: perf_script::check },
     Target { name: "profile", seeds: profile::seeds, check: profile::check },
+    Target { name: "sample_record", seeds: sample_record::seeds, check: sample_record::check },
     Target { name: "trace_filter", seeds: trace_filter::seeds, check: trace_filter::check },
 ];
 

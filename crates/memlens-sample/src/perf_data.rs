@@ -6,14 +6,15 @@
 
 use std::io::{BufReader, Read, Seek};
 
+use linux_perf_data::linux_perf_event_reader::SamplingPolicy;
 use linux_perf_data::{AttributeDescription, PerfFileReader, PerfFileRecord};
-use memlens_profile::{Profile, SampleUnit, SamplingInfo};
+use memlens_profile::Profile;
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
 
-use crate::builder::ProfileBuilder;
-use crate::record::{Layout, Record};
-use crate::recording::Recording;
+use crate::imported::Imported;
+use crate::perf_data_sizes::check_sizes;
+use crate::record::Layout;
 
 /// Why a file cannot be imported. Reads after "failed to".
 #[derive(Debug, Error)]
@@ -30,62 +31,60 @@ pub enum PerfDataError {
     NoSamples(u64),
 }
 
+impl PerfDataError {
+    fn of_events(events: &[String], records: u64) -> Self {
+        match events {
+            [] => Self::NoSamples(records),
+            several => Self::SeveralEvents(several.join(", ")),
+        }
+    }
+}
+
 /// Makes a profile of a perf.data file. Names come from the files on this machine, as far as their
 /// inodes are those that were mapped.
 ///
 /// # Errors
 /// If the file cannot be read, or has no samples, or samples that cannot be added up.
-pub fn import_perf_data(file: impl Read + Seek) -> Result<Profile, PerfDataError> {
+pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataError> {
+    check_sizes(&mut file).map_err(PerfDataError::Damaged)?;
     let damaged = |error: linux_perf_data::Error| PerfDataError::Damaged(error.to_string());
     let PerfFileReader { mut perf_file, mut record_iter } =
         PerfFileReader::parse_file(BufReader::new(file)).map_err(damaged)?;
     let attributes: Vec<AttributeDescription> = perf_file.event_attributes().to_vec();
     let layouts: Vec<Layout> = attributes.iter().map(layout_of).collect();
-    let mut recording = Recording::new(false);
-    let mut builder = ProfileBuilder::default();
-    let (mut sampled_by, mut records, mut lost, mut unread) = (Vec::new(), 0u64, 0u64, 0u64);
-    while let Some(record) = record_iter.next_record(&mut perf_file).map_err(damaged)? {
+    let names: Vec<&str> =
+        attributes.iter().map(|attribute| attribute.name().unwrap_or("unknown event")).collect();
+    let mut imported = Imported::new();
+    let mut records = 0u64;
+    // A file whose writer was stopped ends anywhere: what stands before the end is good.
+    let mut end = None;
+    loop {
+        let record = match record_iter.next_record(&mut perf_file) {
+            Ok(Some(record)) => record,
+            Ok(None) => break,
+            Err(error) => {
+                end = Some(error);
+                break;
+            }
+        };
         let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
         records += 1;
-        let Some(layout) = layouts.get(attr_index) else { continue };
-        let body = record.data.as_slice();
-        match layout.parse(record.record_type.0, record.misc, &body) {
-            Err(_) => unread += 1,
-            Ok(record) => {
-                match &record.record {
-                    Record::Lost(count) => lost += count,
-                    Record::Sample(_) if !sampled_by.contains(&attr_index) => sampled_by.push(attr_index),
-                    _ => {}
-                }
-                if recording.take(record) {
-                    builder.fold(&mut recording);
-                }
-            }
+        let (Some(layout), Some(name)) = (layouts.get(attr_index), names.get(attr_index)) else { continue };
+        match layout.parse(record.record_type.0, record.misc, &record.data.as_slice()) {
+            Err(_) => imported.note_unread(),
+            Ok(record) => imported.take(record, name),
         }
     }
-    let name_of = |index: usize| {
-        attributes.get(index).and_then(|attribute| attribute.name()).unwrap_or("unknown event").to_owned()
-    };
-    let event = match sampled_by.as_slice() {
-        [] => return Err(PerfDataError::NoSamples(records)),
-        [one] => *one,
-        several => {
-            let names: Vec<String> = several.iter().map(|&index| name_of(index)).collect();
-            return Err(PerfDataError::SeveralEvents(names.join(", ")));
+    let mut profile = match (imported.profile(), end) {
+        (Ok(mut profile), Some(error)) => {
+            profile.attribution.truncated = true;
+            profile.run.notes.push(format!("The file cannot be read beyond its record {records}: {error}."));
+            profile
         }
+        (Ok(profile), None) => profile,
+        (Err(events), Some(error)) if events.is_empty() => return Err(damaged(error)),
+        (Err(events), _) => return Err(PerfDataError::of_events(&events, records)),
     };
-    builder.fold(&mut recording);
-    let name = name_of(event);
-    let unit = match name.split(':').next() {
-        Some("cpu-clock" | "task-clock") => SampleUnit::Nanoseconds,
-        _ => SampleUnit::Events,
-    };
-    let info = SamplingInfo { event: name, unit, lost, ..SamplingInfo::default() };
-    let mut profile = builder.profile(&recording, info);
-    profile.attribution.lost_events = lost + unread;
-    if unread > 0 {
-        profile.attribution.notes.push(format!("{unread} records could not be read."));
-    }
     if let Ok(Some(command)) = perf_file.cmdline() {
         profile.run.notes.push(format!("recorded by: {}", command.join(" ")));
     }
@@ -106,6 +105,11 @@ fn layout_of(description: &AttributeDescription) -> Layout {
         has_sample_id: attribute
             .flags
             .contains(linux_perf_data::linux_perf_event_reader::AttrFlags::SAMPLE_ID_ALL),
+        fixed_period: match attribute.sampling_policy {
+            SamplingPolicy::Period(period) => period.get(),
+            // Then each sample tells its own.
+            _ => 0,
+        },
     }
 }
 

@@ -149,6 +149,8 @@ pub struct Layout {
     pub branch_sample_type: u64,
     /// `sample_id_all`.
     pub has_sample_id: bool,
+    /// What a sample stands for that does not say it: `sample_period`.
+    pub fixed_period: u64,
 }
 
 /// What is asked of `sample_regs_user`: all general-purpose registers and the instruction pointer
@@ -156,8 +158,9 @@ pub struct Layout {
 pub const USER_REGISTERS: u64 = 0x1ff | (0xff << 16);
 
 /// perf's number of each register of DWARF's order.
-const PERF_REGISTERS: [u32; 16] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23];
-const PERF_IP: u32 = 8;
+pub const PERF_REGISTERS: [u32; 16] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23];
+/// perf's number of the instruction pointer.
+pub const PERF_IP: u32 = 8;
 
 struct Cursor<'a> {
     rest: &'a [u8],
@@ -292,6 +295,7 @@ impl Layout {
         let mut sample = Sample {
             is_exact: misc & abi::PERF_RECORD_MISC_EXACT_IP as u16 != 0,
             is_user: mode == abi::PERF_RECORD_MISC_USER,
+            period: self.fixed_period,
             ..Sample::default()
         };
         let mut time_ns = 0;
@@ -529,6 +533,7 @@ mod tests {
                 interrupt_registers: next(),
                 branch_sample_type: next(),
                 has_sample_id: next() % 2 == 0,
+                fixed_period: next(),
             };
             let body: Vec<u8> = (0..next() % 200).map(|_| (next() % 5) as u8).collect();
             let _ = layout.parse((next() % 20) as u32, next() as u16, &body);

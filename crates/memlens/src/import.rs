@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use memlens_import::{LackeyError, LackeyReader};
 use memlens_pipeline::AddressStream;
 use memlens_profile::{Existing, Profile, ProfileWriter};
+use memlens_sample::PerfScriptError;
 
 use crate::failure::{Failure, FailureKind};
 use crate::machine_args::MachineArgs;
@@ -34,6 +35,8 @@ pub enum ImportTrace {
     Lackey(LackeyArgs),
     /// The samples of `perf record` or `perf mem record`
     Perf(PerfArgs),
+    /// The text of `perf script`, for samples that come from elsewhere or were filtered
+    PerfScript(PerfScriptArgs),
 }
 
 /// Arguments of `memlens import lackey`.
@@ -70,6 +73,28 @@ pub struct PerfArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
+    #[command(flatten)]
+    pub to: SamplesOut,
+}
+
+/// Arguments of `memlens import perf-script`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+With mappings and registers it tells as much as perf.data does:\n  \
+perf script --show-mmap-events -F comm,pid,tid,time,period,event,ip,sym,symoff,dso,uregs >samples.txt\n\
+With data addresses (perf mem record, perf record -d), addr in place of uregs.")]
+pub struct PerfScriptArgs {
+    /// The text, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub to: SamplesOut,
+}
+
+/// Where imported samples go.
+#[derive(Args, Debug)]
+pub struct SamplesOut {
     /// Where the profile goes
     #[arg(long, value_name = "PROFILE")]
     pub out: PathBuf,
@@ -86,9 +111,25 @@ pub struct PerfArgs {
 fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
     let place = args.file.display().to_string();
     let file = File::open(&args.file).map_err(|error| Failure::of_io("open the file", &place, &error))?;
-    let mut profile = memlens_sample::import_perf_data(file)
+    let profile = memlens_sample::import_perf_data(file)
         .map_err(|error| Failure::new(FailureKind::BadData, format!("{place}: failed to {error}")))?;
-    profile.run.command = vec![format!("perf data {place}")];
+    write_samples(profile, &format!("perf data {place}"), &place, &args.to)
+}
+
+fn import_perf_script(args: &PerfScriptArgs) -> Result<u8, Failure> {
+    let (place, text) = open_text(&args.file, "open the file")?;
+    let profile = memlens_sample::import_perf_script(text).map_err(|error| {
+        let kind = match error {
+            PerfScriptError::Read(_) => FailureKind::Io,
+            _ => FailureKind::BadData,
+        };
+        Failure::new(kind, format!("{place}: failed to {error}"))
+    })?;
+    write_samples(profile, &format!("perf script {place}"), &place, &args.to)
+}
+
+fn write_samples(mut profile: Profile, command: &str, place: &str, args: &SamplesOut) -> Result<u8, Failure> {
+    profile.run.command = vec![command.to_owned()];
     profile.run.memlens_version = env!("CARGO_PKG_VERSION").to_owned();
     let existing = if args.force { Existing::Replace } else { Existing::Refuse };
     let mut writer = ProfileWriter::create(&args.out, existing)?;
@@ -101,28 +142,29 @@ fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// What a text is called in messages, and the text; `-` is standard input.
+fn open_text(path: &Path, what: &str) -> Result<(String, Box<dyn BufRead>), Failure> {
+    if path.as_os_str() == "-" {
+        let input = BufReader::with_capacity(BUFFER_BYTES, io::stdin());
+        return Ok(("standard input".to_owned(), Box::new(input)));
+    }
+    let place = path.display().to_string();
+    let file = File::open(path).map_err(|error| Failure::of_io(what, &place, &error))?;
+    Ok((place, Box::new(BufReader::with_capacity(BUFFER_BYTES, file))))
+}
+
 /// Makes a profile from a trace.
 pub fn import(args: ImportArgs) -> Result<u8, Failure> {
     let args = match args.trace {
         ImportTrace::Lackey(args) => args,
         ImportTrace::Perf(args) => return import_perf(&args),
+        ImportTrace::PerfScript(args) => return import_perf_script(&args),
     };
     let machine = args.machine.description()?;
     let mut stream = AddressStream::new(machine).map_err(|error| {
         Failure::new(FailureKind::Usage, format!("cannot build the memory model: {error}"))
     })?;
-    let place = match args.trace.as_os_str() == "-" {
-        true => "standard input".to_owned(),
-        false => args.trace.display().to_string(),
-    };
-    let source: Box<dyn BufRead> = match args.trace.as_os_str() == "-" {
-        true => Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin())),
-        false => {
-            let file =
-                File::open(&args.trace).map_err(|error| Failure::of_io("open the trace", &place, &error))?;
-            Box::new(BufReader::with_capacity(BUFFER_BYTES, file))
-        }
-    };
+    let (place, source) = open_text(&args.trace, "open the trace")?;
     let existing = if args.force { Existing::Replace } else { Existing::Refuse };
     let is_new = !args.out.exists();
     let mut writer = ProfileWriter::create(&args.out, existing)?;
