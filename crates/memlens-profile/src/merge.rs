@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use memlens_types::{AccessKind, ObjectKind};
 
 use crate::{
-    Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx, Profile, SourceLine,
-    Stack, StackIx, Thread, ThreadIx,
+    Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx, Profile, SamplingInfo,
+    SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// Why profiles cannot be merged.
@@ -230,6 +230,11 @@ impl Merger {
         if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)
         {
+            // Each process's part in proportion to its time.
+            let weighted = |sum: &SamplingInfo| sum.overhead.map(|overhead| overhead * sum.cost as f64);
+            let whole = (sum.cost.saturating_add(part.cost)).max(1) as f64;
+            sum.overhead = weighted(sum).zip(weighted(part)).map(|(a, b)| (a + b) / whole);
+            sum.frequency_changes += part.frequency_changes;
             sum.samples += part.samples;
             sum.cost += part.cost;
             sum.squared_cost += part.squared_cost;

@@ -89,6 +89,16 @@ pub struct SamplingInfo {
     pub cut_stacks: u64,
     /// Processor time that memlens itself used while it recorded, in seconds.
     pub own_cpu_seconds: Option<f64>,
+    /// What a sample cost the program, in seconds, as measured on the machine.
+    #[serde(default)]
+    pub sample_cost_seconds: Option<f64>,
+    /// The part of the program's processor time that samples cost it, 0 to 1; an estimate from
+    /// `sample_cost_seconds`.
+    #[serde(default)]
+    pub overhead: Option<f64>,
+    /// How often the frequency was changed to stay within the budget.
+    #[serde(default)]
+    pub frequency_changes: u64,
 }
 
 impl SamplingInfo {

@@ -110,7 +110,13 @@ fn sampled_pieces(sampling: &SamplingInfo) -> Vec<String> {
         SampleUnit::Events => format!("{}: {} events", sampling.event, count(sampling.cost)),
     }];
     pieces.push(plural(sampling.samples, "sample"));
-    pieces.extend(sampling.frequency_hz.map(|frequency| format!("{frequency} a second")));
+    pieces.extend(sampling.frequency_hz.map(|frequency| match sampling.frequency_changes {
+        0 => format!("{frequency} a second"),
+        changes => format!("{frequency} a second at the end (changed {})", plural(changes, "time")),
+    }));
+    if let (Some(overhead), Some(cost)) = (sampling.overhead, sampling.sample_cost_seconds) {
+        pieces.push(format!("cost the program about {:.1} % ({:.0} µs each)", 100.0 * overhead, 1e6 * cost));
+    }
     pieces.push(plural(sampling.lost, "lost sample"));
     if sampling.throttled > 0 {
         pieces.push(format!("slowed down by the kernel {}", plural(sampling.throttled, "time")));

@@ -110,6 +110,9 @@ fn run(profile: &Profile) -> Value {
             "whole_stacks": sampling.whole_stacks,
             "cut_stacks": sampling.cut_stacks,
             "own_cpu_seconds": sampling.own_cpu_seconds,
+            "sample_cost_seconds": sampling.sample_cost_seconds,
+            "overhead": sampling.overhead,
+            "frequency_changes": sampling.frequency_changes,
         })),
     })
 }

@@ -8,6 +8,7 @@ use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
+use crate::modules::REPLACED;
 use crate::naming::{NamedObject, Namer, access_of};
 use crate::recording::{Code, Recording};
 
@@ -70,7 +71,9 @@ impl ProfileBuilder {
             });
             if let Some(problem) = &file.problem
                 && !problem.is_empty()
-                && self.code.iter().any(|(code, ..)| is_file(recording, *code, &file.path))
+                // Of a file that was replaced not even the code's place is known.
+                && (problem == REPLACED
+                    || self.code.iter().any(|(code, ..)| is_file(recording, *code, &file.path)))
             {
                 profile.attribution.notes.push(format!("{} has no names: {problem}.", file.path));
             }

@@ -15,24 +15,30 @@
 //!
 //! A thread that begins while events are being opened may be found twice: once by itself, once as its
 //! parent's heir. Its samples are taken from one of the two only.
+//!
+//! The rate of an event cannot be changed once it has heirs: `PERF_EVENT_IOC_PERIOD` reaches the event
+//! alone, and samples of a clock would go on telling the period they began with. A new rate therefore
+//! means a new *generation* of events, opened for every thread that lives, enabled before the former is
+//! closed, so that no mapping is missed in between.
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use perf_event_open_sys::ioctls;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::SampleEvent;
+use crate::event::{SampleEvent, dropped_records, open_ring_owner};
 use crate::record::{Layout, Record, TimedRecord};
 use crate::ring::Ring;
 
-/// Sizes of a processor's ring that are tried, in bytes. 512 KiB is what every user may lock
-/// (`perf_event_mlock_kb`).
-const RING_BYTES: [usize; 5] = [4 << 20, 2 << 20, 512 << 10, 256 << 10, 64 << 10];
 /// A record may be written this long after its time was taken; older ones are in order for sure.
 const SETTLING: Duration = Duration::from_millis(50);
+/// Rounds in which new threads are looked for. Each round watches what the last one found; threads of
+/// watched threads are inherited, so few rounds are enough.
+const ROUNDS: usize = 16;
 
 /// What went wrong while reading. Units: records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,10 +49,17 @@ pub struct CollectorLosses {
     pub throttled: u64,
     /// Could not be read.
     pub damaged: u64,
-    /// Samples of a thread that two events watch, left out.
+    /// Samples that two events took, left out once.
     pub doubled: u64,
     /// Came too late to be put in order.
     pub late: u64,
+}
+
+/// The thread that an event was opened for, and when.
+#[derive(Clone, Copy, Debug)]
+struct Root {
+    generation: u32,
+    tid: u32,
 }
 
 /// The open events.
@@ -55,79 +68,176 @@ pub struct Collector {
     event: SampleEvent,
     layout: Layout,
     cpus: Vec<u32>,
-    rings: Vec<Ring>,
+    /// One for each processor; None: it is offline.
+    rings: Vec<Option<Ring>>,
+    /// Those of the present generation.
     events: Vec<OwnedFd>,
-    /// For each processor the event that has its ring.
-    ring_events: Vec<RawFd>,
-    /// Event id → the thread that it was opened for.
-    roots: FxHashMap<u64, u32>,
-    /// Thread → whose event watches it.
-    watched_by: FxHashMap<u32, u32>,
+    generation: u32,
+    /// When the present generation began.
+    began_ns: u64,
+    /// Event id → what it was opened for.
+    roots: FxHashMap<u64, Root>,
+    /// Generation and thread → whose event watches it.
+    watched_by: FxHashMap<(u32, u32), u32>,
+    /// Processes that live, as far as records tell.
+    processes: FxHashSet<u32>,
     waiting: Vec<TimedRecord>,
     delivered_until: u64,
     losses: CollectorLosses,
+    /// What events say that they dropped; the rings tell the same, but the last of it only with a next
+    /// record.
+    dropped: u64,
 }
 
 impl Collector {
-    /// Opens nothing yet.
+    /// Maps the rings; watches nothing yet.
     ///
     /// # Errors
-    /// If the kernel does not say which processors there are.
+    /// If the kernel does not say which processors there are, or gives no ring.
     pub fn new(event: SampleEvent) -> io::Result<Self> {
+        let cpus = online_cpus()?;
+        let mut rings = Vec::new();
+        for &cpu in &cpus {
+            rings.push(match open_ring_owner(cpu) {
+                Ok(owner) => Some(Ring::largest(owner)?),
+                // A processor that went offline has nothing to sample.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
+                Err(error) => return Err(error),
+            });
+        }
         Ok(Self {
             layout: event.layout(),
             event,
-            cpus: online_cpus()?,
-            rings: Vec::new(),
+            cpus,
+            rings,
             events: Vec::new(),
-            ring_events: Vec::new(),
+            generation: 0,
+            began_ns: 0,
             roots: FxHashMap::default(),
             watched_by: FxHashMap::default(),
+            processes: FxHashSet::default(),
             waiting: Vec::new(),
             delivered_until: 0,
             losses: CollectorLosses::default(),
+            dropped: 0,
         })
     }
 
-    /// Watches one thread, and all that it will start. `starts_with_exec`: from its next `execve` on;
-    /// otherwise after [`Self::enable`].
+    /// Watches the only thread of a process that has not yet executed its program, from then on, and
+    /// all that it will start.
     ///
     /// # Errors
-    /// Those of perf_event_open(2) and mmap(2). `ESRCH`: the thread has ended.
-    pub fn watch(&mut self, tid: u32, starts_with_exec: bool) -> io::Result<()> {
-        for index in 0..self.cpus.len() {
-            let event = match self.event.open(tid, self.cpus[index], starts_with_exec) {
+    /// Those of perf_event_open(2).
+    pub fn watch_program(&mut self, pid: u32) -> io::Result<()> {
+        self.processes.insert(pid);
+        let mut events = Vec::new();
+        self.open(pid, true, &mut events)?;
+        self.events = events;
+        Ok(())
+    }
+
+    /// Watches every thread of a process that runs, and all that they will start; counting begins at
+    /// once. `each` gets the threads.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2); `ESRCH`: there is no such process any more; `EMFILE`: more threads
+    /// times processors than files may be open.
+    pub fn watch_process(&mut self, pid: u32, each: impl FnMut(u32, u32)) -> io::Result<()> {
+        self.processes.insert(pid);
+        raise_file_limit();
+        self.events = self.open_all(each)?;
+        if self.events.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        self.enable();
+        Ok(())
+    }
+
+    /// From now on samples come at another rate, in every thread that lives. If a thread cannot be
+    /// opened again (its process has taken another user's identity, too many files are open), all stays
+    /// as it was. Cost: opening threads × processors events.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    pub fn change_frequency(&mut self, frequency_hz: u64) -> io::Result<()> {
+        let event = self.event.at_frequency(frequency_hz);
+        let former = std::mem::replace(&mut self.event, event);
+        self.generation += 1;
+        raise_file_limit();
+        match self.open_all(|_, _| {}) {
+            Ok(events) => {
+                let former = std::mem::replace(&mut self.events, events);
+                self.enable();
+                self.began_ns = now_ns();
+                self.end(&former);
+                Ok(())
+            }
+            Err(error) => {
+                self.generation -= 1;
+                self.event = former;
+                Err(error)
+            }
+        }
+    }
+
+    /// Events for all threads of all processes that live.
+    fn open_all(&mut self, mut each: impl FnMut(u32, u32)) -> io::Result<Vec<OwnedFd>> {
+        let mut events = Vec::new();
+        let mut opened = FxHashSet::default();
+        for _ in 0..ROUNDS {
+            let mut is_new = false;
+            let mut processes: Vec<u32> = self.processes.iter().copied().collect();
+            processes.sort_unstable();
+            for pid in processes {
+                let Ok(threads) = threads_of(pid) else {
+                    self.processes.remove(&pid);
+                    continue;
+                };
+                for tid in threads {
+                    if !opened.insert(tid) {
+                        continue;
+                    }
+                    is_new = true;
+                    each(pid, tid);
+                    match self.open(tid, false, &mut events) {
+                        Ok(()) => {}
+                        // A thread that has ended meanwhile.
+                        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            if !is_new {
+                break;
+            }
+        }
+        Ok(events)
+    }
+
+    fn open(&mut self, tid: u32, starts_with_exec: bool, events: &mut Vec<OwnedFd>) -> io::Result<()> {
+        for (&cpu, ring) in self.cpus.iter().zip(&self.rings) {
+            let Some(ring) = ring else { continue };
+            let event = match self.event.open(tid, cpu, starts_with_exec) {
                 Ok(event) => event,
-                // A processor that went offline has nothing to sample.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
                 Err(error) => return Err(error),
             };
-            let fd = event.as_raw_fd();
             let mut id = 0u64;
-            // SAFETY: the call writes one word to the variable.
-            if unsafe { ioctls::ID(fd, &raw mut id) } < 0 {
+            // SAFETY: both are descriptors of ours; the first call writes one word to the variable.
+            let is_done = unsafe {
+                ioctls::ID(event.as_raw_fd(), &raw mut id) >= 0
+                    && ioctls::SET_OUTPUT(event.as_raw_fd(), ring.owner()) >= 0
+            };
+            if !is_done {
                 return Err(io::Error::last_os_error());
             }
-            match self.ring_events.get(index) {
-                Some(&ring) => {
-                    // SAFETY: both are descriptors of ours.
-                    if unsafe { ioctls::SET_OUTPUT(fd, ring) } < 0 {
-                        return Err(io::Error::last_os_error());
-                    }
-                }
-                None => {
-                    self.rings.push(largest_ring(fd)?);
-                    self.ring_events.push(fd);
-                }
-            }
-            self.roots.insert(id, tid);
-            self.events.push(event);
+            self.roots.insert(id, Root { generation: self.generation, tid });
+            events.push(event);
         }
         Ok(())
     }
 
-    /// Starts counting for every thread watched.
-    pub fn enable(&self) {
+    fn enable(&self) {
         for event in &self.events {
             // SAFETY: a descriptor of ours. An event whose thread has ended needs no enabling.
             unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
@@ -135,56 +245,38 @@ impl Collector {
     }
 
     /// Stops counting everywhere, inherited events included.
-    pub fn disable(&self) {
-        for event in &self.events {
-            // SAFETY: as above.
+    pub fn disable(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        self.end(&events);
+    }
+
+    fn end(&mut self, events: &[OwnedFd]) {
+        for event in events {
+            // SAFETY: a descriptor of ours.
             unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
+            self.dropped += dropped_records(event);
         }
     }
 
-    /// Waits until a ring is half full or `timeout` is over.
-    pub fn wait(&self, timeout: Duration) {
-        let mut polled: Vec<libc::pollfd> = self
-            .ring_events
-            .iter()
-            .map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
-            .collect();
+    /// Waits until a ring is half full, the descriptor is readable, or `timeout` is over.
+    pub fn wait(&self, ended: RawFd, timeout: Duration) {
+        let owners = self.rings.iter().flatten().map(Ring::owner);
+        let mut polled: Vec<libc::pollfd> =
+            owners.chain([ended]).map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
         let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: as many structures as the length says.
         unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
-        // An event whose thread has ended reports that at once and for ever.
-        if polled.iter().any(|event| event.revents & libc::POLLHUP != 0) {
-            std::thread::sleep(timeout.min(Duration::from_millis(10)));
-        }
     }
 
     /// Takes what is in the rings and hands on what is old enough to be in order; with `all`, the
     /// rest, too.
     pub fn drain(&mut self, all: bool, mut sink: impl FnMut(TimedRecord)) {
         let before = now_ns();
-        let (layout, roots) = (&self.layout, &self.roots);
-        let (watched_by, losses, waiting) = (&mut self.watched_by, &mut self.losses, &mut self.waiting);
-        for ring in &mut self.rings {
-            ring.drain(|record_type, misc, body| match layout.parse(record_type, misc, body) {
-                Err(error) => {
-                    tracing::debug!(%error, "a record was passed over");
-                    losses.damaged += 1;
-                }
-                Ok(TimedRecord { record: Record::Lost(count), .. }) => losses.lost += count,
-                Ok(TimedRecord { record: Record::Throttled, .. }) => losses.throttled += 1,
-                Ok(TimedRecord { record: Record::Other, .. }) => {}
-                Ok(record) => {
-                    if let Record::Sample(sample) = &record.record
-                        && let Some(&root) = roots.get(&sample.id)
-                        && *watched_by.entry(sample.tid).or_insert(root) != root
-                    {
-                        losses.doubled += 1;
-                        return;
-                    }
-                    waiting.push(record);
-                }
-            });
+        let mut rings = std::mem::take(&mut self.rings);
+        for ring in rings.iter_mut().flatten() {
+            ring.drain(|record_type, misc, body| self.receive(record_type, misc, body));
         }
+        self.rings = rings;
         let limit = match all {
             true => u64::MAX,
             false => before.saturating_sub(SETTLING.as_nanos() as u64),
@@ -197,17 +289,53 @@ impl Collector {
                 self.losses.late += 1;
             }
             self.delivered_until = self.delivered_until.max(record.time_ns);
-            if let Record::Exit { tid, .. } = record.record {
-                // Its number may be given to another thread.
-                self.watched_by.remove(&tid);
+            match record.record {
+                Record::Fork { pid, .. } => {
+                    self.processes.insert(pid);
+                }
+                Record::Exit { tid, .. } => {
+                    // Its number may be given to another thread. Processes are looked after when their
+                    // threads are: one whose first thread has ended may live on.
+                    self.watched_by.remove(&(self.generation, tid));
+                }
+                _ => {}
             }
             sink(record);
         }
     }
 
+    fn receive(&mut self, record_type: u32, misc: u16, body: &[u8]) {
+        let record = match self.layout.parse(record_type, misc, body) {
+            Ok(record) => record,
+            Err(error) => {
+                tracing::debug!(%error, "a record was passed over");
+                self.losses.damaged += 1;
+                return;
+            }
+        };
+        match &record.record {
+            Record::Lost(count) => self.losses.lost += count,
+            Record::Throttled => self.losses.throttled += 1,
+            Record::Other => {}
+            Record::Sample(sample) if !self.event.wants(sample.is_user) => {}
+            Record::Sample(sample) => {
+                if let Some(&root) = self.roots.get(&sample.id) {
+                    let is_late = root.generation < self.generation && record.time_ns > self.began_ns;
+                    let by = self.watched_by.entry((root.generation, sample.tid)).or_insert(root.tid);
+                    if is_late || *by != root.tid {
+                        self.losses.doubled += 1;
+                        return;
+                    }
+                }
+                self.waiting.push(record);
+            }
+            _ => self.waiting.push(record),
+        }
+    }
+
     /// What went wrong so far.
     pub fn losses(&self) -> CollectorLosses {
-        self.losses
+        CollectorLosses { lost: self.losses.lost.max(self.dropped), ..self.losses }
     }
 
     /// The event that is sampled.
@@ -224,19 +352,35 @@ pub fn now_ns() -> u64 {
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }
 
-fn largest_ring(event: RawFd) -> io::Result<Ring> {
-    let mut last = io::Error::from_raw_os_error(libc::EPERM);
-    for bytes in RING_BYTES {
-        match Ring::map(event, bytes) {
-            Ok(ring) => return Ok(ring),
-            Err(error) => last = error,
+/// A thread takes an event a processor, so the usual limit of 1,024 files is soon reached. Never
+/// called before a program is started: it would inherit the limit.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the calls read and write the structure. Where raising is refused the limit stays.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
-    Err(last)
+}
+
+/// The threads of a process.
+///
+/// # Errors
+/// If there is no such process, or it may not be looked at.
+pub fn threads_of(pid: u32) -> io::Result<Vec<u32>> {
+    let mut list = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        if let Some(tid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            list.push(tid);
+        }
+    }
+    Ok(list)
 }
 
 fn online_cpus() -> io::Result<Vec<u32>> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let cpus = cpu_list(text.trim());
     if cpus.is_empty() { Err(io::Error::from(io::ErrorKind::InvalidData)) } else { Ok(cpus) }
 }
@@ -271,31 +415,68 @@ mod tests {
         };
         let (start, before) = (std::time::Instant::now(), cpu());
         while (cpu() - before).as_millis() < cpu_ms && start.elapsed().as_secs() < 60 {
-            std::hint::black_box((0..10_000u64).sum::<u64>());
+            // In user mode: what the clock's system call takes has no samples.
+            (0..100_000u64).for_each(|number| _ = std::hint::black_box(number));
         }
+    }
+
+    /// Watches this thread only, at `frequency`; None: this machine does not allow it.
+    fn watching_us(frequency: u64) -> Option<Collector> {
+        let wanted = vec![SampleEvent::time(frequency, 8192)];
+        let (event, _) = crate::event::first_that_opens(wanted).ok()?;
+        let mut collector = Collector::new(event).expect("there are processors");
+        // SAFETY: the call only asks.
+        let tid = unsafe { libc::gettid() }.unsigned_abs();
+        let mut events = Vec::new();
+        collector.open(tid, false, &mut events).expect("our own thread");
+        collector.events = events;
+        collector.enable();
+        Some(collector)
+    }
+
+    fn samples_of(collector: &mut Collector) -> Vec<(u64, u64)> {
+        let mut samples = Vec::new();
+        collector.drain(true, |record| {
+            if let Record::Sample(sample) = record.record {
+                samples.push((record.time_ns, sample.period));
+            }
+        });
+        samples
     }
 
     #[test]
     fn what_a_full_ring_drops_is_counted() {
-        let wanted = vec![SampleEvent::time(20_000, 8192)];
-        let Ok((event, _)) = crate::event::first_that_opens(wanted) else { return };
-        let mut collector = Collector::new(event).expect("there are processors");
-        // SAFETY: the call only asks.
-        let tid = unsafe { libc::gettid() }.unsigned_abs();
-        collector.watch(tid, false).expect("our own thread");
-        collector.enable();
+        let Some(mut collector) = watching_us(20_000) else { return };
         // 20,000 a second of more than 8 KiB each: 4 MiB are full after 25 ms.
         spin(400);
-        let mut samples = 0u64;
-        let mut count =
-            |record: TimedRecord| samples += u64::from(matches!(record.record, Record::Sample(_)));
-        collector.drain(true, &mut count);
-        // The kernel tells the loss with the next record for which there is room.
-        spin(20);
+        // No record follows: what was dropped is told all the same (from Linux 6.0 on).
         collector.disable();
-        collector.drain(true, &mut count);
+        let samples = samples_of(&mut collector);
         let losses = collector.losses();
-        assert!(samples > 0 && losses.lost > 0, "{samples} samples, {losses:?}");
+        assert!(!samples.is_empty() && losses.lost > 0, "{} samples, {losses:?}", samples.len());
         assert_eq!((losses.damaged, losses.doubled), (0, 0));
+    }
+
+    #[test]
+    fn a_new_rate_holds_from_then_on_and_each_sample_tells_its_own() {
+        let Some(mut collector) = watching_us(1000) else { return };
+        collector.processes.insert(std::process::id());
+        spin(50);
+        collector.change_frequency(4000).expect("our own threads");
+        let changed = now_ns();
+        spin(50);
+        collector.disable();
+        let samples = samples_of(&mut collector);
+        let periods = |is_new: bool| {
+            let part = samples.iter().filter(move |(time_ns, _)| (*time_ns > changed) == is_new);
+            part.map(|(_, period)| *period).collect::<Vec<_>>()
+        };
+        let (before, after) = (periods(false), periods(true));
+        assert!(before.len() > 10 && after.len() > 20, "{} and {} samples", before.len(), after.len());
+        assert!(after.iter().all(|period| *period == 250_000), "{after:?}");
+        assert!(
+            before.iter().filter(|period| **period == 1_000_000).count() + 2 >= before.len(),
+            "{before:?}"
+        );
     }
 }

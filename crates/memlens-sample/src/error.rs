@@ -8,14 +8,20 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SampleError {
-    /// The kernel does not let this user open events.
+    /// The kernel, or a container around it, does not let this user open events.
     #[error(
-        "open a performance event: {0}; perf_event_paranoid is {level}: allow it with `sudo sysctl \
-         kernel.perf_event_paranoid=2`, in a container with --cap-add PERFMON and a seccomp profile that \
-         allows perf_event_open; `memlens run --mode exact` needs neither",
-        level = paranoid_level()
+        "open a performance event: {0} (perf_event_paranoid is {level}); allow it: {advice}; \
+         `memlens run --mode exact` needs no permission",
+        level = paranoid_level(),
+        advice = permission_advice(.0)
     )]
     Forbidden(io::Error),
+    /// There is no such system call.
+    #[error(
+        "open a performance event: this kernel has no perf_event_open (a sandbox such as gVisor, or built \
+         without CONFIG_PERF_EVENTS); `memlens run --mode exact` needs none"
+    )]
+    NoEvents,
     /// The kernel has no such events.
     #[error("open a performance event: {0}; `memlens doctor` says what this machine allows")]
     Unavailable(io::Error),
@@ -25,6 +31,12 @@ pub enum SampleError {
     /// The process belongs to somebody else.
     #[error("watch process {0}: {1}; run memlens as its owner or as root")]
     NotOurs(u32, io::Error),
+    /// Each thread takes an event on each processor.
+    #[error(
+        "watch process {0}: {1}; each thread takes a file descriptor on each processor, and the hard limit \
+         (`ulimit -Hn`) is too low"
+    )]
+    TooManyThreads(u32, io::Error),
     /// The program cannot be started.
     #[error("start the program: {0}")]
     Start(io::Error),
@@ -38,9 +50,25 @@ impl SampleError {
     pub(crate) fn of_event(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => Self::Forbidden(error),
+            Some(libc::ENOSYS) => Self::NoEvents,
             _ => Self::Unavailable(error),
         }
     }
+}
+
+/// What makes the kernel allow events after it answered with this error.
+///
+/// `EACCES` is the answer of `kernel.perf_event_paranoid` (perf_event_open(2); levels above 2 are Debian's
+/// and Android's), `EPERM` that of a seccomp filter as container runtimes install it, or of a missing capability.
+pub fn permission_advice(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(libc::EPERM) {
+        return "in a container, --cap-add PERFMON and a seccomp profile that allows perf_event_open; \
+                elsewhere, run it as root"
+            .to_owned();
+    }
+    // 2 allows what happens in user mode; a lower level, also what needs more.
+    let level = paranoid_level().parse::<i32>().map_or(2, |level| (level - 1).clamp(-1, 2));
+    format!("sudo sysctl kernel.perf_event_paranoid={level}")
 }
 
 /// What `/proc/sys/kernel/perf_event_paranoid` says.

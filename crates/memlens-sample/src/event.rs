@@ -13,7 +13,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use memlens_profile::SampleUnit;
@@ -54,8 +54,8 @@ pub struct SampleEvent {
     config: u64,
     config1: u64,
     precise: u64,
-    /// Fixed number of events between samples; None: as `frequency_hz` asks.
-    period: Option<u64>,
+    /// Whether it can be kept from counting in the kernel; IBS cannot.
+    excludes_kernel: bool,
     stack_bytes: u32,
 }
 
@@ -74,7 +74,7 @@ impl SampleEvent {
             config: u64::from(abi::PERF_COUNT_SW_CPU_CLOCK),
             config1: 0,
             precise: 0,
-            period: Some(NANOSECONDS / frequency_hz.max(1)),
+            excludes_kernel: true,
             stack_bytes,
         }
     }
@@ -86,15 +86,13 @@ impl SampleEvent {
             unit: SampleUnit::Events,
             kind: abi::PERF_TYPE_HARDWARE,
             config: u64::from(abi::PERF_COUNT_HW_CACHE_MISSES),
-            period: None,
             ..Self::time(frequency_hz, stack_bytes)
         }
     }
 
     /// The events that carry data addresses, as far as the kernel lists them below `sources`.
     pub fn with_addresses(sources: &Path, frequency_hz: u64, stack_bytes: u32) -> Vec<Self> {
-        let base =
-            Self { period: None, has_addresses: true, ..Self::cache_misses(frequency_hz, stack_bytes) };
+        let base = Self { has_addresses: true, ..Self::cache_misses(frequency_hz, stack_bytes) };
         let mut list = Vec::new();
         for source in ["cpu", "cpu_core"] {
             let folder = sources.join(source);
@@ -109,13 +107,13 @@ impl SampleEvent {
             }
         }
         if let Some(kind) = number(&sources.join("ibs_op").join("type")) {
-            // IBS counts in units of 16 operations and has no user-mode filter of its own.
+            // IBS has no filter for modes (APM volume 2, section 13.3.3); asking for one is refused.
             list.push(Self {
                 name: "ibs_op".into(),
                 kind,
                 config: 0,
                 precise: 0,
-                period: Some(0x40000),
+                excludes_kernel: false,
                 ..base
             });
         }
@@ -134,6 +132,17 @@ impl SampleEvent {
             list.push(Self::time(frequency_hz, stack_bytes));
         }
         list
+    }
+
+    /// The same event at another rate.
+    pub fn at_frequency(&self, frequency_hz: u64) -> Self {
+        Self { frequency_hz: frequency_hz.max(1), ..self.clone() }
+    }
+
+    /// Whether a sample taken in the kernel is one that was asked for: only of an event that cannot
+    /// leave them out are there any, and the program's data is not what they waited for.
+    pub fn wants(&self, is_user: bool) -> bool {
+        is_user || self.excludes_kernel
     }
 
     /// Which records the event makes.
@@ -156,9 +165,11 @@ impl SampleEvent {
             ..Default::default()
         };
         attributes.__bindgen_anon_3.config1 = self.config1;
-        match self.period {
-            Some(period) => attributes.__bindgen_anon_1.sample_period = period,
-            None => {
+        match self.unit {
+            SampleUnit::Nanoseconds => {
+                attributes.__bindgen_anon_1.sample_period = NANOSECONDS / self.frequency_hz.max(1);
+            }
+            SampleUnit::Events => {
                 attributes.__bindgen_anon_1.sample_freq = self.frequency_hz;
                 attributes.set_freq(1);
             }
@@ -181,8 +192,10 @@ impl SampleEvent {
         attributes.set_disabled(1);
         attributes.set_enable_on_exec(starts_with_exec.into());
         attributes.set_inherit(1);
-        attributes.set_exclude_kernel(1);
-        attributes.set_exclude_hv(1);
+        if self.excludes_kernel {
+            attributes.set_exclude_kernel(1);
+            attributes.set_exclude_hv(1);
+        }
         attributes.set_exclude_callchain_kernel(1);
         attributes.set_mmap(1);
         attributes.set_mmap_data(1);
@@ -192,9 +205,9 @@ impl SampleEvent {
         attributes.set_task(1);
         attributes.set_sample_id_all(1);
         attributes.set_precise_ip(self.precise);
-        // One clock for all processors, and ours: records can be put in order.
-        attributes.set_use_clockid(1);
-        attributes.clockid = libc::CLOCK_MONOTONIC;
+        // Reading the event tells what was dropped, also after the last record for which there was room.
+        attributes.read_format = abi::PERF_FORMAT_LOST.into();
+        use_our_clock(&mut attributes);
         attributes
     }
 
@@ -206,18 +219,77 @@ impl SampleEvent {
     pub fn open(&self, tid: u32, cpu: u32, starts_with_exec: bool) -> io::Result<OwnedFd> {
         let mut attributes = self.attributes(starts_with_exec);
         let thread = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
-        let cpu = libc::c_int::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        let (no_group, flags) = (-1, abi::PERF_FLAG_FD_CLOEXEC as libc::c_ulong);
+        open(&mut attributes, thread, Some(cpu))
+    }
+
+    /// Opens the event for the calling thread on whatever processor it runs, without heirs; such an
+    /// event can have a ring of its own.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    pub fn open_for_caller(&self) -> io::Result<OwnedFd> {
+        let mut attributes = self.attributes(false);
+        attributes.set_inherit(0);
+        open(&mut attributes, 0, None)
+    }
+}
+
+/// An event of one processor that counts nothing: what a ring belongs to. Unlike the events that
+/// write to the ring it does not end with any thread of the target.
+///
+/// # Errors
+/// Those of perf_event_open(2).
+pub fn open_ring_owner(cpu: u32) -> io::Result<OwnedFd> {
+    let mut attributes = abi::perf_event_attr {
+        type_: abi::PERF_TYPE_SOFTWARE,
+        size: size_of::<abi::perf_event_attr>() as u32,
+        config: u64::from(abi::PERF_COUNT_SW_DUMMY),
+        ..Default::default()
+    };
+    attributes.set_disabled(1);
+    attributes.set_exclude_kernel(1);
+    attributes.set_exclude_hv(1);
+    use_our_clock(&mut attributes);
+    open(&mut attributes, 0, Some(cpu))
+}
+
+/// One clock for all processors, and one that we can read: records can be put in order.
+fn use_our_clock(attributes: &mut abi::perf_event_attr) {
+    attributes.set_use_clockid(1);
+    attributes.clockid = libc::CLOCK_MONOTONIC;
+}
+
+/// `thread`: 0 is the caller. `cpu`: None is any.
+fn open(attributes: &mut abi::perf_event_attr, thread: libc::pid_t, cpu: Option<u32>) -> io::Result<OwnedFd> {
+    let cpu = match cpu {
+        Some(cpu) => libc::c_int::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        None => -1,
+    };
+    let (no_group, flags) = (-1, abi::PERF_FLAG_FD_CLOEXEC as libc::c_ulong);
+    loop {
         // SAFETY: the structure has the size that it names; a descriptor that comes back is ours.
-        unsafe {
-            let event =
-                perf_event_open_sys::perf_event_open(&raw mut attributes, thread, cpu, no_group, flags);
-            if event < 0 {
-                return Err(io::Error::last_os_error());
+        let event = unsafe {
+            let event = perf_event_open_sys::perf_event_open(attributes, thread, cpu, no_group, flags);
+            (event >= 0).then(|| OwnedFd::from_raw_fd(event))
+        };
+        let error = io::Error::last_os_error();
+        match event {
+            Some(event) => return Ok(event),
+            // Kernels before 6.0 do not know PERF_FORMAT_LOST.
+            None if error.raw_os_error() == Some(libc::EINVAL) && attributes.read_format != 0 => {
+                attributes.read_format = 0;
             }
-            Ok(OwnedFd::from_raw_fd(event))
+            None => return Err(error),
         }
     }
+}
+
+/// Records of an event and its heirs that found no room in the ring; 0 where the kernel does not say.
+pub fn dropped_records(event: &OwnedFd) -> u64 {
+    let mut words = [0u64; 2];
+    // SAFETY: room for both words of `struct read_format` with PERF_FORMAT_LOST.
+    let bytes = unsafe { libc::read(event.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(&words)) };
+    if bytes == size_of_val(&words) as isize { words[1] } else { 0 }
 }
 
 /// The first of `candidates` that can be opened for this thread, and why those before it cannot.
@@ -228,7 +300,7 @@ pub fn first_that_opens(candidates: Vec<SampleEvent>) -> Result<(SampleEvent, Ve
     let mut refused = Vec::new();
     let mut last = io::Error::from_raw_os_error(libc::ENOENT);
     for event in candidates {
-        match event.open(0, 0, false) {
+        match event.open_for_caller() {
             Ok(_) => return Ok((event, refused)),
             Err(error) => {
                 refused.push((event.name.clone(), error.to_string()));

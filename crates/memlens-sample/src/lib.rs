@@ -33,11 +33,14 @@
 mod address_space;
 mod builder;
 mod collector;
+mod contention;
 mod error;
 mod event;
 mod imported;
 mod modules;
 mod naming;
+mod overhead_budget;
+mod pacing;
 mod perf_data;
 mod perf_data_sizes;
 mod perf_script;
@@ -45,12 +48,13 @@ mod process;
 mod record;
 mod recording;
 mod ring;
+mod sample_cost;
 mod session;
 mod unwinder;
 
 pub use memlens_child::ExitOutcome;
 
-pub use error::{SampleError, paranoid_level};
+pub use error::{SampleError, paranoid_level, permission_advice};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 pub use perf_data::{PerfDataError, import_perf_data};
 pub use perf_script::{PerfScriptError, ScriptFrame, ScriptLine, ScriptSample, import_perf_script};

@@ -14,6 +14,9 @@ use rustc_hash::FxHashMap;
 
 use crate::unwinder::UnwindSections;
 
+/// The problem of a file that is no more what was mapped.
+pub const REPLACED: &str = "the file was replaced after it was mapped";
+
 /// A loadable segment: where the file says it is, and where in the file.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
@@ -162,7 +165,7 @@ impl MappedFile {
 fn read(path: &Path, inode: u64) -> Result<Shape, String> {
     let status = fs::metadata(path).map_err(|error| error.to_string())?;
     if inode != 0 && status.ino() != inode {
-        return Err("the file was replaced after it was mapped".to_owned());
+        return Err(REPLACED.to_owned());
     }
     if !status.is_file() {
         return Err("it is no regular file".to_owned());

@@ -7,21 +7,28 @@
 //! ```
 //!
 //! The kernel drops records rather than overwrite what has not been taken, and says how many.
+//!
+//! A ring belongs to the event it was mapped for; other events of the same processor may write to it.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys::bindings::perf_event_mmap_page;
+use perf_event_open_sys::ioctls;
 
 /// Bytes of `struct perf_event_header`: type, misc, size.
 const HEADER_BYTES: usize = 8;
 
+/// Sizes that are tried, in bytes. 512 KiB is what every user may lock (`perf_event_mlock_kb`).
+const SIZES: [usize; 5] = [4 << 20, 2 << 20, 512 << 10, 256 << 10, 64 << 10];
+
 /// One ring, unmapped when dropped.
 #[derive(Debug)]
 pub struct Ring {
+    owner: OwnedFd,
     page: *mut perf_event_mmap_page,
     length: usize,
     data: *const u8,
@@ -34,25 +41,50 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring of `data_bytes` (a power of two of pages) for an event.
+    /// Maps the largest ring that this user may lock.
     ///
     /// # Errors
-    /// Those of mmap(2): `EPERM` if the ring is larger than the user may lock.
-    pub fn map(event: RawFd, data_bytes: usize) -> io::Result<Self> {
+    /// Those of mmap(2): `EPERM` if even the smallest is too large.
+    pub fn largest(owner: OwnedFd) -> io::Result<Self> {
         // SAFETY: sysconf reads a constant of the system.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let length = data_bytes + page_bytes;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let page = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, event, 0)
-        };
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+        for data_bytes in SIZES {
+            let length = data_bytes + page_bytes;
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let page = unsafe {
+                let protection = libc::PROT_READ | libc::PROT_WRITE;
+                libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, owner.as_raw_fd(), 0)
+            };
+            if page != libc::MAP_FAILED {
+                // SAFETY: the mapping is `page_bytes` longer than the data.
+                let data = unsafe { page.cast::<u8>().add(page_bytes) };
+                return Ok(Self { owner, page: page.cast(), length, data, data_bytes, scratch: Vec::new() });
+            }
         }
-        // SAFETY: the mapping is `page_bytes` longer than the data.
-        let data = unsafe { page.cast::<u8>().add(page_bytes) };
-        Ok(Self { page: page.cast(), length, data, data_bytes, scratch: Vec::new() })
+        Err(io::Error::last_os_error())
+    }
+
+    /// Lets the event that it belongs to count.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn enable(&self) -> io::Result<()> {
+        // SAFETY: our descriptor.
+        match unsafe { ioctls::ENABLE(self.owner(), 0) } {
+            answer if answer < 0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops it.
+    pub fn disable(&self) {
+        // SAFETY: our descriptor.
+        unsafe { ioctls::DISABLE(self.owner(), 0) };
+    }
+
+    /// The event it belongs to: readable when the ring is half full.
+    pub fn owner(&self) -> RawFd {
+        self.owner.as_raw_fd()
     }
 
     /// Hands every record that is there to `each`: type, misc, bytes behind the header. Returns how

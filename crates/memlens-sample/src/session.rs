@@ -3,32 +3,29 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
-use memlens_profile::{Profile, SamplingInfo};
+use memlens_profile::{Profile, SampleUnit, SamplingInfo};
 
 use crate::address_space::running_mappings;
 use crate::builder::ProfileBuilder;
 use crate::collector::Collector;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
+use crate::overhead_budget::OverheadBudget;
+use crate::pacing::Pacing;
 use crate::process::{has_ended, open_process, own_cpu_seconds};
 use crate::record::TimedRecord;
 use crate::recording::Recording;
+use crate::sample_cost::measure_sample_cost;
 
-/// Between two looks at the rings, if none fills up.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Rounds in which new threads are looked for when attaching. Each round watches what the last one
-/// found; threads of watched threads are inherited, so few rounds are enough.
-const ATTACH_ROUNDS: usize = 16;
-
-/// Cost of one sample to the program: interrupt, registers, stack copy, and, in a virtual machine,
-/// leaving and entering it. See docs/modes.md for the measurement.
-const SAMPLE_COST_SECONDS: f64 = 25e-6;
-/// Bounds of the frequency that a budget leads to, in Hz.
-const FREQUENCIES: (f64, f64) = (20.0, 4000.0);
+/// Between two looks at the rings, if none fills up and the program does not end.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The same where the kernel does not tell the program's end by itself (before Linux 5.3).
+const LOOK_OFTEN: Duration = Duration::from_millis(20);
 
 /// How to sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,17 +47,6 @@ impl Default for SampleOptions {
     }
 }
 
-impl SampleOptions {
-    /// The frequency that keeps the budget. A little off the round number, so that no program's own
-    /// rhythm stays in step with it.
-    pub fn frequency(&self) -> u64 {
-        self.frequency_hz.unwrap_or_else(|| {
-            let wanted = (self.overhead / SAMPLE_COST_SECONDS).clamp(FREQUENCIES.0, FREQUENCIES.1);
-            (wanted.round() as u64).saturating_sub(3).max(1)
-        })
-    }
-}
-
 /// What is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -76,8 +62,31 @@ pub enum Target {
 }
 
 enum Watched {
-    Child(Child),
+    /// The second is readable when it has ended.
+    Child(Child, Option<File>),
     Process(File),
+}
+
+impl Watched {
+    fn outcome(&mut self) -> Result<Option<SampleOutcome>, SampleError> {
+        match self {
+            Self::Child(child, _) => {
+                Ok(child.try_wait().map_err(SampleError::Wait)?.map(SampleOutcome::Ended))
+            }
+            Self::Process(process) => Ok(has_ended(process).then_some(SampleOutcome::Gone)),
+        }
+    }
+
+    /// Waits until it ends, a ring is half full, or it is time to look.
+    fn wait(&self, collector: &Collector) {
+        match self {
+            Self::Child(_, Some(process)) | Self::Process(process) => {
+                collector.wait(process.as_raw_fd(), LOOK_EVERY);
+            }
+            // poll(2) passes over negative descriptors.
+            Self::Child(_, None) => collector.wait(-1, LOOK_OFTEN),
+        }
+    }
 }
 
 /// Samples being taken.
@@ -88,6 +97,9 @@ pub struct SampleSession {
     watched: Watched,
     pid: u32,
     refused: Vec<Refusal>,
+    pacing: Pacing,
+    /// Why the rate could not be adapted.
+    pacing_problem: Option<io::Error>,
     started: Instant,
     own_cpu_at_start: f64,
     ended: Option<Duration>,
@@ -117,18 +129,22 @@ impl SampleSession {
     /// If the kernel allows no event, or there is nothing to watch. A program that cannot be executed
     /// is not left behind.
     pub fn start(target: &Target, options: &SampleOptions) -> Result<Self, SampleError> {
-        let candidates = SampleEvent::candidates(options.choice, options.frequency(), options.stack_bytes);
-        let (event, refused) = first_that_opens(candidates).map_err(SampleError::of_event)?;
-        let mut collector = Collector::new(event).map_err(SampleError::Unavailable)?;
-        let mut recording = Recording::new(true);
         let own_cpu_at_start = own_cpu_seconds();
+        let cost = measure_sample_cost(options.stack_bytes).map_err(SampleError::of_event)?;
+        let budget = OverheadBudget::new(options.overhead, cost);
+        let frequency = options.frequency_hz.unwrap_or_else(|| budget.frequency());
+        let candidates = SampleEvent::candidates(options.choice, frequency, options.stack_bytes);
+        let (event, refused) = first_that_opens(candidates).map_err(SampleError::of_event)?;
+        let mut collector = Collector::new(event).map_err(SampleError::of_event)?;
+        let mut recording = Recording::new(true);
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
                 let image = Image::new(file, arguments).map_err(SampleError::Start)?;
                 let held = Held::start(&image, None).map_err(SampleError::Start)?;
                 let pid = held.id();
-                collector.watch(pid, true).map_err(SampleError::of_event)?;
-                (Watched::Child(held.release().map_err(SampleError::Start)?), pid)
+                collector.watch_program(pid).map_err(SampleError::of_event)?;
+                let child = held.release().map_err(SampleError::Start)?;
+                (Watched::Child(child, open_process(pid).ok()), pid)
             }
             Target::Process(pid) => {
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;
@@ -143,6 +159,8 @@ impl SampleSession {
             watched,
             pid,
             refused,
+            pacing: Pacing::start(budget, options.frequency_hz.is_some()),
+            pacing_problem: None,
             started: Instant::now(),
             own_cpu_at_start,
             ended: None,
@@ -172,17 +190,12 @@ impl SampleSession {
         // A program's keys are its own: they are passed on, and it ends or not.
         let stop = matches!(self.watched, Watched::Process(_)).then(StopRequest::listen);
         let outcome = loop {
-            self.collector.wait(LOOK_EVERY);
-            let ended = match &mut self.watched {
-                Watched::Child(child) => {
-                    child.try_wait().map_err(SampleError::Wait)?.map(SampleOutcome::Ended)
-                }
-                Watched::Process(process) => has_ended(process).then_some(SampleOutcome::Gone),
-            };
-            self.take(false);
-            if let Some(outcome) = ended {
+            self.watched.wait(&self.collector);
+            if let Some(outcome) = self.watched.outcome()? {
                 break outcome;
             }
+            self.take(false);
+            self.pace();
             let is_over = duration.is_some_and(|duration| self.started.elapsed() >= duration);
             if is_over || stop.as_ref().is_some_and(StopRequest::has_come) {
                 break SampleOutcome::Detached;
@@ -201,6 +214,32 @@ impl SampleSession {
         collector.drain(all, |record: TimedRecord| is_full |= recording.take(record));
         if is_full {
             builder.fold(recording);
+        }
+    }
+
+    fn pace(&mut self) {
+        let present = self.collector.event().frequency_hz;
+        let Some(frequency) = self.pacing.look(present, self.samples()) else { return };
+        match self.collector.change_frequency(frequency) {
+            Ok(()) => self.pacing.note_change(),
+            Err(error) => {
+                self.pacing.give_up();
+                self.pacing_problem = Some(error);
+            }
+        }
+    }
+
+    /// The part of the program's processor time that samples have cost it, 0 to 1.
+    fn overhead(&self) -> f64 {
+        let counts = self.recording.counts();
+        let event = self.collector.event();
+        let cost = self.pacing.sample_cost_seconds();
+        match event.unit {
+            SampleUnit::Nanoseconds if counts.cost > 0 => {
+                counts.samples as f64 * cost / (counts.cost as f64 / 1e9)
+            }
+            // Every second of it has so many samples.
+            _ => event.frequency_hz as f64 * cost,
         }
     }
 
@@ -230,6 +269,9 @@ impl SampleSession {
                 lost: losses.lost,
                 throttled: losses.throttled,
                 own_cpu_seconds: Some(own_cpu),
+                sample_cost_seconds: Some(self.pacing.sample_cost_seconds()),
+                overhead: Some(self.overhead()),
+                frequency_changes: self.pacing.changes(),
                 ..SamplingInfo::default()
             },
         );
@@ -244,6 +286,9 @@ impl SampleSession {
                 profile.attribution.notes.push(format!("{count} {what}."));
             }
         }
+        if let Some(error) = &self.pacing_problem {
+            profile.run.notes.push(format!("The rate could not be adapted to the budget: {error}."));
+        }
         for (name, why) in &self.refused {
             profile.run.notes.push(format!("{name} cannot be sampled here: {why}."));
         }
@@ -253,46 +298,22 @@ impl SampleSession {
 
 /// Watches every thread of a running process.
 fn attach(pid: u32, collector: &mut Collector, recording: &mut Recording) -> Result<(), SampleError> {
-    let mut watched = std::collections::BTreeSet::new();
-    for _ in 0..ATTACH_ROUNDS {
-        let mut is_new = false;
-        for tid in threads_of(pid).map_err(|error| of_process(pid, error))? {
-            if !watched.insert(tid) {
-                continue;
-            }
-            is_new = true;
+    collector
+        .watch_process(pid, |pid, tid| {
             if let Ok(name) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")) {
                 recording.name_thread(tid, name.trim_end_matches('\n').to_owned());
             }
-            match collector.watch(tid, false) {
-                Ok(()) => {}
-                // A thread that has ended meanwhile.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EACCES) && watched.len() == 1 => {
-                    return Err(SampleError::NotOurs(pid, error));
-                }
-                Err(error) => return Err(SampleError::of_event(error)),
-            }
-        }
-        if !is_new {
-            break;
-        }
-    }
-    // Before the mappings are read: what comes later is reported.
-    collector.enable();
+        })
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EMFILE) => SampleError::TooManyThreads(pid, error),
+            // Events as such can be opened: the cost of one was measured.
+            Some(libc::EACCES | libc::EPERM | libc::ESRCH) => of_process(pid, error),
+            _ => SampleError::of_event(error),
+        })?;
+    // What is mapped while they are read is reported, too.
     let mappings = running_mappings(pid).map_err(|error| of_process(pid, error))?;
     recording.add_running(pid, &mappings);
     Ok(())
-}
-
-fn threads_of(pid: u32) -> io::Result<Vec<u32>> {
-    let mut list = Vec::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
-        if let Some(tid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
-            list.push(tid);
-        }
-    }
-    Ok(list)
 }
 
 fn of_process(pid: u32, error: io::Error) -> SampleError {
@@ -300,21 +321,5 @@ fn of_process(pid: u32, error: io::Error) -> SampleError {
         Some(libc::ESRCH | libc::ENOENT) => SampleError::NoProcess(pid),
         Some(libc::EINVAL) => SampleError::NoProcess(pid),
         _ => SampleError::NotOurs(pid, error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_budget_sets_the_frequency() {
-        let options = |overhead| SampleOptions { overhead, ..SampleOptions::default() };
-        // 1 % of a second is 10 ms: 400 samples of 25 µs.
-        assert_eq!(options(0.01).frequency(), 397);
-        assert_eq!(options(0.0).frequency(), 17);
-        assert_eq!(options(1.0).frequency(), 3997);
-        let fixed = SampleOptions { frequency_hz: Some(100), ..options(0.5) };
-        assert_eq!(fixed.frequency(), 100);
     }
 }

@@ -1,9 +1,12 @@
 //! Sample mode through the command line.
 
+mod support;
+
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use support::refuse_events;
 
 fn memlens(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
@@ -18,25 +21,6 @@ fn text(bytes: &[u8]) -> String {
 /// Whether this machine lets the tests sample at all.
 fn is_refused(output: &Output) -> bool {
     text(&output.stderr).contains("open a performance event")
-}
-
-/// From now on perf_event_open fails with EPERM in the process and its children, as container
-/// runtimes' filters make it.
-fn forbid_events() -> std::io::Result<()> {
-    // seccomp(2): load the number of the system call; if it is perf_event_open's, EPERM; else allow.
-    let filter = [
-        libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
-        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_perf_event_open as u32 },
-        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 },
-        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: system calls with a program that outlives them.
-    let answer = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
-    };
-    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 #[test]
@@ -100,7 +84,7 @@ fn without_permission_it_says_so_and_leaves_nothing() {
     let mut command = memlens(&["run", "--mode", "sample", "--out"]);
     command.arg(&profile).args(["--", "sh", "-c", "echo ran"]);
     // SAFETY: the function makes system calls only.
-    unsafe { command.pre_exec(forbid_events) };
+    unsafe { command.pre_exec(|| refuse_events(libc::EPERM)) };
     let output = command.output().expect("it starts");
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(75), "{stderr}");
@@ -109,7 +93,7 @@ fn without_permission_it_says_so_and_leaves_nothing() {
     assert!(!profile.exists());
     let mut doctor = memlens(&["doctor"]);
     // SAFETY: as above.
-    unsafe { doctor.pre_exec(forbid_events) };
+    unsafe { doctor.pre_exec(|| refuse_events(libc::EPERM)) };
     let output = doctor.output().expect("it starts");
     let stdout = text(&output.stdout);
     assert!(stdout.contains("perf_event_open is forbidden"), "{stdout}");

@@ -10,6 +10,11 @@ use super::finding::Finding;
 use crate::failure::plain;
 use crate::system::{self, Counter};
 
+/// The highest rate that a budget leads to, in samples a second.
+const USUAL_SAMPLE_RATE: u64 = 4000;
+/// The kernel's own default of `perf_event_mlock_kb`: 512 KiB and a page.
+const USUAL_RING_KILOBYTES: u64 = 516;
+
 /// Everything that does not depend on a program.
 pub fn findings() -> Vec<Finding> {
     let mut findings = vec![processor(), kernel()];
@@ -17,6 +22,7 @@ pub fn findings() -> Vec<Finding> {
     findings.extend([
         seccomp(),
         counters(),
+        sampling_limits(),
         tracing_of_processes(),
         shared_memory(),
         limits(),
@@ -125,6 +131,34 @@ fn counters() -> Finding {
         )
         .without_advice(),
     }
+}
+
+/// What the kernel lets every user do with samples: how many a second, and how large a ring.
+fn sampling_limits() -> Finding {
+    let number = |name: &str| -> Option<u64> {
+        fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+    };
+    let topic = "samples";
+    let (Some(rate), Some(kilobytes)) = (number("perf_event_max_sample_rate"), number("perf_event_mlock_kb"))
+    else {
+        return Finding::limited(topic, "the kernel has no performance events", "").without_advice();
+    };
+    let text = format!("at most {rate} a second, in rings of {kilobytes} KiB a processor");
+    if rate < USUAL_SAMPLE_RATE {
+        return Finding::limited(
+            topic,
+            format!("{text}: the kernel lowers the rate when its interrupts take long"),
+            "sudo sysctl kernel.perf_event_max_sample_rate=100000",
+        );
+    }
+    if kilobytes < USUAL_RING_KILOBYTES {
+        return Finding::limited(
+            topic,
+            format!("{text}: samples are lost when the machine is busy"),
+            format!("sudo sysctl kernel.perf_event_mlock_kb={USUAL_RING_KILOBYTES}"),
+        );
+    }
+    Finding::good(topic, text)
 }
 
 fn tracing_of_processes() -> Finding {

@@ -35,6 +35,7 @@ fn sample() -> Finding {
                 false => "no data addresses from the processor: they are computed from registers",
             };
             let mut text = format!("{} samples of {} in a trial; {what}", session.samples(), event.name);
+            text += &format!("; {} samples a second keep to 1 % here", event.frequency_hz);
             for (name, why) in refused {
                 text += &format!("; {name}: {why}");
             }
@@ -49,10 +50,7 @@ fn sample() -> Finding {
                 "perf_event_open is forbidden ({error}); perf_event_paranoid is {}",
                 memlens_sample::paranoid_level()
             ),
-            match memlens_sample::paranoid_level().parse::<i32>() {
-                Ok(level) if level > 2 => "sudo sysctl kernel.perf_event_paranoid=2",
-                _ => "in a container: --cap-add PERFMON, and a seccomp profile that allows perf_event_open",
-            },
+            memlens_sample::permission_advice(&error),
         ),
         Err(error) => Finding::limited(topic, error.to_string(), "").without_advice(),
     }

@@ -1,0 +1,117 @@
+//! How many samples a second a part of the program's time pays for.
+//!
+//! Of each second of the program's processor time, sampling takes
+//!
+//! ```text
+//! frequency × (cost of a sample to the program + memlens's own time for it × contention)
+//! ```
+//!
+//! The first cost is [measured](crate::sample_cost) before the recording. The second is what memlens
+//! used of the processor lately, and counts as far as no processor was idle: where one is, memlens takes nothing
+//! from the program.
+
+use std::time::Duration;
+
+/// Cost of a sample where it cannot be measured: what a virtual machine with an emulated timer takes.
+const USUAL_COST: Duration = Duration::from_micros(25);
+/// What a sample drives out of caches, TLBs and the processor's other memories costs on top of the measured
+/// time, as a part of it. Measured in a virtual machine (Zen 3): gaps of 19 to 28 µs, while random updates of
+/// 32 MiB took 38 µs longer for each sample, a matrix multiplication in the caches 32, a sweep 31.
+const INDIRECT_COST: f64 = 0.5;
+/// Bounds of the frequency that a budget leads to, in Hz.
+const FREQUENCIES: (f64, f64) = (20.0, 4000.0);
+/// Changes smaller than this are not worth opening all events again.
+const WORTHWHILE_CHANGE: f64 = 1.25;
+/// Fewer samples say too little about memlens's own time for one.
+const MIN_SAMPLES: u64 = 50;
+
+/// What happened in some seconds of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Samples that were taken.
+    pub samples: u64,
+    /// Processor time of memlens itself.
+    pub own_cpu: Duration,
+    /// From 0, a processor was idle all the time, to 1, none was.
+    pub contention: f64,
+}
+
+/// A part of the program's time, and what it pays for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OverheadBudget {
+    share: f64,
+    sample_cost: Duration,
+}
+
+impl OverheadBudget {
+    /// `share` of the program's time, 0 to 1. `measured`: the cost of a sample, if known.
+    pub fn new(share: f64, measured: Option<Duration>) -> Self {
+        Self { share, sample_cost: measured.unwrap_or(USUAL_COST) }
+    }
+
+    /// What a sample costs the program, in seconds.
+    pub fn sample_cost_seconds(&self) -> f64 {
+        self.sample_cost.as_secs_f64() * (1.0 + INDIRECT_COST)
+    }
+
+    /// The frequency to begin with, in Hz.
+    pub fn frequency(&self) -> u64 {
+        self.frequency_for(self.sample_cost_seconds())
+    }
+
+    /// The frequency to go on with, in Hz, if it should be another than `present`.
+    pub fn adapted(&self, present: u64, interval: &Interval) -> Option<u64> {
+        if interval.samples < MIN_SAMPLES {
+            return None;
+        }
+        let own = interval.own_cpu.as_secs_f64() / interval.samples as f64;
+        let wanted =
+            self.frequency_for(self.sample_cost_seconds() + own * interval.contention.clamp(0.0, 1.0));
+        let ratio = wanted as f64 / present.max(1) as f64;
+        (!(WORTHWHILE_CHANGE.recip()..=WORTHWHILE_CHANGE).contains(&ratio)).then_some(wanted)
+    }
+
+    /// A little off the round number, so that no program's own rhythm stays in step with it.
+    fn frequency_for(&self, cost_seconds: f64) -> u64 {
+        let wanted = (self.share / cost_seconds).clamp(FREQUENCIES.0, FREQUENCIES.1);
+        (wanted.round() as u64).saturating_sub(3).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(share: f64, microseconds: u64) -> OverheadBudget {
+        OverheadBudget::new(share, Some(Duration::from_micros(microseconds)))
+    }
+
+    #[test]
+    fn the_budget_and_the_cost_set_the_frequency() {
+        // 1 % of a second is 10 ms: 400 samples of 16.67 µs and half of it on top.
+        assert_eq!(OverheadBudget::new(0.01, Some(Duration::from_nanos(16_667))).frequency(), 397);
+        assert_eq!(budget(0.01, 20).frequency(), 330);
+        assert_eq!(budget(0.01, 40).frequency(), 164);
+        assert_eq!(budget(0.0, 20).frequency(), 17);
+        assert_eq!(budget(1.0, 20).frequency(), 3997);
+        // Not measured: 25 µs, so 267.
+        assert_eq!(OverheadBudget::new(0.01, None).frequency(), 264);
+    }
+
+    #[test]
+    fn memlenss_own_time_counts_where_it_takes_some_from_the_program() {
+        let budget = budget(0.01, 20);
+        // 30 µs of ours a sample on top of 30.
+        let own_cpu = Duration::from_micros(30 * 400);
+        let interval = |contention| Interval { samples: 400, own_cpu, contention };
+        assert_eq!(budget.adapted(330, &interval(0.0)), None);
+        // 10 ms ÷ 60 µs.
+        assert_eq!(budget.adapted(330, &interval(1.0)), Some(164));
+        // 10 ms ÷ 33 µs: not far enough from 330 to begin anew.
+        assert_eq!(budget.adapted(330, &interval(0.1)), None);
+        // And back.
+        assert_eq!(budget.adapted(164, &interval(0.0)), Some(330));
+        let few = Interval { samples: MIN_SAMPLES - 1, ..interval(1.0) };
+        assert_eq!(budget.adapted(397, &few), None);
+    }
+}

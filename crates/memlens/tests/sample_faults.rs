@@ -1,0 +1,345 @@
+//! What goes wrong while sampling, one test each: the program is not harmed, one message says what happened, and
+//! what was lost is counted and shown.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{call, failing, memlens, refuse_events, stderr, stdout, succeeding};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// Compiles C with these options into a program of that name.
+fn compiled(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let program = folder.join(name);
+    let file = folder.join(format!("{name}.c"));
+    fs::write(&file, source).expect("written");
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-pthread"]).args(options).arg("-o").arg(&program).arg(&file);
+    assert!(command.status().expect("there is a C compiler").success());
+    program
+}
+
+/// Works until its input ends, then prints `done` and returns 7.
+const WORKS: &str = "#include <poll.h>\n#include <stdio.h>\nstatic volatile long table[1 << 20];\n\
+    int main(void) {\n    struct pollfd in = {0, POLLIN, 0};\n    puts(\"ready\"); fflush(stdout);\n    unsigned i = 0;\n    \
+    while (poll(&in, 1, 0) == 0)\n        for (int n = 0; n < 100000; n++) table[(i = i * 1664525u + 1013904223u) >> 12]++;\n    \
+    puts(\"done\");\n    return 7;\n}\n";
+
+/// A program that works until it is told to end.
+struct Worker {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Worker {
+    fn start(program: &Path) -> Self {
+        let mut child =
+            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut worker = Self { input: child.stdin.take(), child, lines };
+        assert_eq!(worker.line(), "ready");
+        worker
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().expect("a line").expect("text")
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// It was not harmed.
+    fn end(mut self) {
+        drop(self.input.take());
+        assert_eq!(self.line(), "done");
+        assert_eq!(self.child.wait().expect("it ends").code(), Some(7));
+    }
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn json(folder: &Path, profile: &str) -> Value {
+    serde_json::from_str(&succeeding(folder, &["report", profile, "--format", "json"])).expect("JSON")
+}
+
+/// Whether this machine lets anybody sample; the tests of refusals need no permission.
+fn can_sample() -> bool {
+    let folder = folder();
+    let output = call(folder.path(), &["record", "--mode", "sample", "--quiet", "--out", "p", "--", "true"]);
+    let allows = !stderr(&output).contains("open a performance event");
+    if !allows {
+        eprintln!("passed over: {}", stderr(&output));
+    }
+    allows
+}
+
+/// memlens where the kernel refuses events with this error.
+fn refused(folder: &Path, error: i32, words: &[&str]) -> Output {
+    let mut command = memlens(folder);
+    command.args(words);
+    // SAFETY: the function makes system calls only.
+    unsafe { command.pre_exec(move || refuse_events(error)) };
+    command.output().expect("it starts")
+}
+
+/// The three ways in which kernels and containers say no, each with what lifts it.
+#[test]
+fn a_refusal_is_told_with_the_command_that_lifts_it() {
+    let cases = [
+        // kernel.perf_event_paranoid is 3 or higher (Debian, Android), or 2 and kernel events were asked for.
+        (libc::EACCES, "sudo sysctl kernel.perf_event_paranoid="),
+        // A container's filter.
+        (libc::EPERM, "--cap-add PERFMON"),
+        // A sandbox that has no such system call, or a kernel without CONFIG_PERF_EVENTS.
+        (libc::ENOSYS, "has no perf_event_open"),
+    ];
+    for (error, advice) in cases {
+        let folder = folder();
+        let words = ["record", "--pid", "1", "--duration", "1", "--out", "p"];
+        let output = refused(folder.path(), error, &words);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(75), "{text}");
+        assert!(text.contains(advice) && text.lines().count() == 1, "{error}: {text}");
+        assert!(!folder.path().join("p").exists());
+        let doctor = stdout(&refused(folder.path(), error, &["doctor"]));
+        assert!(doctor.contains(advice), "{error}: {doctor}");
+    }
+}
+
+/// A memlens that does not come to read in time: the kernel's count is shown, and the program goes on.
+#[test]
+fn what_found_no_room_is_counted_and_shown() {
+    if !can_sample() {
+        return;
+    }
+    let folder = folder();
+    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-g"]));
+    let mut recorder = memlens(folder.path());
+    let words = ["record", "--frequency", "20000", "--event", "time", "--flush-every", "0", "--out", "p"];
+    let mut recorder = recorder.args(words).args(["--pid", &worker.pid()]).spawn().expect("it starts");
+    sleep(Duration::from_millis(300));
+    let signal = |recorder: &Child, name: &str| {
+        let done = Command::new("kill").args([name, &recorder.id().to_string()]).status();
+        assert!(done.expect("kill is there").success());
+    };
+    signal(&recorder, "-STOP");
+    // 4 MiB a processor: some 500 samples, which the program makes in 25 ms of processor time.
+    sleep(Duration::from_millis(1500));
+    signal(&recorder, "-CONT");
+    sleep(Duration::from_millis(200));
+    signal(&recorder, "-INT");
+    assert!(recorder.wait().expect("it ends").success());
+    worker.end();
+    let report = json(folder.path(), "p");
+    let lost = report["run"]["sampling"]["lost"].as_u64().expect("a number");
+    assert!(lost > 0, "{}", report["run"]["sampling"]);
+    assert!(report["attribution"]["lost_events"].as_u64().expect("a number") >= lost);
+    let table = succeeding(folder.path(), &["report", "p"]);
+    assert!(table.contains("lost samples"), "{table}");
+}
+
+/// Processes that end at every moment of an attach: a profile or a message, never a hang or a crash.
+#[test]
+fn a_process_that_ends_while_memlens_attaches() {
+    if !can_sample() {
+        return;
+    }
+    let folder = folder();
+    for round in 0..30 {
+        let mut target = Command::new("sh")
+            .args(["-c", &format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", round * 400)])
+            .spawn()
+            .expect("it starts");
+        let profile = format!("p{round}");
+        let pid = target.id().to_string();
+        let words = ["record", "--duration", "5", "--quiet", "--out", &profile, "--pid", &pid];
+        let output = memlens(folder.path()).args(words).output().expect("it starts");
+        assert_eq!(target.wait().expect("it ends").code(), Some(0));
+        let text = stderr(&output);
+        match output.status.code() {
+            Some(0) => {
+                succeeding(folder.path(), &["report", &profile]);
+            }
+            Some(66) => assert!(text.contains("there is no such process"), "{text}"),
+            _ => panic!("round {round}: {output:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_memlens_that_is_killed_leaves_a_partial_profile_and_an_unharmed_process() {
+    if !can_sample() {
+        return;
+    }
+    let folder = folder();
+    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-g"]));
+    let words = ["record", "--flush-every", "1", "--quiet", "--out", "p"];
+    let mut recorder =
+        memlens(folder.path()).args(words).args(["--pid", &worker.pid()]).spawn().expect("it starts");
+    wait_until(|| folder.path().join("p/profile.json").exists());
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    let report = json(folder.path(), "p");
+    assert_eq!(report["attribution"]["truncated"], true);
+    assert!(report["totals"]["samples"].as_u64().expect("a number") > 0);
+    worker.end();
+}
+
+/// Each thread takes a descriptor a processor: more than the usual limit of 1,024.
+#[test]
+fn a_thousand_threads() {
+    if !can_sample() {
+        return;
+    }
+    let source = "#include <pthread.h>\n#include <stdio.h>\nstatic pthread_barrier_t all;\nstatic long sums[1000];\n\
+        static void *work(void *at) {\n    pthread_barrier_wait(&all);\n    volatile long *sum = at;\n    \
+        for (int i = 0; i < 2000000; i++) *sum += i;\n    pthread_barrier_wait(&all);\n    return 0;\n}\n\
+        int main(void) {\n    pthread_t threads[1000];\n    pthread_attr_t small;\n    pthread_attr_init(&small);\n    \
+        pthread_attr_setstacksize(&small, 1 << 16);\n    pthread_barrier_init(&all, 0, 1001);\n    \
+        for (int i = 0; i < 1000; i++) if (pthread_create(threads + i, &small, work, sums + i)) return 1;\n    \
+        puts(\"ready\"); fflush(stdout);\n    getchar();\n    pthread_barrier_wait(&all);\n    pthread_barrier_wait(&all);\n    \
+        for (int i = 0; i < 1000; i++) { pthread_join(threads[i], 0); if (sums[i] != sums[0]) return 2; }\n    \
+        puts(\"done\");\n    return 7;\n}\n";
+    let folder = folder();
+    let program = compiled(folder.path(), "many", source, &["-g"]);
+    // Attached to, with the usual limit.
+    let mut worker = Worker::start(&program);
+    let script = format!(
+        "ulimit -Sn 1024; exec '{}' record --frequency 997 --quiet --out attached --pid {}",
+        env!("CARGO_BIN_EXE_memlens"),
+        worker.pid()
+    );
+    let recorder =
+        Command::new("sh").args(["-c", &script]).current_dir(folder.path()).stderr(Stdio::piped()).spawn();
+    let recorder = recorder.expect("it starts");
+    let events = format!("/proc/{}/fd", recorder.id());
+    // All are open when there are no more than before.
+    let mut before = 0;
+    wait_until(|| {
+        sleep(Duration::from_millis(300));
+        let now = fs::read_dir(&events).map_or(0, Iterator::count);
+        std::mem::replace(&mut before, now) == now && now > 1000
+    });
+    worker.input.as_mut().expect("piped").write_all(b"\n").expect("written");
+    worker.end();
+    let output = recorder.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", stderr(&output));
+    // And started, where they are inherited.
+    let started = memlens(folder.path())
+        .args(["run", "--mode", "sample", "--frequency", "997", "--quiet", "--out", "started", "--"])
+        .arg(&program)
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
+    assert_eq!(
+        (started.status.code(), stdout(&started).as_str()),
+        (Some(7), "ready\ndone\n"),
+        "{}",
+        stderr(&started)
+    );
+    for profile in ["attached", "started"] {
+        let report = json(folder.path(), profile);
+        let samples = report["totals"]["samples"].as_u64().expect("a number");
+        let threads = report["run"]["threads"].as_u64().expect("a number");
+        // 1,000 threads of some milliseconds each: most are met by one of 997 samples a second.
+        assert!(
+            samples > 100 && threads > 50 && threads <= 1001,
+            "{profile}: {samples} samples of {threads} threads"
+        );
+        let sums =
+            report["objects"].as_array().expect("a list").iter().find(|object| object["name"] == "sums");
+        assert!(sums.is_some_and(|sums| sums["share"].as_f64().expect("a share") > 0.5), "{profile}");
+    }
+}
+
+/// What lies at the path is not what runs: its names would be wrong.
+#[test]
+fn a_program_that_is_replaced_while_it_runs_gets_no_names_of_the_new_one() {
+    if !can_sample() {
+        return;
+    }
+    let folder = folder();
+    let program = compiled(folder.path(), "works", WORKS, &["-g"]);
+    let worker = Worker::start(&program);
+    let other = compiled(folder.path(), "other", &WORKS.replace("table", "wrong_name"), &["-g"]);
+    fs::rename(&other, &program).expect("replaced");
+    let words = [
+        "record",
+        "--duration",
+        "0.7",
+        "--frequency",
+        "997",
+        "--quiet",
+        "--out",
+        "p",
+        "--pid",
+        &worker.pid(),
+    ];
+    assert_eq!(call(folder.path(), &words).status.code(), Some(0));
+    worker.end();
+    let report = json(folder.path(), "p");
+    assert!(report["totals"]["samples"].as_u64().expect("a number") > 0);
+    assert!(!report.to_string().contains("wrong_name"), "{report}");
+    let notes = report["attribution"]["notes"].to_string();
+    assert!(notes.contains("was replaced"), "{notes}");
+}
+
+/// Neither symbols nor debug information: objects are parts of the file.
+#[test]
+fn a_stripped_program_has_objects_by_file_and_offset() {
+    if !can_sample() {
+        return;
+    }
+    let folder = folder();
+    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-s"]));
+    let words = [
+        "record",
+        "--duration",
+        "0.7",
+        "--frequency",
+        "997",
+        "--quiet",
+        "--out",
+        "p",
+        "--pid",
+        &worker.pid(),
+    ];
+    assert_eq!(call(folder.path(), &words).status.code(), Some(0));
+    worker.end();
+    let report = json(folder.path(), "p");
+    let objects = report["objects"].as_array().expect("a list");
+    let first = objects.iter().max_by_key(|object| object["samples"].as_u64()).expect("some");
+    let name = first["name"].as_str().expect("a name");
+    assert!(name.starts_with("works+") && first["kind"] == "global", "{objects:?}");
+}
+
+#[test]
+fn what_is_no_recording_of_perf_is_one_message() {
+    let folder = folder();
+    fs::write(folder.path().join("noise"), b"PERFILE2 and then nothing of use").expect("written");
+    for (importer, message) in [("perf", "read perf.data"), ("perf-script", "find samples")] {
+        let text = failing(folder.path(), &["import", importer, "noise", "--out", "p"], 65);
+        assert!(text.contains(message) && text.lines().count() == 1, "{text}");
+        assert!(!folder.path().join("p").exists());
+        let text = failing(folder.path(), &["import", importer, "absent", "--out", "p"], 66);
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
