@@ -63,6 +63,8 @@ test: build
 		$(PYTHON) tests/live_cachegrind.py --memlens $(MEMLENS); \
 	else echo 'left out for want of valgrind: tests/cachegrind.py, tests/live_cachegrind.py'; fi
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --attribution
+	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode sample
+	$(PYTHON) tests/attach.py --memlens $(MEMLENS) --short
 
 bench: build
 	@scripts/setup.sh build bench

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Runs the programs of transparency.toml with and without memlens and compares what they do.
 
-    tests/transparency.py [--memlens FILE | --native] [--short] [--follow] [--attribution]
+    tests/transparency.py [--memlens FILE | --native] [--mode exact|sample] [--short] [--follow] [--attribution]
                           [--timeout-factor X] [--list] [NAME...]
 
 Compared are standard output, standard error, and the exit code or signal; see the head of
 transparency.toml for what a program may leave out. NAME picks programs whose name contains it.
 
+--mode sample samples them at the highest rate that the kernel allows (perf_event_max_sample_rate), with --short
+at 10,000 samples a second.
 --short takes small inputs: four minutes on two cores when memlens costs twenty times the native time.
 --follow records the children of those programs whose entry says so; without it children run natively.
 --attribution also asks each profile which share of the accesses has an object of a known kind, and fails
@@ -167,6 +169,20 @@ def attributed_percent(memlens, profile):
     return 100 * known / max(1, known + unknown)
 
 
+def highest_rate(short):
+    """What memlens takes (100,000 at most) of what the kernel allows, in samples a second."""
+    try:
+        allowed = int(Path("/proc/sys/kernel/perf_event_max_sample_rate").read_text())
+    except (OSError, ValueError):
+        allowed = 4000
+    return min(10_000 if short else 100_000, allowed)
+
+
+def mode_words(options):
+    sampling = ["--frequency", str(highest_rate(options.short))] if options.mode == "sample" else []
+    return ["--mode", options.mode, *sampling]
+
+
 def compare(program, folder, memlens, options):
     program.check_needs()
     work = folder / "work"
@@ -174,7 +190,7 @@ def compare(program, folder, memlens, options):
     prefix, profile = [], folder / "profile"
     if memlens:
         follow = ["--follow", "children"] if options.follow and program.follow else []
-        prefix = [memlens, "run", "--mode", "exact", "--quiet", *follow, "--out", str(profile), "--"]
+        prefix = [memlens, "run", *mode_words(options), "--quiet", *follow, "--out", str(profile), "--"]
     other, seconds = program.run(work, prefix, program.timeout * options.timeout_factor)
     if why := difference(native, other):
         raise Failed(why)
@@ -190,6 +206,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memlens", default=str(HERE.parent / "target/release/memlens"), metavar="FILE")
     parser.add_argument("--native", action="store_true")
+    parser.add_argument("--mode", choices=("exact", "sample"), default="exact")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--follow", action="store_true")
     parser.add_argument("--attribution", action="store_true")
@@ -197,6 +214,8 @@ def main():
     parser.add_argument("--timeout-factor", type=float, default=1, metavar="X", help="multiplies every time limit")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
+    if options.mode == "sample" and (options.follow or options.attribution):
+        parser.error("--follow and --attribution are exact mode's")
     words = {"programs": str(HERE / "programs"), "python": find_python()}
     programs = [Program(entry, words, options.short) for entry in tomllib.loads(TABLE.read_text())["program"]]
     programs = [p for p in programs if not options.names or any(name in p.name for name in options.names)]
