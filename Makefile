@@ -56,6 +56,7 @@ test: build
 	$(MAKE) -s -C examples/kernels check
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)
 	$(CARGO) build --release -p memlens -p memlens-static --example evaluate
+	$(PYTHON) tests/bus.py --memlens $(MEMLENS)
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
 	@if command -v valgrind >/dev/null; then \
 		set -ex; \

@@ -12,14 +12,10 @@ lackey itself executes a few dozen instructions more at exit, so they may differ
 comparison is sound.
 """
 
-import argparse
-import shutil
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 
-from peers import ROOT, cachegrind_counts, cachegrind_summary, check_names, compiled
+from peers import by_cachegrind, cachegrind_machine, compare_each, compiled, counts_of, memlens_at, parsed, run
 
 # bytes, ways, line of I1, D1, LL. The second has a last level whose size is no power of two (3 MiB, 4096 sets
 # of 12), the third is small enough that everything misses.
@@ -45,33 +41,14 @@ PROGRAMS = {
     "ls": lambda folder: ["ls", "-l", "/usr/include"],
 }
 COLUMNS = ("D1mr", "D1mw", "DLmr", "DLmw")
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
-def valgrind(tool, options, command, folder):
-    run = subprocess.run(["setarch", "-R", "valgrind", "-q", f"--tool={tool}", *options, *command], cwd=folder,
-                         capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
-    if run.returncode:
-        raise RuntimeError(f"valgrind --tool={tool} {' '.join(command)}: {run.stderr[-400:]}")
-
-
-def by_cachegrind(command, geometry, folder):
-    out = folder / "cachegrind.out"
-    levels = [f"--{name}={size},{ways},{line}" for name, (size, ways, line) in zip(("I1", "D1", "LL"), geometry)]
-    valgrind("cachegrind", ["--cache-sim=yes", f"--cachegrind-out-file={out}", *levels], command, folder)
-    return cachegrind_summary(out)
-
-
-def by_memlens(memlens, trace, geometry, folder):
-    caches = [f"--cache={name}={size},{ways},{line}"
-              for name, (size, ways, line) in zip(("l1i", "l1d", "llc"), geometry)]
-    profile = folder / "profile"
-    for command in ([memlens, "import", "lackey", str(trace), "--machine", "cachegrind", *caches, "--force",
-                     "--out", str(profile)],
-                    [memlens, "report", str(profile), "--format", "json"]):
-        run = subprocess.run(command, capture_output=True, text=True)
-        if run.returncode:
-            raise RuntimeError(f"{' '.join(command)}: {run.stderr[-400:]}")
-    return cachegrind_counts(run.stdout)
+def imported(memlens, trace, geometry):
+    profile = trace.parent / "profile"
+    run([memlens, "import", "lackey", str(trace), *cachegrind_machine(geometry), "--force", "--out", str(profile)],
+        trace.parent)
+    return counts_of(memlens, profile)
 
 
 class Level:
@@ -97,7 +74,7 @@ class Level:
         return missed
 
 
-def by_twin(_, trace, geometry, __):
+def by_twin(trace, geometry):
     i1, d1, ll = (Level(*level) for level in geometry)
     counts = dict.fromkeys(("Dr", "Dw", *COLUMNS), 0)
     with open(trace) as lines:
@@ -121,39 +98,25 @@ def by_twin(_, trace, geometry, __):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memlens", default=str(ROOT / "target/release/memlens"), metavar="FILE")
-    parser.add_argument("--twin", action="store_true")
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    options = parser.parse_args()
-    for need in ("valgrind", "setarch"):
-        if not shutil.which(need):
-            sys.exit(f"cachegrind.py: no {need}: scripts/setup.sh test installs it")
-    if not options.twin and not shutil.which(options.memlens):
-        sys.exit(f"cachegrind.py: no memlens at {options.memlens}: build it (cargo build --release), or give --twin")
-    check_names(parser, options.names, PROGRAMS)
-    other = by_twin if options.twin else by_memlens
-    passed = failed = 0
-    for name in options.names or PROGRAMS:
-        with tempfile.TemporaryDirectory(prefix="memlens-cachegrind.") as temporary:
-            folder = Path(temporary)
-            try:
-                command = PROGRAMS[name](folder)
-                trace = folder / "lackey.trace"
-                valgrind("lackey", ["--trace-mem=yes", f"--log-file={trace}"], command, folder)
-                for number, geometry in enumerate(GEOMETRIES, 1):
-                    theirs = by_cachegrind(command, geometry, folder)
-                    ours = other(options.memlens, trace, geometry, folder)
-                    wrong = [f"{c} {ours[c]}, not {theirs[c]}" for c in COLUMNS if ours[c] != theirs[c]]
-                    passed, failed = passed + (not wrong), failed + bool(wrong)
-                    shown = " ".join(f"{c} {theirs[c]}" for c in COLUMNS)
-                    print(f"{name:<20} geometry {number}: {'FAILED: ' + ', '.join(wrong) if wrong else shown}"
-                          f"  (references {ours['Dr'] + ours['Dw'] - theirs['Dr'] - theirs['Dw']:+d})", flush=True)
-            except (RuntimeError, OSError, KeyError, subprocess.CalledProcessError) as error:
-                failed += 1
-                print(f"{name:<20} FAILED: {error!r}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    options = parsed(__doc__, PROGRAMS, "--twin")
+    if options.twin:
+        other = by_twin
+    else:
+        other = partial(imported, memlens_at(options.memlens))
+
+    def compare(command, folder):
+        trace = folder / "lackey.trace"
+        lackey = ["valgrind", "-q", "--tool=lackey", "--trace-mem=yes", f"--log-file={trace}"]
+        run([*lackey, *command], folder, ENVIRONMENT)
+        for number, geometry in enumerate(GEOMETRIES, 1):
+            theirs = by_cachegrind(command, geometry, folder, ENVIRONMENT)
+            ours = other(trace, geometry)
+            wrong = [f"{c} {ours[c]}, not {theirs[c]}" for c in COLUMNS if ours[c] != theirs[c]]
+            shown = f"FAILED: {', '.join(wrong)}" if wrong else " ".join(f"{c} {theirs[c]}" for c in COLUMNS)
+            references = ours["Dr"] + ours["Dw"] - theirs["Dr"] - theirs["Dw"]
+            yield f"geometry {number}: {shown}  (references {references:+d})", bool(wrong)
+
+    return compare_each(options.names, PROGRAMS, compare)
 
 
 if __name__ == "__main__":

@@ -13,25 +13,20 @@ shows that two *recorders* agree on a program: every program runs once under mem
 - no address space randomisation.
 
 What stays different is start-up code that asks the processor or the kernel what they are (valgrind answers
-for another processor and hides the vDSO), and lazy binding, whose xsave valgrind cuts into pieces. So data reads (Dr) and data writes (Dw) must agree within
-0.5 % or within STARTUP references, whichever is more. Misses are shown beside it. See docs/accuracy.md.
+for another processor and hides the vDSO), and lazy binding, whose xsave valgrind cuts into pieces. So data reads (Dr) and data
+writes (Dw) must agree within 0.5 % or within STARTUP references, whichever is more. Misses are shown beside it.
+See docs/accuracy.md.
 
 --raw leaves environment and tunables as they are, which shows what the equalising does.
 """
 
-import argparse
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-from peers import ROOT, cachegrind_counts, cachegrind_summary, check_names, compiled
+from peers import by_cachegrind, cachegrind_machine, compare_each, compiled, counts_of, memlens_at, parsed, run
 
-GEOMETRY = {"I1": "32768,8,64", "D1": "32768,8,64", "LL": "8388608,16,64"}
-# The two names of a cache.
-MEMLENS_NAME = {"I1": "l1i", "D1": "l1d", "LL": "llc"}
+# bytes, ways, line of I1, D1, LL.
+GEOMETRY = ((32768, 8, 64), (32768, 8, 64), (8388608, 16, 64))
 COLUMNS = ("Dr", "Dw", "D1mr", "D1mw", "DLmr", "DLmw")
 
 TOLERANCE = 0.005
@@ -58,75 +53,39 @@ PROGRAMS = {
 }
 
 
-def run(command, folder, environment):
-    result = subprocess.run(["setarch", "-R", *command], cwd=folder, env=environment, capture_output=True)
-    if result.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {result.stderr.decode(errors='replace')[-400:]}")
-    return result.stdout.decode(errors="replace")
-
-
 def valgrinds_environment(folder, environment):
     """What a program sees under valgrind."""
     seen = run(["valgrind", "-q", "--tool=none", "env"], folder, environment)
     return dict(line.split("=", 1) for line in seen.splitlines() if "=" in line)
 
 
-def by_cachegrind(command, folder, environment):
-    out = folder / "cachegrind.out"
-    levels = [f"--{name}={size}" for name, size in GEOMETRY.items()]
-    run(["valgrind", "-q", "--tool=cachegrind", "--cache-sim=yes", f"--cachegrind-out-file={out}", *levels, *command],
-        folder, environment)
-    return cachegrind_summary(out)
-
-
-def by_memlens(memlens, command, folder, environment):
+def recorded(memlens, command, folder, environment):
     profile = folder / "profile"
-    caches = [f"--cache={MEMLENS_NAME[name]}={size}" for name, size in GEOMETRY.items()]
-    run([memlens, "record", "--mode", "exact", "--quiet", "--force", "--machine", "cachegrind", *caches,
+    run([memlens, "record", "--mode", "exact", "--quiet", "--force", *cachegrind_machine(GEOMETRY),
          "--out", str(profile), "--", *command], folder, environment)
-    return cachegrind_counts(run([memlens, "report", str(profile), "--format", "json"], folder, os.environ))
+    return counts_of(memlens, profile)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memlens", default=str(ROOT / "target/release/memlens"), metavar="FILE")
-    parser.add_argument("--raw", action="store_true")
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    options = parser.parse_args()
-    for need in ("valgrind", "setarch"):
-        if not shutil.which(need):
-            sys.exit(f"live_cachegrind.py: no {need}: scripts/setup.sh test installs it")
-    memlens = shutil.which(options.memlens)
-    if not memlens:
-        sys.exit(f"live_cachegrind.py: no memlens at {options.memlens}: build it (cargo build --release)")
-    memlens = str(Path(memlens).resolve())
-    check_names(parser, options.names, PROGRAMS)
+    options = parsed(__doc__, PROGRAMS, "--raw")
+    memlens = memlens_at(options.memlens)
     base = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C"}
-    passed = failed = 0
-    for name in options.names or PROGRAMS:
-        with tempfile.TemporaryDirectory(prefix="memlens-live.") as temporary:
-            folder = Path(temporary)
-            try:
-                command = PROGRAMS[name](folder)
-                if options.raw:
-                    ours_environment = theirs_environment = base
-                else:
-                    theirs_environment = {**base, "GLIBC_TUNABLES": TUNABLES}
-                    ours_environment = valgrinds_environment(folder, theirs_environment)
-                theirs = by_cachegrind(command, folder, theirs_environment)
-                ours = by_memlens(memlens, command, folder, ours_environment)
-                wrong = [column for column in ("Dr", "Dw")
-                         if abs(ours[column] - theirs[column]) > max(STARTUP, TOLERANCE * theirs[column])]
-                failed += bool(wrong)
-                passed += not wrong
-                shown = "  ".join(f"{c} {ours[c]} / {theirs[c]} ({100 * (ours[c] / max(1, theirs[c]) - 1):+.2f} %)"
-                                  for c in COLUMNS)
-                print(f"{name:<20} {'FAILED ' + ', '.join(wrong) + ': ' if wrong else ''}{shown}", flush=True)
-            except (RuntimeError, OSError, KeyError, StopIteration, subprocess.CalledProcessError) as error:
-                failed += 1
-                print(f"{name:<20} FAILED: {error!r}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+
+    def compare(command, folder):
+        if options.raw:
+            ours_environment = theirs_environment = base
+        else:
+            theirs_environment = {**base, "GLIBC_TUNABLES": TUNABLES}
+            ours_environment = valgrinds_environment(folder, theirs_environment)
+        theirs = by_cachegrind(command, GEOMETRY, folder, theirs_environment)
+        ours = recorded(memlens, command, folder, ours_environment)
+        wrong = [column for column in ("Dr", "Dw")
+                 if abs(ours[column] - theirs[column]) > max(STARTUP, TOLERANCE * theirs[column])]
+        shown = "  ".join(f"{c} {ours[c]} / {theirs[c]} ({100 * (ours[c] / max(1, theirs[c]) - 1):+.2f} %)"
+                          for c in COLUMNS)
+        yield f"{'FAILED ' + ', '.join(wrong) + ': ' if wrong else ''}{shown}", bool(wrong)
+
+    return compare_each(options.names, PROGRAMS, compare)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 //!
 //! | target | checked against |
 //! |---|---|
+//! | `bus` | records keep their numbers; writing and reading again; an analysis counts each record once |
 //! | `definition` | fields by their fixed offsets; encoding and decoding again |
 //! | `lackey` | a reader of one line at a time; buffers of 1 byte and of everything |
 //! | `machine_toml` | `validate`; writing as TOML and reading again |
@@ -22,6 +23,7 @@
 //! A crash: `memlens_fuzz::target("NAME").unwrap().check(BYTES)` shows it again.
 #![forbid(unsafe_code)]
 
+mod bus;
 mod definition;
 mod lackey;
 mod machine;
@@ -57,7 +59,8 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
+    Target { name: "bus", seeds: bus::seeds, check: bus::check },
     Target { name: "definition", seeds: definition::seeds, check: definition::check },
     Target { name: "lackey", seeds: lackey::seeds, check: lackey::check },
     Target { name: "machine_toml", seeds: machine::toml_seeds, check: machine::check_toml },

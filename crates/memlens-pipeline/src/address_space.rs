@@ -2,6 +2,7 @@
 
 use crate::line_memo::LineMemo;
 use crate::shadow_stack::ShadowStack;
+use crate::space_change::{Changes, SpaceChange};
 use memlens_objects::{
     Block, HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
 };
@@ -154,6 +155,7 @@ pub struct AddressSpace {
     now: u64,
     break_start: Option<u64>,
     search: DebugSearch,
+    changes: Changes,
 }
 
 impl AddressSpace {
@@ -176,6 +178,7 @@ impl AddressSpace {
             now: 0,
             break_start: None,
             search,
+            changes: Changes::default(),
         }
     }
 
@@ -207,6 +210,7 @@ impl AddressSpace {
             now: self.now,
             break_start: self.break_start,
             search: self.search.clone(),
+            changes: self.changes.clone(),
         }
     }
 
@@ -328,7 +332,18 @@ impl AddressSpace {
 
     // ---- regions -------------------------------------------------------------------------------
 
+    /// Notes changes from now on.
+    pub fn note_changes(&mut self) {
+        self.changes.begin();
+    }
+
+    /// The changes since the last call.
+    pub fn take_changes(&mut self) -> Vec<SpaceChange> {
+        self.changes.take()
+    }
+
     fn label(&mut self, range: Range<u64>, label: Label) {
+        self.changes.note(|| SpaceChange::Labelled(range.clone()));
         let number = self.labels.len() as u32;
         self.labels.push(label);
         self.regions.insert(range, number);
@@ -337,6 +352,7 @@ impl AddressSpace {
     }
 
     fn unlabel(&mut self, range: Range<u64>) {
+        self.changes.note(|| SpaceChange::Unlabelled(range.clone()));
         self.regions.remove(range);
         self.last = (0..0, 0);
         self.region_generation += 1;
@@ -468,23 +484,36 @@ impl AddressSpace {
         }
         // An address range that cannot be represented stays what its region is.
         let _ = self.heap.allocated_at_site(start, len, layer, site, serial);
+        self.note_block(start, layer);
     }
 
     /// A block was freed.
     pub fn freed(&mut self, start: u64, layer: Layer) {
         if let Some(block) = self.heap.freed(start, layer) {
+            self.changes.note_block(layer, start, block.len_bytes, None);
             self.remember(block);
         }
     }
 
     /// A block got another size, and perhaps another place.
     pub fn reallocated(&mut self, old: u64, new: u64, len: u64, layer: Layer, site: SiteId, serial: u64) {
-        let block = self.heap.blocks().block_starting_at(old, layer).filter(|_| old != new);
+        let block = self.heap.blocks().block_starting_at(old, layer);
+        if let Some(block) = &block {
+            self.changes.note_block(layer, old, block.len_bytes, None);
+        }
+        let block = block.filter(|_| old != new);
         let stack = self.heap.sites().stack(site).to_vec();
         // A block that cannot be represented stays what its region is.
         let _ = self.heap.reallocated(old, new, len, layer, &stack, serial);
+        self.note_block(new, layer);
         if let Some(block) = block {
             self.remember(block);
+        }
+    }
+
+    fn note_block(&mut self, start: u64, layer: Layer) {
+        if let Some(block) = self.heap.blocks().block_starting_at(start, layer) {
+            self.changes.note_block(layer, start, block.len_bytes, Some(block.object));
         }
     }
 
@@ -524,6 +553,31 @@ impl AddressSpace {
             self.lines.put(addr, start..start.saturating_add(len), generation, resolved.object);
         }
         resolved
+    }
+
+    /// The region at an address and its object, whatever heap blocks lie there; stacks are one object each.
+    pub(crate) fn region_object(&mut self, addr: u64) -> Option<(Range<u64>, Resolved)> {
+        let (range, number) = self.region(addr)?;
+        let resolved = match self.labels[number as usize] {
+            Label::Stack(thread) => self.plain(ObjectKey::Stack { thread }),
+            Label::Module(number) => self.resolve_module(addr, number),
+            Label::Tls { module, start } => self.resolve_tls(addr, module, start, range.clone()),
+            Label::Mapping { object, .. } => Resolved { object, range: CacheRange::Nothing },
+            Label::Kernel(page) => self.plain(ObjectKey::Kernel { page }),
+        };
+        Some((range, resolved))
+    }
+
+    /// Whether the region at an address is one object.
+    pub(crate) fn is_whole(&mut self, addr: u64) -> bool {
+        let label = self.region(addr).map(|(_, number)| self.labels[number as usize]);
+        matches!(label, Some(Label::Stack(_) | Label::Mapping { .. } | Label::Kernel(_)))
+    }
+
+    /// Whether the region at an address is a thread-local block.
+    pub(crate) fn is_thread_local(&mut self, addr: u64) -> bool {
+        let label = self.region(addr).map(|(_, number)| self.labels[number as usize]);
+        matches!(label, Some(Label::Tls { .. }))
     }
 
     fn look_up(&mut self, addr: u64, pc: u64, stack: &ShadowStack) -> Resolved {

@@ -3,6 +3,7 @@
 mod allocations;
 mod events;
 pub(crate) mod fork;
+pub(crate) mod space_events;
 
 use crate::address_space::AddressSpace;
 use crate::alloc_functions::{self, AllocFunction, Effect};

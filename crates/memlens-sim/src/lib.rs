@@ -120,6 +120,7 @@ mod model;
 mod page_sizes;
 mod plain;
 mod simd;
+mod translator;
 mod walker;
 
 pub use batch::{Batch, CoreId, Invalidation, Outcome, Walk};
@@ -134,3 +135,4 @@ pub use model::Model;
 pub use page_sizes::{PageSize, PageSizes};
 pub use plain::PlainModel;
 pub use simd::{SimdLevel, Width};
+pub use translator::{Translation, Translator};

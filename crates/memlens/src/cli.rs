@@ -3,7 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
-use crate::{compare, completions, doctor, export, import, man, report, run};
+use crate::{bus, compare, completions, doctor, export, import, man, report, run};
 
 /// Three commands that work, at the head of the help.
 const EXAMPLES: &str = "\
@@ -43,6 +43,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Make a profile from another tool's trace
     Import(import::ImportArgs),
+    /// Capture and analyse physical bus traces: objects, page walks, TLB misses
+    Bus(bus::BusArgs),
     /// Write a profile in another tool's format
     Export(export::ExportArgs),
     /// Say what this machine, kernel and container allow, and how to allow more

@@ -29,7 +29,7 @@ use memlens_profile::{Merger, ProcessFolder, Profile, RunInfo};
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
 use crate::output::Output;
-use crate::recorder::{Ending, Recorder, RecorderOptions};
+use crate::recorder::{Ending, Pipeline, Recorder, RecorderOptions};
 use crate::run;
 use crate::streams::say;
 use crate::system;
@@ -45,6 +45,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Programs that ran unrecorded are named up to this number.
 const NAMED: usize = 5;
 
+/// Makes of a process's pipeline what its records go to: given its process id and, for a forked process,
+/// the parent's process id and the fork's token.
+pub type Wrapper = Box<dyn Fn(Process, u32, Option<(u32, u64)>) -> Box<dyn Pipeline> + Send + Sync>;
+
 /// What is needed to record a process.
 pub struct Family {
     /// The folder of the merged profile.
@@ -53,6 +57,8 @@ pub struct Family {
     recorder: RecorderOptions,
     /// What is known of every process.
     run: RunInfo,
+    /// Where records go, if not to the pipeline alone.
+    wrapper: Option<Wrapper>,
     state: Mutex<State>,
     changed: Condvar,
     /// Recording ends now.
@@ -67,6 +73,8 @@ struct State {
     nursery: HashMap<(u32, u64), Box<ForkedProcess>>,
     /// By process id: how to tell its reader that it has executed another program.
     images: HashMap<u32, Replacement>,
+    /// Process ids, by the number of the process image.
+    process_ids: HashMap<u32, u32>,
     /// Processes announced less those that have arrived.
     expected: i64,
     /// Processes being recorded, but for the first.
@@ -89,8 +97,10 @@ impl Family {
         options: ProcessOptions,
         recorder: RecorderOptions,
         run: RunInfo,
+        wrapper: Option<Wrapper>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            wrapper,
             profile: profile.to_owned(),
             options,
             recorder: RecorderOptions { shows_progress: false, ..recorder },
@@ -118,6 +128,7 @@ impl Family {
     pub fn first(&self, process_id: u32, replacement: Replacement) {
         self.change(|state| {
             state.images.insert(process_id, replacement);
+            state.process_ids.insert(1, process_id);
         });
     }
 
@@ -138,10 +149,13 @@ impl Family {
         tracing::debug!(?by, number, process_id, "a process has arrived");
         let mut seed = None;
         let mut is_accepted = true;
+        let mut forked = None;
         self.change(|state| {
             state.expected -= 1;
+            state.process_ids.insert(number, process_id);
             match by {
                 ArrivedBy::Fork { parent, token } => {
+                    forked = state.process_ids.get(&parent).map(|&parent| (parent, token));
                     seed = state.nursery.remove(&(parent, token));
                     // Without its parent's state nothing of it could be understood.
                     is_accepted = seed.is_some();
@@ -181,7 +195,7 @@ impl Family {
         });
         let family = self.clone();
         let spawned = thread::Builder::new().name(format!("process {process_id}")).spawn(move || {
-            let recorded = internal_error::catch(|| family.record(stream, number, run, seed));
+            let recorded = internal_error::catch(|| family.record(stream, number, run, (seed, forked)));
             let problem = match recorded {
                 Ok(Ok(())) => None,
                 Ok(Err(failure)) => Some(failure.to_string()),
@@ -204,10 +218,10 @@ impl Family {
     /// Records a process from its arrival to its end.
     fn record(
         self: &Arc<Self>,
-        mut stream: ProcessStream,
+        stream: ProcessStream,
         number: u32,
         run: RunInfo,
-        seed: Option<Box<ForkedProcess>>,
+        (seed, forked): (Option<Box<ForkedProcess>>, Option<(u32, u64)>),
     ) -> Result<(), Failure> {
         let process_id = run.pid.unwrap_or_default();
         let process = match seed {
@@ -217,7 +231,20 @@ impl Family {
         let mut process = process.map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
         process.set_process_id(process_id);
         process.follow_children();
-        let output = Output::of_process(&self.profile, number, process_id)?;
+        match &self.wrapper {
+            Some(wrap) => self.record_with(wrap(process, process_id, forked), stream, number, run),
+            None => self.record_with(process, stream, number, run),
+        }
+    }
+
+    fn record_with<P: Pipeline>(
+        self: &Arc<Self>,
+        process: P,
+        mut stream: ProcessStream,
+        number: u32,
+        run: RunInfo,
+    ) -> Result<(), Failure> {
+        let output = Output::of_process(&self.profile, number, run.pid.unwrap_or_default())?;
         let mut recorder = Recorder::new(process, output, run, self.recorder).in_family(self.clone(), number);
         stream.run(&mut recorder, &self.stop);
         let is_cut = !stream.ended_normally() && !stream.was_replaced();
@@ -317,8 +344,16 @@ impl Family {
     /// When not even the first one can be read.
     pub fn merged(&self) -> Result<Profile, Failure> {
         let mut profile = merge_processes(&self.profile)?;
+        let (notes, lost) = self.notes();
+        profile.attribution.notes.extend(notes);
+        profile.attribution.lost_events += lost;
+        Ok(profile)
+    }
+
+    /// What a reader has to know of processes that were not recorded, and how many they are.
+    pub fn notes(&self) -> (Vec<String>, u64) {
         let state = self.state();
-        let notes = &mut profile.attribution.notes;
+        let mut notes = Vec::new();
         let missing = state.expected.max(0) as u64;
         let losses = [
             (state.refused, "processes were not recorded: too many at a time, or too little memory"),
@@ -337,8 +372,7 @@ impl Family {
         }
         notes.extend(state.problems.iter().cloned());
         let native: u64 = state.native.values().sum();
-        profile.attribution.lost_events += state.refused + missing + native + state.problems.len() as u64;
-        Ok(profile)
+        (notes, state.refused + missing + native + state.problems.len() as u64)
     }
 }
 

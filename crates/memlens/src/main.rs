@@ -11,6 +11,7 @@
 //! sample.rs        run and record in sample mode
 //! import.rs        import lackey                               export.rs     export callgrind
 //! compare.rs       compare
+//! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
 //! streams.rs       stderr and stdout      system.rs     the system calls        internal_error.rs
@@ -20,6 +21,12 @@
 //! arguments are parsed into a struct, then checked, and only then does anything happen.
 #![deny(unsafe_code)]
 
+mod bus;
+mod bus_analyze;
+mod bus_capture;
+mod bus_series;
+mod bus_table;
+mod bus_tools;
 mod cli;
 mod compare;
 mod completions;
@@ -82,6 +89,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Report(args) => report::report(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Import(args) => import::import(args),
+        Command::Bus(args) => bus::bus(args),
         Command::Export(args) => export::export(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Completions(args) => completions::completions(&args),

@@ -89,6 +89,50 @@ impl Pipeline for Process {
     }
 }
 
+impl RecordSink for Box<dyn Pipeline> {
+    fn define(&mut self, definition: Definition) -> ModuleAnswer {
+        (**self).define(definition)
+    }
+
+    fn records(&mut self, slot: usize, words: &[u64]) {
+        (**self).records(slot, words);
+    }
+
+    fn fork_answer(&mut self) -> Option<u64> {
+        (**self).fork_answer()
+    }
+
+    fn idle(&mut self) {
+        (**self).idle();
+    }
+}
+
+impl Pipeline for Box<dyn Pipeline> {
+    fn profile(&mut self) -> Profile {
+        (**self).profile()
+    }
+
+    fn last_profile(&mut self) -> Profile {
+        (**self).last_profile()
+    }
+
+    fn accesses(&self) -> u64 {
+        (**self).accesses()
+    }
+
+    fn take_trace(&mut self) -> Option<TraceWriter> {
+        (**self).take_trace()
+    }
+
+    fn take_family_events(&mut self) -> Vec<FamilyEvent> {
+        (**self).take_family_events()
+    }
+
+    fn exit_status(&self) -> Option<i32> {
+        (**self).exit_status()
+    }
+}
+
 /// The sink of a run.
 pub struct Recorder<P> {
     process: P,

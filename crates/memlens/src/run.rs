@@ -216,7 +216,7 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
 
     if follow {
         process.follow_children();
-        let family = Family::new(output.path(), options, config.recorder, run.clone());
+        let family = Family::new(output.path(), options, config.recorder, run.clone(), None);
         return run_family(session, family, process, output, run, &config.recorder, (quiet, view));
     }
     let mut recorder = Recorder::new(process, output, run, config.recorder);
@@ -367,7 +367,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
 /// Arguments of allocation functions that the collector passes on.
 const ALLOC_ARGUMENTS: u32 = 4;
 
-fn parse_alloc_function(text: &str) -> Result<String, String> {
+pub(crate) fn parse_alloc_function(text: &str) -> Result<String, String> {
     let (name, what) = text.split_once('=').unwrap_or((text, "0"));
     let is_argument = what.parse::<u32>().is_ok_and(|argument| argument < ALLOC_ARGUMENTS);
     match name.is_empty() {
@@ -408,7 +408,7 @@ pub(crate) fn end_of(outcome: ExitOutcome) -> (Option<i32>, Option<i32>) {
 /// The note of a profile that ends before the program did.
 const CUT: &str = "The program was killed or replaced itself (exec): its threads' last records are missing.";
 
-fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
+pub(crate) fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
     let (exit_code, signal) = end_of(outcome);
     let is_truncated = session.was_recorded() && !session.ended_normally();
     let notes = if is_truncated { vec![CUT.to_owned()] } else { Vec::new() };

@@ -6,4 +6,4 @@ mod policy;
 
 pub(crate) use cache::{Cache, Line};
 pub use model::PlainModel;
-pub(crate) use model::{Origin, PrivateState};
+pub(crate) use model::{Origin, PrivateState, tlb};

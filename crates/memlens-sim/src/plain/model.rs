@@ -82,7 +82,7 @@ fn cache(description: &CacheDescription) -> Cache {
     Cache::new(description.sets(), description.ways, description.policy)
 }
 
-fn tlb(description: Option<&TlbDescription>) -> [Option<Cache>; 3] {
+pub(crate) fn tlb(description: Option<&TlbDescription>) -> [Option<Cache>; 3] {
     let by_size = description.map(TlbDescription::by_page_size).unwrap_or_default();
     by_size.map(|entries| {
         entries.map(|tlb| Cache::new(u64::from(tlb.entries / tlb.ways), tlb.ways, tlb.policy()))

@@ -1,0 +1,49 @@
+//! From bus records to processes, objects and page walks.
+//!
+//! ```text
+//! bus record ─┬─ in the tag region ──► TagCounter ──► next page-table or object events ─┐
+//!             │                                                                         ▼
+//!             └─ else ──► ReverseTable: frame ─► table page (level, process)   ObjectSpaces: address
+//!                                            └► (process, virtual page) ─────────────► object ──► Counts
+//! ```
+//!
+//! # What is counted how
+//!
+//! - A line of a mapped frame is data of the object that has most of the line's bytes. A frame that several
+//!   pages map is attributed to the page that mapped it first, and counted as shared.
+//! - A frame whose last mapping ended keeps its owner for write-backs: lines of it are still in caches.
+//!   They are counted as late.
+//! - A read of a page-table frame is a page walk: of the objects whose pages' entries lie in the line, in
+//!   proportion to their pages (levels above the leaf: to their bytes below the eight entries). A write of
+//!   such a frame is the kernel's change of an entry.
+//! - All other frames are counted by what they are used for, as far as the page-table trace says.
+//!
+//! # Repairs
+//!
+//! A tag ahead of what is expected says that tags before it are missing: their events happen now, late. A tag
+//! behind is one that was overtaken (if it was missing before) or one too many. A read of a frame that nothing
+//! maps, while one of the next events maps it, shows that its tag is missing or late: the events happen
+//! at once. Each case is counted ([`TagCounts`]).
+//!
+//! # Cost
+//!
+//! Memory: 16 bytes a frame that was ever mapped, some 100 a mapping and a block; none a record. A trace is
+//! read once, a block of records at a time.
+
+mod analyzer;
+mod counts;
+mod object_space;
+mod report;
+mod reverse_table;
+mod tags;
+mod time_bins;
+mod verify;
+
+pub use analyzer::{Analyzer, Attribution, Observer, RecordKind, analyze};
+pub use counts::{ObjectCounts, Points, TotalCounts};
+pub use object_space::{ObjectInfo, ObjectSpaces};
+pub use report::{Analysis, Losses, ObjectRow, WalkedPages};
+pub use reverse_table::{Place, ReverseTable};
+pub use tags::TagCounts;
+pub use time_bins::TimeBins;
+pub use verify::{Verification, Verifier};

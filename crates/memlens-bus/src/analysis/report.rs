@@ -1,0 +1,176 @@
+//! What an analysis found, as numbers.
+
+use super::counts::{ObjectCounts, Points, TotalCounts};
+use super::object_space::ObjectInfo;
+use super::reverse_table::ReverseTable;
+use super::tags::TagCounts;
+use super::time_bins::TimeBins;
+use crate::format::{Damage, Header};
+use serde::Serialize;
+
+/// An object and what the bus saw of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectRow {
+    /// Number, as in points; 0: addresses of no object.
+    pub number: u32,
+    /// Process that named it first.
+    pub pid: u32,
+    /// Kind, as in profiles.
+    pub kind: &'static str,
+    /// Name.
+    pub name: String,
+    /// Call stack of its allocation, innermost first.
+    pub site: String,
+    /// Bytes of its blocks, summed over the trace.
+    pub bytes: u64,
+    /// Counts.
+    #[serde(flatten)]
+    pub counts: ObjectCounts,
+}
+
+/// What was lost or odd. Units: records, unless said otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Losses {
+    /// Bus records that never came, by their numbers.
+    pub lost_records: u64,
+    /// Places where some are missing.
+    pub gaps: u64,
+    /// Damage of the bus trace.
+    pub bus_damage: Damage,
+    /// Damage of the page-table trace.
+    pub page_damage: Damage,
+    /// Page-table records lost with it, or that make no sense.
+    pub lost_page_records: u64,
+    /// Page-table records that contradict those before.
+    pub contradictions: u64,
+    /// Tags of page-table events.
+    pub page_tags: TagCounts,
+    /// Tags of object events.
+    pub object_tags: TagCounts,
+    /// The object events have no end.
+    pub objects_cut: bool,
+    /// Lines of text that make no sense.
+    pub bad_lines: u64,
+    /// The first few of them.
+    pub problems: Vec<String>,
+}
+
+/// How walk reads are spread over pages (T5). The counts of a line of entries are divided equally among its
+/// entries, because the bus does not tell which one was wanted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WalkedPages {
+    /// Entries in lines that were read at least once.
+    pub entries: u64,
+    /// Reads of leaf entries.
+    pub reads: u64,
+    /// Reads of an entry at each percent of the entries, fewest reads first: 101 values.
+    pub curve: Vec<f64>,
+    /// Share of all reads that falls to the entries up to each percent, fewest reads first: 101 values.
+    pub cumulative: Vec<f64>,
+    /// Share of the reads that the 5 % of the entries with the most reads cause.
+    pub top_5_percent: f64,
+}
+
+impl WalkedPages {
+    fn of(table: &ReverseTable, line_bytes: u32) -> Self {
+        let entries_per_line = u64::from(line_bytes / 8).max(1);
+        let leaves = table.tables().iter().filter(|table| table.has_leaves);
+        let mut lines: Vec<u32> =
+            leaves.flat_map(|table| table.reads.iter().copied()).filter(|&reads| reads > 0).collect();
+        lines.sort_unstable();
+        let reads: u64 = lines.iter().map(|&reads| u64::from(reads)).sum();
+        if reads == 0 {
+            return Self::default();
+        }
+        let mut sums = Vec::with_capacity(lines.len() + 1);
+        sums.push(0_u64);
+        for &line in &lines {
+            sums.push(sums[sums.len() - 1] + u64::from(line));
+        }
+        // A share of the entries may end inside a line.
+        let up_to = |part: f64| {
+            let place = part * lines.len() as f64;
+            let whole = (place as usize).min(lines.len() - 1);
+            let rest = (place - whole as f64) * f64::from(lines[whole]);
+            (sums[whole] as f64 + rest) / reads as f64
+        };
+        let percents = || (0..=100).map(|percent| f64::from(percent) / 100.0);
+        Self {
+            entries: lines.len() as u64 * entries_per_line,
+            reads,
+            curve: percents()
+                .map(|part| {
+                    let at = ((part * lines.len() as f64) as usize).min(lines.len() - 1);
+                    f64::from(lines[at]) / entries_per_line as f64
+                })
+                .collect(),
+            cumulative: percents().map(up_to).collect(),
+            top_5_percent: 1.0 - up_to(0.95),
+        }
+    }
+}
+
+/// Everything that an analysis found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Analysis {
+    /// Constants of the trace.
+    pub header: Header,
+    /// Clock cycles from start to end.
+    pub cycles: u64,
+    /// The same in seconds.
+    pub seconds: f64,
+    /// Sums.
+    pub totals: TotalCounts,
+    /// What was lost or odd.
+    pub losses: Losses,
+    /// Objects that the bus saw, those with the most reads and writes first.
+    pub objects: Vec<ObjectRow>,
+    /// Walk reads by page.
+    pub walked_pages: WalkedPages,
+    /// Reads and writes over time.
+    pub bins: TimeBins,
+    /// Addresses over time.
+    #[serde(skip)]
+    pub points: Points,
+}
+
+impl Analysis {
+    pub(super) fn new(
+        header: Header,
+        cycles: u64,
+        totals: TotalCounts,
+        losses: Losses,
+        (infos, counts): (&[ObjectInfo], &[ObjectCounts]),
+        table: &ReverseTable,
+        (bins, points): (TimeBins, Points),
+    ) -> Self {
+        let rows = infos.iter().zip(counts).enumerate().map(|(number, (info, &counts))| ObjectRow {
+            number: number as u32,
+            pid: info.pid,
+            kind: info.kind.as_str(),
+            name: info.name.clone(),
+            site: info.site.clone(),
+            bytes: info.bytes,
+            counts,
+        });
+        let mut objects: Vec<ObjectRow> = rows.filter(|row| row.counts != ObjectCounts::default()).collect();
+        objects.sort_by_key(|row| std::cmp::Reverse(row.counts.reads + row.counts.writes));
+        Self {
+            cycles,
+            seconds: cycles as f64 / header.clock_hz as f64,
+            totals,
+            losses,
+            objects,
+            walked_pages: WalkedPages::of(table, header.line_bytes),
+            bins,
+            points,
+            header,
+        }
+    }
+
+    /// Bytes a second over the whole trace; `None` if it took no time.
+    pub fn bandwidth(&self) -> Option<f64> {
+        let bytes = self.totals.records as f64 * f64::from(self.header.line_bytes);
+        (self.cycles > 0).then(|| bytes / self.seconds)
+    }
+}

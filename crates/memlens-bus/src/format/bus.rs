@@ -1,0 +1,286 @@
+//! Reading and writing bus traces, in any packing.
+
+use super::blocks::{BlockReader, BlockWriter, Damage};
+use super::bus_block::BusBlock;
+use super::fixed::{FixedLayout, Sequence};
+use super::header::{Header, Packing, Stream};
+use super::{FormatError, bus_columns, bus_text};
+use std::io::{BufRead, Read, Write};
+
+/// Records of a block.
+const BLOCK_RECORDS: usize = 1 << 16;
+/// No block has more.
+const MAX_BLOCK_RECORDS: u32 = 1 << 20;
+
+/// Writes a bus trace.
+#[derive(Debug)]
+pub struct BusWriter<W: Write> {
+    header: Header,
+    out: Sink<W>,
+    block: BusBlock,
+    encoded: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Sink<W> {
+    Blocks(BlockWriter<W>),
+    Plain(W),
+}
+
+impl<W: Write> BusWriter<W> {
+    /// Writes the header.
+    ///
+    /// # Errors
+    /// When writing fails, or the header's packing is none of bus records.
+    pub fn new(mut out: W, header: Header) -> Result<Self, FormatError> {
+        out.write_all(header.to_line().as_bytes()).map_err(FormatError::write)?;
+        let out = match header.packing {
+            Packing::Blocks => Sink::Blocks(BlockWriter::new(out)),
+            Packing::Fixed => Sink::Plain(out),
+            Packing::Text => {
+                writeln!(out, "{}", bus_text::COLUMNS).map_err(FormatError::write)?;
+                Sink::Plain(out)
+            }
+            Packing::Ptat => return Err(FormatError::Unsupported("a bus trace packed as ptat".into())),
+        };
+        Ok(Self { header, out, block: BusBlock::default(), encoded: Vec::new() })
+    }
+
+    /// Adds a record: `duration` cycles after the one before, after `lost` that are missing.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn record(&mut self, line: u64, duration: u64, write: bool, lost: u64) -> Result<(), FormatError> {
+        self.block.push(line, duration, write, lost);
+        if self.block.len() >= BLOCK_RECORDS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), FormatError> {
+        let block = &self.block;
+        match &mut self.out {
+            Sink::Blocks(writer) => {
+                bus_columns::encode(block, &mut self.encoded);
+                writer.block(block.len() as u32, block.first, &self.encoded)?;
+            }
+            Sink::Plain(out) => {
+                self.encoded.clear();
+                let layout = FixedLayout::of(&self.header);
+                let line_shift = self.header.line_shift();
+                for (at, (number, _, line, write)) in block.iter().enumerate() {
+                    let duration = block.durations[at];
+                    if self.header.packing == Packing::Fixed {
+                        layout.encode(number, duration, line, write, &mut self.encoded);
+                    } else {
+                        let packet = number / u64::from(self.header.records_per_packet);
+                        let direction = if write { 'w' } else { 'r' };
+                        let text = format!("{packet},{duration},{direction},{:#x}\n", line << line_shift);
+                        self.encoded.extend(text.bytes());
+                    }
+                }
+                out.write_all(&self.encoded).map_err(FormatError::write)?;
+            }
+        }
+        let (next, time) = (self.block.next(), self.block.end_cycles());
+        self.block.restart(next, time);
+        Ok(())
+    }
+
+    /// Writes what is left and the end.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn finish(mut self) -> Result<W, FormatError> {
+        if !self.block.is_empty() {
+            self.flush()?;
+        }
+        match self.out {
+            Sink::Blocks(writer) => writer.finish(),
+            Sink::Plain(mut out) => {
+                out.flush().map_err(FormatError::write)?;
+                Ok(out)
+            }
+        }
+    }
+}
+
+/// Reads a bus trace.
+#[derive(Debug)]
+pub struct BusReader<R> {
+    header: Header,
+    source: Source<R>,
+    content: Vec<u8>,
+    /// Number of the record expected next, and the cycles before it.
+    next: u64,
+    cycles: u64,
+}
+
+#[derive(Debug)]
+enum Source<R> {
+    Blocks(BlockReader<R>),
+    Fixed { source: R, layout: FixedLayout, sequence: Sequence, damage: Damage },
+    Text { source: R, line: u64, layout: FixedLayout, sequence: Sequence, is_over: bool },
+}
+
+impl<R: BufRead> BusReader<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// When it is not that of a bus trace.
+    pub fn new(mut source: R) -> Result<Self, FormatError> {
+        let header = Header::read(&mut source)?;
+        if header.stream != Stream::Bus {
+            return Err(FormatError::Header("the file is of another stream than bus".into()));
+        }
+        let layout = FixedLayout::of(&header);
+        let sequence = Sequence::default();
+        let source = match header.packing {
+            Packing::Blocks => Source::Blocks(BlockReader::new(source)),
+            Packing::Fixed => Source::Fixed { source, layout, sequence, damage: Damage::default() },
+            // Text has the whole number.
+            Packing::Text => {
+                let layout = FixedLayout::of(&Header { sequence_bits: 63, ..header.clone() });
+                Source::Text { source, line: 1, layout, sequence, is_over: false }
+            }
+            Packing::Ptat => return Err(FormatError::Unsupported("a bus trace packed as ptat".into())),
+        };
+        Ok(Self { header, source, content: Vec::new(), next: 0, cycles: 0 })
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What could not be read so far.
+    pub fn damage(&self) -> Damage {
+        match &self.source {
+            Source::Blocks(reader) => reader.damage(),
+            Source::Fixed { damage, .. } => *damage,
+            Source::Text { .. } => Damage::default(),
+        }
+    }
+
+    /// The next records; `false` at the end. Records that are missing between blocks show as a gap.
+    ///
+    /// # Errors
+    /// When reading fails, or a line of text makes no sense; after the latter the next call goes on behind it.
+    pub fn next_block(&mut self, block: &mut BusBlock) -> Result<bool, FormatError> {
+        block.restart(self.next, self.cycles);
+        let there = match &mut self.source {
+            Source::Blocks(reader) => loop {
+                let Some(info) = reader.next_block(&mut self.content)? else { break false };
+                let is_small = info.records <= MAX_BLOCK_RECORDS;
+                if is_small
+                    && info.first >= self.next
+                    && bus_columns::decode(&self.content, info.first, info.records, block).is_some()
+                {
+                    break true;
+                }
+                reader.count_damaged();
+                block.restart(self.next, self.cycles);
+            },
+            Source::Fixed { source, layout, sequence, damage } => {
+                let bytes = layout.record_bytes();
+                self.content.clear();
+                let wanted = (bytes * BLOCK_RECORDS) as u64;
+                source.take(wanted).read_to_end(&mut self.content).map_err(FormatError::read)?;
+                let records = self.content.chunks_exact(bytes);
+                damage.is_cut |= !records.remainder().is_empty();
+                for record in records {
+                    let (packet, duration, line, write) = layout.decode(record);
+                    block.push(line, duration, write, layout.lost_before(packet, sequence));
+                }
+                !block.is_empty()
+            }
+            Source::Text { source, line, layout, sequence, is_over } => {
+                while block.len() < BLOCK_RECORDS && !*is_over {
+                    self.content.clear();
+                    let got = source.read_until(b'\n', &mut self.content).map_err(FormatError::read)?;
+                    *line += 1;
+                    *is_over = got == 0;
+                    let text = String::from_utf8_lossy(&self.content);
+                    let text = text.trim();
+                    if text.is_empty() || text.starts_with('#') || text == bus_text::COLUMNS {
+                        continue;
+                    }
+                    let (packet, duration, addr, write) = bus_text::parse(text, *line)?;
+                    let lost = layout.lost_before(packet, sequence);
+                    block.push(addr >> self.header.line_shift(), duration, write, lost);
+                }
+                !block.is_empty()
+            }
+        };
+        if there {
+            // A block that is missing altogether.
+            let missing = block.first - self.next;
+            if missing > 0 {
+                block.first = self.next;
+                block.gaps.insert(0, super::Gap { position: 0, lost: missing });
+            }
+            (self.next, self.cycles) = (block.next(), block.end_cycles());
+        }
+        Ok(there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(packing: Packing) -> Header {
+        Header { sequence_bits: 16, duration_bits: 12, address_bits: 35, ..Header::new(Stream::Bus, packing) }
+    }
+
+    /// (line, duration, write, lost before)
+    fn records() -> Vec<(u64, u64, bool, u64)> {
+        (0..200_000_u64)
+            .map(|at| (at * 7 % 100_003, at % 300, at % 5 == 0, u64::from(at == 70_000) * 9))
+            .collect()
+    }
+
+    fn written(packing: Packing) -> Vec<u8> {
+        let mut writer = BusWriter::new(Vec::new(), header(packing)).expect("written");
+        for (line, duration, write, lost) in records() {
+            writer.record(line, duration, write, lost).expect("written");
+        }
+        writer.finish().expect("written")
+    }
+
+    fn read(bytes: &[u8]) -> (Vec<(u64, u64, u64, bool)>, u64, Damage) {
+        let mut reader = BusReader::new(bytes).expect("a header");
+        let (mut block, mut all, mut lost) = (BusBlock::default(), Vec::new(), 0);
+        while reader.next_block(&mut block).expect("readable") {
+            all.extend(block.iter());
+            lost += block.lost();
+        }
+        (all, lost, reader.damage())
+    }
+
+    #[test]
+    fn every_packing_holds_the_same() {
+        for packing in [Packing::Blocks, Packing::Fixed, Packing::Text] {
+            let (all, lost, damage) = read(&written(packing));
+            assert_eq!((all.len(), lost), (200_000, 9), "{packing:?}");
+            assert!(damage.is_none());
+            let (mut time, mut number) = (0, 0);
+            for (found, (line, duration, write, lost)) in all.into_iter().zip(records()) {
+                time += duration;
+                number += lost;
+                assert_eq!(found, (number, time, line, write), "{packing:?}");
+                number += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_is_a_gap() {
+        let mut bytes = written(Packing::Blocks);
+        let second =
+            bytes.windows(4).enumerate().filter(|(_, four)| four == b"MLBK").map(|(at, _)| at).nth(1);
+        bytes[second.expect("several blocks") + 100] ^= 1;
+        let (all, lost, damage) = read(&bytes);
+        // The second block, in which the nine missing records were.
+        assert_eq!((all.len(), lost, damage.blocks), (200_000 - 65_536, 65_536 + 9, 1));
+        assert_eq!(all[65_536].2, records()[131_072].0);
+    }
+}

@@ -1,0 +1,141 @@
+//! Several cards' traces as one, by time.
+//!
+//! Each memory channel has a card of its own (PTAT's set-up); their clocks are synchronous. Records of the
+//! same cycle come in the order of the cards. Numbers of records are then those of the merged trace.
+
+use super::{BusBlock, BusReader, Damage, FormatError, Header};
+use std::io::BufRead;
+
+const BLOCK_RECORDS: usize = 1 << 16;
+
+/// Bus records of one or more cards.
+#[derive(Debug)]
+pub struct MergedBus<R> {
+    cards: Vec<Card<R>>,
+    next: u64,
+    cycles: u64,
+}
+
+#[derive(Debug)]
+struct Card<R> {
+    reader: BusReader<R>,
+    block: BusBlock,
+    at: usize,
+    /// Cycles at the record before `at`.
+    cycles: u64,
+    gaps_seen: usize,
+    is_over: bool,
+}
+
+impl<R: BufRead> Card<R> {
+    /// Makes sure that a record is at hand, if there is one.
+    fn fill(&mut self) -> Result<(), FormatError> {
+        while !self.is_over && self.at >= self.block.len() {
+            self.is_over = !self.reader.next_block(&mut self.block)?;
+            (self.at, self.gaps_seen, self.cycles) = (0, 0, self.block.start_cycles);
+        }
+        Ok(())
+    }
+
+    fn time(&self) -> Option<u64> {
+        let duration = self.block.durations.get(self.at).filter(|_| !self.is_over)?;
+        Some(self.cycles.wrapping_add(*duration))
+    }
+}
+
+impl<R: BufRead> MergedBus<R> {
+    /// Merges what the readers give.
+    ///
+    /// # Errors
+    /// When the cards' clocks, line sizes or captures differ.
+    pub fn new(readers: Vec<BusReader<R>>) -> Result<Self, FormatError> {
+        for reader in readers.iter().skip(1) {
+            readers[0].header().check_same_capture(reader.header())?;
+        }
+        let card = |reader| Card {
+            reader,
+            block: BusBlock::default(),
+            at: 0,
+            cycles: 0,
+            gaps_seen: 0,
+            is_over: false,
+        };
+        Ok(Self { cards: readers.into_iter().map(card).collect(), next: 0, cycles: 0 })
+    }
+
+    /// The first card's header; `None` without a card.
+    pub fn header(&self) -> Option<&Header> {
+        self.cards.first().map(|card| card.reader.header())
+    }
+
+    /// What could not be read so far, of all cards together.
+    pub fn damage(&self) -> Damage {
+        self.cards.iter().map(|card| card.reader.damage()).fold(Damage::default(), |all, one| Damage {
+            blocks: all.blocks + one.blocks,
+            skipped_bytes: all.skipped_bytes + one.skipped_bytes,
+            is_cut: all.is_cut || one.is_cut,
+        })
+    }
+
+    /// The next records; `false` at the end.
+    ///
+    /// # Errors
+    /// As [`BusReader::next_block`].
+    pub fn next_block(&mut self, block: &mut BusBlock) -> Result<bool, FormatError> {
+        if let [only] = &mut self.cards[..] {
+            return only.reader.next_block(block);
+        }
+        block.restart(self.next, self.cycles);
+        while block.len() < BLOCK_RECORDS {
+            self.cards.iter_mut().try_for_each(Card::fill)?;
+            let earliest = self.cards.iter_mut().filter(|card| !card.is_over).min_by_key(|card| card.time());
+            let Some(card) = earliest else { break };
+            let Some(time) = card.time() else { break };
+            let mut lost = 0;
+            while let Some(gap) = card.block.gaps.get(card.gaps_seen) {
+                if gap.position as usize > card.at {
+                    break;
+                }
+                lost += gap.lost;
+                card.gaps_seen += 1;
+            }
+            // A card that was started later has a clock behind the others' at worst: time never goes back.
+            let duration = time.saturating_sub(self.cycles);
+            block.push(card.block.lines[card.at], duration, card.block.writes[card.at], lost);
+            self.cycles += duration;
+            card.cycles = time;
+            card.at += 1;
+        }
+        self.next = block.next();
+        Ok(!block.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{BusWriter, Packing, Stream};
+
+    #[test]
+    fn records_of_two_cards_come_by_time() {
+        let trace = |times: &[u64]| {
+            let mut writer =
+                BusWriter::new(Vec::new(), Header::new(Stream::Bus, Packing::Blocks)).expect("written");
+            let mut before = 0;
+            for &time in times {
+                writer.record(time * 10, time - before, false, u64::from(time == 6) * 3).expect("written");
+                before = time;
+            }
+            writer.finish().expect("written")
+        };
+        let (first, second) = (trace(&[1, 4, 5, 9]), trace(&[2, 4, 6]));
+        let readers = [&first, &second].map(|bytes| BusReader::new(&bytes[..]).expect("a header"));
+        let mut merged = MergedBus::new(readers.into()).expect("they fit");
+        let mut block = BusBlock::default();
+        assert!(merged.next_block(&mut block).expect("readable"));
+        let all: Vec<_> = block.iter().map(|(number, time, line, _)| (number, time, line)).collect();
+        // Three records of the second card are missing before its record at 6.
+        assert_eq!(all, [(0, 1, 10), (1, 2, 20), (2, 4, 40), (3, 4, 40), (4, 5, 50), (8, 6, 60), (9, 9, 90)]);
+        assert!(!merged.next_block(&mut block).expect("readable"));
+    }
+}

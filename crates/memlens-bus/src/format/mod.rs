@@ -1,0 +1,27 @@
+//! The files of a trace: bus records, page-table records, object events, and the virtual card's truth.
+
+mod blocks;
+mod bus;
+mod bus_block;
+mod bus_columns;
+mod bus_text;
+mod error;
+mod fixed;
+mod folder;
+mod header;
+mod merge;
+mod objects;
+mod pages;
+mod truth;
+
+pub use blocks::{BlockReader, BlockWriter, Damage};
+pub use bus::{BusReader, BusWriter};
+pub use bus_block::{BusBlock, Gap};
+pub use error::FormatError;
+pub use fixed::FixedLayout;
+pub use folder::{TraceFolder, TraceSource};
+pub use header::{Endian, Header, Packing, Stream, TagRegion};
+pub use merge::MergedBus;
+pub use objects::{ObjectEvent, ObjectReader, ObjectWriter};
+pub use pages::{FrameUse, PageEvent, PageReader, PageRecord, PageWriter};
+pub use truth::{TruthKind, TruthReader, TruthRecord, TruthWriter};

@@ -1,0 +1,34 @@
+//! The virtual card: an ordinary program's accesses as a bus would see them on a modelled machine.
+//!
+//! [`System`] is told what processes do (accesses, mappings, forks, objects) and writes what a card would
+//! see. It models
+//!
+//! - physical memory, handed out by a buddy allocator, lowest frames first;
+//! - demand paging: a page gets its frame when it is first touched; transparent huge pages where a whole
+//!   aligned 2 MiB lies in an anonymous mapping and nothing of it is mapped yet; `MAP_HUGETLB` in 2 MiB or 1 GiB;
+//! - files' pages, shared by all processes that map them; shared anonymous memory; copy-on-write after fork
+//!   and of private file mappings; moved and unmapped memory;
+//! - four-level page tables in frames of their own, or, as an option, in an uncached region (PTAT);
+//! - TLBs and walkers ([`memlens_sim::Translator`]) and physically addressed caches ([`memlens_sim::Model`]);
+//!   each page-table entry that a walk reads goes through the caches, unless its table is uncached;
+//! - tags, as uncached reads, right behind the accesses that came before the event;
+//! - time: a cycle an instruction, and the memory's latency a line read, divided by the running threads.
+//!
+//! Not modelled: accesses of the kernel itself (zeroing and copying pages, writing page-table entries),
+//! instruction fetches, prefetchers, the zero page, swapping, `madvise`, the kernel's mapping of neighbouring
+//! file pages at one fault, the memory controller's order of requests. Write-backs come evenly spread among
+//! the reads of the same few thousand accesses.
+
+mod card;
+mod faults;
+mod frames;
+mod memory;
+mod options;
+mod page_tables;
+mod system;
+
+pub use card::Card;
+pub use faults::{FaultCounts, FaultPlan, inject_faults};
+pub use memory::{Backing, Mapping};
+pub use options::SystemOptions;
+pub use system::{System, SystemCounts};

@@ -1,0 +1,184 @@
+//! `memlens bus analyze`.
+
+use std::io::Write;
+
+use memlens_bus::analysis::{self, Analysis, Observer};
+use memlens_bus::format::{FormatError, TraceFolder};
+use memlens_profile::{
+    Attribution, Cell, CodeIx, CodeLocation, Existing, MachineInfo, Object, ObjectIx, Profile, ProfileWriter,
+    RunInfo, Thread, ThreadIx,
+};
+use memlens_types::{AccessKind, Counts};
+
+use crate::bus::{self, AnalysisFormat, AnalyzeArgs};
+use crate::bus_table;
+use crate::failure::{Failure, FailureKind};
+use crate::streams;
+
+/// Analyses a trace; `observer` sees every record.
+pub fn run(folder: &TraceFolder, observer: &mut impl Observer) -> Result<Analysis, FormatError> {
+    analysis::analyze(folder.bus()?, folder.pages()?, folder.objects()?, observer)
+}
+
+/// Shows what a trace says.
+pub fn analyze(args: &AnalyzeArgs) -> Result<u8, Failure> {
+    let folder = bus::open(&args.trace)?;
+    let existing = if args.force { Existing::Replace } else { Existing::Refuse };
+    // What can be known to fail must fail before the work.
+    let writer = args.out.as_ref().map(|out| ProfileWriter::create(out, existing)).transpose()?;
+    let found = run(&folder, &mut ()).map_err(|error| bus::failure(&args.trace, &error))?;
+    if let Some(mut writer) = writer {
+        writer.flush(&profile(&found), true)?;
+    }
+    streams::write_result(|out| match args.format {
+        AnalysisFormat::Table => write!(out, "{}", bus_table::table(&found, args.top)),
+        AnalysisFormat::Json => {
+            serde_json::to_writer_pretty(&mut *out, &found)?;
+            writeln!(out)
+        }
+        AnalysisFormat::Csv => objects_csv(&found, out),
+        AnalysisFormat::Points => points_csv(&found, out),
+        AnalysisFormat::Bandwidth => bandwidth_csv(&found, out),
+    })?;
+    Ok(0)
+}
+
+/// A text as a CSV field (RFC 4180).
+pub fn field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+fn objects_csv(found: &Analysis, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "number,pid,kind,name,bytes,reads,writes,shared,late,walk_reads_1,walk_reads_2,walk_reads_3,\
+         walk_reads_4,tlb_misses,site"
+    )?;
+    for row in &found.objects {
+        let counts = &row.counts;
+        let [first, second, third, fourth] = counts.walks;
+        writeln!(
+            out,
+            "{},{},{},{},{},{},{},{},{},{first:.3},{second:.3},{third:.3},{fourth:.3},{:.3},{}",
+            row.number,
+            row.pid,
+            row.kind,
+            field(&row.name),
+            row.bytes,
+            counts.reads,
+            counts.writes,
+            counts.shared,
+            counts.late,
+            counts.tlb_misses,
+            field(&row.site),
+        )?;
+    }
+    Ok(())
+}
+
+fn points_csv(found: &Analysis, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "seconds,vaddr,rw,number,name")?;
+    for &(cycles, vaddr, object, write) in &found.points.points {
+        let name = found.objects.iter().find(|row| row.number == object).map_or("", |row| row.name.as_str());
+        let direction = if write { 'w' } else { 'r' };
+        let seconds = cycles as f64 / found.header.clock_hz as f64;
+        writeln!(out, "{seconds:.9},{vaddr:#x},{direction},{object},{}", field(name))?;
+    }
+    Ok(())
+}
+
+fn bandwidth_csv(found: &Analysis, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "seconds,read_bytes_per_second,written_bytes_per_second")?;
+    let width = found.bins.width_cycles as f64 / found.header.clock_hz as f64;
+    let rate = |lines: u64| lines as f64 * f64::from(found.header.line_bytes) / width;
+    for (bin, &[reads, writes]) in found.bins.bins.iter().enumerate() {
+        writeln!(out, "{:.9},{:.0},{:.0}", bin as f64 * width, rate(reads), rate(writes))?;
+    }
+    Ok(())
+}
+
+/// The analysis as a profile: one row of code, because a bus does not tell whose access a line was.
+fn profile(found: &Analysis) -> Profile {
+    let whole = |share: f64| share.round() as u64;
+    let counts = |row: &analysis::ObjectRow| Counts {
+        dram_reads: row.counts.reads,
+        dram_writes: row.counts.writes,
+        page_walk_accesses: whole(row.counts.walk_reads()),
+        stlb_misses: whole(row.counts.tlb_misses),
+        ..Counts::default()
+    };
+    let mut all = Counts::default();
+    let (mut objects, mut cells) = (Vec::new(), Vec::new());
+    for (at, row) in found.objects.iter().enumerate() {
+        let known = counts(row);
+        // Write-backs belong to objects only.
+        let in_code = Counts { dram_writes: 0, ..known };
+        all += &in_code;
+        cells.push(Cell {
+            code: CodeIx(0),
+            object: ObjectIx::from_index(at),
+            thread: ThreadIx(0),
+            counts: in_code,
+        });
+        let kind = row.kind.parse().unwrap_or(memlens_types::ObjectKind::Unknown);
+        let is_unknown = kind == memlens_types::ObjectKind::Unknown;
+        objects.push(Object {
+            id: at as u32 + 1,
+            kind,
+            name: row.name.clone(),
+            bytes: (row.bytes > 0).then_some(row.bytes),
+            blocks: 1,
+            unknown_reason: is_unknown.then(|| "no object event covers the address".to_owned()),
+            counts: known,
+            ..Object::default()
+        });
+    }
+    cells.retain(|cell| cell.counts != Counts::default());
+    let mut notes = bus_table::losses(&found.losses);
+    notes.push("From a bus trace: counts are lines on the memory bus, code is not known.".to_owned());
+    Profile {
+        run: RunInfo {
+            command: found.header.command.clone(),
+            mode: "bus".into(),
+            threads: 1,
+            memlens_version: env!("CARGO_PKG_VERSION").to_owned(),
+            primary_cost: "dram_reads".into(),
+            ..RunInfo::default()
+        },
+        machine: MachineInfo {
+            name: found.header.machine.clone(),
+            line_bytes: found.header.line_bytes,
+            page_bytes: 4096,
+            ..MachineInfo::default()
+        },
+        objects,
+        code: vec![CodeLocation { id: 1, kind: AccessKind::Load, counts: all, ..CodeLocation::default() }],
+        cells,
+        threads: vec![Thread { counts: all, ..Thread::default() }],
+        attribution: Attribution {
+            lost_events: found.losses.lost_records,
+            truncated: found.losses.bus_damage.is_cut,
+            notes,
+            ..Attribution::default()
+        },
+        ..Profile::default()
+    }
+}
+
+/// Says that a trace lacks a file that the command needs.
+pub fn lacks(place: &std::path::Path, what: &str) -> Failure {
+    Failure::new(FailureKind::NoInput, format!("{} has no {what}", place.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_where_they_must() {
+        assert_eq!([field("a b"), field("a,\"b\"")], ["a b", "\"a,\"\"b\"\"\""]);
+    }
+}

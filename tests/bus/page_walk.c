@@ -1,0 +1,49 @@
+/* Touches N pages of PAGE bytes once in order, twice: first by writing, so that all are mapped, then, after
+ * everything that a TLB could hold has gone through it, by reading from the function `walk`. What a card sees
+ * of `walk` is known: a TLB miss for each page, in order.
+ *
+ *     page_walk N PAGE */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static volatile char *array, *sweep;
+static long sum;
+
+__attribute__((noinline)) void walk(long pages, long bytes)
+{
+    for (long at = 0; at < pages; at++)
+        sum += array[at * bytes];
+}
+
+__attribute__((noinline)) void walked(void)
+{
+    sum++;
+}
+
+static char *map(long bytes)
+{
+    /* Aligned to the largest page by hand. */
+    long align = 2L << 20;
+    char *block = mmap(NULL, (size_t)(bytes + align), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        exit(1);
+    return (char *)(((unsigned long)block + (unsigned long)align - 1) & ~((unsigned long)align - 1));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    long pages = atol(argv[1]), bytes = atol(argv[2]);
+    array = map(pages * bytes);
+    sweep = map(pages * bytes);
+    for (long at = 0; at < pages; at++)
+        array[at * bytes] = 1;
+    for (long at = 0; at < pages; at++)
+        sweep[at * bytes] = 1;
+    walk(pages, bytes);
+    walked();
+    printf("%ld\n", sum);
+    return 0;
+}
