@@ -12,7 +12,8 @@ use crate::lanes::{Group, LANES, NO_RANGE};
 use crate::shadow_stack::ShadowStack;
 use memlens_events::BLOCK_ID_LIMIT;
 
-/// So often a look-up that found a small block asks whether the block is large.
+/// One look-up in so many makes the address's range the reference's. The others, where it is known whose the
+/// address is, leave the range alone and only book the access.
 const RANGE_ATTEMPT_INTERVAL: u32 = 16;
 
 /// What else is kept of a reference.

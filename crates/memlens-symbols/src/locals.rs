@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gimli::UnitOffset;
+use gimli::{Dwarf, Unit, UnitOffset};
 
 use crate::call_frames::CfaRow;
 use crate::debug_info::DebugInfo;
-use crate::dwarf_file::{UnitHandle, attribute, ranges};
+use crate::dwarf_file::{Bytes, UnitHandle, Value, attribute, ranges};
 use crate::place::{FrameBase, Place, locations, pieces};
 use crate::types::{TypeId, TypeRef};
 
@@ -159,33 +159,7 @@ fn read_locals<'a>(
                 }
                 let Some(location) = attribute(&attributes, gimli::DW_AT_location) else { continue };
                 let Some(name) = debug.name_of(handle, &attributes) else { continue };
-                let mut places = Vec::new();
-                // A plain expression holds in every range of the scope.
-                let spans: Vec<(u64, u64)> = if location.exprloc_value().is_some() {
-                    outer.ranges.iter().map(|r| (r.start, r.end)).collect()
-                } else {
-                    vec![(0, u64::MAX)]
-                };
-                for span in spans {
-                    for (start, end, expression) in locations(dwarf, unit, location, span) {
-                        for (base_start, base_end, frame_base) in base_parts(&base) {
-                            let (start, end) = (start.max(base_start), end.min(base_end));
-                            if start >= end {
-                                continue;
-                            }
-                            places.extend(pieces(unit, &expression, frame_base).into_iter().map(|piece| {
-                                LocalPlace {
-                                    start,
-                                    end,
-                                    part_start: piece.start,
-                                    part_size: piece.size,
-                                    place: piece.place,
-                                }
-                            }));
-                        }
-                    }
-                }
-                places.retain(|place| place.place != Place::Elsewhere);
+                let places = local_places(dwarf, unit, location, &outer.ranges, &base);
                 if places.is_empty() {
                     continue;
                 }
@@ -207,6 +181,42 @@ fn read_locals<'a>(
         }
     }
     Some(())
+}
+
+/// Where a variable of a scope with these ranges lives.
+fn local_places<'a>(
+    dwarf: &Dwarf<Bytes<'a>>,
+    unit: &Unit<Bytes<'a>>,
+    location: Value<'a>,
+    scope: &[Range<u64>],
+    base: &FrameBase,
+) -> Vec<LocalPlace> {
+    // A plain expression holds in every range of the scope.
+    let spans: Vec<(u64, u64)> = if location.exprloc_value().is_some() {
+        scope.iter().map(|range| (range.start, range.end)).collect()
+    } else {
+        vec![(0, u64::MAX)]
+    };
+    let mut places = Vec::new();
+    for span in spans {
+        for (start, end, expression) in locations(dwarf, unit, location, span) {
+            for (base_start, base_end, frame_base) in base_parts(base) {
+                let (start, end) = (start.max(base_start), end.min(base_end));
+                if start >= end {
+                    continue;
+                }
+                places.extend(pieces(unit, &expression, frame_base).into_iter().map(|piece| LocalPlace {
+                    start,
+                    end,
+                    part_start: piece.start,
+                    part_size: piece.size,
+                    place: piece.place,
+                }));
+            }
+        }
+    }
+    places.retain(|place| place.place != Place::Elsewhere);
+    places
 }
 
 /// The parts of a frame base; without one, one part in which `DW_OP_fbreg` means nothing.

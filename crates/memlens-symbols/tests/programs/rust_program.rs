@@ -19,9 +19,12 @@ fn main() {
     let point = shapes::Point { x: 2.0, y: 3.0 };
     let numbers: Vec<u64> = Vec::with_capacity(std::env::args().count() + 10);
     std::hint::black_box(&numbers);
+    // SAFETY: no other thread exists, and no reference to the variable.
     unsafe { COUNTER += TABLE[std::env::args().count() & 7] as u64 };
     LOCAL.with(|l| l.set(l.get() + 1));
-    if shapes::area(&point) == unsafe { COUNTER } as f64 {
+    // SAFETY: as above.
+    let counter = unsafe { COUNTER };
+    if shapes::area(&point) == counter as f64 {
         println!("never");
     }
 }
