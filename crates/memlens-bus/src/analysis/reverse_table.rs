@@ -421,6 +421,10 @@ impl ReverseTable {
             return;
         }
         self.table_frames.entry(pid).or_default().push(frame);
+        // Whose data it was does not matter any more.
+        if self.frame_mut(frame).is_former {
+            self.drop_head(frame);
+        }
         let lines = self.lines_per_table;
         self.tables.push(Table {
             pid,

@@ -22,6 +22,8 @@ pub enum TruthKind {
     Tag = 3,
     /// A line was written back after its page was unmapped; process and address are those of that page.
     LateWriteBack = 4,
+    /// A line of data was written back after its frame had become a page table: nobody's any more.
+    Stale = 5,
 }
 
 /// One record; the n-th belongs to the n-th bus record, lost ones counted.
@@ -54,7 +56,7 @@ impl TruthRecord {
         use TruthKind::*;
         let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Some(Self {
-            kind: [Read, WriteBack, Walk, Tag, LateWriteBack]
+            kind: [Read, WriteBack, Walk, Tag, LateWriteBack, Stale]
                 .into_iter()
                 .find(|kind| *kind as u8 == bytes[0])?,
             level: bytes[1],

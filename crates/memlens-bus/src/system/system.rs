@@ -393,13 +393,12 @@ impl<W: Write> System<W> {
         let pid = self.owner_pid.get(frame).copied().unwrap_or(0);
         let vaddr = self.owner_page.get(frame).copied().unwrap_or(0) << 12 | line & 0xfff;
         let is_mapped = self.is_mapped.get(frame) == Some(&true);
-        let truth = TruthRecord {
-            kind: if is_mapped { TruthKind::WriteBack } else { TruthKind::LateWriteBack },
-            level: 0,
-            pid,
-            object: self.object_at(pid, vaddr),
-            vaddr,
+        let kind = match (is_mapped, pid) {
+            (true, _) => TruthKind::WriteBack,
+            (false, 0) => TruthKind::Stale,
+            (false, _) => TruthKind::LateWriteBack,
         };
+        let truth = TruthRecord { kind, level: 0, pid, object: self.object_at(pid, vaddr), vaddr };
         self.put(line, true, self.time, truth);
     }
 
@@ -581,6 +580,8 @@ impl<W: Write> System<W> {
             }
             let is_uncached = self.options.ptat && table_level < ROOT;
             let frame = if is_uncached { self.uncached.allocate(0)? } else { self.frames.allocate(0)? };
+            // Whose data the frame had does not matter any more.
+            self.owner_pid[frame as usize] = 0;
             let first = page & !(pages_of(table_level + 1) - 1);
             self.processes.get_mut(&pid)?.tables.set_table(table_level, page, frame);
             group.push(PageRecord::new(PageEvent::Table, table_level, pid, frame, first, 0));
