@@ -13,9 +13,9 @@ pub struct SimdLevel(Width);
 pub enum Width {
     /// No vector instructions beyond the target's baseline.
     Scalar,
-    /// AVX2 and BMI1.
+    /// AVX2, BMI1 and BMI2.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL and BMI1.
+    /// AVX-512 F, BW, DQ, VL, BMI1 and BMI2.
     Avx512,
 }
 
@@ -35,7 +35,7 @@ impl SimdLevel {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::is_x86_feature_detected as has;
-            let avx2 = has!("avx2") && has!("bmi1");
+            let avx2 = has!("avx2") && has!("bmi1") && has!("bmi2");
             let avx512 = avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
             if avx512 && limit >= Width::Avx512 {
                 return Self(Width::Avx512);
@@ -86,14 +86,13 @@ pub(crate) struct Touch {
     pub(crate) word: u32,
 }
 
-/// The operation of the staged model on one set: `first_dirty` (0 or 1) is merged into the most
-/// recent line's dirty bit, then the line of `word` (tag and dirty bit) becomes the most recent one
-/// and keeps its old dirty bit on a hit. `last_way` is the number of ways − 1.
+/// The operation of the staged model on one set: the line of `word` (tag and dirty bit) becomes the most
+/// recent one; on a hit it stays dirty if it was. `last_way` is the number of ways − 1.
 ///
 /// A kernel is a proof that its instructions exist; only [`dispatch`] makes one.
 pub(crate) trait Kernel: Copy {
-    fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch;
-    fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch;
+    fn touch8(self, set: &mut Set8, last_way: u32, word: u32) -> Touch;
+    fn touch16(self, set: &mut Set16, last_way: u32, word: u32) -> Touch;
 
     /// Which lanes hold `word`, but for its flags: bit i of the answer for lane i.
     fn lanes_of(self, lanes: &Lanes, word: u64) -> u32;
@@ -168,8 +167,7 @@ pub(crate) fn prefetch<T>(value: &T) {
 
 /// The operation of [`Kernel`] on a set of any number of ways.
 #[inline]
-pub(crate) fn touch_slice(set: &mut [u32], word: u32, first_dirty: u32) -> Touch {
-    set[0] |= first_dirty;
+pub(crate) fn touch_slice(set: &mut [u32], word: u32) -> Touch {
     let found = set.iter().position(|&other| (other ^ word) & !1 == 0);
     let at = found.unwrap_or(set.len() - 1);
     let old = set[at];
@@ -184,13 +182,13 @@ pub(crate) struct Scalar;
 
 impl Kernel for Scalar {
     #[inline(always)]
-    fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
-        touch_slice(&mut set.0[..=last_way as usize & 7], word, first_dirty)
+    fn touch8(self, set: &mut Set8, last_way: u32, word: u32) -> Touch {
+        touch_slice(&mut set.0[..=last_way as usize & 7], word)
     }
 
     #[inline(always)]
-    fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
-        touch_slice(&mut set.0[..=last_way as usize & 15], word, first_dirty)
+    fn touch16(self, set: &mut Set16, last_way: u32, word: u32) -> Touch {
+        touch_slice(&mut set.0[..=last_way as usize & 15], word)
     }
 
     #[inline(always)]
@@ -243,16 +241,16 @@ mod x86 {
 
     /// # Safety
     ///
-    /// The CPU has AVX2 and BMI1.
-    #[target_feature(enable = "avx2,bmi1")]
+    /// The CPU has AVX2, BMI1 and BMI2.
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
     pub(super) unsafe fn run_avx2<T: Task>(task: T) -> T::Output {
         task.run(Avx2(()))
     }
 
     /// # Safety
     ///
-    /// The CPU has AVX2, BMI1 and AVX-512 F, BW, DQ, VL.
-    #[target_feature(enable = "avx2,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
+    /// The CPU has AVX2, BMI1, BMI2 and AVX-512 F, BW, DQ, VL.
+    #[target_feature(enable = "avx2,bmi1,bmi2,avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) unsafe fn run_avx512<T: Task>(task: T) -> T::Output {
         task.run(Avx512(()))
     }
@@ -264,65 +262,73 @@ mod x86 {
 
     /// # Safety
     ///
-    /// The CPU has AVX2 and BMI1.
+    /// The CPU has AVX2, BMI1 and BMI2.
     #[inline(always)]
-    unsafe fn touch8(set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+    unsafe fn touch8(set: &mut Set8, last_way: u32, word: u32) -> Touch {
+        let last = set.0[last_way as usize & 7];
         // SAFETY: the caller promises the instructions; loads and stores go to 32 valid bytes,
         // aligned by the types of the set and of the table.
         unsafe {
             let at = set.0.as_mut_ptr().cast::<__m256i>();
-            let first = _mm256_zextsi128_si256(_mm_cvtsi32_si128(first_dirty as i32));
-            let lines = _mm256_or_si256(_mm256_load_si256(at), first);
+            let lines = _mm256_load_si256(at);
             let tags = _mm256_or_si256(lines, _mm256_set1_epi32(1));
-            let equal = _mm256_cmpeq_epi32(tags, _mm256_set1_epi32((word | 1) as i32));
-            let found = _mm256_movemask_ps(_mm256_castsi256_ps(equal)) as u32;
+            let found = bits(_mm256_cmpeq_epi32(tags, _mm256_set1_epi32((word | 1) as i32)));
+            let dirty = bits(_mm256_slli_epi32::<31>(lines));
             let i = _tzcnt_u32(found | 1 << last_way);
             let moved = _mm256_permutevar8x32_epi32(lines, _mm256_load_si256(row8(i)));
-            let old = _mm256_cvtsi256_si32(moved) as u32;
-            let new = word | (old & u32::from(found != 0));
+            // The dirty bit comes from the masks: the moved line would have to be waited for.
+            let new = word | u32::from(found & dirty != 0);
             _mm256_store_si256(at, _mm256_blend_epi32::<1>(moved, _mm256_set1_epi32(new as i32)));
-            Touch { hit: found != 0, word: old }
+            Touch { hit: found != 0, word: last }
         }
+    }
+
+    /// The top bit of each lane.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has AVX2.
+    #[inline(always)]
+    unsafe fn bits(lanes: __m256i) -> u32 {
+        // SAFETY: the caller promises the instruction.
+        unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(lanes)) as u32 }
     }
 
     impl Kernel for Avx2 {
         #[inline(always)]
-        fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+        fn touch8(self, set: &mut Set8, last_way: u32, word: u32) -> Touch {
             // SAFETY: an `Avx2` is only made by `run_avx2`.
-            unsafe { touch8(set, last_way, word, first_dirty) }
+            unsafe { touch8(set, last_way, word) }
         }
 
         #[inline(always)]
-        fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+        fn touch16(self, set: &mut Set16, last_way: u32, word: u32) -> Touch {
+            let last = set.0[last_way as usize & 15];
             // SAFETY: an `Avx2` is only made by `run_avx2`; loads and stores go to the two halves
             // of a set and to rows of the table, 32 aligned bytes each.
             unsafe {
                 let at = set.0.as_mut_ptr().cast::<__m256i>();
-                let first = _mm256_zextsi128_si256(_mm_cvtsi32_si128(first_dirty as i32));
-                let low = _mm256_or_si256(_mm256_load_si256(at), first);
+                let low = _mm256_load_si256(at);
                 let high = _mm256_load_si256(at.add(1));
                 let one = _mm256_set1_epi32(1);
                 let tag = _mm256_set1_epi32((word | 1) as i32);
-                let equal_low = _mm256_cmpeq_epi32(_mm256_or_si256(low, one), tag);
-                let equal_high = _mm256_cmpeq_epi32(_mm256_or_si256(high, one), tag);
-                let found = _mm256_movemask_ps(_mm256_castsi256_ps(equal_low)) as u32
-                    | (_mm256_movemask_ps(_mm256_castsi256_ps(equal_high)) as u32) << 8;
+                let equal = |half| bits(_mm256_cmpeq_epi32(_mm256_or_si256(half, one), tag));
+                let found = equal(low) | equal(high) << 8;
+                let dirty = bits(_mm256_slli_epi32::<31>(low)) | bits(_mm256_slli_epi32::<31>(high)) << 8;
                 let i = _tzcnt_u32(found | 1 << last_way);
                 // The low half moves up to lane 7, the high half not at all or up to lane i − 8;
                 // row 0 moves nothing.
-                let in_low = i < 8;
                 let moved_low = _mm256_permutevar8x32_epi32(low, _mm256_load_si256(row8(i.min(7))));
                 let moved_high = _mm256_permutevar8x32_epi32(high, _mm256_load_si256(row8(i.max(8) - 8)));
-                let from_low = _mm256_cvtsi256_si32(moved_low) as u32;
-                let from_high = _mm256_cvtsi256_si32(moved_high) as u32;
-                // Found in the high half: lane 7 of the low half crosses over to lane 8.
-                let (old, lane8) = if in_low { (from_low, from_high) } else { (from_high, from_low) };
-                let new = word | (old & u32::from(found != 0));
+                // Found in the high half: lane 7 of the low half, now in front, crosses over to lane 8.
+                let crosses = _mm256_cmpgt_epi32(_mm256_set1_epi32(i as i32), _mm256_set1_epi32(7));
+                let lane8 = _mm256_blendv_epi8(moved_high, moved_low, crosses);
+                let new = word | u32::from(found & dirty != 0);
                 let new_low = _mm256_blend_epi32::<1>(moved_low, _mm256_set1_epi32(new as i32));
-                let new_high = _mm256_blend_epi32::<1>(moved_high, _mm256_set1_epi32(lane8 as i32));
+                let new_high = _mm256_blend_epi32::<1>(moved_high, lane8);
                 _mm256_store_si256(at, new_low);
                 _mm256_store_si256(at.add(1), new_high);
-                Touch { hit: found != 0, word: old }
+                Touch { hit: found != 0, word: last }
             }
         }
 
@@ -367,14 +373,13 @@ mod x86 {
     // no lane taken out and put back. The replaced word is read from memory before the store.
     impl Kernel for Avx512 {
         #[inline(always)]
-        fn touch8(self, set: &mut Set8, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+        fn touch8(self, set: &mut Set8, last_way: u32, word: u32) -> Touch {
             let last = set.0[last_way as usize & 7];
             // SAFETY: an `Avx512` is only made by `run_avx512`; loads and stores go to the 32
             // aligned bytes of a set.
             unsafe {
                 let at = set.0.as_mut_ptr().cast::<__m256i>();
-                let first = _mm256_zextsi128_si256(_mm_cvtsi32_si128(first_dirty as i32));
-                let lines = _mm256_or_si256(_mm256_load_si256(at), first);
+                let lines = _mm256_load_si256(at);
                 // As in `touch16`.
                 let differing = _mm256_xor_si256(lines, _mm256_set1_epi32(word as i32));
                 let found = u32::from(_mm256_testn_epi32_mask(differing, _mm256_set1_epi32(!1)));
@@ -384,19 +389,18 @@ mod x86 {
                 let moved = _mm256_mask_alignr_epi32::<7>(lines, moving, lines, lines);
                 let new = word | u32::from(found & dirty != 0);
                 _mm256_store_si256(at, _mm256_mask_set1_epi32(moved, 1, new as i32));
-                Touch { hit: found != 0, word: last | if last_way == 0 { first_dirty } else { 0 } }
+                Touch { hit: found != 0, word: last }
             }
         }
 
         #[inline(always)]
-        fn touch16(self, set: &mut Set16, last_way: u32, word: u32, first_dirty: u32) -> Touch {
+        fn touch16(self, set: &mut Set16, last_way: u32, word: u32) -> Touch {
             let last = set.0[last_way as usize & 15];
             // SAFETY: an `Avx512` is only made by `run_avx512`; loads and stores go to the 64
             // aligned bytes of a set.
             unsafe {
                 let at = set.0.as_mut_ptr().cast::<__m512i>();
-                let first = _mm512_zextsi128_si512(_mm_cvtsi32_si128(first_dirty as i32));
-                let lines = _mm512_or_si512(_mm512_load_si512(at), first);
+                let lines = _mm512_load_si512(at);
                 let differing = _mm512_xor_si512(lines, _mm512_set1_epi32(word as i32));
                 let found = u32::from(_mm512_testn_epi32_mask(differing, _mm512_set1_epi32(!1)));
                 let dirty = u32::from(_mm512_test_epi32_mask(lines, _mm512_set1_epi32(1)));
@@ -406,7 +410,7 @@ mod x86 {
                 let moved = _mm512_mask_alignr_epi32::<15>(lines, moving, lines, lines);
                 let new = word | u32::from(found & dirty != 0);
                 _mm512_store_si512(at, _mm512_mask_set1_epi32(moved, 1, new as i32));
-                Touch { hit: found != 0, word: last | if last_way == 0 { first_dirty } else { 0 } }
+                Touch { hit: found != 0, word: last }
             }
         }
 

@@ -55,24 +55,20 @@ impl StructureCache {
         Self { keys: Vec::with_capacity(capacity as usize), capacity: capacity as usize }
     }
 
-    /// Looks a key up and makes it the most recent one if it is there.
-    fn hit(&mut self, key: u64) -> bool {
-        match self.keys.iter().position(|&other| other == key) {
-            Some(at) => {
-                self.keys[..=at].rotate_right(1);
-                true
+    /// Makes a key the most recent one, and says whether it was there.
+    fn touch(&mut self, key: u64) -> bool {
+        // Each key moves one back, up to where the key was.
+        let mut moving = key;
+        for place in &mut self.keys {
+            core::mem::swap(place, &mut moving);
+            if moving == key {
+                return true;
             }
-            None => false,
         }
-    }
-
-    /// Inserts a key that is not there.
-    fn insert(&mut self, key: u64) {
-        if self.capacity == 0 {
-            return;
+        if self.keys.len() < self.capacity {
+            self.keys.push(moving);
         }
-        self.keys.truncate(self.capacity - 1);
-        self.keys.insert(0, key);
+        false
     }
 }
 
@@ -98,36 +94,23 @@ impl PageWalker {
     pub(crate) fn walk(&mut self, vaddr: u64, size: PageSize) -> WalkReads {
         let vaddr = vaddr & LINEAR_ADDRESS_MASK;
         let (pml4, pdpt, pd, pt) = (vaddr >> 39, vaddr >> 30, vaddr >> 21, vaddr >> 12);
-        // Levels to read: 4 = from the PML4E down … 1 = only the PTE.
-        let from = if size == PageSize::Size4K && self.pde.hit(pd) {
-            1
-        } else if size != PageSize::Size1G && self.pdpte.hit(pdpt) {
-            2
-        } else if self.pml4e.hit(pml4) {
-            3
-        } else {
-            4
-        };
+        // A structure that is not cached is read, by way of the one above it, and cached. What the leaf
+        // entry is read from is no structure.
         let mut reads = WalkReads::default();
-        if from >= 4 {
-            reads.push(PML4E_BASE + pml4 * 8);
-            self.pml4e.insert(pml4);
-        }
-        if from >= 3 {
-            reads.push(PDPTE_BASE + pdpt * 8);
-            if size == PageSize::Size1G {
-                return reads;
+        if size != PageSize::Size4K || !self.pde.touch(pd) {
+            if size == PageSize::Size1G || !self.pdpte.touch(pdpt) {
+                if !self.pml4e.touch(pml4) {
+                    reads.push(PML4E_BASE + pml4 * 8);
+                }
+                reads.push(PDPTE_BASE + pdpt * 8);
             }
-            self.pdpte.insert(pdpt);
-        }
-        if from >= 2 {
-            reads.push(PDE_BASE + pd * 8);
-            if size == PageSize::Size2M {
-                return reads;
+            if size != PageSize::Size1G {
+                reads.push(PDE_BASE + pd * 8);
             }
-            self.pde.insert(pd);
         }
-        reads.push(PTE_BASE + pt * 8);
+        if size == PageSize::Size4K {
+            reads.push(PTE_BASE + pt * 8);
+        }
         reads
     }
 }

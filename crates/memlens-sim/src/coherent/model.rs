@@ -200,7 +200,7 @@ impl CoherentModel {
                     run_hits(kernel, l1d, line_shift, batch, |addr| tlb.lookup(page_of(addr)))
                 }
                 Some(PageArray::Clock(tlb)) => {
-                    let mut cursor = tlb.cursor();
+                    let mut cursor = tlb.cursor::<true>();
                     let done = run_hits(kernel, l1d, line_shift, batch, |addr| cursor.lookup(page_of(addr)));
                     let registers = cursor.registers();
                     tlb.keep(registers);

@@ -1,110 +1,92 @@
 //! The back: queues of requests from level to level.
 
-use super::level::{Level, Loop, SetArray, View};
+use super::level::{Geometry, Level, Loop, SetArray, View};
 use super::regions::Regions;
-use super::translation::HOT_LINE_SHIFT;
+use super::translation::{CHUNK, HOT_LINE_SHIFT, WalkEvent};
 use crate::batch::Outcome;
 use crate::machine::MachineDescription;
 use crate::plain::Origin;
-use crate::simd::Kernel;
+use crate::simd::{Kernel, SimdLevel, Task, Touch, dispatch};
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
+use memlens_types::AccessAttr;
 
 /// How far ahead of its use a set of the next level is fetched, in queue entries.
 const AHEAD: usize = 12;
-/// One miss of the first level in so many requests is few.
-const MOSTLY: usize = 12;
 
 /// Who asks for a line, in the low bits of a word.
 ///
 /// ```text
-///  24                            23 22   21          0
-/// ┌─────────────────────────────┬──────┬───────────────┐
-/// │ the line that was most      │ who  │ position in   │
-/// │ recent in the set is dirty  │      │ chunk / walks │
-/// └─────────────────────────────┴──────┴───────────────┘
+///  23 22   21          0
+/// ┌──────┬───────────────┐
+/// │ who  │ position in   │
+/// │      │ chunk / walks │
+/// └──────┴───────────────┘
 /// ```
 pub(super) type Asker = u32;
 pub(super) const DATA: Asker = 0;
 pub(super) const FETCH: Asker = 1 << 22;
 pub(super) const WALK: Asker = 2 << 22;
-/// In the first level's queue: the request is the next one of the list of others.
-const OTHER: Asker = 3 << 22;
-pub(super) const FIRST_DIRTY_BIT: u32 = 24;
 const POSITION_MASK: u32 = FETCH - 1;
 
-/// A request to the first level.
-#[derive(Clone, Copy, Debug, Default)]
+/// A request to a first level.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct LineRequest {
     pub(super) line: u64,
     pub(super) asker: Asker,
+    pub(super) is_write: bool,
 }
 
-/// The queue to the first level. Nearly all requests are for the line at the address of the access
-/// that asks: its position is enough.
-#[derive(Clone, Debug)]
-pub(super) struct Requests {
-    askers: Vec<Asker>,
-    len: usize,
-    /// Those for another line than the one at the access's address: of walks, of fetches, second
-    /// lines.
-    others: Vec<LineRequest>,
+/// Data references that were translated together. Lines have 2^[`HOT_LINE_SHIFT`] bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run<'a> {
+    /// The chunk's references.
+    pub(super) addrs: &'a [u64],
+    pub(super) attrs: &'a [AccessAttr],
+    /// Which of them.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// Positions of those to more than one line.
+    pub(super) straddling: &'a [u32],
+    /// Walks, by the position of the reference that each comes before.
+    pub(super) events: &'a [WalkEvent],
+    /// What askers count walks from.
+    pub(super) first_walk: usize,
 }
 
-impl Requests {
-    pub(super) fn with_room(room: usize) -> Self {
-        Self { askers: vec![0; room], len: 0, others: Vec::new() }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(super) fn push(&mut self, line: u64, asker: Asker) {
-        self.free(1)[0] = OTHER;
-        self.len += 1;
-        self.others.push(LineRequest { line, asker });
-    }
-
-    /// Places for `count` more requests of data at their own addresses; [`Self::take`] says how
-    /// many were filled.
+impl<'a> Run<'a> {
+    /// The loads of a walk.
     #[inline(always)]
-    pub(super) fn free(&mut self, count: usize) -> &mut [Asker] {
-        if self.askers.len() - self.len < count {
-            self.grow(count);
-        }
-        &mut self.askers[self.len..][..count]
+    fn reads(&self, event: &'a WalkEvent) -> impl Iterator<Item = LineRequest> + use<'a> {
+        let asker = WALK | (event.walk - self.first_walk) as u32;
+        let reads = event.reads.as_slice().iter();
+        reads.map(move |read| LineRequest { line: read >> HOT_LINE_SHIFT, asker, is_write: false })
     }
 
-    #[cold]
-    fn grow(&mut self, count: usize) {
-        self.askers.resize(2 * (self.len + count), 0);
-    }
-
+    /// The lines of a reference.
     #[inline(always)]
-    pub(super) fn take(&mut self, count: usize) {
-        self.len += count;
+    fn lines(&self, at: usize) -> impl Iterator<Item = LineRequest> + use<> {
+        let (attr, asker) = (self.attrs[at], DATA | at as u32);
+        let is_write = attr.write_bit() == 1;
+        lines_of(self.addrs[at], attr, HOT_LINE_SHIFT).map(move |line| LineRequest { line, asker, is_write })
     }
 
-    pub(super) fn clear(&mut self) {
-        self.len = 0;
-        self.others.clear();
-    }
-
-    /// All requests with their lines, `addrs` being the chunk's addresses.
-    #[inline(always)]
-    pub(super) fn lines(&self, addrs: &[u64]) -> impl Iterator<Item = LineRequest> {
-        let mut others = self.others.iter();
-        self.askers[..self.len].iter().map_while(move |&asker| {
-            if asker & OTHER == 0 {
-                let addr = addrs.get((asker & POSITION_MASK) as usize)?;
-                Some(LineRequest { line: addr >> HOT_LINE_SHIFT, asker })
-            } else {
-                others.next().copied()
-            }
+    /// Everything that is asked for, in order: what [`FirstLevel`] goes through.
+    pub(super) fn requests(&self) -> impl Iterator<Item = LineRequest> {
+        (self.start..self.end).flat_map(move |at| {
+            let events = self.events.iter().filter(move |event| event.position as usize == at);
+            events.flat_map(|event| self.reads(event)).chain(self.lines(at))
         })
     }
+}
+
+/// The lines that an access touches.
+#[inline(always)]
+pub(super) fn lines_of(addr: u64, attr: AccessAttr, line_shift: u32) -> core::ops::RangeInclusive<u64> {
+    let last_byte = addr.saturating_add(u64::from(attr.size_bytes().max(1) - 1));
+    addr >> line_shift..=last_byte >> line_shift
 }
 
 /// A request to L2 or the last level, in one word.
@@ -130,22 +112,27 @@ struct List {
 }
 
 impl List {
-    /// Empties it and makes room for so many; [`List::end`] says how many there are.
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Room for so many more; [`List::take`] says how many were filled.
     #[inline(always)]
-    fn start(&mut self, count: usize) -> Appender<'_> {
-        if self.room.len() < count {
+    fn free(&mut self, count: usize) -> Appender<'_> {
+        if self.room.len() - self.len < count {
             self.grow(count);
         }
-        Appender { room: &mut self.room, len: 0 }
+        Appender { room: &mut self.room[self.len..], len: 0 }
     }
 
     #[cold]
     fn grow(&mut self, count: usize) {
-        self.room.resize(count.next_power_of_two(), 0);
+        self.room.resize((self.len + count).next_power_of_two(), 0);
     }
 
-    fn end(&mut self, len: usize) {
-        self.len = len;
+    #[inline(always)]
+    fn take(&mut self, count: usize) {
+        self.len += count;
     }
 
     fn as_slice(&self) -> &[u64] {
@@ -175,15 +162,13 @@ pub(super) struct Back {
     regions: Regions,
     l1d: Level,
     l1i: Level,
+    /// Positions that missed the first level, and the words whose places they took.
+    missed: Box<[(u32, u32); CHUNK]>,
     l2: Option<Level>,
     llc: Level,
     to_l2: List,
     to_llc: List,
-    /// Requests that missed the level at work, less write-backs.
-    missed: List,
-    dram_writes: List,
-    /// Nearly all requests of the last chunk hit the first level.
-    mostly_hits: bool,
+    to_memory: List,
     line_shift: u32,
 }
 
@@ -209,20 +194,31 @@ impl Origins {
         }
     }
 
-    /// Appends positions of data to their list, all others by `record`.
+    /// Appends the positions of data whose requests go on to a level, less write-backs, to their list, all
+    /// others by `record`.
     fn record(
         self,
-        missed: &[u64],
+        requests: &[Request],
         only_data: bool,
         out: &mut Outcome,
         list: impl Fn(&mut Outcome) -> &mut Vec<u32>,
         record: impl Fn(Origin, &mut Outcome),
     ) {
         if only_data {
-            let positions = missed.iter().map(|&asker| self.first_index + (asker as u32 & POSITION_MASK));
-            list(out).extend(positions);
+            let list = list(out);
+            let mut len = list.len();
+            // One more, so that there is a place for what is not kept.
+            list.resize(len + requests.len() + 1, 0);
+            for &request in requests {
+                if let Some(place) = list.get_mut(len) {
+                    *place = self.first_index + (request as u32 & POSITION_MASK);
+                }
+                len += usize::from(request & WRITE_BACK == 0);
+            }
+            list.truncate(len);
         } else {
-            missed.iter().for_each(|&asker| record(self.of(asker as u32), out));
+            let reads = requests.iter().filter(|&request| request & WRITE_BACK == 0);
+            reads.for_each(|&request| record(self.of(request as u32), out));
         }
     }
 }
@@ -238,65 +234,69 @@ impl Back {
             regions: Regions::new(line_shift, modulus, limit),
             l1d: level(&machine.l1d),
             l1i: level(&machine.l1i),
+            missed: Box::new([(0, 0); CHUNK]),
             l2: machine.l2.as_ref().map(level),
             llc: level(&machine.llc),
             to_l2: List::default(),
             to_llc: List::default(),
-            missed: List::default(),
-            dram_writes: List::default(),
-            mostly_hits: false,
+            to_memory: List::default(),
             line_shift,
         }
     }
 
-    /// Takes the requests through the levels, and returns how many of them the first level took:
-    /// less than all only if the regions overflowed. `only_data`: none is a fetch's or a walk's.
+    /// Begins a chunk.
+    pub(super) fn begin(&mut self) {
+        self.to_l2.clear();
+    }
+
+    /// How long the queue to the second level is.
+    pub(super) fn queued(&self) -> usize {
+        self.to_l2.len
+    }
+
+    /// Takes references to the first level. If the regions overflow, the answer is how many requests of
+    /// [`Run::requests`] were served.
+    pub(super) fn run(&mut self, simd: SimdLevel, run: Run<'_>) -> Result<(), usize> {
+        dispatch(simd, Ask { back: self, work: FirstLevelWork::Run(run) })
+    }
+
+    /// As [`Self::run`], for requests one by one.
+    pub(super) fn requests(&mut self, simd: SimdLevel, requests: &[LineRequest]) -> Result<(), usize> {
+        dispatch(simd, Ask { back: self, work: FirstLevelWork::Requests(requests) })
+    }
+
     #[inline(always)]
-    pub(super) fn drain<K: Kernel>(
-        &mut self,
-        kernel: K,
-        requests: &Requests,
-        addrs: &[u64],
-        only_data: bool,
-        origins: Origins,
-        out: &mut Outcome,
-    ) -> usize {
-        let Self { regions, l1d, l1i, l2, llc, to_l2, to_llc, missed, dram_writes, line_shift, .. } = self;
-        let mostly_hits = self.mostly_hits;
-        let first = FirstLevel { kernel, requests, addrs, mostly_hits, regions, l1i, to_l2, missed };
-        let served = l1d.run(first);
-        self.mostly_hits = missed.as_slice().len() * MOSTLY <= served;
-        origins.record(missed.as_slice(), only_data, out, |out| &mut out.l1_misses, Origin::record_l1_miss);
-        let to_llc = match l2 {
-            Some(l2) => {
-                l2.run(LowerLevel {
-                    kernel,
-                    requests: to_l2.as_slice(),
-                    next: to_llc,
-                    missed,
-                    gives_reads: true,
-                });
-                origins.record(
-                    missed.as_slice(),
-                    only_data,
-                    out,
-                    |out| &mut out.l2_misses,
-                    Origin::record_l2_miss,
-                );
-                &*to_llc
-            }
-            None => &*to_l2,
-        };
-        if to_llc.as_slice().is_empty() {
-            return served;
+    fn first_level<K: Kernel>(&mut self, kernel: K, work: FirstLevelWork<'_>) -> Result<(), usize> {
+        let Self { regions, l1d, l1i, to_l2, missed, .. } = self;
+        l1d.run(FirstLevel { kernel, work, regions, l1i, to_l2, missed })
+    }
+
+    /// Takes what the first level missed through the others. `only_data`: none is a fetch's or a walk's.
+    pub(super) fn drain(&mut self, simd: SimdLevel, only_data: bool, origins: Origins, out: &mut Outcome) {
+        let Self { regions, l2, llc, to_l2, to_llc, to_memory, line_shift, .. } = self;
+        let missed = to_l2.as_slice();
+        if missed.is_empty() {
+            return;
         }
-        let requests = to_llc.as_slice();
-        llc.run(LowerLevel { kernel, requests, next: dram_writes, missed, gives_reads: false });
-        origins.record(missed.as_slice(), only_data, out, |out| &mut out.llc_misses, Origin::record_llc_miss);
-        let lines =
-            dram_writes.as_slice().iter().map(|&victim| regions.expand(victim >> LINE_SHIFT) << *line_shift);
+        origins.record(missed, only_data, out, |out| &mut out.l1_misses, Origin::record_l1_miss);
+        let to_llc = match l2 {
+            Some(level) => {
+                dispatch(simd, LowerLevel { level, requests: missed, next: to_llc });
+                let missed = to_llc.as_slice();
+                origins.record(missed, only_data, out, |out| &mut out.l2_misses, Origin::record_l2_miss);
+                missed
+            }
+            None => missed,
+        };
+        if to_llc.is_empty() {
+            return;
+        }
+        dispatch(simd, LowerLevel { level: llc, requests: to_llc, next: to_memory });
+        let missed = to_memory.as_slice();
+        origins.record(missed, only_data, out, |out| &mut out.llc_misses, Origin::record_llc_miss);
+        let victims = missed.iter().filter(|&request| request & WRITE_BACK != 0);
+        let lines = victims.map(|&victim| regions.expand(victim >> LINE_SHIFT) << *line_shift);
         out.dram_writes.extend(lines);
-        served
     }
 
     /// Hands out all lines with their dirty bits, the least recent of a set first: of L1D, L1I, L2,
@@ -320,87 +320,192 @@ impl Back {
     }
 }
 
+enum FirstLevelWork<'a> {
+    Run(Run<'a>),
+    Requests(&'a [LineRequest]),
+}
+
+struct Ask<'a> {
+    back: &'a mut Back,
+    work: FirstLevelWork<'a>,
+}
+
+impl Task for Ask<'_> {
+    type Output = Result<(), usize>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Self::Output {
+        self.back.first_level(kernel, self.work)
+    }
+}
+
 /// The requests of accesses and walks to the first levels.
 struct FirstLevel<'a, K> {
     kernel: K,
-    requests: &'a Requests,
-    addrs: &'a [u64],
-    /// Whether a branch on hits is worth its mispredictions.
-    mostly_hits: bool,
+    work: FirstLevelWork<'a>,
     regions: &'a mut Regions,
     l1i: &'a mut Level,
     to_l2: &'a mut List,
-    missed: &'a mut List,
+    missed: &'a mut [(u32, u32); CHUNK],
 }
 
 impl<K: Kernel> Loop for FirstLevel<'_, K> {
-    /// How many were served.
-    type Output = usize;
+    type Output = Result<(), usize>;
 
     #[inline(always)]
-    fn run<S: SetArray>(self, mut l1d: View<S>) -> usize {
-        let Self { kernel, requests, addrs, mostly_hits, regions, l1i, to_l2, missed } = self;
-        // A request can leave a line and a write-back behind it.
-        let mut next = to_l2.start(2 * requests.len());
-        let mut missing = missed.start(requests.len());
-        let mut served = 0;
-        for LineRequest { line, asker } in requests.lines(addrs) {
-            let Some(line) = regions.compact(line) else { break };
-            served += 1;
-            let first_dirty = asker >> FIRST_DIRTY_BIT & 1;
-            let who = u64::from(asker) & ASKER_MASK;
-            let (hit, victim, written) = if asker & FETCH == 0 {
-                l1d.touch(kernel, line, 0, first_dirty)
-            } else {
-                (l1i.touch(line), 0, false)
-            };
-            if mostly_hits & hit {
-                continue;
+    fn run<S: SetArray, G: Geometry>(mut self, mut l1d: View<S, G>) -> Result<(), usize> {
+        match self.work {
+            FirstLevelWork::Run(run) => self.references(&mut l1d, run),
+            FirstLevelWork::Requests(requests) => {
+                let served = self.requests(&mut l1d, requests.iter().copied());
+                if served < requests.len() { Err(served) } else { Ok(()) }
             }
-            missing.push_if(who, !hit);
-            next.push_if(line << LINE_SHIFT | who, !hit);
-            next.push_if(victim << LINE_SHIFT | WRITE_BACK | who, written);
         }
-        let (next, missing) = (next.len, missing.len);
-        to_l2.end(next);
-        missed.end(missing);
+    }
+}
+
+impl<K: Kernel> FirstLevel<'_, K> {
+    #[inline(always)]
+    fn references<S: SetArray, G: Geometry>(
+        &mut self,
+        l1d: &mut View<S, G>,
+        run: Run<'_>,
+    ) -> Result<(), usize> {
+        let mut straddling = run.straddling.iter().map(|&at| at as usize).peekable();
+        let mut events = run.events.iter().peekable();
+        let (mut next, mut served) = (run.start, 0);
+        loop {
+            let straddle = straddling.peek().map_or(run.end, |&at| at);
+            let event = events.peek().map_or(run.end, |event| event.position as usize);
+            let stop = straddle.min(event);
+            let done = self.lines(l1d, run, next..stop);
+            served += done;
+            if done < stop - next {
+                return Err(served);
+            }
+            // A walk comes before the reference that caused it.
+            let (done, wanted) = if let Some(event) = events.next_if(|_| event == stop) {
+                next = stop;
+                (self.requests(l1d, run.reads(event)), event.reads.as_slice().len())
+            } else if straddling.next_if(|_| straddle == stop).is_some() {
+                next = stop + 1;
+                (self.requests(l1d, run.lines(stop)), run.lines(stop).count())
+            } else {
+                return Ok(());
+            };
+            served += done;
+            if done < wanted {
+                return Err(served);
+            }
+        }
+    }
+
+    /// References to one line each. Returns how many were served.
+    #[inline(always)]
+    fn lines<S: SetArray, G: Geometry>(
+        &mut self,
+        l1d: &mut View<S, G>,
+        run: Run<'_>,
+        range: Range<usize>,
+    ) -> usize {
+        let Self { kernel, ref mut regions, ref mut to_l2, ref mut missed, .. } = *self;
+        let (addrs, attrs) = (&run.addrs[..range.end], &run.attrs[..range.end]);
+        // Little is kept for the queue here, so that the loop finds room in registers.
+        let (mut at, mut len) = (range.start, 0);
+        while let (Some(&addr), Some(&attr)) = (addrs.get(at), attrs.get(at)) {
+            let Some(line) = regions.compact_byte(addr, HOT_LINE_SHIFT) else { break };
+            // No fetch is among them: bit 2 of the kind need not be looked at.
+            let write = (attr.0 ^ attr.0 >> 1) & 1;
+            // A branch, and nothing written: otherwise each reference would wait for the one before it.
+            if !l1d.is_idle(line, write) {
+                let Touch { hit, word } = l1d.touch_word(kernel, line, write);
+                missed[len % CHUNK] = (at as u32, word);
+                len += usize::from(!hit);
+            }
+            at += 1;
+        }
+        // A reference can leave a request and a write-back behind it.
+        let mut next = to_l2.free(2 * len);
+        for &(at, word) in &missed[..len] {
+            // It was found before.
+            let Some(line) = regions.compact_byte(addrs[at as usize], HOT_LINE_SHIFT) else { break };
+            let (victim, written) = l1d.victim(line, word);
+            next.push_if(line << LINE_SHIFT | u64::from(DATA | at), true);
+            next.push_if(victim << LINE_SHIFT | WRITE_BACK | u64::from(DATA | at), written);
+        }
+        let filled = next.len;
+        to_l2.take(filled);
+        at - range.start
+    }
+
+    /// Returns how many were served.
+    #[inline(always)]
+    fn requests<S: SetArray, G: Geometry>(
+        &mut self,
+        l1d: &mut View<S, G>,
+        requests: impl Iterator<Item = LineRequest>,
+    ) -> usize {
+        let mut served = 0;
+        for LineRequest { line, asker, is_write } in requests {
+            let Some(line) = self.regions.compact(line) else { break };
+            served += 1;
+            let (hit, victim, written) = if asker & FETCH == 0 {
+                l1d.touch(self.kernel, line, u32::from(is_write))
+            } else {
+                (self.l1i.touch(line), 0, false)
+            };
+            let mut next = self.to_l2.free(2);
+            next.push_if(line << LINE_SHIFT | u64::from(asker), !hit);
+            next.push_if(victim << LINE_SHIFT | WRITE_BACK | u64::from(asker), written);
+            let next = next.len;
+            self.to_l2.take(next);
+        }
         served
     }
 }
 
 /// Requests to the second or the last level.
-struct LowerLevel<'a, K> {
-    kernel: K,
+struct LowerLevel<'a> {
+    level: &'a mut Level,
     requests: &'a [Request],
-    /// Requests that missed, if `gives_reads`, and write-backs.
+    /// Takes the reads that missed, and write-backs.
     next: &'a mut List,
-    missed: &'a mut List,
-    gives_reads: bool,
 }
 
-impl<K: Kernel> Loop for LowerLevel<'_, K> {
+impl Task for LowerLevel<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: SetArray>(self, mut level: View<S>) {
-        let Self { kernel, requests, next, missed, gives_reads } = self;
-        let mut lower = next.start(2 * requests.len());
-        let mut missing = missed.start(requests.len());
+    fn run<K: Kernel>(self, kernel: K) {
+        let Self { level, requests, next } = self;
+        next.clear();
+        level.run(LowerLoop { kernel, requests, next });
+    }
+}
+
+struct LowerLoop<'a, K> {
+    kernel: K,
+    requests: &'a [Request],
+    next: &'a mut List,
+}
+
+impl<K: Kernel> Loop for LowerLoop<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SetArray, G: Geometry>(self, mut level: View<S, G>) {
+        let Self { kernel, requests, next } = self;
+        let mut lower = next.free(2 * requests.len());
         for (at, &request) in requests.iter().enumerate() {
             if let Some(ahead) = requests.get(at + AHEAD) {
                 level.prefetch(ahead >> LINE_SHIFT);
             }
             let write_back = (request >> WRITE_BACK_SHIFT & 1) as u32;
-            let (hit, victim, written) = level.touch(kernel, request >> LINE_SHIFT, write_back, 0);
-            let is_read = !hit & (write_back == 0);
-            missing.push_if(request & ASKER_MASK, is_read);
-            if gives_reads {
-                lower.push_if(request, is_read);
-            }
+            let (hit, victim, written) = level.touch(kernel, request >> LINE_SHIFT, write_back);
+            lower.push_if(request, !hit & (write_back == 0));
             lower.push_if(victim << LINE_SHIFT | WRITE_BACK | request & ASKER_MASK, written);
         }
-        let (lower, missing) = (lower.len, missing.len);
-        next.end(lower);
-        missed.end(missing);
+        let filled = lower.len;
+        next.take(filled);
     }
 }

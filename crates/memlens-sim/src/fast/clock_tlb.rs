@@ -2,7 +2,6 @@
 
 use super::tlb::{NO_PAGE, Tlb1, slot_of};
 use alloc::boxed::Box;
-use alloc::vec;
 
 /// The most entries: reference bits fit two words.
 const CAPACITY: usize = 128;
@@ -30,14 +29,20 @@ static BITS: [[u64; 2]; CAPACITY] = {
 /// filled first and in order without being told apart.
 #[derive(Clone, Debug)]
 pub(crate) struct ClockTlb {
-    pages: Box<[u64; CAPACITY]>,
-    /// Where a page of this hash was last. A stale slot costs a search, nothing else.
-    slots: Box<[u8; SLOTS]>,
-    /// How many resident pages have this hash: none means no search.
-    residents: Box<[u8; SLOTS]>,
+    tables: Box<Tables>,
     referenced: [u64; 2],
     hand: usize,
     entries: usize,
+}
+
+/// In one block, which takes one register.
+#[derive(Clone, Debug)]
+struct Tables {
+    pages: [u64; CAPACITY],
+    /// Where a page of this hash was last. A stale slot costs a search, nothing else.
+    slots: [u8; SLOTS],
+    /// How many resident pages have this hash: none means no search.
+    residents: [u8; SLOTS],
 }
 
 impl ClockTlb {
@@ -47,27 +52,29 @@ impl ClockTlb {
         if entries > CAPACITY {
             return None;
         }
-        let mut residents = vec![0; SLOTS];
+        let mut residents = [0; SLOTS];
         // So that replacing an empty entry needs no test.
         residents[slot_of::<SLOTS>(NO_PAGE)] = entries as u8;
         let missing = !existing(entries);
         Some(Self {
-            pages: vec![NO_PAGE; CAPACITY].into_boxed_slice().try_into().ok()?,
-            slots: vec![0; SLOTS].into_boxed_slice().try_into().ok()?,
-            residents: residents.into_boxed_slice().try_into().ok()?,
+            tables: Box::new(Tables { pages: [NO_PAGE; CAPACITY], slots: [0; SLOTS], residents }),
             referenced: [missing as u64, (missing >> 64) as u64],
             hand: 0,
             entries,
         })
     }
 
-    /// The state in registers, for a loop; [`ClockTlb::keep`] takes it back.
+    /// Whether one word of reference bits is enough.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.entries <= 64
+    }
+
+    /// The state in registers, for a loop; [`ClockTlb::keep`] takes it back. `WIDE` unless
+    /// [`ClockTlb::is_narrow`].
     #[inline(always)]
-    pub(crate) fn cursor(&mut self) -> Cursor<'_> {
+    pub(crate) fn cursor<const WIDE: bool>(&mut self) -> Cursor<'_, WIDE> {
         Cursor {
-            pages: &mut self.pages,
-            slots: &mut self.slots,
-            residents: &mut self.residents,
+            tables: &mut self.tables,
             low: self.referenced[0],
             high: self.referenced[1],
             hand: self.hand,
@@ -84,7 +91,7 @@ impl ClockTlb {
 
     /// Uses a page, and says whether it was there.
     pub(crate) fn touch(&mut self, page: u64) -> bool {
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor::<true>();
         let hit = cursor.lookup(page);
         if !hit {
             cursor.fill(page);
@@ -111,7 +118,7 @@ impl ClockTlb {
     /// obvious model, which stands still until all entries are filled.
     pub(super) fn state(&self) -> (impl Iterator<Item = (u64, bool)>, usize) {
         let bits = u128::from(self.referenced[1]) << 64 | u128::from(self.referenced[0]);
-        let pages = &self.pages[..self.entries];
+        let pages = &self.tables.pages[..self.entries];
         let hand = if pages.contains(&NO_PAGE) { 0 } else { self.hand };
         let resident = pages.iter().take_while(|&&page| page != NO_PAGE);
         (resident.enumerate().map(move |(at, &page)| (page, bits >> at & 1 == 1)), hand)
@@ -123,17 +130,15 @@ fn existing(entries: usize) -> u128 {
     u128::MAX >> (CAPACITY - entries)
 }
 
-pub(crate) struct Cursor<'a> {
-    pages: &'a mut [u64; CAPACITY],
-    slots: &'a mut [u8; SLOTS],
-    residents: &'a mut [u8; SLOTS],
+pub(crate) struct Cursor<'a, const WIDE: bool> {
+    tables: &'a mut Tables,
     low: u64,
     high: u64,
     hand: usize,
     entries: usize,
 }
 
-impl Cursor<'_> {
+impl<const WIDE: bool> Cursor<'_, WIDE> {
     #[inline(always)]
     pub(crate) fn registers(&self) -> (u64, u64, usize) {
         (self.low, self.high, self.hand)
@@ -141,34 +146,28 @@ impl Cursor<'_> {
 
     #[inline(always)]
     fn refer(&mut self, entry: usize) {
-        let [low, high] = BITS[entry % CAPACITY];
-        self.low |= low;
-        self.high |= high;
+        if WIDE {
+            let [low, high] = BITS[entry % CAPACITY];
+            self.low |= low;
+            self.high |= high;
+        } else {
+            self.low |= 1 << (entry % 64);
+        }
     }
 }
 
-impl Tlb1 for Cursor<'_> {
-    #[inline(always)]
-    fn quick_hit(&mut self, page: u64) -> bool {
-        let entry = usize::from(self.slots[slot_of::<SLOTS>(page)]) % CAPACITY;
-        let hit = self.pages[entry] == page;
-        if hit {
-            self.refer(entry);
-        }
-        hit
-    }
-
+impl<const WIDE: bool> Tlb1 for Cursor<'_, WIDE> {
     #[inline(always)]
     fn lookup(&mut self, page: u64) -> bool {
         let slot = slot_of::<SLOTS>(page);
-        let mut entry = usize::from(self.slots[slot]) % CAPACITY;
-        if self.pages[entry] != page {
-            if self.residents[slot] == 0 {
+        let mut entry = usize::from(self.tables.slots[slot]) % CAPACITY;
+        if self.tables.pages[entry] != page {
+            if self.tables.residents[slot] == 0 {
                 return false;
             }
-            let Some(found) = search(self.pages, page) else { return false };
+            let Some(found) = search(&self.tables.pages, page) else { return false };
             entry = found;
-            self.slots[slot] = entry as u8;
+            self.tables.slots[slot] = entry as u8;
         }
         self.refer(entry);
         true
@@ -177,7 +176,7 @@ impl Tlb1 for Cursor<'_> {
     #[inline(always)]
     fn fill(&mut self, page: u64) {
         let first = self.hand & 63;
-        let is_high = self.hand >= 64;
+        let is_high = WIDE && self.hand >= 64;
         let bits = if is_high { self.high } else { self.low };
         let ahead = u64::MAX << first;
         let clear = !bits & ahead;
@@ -196,10 +195,10 @@ impl Tlb1 for Cursor<'_> {
         let entry = entry % CAPACITY;
         self.hand = if entry + 1 == self.entries { 0 } else { entry + 1 };
         let slot = slot_of::<SLOTS>(page);
-        let replaced = core::mem::replace(&mut self.pages[entry], page);
-        self.residents[slot_of::<SLOTS>(replaced)] -= 1;
-        self.residents[slot] += 1;
-        self.slots[slot] = entry as u8;
+        let replaced = core::mem::replace(&mut self.tables.pages[entry], page);
+        self.tables.residents[slot_of::<SLOTS>(replaced)] -= 1;
+        self.tables.residents[slot] += 1;
+        self.tables.slots[slot] = entry as u8;
     }
 }
 

@@ -15,28 +15,38 @@ enum Sets {
 
 /// Sets of one kind.
 pub(super) trait SetArray {
-    fn touch<K: Kernel>(
-        &mut self,
-        kernel: K,
-        set: usize,
-        last_way: u32,
-        word: u32,
-        first_dirty: u32,
-    ) -> Touch;
+    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch;
+    /// The most recent line's word.
+    fn first(&self, set: usize) -> u32;
     fn prefetch(&self, set: usize);
 }
 
 impl SetArray for &mut [Set8] {
     #[inline(always)]
-    fn touch<K: Kernel>(
-        &mut self,
-        kernel: K,
-        set: usize,
-        last_way: u32,
-        word: u32,
-        first_dirty: u32,
-    ) -> Touch {
-        kernel.touch8(&mut self[set], last_way, word, first_dirty)
+    fn first(&self, set: usize) -> u32 {
+        self[set].0[0]
+    }
+
+    #[inline(always)]
+    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
+        kernel.touch8(&mut self[set], last_way, word)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, set: usize) {
+        prefetch(&self[set]);
+    }
+}
+
+impl SetArray for &mut [Set8; 64] {
+    #[inline(always)]
+    fn first(&self, set: usize) -> u32 {
+        self[set].0[0]
+    }
+
+    #[inline(always)]
+    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
+        kernel.touch8(&mut self[set], last_way, word)
     }
 
     #[inline(always)]
@@ -47,15 +57,30 @@ impl SetArray for &mut [Set8] {
 
 impl SetArray for &mut [Set16] {
     #[inline(always)]
-    fn touch<K: Kernel>(
-        &mut self,
-        kernel: K,
-        set: usize,
-        last_way: u32,
-        word: u32,
-        first_dirty: u32,
-    ) -> Touch {
-        kernel.touch16(&mut self[set], last_way, word, first_dirty)
+    fn first(&self, set: usize) -> u32 {
+        self[set].0[0]
+    }
+
+    #[inline(always)]
+    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
+        kernel.touch16(&mut self[set], last_way, word)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, set: usize) {
+        prefetch(&self[set]);
+    }
+}
+
+impl SetArray for &mut [Set16; 64] {
+    #[inline(always)]
+    fn first(&self, set: usize) -> u32 {
+        self[set].0[0]
+    }
+
+    #[inline(always)]
+    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
+        kernel.touch16(&mut self[set], last_way, word)
     }
 
     #[inline(always)]
@@ -71,8 +96,13 @@ pub(super) struct WideSets<'a> {
 
 impl SetArray for WideSets<'_> {
     #[inline(always)]
-    fn touch<K: Kernel>(&mut self, _: K, set: usize, _: u32, word: u32, first_dirty: u32) -> Touch {
-        touch_slice(&mut self.words[set * self.ways..][..self.ways], word, first_dirty)
+    fn first(&self, set: usize) -> u32 {
+        self.words[set * self.ways]
+    }
+
+    #[inline(always)]
+    fn touch<K: Kernel>(&mut self, _: K, set: usize, _: u32, word: u32) -> Touch {
+        touch_slice(&mut self.words[set * self.ways..][..self.ways], word)
     }
 
     #[inline(always)]
@@ -81,46 +111,107 @@ impl SetArray for WideSets<'_> {
     }
 }
 
+/// Where a line belongs, by the number of sets.
+pub(super) trait Geometry: Copy {
+    /// Set and tag of a compact line address.
+    fn locate(self, line: u64) -> (usize, u32);
+    /// The line of a set with this tag.
+    fn line(self, set: usize, tag: u32) -> u64;
+}
+
+/// 64 sets, as most first levels have: constants leave the loop registers.
+#[derive(Clone, Copy)]
+struct SixtyFour;
+
+/// A power of two of sets, here its logarithm.
+#[derive(Clone, Copy)]
+struct PowerOfTwo(u32);
+
+/// Any number of sets.
+#[derive(Clone, Copy)]
+struct AnyNumber(u64);
+
+impl Geometry for SixtyFour {
+    #[inline(always)]
+    fn locate(self, line: u64) -> (usize, u32) {
+        PowerOfTwo(6).locate(line)
+    }
+
+    #[inline(always)]
+    fn line(self, set: usize, tag: u32) -> u64 {
+        PowerOfTwo(6).line(set, tag)
+    }
+}
+
+impl Geometry for PowerOfTwo {
+    #[inline(always)]
+    fn locate(self, line: u64) -> (usize, u32) {
+        let Self(shift) = self;
+        ((line & ((1 << shift) - 1)) as usize, (line >> shift) as u32)
+    }
+
+    #[inline(always)]
+    fn line(self, set: usize, tag: u32) -> u64 {
+        u64::from(tag) << self.0 | set as u64
+    }
+}
+
+impl Geometry for AnyNumber {
+    #[inline(always)]
+    fn locate(self, line: u64) -> (usize, u32) {
+        ((line % self.0) as usize, (line / self.0) as u32)
+    }
+
+    #[inline(always)]
+    fn line(self, set: usize, tag: u32) -> u64 {
+        u64::from(tag) * self.0 + set as u64
+    }
+}
+
 /// A level with its numbers at hand, for a loop.
-pub(super) struct View<S> {
+pub(super) struct View<S, G> {
     sets: S,
-    number: u64,
-    shift: Option<u32>,
+    geometry: G,
     last_way: u32,
 }
 
-impl<S: SetArray> View<S> {
-    /// Set and tag of a compact line address.
-    #[inline(always)]
-    fn locate(&self, line: u64) -> (usize, u32) {
-        match self.shift {
-            Some(shift) => ((line & (self.number - 1)) as usize, (line >> shift) as u32),
-            None => ((line % self.number) as usize, (line / self.number) as u32),
-        }
-    }
-
+impl<S: SetArray, G: Geometry> View<S, G> {
     /// Uses a line: whether it was there, the line whose place it took (meaningless if it was there
     /// or the place was empty), and whether that one must be written back.
     #[inline(always)]
-    pub(super) fn touch<K: Kernel>(
-        &mut self,
-        kernel: K,
-        line: u64,
-        dirty: u32,
-        first_dirty: u32,
-    ) -> (bool, u64, bool) {
-        let (set, tag) = self.locate(line);
-        let Touch { hit, word: old } =
-            self.sets.touch(kernel, set, self.last_way, tag << 1 | dirty, first_dirty);
-        // Empty ways are clean.
-        let written = !hit & (old & 1 == 1);
-        (hit, u64::from(old >> 1) * self.number + set as u64, written)
+    pub(super) fn touch<K: Kernel>(&mut self, kernel: K, line: u64, dirty: u32) -> (bool, u64, bool) {
+        let Touch { hit, word } = self.touch_word(kernel, line, dirty);
+        let (victim, is_dirty) = self.victim(line, word);
+        (hit, victim, !hit & is_dirty)
+    }
+
+    /// As [`Self::touch`]; [`Self::victim`] tells what it replaced.
+    #[inline(always)]
+    pub(super) fn touch_word<K: Kernel>(&mut self, kernel: K, line: u64, dirty: u32) -> Touch {
+        let (set, tag) = self.geometry.locate(line);
+        self.sets.touch(kernel, set, self.last_way, tag << 1 | dirty)
+    }
+
+    /// The line of a word that stood in the set of `line`, and whether it must be written back. Empty ways are
+    /// clean.
+    #[inline(always)]
+    pub(super) fn victim(&self, line: u64, word: u32) -> (u64, bool) {
+        (self.geometry.line(self.geometry.locate(line).0, word >> 1), word & 1 == 1)
+    }
+
+    /// Whether using a line changes nothing: it is the most recent one of its set, and dirty if `dirty`.
+    #[inline(always)]
+    pub(super) fn is_idle(&self, line: u64, dirty: u32) -> bool {
+        let (set, tag) = self.geometry.locate(line);
+        let first = self.sets.first(set);
+        // The difference is 0, or 1 for another dirty bit: that is none if it is the line that is dirty.
+        first ^ (tag << 1 | dirty) <= first & 1
     }
 
     /// Fetches the set of a line that will be touched soon.
     #[inline(always)]
     pub(super) fn prefetch(&self, line: u64) {
-        self.sets.prefetch(self.locate(line).0);
+        self.sets.prefetch(self.geometry.locate(line).0);
     }
 }
 
@@ -128,16 +219,26 @@ impl<S: SetArray> View<S> {
 pub(super) trait Loop {
     type Output;
     /// Must be `#[inline(always)]`, so that it is compiled for the kernel's instructions.
-    fn run<S: SetArray>(self, level: View<S>) -> Self::Output;
+    fn run<S: SetArray, G: Geometry>(self, level: View<S, G>) -> Self::Output;
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     sets: Sets,
     number: u64,
-    /// log2 of the number of sets where that is a power of two.
-    shift: Option<u32>,
     ways: usize,
+}
+
+/// One use of a line.
+struct TouchOne(u64);
+
+impl Loop for TouchOne {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: SetArray, G: Geometry>(self, mut level: View<S, G>) -> bool {
+        level.touch(Scalar, self.0, 0).0
+    }
 }
 
 impl Level {
@@ -148,7 +249,7 @@ impl Level {
             9..=16 => Sets::Lanes16(vec![Set16([EMPTY; 16]); number as usize]),
             _ => Sets::Wide(vec![EMPTY; number as usize * ways]),
         };
-        Self { sets, number, shift: number.is_power_of_two().then(|| number.trailing_zeros()), ways }
+        Self { sets, number, ways }
     }
 
     pub(super) fn sets(&self) -> u64 {
@@ -161,30 +262,35 @@ impl Level {
 
     /// Uses a line, and says whether it was there.
     pub(super) fn touch(&mut self, line: u64) -> bool {
-        let Self { number, shift, ways, .. } = *self;
-        let last_way = ways as u32 - 1;
-        match &mut self.sets {
-            Sets::Lanes8(sets) => {
-                View { sets: &mut sets[..], number, shift, last_way }.touch(Scalar, line, 0, 0).0
-            }
-            Sets::Lanes16(sets) => {
-                View { sets: &mut sets[..], number, shift, last_way }.touch(Scalar, line, 0, 0).0
-            }
-            Sets::Wide(words) => {
-                View { sets: WideSets { words, ways }, number, shift, last_way }.touch(Scalar, line, 0, 0).0
-            }
-        }
+        self.run(TouchOne(line))
     }
 
     /// Runs a loop over uses of the level, compiled for the kind of its sets.
     #[inline(always)]
     pub(super) fn run<L: Loop>(&mut self, work: L) -> L::Output {
-        let Self { number, shift, ways, .. } = *self;
-        let last_way = ways as u32 - 1;
+        let last_way = self.ways as u32 - 1;
         match &mut self.sets {
-            Sets::Lanes8(sets) => work.run(View { sets: &mut sets[..], number, shift, last_way }),
-            Sets::Lanes16(sets) => work.run(View { sets: &mut sets[..], number, shift, last_way }),
-            Sets::Wide(words) => work.run(View { sets: WideSets { words, ways }, number, shift, last_way }),
+            Sets::Lanes8(sets) => match <&mut [_; 64]>::try_from(&mut sets[..]) {
+                Ok(sets) => work.run(View { sets, geometry: SixtyFour, last_way }),
+                Err(_) => Self::run_in(&mut sets[..], self.number, last_way, work),
+            },
+            Sets::Lanes16(sets) => match <&mut [_; 64]>::try_from(&mut sets[..]) {
+                Ok(sets) => work.run(View { sets, geometry: SixtyFour, last_way }),
+                Err(_) => Self::run_in(&mut sets[..], self.number, last_way, work),
+            },
+            Sets::Wide(words) => {
+                let sets = WideSets { words, ways: self.ways };
+                work.run(View { sets, geometry: AnyNumber(self.number), last_way })
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn run_in<S: SetArray, L: Loop>(sets: S, number: u64, last_way: u32, work: L) -> L::Output {
+        if number.is_power_of_two() {
+            work.run(View { sets, geometry: PowerOfTwo(number.trailing_zeros()), last_way })
+        } else {
+            work.run(View { sets, geometry: AnyNumber(number), last_way })
         }
     }
 

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 /// Bytes a region, as a power of two.
 const REGION_SHIFT: u32 = 32;
-const SLOTS: usize = 256;
+/// By the low bits of the upper half: a program's few regions hardly ever share one.
+const SLOTS: usize = 4096;
 
 /// Maps line addresses to compact ones that fit the sets' 31-bit tags, and back.
 ///
@@ -25,7 +26,7 @@ pub(super) struct Regions {
     numbers: BTreeMap<u64, u64>,
     /// By number; numbers not given out are 0.
     uppers: Vec<u64>,
-    /// Direct-mapped copies of `numbers`.
+    /// Direct-mapped copies of `numbers`, with the compact address of the first line.
     slots: Box<[(u64, u64); SLOTS]>,
 }
 
@@ -39,22 +40,36 @@ impl Regions {
             given: vec![0; modulus as usize],
             numbers: BTreeMap::new(),
             uppers: Vec::new(),
-            slots: Box::new([(u64::MAX, 0); SLOTS]),
+            slots: vec![(u64::MAX, 0); SLOTS].try_into().unwrap_or_else(|_| unreachable!()),
         }
     }
 
     /// The compact line address, or none if the numbers are used up.
     #[inline(always)]
     pub(super) fn compact(&mut self, line: u64) -> Option<u64> {
-        let upper = line >> self.line_bits;
-        let slot = self.slots[slot_of(upper)];
-        let number = if slot.0 == upper { slot.1 } else { self.find(upper)? };
-        Some(number << self.line_bits | line & ((1 << self.line_bits) - 1))
+        let line_bits = self.line_bits;
+        Some(self.first_line(line >> line_bits)? | line & ((1 << line_bits) - 1))
+    }
+
+    /// The compact address of the line that a byte address is in, for lines of `2^line_shift` bytes, which
+    /// must be those of [`Self::new`].
+    #[inline(always)]
+    pub(super) fn compact_byte(&mut self, addr: u64, line_shift: u32) -> Option<u64> {
+        Some(self.first_line(addr >> REGION_SHIFT)? | u64::from(addr as u32 >> line_shift))
+    }
+
+    /// The compact address of a region's first line.
+    #[inline(always)]
+    fn first_line(&mut self, upper: u64) -> Option<u64> {
+        if self.slots[upper as usize % SLOTS].0 != upper {
+            self.find(upper)?;
+        }
+        Some(self.slots[upper as usize % SLOTS].1)
     }
 
     #[cold]
     #[inline(never)]
-    fn find(&mut self, upper: u64) -> Option<u64> {
+    fn find(&mut self, upper: u64) -> Option<()> {
         let number = match self.numbers.get(&upper) {
             Some(&number) => number,
             None => {
@@ -72,8 +87,8 @@ impl Regions {
                 number
             }
         };
-        self.slots[slot_of(upper)] = (upper, number);
-        Some(number)
+        self.slots[upper as usize % SLOTS] = (upper, number << self.line_bits);
+        Some(())
     }
 
     /// The line address of a compact one.
@@ -94,9 +109,4 @@ impl Regions {
         let lines = u128::from(sets) * ((1 << 31) - 1);
         u64::try_from(lines >> (REGION_SHIFT - line_shift)).unwrap_or(u64::MAX)
     }
-}
-
-#[inline(always)]
-fn slot_of(upper: u64) -> usize {
-    (upper ^ upper >> 8 ^ upper >> 16) as usize % SLOTS
 }

@@ -9,8 +9,6 @@ pub(super) const NO_PAGE: u64 = u64::MAX;
 
 /// A TLB as the loop over all references needs it.
 pub(crate) trait Tlb1 {
-    /// Uses a page that is found at once; false if it is not there or has to be searched for.
-    fn quick_hit(&mut self, page: u64) -> bool;
     /// Looks a page up and uses it if it is there.
     fn lookup(&mut self, page: u64) -> bool;
     /// Puts a page in that is not there.
@@ -77,17 +75,6 @@ impl<const SLOTS: usize, const ENTRIES: usize> StampTlb<SLOTS, ENTRIES> {
 }
 
 impl<const SLOTS: usize, const ENTRIES: usize> Tlb1 for StampTlb<SLOTS, ENTRIES> {
-    #[inline(always)]
-    fn quick_hit(&mut self, page: u64) -> bool {
-        let entry = usize::from(self.slots[slot_of::<SLOTS>(page)]) % ENTRIES;
-        if self.pages[entry] != page {
-            return false;
-        }
-        self.clock += 1 << STAMP_SHIFT;
-        self.stamps[entry] = self.clock | entry as u64;
-        true
-    }
-
     #[inline(always)]
     fn lookup(&mut self, page: u64) -> bool {
         let slot = slot_of::<SLOTS>(page);

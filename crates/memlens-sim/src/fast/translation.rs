@@ -7,13 +7,13 @@
 //! No level hears from the next one, so each can run over all references before the next begins.
 
 use super::clock_tlb::ClockTlb;
-use super::level::{Level, Loop, SetArray, View};
+use super::level::{Geometry, Level, Loop, SetArray, View};
 use super::tlb::{StampTlb, Tlb1};
 use crate::batch::{Outcome, Walk};
 use crate::machine::{MachineDescription, Policy, TlbDescription, TlbEntries};
 use crate::page_sizes::{PageSize, PageSizes};
 use crate::plain;
-use crate::simd::Kernel;
+use crate::simd::{Kernel, SimdLevel, Task, dispatch};
 use crate::walker::{PageWalker, WalkReads};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -144,21 +144,11 @@ fn touch(tlb: &mut impl Tlb1, page: u64) -> bool {
 struct NoTlb;
 
 impl Tlb1 for NoTlb {
-    fn quick_hit(&mut self, _: u64) -> bool {
-        true
-    }
-
     fn lookup(&mut self, _: u64) -> bool {
         true
     }
 
     fn fill(&mut self, _: u64) {}
-}
-
-/// A loop over references that is generic over the first level.
-pub(super) trait HitLoop {
-    /// Returns how many references ran. Must be `#[inline(always)]`.
-    fn run<T: Tlb1>(self, tlb: &mut T) -> usize;
 }
 
 /// A walk whose reads come before the lines of the access at `position`.
@@ -235,10 +225,9 @@ impl Translation {
 
     /// Translates the chunk's references from `from` on, up to the first that is none of data within
     /// one page, and returns that one's position. `first_index` is the chunk's place in the batch.
-    #[inline(always)]
-    pub(super) fn run<K: Kernel>(
+    pub(super) fn run(
         &mut self,
-        kernel: K,
+        simd: SimdLevel,
         addrs: &[u64],
         attrs: &[AccessAttr],
         from: usize,
@@ -250,27 +239,12 @@ impl Translation {
         let mut at = from;
         loop {
             self.first_missed.len = 0;
-            let (missed, straddling) = (&mut self.first_missed, &mut self.straddling);
-            let (first, second) = (&mut self.first[0], &self.second[0]);
-            let fits = |page| second.as_ref().is_none_or(|second| second.fits(page));
-            let (next, is_wide) = match first {
-                Some(Tlb::Clock(tlb)) => {
-                    let mut cursor = tlb.cursor();
-                    let result = first_level(&mut cursor, addrs, attrs, at, missed, straddling, fits);
-                    let registers = cursor.registers();
-                    tlb.keep(registers);
-                    result
-                }
-                Some(Tlb::Stamps(tlb)) => first_level(tlb, addrs, attrs, at, missed, straddling, fits),
-                Some(Tlb::Sets(_)) | None => {
-                    first_level(&mut NoTlb, addrs, attrs, at, missed, straddling, fits)
-                }
-            };
+            let (next, is_wide) = dispatch(simd, FirstLevel { translation: self, addrs, attrs, from: at });
             at = next;
             if self.first_missed.len > 0 {
                 let missed = self.first_missed.as_slice();
                 out.dtlb_misses.extend(missed.iter().map(|position| first_index + position));
-                self.second_level(kernel, addrs, first_index, out);
+                self.second_level(simd, addrs, first_index, out);
             }
             if !is_wide {
                 return at;
@@ -281,13 +255,12 @@ impl Translation {
         }
     }
 
-    #[inline(always)]
-    fn second_level<K: Kernel>(&mut self, kernel: K, addrs: &[u64], first_index: u32, out: &mut Outcome) {
+    fn second_level(&mut self, simd: SimdLevel, addrs: &[u64], first_index: u32, out: &mut Outcome) {
         let missed = self.first_missed.as_slice();
         self.second_missed.len = 0;
         match &mut self.second[0] {
             Some(Tlb::Sets(level)) => {
-                level.run(SecondLevel { kernel, missed, addrs, out: &mut self.second_missed });
+                dispatch(simd, SecondLevel { level, missed, addrs, out: &mut self.second_missed });
             }
             Some(tlb) => {
                 for &position in missed {
@@ -314,22 +287,6 @@ impl Translation {
                 out,
             );
             self.events.extend(event);
-        }
-    }
-
-    /// Runs a loop over references that hit the first level.
-    #[inline(always)]
-    pub(super) fn run_hits<L: HitLoop>(&mut self, work: L) -> usize {
-        match &mut self.first[0] {
-            Some(Tlb::Clock(tlb)) => {
-                let mut cursor = tlb.cursor();
-                let done = work.run(&mut cursor);
-                let registers = cursor.registers();
-                tlb.keep(registers);
-                done
-            }
-            Some(Tlb::Stamps(tlb)) => work.run(tlb),
-            Some(Tlb::Sets(_)) | None => work.run(&mut NoTlb),
         }
     }
 
@@ -385,25 +342,83 @@ impl Translation {
     }
 }
 
+/// References to the first level. Returns where it stopped, and whether because the page's number does not
+/// fit the second level.
+struct FirstLevel<'a> {
+    translation: &'a mut Translation,
+    addrs: &'a [u64],
+    attrs: &'a [AccessAttr],
+    from: usize,
+}
+
+impl Task for FirstLevel<'_> {
+    type Output = (usize, bool);
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) -> (usize, bool) {
+        let Self { translation, addrs, attrs, from } = self;
+        let Translation { first, second, first_missed, straddling, .. } = translation;
+        let (first, second) = (&mut first[0], &second[0]);
+        let fits = |page| second.as_ref().is_none_or(|second| second.fits(page));
+        match first {
+            Some(Tlb::Clock(tlb)) if tlb.is_narrow() => {
+                let mut cursor = tlb.cursor::<false>();
+                let result = first_level(&mut cursor, addrs, attrs, from, first_missed, straddling, fits);
+                let registers = cursor.registers();
+                tlb.keep(registers);
+                result
+            }
+            Some(Tlb::Clock(tlb)) => {
+                let mut cursor = tlb.cursor::<true>();
+                let result = first_level(&mut cursor, addrs, attrs, from, first_missed, straddling, fits);
+                let registers = cursor.registers();
+                tlb.keep(registers);
+                result
+            }
+            Some(Tlb::Stamps(tlb)) => first_level(tlb, addrs, attrs, from, first_missed, straddling, fits),
+            Some(Tlb::Sets(_)) | None => {
+                first_level(&mut NoTlb, addrs, attrs, from, first_missed, straddling, fits)
+            }
+        }
+    }
+}
+
 /// The pages that missed the first level, in a second level of sets.
-struct SecondLevel<'a, K> {
+struct SecondLevel<'a> {
+    level: &'a mut Level,
+    missed: &'a [u32],
+    addrs: &'a [u64],
+    out: &'a mut Positions,
+}
+
+impl Task for SecondLevel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) {
+        let Self { level, missed, addrs, out } = self;
+        level.run(SecondLoop { kernel, missed, addrs, out });
+    }
+}
+
+struct SecondLoop<'a, K> {
     kernel: K,
     missed: &'a [u32],
     addrs: &'a [u64],
     out: &'a mut Positions,
 }
 
-impl<K: Kernel> Loop for SecondLevel<'_, K> {
+impl<K: Kernel> Loop for SecondLoop<'_, K> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: SetArray>(self, mut level: View<S>) {
+    fn run<S: SetArray, G: Geometry>(self, mut level: View<S, G>) {
         let Self { kernel, missed, addrs, out } = self;
         let Positions { room, len: out_len } = out;
         let mut len = *out_len;
         for &position in missed {
             let page = addrs[position as usize] >> PAGE_SHIFT;
-            let (hit, ..) = level.touch(kernel, folded(page), 0, 0);
+            let (hit, ..) = level.touch(kernel, folded(page), 0);
             room[len % CHUNK] = position;
             len += usize::from(!hit);
         }
@@ -442,21 +457,18 @@ fn first_level(
     const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
     const LINE_BYTES: u64 = 1 << HOT_LINE_SHIFT;
     let end = addrs.len().min(attrs.len());
-    let (mut at, mut len) = (from, missed.len);
-    let Positions { room, .. } = &mut *missed;
-    let mut is_wide = false;
-    for (&addr, &attr) in addrs[from..end].iter().zip(&attrs[from..end]) {
+    let (addrs, attrs) = (&addrs[..end], &attrs[..end]);
+    let Positions { room, len: missed } = missed;
+    let (mut at, mut len, mut is_wide) = (from, *missed, false);
+    while let (Some(&addr), Some(&attr)) = (addrs.get(at), attrs.get(at)) {
+        let size_bytes = u64::from(attr.size_bytes());
         // Bit 2 of the kind is set for fetches only.
-        if attr.0 & 4 != 0 {
-            break;
-        }
-        if (addr & (LINE_BYTES - 1)) + u64::from(attr.size_bytes()) > LINE_BYTES {
-            if (addr & (PAGE_BYTES - 1)) + u64::from(attr.size_bytes()) > PAGE_BYTES {
+        let is_other = attr.0 & 4 != 0;
+        if is_other | ((addr & (LINE_BYTES - 1)) + size_bytes > LINE_BYTES) {
+            if is_other || (addr & (PAGE_BYTES - 1)) + size_bytes > PAGE_BYTES {
                 break;
             }
-            if straddling.last() != Some(&(at as u32)) {
-                straddling.push(at as u32);
-            }
+            straddle(straddling, at as u32);
         }
         let page = addr >> PAGE_SHIFT;
         if !tlb.lookup(page) {
@@ -470,6 +482,14 @@ fn first_level(
         }
         at += 1;
     }
-    missed.len = len;
+    *missed = len;
     (at, is_wide)
+}
+
+/// Adds a position, unless it was added before.
+#[inline(never)]
+fn straddle(straddling: &mut Vec<u32>, at: u32) {
+    if straddling.last() != Some(&at) {
+        straddling.push(at);
+    }
 }

@@ -102,15 +102,6 @@ impl Cache {
         (lines.collect(), self.trees[0] as usize)
     }
 
-    /// Makes the line that was used last in the set of `line` dirty. For LRU, whose ranks are times.
-    pub(crate) fn dirty_most_recent(&mut self, line: u64) {
-        let (_, first) = self.first_of_set(line);
-        let resident = (first..first + self.ways).filter(|&at| self.lines[at].is_some());
-        if let Some(Some(line)) = resident.max_by_key(|&at| self.ranks[at]).map(|at| &mut self.lines[at]) {
-            line.dirty = true;
-        }
-    }
-
     /// All resident lines in the order of their last use. For LRU, whose ranks are times.
     pub(crate) fn lines_oldest_first(&self) -> Vec<Line> {
         let resident = self.lines.iter().zip(&self.ranks).filter_map(|(line, &rank)| Some((rank, (*line)?)));
