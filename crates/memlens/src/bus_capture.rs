@@ -82,6 +82,8 @@ struct CapturedProcess {
     /// Cores of threads, by slot.
     cores: Vec<Option<CoreId>>,
     named: HashSet<u32>,
+    /// Blocks that begin or end recording.
+    switching: HashSet<u32>,
     /// Memory being unmapped, until it is clear that it is not being moved.
     leaving: Option<Range<u64>>,
     is_collecting: bool,
@@ -107,6 +109,7 @@ impl CapturedProcess {
             expander: AccessExpander::default(),
             cores: Vec::new(),
             named: HashSet::new(),
+            switching: HashSet::new(),
             leaving: None,
             is_collecting,
             line_bytes: line_bytes.into(),
@@ -293,7 +296,7 @@ impl CapturedProcess {
             let header = RecordHeader(header);
             let end = at + 1 + header.words();
             let (id, Some(payload)) = (header.block_id(), words.get(at + 1..end)) else { break };
-            if self.changes_memory(id) {
+            if self.is_special(id) {
                 break;
             }
             let core = match core {
@@ -306,17 +309,23 @@ impl CapturedProcess {
         at
     }
 
-    /// Whether a record can change what lies where: an event, or part of an allocation.
-    fn changes_memory(&self, id: u32) -> bool {
+    /// Whether a record can change what lies where (an event, or part of an allocation), or begin recording.
+    fn is_special(&self, id: u32) -> bool {
         const ALLOCATES: u16 = BlockFlags::ALLOC_ENTRY.0 | BlockFlags::RETURNS_VALUE.0;
-        self.expander.block(id).is_none_or(|block| block.flags.0 & ALLOCATES != 0)
+        let is_switch = !self.switching.is_empty() && self.switching.contains(&id);
+        is_switch || self.expander.block(id).is_none_or(|block| block.flags.0 & ALLOCATES != 0)
     }
 }
 
 impl RecordSink for CapturedProcess {
     fn define(&mut self, definition: Definition) -> ModuleAnswer {
         match &definition {
-            Definition::Block(block) => self.expander.define(block),
+            Definition::Block(block) => {
+                self.expander.define(block);
+                if self.process.switches_at(block.pc) {
+                    self.switching.insert(block.id);
+                }
+            }
             Definition::Module(module) if !module.path.is_empty() && !module.path.starts_with('[') => {
                 let file = self.shared.file(&module.path);
                 let backing = Backing::File { file, page: 0, is_shared: false };
@@ -350,14 +359,22 @@ impl RecordSink for CapturedProcess {
             let header = RecordHeader(header);
             let end = at + 1 + header.words();
             let Some(payload) = words.get(at + 1..end) else { break };
-            match header.block_id() {
+            let id = header.block_id();
+            // The accesses of a block that begins recording belong to it; those of an allocation come before
+            // what it changes.
+            let is_switch = self.switching.contains(&id);
+            match id {
                 0 => self.event(slot, payload),
-                id => self.accesses(slot, id, payload, u64::MAX),
+                _ if is_switch => {}
+                _ => self.accesses(slot, id, payload, u64::MAX),
             }
             self.process.records(slot, &words[from..end]);
             from = end;
             self.tell_changes();
             self.follow_collection();
+            if is_switch {
+                self.accesses(slot, id, payload, u64::MAX);
+            }
         }
         self.process.records(slot, &words[from..]);
         self.follow_collection();

@@ -85,11 +85,29 @@ pub enum Place {
     Unknown,
 }
 
-/// Mappings of a process.
+/// Mappings of a process: by level of the leaf, frames by first page. Levels are apart, because looking for
+/// what covers a page would otherwise go through a gigabyte of small ones.
 #[derive(Clone, Debug, Default)]
 struct Forward {
-    /// By first page: frame, level.
-    mappings: BTreeMap<u64, (u64, u8)>,
+    levels: [BTreeMap<u64, u64>; 3],
+}
+
+impl Forward {
+    fn level(&mut self, level: u8) -> &mut BTreeMap<u64, u64> {
+        &mut self.levels[usize::from(level.clamp(1, 3)) - 1]
+    }
+
+    /// Mappings that overlap a range of pages: first page, frame, level.
+    fn overlapping(&self, pages: Range<u64>) -> impl Iterator<Item = (u64, u64, u8)> + '_ {
+        (1..=3_u8).zip(&self.levels).flat_map(move |(level, mappings)| {
+            let from = pages.start.saturating_sub(PageRecord::pages(level) - 1);
+            mappings.range(from..pages.end.max(from)).map(move |(&page, &frame)| (page, frame, level))
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u64, u64, u8)> + '_ {
+        self.overlapping(0..u64::MAX)
+    }
 }
 
 /// The reverse page table.
@@ -201,11 +219,8 @@ impl ReverseTable {
 
     /// Mapped pages in a range: first page, its frame, number of pages.
     pub fn mapped(&self, pid: u32, pages: Range<u64>) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        // No mapping is longer than a gigabyte.
-        let from = pages.start.saturating_sub(PageRecord::pages(3) - 1);
-        let forward = self.processes.get(&pid);
-        let all = forward.map(|forward| forward.mappings.range(from..pages.end.max(from)));
-        all.into_iter().flatten().filter_map(move |(&page, &(frame, level))| {
+        let all = self.processes.get(&pid).map(|forward| forward.overlapping(pages.clone()));
+        all.into_iter().flatten().filter_map(move |(page, frame, level)| {
             let end = page + PageRecord::pages(level);
             let (first, last) = (page.max(pages.start), end.min(pages.end));
             (first < last).then(|| (first, frame + (first - page), last - first))
@@ -215,8 +230,7 @@ impl ReverseTable {
     /// The level of the leaf entry that maps a page.
     pub fn leaf_level(&self, pid: u32, page: u64) -> Option<u8> {
         let forward = self.processes.get(&pid)?;
-        let (&first, &(_, level)) = forward.mappings.range(..=page).next_back()?;
-        (page - first < PageRecord::pages(level)).then_some(level)
+        forward.overlapping(page..page + 1).next().map(|(_, _, level)| level)
     }
 
     /// Page tables ever seen, by number.
@@ -254,19 +268,16 @@ impl ReverseTable {
             PageEvent::Map => self.map(record),
             PageEvent::Unmap => {
                 let forward = self.processes.entry(record.pid).or_default();
-                match forward.mappings.get(&record.page) {
-                    Some(&(frame, level)) if level == record.level => {
-                        forward.mappings.remove(&record.page);
-                        self.unlink(record.pid, record.page, frame, level);
-                    }
-                    _ => self.contradictions += 1,
+                match forward.level(record.level).remove(&record.page) {
+                    Some(frame) => self.unlink(record.pid, record.page, frame, record.level),
+                    None => self.contradictions += 1,
                 }
             }
             PageEvent::Table => self.table(record.frame, record.pid, record.level, record.page),
             PageEvent::TableFreed => self.free_table(record.frame, record.pid),
             PageEvent::ProcessEnd => {
                 let forward = self.processes.remove(&record.pid).unwrap_or_default();
-                for (page, (frame, level)) in forward.mappings {
+                for (page, frame, level) in forward.all() {
                     self.unlink(record.pid, page, frame, level);
                 }
                 let frames = self.table_frames.remove(&record.pid).unwrap_or_default();
@@ -287,20 +298,15 @@ impl ReverseTable {
         let pages = PageRecord::pages(record.level);
         let range = record.page..record.page + pages;
         // A changed entry: what it mapped before ends.
-        let old: Vec<(u64, u64, u8)> = self.processes.get(&record.pid).map_or_else(Vec::new, |forward| {
-            let mappings =
-                forward.mappings.range(range.start.saturating_sub(PageRecord::pages(3) - 1)..range.end);
-            let inside =
-                mappings.filter(|(page, (_, level))| **page + PageRecord::pages(*level) > range.start);
-            inside.map(|(&page, &(frame, level))| (page, frame, level)).collect()
-        });
+        let forward = self.processes.get(&record.pid);
+        let old: Vec<_> = forward.map_or_else(Vec::new, |forward| forward.overlapping(range).collect());
         for (page, frame, level) in old {
             self.contradictions += u64::from(level != record.level);
-            self.processes.entry(record.pid).or_default().mappings.remove(&page);
+            self.processes.entry(record.pid).or_default().level(level).remove(&page);
             self.unlink(record.pid, page, frame, level);
         }
         let forward = self.processes.entry(record.pid).or_default();
-        forward.mappings.insert(record.page, (record.frame, record.level));
+        forward.level(record.level).insert(record.page, record.frame);
         let mut known: Option<(u32, u32)> = None;
         for number in record.frame..record.frame + pages {
             let frame = *self.frame_mut(number);

@@ -25,6 +25,8 @@ mod frames;
 mod memory;
 mod options;
 mod page_tables;
+// The folder is about the system, the file about the type.
+#[allow(clippy::module_inception)]
 mod system;
 
 pub use card::Card;

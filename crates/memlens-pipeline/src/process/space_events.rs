@@ -100,6 +100,11 @@ impl Process {
         Some(ObjectDescription { kind: key.kind(), name, site: site.unwrap_or_default() })
     }
 
+    /// Whether entering the code at an address begins or ends collection.
+    pub fn switches_at(&self, pc: u64) -> bool {
+        self.switch_pcs.contains_key(&pc)
+    }
+
     /// Whether accesses count now (`--start-on`, client requests …).
     pub fn is_collecting(&self) -> bool {
         self.collecting
