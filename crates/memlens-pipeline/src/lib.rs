@@ -38,7 +38,6 @@
 
 mod address_space;
 mod address_stream;
-mod alloc_functions;
 mod batch;
 mod block_table;
 mod cells;
@@ -56,6 +55,6 @@ mod thread;
 mod trace;
 
 pub use address_stream::AddressStream;
-pub use alloc_functions::{AllocFunction, Effect};
+pub use memlens_objects::alloc_functions::{AllocFunction, Effect};
 pub use process::fork::{FamilyEvent, ForkedProcess};
 pub use process::{PipelineError, Process, ProcessOptions};
