@@ -34,6 +34,7 @@
 
 extern crate alloc;
 
+pub mod agent;
 mod definition;
 mod event;
 mod record;

@@ -3,12 +3,13 @@
 use crate::follower::{Follower, Replacement};
 use crate::last_resort::{self, LastResort};
 use crate::launch;
-use crate::payload::{Payload, PayloadError};
+use crate::payload::Payload;
 use crate::program::{Program, ProgramError};
 use crate::reader::{Reader, ReaderStatistics};
 use crate::segment::Segment;
 use memlens_child::{Child, ExitOutcome};
 use memlens_events::RecordSink;
+use memlens_payload::PayloadError;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;

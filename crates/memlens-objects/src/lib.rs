@@ -30,6 +30,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod alloc_functions;
 mod heap_objects;
 mod index_stats;
 mod live_blocks;

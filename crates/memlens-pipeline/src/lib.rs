@@ -38,7 +38,6 @@
 
 mod address_space;
 mod address_stream;
-mod alloc_functions;
 mod batch;
 mod block_table;
 mod cells;
@@ -58,8 +57,8 @@ mod thread;
 mod trace;
 
 pub use address_stream::AddressStream;
-pub use alloc_functions::{AllocFunction, Effect};
 pub use expand::AccessExpander;
+pub use memlens_objects::alloc_functions::{AllocFunction, Effect};
 pub use process::fork::{FamilyEvent, ForkedProcess};
 pub use process::space_events::{ObjectDescription, SpaceEvent};
 pub use process::{PipelineError, Process, ProcessOptions};

@@ -6,7 +6,6 @@ pub(crate) mod fork;
 pub(crate) mod space_events;
 
 use crate::address_space::AddressSpace;
-use crate::alloc_functions::{self, AllocFunction, Effect};
 use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Switch};
 use crate::cells::DISCARD;
@@ -22,6 +21,7 @@ use memlens_events::{
     SpecialRole, WordRole,
 };
 use memlens_objects::Merge;
+use memlens_objects::alloc_functions::{self, AllocFunction, Effect};
 use memlens_profile::Mark;
 use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::DebugSearch;

@@ -9,7 +9,7 @@ use memlens_profile::{
     ModuleIx, Object, ObjectIx, Profile, SourceLine, Stack, StackIx, Thread as ThreadRow, ThreadIx, TlbInfo,
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
-use memlens_symbols::{AssignedVariable, Assignment, Module};
+use memlens_symbols::{AssignedVariable, Assignment, Module, receiving_variable, spelling_frame};
 use memlens_types::{AccessKind, Counts, ObjectKind};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
@@ -579,13 +579,8 @@ impl<'a> Builder<'a> {
         let keys = self.space.heap.sites().stack(site).to_vec();
         let inside: usize = keys.iter().take(level).map(|&key| self.frames_at(key, true).len()).sum();
         let frames = keys.get(level).map(|&key| self.frames_at(key, true)).unwrap_or_default();
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        let last_word = name.split(|c| !is_word(c)).rfind(|word| !word.is_empty());
-        let spelled = frames.iter().position(|frame| {
-            let text = self.profile.frames[frame.index()].source_text.as_deref().unwrap_or_default();
-            text.split(|c| !is_word(c)).any(|word| Some(word) == last_word)
-        });
-        (inside + spelled.unwrap_or(frames.len().saturating_sub(1))) as u32
+        let texts = frames.iter().map(|frame| self.profile.frames[frame.index()].source_text.as_deref());
+        (inside + spelling_frame(name, texts)) as u32
     }
 
     /// Name and type of a local, global or thread-local variable.
@@ -614,23 +609,15 @@ impl<'a> Builder<'a> {
         mut first: Option<Assignment>,
     ) -> Option<(usize, AssignedVariable)> {
         let keys = self.space.heap.sites().stack(site);
-        let mut second_best = None;
-        for (level, &key) in keys.iter().enumerate() {
+        let assignments = &mut self.assignments;
+        receiving_variable(keys.iter().map_while(|&key| {
             let (number, svma) = split_frame_key(key);
-            let symbols = self.symbols(number.into())?;
-            let assignment = match first.take() {
+            let symbols = self.space.module(number.into())?.symbols.as_ref()?;
+            Some(match first.take() {
                 Some(first) => first,
-                None => self.assignments.entry(key).or_insert_with(|| symbols.assignment(svma)).clone(),
-            };
-            match assignment {
-                Assignment::Variable(variable) => return Some((level, variable)),
-                Assignment::HandedOn(inner) => {
-                    second_best = second_best.or_else(|| Some((level, inner?)));
-                }
-                _ => break,
-            }
-        }
-        second_best
+                None => assignments.entry(key).or_insert_with(|| symbols.assignment(svma)).clone(),
+            })
+        }))
     }
 
     fn fallback_name(&mut self, site: SiteId) -> String {

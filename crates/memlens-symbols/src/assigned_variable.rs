@@ -55,6 +55,40 @@ pub enum Assignment {
     Unknown,
 }
 
+/// The variable that a call's result ends up in, past functions that hand it on; and the level, counted from the
+/// innermost call, whose result goes there. `assignments` has those of the calls of a stack, from the innermost
+/// outwards; it is asked no further than needed.
+pub fn receiving_variable(
+    assignments: impl IntoIterator<Item = Assignment>,
+) -> Option<(usize, AssignedVariable)> {
+    let mut second_best = None;
+    for (level, assignment) in assignments.into_iter().enumerate() {
+        match assignment {
+            Assignment::Variable(variable) => return Some((level, variable)),
+            Assignment::HandedOn(inner) => {
+                second_best = second_best.or_else(|| Some((level, inner?)));
+            }
+            Assignment::Unknown => break,
+        }
+    }
+    second_best
+}
+
+/// Which of a call's inlined functions, by the text of their source lines, innermost first, spells the variable
+/// `name`; the outermost if none does.
+pub fn spelling_frame<'a>(name: &str, texts: impl IntoIterator<Item = Option<&'a str>>) -> usize {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let last_word = name.split(|c| !is_word(c)).rfind(|word| !word.is_empty());
+    let mut count = 0;
+    for text in texts {
+        if text.unwrap_or_default().split(|c| !is_word(c)).any(|word| Some(word) == last_word) {
+            return count;
+        }
+        count += 1;
+    }
+    usize::saturating_sub(count, 1)
+}
+
 /// A named destination, before the choice.
 struct Candidate {
     variable: AssignedVariable,

@@ -74,7 +74,9 @@ mod symbol_table;
 mod types;
 mod unit_index;
 
-pub use assigned_variable::{AssignedVariable, Assignment, Evidence, NamedPointer};
+pub use assigned_variable::{
+    AssignedVariable, Assignment, Evidence, NamedPointer, receiving_variable, spelling_frame,
+};
 pub use call_frames::{CfaRule, RBP, RSP};
 pub use data_symbols::{DataKind, DataPlace, DataSymbol};
 pub use debug_search::DebugSearch;

@@ -3,8 +3,8 @@
 
 use super::Process;
 use crate::address_space::SiteName;
-use crate::alloc_functions::Effect;
 use crate::thread::{PendingAllocation, Thread};
+use memlens_objects::alloc_functions::Effect;
 use memlens_objects::{Layer, SiteId};
 
 /// Allocation call stacks are recorded to this depth; deeper ones are cut and counted.

@@ -2,12 +2,12 @@
 
 use super::{PipelineError, Process, ProcessOptions};
 use crate::address_space::AddressSpace;
-use crate::alloc_functions::AllocFunction;
 use crate::block_table::{BlockTable, Switch};
 use crate::shadow_stack::ShadowStack;
 use crate::thread::{PendingAllocation, Thread};
 use memlens_events::{EventKind, ExecHow};
 use memlens_objects::SiteId;
+use memlens_objects::alloc_functions::AllocFunction;
 use memlens_sim::MachineDescription;
 use rustc_hash::FxHashMap;
 

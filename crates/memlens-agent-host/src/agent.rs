@@ -1,0 +1,229 @@
+//! The agent as memlens sees it.
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use memlens_events::agent::{AgentRecord, Control, LEAST_GAP_SHIFT, MAX_STACK_BYTES, NO_GAP, VARIABLE};
+use memlens_payload::{Carried, Payload, PayloadError};
+use thiserror::Error;
+
+use crate::segment::Segment;
+
+include!(concat!(env!("OUT_DIR"), "/payload.rs"));
+
+/// Blocks that are drawn in a second and then taken to be enough: at some 2.5 µs each, 0.5 % of a processor.
+const BLOCKS_A_SECOND: f64 = 2000.0;
+/// Those of the start, when a program makes what it then works on.
+const BLOCKS_AT_FIRST: u32 = 1024;
+/// The shortest time over which draws are counted.
+const WINDOW: Duration = Duration::from_millis(40);
+
+/// Which allocations are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watch {
+    /// Those of bytes drawn at random, as densely as costs nothing.
+    #[default]
+    Sampled,
+    /// All of so many bytes and more, and no others.
+    From(u64),
+    /// All.
+    All,
+    /// None: the agent is there for its ticks.
+    Nothing,
+}
+
+/// How the agent works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentOptions {
+    /// Which allocations are watched.
+    pub watch: Watch,
+    /// Processor time between two ticks of a thread; None: no ticks.
+    pub tick: Option<Duration>,
+    /// Bytes of stack copied with a record.
+    pub stack_bytes: u32,
+}
+
+/// Why the agent cannot be used. Reads after "failed to".
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// It could not be put on disk.
+    #[error(transparent)]
+    Unpack(#[from] PayloadError),
+    /// It lies where nothing may be executed: the dynamic linker would complain on the program's stderr.
+    #[error(
+        "preload the agent from {0}: that file system forbids execution; set XDG_CACHE_HOME to another folder"
+    )]
+    NoExecution(PathBuf),
+    /// There is no shared memory for it.
+    #[error("make the agent's segment: {0}")]
+    Segment(io::Error),
+    /// `LD_PRELOAD` cannot name its place.
+    #[error(
+        "preload the agent from {0}: the dynamic linker splits such a path; set XDG_CACHE_HOME to a folder without \
+         spaces and colons in its name"
+    )]
+    Path(PathBuf),
+}
+
+/// What the agent could not report. Units: records, unless the name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentLosses {
+    /// Begins of blocks that would have been watched.
+    pub allocations: u64,
+    /// Ends of watched blocks.
+    pub ends: u64,
+    /// Ticks.
+    pub ticks: u64,
+    /// Records that could not be read.
+    pub damaged: u64,
+    /// Blocks that found no room in the agent's table.
+    pub without_room: u64,
+    /// Threads that have no timer.
+    pub threads_without_timer: u64,
+}
+
+/// An agent: ready to be preloaded, or at work.
+#[derive(Debug)]
+pub struct Agent {
+    segment: Segment,
+    library: PathBuf,
+    window_began: Instant,
+}
+
+impl Agent {
+    /// Unpacks the agent and makes its segment.
+    ///
+    /// # Errors
+    /// See [`AgentError`].
+    pub fn new(options: &AgentOptions) -> Result<Self, AgentError> {
+        let carried =
+            Carried { what: "the agent", prefix: "agent", content_hash: CONTENT_HASH, files: FILES };
+        let library = Payload::unpack(&carried)?.file(FILES[0].0);
+        if library.as_os_str().as_bytes().iter().any(|byte| b": \t\n".contains(byte)) {
+            return Err(AgentError::Path(library));
+        }
+        if !allows_execution(&library) {
+            return Err(AgentError::NoExecution(library));
+        }
+        let segment = Segment::create().map_err(AgentError::Segment)?;
+        let control = segment.control();
+        let (always_from, shift) = match options.watch {
+            Watch::Sampled => (u64::MAX, LEAST_GAP_SHIFT),
+            Watch::From(bytes) => (bytes, NO_GAP),
+            Watch::All => (0, NO_GAP),
+            Watch::Nothing => (u64::MAX, NO_GAP),
+        };
+        control.always_from_bytes.store(always_from, Ordering::Relaxed);
+        control.gap_shift.store(shift, Ordering::Relaxed);
+        control.window_limit.store(BLOCKS_AT_FIRST, Ordering::Relaxed);
+        control.stack_bytes.store(options.stack_bytes.min(MAX_STACK_BYTES as u32), Ordering::Relaxed);
+        let tick_ns = options.tick.map_or(0, |tick| u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX));
+        control.tick_ns.store(tick_ns, Ordering::Relaxed);
+        Ok(Self { segment, library, window_began: Instant::now() })
+    }
+
+    /// What a program's environment needs so that the agent gets in; the agent takes it out again. `preload` is what
+    /// the program's own `LD_PRELOAD` would be.
+    pub fn variables(&self, preload: Option<OsString>) -> [(&'static str, OsString); 2] {
+        let mut list = self.library.clone().into_os_string();
+        if let Some(own) = preload {
+            list.push(":");
+            list.push(own);
+        }
+        [("LD_PRELOAD", list), (VARIABLE, self.descriptor().as_raw_fd().to_string().into())]
+    }
+
+    /// The descriptor that the program must inherit, under the same number.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.segment.file.as_fd()
+    }
+
+    fn control(&self) -> &Control {
+        self.segment.control()
+    }
+
+    /// Hands what was reported to `each`, ring by ring: not in the order of time.
+    pub fn drain(&mut self, mut each: impl FnMut(&AgentRecord<'_>)) {
+        self.segment.drain(&mut each);
+        self.open_window();
+    }
+
+    /// Lets more blocks be drawn if there were few since the last time.
+    fn open_window(&mut self) {
+        let elapsed = self.window_began.elapsed();
+        if elapsed < WINDOW {
+            return;
+        }
+        self.window_began = Instant::now();
+        let control = self.control();
+        let limit = (BLOCKS_A_SECOND * elapsed.as_secs_f64()).max(1.0) as u32;
+        let drawn = control.window_blocks.swap(0, Ordering::Relaxed);
+        let shift = control.gap_shift.load(Ordering::Relaxed);
+        if drawn * 2 < limit && shift > LEAST_GAP_SHIFT && shift != NO_GAP {
+            // The agent may double it at this moment: then it stays.
+            let _ =
+                control.gap_shift.compare_exchange(shift, shift - 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        control.window_limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// In how many processes it has been at work.
+    pub fn processes(&self) -> u32 {
+        self.control().started.load(Ordering::Relaxed)
+    }
+
+    /// In how many of them the program has an allocator of its own, which the agent does not see.
+    pub fn own_allocators(&self) -> u32 {
+        self.control().own_allocator.load(Ordering::Relaxed)
+    }
+
+    /// What was lost so far.
+    pub fn losses(&self) -> AgentLosses {
+        let control = self.control();
+        let count = |counter: &std::sync::atomic::AtomicU32| u64::from(counter.load(Ordering::Relaxed));
+        AgentLosses {
+            allocations: count(&control.lost_allocations),
+            ends: count(&control.lost_ends),
+            ticks: count(&control.lost_ticks),
+            damaged: self.segment.damaged,
+            without_room: count(&control.blocks_without_room),
+            threads_without_timer: count(&control.threads_without_timer),
+        }
+    }
+}
+
+/// Whether a file's file system lets its code be mapped.
+fn allows_execution(file: &Path) -> bool {
+    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
+    // SAFETY: zeroed is a valid statvfs; the call fills it.
+    let (status, flags) = unsafe {
+        let mut answer: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &raw mut answer), answer.f_flag)
+    };
+    status == 0 && flags & libc::ST_NOEXEC == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_comes_first_and_the_programs_own_libraries_stay() {
+        let agent = Agent::new(&AgentOptions::default()).expect("unpacked");
+        let [(name, preload), (variable, descriptor)] = agent.variables(Some("/own.so".into()));
+        assert_eq!((name, variable), ("LD_PRELOAD", VARIABLE));
+        let preload = preload.into_string().expect("text");
+        let (first, rest) = preload.split_once(':').expect("two");
+        assert!(first.ends_with("/libmemlens_agent.so") && std::path::Path::new(first).exists());
+        assert_eq!(rest, "/own.so");
+        assert_eq!(descriptor, OsString::from(agent.descriptor().as_raw_fd().to_string()));
+        let [(_, alone), _] = agent.variables(None);
+        assert_eq!(alone, OsString::from(first));
+    }
+}

@@ -1,0 +1,19 @@
+//! The agent's counterpart in memlens: carries the agent, says whether a program can be preloaded, makes the shared
+//! segment, and reads what the agent reports.
+//!
+//! It deliberately knows nothing of objects, symbols or samples: records go to the caller, in the order of each
+//! ring. The segment's layout is [`memlens_events::agent`].
+//!
+//! ```text
+//! agent.rs     what to watch; the environment of the program; the window of draws; losses
+//! segment.rs   the mapped segment, reader's side of its rings
+//! program.rs   whether an ELF file's dynamic linker would preload the agent
+//! ```
+
+mod agent;
+mod program;
+mod segment;
+
+pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, Watch};
+pub use memlens_events::agent::{AgentRecord, Allocation, Caller, Event};
+pub use program::{NotPreloadable, check_preloadable};

@@ -1,0 +1,145 @@
+//! Whether a program's dynamic linker would preload the agent.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use object::Endianness;
+use object::elf::{DT_NEEDED, Dyn64, FileHeader64, PT_INTERP};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::{ReadCache, ReadRef};
+use thiserror::Error;
+
+/// glibc's dynamic linker (its platform's name for it, ABI since 2.2.5).
+const GLIBC_LOADER: &str = "ld-linux-x86-64.so.2";
+
+/// The kernel follows at most this many `#!` lines (Linux 6.x, `fs/exec.c`).
+const MAX_INTERPRETERS: usize = 5;
+
+/// Libraries that refuse to start behind another one.
+const SANITIZERS: [&str; 4] = ["libasan.so", "libhwasan.so", "liblsan.so", "libtsan.so"];
+
+/// Why the agent cannot be preloaded into a program. Reads after "allocations are not watched: ".
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NotPreloadable {
+    /// There is no dynamic linker.
+    #[error("the program is linked statically")]
+    Static,
+    /// The dynamic linker is not glibc's: the agent might keep the program from starting.
+    #[error("the program's dynamic linker is {0}, not glibc's")]
+    OtherLoader(String),
+    /// The dynamic linker ignores preloaded libraries then.
+    #[error("the program is setuid or setgid, or has capabilities of its own")]
+    Privileged,
+    /// A sanitizer's library, which must come first.
+    #[error("the program is linked with {0}, which must come before all other libraries")]
+    Sanitizer(String),
+    /// It is no ELF file that can be read.
+    #[error("the program's file cannot be read")]
+    Unreadable,
+}
+
+/// Looks at an ELF file, or at the interpreter of a script.
+///
+/// # Errors
+/// Why the agent cannot be preloaded.
+pub fn check_preloadable(file: &Path) -> Result<(), NotPreloadable> {
+    let mut file = file.to_owned();
+    for _ in 0..MAX_INTERPRETERS {
+        match interpreter_of(&file) {
+            Some(interpreter) => file = interpreter,
+            None => return check_elf(&file),
+        }
+    }
+    Err(NotPreloadable::Unreadable)
+}
+
+/// What the `#!` line of a script names (execve(2), "Interpreter scripts"); None: it is no script.
+fn interpreter_of(file: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    fs::File::open(file).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
+    (!word.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(word)))
+}
+
+fn check_elf(file: &Path) -> Result<(), NotPreloadable> {
+    let opened = fs::File::open(file).map_err(|_| NotPreloadable::Unreadable)?;
+    let status = opened.metadata().map_err(|_| NotPreloadable::Unreadable)?;
+    if status.mode() & 0o6000 != 0 || has_capabilities(file) {
+        return Err(NotPreloadable::Privileged);
+    }
+    let cache = ReadCache::new(opened);
+    let loader = loader_of(&cache).ok_or(NotPreloadable::Unreadable)?.ok_or(NotPreloadable::Static)?;
+    if loader.rsplit('/').next() != Some(GLIBC_LOADER) {
+        return Err(NotPreloadable::OtherLoader(loader));
+    }
+    let sanitizer = libraries(&cache)
+        .unwrap_or_default()
+        .into_iter()
+        .find(|library| SANITIZERS.iter().any(|sanitizer| library.starts_with(sanitizer)));
+    sanitizer.map_or(Ok(()), |library| Err(NotPreloadable::Sanitizer(library)))
+}
+
+/// The libraries that an ELF file asks for (`DT_NEEDED`).
+fn libraries<'a>(data: impl ReadRef<'a>) -> Option<Vec<String>> {
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, data).ok()?;
+    let (entries, strings) = sections.dynamic(endian, data).ok()??;
+    let strings = sections.strings(endian, data, strings).ok()?;
+    let needed = entries.iter().filter(|entry| entry.d_tag(endian) == DT_NEEDED);
+    let name = |entry: &Dyn64<Endianness>| {
+        let offset = u32::try_from(entry.d_val(endian)).ok()?;
+        Some(String::from_utf8_lossy(strings.get(offset).ok()?).into_owned())
+    };
+    Some(needed.filter_map(name).collect())
+}
+
+/// What `PT_INTERP` names, if there is one. None: no 64-bit ELF file.
+fn loader_of<'a>(data: impl ReadRef<'a>) -> Option<Option<String>> {
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    for segment in header.program_headers(endian, data).ok()? {
+        if segment.p_type(endian) == PT_INTERP {
+            let bytes = segment.data(endian, data).ok()?;
+            let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+            return Some(Some(String::from_utf8_lossy(&bytes[..end]).into_owned()));
+        }
+    }
+    Some(None)
+}
+
+/// Whether executing the file raises privileges (capabilities(7), "File capabilities").
+fn has_capabilities(file: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(file.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both strings end in a zero byte; only the size is asked for.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_program_can_be_preloaded_and_a_text_cannot() {
+        let own = std::env::current_exe().expect("known");
+        let expected = if cfg!(target_env = "gnu") { Ok(()) } else { Err(NotPreloadable::Static) };
+        assert_eq!(check_preloadable(&own), expected);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let text = folder.path().join("script");
+        fs::write(&text, format!("#! {} -x\n", own.display())).expect("written");
+        assert_eq!(check_preloadable(&text), expected, "a script is its interpreter");
+        fs::write(&text, "no program\n").expect("written");
+        assert_eq!(check_preloadable(&text), Err(NotPreloadable::Unreadable));
+        // The same program under the bits that make the dynamic linker careful.
+        let copy = folder.path().join("setuid");
+        fs::copy(&own, &copy).expect("copied");
+        fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("changed");
+        assert_eq!(check_preloadable(&copy), Err(NotPreloadable::Privileged));
+    }
+}

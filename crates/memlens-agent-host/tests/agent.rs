@@ -1,0 +1,239 @@
+//! The agent inside of real programs. Needs gcc.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use memlens_agent_host::{Agent, AgentOptions, Event, NotPreloadable, Watch, check_preloadable};
+
+fn compiled(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let program = folder.join(name);
+    // Calls of allocation functions must stay, whatever becomes of their results.
+    let fixed = ["-O1", "-g", "-fno-builtin", "-pthread", "-w"];
+    let status = Command::new("gcc")
+        .args(fixed)
+        .args(flags)
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("gcc");
+    assert!(status.success());
+    program
+}
+
+/// What an [`Event`] says, without its stack, with process and thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    Allocated { size: u64, old: u64, address: u64, gap: u64, stored: bool },
+    Freed(u64),
+    Moving(u64),
+    Kept(u64),
+    Tick(u64),
+}
+
+/// Runs a program with the agent inside; returns what it printed and what was told, by process.
+fn run(agent: &mut Agent, program: &Path, arguments: &[&str]) -> (Output, Vec<(u32, Told)>) {
+    let descriptor = agent.descriptor().as_raw_fd();
+    let mut command = Command::new(program);
+    command.args(arguments).envs(agent.variables(None)).stdout(Stdio::piped());
+    // SAFETY: one system call, which a forked child may make.
+    unsafe {
+        command.pre_exec(move || match libc::fcntl(descriptor, libc::F_SETFD, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let child = command.spawn().expect("it starts");
+    let waiting = thread::spawn(move || child.wait_with_output().expect("it ends"));
+    let mut told = Vec::new();
+    loop {
+        let is_over = waiting.is_finished();
+        agent.drain(|record| {
+            let what = match record.event {
+                Event::Allocated(allocation, stack) => {
+                    // Up to the caller's frame at least, and it is the caller's.
+                    assert!(!stack.is_empty() && allocation.caller.ip != 0);
+                    Told::Allocated {
+                        size: allocation.size_bytes,
+                        old: allocation.old_address,
+                        address: allocation.address,
+                        gap: allocation.gap_bytes,
+                        stored: allocation.stored_at != 0,
+                    }
+                }
+                Event::Freed(address) => Told::Freed(address),
+                Event::Moving(address) => Told::Moving(address),
+                Event::Kept(address) => Told::Kept(address),
+                Event::Tick { period_ns, registers, stack, .. } => {
+                    assert!(registers[7] != 0 && !stack.is_empty());
+                    Told::Tick(period_ns)
+                }
+            };
+            told.push((record.time_ns, record.pid, what));
+        });
+        if is_over {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    told.sort_by_key(|(time_ns, ..)| *time_ns);
+    let told = told.into_iter().map(|(_, pid, what)| (pid, what)).collect();
+    (waiting.join().expect("no panic"), told)
+}
+
+fn agent(watch: Watch) -> Agent {
+    Agent::new(&AgentOptions { watch, tick: None, stack_bytes: 4096 }).expect("unpacked")
+}
+
+#[test]
+fn every_entry_point_is_seen_and_every_block_ends() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "entry_points", &[]);
+    let mut agent = agent(Watch::From(10_000));
+    let (output, told) = run(&mut agent, &program, &[]);
+    assert_eq!((output.status.code(), &*output.stdout), (Some(5), &b"done\n"[..]));
+    let mut live = std::collections::BTreeMap::new();
+    let (mut sizes, mut moved, mut kept, mut moving) = (Vec::new(), Vec::new(), 0, None);
+    for (_, what) in &told {
+        match *what {
+            Told::Allocated { size, old, address, gap, stored } => {
+                assert_eq!((gap, stored), (0, size == 10_005), "{size}");
+                match old {
+                    0 => sizes.push(size),
+                    old => moved.push((moving.take() == Some(old), size)),
+                }
+                assert_eq!(live.insert(address, size), None, "{address:#x} is live already");
+            }
+            Told::Freed(address) => assert!(live.remove(&address).is_some(), "{address:#x} is not live"),
+            Told::Moving(address) => {
+                assert!(live.contains_key(&address));
+                (moving, _) = (Some(address), live.remove(&address));
+            }
+            Told::Kept(address) => {
+                assert_eq!(moving.take(), Some(address));
+                live.insert(address, 0);
+                kept += 1;
+            }
+            Told::Tick(_) => panic!("nobody asked for ticks"),
+        }
+    }
+    // In the order of the program; libc's own block for the folder or the output is smaller.
+    assert_eq!(sizes, [10_001, 10_010, 10_003, 10_048, 10_005, 10_006, 10_007, 10_008, 13_332]);
+    assert_eq!((moved, kept), (vec![(true, 50_001)], 1));
+    assert_eq!(live, Default::default(), "all were freed");
+    assert_eq!((agent.processes(), agent.own_allocators()), (1, 0));
+    assert_eq!(agent.losses(), Default::default());
+}
+
+#[test]
+fn the_program_sees_the_environment_and_the_descriptors_that_it_would_see() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "entry_points", &[]);
+    let native = Command::new(&program).arg("environment").output().expect("it starts");
+    let (output, _) = run(&mut agent(Watch::Sampled), &program, &["environment"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&native.stdout));
+}
+
+#[test]
+fn weights_of_drawn_blocks_add_up_to_what_was_allocated() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "blocks", &[]);
+    for (blocks, size) in [(400_000u64, 64u64), (20_000, 4000), (500, 60_000)] {
+        let mut agent = agent(Watch::Sampled);
+        let (_, told) = run(&mut agent, &program, &[&blocks.to_string(), &size.to_string()]);
+        let (mut sum, mut variance) = (0.0, 0.0);
+        for (_, what) in &told {
+            if let Told::Allocated { size: found, gap, .. } = *what
+                && found == size
+            {
+                assert!(gap >= 16 << 10);
+                let p = 1.0 - (-(size as f64) / gap as f64).exp();
+                sum += 1.0 / p;
+                // Of the Horvitz-Thompson estimate, estimated: Σ (1 - p) / p².
+                variance += (1.0 - p) / (p * p);
+            }
+        }
+        assert_eq!(agent.losses().allocations, 0);
+        // Five standard errors: one run in a million fails.
+        assert!(
+            (sum - blocks as f64).abs() <= 5.0 * variance.sqrt() + 1.0,
+            "{size}: {sum} ± {}",
+            variance.sqrt()
+        );
+    }
+}
+
+#[test]
+fn a_child_reports_as_itself_and_its_parents_blocks_live_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "blocks", &[]);
+    let mut agent = agent(Watch::From(20_000));
+    let (output, told) = run(&mut agent, &program, &["fork"]);
+    assert_eq!(&*output.stdout, b"1\n");
+    let sizes = |pid| -> Vec<u64> {
+        let of = told.iter().filter(|(of, _)| *of == pid);
+        of.filter_map(|(_, what)| if let Told::Allocated { size, .. } = what { Some(*size) } else { None })
+            .collect()
+    };
+    let parent = told.first().expect("something").0;
+    let child = told.iter().map(|(pid, _)| *pid).find(|&pid| pid != parent).expect("two processes");
+    assert_eq!((sizes(parent), sizes(child)), (vec![20_000, 40_000], vec![30_000]));
+    let freed: Vec<u32> =
+        told.iter().filter(|(_, what)| matches!(what, Told::Freed(_))).map(|(pid, _)| *pid).collect();
+    assert_eq!(freed, [child]);
+    assert_eq!(agent.processes(), 2);
+}
+
+#[test]
+fn a_thousand_threads_come_and_go_under_ticks() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "blocks", &[]);
+    let tick = Some(Duration::from_millis(4));
+    let mut agent =
+        Agent::new(&AgentOptions { watch: Watch::From(30_000), tick, stack_bytes: 1024 }).expect("unpacked");
+    let (output, told) = run(&mut agent, &program, &["threads", "1000"]);
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"done\n"[..]));
+    let blocks = told.iter().filter(|(_, what)| matches!(what, Told::Allocated { size: 30_000, .. })).count();
+    assert_eq!(blocks, 1001);
+    let ticks: Vec<u64> = told
+        .iter()
+        .filter_map(|(_, what)| if let Told::Tick(ns) = what { Some(*ns) } else { None })
+        .collect();
+    // The first thread alone computes for tens of milliseconds at least.
+    assert!(ticks.len() > 5 && ticks.iter().all(|&ns| ns > 0), "{} ticks", ticks.len());
+    assert_eq!(agent.losses(), Default::default());
+}
+
+#[test]
+fn when_nobody_reads_any_more_the_program_goes_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "blocks", &[]);
+    let agent = agent(Watch::All);
+    // 200,000 blocks with some 200 bytes of record each are more than a ring holds.
+    let mut command = Command::new(&program);
+    let descriptor = agent.descriptor().as_raw_fd();
+    command.args(["200000", "100"]).envs(agent.variables(None));
+    // SAFETY: as above.
+    unsafe {
+        command.pre_exec(move || match libc::fcntl(descriptor, libc::F_SETFD, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    assert_eq!(command.status().expect("it ends").code(), Some(0));
+    assert!(agent.losses().allocations > 0, "what found no room is counted");
+}
+
+#[test]
+fn programs_that_cannot_be_preloaded_are_known() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "blocks", &["-static"]);
+    assert_eq!(check_preloadable(&program), Err(NotPreloadable::Static));
+    let program = compiled(folder.path(), "entry_points", &["-Wl,--no-as-needed", "-fsanitize=address"]);
+    assert!(matches!(check_preloadable(&program), Err(NotPreloadable::Sanitizer(_))));
+}

@@ -1,0 +1,179 @@
+//! Which blocks are watched.
+//!
+//! # Model
+//! Bytes are drawn, as a Poisson process draws points: the gaps between drawn bytes of a thread's allocations are
+//! exponential with mean R. A block is watched if one of its bytes is drawn, so a block of s bytes is watched with
+//! probability p = 1 - exp(-s / R), whatever else is allocated; what is counted on it has the weight 1 / p
+//! (D. G. Horvitz and D. J. Thompson, A Generalization of Sampling Without Replacement From a Finite Universe,
+//! JASA 47, 1952). The exponential distribution has no memory: after a drawn block the rest of its gap is thrown
+//! away and a new one begins.
+//!
+//! R is a power of two in the segment. If more blocks are drawn between two looks of memlens than the window
+//! allows, the agent doubles R at once; memlens halves it again when there is room. A gap keeps the R that it was
+//! drawn with, and the record says which.
+//!
+//! Blocks from [`ALWAYS_FROM_BYTES`] on are watched in any case.
+//!
+//! # Signal safety
+//! Reads and writes the thread's area and atomics only.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use memlens_events::agent::{Control, MOST_GAP_SHIFT, NO_GAP};
+
+/// [`Control::always_from_bytes`] where the entry points find it; `u64::MAX` until the agent is started.
+pub static ALWAYS_FROM_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// A budget that no program uses up.
+pub const ENDLESS: i64 = i64::MAX;
+
+/// A thread's random numbers and the gap that it is in.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadDraw {
+    /// xorshift64* (S. Vigna, An experimental exploration of Marsaglia's xorshift generators, scrambled, ACM TOMS
+    /// 42, 2016); 0: not yet seeded.
+    state: u64,
+    /// The gap's mean is 2 to this power; 0: no gap yet.
+    shift: u32,
+}
+
+impl ThreadDraw {
+    fn next(&mut self, seed: u64) -> u64 {
+        if self.state == 0 {
+            // Weyl's constant keeps small seeds apart; never 0.
+            self.state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        }
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A new gap of mean 2^`shift`: the bytes that pass before the drawn one. `seed` counts once, at the
+    /// thread's first gap.
+    fn gap(&mut self, shift: u32, seed: u64) -> i64 {
+        self.shift = shift;
+        // Uniform in (0, 1]: 53 bits, the precision of the type.
+        let uniform = ((self.next(seed) >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        // At most 53 ln 2 = 37 means: far inside i64.
+        (-libm::log(uniform) * (1u64 << shift) as f64) as i64
+    }
+
+    /// What becomes of a block of `size_bytes`, after which `budget` is left: the mean of the gap that ended in
+    /// it, if one did. `budget` is set for what comes next.
+    ///
+    /// Called when the budget is below 0, and at a thread's first allocation, when there is no gap yet.
+    pub fn decide(&mut self, size_bytes: u64, budget: &mut i64, shift: u32, seed: u64) -> Option<u64> {
+        if shift >= NO_GAP {
+            *budget = ENDLESS;
+            return None;
+        }
+        if self.shift == 0 {
+            let size = i64::try_from(size_bytes).unwrap_or(i64::MAX);
+            *budget = self.gap(shift, seed).saturating_sub(size);
+            if *budget >= 0 {
+                return None;
+            }
+        }
+        let gap_bytes = 1 << self.shift;
+        *budget = self.gap(shift, seed);
+        Some(gap_bytes)
+    }
+
+    /// In a forked child: the gap goes on, later ones are the child's own.
+    pub fn reseed(&mut self) {
+        self.state = 0;
+    }
+}
+
+/// Counts a drawn block, and doubles the mean gap when there were too many since memlens looked.
+pub fn count_drawn(control: &Control) {
+    let drawn = control.window_blocks.fetch_add(1, Ordering::Relaxed) + 1;
+    if drawn >= control.window_limit.load(Ordering::Relaxed).max(1) {
+        let shift = control.gap_shift.load(Ordering::Relaxed);
+        if shift < MOST_GAP_SHIFT
+            && control
+                .gap_shift
+                .compare_exchange(shift, shift + 1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            control.window_blocks.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the entry points and the slow path do it.
+    struct Thread {
+        budget: i64,
+        draw: ThreadDraw,
+        seed: u64,
+    }
+
+    impl Thread {
+        fn new(seed: u64) -> Self {
+            Self { budget: 0, draw: ThreadDraw::default(), seed }
+        }
+
+        /// The block's weight, if it is watched.
+        fn allocate(&mut self, size_bytes: u64, shift: u32) -> Option<f64> {
+            self.budget = self.budget.wrapping_sub(size_bytes as i64);
+            if self.budget >= 0 {
+                return None;
+            }
+            let gap = self.draw.decide(size_bytes, &mut self.budget, shift, self.seed)?;
+            Some(1.0 / (1.0 - (-(size_bytes as f64) / gap as f64).exp()))
+        }
+    }
+
+    #[test]
+    fn weights_add_up_to_what_was_allocated_over_many_seeds() {
+        // Sizes far below, around and above the mean gap of 16 KiB, mixed in one stream of allocations.
+        let sizes = [16u64, 200, 4096, 16_384, 100_000];
+        let (rounds, seeds) = (200, 400u64);
+        let mut estimates = [[0.0f64; 2]; 5];
+        for seed in 1..=seeds {
+            let mut thread = Thread::new(seed);
+            let mut counted = [0.0; 5];
+            for round in 0..rounds {
+                // The gap changes while the program runs.
+                let shift = if round < rounds / 2 { 14 } else { 15 };
+                for (at, &size) in sizes.iter().enumerate() {
+                    counted[at] += thread.allocate(size, shift).unwrap_or(0.0);
+                }
+            }
+            for (estimate, counted) in estimates.iter_mut().zip(counted) {
+                estimate[0] += counted;
+                estimate[1] += counted * counted;
+            }
+        }
+        for (size, [sum, squares]) in sizes.iter().zip(estimates) {
+            let mean = sum / seeds as f64;
+            let variance = squares / seeds as f64 - mean * mean;
+            let error = (variance / seeds as f64).sqrt();
+            let truth = f64::from(rounds);
+            // Five standard errors of the mean: seeds are fixed, so the outcome is, too.
+            assert!((mean - truth).abs() <= 5.0 * error.max(1e-9), "{size}: {mean} ± {error}, not {truth}");
+            assert!(*size > 50_000 || error > 0.0, "{size}: nothing was drawn at random");
+        }
+    }
+
+    #[test]
+    fn a_block_much_larger_than_the_gap_is_always_watched() {
+        for seed in 1..1000 {
+            assert!(Thread::new(seed).allocate(1 << 20, 14).is_some(), "{seed}");
+        }
+    }
+
+    #[test]
+    fn without_gaps_nothing_is_drawn() {
+        let mut thread = Thread::new(1);
+        for _ in 0..1000 {
+            assert_eq!(thread.allocate(1 << 30, NO_GAP), None);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The agent: a library inside the target that reports watched allocations and, where the kernel allows no
+//! performance events, timer ticks.
+//!
+//! It knows the allocation functions of C, its own thread areas and the shared segment
+//! ([`memlens_events::agent`]). It deliberately knows nothing of objects, symbols, files or unwinding: a record
+//! carries registers and stack bytes, and memlens makes sense of them in another process.
+//!
+//! ```text
+//!  program: malloc(n) ──► x86_64/entry.rs   thread-local budget -= n       ── budget left: jump to the real one
+//!                              │ used up, or a large block
+//!                              ▼
+//!                         allocations.rs    the real one, then a record    ring.rs ──► segment ──► memlens
+//!                              │
+//!           free(p)  ──► filter byte ── 0: jump to the real one
+//!                              │ perhaps watched
+//!                              ▼
+//!                         watched.rs        the table of watched blocks
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `x86_64/` | all that another architecture would need anew: entry points, thread area, system calls, registers |
+//! | `draw.rs` | which blocks are watched |
+//! | `watched.rs` | the watched blocks' addresses |
+//! | `allocations.rs` | the slow paths of the allocation functions |
+//! | `real.rs` | the functions that the program would have called |
+//! | `session.rs` | start, environment, fork, memlens's end |
+//! | `ring.rs` | the writer's side of a ring |
+//! | `ticks.rs` | timers of threads, and what their signal does |
+//!
+//! # Signal safety
+//! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
+//! nothing from the target's heap, takes no lock, calls of libc only `clock_gettime` and, at the start, `dlsym`,
+//! and makes its other system calls itself. There is no Rust runtime: where it is built to be carried, the crate
+//! is `no_std`, with panics that stop.
+#![cfg_attr(all(panic = "abort", not(test)), no_std)]
+#![cfg_attr(test, allow(dead_code))]
+#![warn(clippy::std_instead_of_core)]
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the agent's architecture-dependent part exists for x86-64 only: see src/x86_64");
+
+mod allocations;
+mod draw;
+mod real;
+mod ring;
+mod session;
+mod ticks;
+mod watched;
+mod x86_64;
+
+use x86_64 as arch;
+
+#[cfg(all(panic = "abort", not(test)))]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    arch::stop()
+}
+
+/// `memlens-events` can decode definitions into vectors; the agent does not, and has no memory for it.
+#[cfg(all(panic = "abort", not(test)))]
+mod no_memory {
+    use core::alloc::{GlobalAlloc, Layout};
+
+    struct Refusing;
+
+    // SAFETY: no block is ever given out.
+    unsafe impl GlobalAlloc for Refusing {
+        unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+            core::ptr::null_mut()
+        }
+
+        unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Refusing = Refusing;
+}

@@ -1,0 +1,158 @@
+//! The functions that the program would have called: those of the next library that has them.
+//!
+//! They are looked up at the first allocation, which the dynamic linker makes before any constructor runs. The
+//! look-up itself may allocate; such blocks come from a small arena of our own.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::mem;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use crate::arch::weak;
+use crate::watched;
+
+/// Calls a real function.
+macro_rules! call {
+    ($function:path, ($($argument:ident),*) -> $result:ty) => {{
+        let function = $function.load(core::sync::atomic::Ordering::Acquire);
+        let function: unsafe extern "C" fn($(call!(@type $argument)),*) -> $result = core::mem::transmute(function);
+        function($($argument as usize),*)
+    }};
+    (@type $argument:ident) => { usize };
+}
+pub(crate) use call;
+
+type Function = AtomicPtr<c_void>;
+
+const fn unknown() -> Function {
+    AtomicPtr::new(ptr::null_mut())
+}
+
+/// Read by the entry points, which come here only after a thread's first, slow, allocation.
+pub static MALLOC: Function = unknown();
+/// As [`MALLOC`], and so on.
+pub static CALLOC: Function = unknown();
+pub static REALLOC: Function = unknown();
+pub static REALLOCARRAY: Function = unknown();
+pub static MEMALIGN: Function = unknown();
+pub static ALIGNED_ALLOC: Function = unknown();
+pub static POSIX_MEMALIGN: Function = unknown();
+pub static VALLOC: Function = unknown();
+pub static PVALLOC: Function = unknown();
+/// A program may end a block before it allocates one: of another thread, or address 0.
+pub static FREE: Function = AtomicPtr::new(first_free as *mut c_void);
+/// As [`FREE`].
+pub static FREE_SIZED: Function = AtomicPtr::new(first_free as *mut c_void);
+/// As [`FREE`].
+pub static FREE_ALIGNED_SIZED: Function = AtomicPtr::new(first_free as *mut c_void);
+/// pthread_create(3).
+pub static PTHREAD_CREATE: Function = unknown();
+
+static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = 0;
+const BEING_FOUND: u32 = 1;
+const FOUND: u32 = 2;
+
+/// Whether the functions are known. Looks them up when nobody has; false while that is going on.
+pub fn ready() -> bool {
+    match STATE.compare_exchange(UNKNOWN, BEING_FOUND, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {
+            find();
+            STATE.store(FOUND, Ordering::Release);
+            true
+        }
+        Err(state) => state == FOUND,
+    }
+}
+
+fn next(name: &CStr) -> *mut c_void {
+    /// Of dlsym(3): the library after the one that asks.
+    const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+    symbol(RTLD_NEXT, name)
+}
+
+/// The address of a symbol; null if there is none, or no dlsym(3).
+pub fn symbol(scope: *mut c_void, name: &CStr) -> *mut c_void {
+    let function = weak!("dlsym");
+    if function == 0 {
+        return ptr::null_mut();
+    }
+    // SAFETY: the C function of that name.
+    unsafe {
+        let function: unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
+            mem::transmute(function);
+        function(scope, name.as_ptr())
+    }
+}
+
+fn find() {
+    let glibc = |address: usize| address as *mut c_void;
+    let or = |found: *mut c_void, other: *mut c_void| if found.is_null() { other } else { found };
+    let set = |place: &Function, found: *mut c_void| place.store(found, Ordering::Release);
+    set(&MALLOC, or(next(c"malloc"), glibc(weak!("__libc_malloc"))));
+    set(&CALLOC, or(next(c"calloc"), glibc(weak!("__libc_calloc"))));
+    set(&REALLOC, or(next(c"realloc"), glibc(weak!("__libc_realloc"))));
+    let memalign = or(next(c"memalign"), glibc(weak!("__libc_memalign")));
+    set(&MEMALIGN, memalign);
+    set(&ALIGNED_ALLOC, or(next(c"aligned_alloc"), memalign));
+    set(&POSIX_MEMALIGN, next(c"posix_memalign"));
+    set(&VALLOC, next(c"valloc"));
+    set(&PVALLOC, next(c"pvalloc"));
+    set(&REALLOCARRAY, next(c"reallocarray"));
+    let free = or(next(c"free"), glibc(weak!("__libc_free")));
+    // C23 7.24.3.4: both do what `free` does.
+    set(&FREE_SIZED, or(next(c"free_sized"), free));
+    set(&FREE_ALIGNED_SIZED, or(next(c"free_aligned_sized"), free));
+    set(&PTHREAD_CREATE, next(c"pthread_create"));
+    set(&FREE, free);
+}
+
+/// Until the real one is known.
+unsafe extern "C" fn first_free(block: *mut c_void) {
+    if !block.is_null() && ready() {
+        // SAFETY: the caller's promise is that of free(3); `ready` has set the function.
+        unsafe { call!(FREE, (block) -> ()) };
+    }
+}
+
+// ---- the arena --------------------------------------------------------------------------------
+
+const ARENA_BYTES: usize = 16 << 10;
+
+#[repr(C, align(64))]
+struct Arena(core::cell::UnsafeCell<[u8; ARENA_BYTES]>);
+
+// SAFETY: its bytes are given out once each, by an atomic counter.
+unsafe impl Sync for Arena {}
+
+static ARENA: Arena = Arena(core::cell::UnsafeCell::new([0; ARENA_BYTES]));
+static ARENA_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A zeroed block while the functions are being looked up; null when the arena is used up.
+pub fn arena_block(bytes: usize) -> *mut c_void {
+    // The size stands before the block.
+    let whole = bytes.saturating_add(31) & !15;
+    if whole > ARENA_BYTES {
+        return ptr::null_mut();
+    }
+    let at = ARENA_USED.fetch_add(whole, Ordering::Relaxed);
+    if at > ARENA_BYTES - whole {
+        return ptr::null_mut();
+    }
+    let start = ARENA.0.get() as u64;
+    watched::always_look(start, start + ARENA_BYTES as u64);
+    // SAFETY: these bytes are given out here only.
+    unsafe {
+        let place = ARENA.0.get().cast::<u8>().add(at);
+        place.cast::<usize>().write(bytes);
+        place.add(16).cast()
+    }
+}
+
+/// The size of a block of the arena; None: it is not one.
+pub fn arena_size(block: *mut c_void) -> Option<usize> {
+    let start = ARENA.0.get() as usize;
+    let at = (block as usize).checked_sub(start + 16).filter(|&at| at < ARENA_BYTES - 16)?;
+    // SAFETY: `arena_block` wrote the size there.
+    Some(unsafe { ARENA.0.get().cast::<u8>().add(at).cast::<usize>().read() })
+}

@@ -1,0 +1,305 @@
+//! Start, fork and end of the agent in a process.
+//!
+//! memlens passes the segment's descriptor in an environment variable and the agent's path in `LD_PRELOAD`. The
+//! constructor maps the segment, closes the descriptor and takes both out of the environment again, in place: the
+//! program and what it executes see what they would have seen.
+//!
+//! # Fork
+//! The segment is shared, so a child's records go to memlens like its parent's, under the child's process id. A
+//! page that the kernel empties in children (`MADV_WIPEONFORK`) tells a child that it is one, without a system
+//! call.
+
+use core::ffi::{CStr, c_char, c_int};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use memlens_events::agent::{Control, MAGIC, SEGMENT_BYTES, VARIABLE, VERSION};
+
+use crate::arch::{self, ThreadArea, number, syscall, thread};
+use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS};
+use crate::ring::Segment;
+use crate::{real, ticks, watched};
+
+/// Words of the table of watched blocks: 2 MiB where blocks are drawn by bytes …
+const DRAWN_PLACES: usize = 1 << 18;
+/// … and 32 MiB where all of some size are watched. Only what is used takes memory.
+const ALL_PLACES: usize = 1 << 22;
+
+static SEGMENT: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// Whether records are written.
+static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
+/// A word that a forked child finds to be 0.
+static FORK_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Counts processes from this one's first ancestor with an agent.
+static EPOCH: AtomicU32 = AtomicU32::new(1);
+
+/// The segment, as long as memlens reads it.
+pub fn segment() -> Option<Segment> {
+    if !IS_ACTIVE.load(Ordering::Acquire) {
+        return None;
+    }
+    let segment = Segment(SEGMENT.load(Ordering::Relaxed));
+    if segment.control().closed.load(Ordering::Relaxed) != 0 {
+        stop();
+        return None;
+    }
+    Some(segment)
+}
+
+/// From now on the entry points lead to the real functions.
+fn stop() {
+    IS_ACTIVE.store(false, Ordering::Release);
+    ALWAYS_FROM_BYTES.store(u64::MAX, Ordering::Relaxed);
+    ticks::stop();
+}
+
+/// A ring is full: stops if memlens is gone.
+pub fn check_reader(control: &Control) {
+    const ESRCH: isize = -3;
+    let reader = control.reader_pid.load(Ordering::Relaxed) as usize;
+    // SAFETY: signal 0 does nothing.
+    if unsafe { syscall(number::KILL, [reader, 0, 0, 0, 0, 0]) } == ESRCH {
+        stop();
+    }
+}
+
+/// The segment and the calling thread's area, with its ids set; None: no records are written.
+pub fn here() -> Option<(Segment, &'static ThreadArea)> {
+    let area = thread();
+    let Some(segment) = segment() else {
+        area.budget.set(ENDLESS);
+        return None;
+    };
+    // SAFETY: mapped before the agent became active, for good.
+    let word = unsafe { &*FORK_WORD.load(Ordering::Relaxed) };
+    if word.load(Ordering::Relaxed) == 0 {
+        // The only thread of a new process.
+        word.store(1, Ordering::Relaxed);
+        EPOCH.fetch_add(1, Ordering::Relaxed);
+        segment.control().started.fetch_add(1, Ordering::Relaxed);
+        ticks::forget_timers();
+    }
+    let epoch = EPOCH.load(Ordering::Relaxed);
+    if area.epoch.get() != epoch {
+        area.epoch.set(epoch);
+        // SAFETY: the calls only ask.
+        unsafe {
+            area.pid.set(syscall(number::GETPID, [0; 6]) as u32);
+            area.tid.set(syscall(number::GETTID, [0; 6]) as u32);
+        }
+        area.timer.set(0);
+        let mut draw = area.draw.get();
+        draw.reseed();
+        area.draw.set(draw);
+        ticks::start_here(segment.control(), area);
+    }
+    Some((segment, area))
+}
+
+/// Called by the dynamic linker with the program's arguments and environment.
+extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut *mut c_char) {
+    // SAFETY: the array that the dynamic linker hands to constructors, ended by a null pointer; nothing else
+    // runs yet, and its strings are the process's own to change.
+    let descriptor = unsafe { take_out(environment) };
+    let Some(descriptor) = descriptor else { return };
+    let Some(segment) = map(descriptor) else { return };
+    if !prepare(segment) {
+        return;
+    }
+    // The budget was endless while there was no segment.
+    thread().budget.set(0);
+    here();
+}
+
+// SAFETY: an entry of `.init_array` is a function that gets the program's arguments (System V gABI, "Initialization and
+// Termination Functions"; glibc passes them).
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = start;
+
+/// Finds memlens's variable and takes it and the agent out of the environment.
+///
+/// # Safety
+/// As [`start`]'s argument.
+unsafe fn take_out(environment: *mut *mut c_char) -> Option<usize> {
+    if environment.is_null() {
+        return None;
+    }
+    // SAFETY: both passes go up to the null pointer; strings end in a zero byte.
+    unsafe {
+        let mut at = environment;
+        let mut descriptor = None;
+        while !(*at).is_null() {
+            let text = CStr::from_ptr(*at).to_bytes();
+            descriptor = descriptor.or_else(|| number_of(value_of(text, VARIABLE.as_bytes())?));
+            at = at.add(1);
+        }
+        // Without the variable it was not memlens that preloaded the agent.
+        let descriptor = descriptor?;
+        let (mut from, mut to) = (environment, environment);
+        while !(*from).is_null() {
+            if !take_word_out(*from) {
+                *to = *from;
+                to = to.add(1);
+            }
+            from = from.add(1);
+        }
+        *to = ptr::null_mut();
+        Some(descriptor)
+    }
+}
+
+/// Clears a word that is memlens's; takes the agent, which is first, out of the list of preloaded libraries.
+/// Whether nothing is left.
+///
+/// # Safety
+/// A writable string that ends in a zero byte.
+unsafe fn take_word_out(word: *mut c_char) -> bool {
+    // SAFETY: the caller's string; all is written inside of it.
+    unsafe {
+        let text = CStr::from_ptr(word).to_bytes();
+        let list = value_of(text, b"LD_PRELOAD");
+        if let Some(list) = list
+            && let Some(colon) = list.iter().position(|&byte| byte == b':')
+        {
+            let (start, taken) = (text.len() - list.len(), colon + 1);
+            let left = list.len() - taken;
+            ptr::copy(word.add(start + taken), word.add(start), left);
+            ptr::write_bytes(word.add(start + left), 0, taken);
+            return false;
+        }
+        let is_ours = list.is_some() || value_of(text, VARIABLE.as_bytes()).is_some();
+        if is_ours {
+            ptr::write_bytes(word, 0, text.len());
+        }
+        is_ours
+    }
+}
+
+fn value_of<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    text.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+fn number_of(text: &[u8]) -> Option<usize> {
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
+    text.iter().try_fold(0usize, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?))
+}
+
+/// Maps the segment and closes its descriptor.
+fn map(descriptor: usize) -> Option<Segment> {
+    const READ_WRITE: usize = 3;
+    const SHARED_NORESERVE: usize = 0x4001;
+    // SAFETY: a new mapping at a place of the kernel's choice; the descriptor was made for this.
+    let address = unsafe {
+        let address = syscall(number::MMAP, [0, SEGMENT_BYTES, READ_WRITE, SHARED_NORESERVE, descriptor, 0]);
+        syscall(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]);
+        address
+    };
+    let segment = Segment((address > 0).then_some(address as *mut u8)?);
+    let control = segment.control();
+    let is_ours =
+        control.magic.load(Ordering::Relaxed) == MAGIC && control.version.load(Ordering::Relaxed) == VERSION;
+    is_ours.then_some(segment)
+}
+
+/// Zeroed memory of our own; null if the kernel has none.
+fn own_memory(bytes: usize) -> *mut u8 {
+    const READ_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
+    let arguments = [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0];
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let address = unsafe { syscall(number::MMAP, arguments) };
+    if address > 0 { address as *mut u8 } else { ptr::null_mut() }
+}
+
+/// Memory, the fork word, and what the program does about allocation. False: the agent stays out.
+fn prepare(segment: Segment) -> bool {
+    const WIPE_ON_FORK: usize = 18;
+    let control = segment.control();
+    let always_from = control.always_from_bytes.load(Ordering::Relaxed);
+    let capacity = if always_from == u64::MAX { DRAWN_PLACES } else { ALL_PLACES };
+    let (places, word) = (own_memory(capacity * 8), own_memory(4096));
+    if places.is_null() || word.is_null() || !real::ready() {
+        return false;
+    }
+    // SAFETY: a page of our own.
+    if unsafe { syscall(number::MADVISE, [word as usize, 4096, WIPE_ON_FORK, 0, 0, 0]) } != 0 {
+        // Before Linux 4.14 a child could not be told from its parent.
+        return false;
+    }
+    // SAFETY: zeroed memory that nobody else knows and that stays.
+    unsafe { watched::use_memory(places.cast::<AtomicU64>(), capacity) };
+    let word = word.cast::<AtomicU32>();
+    // SAFETY: the same.
+    unsafe { &*word }.store(1, Ordering::Relaxed);
+    FORK_WORD.store(word, Ordering::Relaxed);
+    SEGMENT.store(segment.0, Ordering::Relaxed);
+    if has_own_allocator() {
+        control.own_allocator.fetch_add(1, Ordering::Relaxed);
+    }
+    IS_ACTIVE.store(true, Ordering::Release);
+    ALWAYS_FROM_BYTES.store(always_from, Ordering::Relaxed);
+    control.started.fetch_add(1, Ordering::Relaxed);
+    ticks::prepare(control);
+    true
+}
+
+/// Whether the program's calls of `malloc` lead past the agent: its executable has one, too.
+fn has_own_allocator() -> bool {
+    let first = real::symbol(ptr::null_mut(), c"malloc") as usize;
+    let (start, end) = arch::own_image();
+    first != 0 && !(start..end).contains(&first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    /// Words that are not given back: they are shortened in place.
+    fn environment(words: &[&str]) -> (Vec<*mut c_char>, Vec<*mut c_char>) {
+        let strings: Vec<_> =
+            words.iter().map(|word| CString::new(*word).expect("no zero").into_raw()).collect();
+        let mut array = strings.clone();
+        array.push(ptr::null_mut());
+        (strings, array)
+    }
+
+    #[test]
+    fn the_environment_is_as_it_was_without_memlens() {
+        let cases = [
+            (vec!["A=1", "MEMLENS_AGENT=37", "LD_PRELOAD=/x/agent.so", "B=2"], vec!["A=1", "B=2"]),
+            (
+                vec!["LD_PRELOAD=/x/agent.so:/own.so:/b.so", "MEMLENS_AGENT=37"],
+                vec!["LD_PRELOAD=/own.so:/b.so"],
+            ),
+        ];
+        for (words, expected) in cases {
+            let (_, mut array) = environment(&words);
+            // SAFETY: strings of our own, the array ends in null.
+            unsafe {
+                assert_eq!(take_out(array.as_mut_ptr()), Some(37));
+                let left: Vec<_> = array
+                    .iter()
+                    .take_while(|word| !word.is_null())
+                    .map(|&word| CStr::from_ptr(word).to_str().expect("text"))
+                    .collect();
+                assert_eq!(left, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn without_memlens_nothing_is_taken() {
+        let (strings, mut array) = environment(&["A=1"]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { take_out(array.as_mut_ptr()) }, None);
+        assert_eq!(array[0], strings[0]);
+        let (_, mut array) = environment(&["LD_PRELOAD=/own.so"]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { take_out(array.as_mut_ptr()) }, None);
+        assert!(!array[0].is_null());
+        assert_eq!(number_of(b"12x"), None);
+    }
+}

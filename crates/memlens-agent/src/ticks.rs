@@ -1,0 +1,302 @@
+//! Threads: how they begin, and ticks where the kernel allows no performance events: a timer of processor time for each thread, whose signal's
+//! handler writes registers and a piece of stack to the ring.
+//!
+//! The signal is 32, which glibc keeps for itself: its functions let no program handle it, block it or wait for
+//! it, so the ticks collide with none. glibc takes it when the first thread is cancelled (`pthread_cancel`); its
+//! handler then looks for the sender and passes ticks over, which end them, harmlessly.
+//!
+//! A timer is set anew at each tick, for a time that varies: the kernel looks at such timers when its own tick
+//! comes (250 times a second, say), and an even period would beat with that. How much processor time a tick stands
+//! for is measured, not assumed.
+//!
+//! # Signal safety
+//! The handler makes system calls and writes to the ring. It runs on the alternate stack of threads that have one.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use memlens_events::agent::{Control, Kind, TICK_WORDS};
+
+use crate::arch::{self, ThreadArea, number, syscall};
+use crate::real;
+#[cfg(not(test))]
+use crate::real::call;
+use crate::ring::{StackPart, clock_ns, now_ns};
+use crate::session::{check_reader, here};
+
+/// `SIGCANCEL` of glibc (sysdeps/unix/sysv/linux/internal-signals.h).
+const SIGNAL: u32 = 32;
+/// The calling thread's processor time (clock_getres(2)).
+const THREAD_CPU_CLOCK: usize = 3;
+const SIGNAL_SET_BYTES: usize = 8;
+
+/// Mean processor time between ticks in ns; 0: there are none.
+static TICK_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Timers that were made, as thread << 32 | number + 1; 0: no timer. The kernel does not delete those of threads
+/// that have ended.
+static TIMERS: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
+static NEXT_TIMER: AtomicUsize = AtomicUsize::new(0);
+/// How many timers are looked at for each new one.
+const LOOKED_AT: usize = 4;
+
+/// Sets the signal's handler, if ticks are wanted and the signal is free.
+pub fn prepare(control: &Control) {
+    const ON_STACK_RESTART_INFO_RESTORER: usize = 0x0800_0000 | 0x1000_0000 | 4 | 0x0400_0000;
+    let tick_ns = control.tick_ns.load(Ordering::Relaxed);
+    if tick_ns == 0 {
+        return;
+    }
+    // The kernel's `struct sigaction`: handler, flags, restorer, mask (nothing more is blocked than the signal).
+    let mut before = [0usize; 4];
+    let action = [
+        on_tick as *const () as usize,
+        ON_STACK_RESTART_INFO_RESTORER,
+        arch::return_from_signal as *const () as usize,
+        0,
+    ];
+    let set = |new: *const usize, old: *mut usize| {
+        let arguments = [SIGNAL as usize, new as usize, old as usize, SIGNAL_SET_BYTES, 0, 0];
+        // SAFETY: both structures outlive the call; the handler keeps the rules of handlers.
+        unsafe { syscall(number::RT_SIGACTION, arguments) }
+    };
+    if set(ptr::null(), before.as_mut_ptr()) != 0
+        || before[0] != 0
+        || set(action.as_ptr(), ptr::null_mut()) != 0
+    {
+        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    TICK_NS.store(tick_ns, Ordering::Release);
+}
+
+/// No more ticks: each thread's timer goes when it comes next.
+pub fn stop() {
+    TICK_NS.store(0, Ordering::Relaxed);
+}
+
+/// In a forked child: timers were not inherited.
+pub fn forget_timers() {
+    for timer in &TIMERS {
+        timer.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Starts the calling thread's timer.
+pub fn start_here(control: &Control, area: &ThreadArea) {
+    let tick_ns = TICK_NS.load(Ordering::Acquire);
+    if tick_ns == 0 {
+        return;
+    }
+    let Some(place) = place_for_timer(area.pid.get()) else {
+        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    // `struct sigevent` (include/uapi/asm-generic/siginfo.h): value, signal, SIGEV_THREAD_ID, thread.
+    let mut event = [0u32; 16];
+    (event[2], event[3], event[4]) = (SIGNAL, 4, area.tid.get());
+    let mut timer = 0u32;
+    let arguments = [THREAD_CPU_CLOCK, event.as_ptr() as usize, &raw mut timer as usize, 0, 0, 0];
+    // SAFETY: reads the structure, writes the number.
+    if unsafe { syscall(number::TIMER_CREATE, arguments) } != 0 {
+        place.store(0, Ordering::Relaxed);
+        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    place.store(u64::from(area.tid.get()) << 32 | u64::from(timer + 1), Ordering::Relaxed);
+    area.timer.set(timer + 1);
+    area.last_cpu_ns.set(clock_ns(THREAD_CPU_CLOCK as i32));
+    set_timer(timer, tick_ns);
+}
+
+/// A free place in [`TIMERS`], reserved by a value that is no timer; on the way deletes those of some threads that
+/// have ended.
+fn place_for_timer(pid: u32) -> Option<&'static AtomicU64> {
+    const RESERVED: u64 = u64::MAX;
+    const ESRCH: isize = -3;
+    let start = NEXT_TIMER.fetch_add(LOOKED_AT, Ordering::Relaxed);
+    let mut found = None;
+    for step in 0..TIMERS.len() {
+        if step >= LOOKED_AT && found.is_some() {
+            break;
+        }
+        let place = &TIMERS[(start + step) % TIMERS.len()];
+        let value = place.load(Ordering::Relaxed);
+        let take =
+            |from| place.compare_exchange(from, RESERVED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let is_free = match value {
+            RESERVED => false,
+            0 => found.is_none() && take(0),
+            value => {
+                let arguments = [pid as usize, (value >> 32) as usize, 0, 0, 0, 0];
+                // SAFETY: signal 0 does nothing.
+                let has_ended = unsafe { syscall(number::TGKILL, arguments) } == ESRCH;
+                let is_taken = has_ended && take(value);
+                if is_taken {
+                    delete_timer(value as u32 - 1);
+                    if found.is_some() {
+                        place.store(0, Ordering::Relaxed);
+                    }
+                }
+                is_taken
+            }
+        };
+        if is_free && found.is_none() {
+            found = Some(place);
+        }
+    }
+    found
+}
+
+fn delete_timer(timer: u32) {
+    // SAFETY: a timer of ours.
+    unsafe { syscall(number::TIMER_DELETE, [timer as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Lets a timer come once, after half to one and a half of the period.
+fn set_timer(timer: u32, tick_ns: u64) {
+    // The low bits of the clock are random enough: nobody chooses them.
+    let part = now_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+    let wait = (tick_ns / 2 + tick_ns * part / 1024).max(1);
+    // `struct itimerspec`: no period, then the time.
+    let value = [0, 0, wait / 1_000_000_000, wait % 1_000_000_000];
+    // SAFETY: reads the structure; a timer of ours.
+    unsafe { syscall(number::TIMER_SETTIME, [timer as usize, 0, value.as_ptr() as usize, 0, 0, 0]) };
+}
+
+extern "C" fn on_tick(_signal: c_int, _info: *const c_void, context: *const c_void) {
+    let timer = arch::thread().timer.get();
+    let tick_ns = TICK_NS.load(Ordering::Relaxed);
+    let Some((segment, area)) = here().filter(|_| tick_ns != 0) else {
+        if timer != 0 {
+            delete_timer(timer - 1);
+            arch::thread().timer.set(0);
+        }
+        return;
+    };
+    let cpu_ns = clock_ns(THREAD_CPU_CLOCK as i32);
+    let period_ns = cpu_ns.saturating_sub(area.last_cpu_ns.get());
+    area.last_cpu_ns.set(cpu_ns);
+    // SAFETY: the kernel's argument.
+    let (registers, ip) = unsafe { arch::interrupted(context) };
+    let mut words = [0; TICK_WORDS - 4];
+    words[0] = period_ns;
+    words[1..17].copy_from_slice(&registers);
+    words[17] = ip;
+    let control = segment.control();
+    let stack = StackPart::from(registers[arch::SP] as usize, control, area);
+    if !segment.write(Kind::Tick, now_ns(), area, &words, Some(stack)) {
+        control.lost_ticks.fetch_add(1, Ordering::Relaxed);
+        check_reader(control);
+    }
+    if timer != 0 {
+        set_timer(timer - 1, tick_ns);
+    }
+}
+
+// ---- new threads ------------------------------------------------------------------------------
+
+/// What a thread that is being made will begin with.
+struct Start {
+    is_taken: AtomicBool,
+    function: AtomicUsize,
+    argument: AtomicUsize,
+    /// See [`ThreadArea::stack_bytes`].
+    stack_bytes: AtomicUsize,
+}
+
+static STARTS: [Start; 256] = [const {
+    Start {
+        is_taken: AtomicBool::new(false),
+        function: AtomicUsize::new(0),
+        argument: AtomicUsize::new(0),
+        stack_bytes: AtomicUsize::new(0),
+    }
+}; 256];
+static NEXT_START: AtomicU32 = AtomicU32::new(0);
+
+/// A function and its argument, as C returns two words: in rax and rdx.
+#[repr(C)]
+pub struct FirstCall {
+    function: usize,
+    argument: usize,
+}
+
+/// How many bytes a new thread's stack has at least.
+fn stack_bytes(attributes: *const c_void) -> usize {
+    // glibc's default is the limit of the first thread's stack, or 2 MiB (pthread_attr_init(3)).
+    const LEAST_DEFAULT: usize = 1 << 20;
+    /// `RLIMIT_STACK` (getrlimit(2)).
+    const STACK_LIMIT: usize = 3;
+    let mut bytes = LEAST_DEFAULT;
+    if attributes.is_null() {
+        let mut limits = [0usize; 2];
+        let arguments = [0, STACK_LIMIT, 0, limits.as_mut_ptr() as usize, 0, 0];
+        // SAFETY: writes two words.
+        let known = unsafe { syscall(number::PRLIMIT64, arguments) } == 0;
+        return if known { bytes.min(limits[0]) } else { 0 };
+    }
+    let function = real::symbol(ptr::null_mut(), c"pthread_attr_getstacksize");
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: the C function of that name, with the program's own attributes.
+    let status = unsafe {
+        let function: unsafe extern "C" fn(*const c_void, *mut usize) -> c_int =
+            core::mem::transmute(function);
+        function(attributes, &raw mut bytes)
+    };
+    if status == 0 { bytes } else { 0 }
+}
+
+/// pthread_create(3), so that the new thread's stack is known and it gets a timer.
+///
+/// # Safety
+/// As the C function.
+#[cfg(not(test))]
+pub unsafe extern "C" fn create_thread(
+    thread: *mut c_void,
+    attributes: *const c_void,
+    function: usize,
+    argument: usize,
+) -> c_int {
+    const EAGAIN: c_int = 11;
+    if !real::ready() || real::PTHREAD_CREATE.load(Ordering::Acquire).is_null() {
+        return EAGAIN;
+    }
+    // SAFETY: the program's own call, handed on.
+    let plainly =
+        || unsafe { call!(real::PTHREAD_CREATE, (thread, attributes, function, argument) -> c_int) };
+    let first = NEXT_START.fetch_add(1, Ordering::Relaxed) as usize;
+    let free = (0..STARTS.len()).map(|step| (first + step) % STARTS.len()).find(|&at| {
+        let taken = &STARTS[at].is_taken;
+        taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    });
+    let Some(at) = free else { return plainly() };
+    let start = &STARTS[at];
+    start.function.store(function, Ordering::Relaxed);
+    start.argument.store(argument, Ordering::Relaxed);
+    start.stack_bytes.store(stack_bytes(attributes), Ordering::Relaxed);
+    let begin = arch::begin_thread as *const () as usize;
+    // SAFETY: as above; the new thread calls the program's function with its argument.
+    let status = unsafe { call!(real::PTHREAD_CREATE, (thread, attributes, begin, at) -> c_int) };
+    if status != 0 {
+        start.is_taken.store(false, Ordering::Release);
+    }
+    status
+}
+
+/// Called by a new thread, with its stack pointer: starts its timer; returns what it shall do.
+pub extern "C" fn take_start(at: usize, sp: usize) -> FirstCall {
+    let start = &STARTS[at % STARTS.len()];
+    let function = start.function.load(Ordering::Relaxed);
+    let argument = start.argument.load(Ordering::Relaxed);
+    let area = arch::thread();
+    area.stack_start.set(sp);
+    // glibc's descriptor and thread-local blocks lie above; a page of the rest may be the guard.
+    area.stack_bytes.set((start.stack_bytes.load(Ordering::Relaxed) / 2).min(1 << 20));
+    start.is_taken.store(false, Ordering::Release);
+    here();
+    FirstCall { function, argument }
+}

@@ -1,0 +1,190 @@
+//! The functions that the program calls instead of its libc's: the usual way through each is a few instructions
+//! that leave all registers but scratch ones alone, and a jump to the real function.
+//!
+//! A slow path gets the arguments, then the stack pointer at entry and rbp: with the return address on top of the
+//! stack, that is where the caller is. It is entered by a jump, so it returns to the program.
+
+use core::arch::naked_asm;
+
+use crate::allocations::{
+    slow_aligned_alloc, slow_calloc, slow_free, slow_free_aligned_sized, slow_free_sized, slow_malloc,
+    slow_memalign, slow_posix_memalign, slow_pvalloc, slow_realloc, slow_reallocarray, slow_valloc,
+};
+use crate::draw::ALWAYS_FROM_BYTES;
+use crate::real;
+use crate::watched::{FILTER, FILTER_MASK, FILTER_SHIFT};
+
+/// A function that allocates: `$size` holds the bytes asked for, `$pass` hands on where the caller is.
+macro_rules! allocating {
+    ($(#[$doc:meta])* $name:ident, size: $size:literal, sp: $sp:literal, bp: $bp:literal, $real:path, $slow:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                concat!("cmp ", $size, ", qword ptr [rip + {always}]"),
+                "jae 2f",
+                "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
+                concat!("sub qword ptr fs:[rax], ", $size),
+                "js 2f",
+                "jmp qword ptr [rip + {real}]",
+                "2:",
+                concat!("mov ", $sp, ", rsp"),
+                concat!("mov ", $bp, ", rbp"),
+                "jmp {slow}",
+                always = sym ALWAYS_FROM_BYTES,
+                real = sym $real,
+                slow = sym $slow,
+            )
+        }
+    };
+}
+
+allocating!(
+    /// `void *malloc(size_t size)`
+    malloc, size: "rdi", sp: "rsi", bp: "rdx", real::MALLOC, slow_malloc
+);
+allocating!(
+    /// `void *memalign(size_t alignment, size_t size)`
+    memalign, size: "rsi", sp: "rdx", bp: "rcx", real::MEMALIGN, slow_memalign
+);
+allocating!(
+    /// `void *aligned_alloc(size_t alignment, size_t size)`
+    aligned_alloc, size: "rsi", sp: "rdx", bp: "rcx", real::ALIGNED_ALLOC, slow_aligned_alloc
+);
+allocating!(
+    /// `int posix_memalign(void **block, size_t alignment, size_t size)`
+    posix_memalign, size: "rdx", sp: "rcx", bp: "r8", real::POSIX_MEMALIGN, slow_posix_memalign
+);
+allocating!(
+    /// `void *valloc(size_t size)`
+    valloc, size: "rdi", sp: "rsi", bp: "rdx", real::VALLOC, slow_valloc
+);
+allocating!(
+    /// `void *pvalloc(size_t size)`
+    pvalloc, size: "rdi", sp: "rsi", bp: "rdx", real::PVALLOC, slow_pvalloc
+);
+
+/// `void *calloc(size_t count, size_t size)`
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc() {
+    naked_asm!(
+        // A product that overflows is refused by the real function, whatever is counted here.
+        "mov rdx, rdi",
+        "imul rdx, rsi",
+        "cmp rdx, qword ptr [rip + {always}]",
+        "jae 2f",
+        "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
+        "sub qword ptr fs:[rax], rdx",
+        "js 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2:",
+        "mov rdx, rsp",
+        "mov rcx, rbp",
+        "jmp {slow}",
+        always = sym ALWAYS_FROM_BYTES,
+        real = sym real::CALLOC,
+        slow = sym slow_calloc,
+    )
+}
+
+/// `void *realloc(void *block, size_t size)`
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc() {
+    naked_asm!(
+        "cmp rsi, qword ptr [rip + {always}]",
+        "jae 2f",
+        "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
+        "sub qword ptr fs:[rax], rsi",
+        "js 2f",
+        "mov rax, rdi",
+        "shr rax, {shift}",
+        "and eax, {mask}",
+        "lea rdx, [rip + {filter}]",
+        "cmp byte ptr [rdx + rax], 0",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2:",
+        "mov rdx, rsp",
+        "mov rcx, rbp",
+        "jmp {slow}",
+        shift = const FILTER_SHIFT,
+        mask = const FILTER_MASK,
+        filter = sym FILTER,
+        always = sym ALWAYS_FROM_BYTES,
+        real = sym real::REALLOC,
+        slow = sym slow_realloc,
+    )
+}
+
+/// `void *reallocarray(void *block, size_t count, size_t size)`
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray() {
+    naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {slow}", slow = sym slow_reallocarray)
+}
+
+/// A function that ends a block, whose address is in rdi.
+macro_rules! ending {
+    ($(#[$doc:meta])* $name:ident, $real:path, $slow:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov rax, rdi",
+                "shr rax, {shift}",
+                "and eax, {mask}",
+                "lea rcx, [rip + {filter}]",
+                "cmp byte ptr [rcx + rax], 0",
+                "jne {slow}",
+                "jmp qword ptr [rip + {real}]",
+                shift = const FILTER_SHIFT,
+                mask = const FILTER_MASK,
+                filter = sym FILTER,
+                real = sym $real,
+                slow = sym $slow,
+            )
+        }
+    };
+}
+
+ending!(
+    /// `void free(void *block)`
+    free, real::FREE, slow_free
+);
+ending!(
+    /// `void free_sized(void *block, size_t size)`
+    free_sized, real::FREE_SIZED, slow_free_sized
+);
+ending!(
+    /// `void free_aligned_sized(void *block, size_t alignment, size_t size)`
+    free_aligned_sized, real::FREE_ALIGNED_SIZED, slow_free_aligned_sized
+);
+
+/// `int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)`
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create() {
+    naked_asm!("jmp {slow}", slow = sym crate::ticks::create_thread)
+}

@@ -1,0 +1,206 @@
+//! What is x86-64: the thread area, system calls, and (in `entry.rs`) the functions that the program calls.
+
+#[cfg(not(test))]
+mod entry;
+
+use core::arch::{asm, global_asm, naked_asm};
+use core::cell::Cell;
+use core::ffi::c_void;
+
+use crate::draw::ThreadDraw;
+
+/// What the agent keeps of a thread. All zero at a thread's start.
+#[repr(C, align(64))]
+pub struct ThreadArea {
+    /// Bytes until the next drawn one. First: the entry points count it down.
+    pub budget: Cell<i64>,
+    /// How the next drawn byte is chosen.
+    pub draw: Cell<ThreadDraw>,
+    /// Processor time of the thread at its last tick, in ns.
+    pub last_cpu_ns: Cell<u64>,
+    /// The stack pointer at the thread's start; 0: not known.
+    pub stack_start: Cell<usize>,
+    /// How far below that the thread's stack reaches for certain, in bytes.
+    pub stack_bytes: Cell<usize>,
+    /// The stack pointer at which an allocation function was called that the agent is inside of; else 0.
+    pub inside: Cell<usize>,
+    /// The process's number when what follows was set; see `session.rs`.
+    pub epoch: Cell<u32>,
+    /// Kernel thread id.
+    pub tid: Cell<u32>,
+    /// Process id.
+    pub pid: Cell<u32>,
+    /// The kernel's number of the thread's timer, plus 1; 0: none.
+    pub timer: Cell<u32>,
+}
+
+const THREAD_AREA_BYTES: usize = size_of::<ThreadArea>();
+
+// Initial-exec thread-local storage: found by one load, without a call that might allocate.
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".balign 64",
+    ".globl memlens_agent_thread",
+    ".hidden memlens_agent_thread",
+    ".type memlens_agent_thread, @tls_object",
+    ".size memlens_agent_thread, {bytes}",
+    "memlens_agent_thread:",
+    ".zero {bytes}",
+    ".popsection",
+    bytes = const THREAD_AREA_BYTES,
+);
+
+// Named by the unwind tables of the core library, whose frames nothing unwinds through here. Hidden, so that it is
+// no other library's.
+#[cfg(all(panic = "abort", not(test)))]
+global_asm!(
+    ".globl rust_eh_personality",
+    ".hidden rust_eh_personality",
+    ".type rust_eh_personality, @function",
+    "rust_eh_personality:",
+    "ud2",
+);
+
+/// The calling thread's area. It must not be handed to another thread.
+pub fn thread() -> &'static ThreadArea {
+    let area: *const ThreadArea;
+    // SAFETY: the loader has given every thread this module's thread-local block before code of the module runs, and
+    // keeps it until the thread's last instruction. It is zeroed, which is a valid area.
+    unsafe {
+        asm!(
+            "mov {area}, qword ptr fs:[0]",
+            "add {area}, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
+            area = out(reg) area,
+            options(pure, readonly, nostack)
+        );
+        &*area
+    }
+}
+
+/// The thread pointer: glibc puts it above the frames of every thread but the first.
+pub fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: the System V ABI keeps the thread pointer there.
+    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(pure, readonly, nostack)) };
+    pointer
+}
+
+/// The address of a weak symbol, 0 where nobody defines it.
+macro_rules! weak {
+    ($name:literal) => {{
+        let address: usize;
+        // SAFETY: reads the module's own table of addresses.
+        unsafe {
+            core::arch::asm!(
+                concat!(".weak ", $name),
+                concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"),
+                out(reg) address,
+                options(pure, readonly, nostack)
+            );
+        }
+        address
+    }};
+}
+pub(crate) use weak;
+
+/// First and last address of this library.
+pub fn own_image() -> (usize, usize) {
+    let (start, end);
+    // SAFETY: computes addresses that the linker defines.
+    unsafe {
+        asm!(
+            ".hidden __ehdr_start",
+            ".hidden _end",
+            "lea {start}, [rip + __ehdr_start]",
+            "lea {end}, [rip + _end]",
+            start = out(reg) start,
+            end = out(reg) end,
+            options(pure, nomem, nostack)
+        );
+    }
+    (start, end)
+}
+
+/// Ends the process: the agent has contradicted itself.
+#[cfg(all(panic = "abort", not(test)))]
+pub fn stop() -> ! {
+    // SAFETY: an undefined instruction does nothing but raise SIGILL.
+    unsafe { asm!("ud2", options(noreturn)) }
+}
+
+/// A system call; negative results are error numbers.
+///
+/// # Safety
+/// As the system call of that number.
+pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") number as isize => result,
+            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
+            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// The stack pointer among the registers by DWARF number (System V ABI AMD64 1.0, figure 3.36).
+pub const SP: usize = 7;
+
+/// Numbers of system calls (`arch/x86/entry/syscalls/syscall_64.tbl`).
+pub mod number {
+    pub const MMAP: usize = 9;
+    pub const CLOSE: usize = 3;
+    pub const MADVISE: usize = 28;
+    pub const GETPID: usize = 39;
+    pub const KILL: usize = 62;
+    pub const GETTID: usize = 186;
+    pub const PROCESS_VM_READV: usize = 310;
+    pub const RT_SIGACTION: usize = 13;
+    pub const TIMER_CREATE: usize = 222;
+    pub const TIMER_SETTIME: usize = 223;
+    pub const TIMER_DELETE: usize = 226;
+    pub const TGKILL: usize = 234;
+    pub const PRLIMIT64: usize = 302;
+}
+
+/// Where a signal interrupted a thread: general registers by DWARF number, and the instruction.
+///
+/// # Safety
+/// `context` is the third argument of a signal handler.
+pub unsafe fn interrupted(context: *const c_void) -> ([u64; 16], u64) {
+    // `struct ucontext` (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h): 40 bytes, then r8 … r15, di, si, bp,
+    // bx, dx, ax, cx, sp, ip.
+    // SAFETY: the kernel wrote 17 registers there.
+    let saved = unsafe { &*context.byte_add(40).cast::<[u64; 17]>() };
+    let order = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7];
+    (order.map(|index: usize| saved[index]), saved[16])
+}
+
+/// What a handler returns to: the kernel's `rt_sigreturn`.
+///
+/// # Safety
+/// Only as the restorer of a signal action.
+#[unsafe(naked)]
+pub unsafe extern "C" fn return_from_signal() {
+    naked_asm!("mov eax, 15", "syscall")
+}
+
+/// What a new thread begins with, instead of the program's function: `take` gets the argument and returns that
+/// function and its argument, to which it jumps. No frame of ours stays on the stack.
+///
+/// # Safety
+/// Only as a thread's first function.
+#[cfg(not(test))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn begin_thread(_argument: usize) {
+    naked_asm!(
+        "mov rsi, rsp",
+        "sub rsp, 8",
+        "call {take}",
+        "add rsp, 8",
+        "mov rdi, rdx",
+        "jmp rax",
+        take = sym crate::ticks::take_start,
+    )
+}

@@ -1,0 +1,339 @@
+//! The segment between the agent inside a target and memlens: allocations and timer ticks.
+//!
+//! ```text
+//!  0        Control: what to watch, how dense, what was lost
+//!  4 KiB    ring 0: header (a page), records     every thread writes to the ring that its id picks,
+//!           ring 1 …                             any thread of any process of the family
+//! ```
+//!
+//! # A ring
+//!
+//! Several writers, one reader, no locks. A writer moves `head` on by a compare-and-swap, fills what it got, and
+//! writes the record's first word last. The reader takes records up to the first whose first word is 0, sets
+//! what it took to 0, and moves `tail` on. A signal handler that interrupts a writer is just another writer.
+//! A record never wraps around the end: a writer fills what is left there with [`Kind::Padding`].
+//!
+//! Whoever finds no room counts the loss and goes on; nobody waits for memlens. Allocations leave the last
+//! quarter of a ring to the others, because a block whose end is lost would own what comes after it.
+//!
+//! # A record
+//!
+//! 64-bit words in the machine's order; the stack's bytes are padded to whole words.
+//!
+//! | word | all | `Allocated` | `Freed`, `Moving`, `Kept` | `Tick` |
+//! |---|---|---|---|---|
+//! | 0 | [`Head`] | | | |
+//! | 1 | time, ns of `CLOCK_MONOTONIC` | | | |
+//! | 2 | process << 32, thread | | | |
+//! | 3 | | address | address | ns that it stands for |
+//! | 4 | | bytes | | registers by DWARF number (16), then rip |
+//! | 5 | | mean gap in bytes, 0: watched for certain | | |
+//! | 6 | | old address, if it was moved, else 0 | | |
+//! | 7 | | where the address was stored (`posix_memalign`), else 0 | | |
+//! | 8–10 | | return address of the call, rsp and rbp there | | |
+//! | last | | bytes of stack from rsp on, then they | | the same |
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of the segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
+/// Layout version; both sides must agree.
+pub const VERSION: u32 = 1;
+/// The environment variable that tells the agent its segment's file descriptor.
+pub const VARIABLE: &str = "MEMLENS_AGENT";
+
+/// Number of rings.
+pub const RINGS: usize = 4;
+/// Where the first ring begins; also the size of a ring's header.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes of records in a ring: a power of two.
+pub const RING_BYTES: usize = 8 << 20;
+/// Bytes of a ring that allocations leave free.
+pub const RESERVED_BYTES: usize = RING_BYTES / 4;
+/// Size of the whole file (sparse: only what is used takes memory).
+pub const SEGMENT_BYTES: usize = PAGE_BYTES + RINGS * (PAGE_BYTES + RING_BYTES);
+/// Bytes of stack that a record holds at most.
+pub const MAX_STACK_BYTES: usize = 16 << 10;
+
+/// In [`Control::gap_shift`]: nothing is drawn by bytes.
+pub const NO_GAP: u32 = 64;
+/// Mean gaps are between 2 to this power bytes (16 KiB) …
+pub const LEAST_GAP_SHIFT: u32 = 14;
+/// … and 2 to this power (1 TiB).
+pub const MOST_GAP_SHIFT: u32 = 40;
+
+/// The segment's first page.
+#[repr(C, align(64))]
+pub struct Control {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// memlens's process id, so that the target notices when it is gone.
+    pub reader_pid: AtomicU32,
+    /// 1 when memlens reads no more.
+    pub closed: AtomicU32,
+    /// Stack bytes copied with a record, at most [`MAX_STACK_BYTES`].
+    pub stack_bytes: AtomicU32,
+    /// Blocks of this many bytes and more are all watched; `u64::MAX`: none for their size.
+    pub always_from_bytes: AtomicU64,
+    /// Processor time between two ticks of a thread, in ns; 0: no ticks.
+    pub tick_ns: AtomicU64,
+    /// The mean gap between drawn bytes is 2 to this power; [`NO_GAP`]: none are drawn.
+    pub gap_shift: AtomicU32,
+    /// Drawn blocks since memlens last looked …
+    pub window_blocks: AtomicU32,
+    /// … and how many there may be before the gap is doubled.
+    pub window_limit: AtomicU32,
+    /// Processes in which the agent was started.
+    pub started: AtomicU32,
+    /// Of those, processes whose calls of `malloc` do not reach the agent: the program has its own.
+    pub own_allocator: AtomicU32,
+    /// Blocks that were drawn, but for which there was no room in the agent's table.
+    pub blocks_without_room: AtomicU32,
+    /// Records of allocations for which the ring had no room.
+    pub lost_allocations: AtomicU32,
+    /// Records of ended or moved blocks for which it had none.
+    pub lost_ends: AtomicU32,
+    /// Ticks for which it had none.
+    pub lost_ticks: AtomicU32,
+    /// Threads whose timer could not be made.
+    pub threads_without_timer: AtomicU32,
+}
+
+/// The head of a ring.
+#[repr(C, align(64))]
+pub struct RingHeader {
+    /// Bytes given to writers since the start.
+    pub head: AtomicU64,
+    /// Keeps the two sides' words on different cache lines.
+    pub apart: [u64; 15],
+    /// Bytes taken by the reader since the start.
+    pub tail: AtomicU64,
+}
+
+/// Offset of a ring's header in the segment; its records follow a page later.
+pub const fn ring_offset(ring: usize) -> usize {
+    PAGE_BYTES + (ring % RINGS) * (PAGE_BYTES + RING_BYTES)
+}
+
+const _: () = {
+    assert!(size_of::<Control>() <= PAGE_BYTES && size_of::<RingHeader>() <= PAGE_BYTES);
+    assert!(RING_BYTES.is_power_of_two() && RING_BYTES > 16 * MAX_STACK_BYTES);
+};
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing: the end of a ring is passed over.
+    Padding = 1,
+    /// A watched block came into being.
+    Allocated = 2,
+    /// A watched block ended.
+    Freed = 3,
+    /// A watched block is being moved or resized; it ends, unless `Kept`, or `Allocated` with its address as
+    /// the old one, follows from the same thread.
+    Moving = 4,
+    /// It was not moved after all.
+    Kept = 5,
+    /// A thread has used so much processor time.
+    Tick = 6,
+}
+
+impl Kind {
+    fn from_code(code: u8) -> Option<Self> {
+        let kinds = [Self::Padding, Self::Allocated, Self::Freed, Self::Moving, Self::Kept, Self::Tick];
+        kinds.into_iter().find(|&kind| kind as u8 == code)
+    }
+}
+
+/// A record's first word: never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its length with this word, in bytes: a multiple of 8.
+    pub length: u32,
+}
+
+impl Head {
+    /// As one word.
+    pub fn word(self) -> u64 {
+        ((self.kind as u64) << 32) | u64::from(self.length)
+    }
+
+    /// From one word; None: damaged.
+    pub fn of(word: u64) -> Option<Self> {
+        let length = word as u32;
+        let kind = Kind::from_code((word >> 32) as u8)?;
+        (length >= 8 && length.is_multiple_of(8) && length as usize <= RING_BYTES)
+            .then_some(Self { kind, length })
+    }
+}
+
+/// Words of `Freed`, `Moving` and `Kept`.
+pub const END_WORDS: usize = 4;
+/// Words of `Allocated` before the stack.
+pub const ALLOCATED_WORDS: usize = 12;
+/// Words of `Tick` before the stack.
+pub const TICK_WORDS: usize = 22;
+
+/// Where a call was made from: enough to unwind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// Return address.
+    pub ip: u64,
+    /// Stack pointer after the return.
+    pub sp: u64,
+    /// rbp.
+    pub bp: u64,
+}
+
+/// A watched block's begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// First byte.
+    pub address: u64,
+    /// Size as requested.
+    pub size_bytes: u64,
+    /// Mean gap between drawn bytes when it was drawn; 0: it would have been watched in any case.
+    pub gap_bytes: u64,
+    /// Where it was before; 0: it is new, or was not watched.
+    pub old_address: u64,
+    /// Where the address was stored, if it was not returned; else 0.
+    pub stored_at: u64,
+    /// Who asked for it.
+    pub caller: Caller,
+}
+
+impl Allocation {
+    /// The words behind the first three.
+    pub fn words(&self) -> [u64; ALLOCATED_WORDS - 4] {
+        let Caller { ip, sp, bp } = self.caller;
+        [self.address, self.size_bytes, self.gap_bytes, self.old_address, self.stored_at, ip, sp, bp]
+    }
+}
+
+/// What a record says, with the bytes of its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// See [`Kind::Allocated`].
+    Allocated(Allocation, &'a [u8]),
+    /// See [`Kind::Freed`].
+    Freed(u64),
+    /// See [`Kind::Moving`].
+    Moving(u64),
+    /// See [`Kind::Kept`].
+    Kept(u64),
+    /// See [`Kind::Tick`].
+    Tick {
+        /// Processor time that it stands for, in ns.
+        period_ns: u64,
+        /// By DWARF number.
+        registers: [u64; 16],
+        /// The interrupted instruction.
+        ip: u64,
+        /// From rsp on.
+        stack: &'a [u8],
+    },
+}
+
+/// A whole record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentRecord<'a> {
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// What happened.
+    pub event: Event<'a>,
+}
+
+impl<'a> AgentRecord<'a> {
+    /// Reads a record from its bytes, first word included. None: damaged, or padding.
+    pub fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let word = |at: usize| {
+            let bytes = bytes.get(at * 8..at * 8 + 8)?;
+            Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+        };
+        let stack = |at: usize| {
+            let length = usize::try_from(word(at)?).ok()?;
+            bytes.get(at * 8 + 8..)?.get(..length)
+        };
+        let head = Head::of(word(0)?).filter(|head| head.length as usize == bytes.len())?;
+        let who = word(2)?;
+        let event = match head.kind {
+            Kind::Padding => return None,
+            Kind::Freed => Event::Freed(word(3)?),
+            Kind::Moving => Event::Moving(word(3)?),
+            Kind::Kept => Event::Kept(word(3)?),
+            Kind::Allocated => {
+                let allocation = Allocation {
+                    address: word(3)?,
+                    size_bytes: word(4)?,
+                    gap_bytes: word(5)?,
+                    old_address: word(6)?,
+                    stored_at: word(7)?,
+                    caller: Caller { ip: word(8)?, sp: word(9)?, bp: word(10)? },
+                };
+                Event::Allocated(allocation, stack(ALLOCATED_WORDS - 1)?)
+            }
+            Kind::Tick => {
+                let mut registers = [0; 16];
+                for (index, register) in registers.iter_mut().enumerate() {
+                    *register = word(4 + index)?;
+                }
+                Event::Tick { period_ns: word(3)?, registers, ip: word(20)?, stack: stack(TICK_WORDS - 1)? }
+            }
+        };
+        Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn an_allocation_comes_out_as_it_went_in() {
+        let caller = Caller { ip: 8, sp: 9, bp: 10 };
+        let allocation =
+            Allocation { address: 3, size_bytes: 4, gap_bytes: 5, old_address: 6, stored_at: 7, caller };
+        let length = 8 * (ALLOCATED_WORDS as u32 + 1);
+        let mut words = std::vec![Head { kind: Kind::Allocated, length }.word(), 99, (11 << 32) | 12];
+        words.extend(allocation.words());
+        // Five bytes of stack, padded to a word.
+        words.extend([5, u64::from_ne_bytes(*b"stack\0\0\0")]);
+        let bytes = bytes(&words);
+        let record = AgentRecord::decode(&bytes).expect("whole");
+        assert_eq!((record.time_ns, record.pid, record.tid), (99, 11, 12));
+        assert_eq!(record.event, Event::Allocated(allocation, b"stack"));
+        for cut in 0..bytes.len() {
+            assert_eq!(AgentRecord::decode(&bytes[..cut]), None, "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_is_no_record() {
+        assert_eq!(Head::of(0), None);
+        assert_eq!(Head::of((Kind::Freed as u64) << 32 | 12), None, "not whole words");
+        assert_eq!(Head::of(200 << 32 | 16), None, "no such kind");
+        let length = 8 * END_WORDS as u32;
+        let whole = bytes(&[Head { kind: Kind::Freed, length }.word(), 1, 2, 0x1000]);
+        assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(Event::Freed(0x1000)));
+        // A stack longer than the record.
+        let mut words = [0; ALLOCATED_WORDS + 1];
+        words[0] = Head { kind: Kind::Allocated, length: 8 * words.len() as u32 }.word();
+        words[ALLOCATED_WORDS - 1] = 9;
+        assert_eq!(AgentRecord::decode(&bytes(&words)), None);
+    }
+}
