@@ -246,7 +246,10 @@ mod tests {
         writer.finish().expect("written")
     }
 
-    fn read(bytes: &[u8]) -> (Vec<(u64, u64, u64, bool)>, u64, Damage) {
+    /// Number, cycles, line, whether it was written.
+    type Record = (u64, u64, u64, bool);
+
+    fn read(bytes: &[u8]) -> (Vec<Record>, u64, Damage) {
         let mut reader = BusReader::new(bytes).expect("a header");
         let (mut block, mut all, mut lost) = (BusBlock::default(), Vec::new(), 0);
         while reader.next_block(&mut block).expect("readable") {

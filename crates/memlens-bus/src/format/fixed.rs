@@ -63,7 +63,7 @@ impl FixedLayout {
     /// Appends a record. Numbers that are too wide lose their upper bits; a duration becomes the largest.
     pub(crate) fn encode(&self, number: u64, duration: u64, line: u64, write: bool, out: &mut Vec<u8>) {
         let mask = |bits: u32| (1_u64 << bits) - 1;
-        let packet = number / self.records_per_packet & mask(self.sequence_bits);
+        let packet = (number / self.records_per_packet) & mask(self.sequence_bits);
         let duration = duration.min(mask(self.duration_bits));
         let word = (packet << self.duration_bits | duration) << 1 | u64::from(!write);
         let word = word << self.address_bits | line & mask(self.address_bits);
