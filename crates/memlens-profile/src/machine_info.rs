@@ -141,14 +141,6 @@ mod tests {
             llc: cache,
             dtlb: tlb,
             stlb: tlb,
-            latencies: Latencies {
-                l1_cycles: 4,
-                l2_cycles: 14,
-                llc_cycles: 50,
-                dram_cycles: 250,
-                stlb_cycles: 7,
-                walk_access_cycles: 14,
-            },
             ..MachineInfo::default()
         }
     }
@@ -170,6 +162,7 @@ mod tests {
         }
     }
 
+    // The latencies are the default: 4, 14, 50 and 250 cycles, 7 for the STLB, 14 for an entry of a walk.
     #[test]
     fn each_level_is_charged_for_what_it_serves() {
         // 70·4 + 10·14 + 15·50 + 5·250 + (8−3)·7 + 6·14 = 280+140+750+1250+35+84 = 2539.

@@ -286,11 +286,6 @@ impl Profile {
         frames.into_iter().flat_map(|stack| &stack.0).filter_map(|frame| self.frames.get(frame.index()))
     }
 
-    /// The object with this id. Linear in objects.
-    pub fn object_by_id(&self, id: u32) -> Option<&Object> {
-        self.objects.iter().find(|object| object.id == id)
-    }
-
     /// Recomputes the counts of objects, code and threads from the cells; the objects' `dram_writes`
     /// stay. Linear in cells; cells with an index out of range are left out.
     pub fn sum_cells(&mut self) {

@@ -58,6 +58,12 @@ pub(crate) enum Content<'a> {
     Ratio(Option<f64>),
 }
 
+impl Content<'_> {
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Text(None) | Self::Count(None) | Self::Bytes(None) | Self::Ratio(None))
+    }
+}
+
 impl Column {
     /// All columns, in the order of the CSV file.
     pub const ALL: [Self; 37] = [

@@ -28,6 +28,7 @@ use memlens_profile::{HEAP_THROUGH, Object, Profile};
 use memlens_types::ObjectKind;
 
 use crate::column::{Column, Content};
+use crate::header::command;
 use crate::place::{base_name, object_place};
 use crate::rank;
 use crate::row::object_row;
@@ -43,7 +44,9 @@ pub enum CompareError {
     #[error("‘{0}’ adds up to nothing over objects; compare by wait, loads, stores, l1_misses, llc_misses …")]
     NoAmount(&'static str),
     /// One profile does not know the column.
-    #[error("profile {profile} has no {column}: its machine does not model that")]
+    #[error(
+        "profile {profile} has no {column}: its mode does not count that, or its machine does not model it"
+    )]
     Unknown {
         /// `A` or `B`.
         profile: char,
@@ -286,13 +289,6 @@ fn values(profile: &Profile, by: Column, name: char) -> Result<Vec<f64>, Compare
         values.push(value.unwrap_or(0.0));
     }
     if known { Ok(values) } else { Err(CompareError::Unknown { profile: name, column: by.as_str() }) }
-}
-
-fn command(profile: &Profile) -> String {
-    match profile.run.command.join(" ") {
-        command if command.is_empty() => "an unknown program".to_owned(),
-        command => command,
-    }
 }
 
 /// What two objects must share in one of the passes.

@@ -4,13 +4,16 @@ use std::io::{self, Write};
 
 use memlens_profile::Profile;
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use crate::Column;
 use crate::View;
 use crate::compare::{COST_SHARE, ComparedObject, Comparison, Overlap};
 use crate::csv::quoted;
-use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, elide, printable, wrap};
-use crate::number::{UNKNOWN, percent_of_share, plural};
+use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
+use crate::header::command;
+use crate::number::{UNKNOWN, percent_of_share, plural, shown};
+use crate::table::cost_word;
 
 /// What the first key of the JSON says.
 pub const COMPARE_SCHEMA: &str = "memlens-compare/1";
@@ -23,12 +26,8 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     let (width, colour) = (view.width, view.colour);
     let mut out = String::new();
     for (label, profile) in [("A", a), ("B", b)] {
-        let command = match profile.run.command.join(" ") {
-            command if command.is_empty() => "unknown program".to_owned(),
-            command => command,
-        };
         let estimated = if profile.run.estimated { "estimated" } else { "counted" };
-        let pieces = [command, format!("{} mode", profile.run.mode), estimated.to_owned()];
+        let pieces = [command(profile), format!("{} mode", profile.run.mode), estimated.to_owned()];
         out += &wrap(label, INDENT, &pieces, width, colour);
     }
     let pieces = [
@@ -66,18 +65,17 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     let touched: Vec<&ComparedObject> = comparison.objects.iter().filter(|object| has_cost(object)).collect();
     let rows = &touched[..view.top.unwrap_or(usize::MAX).min(touched.len())];
     out += &grid(rows).render(width, colour);
-    let mut footer = match rows.len() < touched.len() {
-        true => {
-            let all = touched.len();
-            format!("{} of {all} objects; --top {all} shows all", rows.len())
-        }
-        false => plural(touched.len() as u64, "object"),
+    let mut footer = shown(rows.len(), touched.len(), "object", "");
+    let whole = match comparison.by {
+        Column::Share if cost_word(a) == cost_word(b) => format!("the {}", cost_word(a)),
+        Column::Share => format!("A's {} and B's {}", cost_word(a), cost_word(b)),
+        by => by.as_str().to_owned(),
     };
-    footer += &match comparison.by {
-        Column::Share => "; shares are of the wait".to_owned(),
-        by => format!("; shares are of {}", by.as_str()),
-    };
-    out += &Style::Dim.paint(&elide(&footer, width, Elide::End), colour);
+    let shares = format!("shares are of {whole}");
+    let is_one_line = footer.width() + 2 + shares.width() <= width;
+    footer += if is_one_line { "; " } else { "\n" };
+    footer += &shares;
+    out += &Style::Dim.paint(&footer, colour);
     out.push('\n');
     out
 }

@@ -1,18 +1,22 @@
 //! From an object to the code that touches it, and back.
 
-use memlens_profile::{Object, Profile};
+use std::collections::BTreeMap;
+
+use memlens_profile::{Cell, Object, Profile};
 use memlens_types::Counts;
 
 use crate::UnknownWord;
 use crate::View;
 use crate::column::Column;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
-use crate::number::{count, percent_of_share, plural, size};
-use crate::place::{function_name, module_place, source_place};
+use crate::number::{count, percent_of_share, plural, shown, size};
+use crate::place::{function_name, module_place, object_place, source_place};
 use crate::row::{CodeGroup, Row, by_code, object_row, sort_rows};
 use crate::table::{ALLOCATED_AT, TableColumn, cost_word, counts, grid};
 
 const INDENT: usize = 11;
+/// So many functions are named when a part of a name is not enough.
+const SHOWN_NAMES: usize = 8;
 
 /// One object: what it is, where it was allocated (the whole stack, with source), and which lines of
 /// code touch it. `view.by` is not used; shares are of the object's own wait.
@@ -39,26 +43,37 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
 
     let whole = profile.cost(&object.counts);
     let cells = profile.cells.iter().filter(|cell| cell.object.index() == index);
-    let mut rows = by_code(profile, cells, whole, CodeGroup::Line);
+    let rows = by_code(profile, cells, whole, CodeGroup::Line);
     if rows.is_empty() {
         out += "\nNo instruction touched it while collection was on.\n";
         return Ok(out);
     }
-    sort_rows(&mut rows, view.sort);
-    let lines = rows.len();
-    rows.truncate(view.top.unwrap_or(usize::MAX));
-    let mut columns = vec![
-        TableColumn::Of(Column::Share, of_its(profile), 0),
-        TableColumn::Bar,
+    out.push('\n');
+    let what = [
         TableColumn::Of(Column::Name, ["", "touched by"], 0),
         TableColumn::Of(Column::Where, ["", "function"], 1),
     ];
-    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
-    columns.push(TableColumn::Source);
-    out.push('\n');
-    out += &grid(&rows, None, columns, profile.run.estimated).render(view.width, colour);
-    out += &Style::Dim.paint(&shown(rows.len(), lines, "line"), colour);
+    out += &part(profile, rows, "line", (&what, &[TableColumn::Source]), view);
     Ok(out)
+}
+
+/// A table of a part of the profile: each row's share of it, what the row is, the counts, what comes last.
+fn part(
+    profile: &Profile,
+    mut rows: Vec<Row>,
+    noun: &str,
+    (what, last): (&[TableColumn], &[TableColumn]),
+    view: &View,
+) -> String {
+    sort_rows(&mut rows, view.sort);
+    let all = rows.len();
+    rows.truncate(view.top.unwrap_or(usize::MAX));
+    let mut columns = vec![TableColumn::Of(Column::Share, of_its(profile), 0), TableColumn::Bar];
+    columns.extend(what);
+    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
+    columns.extend(last);
+    let table = grid(&rows, None, columns, profile.run.estimated).render(view.width, view.colour);
+    table + &Style::Dim.paint(&(shown(rows.len(), all, noun, "") + "\n"), view.colour)
 }
 
 /// Titles of the share of a part.
@@ -72,14 +87,6 @@ fn of_its(profile: &Profile) -> [&'static str; 2] {
 
 fn is_write_back(column: &TableColumn) -> bool {
     matches!(column, TableColumn::Of(Column::DramWrites, ..))
-}
-
-fn shown(rows: usize, all: usize, noun: &str) -> String {
-    let plural = if all == 1 { "" } else { "s" };
-    match rows < all {
-        true => format!("{rows} of {all} {noun}{plural}; --top {all} shows all\n"),
-        false => format!("{all} {noun}{plural}\n"),
-    }
 }
 
 fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
@@ -179,45 +186,16 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
 /// When no function has the name, or several have it.
 pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<String, UnknownWord> {
     let names: Vec<String> = profile.code.iter().map(|code| function_name(profile, code)).collect();
-    let mut distinct: Vec<&str> = names.iter().map(String::as_str).collect();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let exact = distinct.iter().copied().filter(|name| *name == function);
-    let candidates: Vec<&str> = match exact.clone().count() {
-        0 => distinct.iter().copied().filter(|name| name.contains(function)).collect(),
-        _ => exact.collect(),
-    };
-    let name = match candidates.as_slice() {
-        [name] => *name,
-        [] => {
-            return Err(UnknownWord::new(
-                "function of this profile",
-                function,
-                distinct.iter().copied(),
-                false,
-            ));
-        }
-        several => {
-            return Err(UnknownWord {
-                what: "single function of this profile",
-                word: function.to_owned(),
-                nearest: None,
-                valid: several.iter().take(8).map(|name| (*name).to_owned()).collect(),
-            });
-        }
-    };
-
-    let is_here =
-        |cell: &&memlens_profile::Cell| names.get(cell.code.index()).is_some_and(|found| found == name);
+    let name = the_one(&names, function)?;
+    let is_here = |cell: &&Cell| names.get(cell.code.index()).is_some_and(|found| found == name);
     let mut sum = Counts::default();
-    let mut by_object: std::collections::BTreeMap<usize, Counts> = Default::default();
+    let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
     for cell in profile.cells.iter().filter(is_here) {
         sum += &cell.counts;
         *by_object.entry(cell.object.index()).or_default() += &cell.counts;
     }
     let whole = profile.cost(&sum);
-    let all = profile.cost(&profile.totals());
-    let share = match all {
+    let share = match profile.cost(&profile.totals()) {
         0 => String::new(),
         all => {
             format!(" · {} % of the {}", percent_of_share(whole as f64 / all as f64), cost_word(profile))
@@ -226,49 +204,52 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
     let mut out = heading(name, &share, view.width, view.colour);
     out.push('\n');
 
-    let mut rows: Vec<Row> = by_object
-        .iter()
-        .filter_map(|(&index, counts)| {
-            let object = profile.objects.get(index)?;
-            // The object's identity with this function's counts.
-            Some(Row {
-                id: Some(object.id),
-                kind: Some(object.kind.as_str().to_owned()),
-                type_name: object.type_name.clone(),
-                place: crate::place::object_place(profile, object),
-                ..Row::new(profile, object.name.clone(), counts, false, whole)
-            })
+    let objects = by_object.iter().filter_map(|(&index, counts)| {
+        let object = profile.objects.get(index)?;
+        // The object's identity with this function's counts.
+        Some(Row {
+            id: Some(object.id),
+            kind: Some(object.kind.as_str().to_owned()),
+            type_name: object.type_name.clone(),
+            place: object_place(profile, object),
+            ..Row::new(profile, object.name.clone(), counts, false, whole)
         })
-        .collect();
-    sort_rows(&mut rows, view.sort);
-    let objects = rows.len();
-    rows.truncate(view.top.unwrap_or(usize::MAX));
-    let mut columns = vec![
-        TableColumn::Of(Column::Share, of_its(profile), 0),
-        TableColumn::Bar,
+    });
+    let what = [
         TableColumn::Of(Column::Id, ["", "#"], 0),
         TableColumn::Of(Column::Name, ["", "touches"], 0),
         TableColumn::Of(Column::Kind, ["", "kind"], 1),
     ];
-    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
-    columns.push(TableColumn::Of(Column::Where, ALLOCATED_AT, 1));
-    out += &grid(&rows, None, columns, profile.run.estimated).render(view.width, view.colour);
-    out += &Style::Dim.paint(&shown(rows.len(), objects, "object"), view.colour);
+    let last = [TableColumn::Of(Column::Where, ALLOCATED_AT, 1)];
+    out += &part(profile, objects.collect(), "object", (&what, &last), view);
     out.push('\n');
 
-    let mut rows = by_code(profile, profile.cells.iter().filter(is_here), whole, CodeGroup::Line);
-    sort_rows(&mut rows, view.sort);
-    let lines = rows.len();
-    rows.truncate(view.top.unwrap_or(usize::MAX));
-    let mut columns = vec![
-        TableColumn::Of(Column::Share, of_its(profile), 0),
-        TableColumn::Bar,
-        TableColumn::Of(Column::Name, ["", "line"], 0),
-    ];
-    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
-    columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));
-    columns.push(TableColumn::Source);
-    out += &grid(&rows, None, columns, profile.run.estimated).render(view.width, view.colour);
-    out += &Style::Dim.paint(&shown(rows.len(), lines, "line"), view.colour);
+    let lines = by_code(profile, profile.cells.iter().filter(is_here), whole, CodeGroup::Line);
+    let what = [TableColumn::Of(Column::Name, ["", "line"], 0)];
+    let last = [TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source];
+    out += &part(profile, lines, "line", (&what, &last), view);
     Ok(out)
+}
+
+/// The one of `names` that is `wanted`, or else has it as a part.
+fn the_one<'a>(names: &'a [String], wanted: &str) -> Result<&'a str, UnknownWord> {
+    let mut distinct: Vec<&str> = names.iter().map(String::as_str).collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if let Some(exact) = distinct.iter().find(|name| **name == wanted) {
+        return Ok(exact);
+    }
+    let with_part: Vec<&str> = distinct.iter().copied().filter(|name| name.contains(wanted)).collect();
+    match with_part.as_slice() {
+        [name] => Ok(name),
+        [] => Err(UnknownWord::new("function of this profile", wanted, distinct.iter().copied(), false)),
+        several => {
+            let mut valid: Vec<String> = several.iter().take(SHOWN_NAMES).map(|&name| name.into()).collect();
+            if several.len() > SHOWN_NAMES {
+                valid.push(format!("and {} more", several.len() - SHOWN_NAMES));
+            }
+            let what = "single function of this profile";
+            Err(UnknownWord { what, word: wanted.to_owned(), nearest: None, valid })
+        }
+    }
 }

@@ -19,12 +19,8 @@ const ROOMY: usize = 120;
 pub(crate) fn header(profile: &Profile, view: &View) -> String {
     let (width, colour) = (view.width, view.colour);
     let run = &profile.run;
-    let command = match run.command.join(" ") {
-        command if command.is_empty() => "unknown program".to_owned(),
-        command => command,
-    };
     let label = Style::Dim.paint(&format!("{:INDENT$}", "memlens"), colour);
-    let command = elide(&printable(&command), width.saturating_sub(INDENT), Elide::End);
+    let command = elide(&printable(&command(profile)), width.saturating_sub(INDENT), Elide::End);
     let mut out = format!("{label}{}\n", Style::Bold.paint(&command, colour));
     out += &wrap("run", INDENT, &run_pieces(profile), width, colour);
     if run.sampling.is_none() {
@@ -51,6 +47,14 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap("", INDENT, &[more], width, colour);
     }
     out
+}
+
+/// The command line that was run.
+pub(crate) fn command(profile: &Profile) -> String {
+    match profile.run.command.join(" ") {
+        command if command.is_empty() => "unknown program".to_owned(),
+        command => command,
+    }
 }
 
 fn run_pieces(profile: &Profile) -> Vec<String> {

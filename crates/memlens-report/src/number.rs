@@ -85,6 +85,16 @@ pub(crate) fn plural(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
 }
 
+/// How many of `all` rows a table shows and how to see the others: `20 of 31 objects; --top 31 shows all`.
+/// `part` says what the shown rows make, and comes after the noun.
+pub(crate) fn shown(rows: usize, all: usize, noun: &str, part: &str) -> String {
+    let plural = if all == 1 { "" } else { "s" };
+    match rows < all {
+        true => format!("{rows} of {all} {noun}{plural}{part}; --top {all} shows all"),
+        false => format!("{all} {noun}{plural}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +135,16 @@ mod tests {
             assert_eq!(bytes(value), text, "{value}");
         }
         assert_eq!((size(17), size(32768)), ("17 B".into(), "32 KiB".into()));
+    }
+
+    #[test]
+    fn tables_say_how_much_they_show() {
+        assert_eq!(
+            shown(20, 31, "line", ", 5 % of the wait"),
+            "20 of 31 lines, 5 % of the wait; --top 31 shows all"
+        );
+        assert_eq!(shown(31, 31, "line", ", all of it"), "31 lines");
+        assert_eq!(shown(1, 1, "line", ""), "1 line");
     }
 
     #[test]

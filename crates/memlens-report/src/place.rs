@@ -36,7 +36,8 @@ pub(crate) fn object_place(profile: &Profile, object: &Object) -> Option<String>
         let declared = object.declared.as_ref();
         return declared
             .map(|declared| format!("{}:{}", base_name(&declared.file), declared.line))
-            .or_else(|| object.unknown_reason.clone())
+            // Not twice where the reason is the name.
+            .or_else(|| object.unknown_reason.clone().filter(|reason| *reason != object.name))
             .or_else(module);
     }
     let frames = || profile.stack_frames(object.site);

@@ -294,32 +294,13 @@ pub(crate) fn by_code<'a>(
             .filter_map(|(object, cost)| Some((profile.objects.get(object)?.name.as_str(), cost)))
             .collect();
         let code = &profile.code[cells[0].code.index()];
-        let frame = profile.stack_frames(code.stack).next();
-        let place = code_place(profile, code);
-        let (name, place) = match key {
-            CodeKey::Instruction(..) => {
-                let module = profile.module(code.module).map_or("generated", |module| module.name());
-                let function = function_name(profile, code);
-                let place = match place {
-                    Some(place) => format!("{function} {place}"),
-                    None => function,
-                };
-                (format!("{module}+{:#x}", code.offset), Some(place))
-            }
-            CodeKey::Function(_, function) => {
-                let file = frame.and_then(|frame| frame.file.as_deref()).map(base_name);
-                let module = profile.module(code.module).map(|module| module.name());
-                (function, file.or(module).map(str::to_owned))
-            }
-            CodeKey::Line(file, line) => {
-                (format!("{}:{line}", base_name(&file)), Some(function_name(profile, code)))
-            }
-        };
+        let (name, place) = code_name(profile, code, key);
         let kind = match (group, code.size_bytes) {
             (CodeGroup::Instruction, 0) => Some(code.kind.as_str().to_owned()),
             (CodeGroup::Instruction, size) => Some(format!("{} {size}", code.kind.as_str())),
             _ => None,
         };
+        let frame = profile.stack_frames(code.stack).next();
         let source_text =
             frame.and_then(|frame| frame.source_text.clone()).filter(|_| group != CodeGroup::Function);
         Row {
@@ -331,6 +312,30 @@ pub(crate) fn by_code<'a>(
         }
     });
     sums.collect()
+}
+
+/// What a row of code is called, and where that is.
+fn code_name(profile: &Profile, code: &CodeLocation, key: CodeKey) -> (String, Option<String>) {
+    match key {
+        CodeKey::Instruction(..) => {
+            let module = profile.module(code.module).map_or("generated", |module| module.name());
+            let function = function_name(profile, code);
+            let place = match code_place(profile, code) {
+                Some(place) => format!("{function} {place}"),
+                None => function,
+            };
+            (format!("{module}+{:#x}", code.offset), Some(place))
+        }
+        CodeKey::Function(_, function) => {
+            let frame = profile.stack_frames(code.stack).next();
+            let file = frame.and_then(|frame| frame.file.as_deref()).map(base_name);
+            let module = profile.module(code.module).map(|module| module.name());
+            (function, file.or(module).map(str::to_owned))
+        }
+        CodeKey::Line(file, line) => {
+            (format!("{}:{line}", base_name(&file)), Some(function_name(profile, code)))
+        }
+    }
 }
 
 /// The two most expensive names, and how many there are besides.

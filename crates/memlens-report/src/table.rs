@@ -7,7 +7,7 @@ use crate::By;
 use crate::column::{Column, Content};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
 use crate::header::header;
-use crate::number::{UNKNOWN, bytes, count, percent_of_share};
+use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
 use crate::row::{Row, rows};
 
 /// How a table is to look. Build it from [`View::default`] and change what is needed.
@@ -65,19 +65,9 @@ pub fn table(profile: &Profile, view: &View) -> String {
 }
 
 fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {
-    let noun = view.by.as_str();
-    let plural = if touched == 1 { "" } else { "s" };
-    let mut text = if rows.len() < touched {
-        let share: f64 = rows.iter().filter_map(|row| row.share).sum();
-        let share = percent_of_share(share.min(1.0));
-        format!(
-            "{} of {touched} {noun}{plural}, {share} % of the {}; --top {touched} shows all",
-            rows.len(),
-            cost_word(profile)
-        )
-    } else {
-        format!("{touched} {noun}{plural}")
-    };
+    let share: f64 = rows.iter().filter_map(|row| row.share).sum();
+    let part = format!(", {} % of the {}", percent_of_share(share.min(1.0)), cost_word(profile));
+    let mut text = shown(rows.len(), touched, view.by.as_str(), &part);
     if all > touched {
         text += &format!("; {} more never accessed", all - touched);
     }
@@ -90,20 +80,14 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     if text.width() + hint.width() <= view.width {
         text += hint;
     }
+    if view.sort != Column::Share && rows.iter().all(|row| view.sort.content(row).is_unknown()) {
+        text += &format!("\nnone has {}: sorted by the {}", view.sort.as_str(), cost_word(profile));
+    }
     text
 }
 
 /// The columns of a grouping, with the one it is sorted by if that is none of them.
 fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
-    let name = match by {
-        By::Object => "object",
-        By::Site => "site",
-        By::Instruction => "instruction",
-        By::Function => "function",
-        By::Line => "line",
-        By::Kind => "kind",
-        By::Thread => "thread",
-    };
     let mut columns = vec![TableColumn::Of(Column::Share, [cost_word(profile), "%"], 0), TableColumn::Bar];
     if profile.run.sampling.is_some() {
         columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
@@ -112,7 +96,7 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     if by == By::Object {
         columns.push(TableColumn::Of(Column::Id, ["", "#"], 0));
     }
-    columns.push(TableColumn::Of(Column::Name, ["", name], 0));
+    columns.push(TableColumn::Of(Column::Name, ["", by.as_str()], 0));
     if matches!(by, By::Object | By::Site | By::Instruction) {
         let title = if by == By::Instruction { "access" } else { "kind" };
         columns.push(TableColumn::Of(Column::Kind, ["", title], 1));

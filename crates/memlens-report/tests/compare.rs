@@ -132,7 +132,10 @@ fn table_json_and_csv_say_the_same() {
     assert!(table.contains("2 of the top 3 · 4 of the top 5"), "{table}");
     assert!(table.contains("+11.00"), "{table}");
     assert!(table.contains("make_d app.c:13"), "{table}");
+    assert!(table.ends_with("\n5 objects; shares are of loads\n"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+    let table = compare_table(&a, &b, &found, &View { width: 20, ..View::default() });
+    assert!(table.ends_with("\n5 objects\nshares are of loads\n"), "{table}");
     let json = compare_json(&a, &b, &found);
     assert_eq!(json["schema"], "memlens-compare/1");
     assert_eq!(json["objects"].as_array().unwrap().len(), 5);

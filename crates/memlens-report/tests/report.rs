@@ -2,7 +2,9 @@
 
 mod bfs;
 
-use memlens_profile::{Latencies, MachineInfo, Object, Profile};
+use memlens_profile::{
+    CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Object, Profile, Stack, StackIx,
+};
 use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, table};
 use memlens_types::Counts;
 use serde_json::{Value, json as value};
@@ -190,6 +192,31 @@ fn sorting_by_every_column_works_and_shows_it() {
 }
 
 #[test]
+fn sorting_by_what_no_row_has_says_so() {
+    let sorted = |sort| table(&bfs::profile(), &View { sort, ..View::default() });
+    let text = sorted(Column::Samples);
+    assert!(text.ends_with("\nnone has samples: sorted by the wait\n"), "{text}");
+    assert!(!sorted(Column::Loads).contains("none has"));
+}
+
+#[test]
+fn a_reason_that_is_the_name_is_not_the_place_as_well() {
+    let mut profile = bfs::profile();
+    let place = |profile: &Profile| {
+        let mut out = Vec::new();
+        csv(profile, &View { by: By::Object, top: None, ..View::default() }, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let at = Column::ALL.iter().position(|column| *column == Column::Where).unwrap();
+        let row = text.lines().find(|line| line.split(',').any(|field| field == "unknown")).unwrap();
+        row.split(',').nth(at).unwrap().to_owned()
+    };
+    assert_eq!(place(&profile), "memory of the loader");
+    let unknown = profile.objects.iter_mut().find(|object| object.unknown_reason.is_some()).unwrap();
+    unknown.name = "memory of the loader".into();
+    assert_eq!(place(&profile), "");
+}
+
+#[test]
 fn every_grouping_adds_up_to_the_totals() {
     let profile = bfs::profile();
     let totals = profile.totals();
@@ -227,6 +254,18 @@ fn from_an_object_to_its_code_and_back() {
         assert!(code.contains(words), "{words}: {code}");
     }
     assert_eq!(code_detail(&profile, "from", &view).unwrap(), code);
+    // A part of ten names: eight are named.
+    let mut many = bfs::profile();
+    many.code.clear();
+    for number in 0..10 {
+        let stack = Some(StackIx::from_index(many.stacks.len()));
+        many.stacks.push(Stack(vec![FrameIx::from_index(many.frames.len())]));
+        many.frames.push(Frame { function: Some(format!("step{number}")), ..Frame::default() });
+        many.code.push(CodeLocation { stack, ..CodeLocation::default() });
+    }
+    let problem = code_detail(&many, "step", &view).unwrap_err().to_string();
+    assert!(problem.starts_with("‘step’ is no single function of this profile"), "{problem}");
+    assert!(problem.ends_with("step6, step7, and 2 more"), "{problem}");
     let problem = code_detail(&profile, "bfs_form", &view).unwrap_err().to_string();
     assert!(problem.contains("did you mean ‘bfs_from’"), "{problem}");
 }

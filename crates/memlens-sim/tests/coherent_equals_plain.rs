@@ -1,14 +1,16 @@
 //! The coherent engine against the obvious model: every list equal, whatever the cores do to each
 //! other, and whatever the machine.
 
+mod support;
+
 use memlens_sim::{
     Batch, CacheDescription, CoreId, Inclusion, MachineDescription, Model, Outcome, PageSize, PlainModel,
-    Policy, SimdLevel, TlbDescription, TlbEntries, WalkerDescription, Width,
 };
 use memlens_types::{AccessAttr, AccessKind};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::ops::Range;
+use support::{kind, levels, next_draw};
 
 /// How the cores' addresses relate to each other.
 #[derive(Clone, Copy, Debug)]
@@ -66,19 +68,9 @@ fn address(pattern: Pattern, base: u64, core: u64, at: u64, draw: u64) -> (u64, 
     (base.wrapping_add(offset), reads)
 }
 
-fn kind() -> impl Strategy<Value = AccessKind> {
-    prop_oneof![
-        8 => Just(AccessKind::Load),
-        6 => Just(AccessKind::Store),
-        2 => Just(AccessKind::Modify),
-        1 => Just(AccessKind::Prefetch),
-        2 => Just(AccessKind::Fetch),
-    ]
-}
-
 /// Turns of up to `turn` accesses on `cores` cores.
 fn turns(cores: u16, turn: usize) -> impl Strategy<Value = Vec<Turn>> {
-    let draws = prop::collection::vec((any::<u64>(), kind(), 0usize..9), 1..turn);
+    let draws = prop::collection::vec((any::<u64>(), kind(6), 0usize..9), 1..turn);
     let part = (0..BASES.len(), pattern(), prop::collection::vec((0..cores, draws), 1..30));
     prop::collection::vec(part, 1..6).prop_map(|parts| {
         let mut turns = Vec::new();
@@ -108,27 +100,6 @@ fn cache(most_sets: usize) -> impl Strategy<Value = CacheDescription> {
         .prop_map(|(sets, ways)| CacheDescription::new(sets * u64::from(WAYS[ways]) * 64, WAYS[ways], 64))
 }
 
-fn tlb() -> impl Strategy<Value = Option<TlbDescription>> {
-    let entries = || {
-        let some = prop_oneof![(1u32..20, 1u32..9), (Just(1), 9u32..120)];
-        // Fully associative ones of more than 16 entries are clocks if nothing is said.
-        let policy = prop_oneof![Just(None), Just(Some(Policy::Lru))];
-        let some = (some, policy)
-            .prop_map(|((sets, ways), policy)| TlbEntries { policy, ..TlbEntries::new(sets * ways, ways) });
-        prop::option::weighted(0.8, some)
-    };
-    let sizes = (entries(), entries(), entries());
-    prop::option::weighted(
-        0.8,
-        sizes.prop_map(|(size_4k, size_2m, size_1g)| TlbDescription {
-            size_4k,
-            size_2m,
-            size_1g,
-            ..TlbDescription::default()
-        }),
-    )
-}
-
 fn machine() -> impl Strategy<Value = MachineDescription> {
     let caches = (cache(6), cache(6), prop::option::weighted(0.8, cache(7)), cache(8));
     let inclusion = prop_oneof![
@@ -136,36 +107,11 @@ fn machine() -> impl Strategy<Value = MachineDescription> {
         1 => Just(Inclusion::Inclusive),
         1 => Just(Inclusion::Exclusive),
     ];
-    let walker = (any::<bool>(), 0u32..5, 0u32..5, 0u32..5);
-    (caches, inclusion, tlb(), tlb(), walker).prop_map(
-        |((l1i, l1d, l2, llc), inclusion, dtlb, stlb, (enabled, pde, pdpte, pml4e))| {
-            let has_l2 = l2.is_some();
-            let mut machine = MachineDescription::of_caches(l1i, l1d, l2, llc);
-            let possible = has_l2 || inclusion != Inclusion::Exclusive;
-            machine.inclusion = if possible { inclusion } else { Inclusion::NonInclusive };
-            machine.stlb = stlb.filter(|_| dtlb.is_some());
-            machine.dtlb = dtlb;
-            machine.walker = WalkerDescription {
-                enabled,
-                pde_entries: pde,
-                pdpte_entries: pdpte,
-                pml4e_entries: pml4e,
-                ..WalkerDescription::disabled()
-            };
-            machine
-        },
-    )
-}
-
-fn levels() -> Vec<SimdLevel> {
-    let mut levels: Vec<SimdLevel> = Vec::new();
-    for width in [Width::Scalar, Width::Avx2, Width::Avx512] {
-        let level = SimdLevel::detect_up_to(width);
-        if !levels.contains(&level) {
-            levels.push(level);
-        }
-    }
-    levels
+    (support::machine(caches), inclusion).prop_map(|(mut machine, inclusion)| {
+        let possible = machine.l2.is_some() || inclusion != Inclusion::Exclusive;
+        machine.inclusion = if possible { inclusion } else { Inclusion::NonInclusive };
+        machine
+    })
 }
 
 /// What may happen besides accesses, by the number of the turn before which it does.
@@ -266,24 +212,19 @@ fn shipped_machines() {
     let mut state = 88172645463325252u64;
     let mut turns = Vec::new();
     for _ in 0..240 {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let core = state >> 40 & 7;
+        let core = next_draw(&mut state) >> 40 & 7;
         let mut turn = Turn { core: CoreId(core as u16), addrs: Vec::new(), attrs: Vec::new() };
         for _ in 0..500 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
+            let draw = next_draw(&mut state);
             // A stack, a warm heap of its own, a common table, counters, a common cold array.
-            let addr = match state >> 60 {
-                0..6 => 0x7ffd_1234_0000 + (core << 23) + (state >> 8) % 4096,
-                6..10 => 0x5555_5556_0000 + (core << 22) + (state >> 8) % (1 << 20),
-                10..12 => 0x5555_0000_0000 + (state >> 8) % (1 << 16),
-                12 => 0x5555_0100_0000 + (state >> 8) % 64 * 64 + core * 8,
-                _ => 0x7f00_0000_0000 + (state >> 8) % (1 << 26),
+            let addr = match draw >> 60 {
+                0..6 => 0x7ffd_1234_0000 + (core << 23) + (draw >> 8) % 4096,
+                6..10 => 0x5555_5556_0000 + (core << 22) + (draw >> 8) % (1 << 20),
+                10..12 => 0x5555_0000_0000 + (draw >> 8) % (1 << 16),
+                12 => 0x5555_0100_0000 + (draw >> 8) % 64 * 64 + core * 8,
+                _ => 0x7f00_0000_0000 + (draw >> 8) % (1 << 26),
             };
-            let kind = AccessKind::ALL[(state >> 4) as usize % AccessKind::ALL.len()];
+            let kind = AccessKind::ALL[(draw >> 4) as usize % AccessKind::ALL.len()];
             turn.addrs.push(addr);
             turn.attrs.push(AccessAttr::new(kind, 8));
         }

@@ -1,11 +1,13 @@
 //! The staged engine against the obvious one: every list equal, whatever the stream and geometry.
 
+mod support;
+
 use memlens_sim::{
-    Batch, CacheDescription, CoreId, MachineDescription, Model, Outcome, PageSize, PlainModel, Policy,
-    SimdLevel, TlbDescription, TlbEntries, WalkerDescription, Width,
+    Batch, CacheDescription, CoreId, MachineDescription, Model, Outcome, PageSize, PlainModel,
 };
 use memlens_types::{AccessAttr, AccessKind};
 use proptest::prelude::*;
+use support::{kind, levels, next_draw};
 
 #[derive(Clone, Debug)]
 struct Stream {
@@ -47,18 +49,8 @@ fn pattern() -> impl Strategy<Value = Pattern> {
     ]
 }
 
-fn kind() -> impl Strategy<Value = AccessKind> {
-    prop_oneof![
-        8 => Just(AccessKind::Load),
-        4 => Just(AccessKind::Store),
-        1 => Just(AccessKind::Modify),
-        1 => Just(AccessKind::Prefetch),
-        1 => Just(AccessKind::Fetch),
-    ]
-}
-
 fn stream() -> impl Strategy<Value = Stream> {
-    let part = (0..BASES.len(), pattern(), prop::collection::vec((any::<u64>(), kind(), 0u32..7), 1..400));
+    let part = (0..BASES.len(), pattern(), prop::collection::vec((any::<u64>(), kind(4), 0u32..7), 1..400));
     prop::collection::vec(part, 1..12).prop_map(|parts| {
         let mut stream = Stream { addrs: Vec::new(), attrs: Vec::new() };
         for (base, pattern, draws) in parts {
@@ -82,66 +74,8 @@ fn cache() -> impl Strategy<Value = CacheDescription> {
     (sets, ways).prop_map(|(sets, ways)| CacheDescription::new(sets * u64::from(ways) * 64, ways, 64))
 }
 
-fn tlb() -> impl Strategy<Value = Option<TlbDescription>> {
-    let entries = || {
-        prop::option::weighted(
-            0.8,
-            prop_oneof![
-                3 => (1u32..20, 1u32..9),
-                // Fully associative, as many first-level TLBs are.
-                1 => (Just(1), 9u32..140),
-                // In sets, as second levels are.
-                1 => (prop::sample::select(&[128u32, 256][..]), 1u32..18),
-            ]
-            .prop_flat_map(|(sets, ways)| {
-                let entries = TlbEntries::new(sets * ways, ways);
-                // Clock in sets is only known to the obvious model.
-                const POLICIES: [Option<Policy>; 3] = [None, Some(Policy::Lru), Some(Policy::Clock)];
-                let known = if sets == 1 { &POLICIES[..] } else { &POLICIES[..2] };
-                prop::sample::select(known).prop_map(move |policy| TlbEntries { policy, ..entries })
-            }),
-        )
-    };
-    prop::option::weighted(
-        0.9,
-        (entries(), entries(), entries()).prop_map(|(size_4k, size_2m, size_1g)| TlbDescription {
-            size_4k,
-            size_2m,
-            size_1g,
-            ..TlbDescription::default()
-        }),
-    )
-}
-
 fn machine() -> impl Strategy<Value = MachineDescription> {
-    let caches = (cache(), cache(), prop::option::weighted(0.8, cache()), cache());
-    let walker = (any::<bool>(), 0u32..5, 0u32..5, 0u32..5);
-    (caches, tlb(), tlb(), walker).prop_map(
-        |((l1i, l1d, l2, llc), dtlb, stlb, (enabled, pde, pdpte, pml4e))| {
-            let mut machine = MachineDescription::of_caches(l1i, l1d, l2, llc);
-            machine.stlb = stlb.filter(|_| dtlb.is_some());
-            machine.dtlb = dtlb;
-            machine.walker = WalkerDescription {
-                enabled,
-                pde_entries: pde,
-                pdpte_entries: pdpte,
-                pml4e_entries: pml4e,
-                ..WalkerDescription::disabled()
-            };
-            machine
-        },
-    )
-}
-
-fn levels() -> Vec<SimdLevel> {
-    let mut levels: Vec<SimdLevel> = Vec::new();
-    for width in [Width::Scalar, Width::Avx2, Width::Avx512] {
-        let level = SimdLevel::detect_up_to(width);
-        if !levels.contains(&level) {
-            levels.push(level);
-        }
-    }
-    levels
+    support::machine((cache(), cache(), prop::option::weighted(0.8, cache()), cache()))
 }
 
 /// Runs the stream in batches on `core_of(batch)`; returns each batch's outcome and what is dirty
@@ -231,18 +165,16 @@ fn a_present_machine() {
         let mut state = 88172645463325252u64;
         let mut stream = Stream { addrs: Vec::new(), attrs: Vec::new() };
         for at in 0..300_000u64 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
+            let draw = next_draw(&mut state);
             // A hot stack, a warm heap, a cold array, a walk through a big one.
-            let addr = match state >> 60 {
-                0..8 => 0x7ffd_1234_0000 + (state >> 8) % 4096,
-                8..13 => 0x5555_5556_0000 + (state >> 8) % (1 << 18),
-                13 => 0x7f00_0000_0000 + (state >> 8) % (1 << 30),
+            let addr = match draw >> 60 {
+                0..8 => 0x7ffd_1234_0000 + (draw >> 8) % 4096,
+                8..13 => 0x5555_5556_0000 + (draw >> 8) % (1 << 18),
+                13 => 0x7f00_0000_0000 + (draw >> 8) % (1 << 30),
                 _ => 0x7e00_0000_0000 + at * 24,
             };
             let kind = [AccessKind::Load, AccessKind::Load, AccessKind::Store, AccessKind::Modify]
-                [(state >> 4) as usize % 4];
+                [(draw >> 4) as usize % 4];
             stream.addrs.push(addr);
             stream.attrs.push(AccessAttr::new(kind, 8));
         }

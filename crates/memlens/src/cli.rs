@@ -80,16 +80,26 @@ mod tests {
         definition().debug_assert();
     }
 
+    /// Parses the examples at the head of a command's help and of those below it; returns how many.
+    fn parse_examples(command: &clap::Command) -> usize {
+        let text = command.get_before_help().map(ToString::to_string).unwrap_or_default();
+        let examples = text.lines().filter(|line| line.trim_start().starts_with("memlens "));
+        let own = examples.map(|line| {
+            // The explanation is set off by several spaces.
+            let example = line.trim_start().split("  ").next().unwrap_or_default();
+            let parsed = Cli::try_parse_from(example.split(' '));
+            assert!(parsed.is_ok(), "{example}: {parsed:?}");
+        });
+        own.count() + command.get_subcommands().map(parse_examples).sum::<usize>()
+    }
+
     #[test]
     fn the_examples_parse() {
-        let examples: Vec<&str> =
-            EXAMPLES.lines().filter(|line| line.trim_start().starts_with("memlens ")).collect();
-        assert_eq!(examples.len(), 3);
-        for line in examples {
-            // The explanation is set off by several spaces.
-            let command = line.trim_start().split("  ").next().unwrap_or_default();
-            let parsed = Cli::try_parse_from(command.split(' '));
-            assert!(parsed.is_ok(), "{command}: {parsed:?}");
+        let definition = definition();
+        assert!(parse_examples(&definition) > 15);
+        for name in ["run", "record", "report", "compare"] {
+            let command = definition.find_subcommand(name).expect("a command");
+            assert!(parse_examples(command) >= 3, "{name} has three examples");
         }
     }
 }

@@ -3,17 +3,24 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use memlens_profile::Profile;
 use memlens_report::{Column, CompareError, compare_csv, compare_json, compare_table};
 
 use crate::failure::{Failure, FailureKind};
+use crate::family::open_profile;
 use crate::report::Format;
 use crate::streams::{self, Stream};
 use crate::view_args::{Top, ViewArgs, column_list, column_words, parse_top};
 
 /// Arguments of `memlens compare`.
 #[derive(Args, Debug)]
-#[command(after_long_help = column_list("--by"))]
+#[command(
+    after_long_help = column_list("--by"),
+    before_help = "\
+Examples:
+  memlens compare before.memlens after.memlens                  which objects cost another share now
+  memlens compare exact.memlens sampled.memlens --top 5         how near samples come to every access
+  memlens compare a.memlens b.memlens --by llc_misses --format json"
+)]
 pub struct CompareArgs {
     /// The profile to hold the other one against
     #[arg(value_name = "A")]
@@ -43,7 +50,7 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
         let message = "--top does not go with --format json, which has everything";
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    let (a, b) = (Profile::open(&args.a)?, Profile::open(&args.b)?);
+    let (a, b) = (open_profile(&args.a)?, open_profile(&args.b)?);
     let comparison = memlens_report::compare(&a, &b, args.by).map_err(|error| {
         let kind = match error {
             CompareError::NoAmount(_) => FailureKind::Usage,
@@ -59,11 +66,7 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
             streams::write_result(|out| out.write_all(text.as_bytes()))?;
         }
         Format::Json => {
-            let document = compare_json(&a, &b, &comparison);
-            streams::write_result(|out| {
-                serde_json::to_writer_pretty(&mut *out, &document)?;
-                out.write_all(b"\n")
-            })?;
+            streams::write_json(&compare_json(&a, &b, &comparison))?;
         }
         Format::Csv => {
             let top = view.top.filter(|_| args.top.is_some());

@@ -28,6 +28,9 @@ pub enum ExportFormat {
 
 /// Arguments of `memlens export callgrind`.
 #[derive(Args, Debug)]
+#[command(before_help = "\
+Examples:
+  memlens export callgrind ls.memlens --out callgrind.out.ls    then: kcachegrind callgrind.out.ls")]
 pub struct CallgrindArgs {
     /// The profile
     pub profile: PathBuf,

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A process that forks waits until its pipeline has come as far; then the child's pipeline starts from
-//! the parent's state. Processes beyond [`MAX_PROCESSES`] at a time, or when memory is short, programs that cannot be run under
-//! the engine, and processes that never reported are counted and named in the merged profile's notes.
+//! the parent's state. Processes beyond [`MAX_PROCESSES`] at a time, or when memory is short, programs that
+//! cannot be run under the engine, and processes that never reported are counted and named in the merged
+//! profile's notes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

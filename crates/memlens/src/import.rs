@@ -1,5 +1,6 @@
 //! `memlens import`.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,11 +9,12 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use memlens_import::{LackeyError, LackeyReader};
 use memlens_pipeline::AddressStream;
-use memlens_profile::{Existing, Profile, ProfileWriter};
+use memlens_profile::{Existing, Profile};
 use memlens_sample::PerfScriptError;
 
 use crate::failure::{Failure, FailureKind};
 use crate::machine_args::MachineArgs;
+use crate::output::Output;
 use crate::streams::{self, Stream, say};
 
 /// Room for the trace's text between file and reader.
@@ -39,13 +41,9 @@ pub enum ImportTrace {
     PerfScript(PerfScriptArgs),
 }
 
-/// Arguments of `memlens import lackey`.
+/// What becomes of the profile, for all traces.
 #[derive(Args, Debug)]
-pub struct LackeyArgs {
-    /// The trace, or `-` for standard input
-    #[arg(value_name = "FILE")]
-    pub trace: PathBuf,
-
+pub struct ProfileArgs {
     /// Where the profile goes
     #[arg(long, value_name = "PROFILE")]
     pub out: PathBuf,
@@ -57,6 +55,27 @@ pub struct LackeyArgs {
     /// Say nothing but errors
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+impl ProfileArgs {
+    fn create(&self) -> Result<Output, Failure> {
+        Output::create(Some(&self.out), OsStr::new(""), Existing::replace_if(self.force))
+    }
+}
+
+/// Arguments of `memlens import lackey`.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Examples:
+  memlens import lackey ls.trace --out ls.memlens                     on this machine's caches
+  memlens import lackey ls.trace --machine cachegrind --out ls.cg     by cachegrind's rules")]
+pub struct LackeyArgs {
+    /// The trace, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub trace: PathBuf,
+
+    #[command(flatten)]
+    pub profile: ProfileArgs,
 
     #[command(flatten)]
     pub machine: MachineArgs,
@@ -74,7 +93,7 @@ pub struct PerfArgs {
     pub file: PathBuf,
 
     #[command(flatten)]
-    pub to: SamplesOut,
+    pub profile: ProfileArgs,
 }
 
 /// Arguments of `memlens import perf-script`.
@@ -89,23 +108,7 @@ pub struct PerfScriptArgs {
     pub file: PathBuf,
 
     #[command(flatten)]
-    pub to: SamplesOut,
-}
-
-/// Where imported samples go.
-#[derive(Args, Debug)]
-pub struct SamplesOut {
-    /// Where the profile goes
-    #[arg(long, value_name = "PROFILE")]
-    pub out: PathBuf,
-
-    /// Replace the profile if it exists
-    #[arg(long)]
-    pub force: bool,
-
-    /// Say nothing but errors
-    #[arg(long, short)]
-    pub quiet: bool,
+    pub profile: ProfileArgs,
 }
 
 fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
@@ -113,7 +116,7 @@ fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
     let file = File::open(&args.file).map_err(|error| Failure::of_io("open the file", &place, &error))?;
     let profile = memlens_sample::import_perf_data(file)
         .map_err(|error| Failure::new(FailureKind::BadData, format!("{place}: failed to {error}")))?;
-    write_samples(profile, &format!("perf data {place}"), &place, &args.to)
+    write_samples(profile, &format!("perf data {place}"), &place, &args.profile)
 }
 
 fn import_perf_script(args: &PerfScriptArgs) -> Result<u8, Failure> {
@@ -125,18 +128,16 @@ fn import_perf_script(args: &PerfScriptArgs) -> Result<u8, Failure> {
         };
         Failure::new(kind, format!("{place}: failed to {error}"))
     })?;
-    write_samples(profile, &format!("perf script {place}"), &place, &args.to)
+    write_samples(profile, &format!("perf script {place}"), &place, &args.profile)
 }
 
-fn write_samples(mut profile: Profile, command: &str, place: &str, args: &SamplesOut) -> Result<u8, Failure> {
+fn write_samples(mut profile: Profile, command: &str, place: &str, to: &ProfileArgs) -> Result<u8, Failure> {
     profile.run.command = vec![command.to_owned()];
     profile.run.memlens_version = env!("CARGO_PKG_VERSION").to_owned();
-    let existing = if args.force { Existing::Replace } else { Existing::Refuse };
-    let mut writer = ProfileWriter::create(&args.out, existing)?;
-    writer.flush(&profile, true)?;
-    if !args.quiet {
+    to.create()?.writer().flush(&profile, true)?;
+    if !to.quiet {
         let samples = profile.totals().sampled.samples;
-        let out = args.out.display();
+        let out = to.out.display();
         say(&format!("{samples} samples of {place} are in {out}; see: memlens report {out}"));
     }
     Ok(0)
@@ -165,29 +166,24 @@ pub fn import(args: ImportArgs) -> Result<u8, Failure> {
         Failure::new(FailureKind::Usage, format!("cannot build the memory model: {error}"))
     })?;
     let (place, source) = open_text(&args.trace, "open the trace")?;
-    let existing = if args.force { Existing::Replace } else { Existing::Refuse };
-    let is_new = !args.out.exists();
-    let mut writer = ProfileWriter::create(&args.out, existing)?;
+    let mut output = args.profile.create()?;
 
     let mut reader = LackeyReader::new(source);
-    let mut progress = Progress::new(!args.quiet && Stream::Stderr.is_terminal());
+    let mut progress = Progress::new(!args.profile.quiet && Stream::Stderr.is_terminal());
     let read = feed(&mut reader, &mut stream, &mut progress, &place);
     progress.clear();
     let ending = match read {
         Ok(ending) => ending,
         Err(failure) => {
-            if is_new {
-                // Only an empty folder goes.
-                let _ = std::fs::remove_dir(&args.out);
-            }
+            output.discard();
             return Err(failure);
         }
     };
     let mut profile = stream.finish();
     describe(&mut profile, &place, &ending);
-    writer.flush(&profile, !ending.is_cut)?;
-    if !args.quiet {
-        let out = args.out.display();
+    output.writer().flush(&profile, !ending.is_cut)?;
+    if !args.profile.quiet {
+        let out = args.profile.out.display();
         if ending.is_cut {
             say(&format!("warning: {place} was cut in line {}; the profile ends there", ending.lines));
         }

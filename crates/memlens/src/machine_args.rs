@@ -8,13 +8,16 @@ use memlens_sim::{MachineDescription, MachineError};
 
 use crate::failure::{Failure, FailureKind};
 
+/// The machine if none is named.
+const DEFAULT_MACHINE: &str = "host";
+
 /// Which machine is modelled.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineArgs {
     /// Machine to model: host (this CPU), cachegrind, e5504, e5-2620v2, intel-sapphire-rapids, amd-zen4,
     /// arm-neoverse-v2, or a TOML file
-    #[arg(long, value_name = "NAME|FILE.toml", default_value = "host")]
+    #[arg(long, value_name = "NAME|FILE.toml", default_value = DEFAULT_MACHINE)]
     pub machine: String,
 
     /// Change a cache or TLB of the machine, for instance `l1d=48K,12,64` (bytes, ways, line);
@@ -24,6 +27,11 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
+    /// Whether it is another one than the default.
+    pub fn is_given(&self) -> bool {
+        self.machine != DEFAULT_MACHINE || !self.caches.is_empty()
+    }
+
     /// The machine meant.
     ///
     /// # Errors

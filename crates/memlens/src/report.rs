@@ -13,7 +13,14 @@ use crate::view_args::{ViewArgs, column_list};
 
 /// Arguments of `memlens report`.
 #[derive(Args, Debug)]
-#[command(after_long_help = column_list("--sort"))]
+#[command(
+    after_long_help = column_list("--sort"),
+    before_help = "\
+Examples:
+  memlens report ls.memlens --by line               lines of code by cost
+  memlens report ls.memlens --object 12             one object, and the code that touches it
+  memlens report ls.memlens --format csv --top 100  for a spreadsheet"
+)]
 pub struct ReportArgs {
     /// The profile, as `memlens run` or `memlens record` left it
     pub profile: PathBuf,
@@ -47,9 +54,9 @@ pub struct ReportArgs {
 pub enum Format {
     /// A table, as wide as the terminal.
     Table,
-    /// The whole profile; its schema is `memlens-report/1`.
+    /// Everything; docs/formats.md describes it.
     Json,
-    /// The table's rows with all columns; all rows unless `--top` is given.
+    /// The table's rows with all columns; all rows unless --top is given.
     Csv,
 }
 
@@ -74,11 +81,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
             streams::write_result(|out| out.write_all(text.as_bytes()))?;
         }
         Format::Json => {
-            let document = json(&profile);
-            streams::write_result(|out| {
-                serde_json::to_writer_pretty(&mut *out, &document)?;
-                out.write_all(b"\n")
-            })?;
+            streams::write_json(&json(&profile))?;
         }
         Format::Csv => {
             if args.view.top.is_none() {

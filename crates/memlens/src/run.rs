@@ -47,8 +47,21 @@ pub struct RunArgs {
 
 /// Arguments of `memlens record`.
 #[derive(Args, Debug)]
-#[command(override_usage = "memlens record [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
+#[command(
+    override_usage = "memlens record [OPTIONS] [--] PROGRAM [ARGUMENTS]...\n       \
+                      memlens record [OPTIONS] --pid PID",
+    before_help = "\
+Examples:
+  memlens record --out ls.memlens -- ls -lR /usr/share    to be shown later: memlens report ls.memlens
+  memlens record --start-on work --stop-on done -- ./app  a part of the run
+  memlens record --pid 4711 --duration 10                 samples of a process that runs already"
+)]
 pub struct RecordArgs {
+    // Before those with headings of their own: it would be listed below the last of them.
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required_unless_present = "pid", trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+
     /// How accesses are collected
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub mode: Mode,
@@ -104,7 +117,12 @@ pub struct RecordArgs {
     pub toggle_on: Vec<String>,
 
     /// Whether to count from the program's start; yes, unless --start-on or --toggle-on is given
-    #[arg(long = "collect-atstart", value_name = "yes|no", help_heading = "What is counted")]
+    #[arg(
+        long = "collect-atstart",
+        value_name = "yes|no",
+        hide_possible_values = true,
+        help_heading = "What is counted"
+    )]
     pub collect_at_start: Option<YesNo>,
 
     #[command(flatten)]
@@ -115,10 +133,25 @@ pub struct RecordArgs {
 
     #[command(flatten)]
     pub sample: SampleArgs,
+}
 
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required_unless_present = "pid", trailing_var_arg = true)]
-    pub command: Vec<OsString>,
+impl RecordArgs {
+    /// The first option given that means something only where every access is seen.
+    pub fn first_of_exact(&self) -> Option<&'static str> {
+        let given = [
+            (self.progress, "--progress"),
+            (self.follow.is_some(), "--follow"),
+            (!self.alloc_fn.is_empty(), "--alloc-fn"),
+            (self.no_merge, "--no-merge"),
+            (!self.start_on.is_empty(), "--start-on"),
+            (!self.stop_on.is_empty(), "--stop-on"),
+            (!self.toggle_on.is_empty(), "--toggle-on"),
+            (self.collect_at_start.is_some(), "--collect-atstart"),
+            (self.trace.trace.is_some(), "--trace"),
+            (self.machine.is_given(), "--machine or --cache"),
+        ];
+        given.iter().find(|(is_given, _)| *is_given).map(|(_, option)| *option)
+    }
 }
 
 /// Where accesses come from.
@@ -166,6 +199,11 @@ struct Config {
 
 /// Runs a program, records it and shows what `view` asks for. The exit code is the program's.
 pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
+    // clap's `requires` says nothing here, because --pid does not go with a program.
+    if args.sample.duration.is_some() && args.sample.pid.is_none() {
+        let message = "--duration goes with --pid; a program that memlens starts is recorded to its end";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     if args.mode == Mode::Sample || args.sample.pid.is_some() {
         return sample::run(&args, view);
     }
@@ -332,6 +370,10 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
             return Err(Failure::new(FailureKind::Unavailable, message));
         }
     }
+    if let Some(option) = args.sample.first_given() {
+        let message = format!("{option} needs --mode sample: exact mode takes no samples");
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     let trace = args.trace.plan()?;
     if args.follow.is_some() && trace.is_some() {
         let message = "--trace writes one process's accesses: it does not go with --follow children";
@@ -351,7 +393,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
         command: args.command,
         process,
         out: args.out,
-        existing: if args.force { Existing::Replace } else { Existing::Refuse },
+        existing: Existing::replace_if(args.force),
         trace,
         follow: args.follow.is_some(),
         recorder: RecorderOptions {

@@ -29,20 +29,28 @@ pub struct SampleArgs {
     pub pid: Option<u32>,
 
     /// End the recording of --pid after so many seconds
-    #[arg(long, value_name = "SECONDS", requires = "pid", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
 
-    /// What part of the program's time sampling may cost; it sets the frequency
-    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_percent)]
-    pub overhead: f64,
+    /// What part of the program's time sampling may cost; it sets the frequency; 1% if not given
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub overhead: Option<f64>,
 
     /// Samples a second and processor, instead of --overhead
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub frequency: Option<u64>,
 
-    /// What is sampled
-    #[arg(long, value_name = "EVENT", default_value = "auto")]
-    pub event: Event,
+    /// What is sampled; auto if not given
+    #[arg(long, value_name = "EVENT")]
+    pub event: Option<Event>,
+}
+
+impl SampleArgs {
+    /// The first of these options that was given and means something in sample mode only.
+    pub fn first_given(&self) -> Option<&'static str> {
+        let overhead = self.overhead.map(|_| "--overhead");
+        overhead.or(self.frequency.map(|_| "--frequency")).or(self.event.map(|_| "--event"))
+    }
 }
 
 /// What samples are of.
@@ -79,23 +87,27 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         let message = "--pid samples a running process; leave --mode away, or give --mode sample";
         return Err(Failure::new(FailureKind::Usage, message));
     }
+    if let Some(option) = args.first_of_exact() {
+        let message = format!("{option} does not go with samples; --mode exact sees every access");
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    let defaults = SampleOptions::default();
     let options = SampleOptions {
         choice: match args.sample.event {
-            Event::Auto => EventChoice::Best,
-            Event::Time => EventChoice::Time,
-            Event::CacheMisses => EventChoice::CacheMisses,
+            None | Some(Event::Auto) => EventChoice::Best,
+            Some(Event::Time) => EventChoice::Time,
+            Some(Event::CacheMisses) => EventChoice::CacheMisses,
         },
         frequency_hz: args.sample.frequency,
-        overhead: args.sample.overhead,
-        ..SampleOptions::default()
+        overhead: args.sample.overhead.unwrap_or(defaults.overhead),
+        ..defaults
     };
     let (target, command) = match args.sample.pid {
         Some(pid) => (Target::Process(pid), command_of(pid)),
         None => (program(&args.command)?, args.command.clone()),
     };
     let name = command.first().cloned().unwrap_or_else(|| OsString::from("program"));
-    let existing = if args.force { Existing::Replace } else { Existing::Refuse };
-    let mut output = Output::create(args.out.as_deref(), &name, existing)?;
+    let mut output = Output::create(args.out.as_deref(), &name, Existing::replace_if(args.force))?;
     let mut session = match SampleSession::start(&target, &options) {
         Ok(session) => session,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
-use crate::failure::{Failure, plain};
+use crate::failure::{Failure, FailureKind, plain};
 use crate::system;
 
 /// Columns assumed where there is no terminal and no `COLUMNS`.
@@ -30,20 +30,26 @@ pub fn write_to_stderr(text: &str) {
 /// When stdout cannot take it, for instance a file on a full disk.
 pub fn write_result(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
+    let written = write(&mut out).and_then(|()| out.flush());
+    // What is left in the buffer would only fail again.
+    drop(out.into_parts());
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            // What is left in the buffer would only fail again.
-            drop(out.into_parts());
-            Err(Failure::new(
-                crate::failure::FailureKind::Io,
-                format!("cannot write the result: {}", plain(&error)),
-            ))
+            Err(Failure::new(FailureKind::Io, format!("cannot write the result: {}", plain(&error))))
         }
-        _ => {
-            drop(out.into_parts());
-            Ok(())
-        }
+        _ => Ok(()),
     }
+}
+
+/// Writes a document to stdout, indented.
+///
+/// # Errors
+/// As [`write_result`].
+pub fn write_json(document: &serde_json::Value) -> Result<(), Failure> {
+    write_result(|out| {
+        serde_json::to_writer_pretty(&mut *out, document)?;
+        out.write_all(b"\n")
+    })
 }
 
 /// One of the two output streams, as far as the looks of a table depend on it.

@@ -16,7 +16,8 @@ fn help_begins_with_examples_and_ends_with_the_exit_codes() {
     let help = succeeding(folder.path(), &["--help"]);
     assert!(help.starts_with("Examples:\n  memlens run -- "), "{help}");
     assert!(help.contains("  73  the output cannot be created"), "{help}");
-    for command in ["run", "record", "report", "import", "export", "doctor", "completions", "man"] {
+    for command in ["run", "record", "report", "compare", "import", "export", "doctor", "completions", "man"]
+    {
         assert!(help.contains(&format!("\n  {command}")), "{command} is missing:\n{help}");
         succeeding(folder.path(), &[command, "--help"]);
     }
@@ -43,6 +44,27 @@ fn unknown_words_are_usage_errors_with_the_nearest_valid_word() {
         (&["completions", "fsh"], "fish"),
         (&["import", "lakcey", "x"], "lackey"),
         (&["run"], "PROGRAM"),
+    ];
+    for (words, expected) in cases {
+        let message = failing(folder.path(), words, 64);
+        assert!(message.contains(expected), "{words:?}: {message}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing was created");
+}
+
+#[test]
+fn options_that_a_mode_has_no_use_for_are_usage_errors() {
+    let folder = folder();
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", "--mode", "sample", "--follow", "children", "--", "true"], "--follow"),
+        (&["run", "--mode", "sample", "--trace", "csv", "--", "true"], "--trace"),
+        (&["run", "--mode", "sample", "--machine", "e5504", "--", "true"], "--machine"),
+        (&["record", "--pid", "1", "--start-on", "main"], "--start-on"),
+        (&["run", "--frequency", "100", "--", "true"], "--frequency needs --mode sample"),
+        (&["run", "--mode", "exact", "--event", "time", "--", "true"], "--event needs --mode sample"),
+        (&["run", "--mode", "sample", "--duration", "1", "--", "true"], "--duration goes with --pid"),
+        (&["record", "--duration", "1", "--", "true"], "--duration goes with --pid"),
+        (&["run", "--overhead", "5%", "--", "true"], "--overhead needs --mode sample"),
     ];
     for (words, expected) in cases {
         let message = failing(folder.path(), words, 64);

@@ -32,6 +32,13 @@ pub enum Existing {
     Replace,
 }
 
+impl Existing {
+    /// [`Self::Replace`] if that was asked for.
+    pub fn replace_if(asked: bool) -> Self {
+        if asked { Self::Replace } else { Self::Refuse }
+    }
+}
+
 /// Writes one profile.
 ///
 /// ```no_run
@@ -92,8 +99,7 @@ impl ProfileWriter {
 
     /// Writes the whole profile; `complete` says that the program has ended and nothing follows. What
     /// was flushed before stays readable until this has succeeded. Cost: linear in the tables; their
-    /// files are built in memory, that of
-    /// the cells beside the others.
+    /// files are built in memory, that of the cells beside the others.
     ///
     /// # Errors
     /// When the system refuses or the disk is full; the writer may be used again afterwards.

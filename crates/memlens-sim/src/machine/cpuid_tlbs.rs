@@ -71,24 +71,31 @@ fn amd_l1(register: u32) -> Option<TlbEntries> {
     tlb_entries(entries, if ways == 0xff { entries } else { ways })
 }
 
-/// Bits 15 to 12: ways, coded: the lowest number of the range that the code stands for; bits 11 to 0:
-/// entries.
+/// Bits 15 to 12: ways, coded; bits 11 to 0: entries.
 fn amd_l2(half: u32, unit: u32) -> Option<TlbEntries> {
     let entries = (half & 0xfff) * unit;
     let ways = match half >> 12 & 0xf {
-        code @ 1..=4 => code,
-        5 => 6,
-        6 => 8,
-        8 => 16,
-        0xa => 32,
-        0xb => 48,
-        0xc => 64,
-        0xd => 96,
-        0xe => 128,
         0xf => entries,
-        _ => 0,
+        code => amd_ways(code).unwrap_or(0),
     };
     tlb_entries(entries, ways)
+}
+
+/// The ways that AMD's 4-bit code stands for in leaf 0x8000_0006, the lowest number where it is a range; 0xf,
+/// fully associative, is left to the caller. `None`: no ways, or a code without a meaning.
+pub(super) fn amd_ways(code: u32) -> Option<u32> {
+    match code {
+        1..=4 => Some(code),
+        5 => Some(6),
+        6 => Some(8),
+        8 => Some(16),
+        0xa => Some(32),
+        0xb => Some(48),
+        0xc => Some(64),
+        0xd => Some(96),
+        0xe => Some(128),
+        _ => None,
+    }
 }
 
 /// Numbers that fit together; else the largest number of ways that divides the entries and is not above the

@@ -229,18 +229,10 @@ mod x86 {
         let l1 = |register: u32| {
             CacheDescription::new(u64::from(register >> 24) << 10, register >> 16 & 0xff, register & 0xff)
         };
-        // cachegrind takes fully associative and unknown codes for direct-mapped.
+        // cachegrind takes fully associative, and codes that it does not know, for direct-mapped.
         let ways = |code: u32| match code {
-            2 => 2,
-            4 => 4,
-            6 => 8,
-            8 => 16,
-            0xa => 32,
-            0xb => 48,
-            0xc => 64,
-            0xd => 96,
-            0xe => 128,
-            _ => 1,
+            3 | 5 => 1,
+            code => cpuid_tlbs::amd_ways(code).unwrap_or(1),
         };
         let (l2, l3) = (level23.ecx, level23.edx);
         let llc = if l3 >> 18 > 0 {

@@ -203,7 +203,11 @@ fn host_model() -> Finding {
         Err(error) => return Finding::bad(topic, error.to_string(), "choose another: --machine NAME"),
     };
     let cache = |name: &str, cache: &CacheDescription| {
-        format!("{name} {} KiB in {} ways", cache.bytes >> 10, cache.ways)
+        let size = match cache.bytes {
+            bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+            bytes => format!("{} KiB", bytes >> 10),
+        };
+        format!("{name} {size} in {} ways", cache.ways)
     };
     let tlb = |name: &str, tlb: &Option<TlbDescription>| {
         let size = tlb.as_ref().and_then(|tlb| tlb.size_4k);

@@ -16,10 +16,16 @@ use finding::{Finding, Mark};
 
 /// Arguments of `memlens doctor`.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    before_help = "\
+Examples:
+  memlens doctor             this machine
+  memlens doctor ls          and whether `ls` can be recorded, and its data named",
+    after_help = "\
 Each line says ✓ (as it should be), ! (works, with a limit) or ✗ (does not work), and → a command that \
 helps.\nThe exit code is 0 if programs can be recorded, and PROGRAM if one is given; else that of the \
-failure.")]
+failure."
+)]
 pub struct DoctorArgs {
     /// A program to look at as well: can it be recorded, will its data have names?
     pub program: Option<OsString>,
