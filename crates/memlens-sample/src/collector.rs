@@ -338,6 +338,11 @@ impl Collector {
         CollectorLosses { lost: self.losses.lost.max(self.dropped), ..self.losses }
     }
 
+    /// The processes that are watched, as far as records tell.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        self.processes.iter().copied()
+    }
+
     /// The event that is sampled.
     pub fn event(&self) -> &SampleEvent {
         &self.event

@@ -48,8 +48,10 @@ mod process;
 mod record;
 mod recording;
 mod ring;
+mod run_meter;
 mod sample_cost;
 mod session;
+mod switch_cost;
 mod unwinder;
 
 pub use memlens_child::ExitOutcome;

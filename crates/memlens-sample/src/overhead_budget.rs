@@ -4,13 +4,16 @@
 //!
 //! ```text
 //! frequency × (cost of a sample to the program + memlens's own time for it × contention)
+//!   + switches × cost of a switch at that frequency
 //! ```
 //!
 //! The first cost is [measured](crate::sample_cost) before the recording. The second is what memlens
 //! used of the processor lately, and counts as far as no processor was idle: where one is, memlens takes nothing
-//! from the program.
+//! from the program. The [third](crate::switch_cost) matters to programs that wait for others all the time.
 
 use std::time::Duration;
+
+use crate::switch_cost::{LOWEST_FREQUENCY, SwitchCost};
 
 /// Cost of a sample where it cannot be measured: what a virtual machine with an emulated timer takes.
 const USUAL_COST: Duration = Duration::from_micros(25);
@@ -19,7 +22,7 @@ const USUAL_COST: Duration = Duration::from_micros(25);
 /// 32 MiB took 38 µs longer for each sample, a matrix multiplication in the caches 32, a sweep 31.
 const INDIRECT_COST: f64 = 0.5;
 /// Bounds of the frequency that a budget leads to, in Hz.
-const FREQUENCIES: (f64, f64) = (20.0, 4000.0);
+const FREQUENCIES: (f64, f64) = (LOWEST_FREQUENCY as f64, 4000.0);
 /// Changes smaller than this are not worth opening all events again.
 const WORTHWHILE_CHANGE: f64 = 1.25;
 /// Fewer samples say too little about memlens's own time for one.
@@ -34,6 +37,10 @@ pub struct Interval {
     pub own_cpu: Duration,
     /// From 0, a processor was idle all the time, to 1, none was.
     pub contention: f64,
+    /// How often the program's threads were put on a processor, a second of its processor time.
+    pub switches_per_second: f64,
+    /// What each of those costs.
+    pub switch_cost: SwitchCost,
 }
 
 /// A part of the program's time, and what it pays for.
@@ -56,24 +63,29 @@ impl OverheadBudget {
 
     /// The frequency to begin with, in Hz.
     pub fn frequency(&self) -> u64 {
-        self.frequency_for(self.sample_cost_seconds())
+        self.frequency_for(self.sample_cost_seconds(), 0.0, SwitchCost::default())
     }
 
     /// The frequency to go on with, in Hz, if it should be another than `present`.
     pub fn adapted(&self, present: u64, interval: &Interval) -> Option<u64> {
-        if interval.samples < MIN_SAMPLES {
-            return None;
-        }
-        let own = interval.own_cpu.as_secs_f64() / interval.samples as f64;
-        let wanted =
-            self.frequency_for(self.sample_cost_seconds() + own * interval.contention.clamp(0.0, 1.0));
+        let own = match interval.samples {
+            0..MIN_SAMPLES => 0.0,
+            samples => interval.own_cpu.as_secs_f64() / samples as f64 * interval.contention.clamp(0.0, 1.0),
+        };
+        let cost = self.sample_cost_seconds() + own;
+        let wanted = self.frequency_for(cost, interval.switches_per_second, interval.switch_cost);
         let ratio = wanted as f64 / present.max(1) as f64;
-        (!(WORTHWHILE_CHANGE.recip()..=WORTHWHILE_CHANGE).contains(&ratio)).then_some(wanted)
+        // Few samples say nothing for a higher rate.
+        let is_known = interval.samples >= MIN_SAMPLES || wanted < present;
+        (is_known && !(WORTHWHILE_CHANGE.recip()..=WORTHWHILE_CHANGE).contains(&ratio)).then_some(wanted)
     }
 
-    /// A little off the round number, so that no program's own rhythm stays in step with it.
-    fn frequency_for(&self, cost_seconds: f64) -> u64 {
-        let wanted = (self.share / cost_seconds).clamp(FREQUENCIES.0, FREQUENCIES.1);
+    /// Solves `share = frequency × cost + switches × switch_cost.at(frequency)`. A little off the round
+    /// number, so that no program's own rhythm stays in step with it.
+    fn frequency_for(&self, cost_seconds: f64, switches: f64, switch_cost: SwitchCost) -> u64 {
+        let slope = switches * switch_cost.seconds_per_hz;
+        let fixed = switches * switch_cost.lowest_seconds - slope * FREQUENCIES.0;
+        let wanted = ((self.share - fixed) / (cost_seconds + slope)).clamp(FREQUENCIES.0, FREQUENCIES.1);
         (wanted.round() as u64).saturating_sub(3).max(1)
     }
 }
@@ -103,7 +115,7 @@ mod tests {
         let budget = budget(0.01, 20);
         // 30 µs of ours a sample on top of 30.
         let own_cpu = Duration::from_micros(30 * 400);
-        let interval = |contention| Interval { samples: 400, own_cpu, contention };
+        let interval = |contention| Interval { samples: 400, own_cpu, contention, ..Interval::default() };
         assert_eq!(budget.adapted(330, &interval(0.0)), None);
         // 10 ms ÷ 60 µs.
         assert_eq!(budget.adapted(330, &interval(1.0)), Some(164));
@@ -113,5 +125,22 @@ mod tests {
         assert_eq!(budget.adapted(164, &interval(0.0)), Some(330));
         let few = Interval { samples: MIN_SAMPLES - 1, ..interval(1.0) };
         assert_eq!(budget.adapted(397, &few), None);
+    }
+
+    #[test]
+    fn a_program_that_is_switched_often_is_sampled_more_seldom() {
+        let budget = budget(0.01, 20);
+        let interval = |switches_per_second, lowest_seconds, seconds_per_hz| Interval {
+            samples: 400,
+            switches_per_second,
+            switch_cost: SwitchCost { lowest_seconds, seconds_per_hz },
+            ..Interval::default()
+        };
+        // 1,000 switches of 1 µs take 1 ms of the 10; at each Hz above 20 they take 10 µs more, a sample 30:
+        // (10 ms - 1 ms + 0.2 ms) ÷ 40 µs.
+        assert_eq!(budget.adapted(330, &interval(1000.0, 1e-6, 1e-8)), Some(227));
+        // 30,000 of them leave nothing: the lowest.
+        assert_eq!(budget.adapted(330, &interval(30_000.0, 1e-6, 1e-8)), Some(17));
+        assert_eq!(budget.adapted(330, &interval(30_000.0, 0.0, 0.0)), None);
     }
 }

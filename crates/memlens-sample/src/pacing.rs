@@ -5,51 +5,95 @@ use std::time::{Duration, Instant};
 use crate::contention::ContentionMeter;
 use crate::overhead_budget::{Interval, OverheadBudget};
 use crate::process::own_cpu_seconds;
+use crate::run_meter::{Ran, RunMeter};
+use crate::switch_cost::{SwitchCost, measure_switch_cost};
 
-/// The first look comes early: what memlens needs for a sample is not known before.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// The first look comes early: how the program runs is not known before.
+const FIRST_LOOK: Duration = Duration::from_millis(300);
 /// Between two others.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// With fewer switches a second of processor time, what one costs does not matter: 1,000 of 5 µs are
+/// half a percent.
+const MANY_SWITCHES: f64 = 500.0;
 
 /// The rate of a recording.
 #[derive(Debug)]
 pub struct Pacing {
     budget: OverheadBudget,
+    stack_bytes: u32,
     /// None: the rate was given, and stays.
-    meter: Option<ContentionMeter>,
+    contention: Option<ContentionMeter>,
+    runs: RunMeter,
+    /// None: it has not mattered so far.
+    switch_cost: Option<SwitchCost>,
     next: Instant,
     samples: u64,
     own_cpu_seconds: f64,
+    spent: Spent,
     changes: u64,
 }
 
+/// What the program has done, and paid for switches, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Its processor time, in seconds.
+    pub cpu_seconds: f64,
+    /// The part of it that switches took, in seconds.
+    pub switch_seconds: f64,
+}
+
 impl Pacing {
-    /// Begins now. `is_fixed`: the rate was given.
-    pub fn start(budget: OverheadBudget, is_fixed: bool) -> Self {
+    /// Begins now. `is_fixed`: the rate was given. `processes`: those that run already.
+    pub fn start(
+        budget: OverheadBudget,
+        stack_bytes: u32,
+        is_fixed: bool,
+        processes: impl Iterator<Item = u32>,
+    ) -> Self {
+        let mut runs = RunMeter::default();
+        // What they did before is not ours.
+        runs.look(processes);
         Self {
             budget,
-            meter: (!is_fixed).then(ContentionMeter::start),
+            stack_bytes,
+            contention: (!is_fixed).then(ContentionMeter::start),
+            runs,
+            switch_cost: None,
             next: Instant::now() + FIRST_LOOK,
             samples: 0,
             own_cpu_seconds: own_cpu_seconds(),
+            spent: Spent::default(),
             changes: 0,
         }
     }
 
-    /// The frequency to go on with, in Hz, if it should be another than `present`. `samples`: all so
-    /// far.
-    pub fn look(&mut self, present: u64, samples: u64) -> Option<u64> {
-        let meter = self.meter.as_mut()?;
+    /// The frequency to go on with, in Hz, if it should be another than `present`. `samples`: all so far;
+    /// `processes`: those that are watched.
+    pub fn look(&mut self, present: u64, samples: u64, processes: impl Iterator<Item = u32>) -> Option<u64> {
+        let contention = self.contention.as_mut()?;
         let now = Instant::now();
         if now < self.next {
             return None;
         }
         self.next = now + LOOK_EVERY;
         let own_cpu_seconds = own_cpu_seconds();
+        let ran = self.runs.look(processes);
+        let cpu_seconds = ran.nanoseconds as f64 / 1e9;
+        let switches_per_second = per_second(ran);
+        if switches_per_second > MANY_SWITCHES && self.switch_cost.is_none() {
+            // Where it cannot be measured, only samples count.
+            self.switch_cost = measure_switch_cost(present, self.stack_bytes).ok();
+            tracing::debug!(?self.switch_cost, switches_per_second, "many switches");
+        }
+        let switch_cost = self.switch_cost.unwrap_or_default();
+        self.spent.cpu_seconds += cpu_seconds;
+        self.spent.switch_seconds += ran.times as f64 * switch_cost.at(present);
         let interval = Interval {
             samples: samples.saturating_sub(self.samples),
             own_cpu: Duration::try_from_secs_f64(own_cpu_seconds - self.own_cpu_seconds).unwrap_or_default(),
-            contention: meter.look(),
+            contention: contention.look(),
+            switches_per_second,
+            switch_cost,
         };
         (self.samples, self.own_cpu_seconds) = (samples, own_cpu_seconds);
         self.budget.adapted(present, &interval)
@@ -62,7 +106,7 @@ impl Pacing {
 
     /// The rate cannot be changed: it stays.
     pub fn give_up(&mut self) {
-        self.meter = None;
+        self.contention = None;
     }
 
     /// How often it was changed.
@@ -73,5 +117,29 @@ impl Pacing {
     /// What a sample costs the program, in seconds.
     pub fn sample_cost_seconds(&self) -> f64 {
         self.budget.sample_cost_seconds()
+    }
+
+    /// What the program did and paid until the last look.
+    pub fn spent(&self) -> Spent {
+        self.spent
+    }
+}
+
+/// Switches a second of processor time.
+fn per_second(ran: Ran) -> f64 {
+    match ran.nanoseconds {
+        0 => 0.0,
+        nanoseconds => ran.times as f64 / (nanoseconds as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_are_counted_by_processor_time() {
+        assert_eq!(per_second(Ran { nanoseconds: 500_000_000, times: 1000 }), 2000.0);
+        assert_eq!(per_second(Ran::default()), 0.0);
     }
 }

@@ -152,6 +152,8 @@ impl SampleSession {
                 (Watched::Process(process), *pid)
             }
         };
+        let is_fixed = options.frequency_hz.is_some();
+        let pacing = Pacing::start(budget, options.stack_bytes, is_fixed, collector.processes());
         Ok(Self {
             collector,
             recording,
@@ -159,7 +161,7 @@ impl SampleSession {
             watched,
             pid,
             refused,
-            pacing: Pacing::start(budget, options.frequency_hz.is_some()),
+            pacing,
             pacing_problem: None,
             started: Instant::now(),
             own_cpu_at_start,
@@ -219,7 +221,8 @@ impl SampleSession {
 
     fn pace(&mut self) {
         let present = self.collector.event().frequency_hz;
-        let Some(frequency) = self.pacing.look(present, self.samples()) else { return };
+        let samples = self.samples();
+        let Some(frequency) = self.pacing.look(present, samples, self.collector.processes()) else { return };
         match self.collector.change_frequency(frequency) {
             Ok(()) => self.pacing.note_change(),
             Err(error) => {
@@ -229,18 +232,19 @@ impl SampleSession {
         }
     }
 
-    /// The part of the program's processor time that samples have cost it, 0 to 1.
+    /// The part of the program's processor time that being sampled has cost it, 0 to 1.
     fn overhead(&self) -> f64 {
         let counts = self.recording.counts();
         let event = self.collector.event();
-        let cost = self.pacing.sample_cost_seconds();
-        match event.unit {
-            SampleUnit::Nanoseconds if counts.cost > 0 => {
-                counts.samples as f64 * cost / (counts.cost as f64 / 1e9)
-            }
-            // Every second of it has so many samples.
-            _ => event.frequency_hz as f64 * cost,
-        }
+        let spent = self.pacing.spent();
+        // Every second of it has so many samples; those of a clock say themselves how long it was.
+        let seconds = match event.unit {
+            SampleUnit::Nanoseconds => counts.cost as f64 / 1e9,
+            SampleUnit::Events => counts.samples as f64 / event.frequency_hz.max(1) as f64,
+        };
+        let seconds = seconds.max(spent.cpu_seconds);
+        let paid = counts.samples as f64 * self.pacing.sample_cost_seconds() + spent.switch_seconds;
+        if seconds > 0.0 { paid / seconds } else { 0.0 }
     }
 
     /// How long it has been sampled.
