@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
-use memlens_sample::{EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target};
+use memlens_sample::{
+    AttributionWay, EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target,
+};
 
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
@@ -43,6 +45,19 @@ pub struct SampleArgs {
     /// What is sampled
     #[arg(long, value_name = "EVENT", default_value = "auto")]
     pub event: Event,
+
+    /// What a sample's data is found by
+    #[arg(long, value_name = "WAY", default_value = "addresses")]
+    pub attribution: Attribution,
+}
+
+/// What a sample's data is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Attribution {
+    /// The address that the sampled registers give; static analysis of the code where they give none.
+    Addresses,
+    /// The sampled instruction and static analysis of the code alone.
+    Static,
 }
 
 /// What samples are of.
@@ -54,6 +69,16 @@ pub enum Event {
     Time,
     /// Last-level cache misses.
     CacheMisses,
+}
+
+impl From<Event> for EventChoice {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Auto => Self::Best,
+            Event::Time => Self::Time,
+            Event::CacheMisses => Self::CacheMisses,
+        }
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -80,13 +105,14 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         return Err(Failure::new(FailureKind::Usage, message));
     }
     let options = SampleOptions {
-        choice: match args.sample.event {
-            Event::Auto => EventChoice::Best,
-            Event::Time => EventChoice::Time,
-            Event::CacheMisses => EventChoice::CacheMisses,
-        },
+        choice: EventChoice::from(args.sample.event),
         frequency_hz: args.sample.frequency,
         overhead: args.sample.overhead,
+        skid: args.machine.skid()?,
+        way: match args.sample.attribution {
+            Attribution::Addresses => AttributionWay::Addresses,
+            Attribution::Static => AttributionWay::Static,
+        },
         ..SampleOptions::default()
     };
     let (target, command) = match args.sample.pid {
