@@ -69,7 +69,7 @@ LEAST = {
     "global_stride": (0.98, 0.85, None),
     "new_delete": (0.80, 0.90, 0.7),
     "stride": (0.95, 0.80, None),
-    "vectors": (0.90, 0.85, 0.4),
+    "vectors": (0.90, 0.85, 0.35),
 }
 STAGES = [
     ("no_skid.LineRaw", "lines raw"),
