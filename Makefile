@@ -58,6 +58,8 @@ test: build
 	$(CARGO) build --release -p memlens -p memlens-static --example evaluate
 	$(PYTHON) tests/bus.py --memlens $(MEMLENS)
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
+	$(PYTHON) bench/accuracy.py --memlens $(MEMLENS) --check
+	$(PYTHON) bench/unbiased.py --memlens $(MEMLENS) --runs 12 --block 1 --least 0.75
 	@if command -v valgrind >/dev/null; then \
 		set -ex; \
 		$(PYTHON) tests/cachegrind.py --memlens $(MEMLENS); \

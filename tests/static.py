@@ -69,7 +69,7 @@ LEAST = {
     "global_stride": (0.98, 0.85, None),
     "new_delete": (0.80, 0.90, 0.7),
     "stride": (0.95, 0.80, None),
-    "vectors": (0.90, 0.85, 0.4),
+    "vectors": (0.90, 0.85, 0.35),
 }
 STAGES = [
     ("no_skid.LineRaw", "lines raw"),
@@ -99,7 +99,9 @@ def build(source, flags, target):
 
 def recorded(arguments, program, words, folder):
     profile = folder / f"{program.name}.memlens"
-    command = [arguments.memlens, "record", "--force", "--quiet", "--out", profile, "--", program, *words]
+    # A machine that is described in full: which objects make 95 % of the cost is then the same everywhere.
+    machine = ["--machine", "amd-zen4"]
+    command = [arguments.memlens, "record", "--force", "--quiet", *machine, "--out", profile, "--", program, *words]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return profile
 

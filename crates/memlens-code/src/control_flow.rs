@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 /// Consecutive instructions that are entered only at the first and left only after the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,4 +233,24 @@ pub fn jump_target(instruction: &Instruction) -> Option<u64> {
 /// Whether an instruction returns to the caller.
 pub fn is_return(instruction: &Instruction) -> bool {
     instruction.flow_control() == FlowControl::Return
+}
+
+/// Whether a conditional jump is one operation with the instruction before it, which sets its flags
+/// (AMD64 software optimisation guide for family 19h, section 2.9.3; Intel optimisation reference manual,
+/// "macro-fusion").
+pub fn is_fused(before: &Instruction, jump: &Instruction) -> bool {
+    jump.flow_control() == FlowControl::ConditionalBranch
+        && before.next_ip() == jump.ip()
+        && matches!(
+            before.mnemonic(),
+            Mnemonic::Cmp
+                | Mnemonic::Test
+                | Mnemonic::Add
+                | Mnemonic::Sub
+                | Mnemonic::And
+                | Mnemonic::Or
+                | Mnemonic::Xor
+                | Mnemonic::Inc
+                | Mnemonic::Dec
+        )
 }

@@ -59,7 +59,7 @@ mod points_to_tests;
 mod tests;
 mod waiting;
 
-pub use control_flow::{Block, ControlFlow, call_target, is_return, jump_target, linkage_cell};
+pub use control_flow::{Block, ControlFlow, call_target, is_fused, is_return, jump_target, linkage_cell};
 pub use destination::{Base, Destination, Register};
 pub use flow::{MAX_INSTRUCTIONS, result_destinations, slot_destinations};
 pub use function_code::{AddressExpression, FunctionCode, MemoryOperand};
@@ -67,4 +67,4 @@ pub use loops::{Loops, NaturalLoop, immediate_dominators};
 pub use memory_object::{Object, ObjectIx, Pointer};
 pub use origin::{MAX_VISITS, Origin};
 pub use points_to::{Callee, FunctionParts, MAX_CALLS, PointsTo, Surroundings, Touched, points_to};
-pub use waiting::{MAX_STEPS, WaitingAccess};
+pub use waiting::{MAX_STEPS, SampleSkid, WaitingAccess, Waits};

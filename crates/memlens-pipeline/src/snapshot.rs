@@ -192,7 +192,8 @@ pub(crate) fn machine_info(machine: &MachineDescription) -> MachineInfo {
             l2_cycles: known(l2_cycles, defaults.l2_cycles),
             llc_cycles: known(machine.llc.latency_cycles, defaults.llc_cycles),
             dram_cycles: known(machine.dram_latency_cycles, defaults.dram_cycles),
-            ..defaults
+            stlb_cycles: known(machine.stlb_latency_cycles, defaults.stlb_cycles),
+            walk_access_cycles: known(machine.walk_access_cycles, defaults.walk_access_cycles),
         },
         rules: machine.rules.to_string(),
         inclusion: Some(machine.inclusion.to_string()),

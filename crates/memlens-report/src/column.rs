@@ -15,6 +15,7 @@ pub enum Column {
     ShareHigh,
     Samples,
     WaitCycles,
+    StallCycles,
     Id,
     Name,
     Kind,
@@ -66,7 +67,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -104,6 +105,7 @@ impl Column {
         Self::ShareLow,
         Self::ShareHigh,
         Self::Samples,
+        Self::StallCycles,
     ];
 
     /// The word for it.
@@ -127,6 +129,10 @@ impl Column {
             Self::WaitCycles => {
                 ("wait_cycles", "accesses weighted by the latency of the level that serves them")
             }
+            Self::StallCycles => (
+                "stall_cycles",
+                "wait cycles without the first-level latency that every access has and processors hide",
+            ),
             Self::Id => ("id", "the object's number"),
             Self::Name => ("name", "name of the object, function, line …"),
             Self::Kind => ("kind", "kind of object, or of access"),
@@ -174,6 +180,7 @@ impl Column {
             Self::ShareHigh => Content::Ratio(row.share_interval.map(|(_, high)| high)),
             Self::Samples => Content::Count(known.samples),
             Self::WaitCycles => Content::Count(row.waits.then_some(row.cost)),
+            Self::StallCycles => Content::Count(row.stall),
             Self::Id => Content::Count(row.id.map(u64::from)),
             Self::Name => Content::Text(Some(&row.name)),
             Self::Kind => Content::Text(row.kind.as_deref()),
@@ -218,6 +225,7 @@ impl FromStr for Column {
         // What people call them.
         let alias = match wanted.as_str() {
             "wait" | "cost" => Some(Self::Share),
+            "stall" => Some(Self::StallCycles),
             "object" | "function" | "line" => Some(Self::Name),
             "tlb_misses" => Some(Self::DtlbMisses),
             "walks" | "page_walks" => Some(Self::StlbMisses),

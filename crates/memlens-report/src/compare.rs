@@ -17,7 +17,8 @@
 //!
 //! # Figures
 //!
-//! Shares are parts of the column's sum over the profile's objects. Ranks and correlations use the
+//! Shares are parts of the column's sum over the profile's objects, computation left out: time of a
+//! sampled profile that waits for no data has nothing to be compared with. Ranks and correlations use the
 //! *objects that matter*: the smallest sets of most expensive objects that make [`COST_SHARE`] of
 //! the column in A and in B, together. What only one profile has, costs 0 in the other.
 //! Cost: linear in the objects, quadratic in the objects that matter.
@@ -147,6 +148,10 @@ pub struct Comparison {
     pub only_a: f64,
     /// Part of B's cost on objects that A does not have.
     pub only_b: f64,
+    /// Part of A's column that is computation and left out of everything else.
+    pub computation_a: f64,
+    /// The same of B.
+    pub computation_b: f64,
 }
 
 /// Compares two profiles by a column.
@@ -154,8 +159,8 @@ pub struct Comparison {
 /// # Errors
 /// If the column cannot be compared, or no object of one profile is in the other.
 pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, CompareError> {
-    let values_a = values(a, by, 'A')?;
-    let values_b = values(b, by, 'B')?;
+    let (values_a, computation_a) = without_computation(a, values(a, by, 'A')?);
+    let (values_b, computation_b) = without_computation(b, values(b, by, 'B')?);
     let (sum_a, sum_b) = (values_a.iter().sum::<f64>(), values_b.iter().sum::<f64>());
     for (sum, profile) in [(sum_a, 'A'), (sum_b, 'B')] {
         if sum <= 0.0 {
@@ -201,7 +206,19 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
             .then_with(|| x.ids_a.cmp(&y.ids_a))
             .then_with(|| x.ids_b.cmp(&y.ids_b))
     });
-    Ok(figures(objects, by))
+    Ok(Comparison { computation_a, computation_b, ..figures(objects, by) })
+}
+
+/// The values with those of computation made 0, and the part that they were.
+fn without_computation(profile: &Profile, mut values: Vec<f64>) -> (Vec<f64>, f64) {
+    let sum: f64 = values.iter().sum();
+    let mut left_out = 0.0;
+    for (object, value) in profile.objects.iter().zip(&mut values) {
+        if object.kind == ObjectKind::Computation {
+            left_out += std::mem::take(value);
+        }
+    }
+    (values, if sum > 0.0 { left_out / sum } else { 0.0 })
 }
 
 fn figures(mut objects: Vec<ComparedObject>, by: Column) -> Comparison {
@@ -242,6 +259,8 @@ fn figures(mut objects: Vec<ComparedObject>, by: Column) -> Comparison {
         misplaced: objects.iter().map(error).sum::<f64>() / 2.0,
         only_a: only(|object| object.ids_b.is_empty(), |object| object.share_a),
         only_b: only(|object| object.ids_a.is_empty(), |object| object.share_b),
+        computation_a: 0.0,
+        computation_b: 0.0,
         objects,
     }
 }
@@ -280,6 +299,8 @@ fn values(profile: &Profile, by: Column, name: char) -> Result<Vec<f64>, Compare
     for object in &profile.objects {
         let row = object_row(profile, object, whole);
         let value = match by.content(&row) {
+            // Samples of time are of what is left when the hidden part is gone.
+            _ if by == Column::StallCycles && !row.waits => Some(row.cost as f64),
             _ if by == Column::Id => return Err(CompareError::NoAmount(by.as_str())),
             Content::Count(value) | Content::Bytes(value) => value.map(|value| value as f64),
             Content::Ratio(value) if by == Column::Share => value,

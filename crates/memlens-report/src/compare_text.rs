@@ -61,6 +61,15 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
         }
     }
     out += &wrap("shares off", INDENT, &pieces, width, colour);
+    let computation = [("A", comparison.computation_a), ("B", comparison.computation_b)];
+    let pieces: Vec<String> = computation
+        .into_iter()
+        .filter(|(_, share)| *share > 0.0)
+        .map(|(name, share)| format!("{} % of {name}: computation, no data", percent_of_share(share)))
+        .collect();
+    if !pieces.is_empty() {
+        out += &wrap("left out", INDENT, &pieces, width, colour);
+    }
     out.push('\n');
     let touched: Vec<&ComparedObject> = comparison.objects.iter().filter(|object| has_cost(object)).collect();
     let rows = &touched[..view.top.unwrap_or(usize::MAX).min(touched.len())];
@@ -158,19 +167,20 @@ fn grid(rows: &[&ComparedObject]) -> Grid {
 /// The whole comparison; schema [`COMPARE_SCHEMA`]. Unknown is `null`.
 pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value {
     let overlap = |overlap: Overlap| json!({"common": overlap.common, "of": overlap.of, "same_order": overlap.same_order});
-    let run = |profile: &Profile, only: f64| {
+    let run = |profile: &Profile, only: f64, computation: f64| {
         json!({
             "command": profile.run.command,
             "mode": profile.run.mode,
             "estimated": profile.run.estimated,
             "share_only_here": only,
+            "share_computation": computation,
         })
     };
     json!({
         "schema": COMPARE_SCHEMA,
         "by": comparison.by.as_str(),
-        "a": run(a, comparison.only_a),
-        "b": run(b, comparison.only_b),
+        "a": run(a, comparison.only_a, comparison.computation_a),
+        "b": run(b, comparison.only_b, comparison.computation_b),
         "ranked_share": COST_SHARE,
         "ranked_objects": comparison.ranked,
         "spearman": comparison.spearman,

@@ -1,7 +1,7 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
 use memlens_profile::{CacheInfo, Profile, SampleUnit, SamplingInfo, TlbInfo};
-use memlens_types::Sampled;
+use memlens_types::{ObjectKind, Sampled};
 
 use crate::View;
 use crate::grid::{Elide, Style, elide, printable, wrap};
@@ -33,7 +33,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
     out += &wrap(counted, INDENT, &counted_pieces(&known), width, colour);
     if let Some(sampling) = &run.sampling {
         out += &wrap("sampled", INDENT, &sampled_pieces(sampling), width, colour);
-        out += &wrap("found by", INDENT, &found_pieces(&totals.sampled), width, colour);
+        out += &wrap("found by", INDENT, &found_pieces(&totals.sampled, computation(profile)), width, colour);
     }
     out += &wrap("modelled", INDENT, &modelled_pieces(profile, &known, width), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
@@ -128,13 +128,21 @@ fn sampled_pieces(sampling: &SamplingInfo) -> Vec<String> {
     pieces
 }
 
+/// Samples that wait for no data.
+fn computation(profile: &Profile) -> u64 {
+    let objects = profile.objects.iter().filter(|object| object.kind == ObjectKind::Computation);
+    objects.map(|object| object.counts.sampled.samples).sum()
+}
+
 /// How the samples' objects were found.
-fn found_pieces(sampled: &Sampled) -> Vec<String> {
-    let none = sampled.samples - sampled.by_hardware - sampled.by_registers - sampled.by_code;
+fn found_pieces(sampled: &Sampled, computation: u64) -> Vec<String> {
+    let found = sampled.by_hardware + sampled.by_registers + sampled.by_code + computation;
+    let none = sampled.samples.saturating_sub(found);
     let ways = [
         (sampled.by_hardware, "the processor's address"),
         (sampled.by_registers, "an address computed from registers"),
-        (sampled.by_code, "reading the code"),
+        (sampled.by_code, "static analysis of the code"),
+        (computation, "computation, no data"),
         (none, "nothing"),
     ];
     ways.iter()

@@ -89,6 +89,8 @@ pub(crate) struct Row {
     pub(crate) cost: u64,
     /// Whether the cost is wait cycles.
     pub(crate) waits: bool,
+    /// The cost without the first-level latency of every access: that much out-of-order execution hides.
+    pub(crate) stall: Option<u64>,
     /// 95 % interval of the share, where it is estimated from samples.
     pub(crate) share_interval: Option<(f64, f64)>,
     /// Part of the whole that the caller names; `None` if that is 0.
@@ -104,6 +106,8 @@ impl Row {
         whole: u64,
     ) -> Self {
         let cost = profile.cost(counts);
+        let hidden_cycles = profile.machine.l1d.as_ref().map_or(0, |_| profile.machine.latencies.l1_cycles);
+        let hidden = counts.accesses().saturating_mul(hidden_cycles.into());
         let share = (whole > 0).then(|| cost as f64 / whole as f64);
         Self {
             id: None,
@@ -119,6 +123,7 @@ impl Row {
             known: Known::new(profile, counts, write_backs),
             cost,
             waits: profile.run.sampling.is_none(),
+            stall: profile.run.sampling.is_none().then(|| cost.saturating_sub(hidden)),
             share_interval: share.and_then(|share| interval::of_share(profile, share, whole)),
             share,
         }

@@ -1,8 +1,10 @@
 //! Two profiles held against each other; the figures are worked out beside them.
 
-use memlens_profile::{Frame, FrameIx, Module, ModuleIx, Object, Profile, Stack, StackIx};
+use memlens_profile::{
+    CacheInfo, Frame, FrameIx, MachineInfo, Module, ModuleIx, Object, Profile, SamplingInfo, Stack, StackIx,
+};
 use memlens_report::{Column, CompareError, View, compare, compare_csv, compare_json, compare_table};
-use memlens_types::{Counts, ObjectKind};
+use memlens_types::{Counts, ObjectKind, Sampled};
 
 /// A profile of heap objects with these names and loads, each with a site of its own: function
 /// `make_NAME`, line `10 + position in the alphabet`, offset `shift` beyond `0x1000 + 16 · position`.
@@ -48,6 +50,48 @@ fn a_profile_is_like_itself() {
     assert_eq!((same.spearman, same.kendall), (Some(1.0), Some(1.0)));
     assert_eq!((same.top3.common, same.top3.of, same.top3.same_order), (3, 3, true));
     assert_eq!((same.mean_error, same.largest_error, same.misplaced), (0.0, 0.0, 0.0));
+}
+
+/// A's accesses are counted, B's objects were sampled: `cost` nanoseconds each.
+fn sampled(objects: &[(&str, u64)]) -> Profile {
+    let mut profile = profile(objects, 0);
+    profile.run.sampling = Some(SamplingInfo::default());
+    for object in &mut profile.objects {
+        object.counts = Counts {
+            sampled: Sampled { samples: 1, cost: object.counts.loads, ..Sampled::default() },
+            ..Counts::default()
+        };
+    }
+    profile
+}
+
+#[test]
+fn computation_is_left_out() {
+    let counted = profile(&[("a", 60), ("b", 40)], 0);
+    let mut timed = sampled(&[("a", 30), ("b", 20), ("c", 50)]);
+    timed.objects[2].kind = ObjectKind::Computation;
+    let found = compare(&counted, &timed, Column::Share).unwrap();
+    // Half of B is computation; of the rest a has 30 of 50, as A says.
+    near(found.computation_b, 0.5);
+    near(found.computation_a, 0.0);
+    near(found.misplaced, 0.0);
+    assert_eq!((found.top3.common, found.top3.of, found.spearman), (2, 2, Some(1.0)));
+    assert!(compare_table(&counted, &timed, &found, &View::default()).contains("50 % of B: computation"));
+    assert_eq!(compare_json(&counted, &timed, &found)["b"]["share_computation"], 0.5);
+}
+
+#[test]
+fn the_stall_leaves_out_what_every_access_has() {
+    let mut counted = profile(&[("a", 100), ("b", 10)], 0);
+    let cache = Some(CacheInfo { bytes: 32768, ways: 8, policy: "lru".into() });
+    counted.machine = MachineInfo { l1d: cache, ..MachineInfo::default() };
+    counted.objects[1].counts.l1_load_misses = 10;
+    // a: 100 hits of 4 cycles, none of them felt; b: 10 · (250 − 4), served by memory.
+    let found = compare(&counted, &sampled(&[("a", 0), ("b", 7)]), Column::StallCycles).unwrap();
+    near(found.misplaced, 0.0);
+    let wait = compare(&counted, &sampled(&[("a", 0), ("b", 7)]), Column::Share).unwrap();
+    // 400 of 400 + 2,500.
+    near(wait.misplaced, 400.0 / 2900.0);
 }
 
 #[test]

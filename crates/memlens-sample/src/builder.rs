@@ -1,5 +1,7 @@
 //! From tallies to a profile: names, source lines, sums.
 
+use std::borrow::Cow;
+
 use memlens_profile::{
     Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx, Profile,
     SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
@@ -8,14 +10,23 @@ use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
-use crate::modules::REPLACED;
-use crate::naming::{NamedObject, Namer, access_of};
-use crate::recording::{Code, Recording};
+use crate::modules::{Files, REPLACED};
+use crate::naming::{NamedObject, Namer, access_of, of_part};
+use crate::recording::{Code, Recording, Spot};
+use crate::static_attribution::CodeSamples;
 
 /// Rows that grow as tallies come; a profile can be taken at any time.
 #[derive(Debug, Default)]
 pub struct ProfileBuilder {
     namer: Namer,
+    rows: Rows,
+    /// Samples of which only the instruction is to be used.
+    code_samples: CodeSamples,
+}
+
+/// Objects, code and the cells where they meet.
+#[derive(Clone, Debug, Default)]
+struct Rows {
     objects: Vec<NamedObject>,
     object_numbers: FxHashMap<NamedObject, u32>,
     code: Vec<(Code, u8, AccessKind, u32)>,
@@ -28,26 +39,35 @@ impl ProfileBuilder {
     pub fn fold(&mut self, recording: &mut Recording) {
         let tallies = recording.take_tallies();
         let files = recording.files();
+        self.namer.prepare(&tallies, files);
         for (key, sampled) in tallies {
+            if let (Spot::CodeOnly, Some(file)) = (&key.spot, key.code.0) {
+                self.code_samples.add(file, key.code.1, key.thread, sampled);
+                continue;
+            }
             let (object, sampled) = self.namer.object(&key, sampled, files);
-            let next = self.objects.len() as u32;
-            let object = match self.object_numbers.get(&object) {
-                Some(&known) => known,
-                None => {
-                    self.object_numbers.insert(object.clone(), next);
-                    self.objects.push(object);
-                    next
-                }
-            };
-            let (kind, size_bytes) = access_of(&key, files);
-            let place = (key.code, key.operand.unwrap_or(0), kind, size_bytes);
-            let next = self.code.len() as u32;
-            let code = *self.code_numbers.entry(place).or_insert_with(|| {
-                self.code.push(place);
-                next
-            });
-            *self.cells.entry((code, object, key.thread)).or_default() += &sampled;
+            self.rows.add(object, key.code, key.operand, key.thread, &sampled, files);
         }
+    }
+
+    /// With what static analysis makes of samples that are known by their instruction only.
+    fn rows(&self, recording: &Recording) -> Cow<'_, Rows> {
+        if self.code_samples.is_empty() {
+            return Cow::Borrowed(&self.rows);
+        }
+        let files = recording.files();
+        let mut rows = self.rows.clone();
+        self.code_samples.attribute(files, recording.skid(), |file, part, thread, sampled| {
+            rows.add(
+                of_part(file, part, files),
+                (Some(file), part.pc),
+                part.operand,
+                thread,
+                &sampled,
+                files,
+            );
+        });
+        Cow::Owned(rows)
     }
 
     /// The profile of what was taken in so far. `run` and what only the collector knows is left to
@@ -60,6 +80,7 @@ impl ProfileBuilder {
         sampling.whole_stacks = counts.whole_stacks;
         sampling.cut_stacks = counts.cut_stacks;
         let mut profile = Profile::default();
+        let rows = self.rows(recording);
         for file in recording.files().iter() {
             let symbols = file.symbols();
             profile.modules.push(ModuleRow {
@@ -73,7 +94,7 @@ impl ProfileBuilder {
                 && !problem.is_empty()
                 // Of a file that was replaced not even the code's place is known.
                 && (problem == REPLACED
-                    || self.code.iter().any(|(code, ..)| is_file(recording, *code, &file.path)))
+                    || rows.code.iter().any(|(code, ..)| is_file(recording, *code, &file.path)))
             {
                 profile.attribution.notes.push(format!("{} has no names: {problem}.", file.path));
             }
@@ -87,7 +108,7 @@ impl ProfileBuilder {
             });
         }
         let module = |file: Option<u32>| file.map(ModuleIx);
-        for (index, object) in self.objects.iter().enumerate() {
+        for (index, object) in rows.objects.iter().enumerate() {
             profile.objects.push(Object {
                 id: index as u32 + 1,
                 kind: object.kind,
@@ -103,7 +124,7 @@ impl ProfileBuilder {
             });
         }
         let mut frames = FrameRows::default();
-        for (index, &(code, operand, kind, size_bytes)) in self.code.iter().enumerate() {
+        for (index, &(code, operand, kind, size_bytes)) in rows.code.iter().enumerate() {
             let stack = frames.stack(&mut profile, recording, code);
             if code.0.is_none() {
                 profile.attribution.unresolved_code += 1;
@@ -119,7 +140,7 @@ impl ProfileBuilder {
                 counts: Counts::default(),
             });
         }
-        let mut cells: Vec<_> = self.cells.iter().collect();
+        let mut cells: Vec<_> = rows.cells.iter().collect();
         cells.sort_unstable_by_key(|(key, _)| **key);
         for (&(code, object, thread), &sampled) in cells {
             profile.cells.push(Cell {
@@ -162,6 +183,36 @@ impl ProfileBuilder {
         };
         profile.run.sampling = Some(sampling);
         profile
+    }
+}
+
+impl Rows {
+    fn add(
+        &mut self,
+        object: NamedObject,
+        code: Code,
+        operand: Option<u8>,
+        thread: u32,
+        sampled: &Sampled,
+        files: &Files,
+    ) {
+        let next = self.objects.len() as u32;
+        let object = match self.object_numbers.get(&object) {
+            Some(&known) => known,
+            None => {
+                self.object_numbers.insert(object.clone(), next);
+                self.objects.push(object);
+                next
+            }
+        };
+        let (kind, size_bytes) = access_of(code, operand, files);
+        let place = (code, operand.unwrap_or(0), kind, size_bytes);
+        let next = self.code.len() as u32;
+        let code = *self.code_numbers.entry(place).or_insert_with(|| {
+            self.code.push(place);
+            next
+        });
+        *self.cells.entry((code, object, thread)).or_default() += sampled;
     }
 }
 

@@ -136,6 +136,18 @@ impl Collector {
         Ok(())
     }
 
+    /// Watches one thread alone; counting begins at once.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    pub fn watch_thread(&mut self, tid: u32) -> io::Result<()> {
+        let mut events = Vec::new();
+        self.open(tid, false, &mut events)?;
+        self.events = events;
+        self.enable();
+        Ok(())
+    }
+
     /// Watches every thread of a process that runs, and all that they will start; counting begins at
     /// once. `each` gets the threads.
     ///
@@ -432,10 +444,7 @@ mod tests {
         let mut collector = Collector::new(event).expect("there are processors");
         // SAFETY: the call only asks.
         let tid = unsafe { libc::gettid() }.unsigned_abs();
-        let mut events = Vec::new();
-        collector.open(tid, false, &mut events).expect("our own thread");
-        collector.events = events;
-        collector.enable();
+        collector.watch_thread(tid).expect("our own thread");
         Some(collector)
     }
 

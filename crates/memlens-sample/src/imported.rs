@@ -1,10 +1,11 @@
 //! What imports have in common: samples of one event, and what was lost on the way.
 
+use memlens_code::SampleSkid;
 use memlens_profile::{Profile, SampleUnit, SamplingInfo};
 
 use crate::builder::ProfileBuilder;
 use crate::record::{Record, TimedRecord};
-use crate::recording::Recording;
+use crate::recording::{AttributionWay, Recording};
 
 /// What all samples together may stand for: as nanoseconds, 36 years of processor time. Only a damaged
 /// file has more, and sums would overflow.
@@ -26,7 +27,7 @@ impl Imported {
     /// Nothing yet.
     pub fn new() -> Self {
         Self {
-            recording: Recording::new(false),
+            recording: Recording::new(false, SampleSkid::default(), AttributionWay::default()),
             builder: ProfileBuilder::default(),
             events: Vec::new(),
             cost: 0,

@@ -16,10 +16,10 @@
 //!
 //! 1. The processor reports the data address (PEBS, IBS).
 //! 2. The access that the sample waits for is found in the code, and its address computed from the
-//!    sampled registers; see [`memlens_code::FunctionCode::waiting_access`].
+//!    sampled registers; see [`memlens_code::FunctionCode::waits_for`].
 //! 3. The address is lost, but the code says which variable its pointer came from.
-//! 4. None: there is no access near, or nothing is known. Such samples count as unknown, with the
-//!    reason.
+//! 4. The sample waits for no access: it is computation, no data's cost.
+//! 5. Nothing is known. Such samples count as unknown, with the reason.
 //!
 //! Heap blocks have no names of their own, because allocations are not watched: they are named by the
 //! pointer through which they were reached.
@@ -40,6 +40,7 @@ mod imported;
 mod modules;
 mod naming;
 mod overhead_budget;
+mod own_thread;
 mod pacing;
 mod perf_data;
 mod perf_data_sizes;
@@ -51,6 +52,7 @@ mod ring;
 mod run_meter;
 mod sample_cost;
 mod session;
+mod static_attribution;
 mod switch_cost;
 mod unwinder;
 
@@ -58,7 +60,10 @@ pub use memlens_child::ExitOutcome;
 
 pub use error::{SampleError, paranoid_level, permission_advice};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
+pub use memlens_code::SampleSkid;
+pub use own_thread::sample_own_thread;
 pub use perf_data::{PerfDataError, import_perf_data};
 pub use perf_script::{PerfScriptError, ScriptFrame, ScriptLine, ScriptSample, import_perf_script};
 pub use record::{Layout, NewMapping, Record, RecordError, Registers, Sample, TimedRecord};
+pub use recording::AttributionWay;
 pub use session::{SampleOptions, SampleOutcome, SampleSession, Target};

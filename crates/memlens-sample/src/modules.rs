@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use memlens_code::{FunctionCode, WaitingAccess};
+use memlens_code::{FunctionCode, SampleSkid, Waits};
 use memlens_symbols::{DebugSearch, Module};
 use object::read::elf::ProgramHeader;
 use object::{Endianness, elf};
@@ -43,7 +43,7 @@ pub struct MappedFile {
     shape: Option<Shape>,
     symbols: OnceCell<Option<Module>>,
     functions: RefCell<FxHashMap<u64, Option<Rc<FunctionCode>>>>,
-    waiting: RefCell<FxHashMap<(u64, bool), Option<WaitingAccess>>>,
+    waits: RefCell<FxHashMap<(u64, bool), Waits>>,
 }
 
 impl std::fmt::Debug for MappedFile {
@@ -73,7 +73,7 @@ impl MappedFile {
             shape: None,
             symbols: OnceCell::new(),
             functions: RefCell::default(),
-            waiting: RefCell::default(),
+            waits: RefCell::default(),
         };
         match read(Path::new(path), inode) {
             Ok(shape) => file.shape = Some(shape),
@@ -147,17 +147,18 @@ impl MappedFile {
             .clone()
     }
 
-    /// The access behind a sample; see [`FunctionCode::waiting_access`]. `is_exact`: the sample names
-    /// the instruction itself. Kept for each address.
-    pub fn access(&self, svma: u64, is_exact: bool) -> Option<WaitingAccess> {
-        if let Some(&known) = self.waiting.borrow().get(&(svma, is_exact)) {
+    /// What a sample waits for; see [`FunctionCode::waits_for`]. `skid` is `None` for samples that name
+    /// the instruction itself. Kept for each address; one skid a file.
+    pub fn waits_for(&self, svma: u64, skid: Option<SampleSkid>) -> Waits {
+        let key = (svma, skid.is_none());
+        if let Some(&known) = self.waits.borrow().get(&key) {
             return known;
         }
-        let found = self.function(svma).and_then(|function| match is_exact {
-            true => function.sampled_access(svma),
-            false => function.waiting_access(svma),
+        let found = self.function(svma).map_or(Waits::NoCode, |function| match skid {
+            None => function.sampled_access(svma),
+            Some(skid) => function.waits_for(svma, skid),
         });
-        self.waiting.borrow_mut().insert((svma, is_exact), found);
+        self.waits.borrow_mut().insert(key, found);
         found
     }
 }

@@ -6,14 +6,17 @@
 //! | frame | the local that covers the bytes, else the frame |
 //! | heap, anonymous memory | `heap through POINTER`: the variable through which it was reached |
 //! | lost address | the same, if the code names a pointer or a variable |
+//! | no access | `computation`, or `jumps, calls and returns`: no data's cost |
 //!
 //! Without allocation tracking a block has no name of its own. Its pointer has: the register that the
 //! access used is followed back to the variable it came from ([`FunctionCode::origin`]).
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Register};
 use memlens_profile::HEAP_THROUGH;
+use memlens_static::{Identity, Part, StaticModule};
 use memlens_symbols::{DataKind, Module, NamedPointer};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
@@ -67,16 +70,25 @@ impl NamedObject {
 pub struct Namer {
     /// The pointer of each operand, and whether the code says that it points to anonymous memory.
     pointers: FxHashMap<(u32, u64, u8), Option<NamedPointer>>,
+    /// What static analysis says that the operands of an instruction touch.
+    claims: FxHashMap<(u32, u64), Vec<Vec<Identity>>>,
 }
 
+/// What [`ObjectKind::Computation`] is.
+const COMPUTATION: &str = "computation";
+const TRANSFER: &str = "jumps, calls and returns";
 /// Reasons for [`ObjectKind::Unknown`].
-const NO_ACCESS: &str = "no memory access at or before the sampled instruction";
+const NO_CODE: &str = "no function is known at the sampled address";
+const NO_CLAIM: &str = "static analysis names no object";
+const NO_REGISTERS: &str = "the sample came without user registers";
 const IN_KERNEL: &str = "in the kernel";
 const NOT_MAPPED: &str = "nothing known is mapped at the address";
 const ADDRESS_LOST: &str = "the address was overwritten before the sample, and the code names no variable";
 
 impl Namer {
     /// The object of a tally, and its samples with the way they were found set right.
+    ///
+    /// [`Self::prepare`] comes first.
     pub fn object(&mut self, key: &TallyKey, sampled: Sampled, files: &Files) -> (NamedObject, Sampled) {
         let by_code = Sampled { by_code: sampled.samples, by_registers: 0, by_hardware: 0, ..sampled };
         let operand = operand_of(key, files);
@@ -99,7 +111,12 @@ impl Namer {
                 Some((pointer, symbols)) => (through(&pointer, &symbols, key.code.0), sampled),
                 None => (NamedObject::unknown(NOT_MAPPED), sampled),
             },
-            Spot::NoAccess => (NamedObject::unknown(NO_ACCESS), sampled),
+            Spot::Computation => (NamedObject::new(ObjectKind::Computation, COMPUTATION), sampled),
+            Spot::Transfer => (NamedObject::new(ObjectKind::Computation, TRANSFER), sampled),
+            Spot::NoCode => (NamedObject::unknown(NO_CODE), sampled),
+            Spot::NoRegisters => (NamedObject::unknown(NO_REGISTERS), sampled),
+            // Outside of every file; the others do not come here.
+            Spot::CodeOnly => (NamedObject::unknown(NO_CODE), sampled),
             Spot::InKernel => (NamedObject::unknown(IN_KERNEL), sampled),
         }
     }
@@ -146,8 +163,49 @@ impl Namer {
         }
         match (self.pointer(code, operand, files), points_to) {
             (Some((pointer, symbols)), _) => (through(&pointer, &symbols, code.0), by_code),
-            (None, Some(area)) => (self.in_area(area, code, operand, files), by_code),
-            (None, None) => (NamedObject::unknown(ADDRESS_LOST), sampled),
+            (None, points_to) => {
+                let claimed = code.0.zip(operand).and_then(|(file, operand)| {
+                    let claims = self.claims.get(&(file, operand.pc))?.get(usize::from(operand.operand))?;
+                    // Of several nobody knows which.
+                    let [identity] = claims.as_slice() else { return None };
+                    Some(of_identity(file, identity, files))
+                });
+                match (claimed, points_to) {
+                    (Some(object), _) => (object, by_code),
+                    (None, Some(area)) => (self.in_area(area, code, operand, files), by_code),
+                    (None, None) => (NamedObject::unknown(ADDRESS_LOST), sampled),
+                }
+            }
+        }
+    }
+
+    /// Static analysis of the functions with samples whose address is lost and whose pointer has no name.
+    /// Code that was analysed once is not analysed again. Cost: see
+    /// [`StaticModule::analyse_around`].
+    pub fn prepare(&mut self, tallies: &[(TallyKey, Sampled)], files: &Files) {
+        let mut wanted: FxHashMap<u32, BTreeSet<u64>> = FxHashMap::default();
+        for (key, _) in tallies.iter().filter(|(key, _)| matches!(key.spot, Spot::Lost { .. })) {
+            let Some(file) = key.code.0 else { continue };
+            let pc = key.code.1;
+            if !self.claims.contains_key(&(file, pc))
+                && self.pointer(key.code, operand_of(key, files), files).is_none()
+            {
+                wanted.entry(file).or_default().insert(pc);
+            }
+        }
+        for (file, addresses) in wanted {
+            let Some(symbols) = files.get(file).and_then(|mapped| mapped.symbols()) else { continue };
+            let analysed = StaticModule::analyse_around(symbols, &addresses);
+            for (_, _, operands) in analysed.functions() {
+                for operand in operands.iter().filter(|operand| addresses.contains(&operand.pc)) {
+                    let of = self.claims.entry((file, operand.pc)).or_default();
+                    of.push(operand.identities.clone());
+                }
+            }
+            // Those without an answer are not asked for again.
+            addresses.into_iter().for_each(|pc| {
+                self.claims.entry((file, pc)).or_default();
+            });
         }
     }
 
@@ -176,6 +234,55 @@ impl Namer {
             })
             .clone()?;
         Some((found, mapped))
+    }
+}
+
+/// What static analysis found, in the words of a profile.
+pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject {
+    let symbols = files.get(file).and_then(|mapped| mapped.symbols());
+    let kept = |kind, name: String| NamedObject { file: Some(file), ..NamedObject::new(kind, name) };
+    match identity {
+        Identity::Heap { calls } => {
+            // The first call, from the allocation outwards, whose result a variable takes.
+            let variable =
+                symbols.and_then(|symbols| calls.iter().find_map(|&call| symbols.assigned_variable(call)));
+            match variable {
+                Some(variable) => NamedObject {
+                    declared: variable.decl_file.as_deref().map(str::to_owned).zip(variable.decl_line),
+                    access_path: Some(variable.name.clone()),
+                    ..kept(ObjectKind::Heap, format!("{HEAP_THROUGH}{}", variable.name))
+                },
+                None => {
+                    let code = (Some(file), calls.first().map_or(0, |call| call.saturating_sub(1)));
+                    let function = function_name(code, files).unwrap_or_else(|| "unknown code".to_owned());
+                    kept(ObjectKind::Heap, format!("heap used by {function}"))
+                }
+            }
+        }
+        Identity::Global { svma, .. } => in_image(file, *svma, files),
+        Identity::ThreadLocal { name } => {
+            kept(ObjectKind::Tls, name.clone().unwrap_or_else(|| "thread-local memory".to_owned()))
+        }
+        Identity::Local { name, .. } => kept(ObjectKind::Local, name.clone()),
+        Identity::Frame { function } => {
+            let function =
+                function_name((Some(file), *function), files).unwrap_or_else(|| "unknown code".to_owned());
+            kept(ObjectKind::Stack, format!("frame of {function}"))
+        }
+        Identity::PointedBy { name } => NamedObject {
+            access_path: Some(name.clone()),
+            ..kept(ObjectKind::Heap, format!("{HEAP_THROUGH}{name}"))
+        },
+        _ => NamedObject::unknown(NO_CLAIM),
+    }
+}
+
+/// What a part of static attribution is called.
+pub fn of_part(file: u32, part: &Part, files: &Files) -> NamedObject {
+    match (&part.identity, part.operand) {
+        (Some(identity), _) => of_identity(file, identity, files),
+        (None, Some(_)) => NamedObject::unknown(NO_CLAIM),
+        (None, None) => NamedObject::new(ObjectKind::Computation, COMPUTATION),
     }
 }
 
@@ -254,14 +361,18 @@ fn fixed_base(mapped: &MappedFile, operand: &MemoryOperand) -> Option<u64> {
 
 /// The operand of a tally.
 fn operand_of(key: &TallyKey, files: &Files) -> Option<MemoryOperand> {
-    let (file, number) = (key.code.0?, key.operand?);
-    let function = files.get(file)?.function(key.code.1)?;
-    function.operands(key.code.1).into_iter().find(|operand| operand.operand == number)
+    operand_at(key.code, key.operand, files)
+}
+
+fn operand_at(code: Code, number: Option<u8>, files: &Files) -> Option<MemoryOperand> {
+    let (file, number) = (code.0?, number?);
+    let function = files.get(file)?.function(code.1)?;
+    function.operands(code.1).into_iter().find(|operand| operand.operand == number)
 }
 
 /// What an operand does, and how many bytes it touches.
-pub fn access_of(key: &TallyKey, files: &Files) -> (AccessKind, u32) {
-    match operand_of(key, files) {
+pub fn access_of(code: Code, operand: Option<u8>, files: &Files) -> (AccessKind, u32) {
+    match operand_at(code, operand, files) {
         None => (AccessKind::Fetch, 0),
         Some(MemoryOperand { reads: true, writes: true, size_bytes, .. }) => (AccessKind::Modify, size_bytes),
         Some(MemoryOperand { writes: true, size_bytes, .. }) => (AccessKind::Store, size_bytes),

@@ -2,6 +2,7 @@
 //!
 //! Names are not looked up here, only numbers and svmas: that keeps up with the kernel.
 
+use memlens_code::{SampleSkid, Waits};
 use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
 
@@ -49,8 +50,16 @@ pub enum Spot {
     },
     /// Nothing is mapped there.
     Unmapped,
-    /// The sample waits for no access.
-    NoAccess,
+    /// The sample waits for an instruction that touches no memory.
+    Computation,
+    /// It waits for the code behind a jump, call or return.
+    Transfer,
+    /// Nothing is known of the code.
+    NoCode,
+    /// The sample came without user registers.
+    NoRegisters,
+    /// Only the sampled instruction is known, and nothing else is to be used.
+    CodeOnly,
     /// It was taken while the kernel worked for the program.
     InKernel,
 }
@@ -115,12 +124,30 @@ pub struct Recording {
     frames: Vec<StackFrame>,
     /// Whether `/proc` may be asked for what a live process has mapped.
     is_live: bool,
+    skid: SampleSkid,
+    way: AttributionWay,
+}
+
+/// What samples are attributed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttributionWay {
+    /// The addresses that the samples' registers give, else static analysis.
+    #[default]
+    Addresses,
+    /// The sampled instructions and static analysis alone: no register, no address, no stack.
+    Static,
 }
 
 impl Recording {
-    /// Nothing yet. `is_live`: the processes are running on this machine now.
-    pub fn new(is_live: bool) -> Self {
-        Self { is_live, ..Self::default() }
+    /// Nothing yet. `is_live`: the processes are running on this machine now. `skid`: how far behind
+    /// what waits samples land.
+    pub fn new(is_live: bool, skid: SampleSkid, way: AttributionWay) -> Self {
+        Self { is_live, skid, way, ..Self::default() }
+    }
+
+    /// How far behind what waits samples land.
+    pub fn skid(&self) -> SampleSkid {
+        self.skid
     }
 
     /// A process that runs already.
@@ -214,6 +241,10 @@ impl Recording {
             let code = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
             return (TallyKey { thread, code, operand: None, spot: Spot::InKernel }, Sampled::default());
         }
+        if self.way == AttributionWay::Static {
+            let code = space.code(sample.ip).map_or((None, sample.ip), |(file, svma)| (Some(file), svma));
+            return (TallyKey { thread, code, operand: None, spot: Spot::CodeOnly }, Sampled::default());
+        }
         let is_whole = space.unwinder().unwind(sample, &mut self.cache, &mut self.frames);
         match is_whole {
             true => self.counts.whole_stacks += 1,
@@ -224,17 +255,19 @@ impl Recording {
         let place = space.code(pc);
         let sampled_code: Code = place.map_or((None, pc), |(file, svma)| (Some(file), svma));
         let mut way = Sampled::default();
-        let access = place.and_then(|(file, svma)| {
-            let is_exact = sample.is_exact || sample.data_address != 0;
-            self.files.get(file)?.access(svma, is_exact)
+        let is_exact = sample.is_exact || sample.data_address != 0;
+        let waits = place.and_then(|(file, svma)| {
+            Some(self.files.get(file)?.waits_for(svma, (!is_exact).then_some(self.skid)))
         });
+        let waits = waits.unwrap_or(Waits::NoCode);
+        let access = waits.access();
         let code = access.map_or(sampled_code, |access| (sampled_code.0, access.operand.pc));
         let operand = access.map(|access| access.operand.operand);
         let Some(registers) = sample.registers.filter(|_| sample.data_address == 0) else {
             let spot = match sample.data_address {
                 0 => {
                     self.counts.without_registers += 1;
-                    Spot::NoAccess
+                    Spot::NoRegisters
                 }
                 address => {
                     way.by_hardware = 1;
@@ -245,7 +278,12 @@ impl Recording {
             return (TallyKey { thread, code, operand, spot }, way);
         };
         let Some(access) = access else {
-            return (TallyKey { thread, code, operand: None, spot: Spot::NoAccess }, way);
+            let spot = match waits {
+                Waits::Transfer => Spot::Transfer,
+                Waits::NoCode => Spot::NoCode,
+                _ => Spot::Computation,
+            };
+            return (TallyKey { thread, code, operand: None, spot }, way);
         };
         let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
         let expression = &access.operand.address;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
+use memlens_code::SampleSkid;
 use memlens_profile::{Profile, SampleUnit, SamplingInfo};
 
 use crate::address_space::running_mappings;
@@ -19,7 +20,7 @@ use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
 use crate::process::{has_ended, open_process, own_cpu_seconds};
 use crate::record::TimedRecord;
-use crate::recording::Recording;
+use crate::recording::{AttributionWay, Recording};
 use crate::sample_cost::measure_sample_cost;
 
 /// Between two looks at the rings, if none fills up and the program does not end.
@@ -38,12 +39,23 @@ pub struct SampleOptions {
     pub overhead: f64,
     /// Bytes of the stack that are copied with each sample (a multiple of 8, at most 65,528).
     pub stack_bytes: u32,
+    /// How far behind what waits samples land on this machine.
+    pub skid: SampleSkid,
+    /// What samples are attributed by.
+    pub way: AttributionWay,
 }
 
 impl Default for SampleOptions {
     /// 1 %, 8 KiB.
     fn default() -> Self {
-        Self { choice: EventChoice::Best, frequency_hz: None, overhead: 0.01, stack_bytes: 8192 }
+        Self {
+            choice: EventChoice::Best,
+            frequency_hz: None,
+            overhead: 0.01,
+            stack_bytes: 8192,
+            skid: SampleSkid::default(),
+            way: AttributionWay::default(),
+        }
     }
 }
 
@@ -136,7 +148,7 @@ impl SampleSession {
         let candidates = SampleEvent::candidates(options.choice, frequency, options.stack_bytes);
         let (event, refused) = first_that_opens(candidates).map_err(SampleError::of_event)?;
         let mut collector = Collector::new(event).map_err(SampleError::of_event)?;
-        let mut recording = Recording::new(true);
+        let mut recording = Recording::new(true, options.skid, options.way);
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
                 let image = Image::new(file, arguments).map_err(SampleError::Start)?;

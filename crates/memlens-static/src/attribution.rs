@@ -103,6 +103,58 @@ pub fn attribute(
     result
 }
 
+/// A part of the samples, and what it belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The instruction that waited; the sampled one if none in reach touches memory.
+    pub pc: u64,
+    /// Which of its memory operands, from 0; `None`: none.
+    pub operand: Option<u8>,
+    /// Its object; `None`: nothing is known of it.
+    pub identity: Option<Identity>,
+    /// How much, in the samples' unit.
+    pub amount: f64,
+}
+
+/// Divides samples (amount by pc, svma) among instructions, operands and identities: along control flow
+/// by `skid`, then in equal parts. What lands where no access can have sent it is computation, a part
+/// without operand. Linear in the analysed code and the samples.
+pub fn attribute_parts(code: &StaticModule, samples: &HashMap<u64, f64>, skid: &Skid) -> Vec<Part> {
+    let mut graph = Graph::new(code);
+    graph.fuse(code);
+    let (reached, computation): (HashMap<u64, f64>, HashMap<u64, f64>) =
+        samples.iter().partition(|(pc, _)| graph.is_reached(**pc, skid));
+    let mut parts: Vec<Part> = computation
+        .into_iter()
+        .map(|(pc, amount)| Part { pc, operand: None, identity: None, amount })
+        .collect();
+    let mut lost = 0.0;
+    let amounts = graph.unskid(&reached, skid, &mut lost);
+    for (_, _, operands) in code.functions() {
+        let mut of: BTreeMap<u64, Vec<&Operand>> = BTreeMap::new();
+        for operand in operands {
+            of.entry(operand.pc).or_default().push(operand);
+        }
+        for (pc, operands) in of {
+            let Some(&amount) = amounts.get(&pc) else { continue };
+            let amount = amount / operands.len() as f64;
+            for (number, operand) in (0..).zip(operands) {
+                let mut part = |identity: Option<Identity>, amount| {
+                    parts.push(Part { pc, operand: Some(number), identity, amount });
+                };
+                if operand.identities.is_empty() {
+                    part(None, amount);
+                }
+                for identity in &operand.identities {
+                    part(Some(identity.clone()), amount / operand.identities.len() as f64);
+                }
+            }
+        }
+    }
+    parts.sort_by(|a, b| (a.pc, a.operand, &a.identity).cmp(&(b.pc, b.operand, &b.identity)));
+    parts
+}
+
 /// Each instruction's amount goes to its operands' identities in equal parts.
 fn instructions(code: &StaticModule, amounts: &HashMap<u64, f64>, result: &mut Attributed) {
     for (_, _, operands) in code.functions() {
@@ -227,6 +279,7 @@ struct Graph {
     at: HashMap<u64, usize>,
     pcs: Vec<u64>,
     successors: Vec<Vec<usize>>,
+    predecessors: Vec<Vec<usize>>,
     /// How much each instruction is expected to wait for memory, before any sample is seen.
     prior: Vec<f64>,
     /// The first instruction of each one's block.
@@ -246,6 +299,7 @@ impl Graph {
             at: HashMap::new(),
             pcs: Vec::new(),
             successors: Vec::new(),
+            predecessors: Vec::new(),
             prior: Vec::new(),
             block_start: Vec::new(),
         };
@@ -307,6 +361,41 @@ impl Graph {
             }
         }
         graph
+    }
+
+    /// Makes comparisons one instruction with the jumps behind them, as processors do, and then links
+    /// back.
+    fn fuse(&mut self, code: &StaticModule) {
+        for (_, flow, _) in code.functions() {
+            for pair in flow.instructions.windows(2) {
+                if memlens_code::is_fused(&pair[0], &pair[1]) {
+                    let (before, jump) = (self.at[&pair[0].ip()], self.at[&pair[1].ip()]);
+                    self.successors[before] = self.successors[jump].clone();
+                }
+            }
+        }
+        self.predecessors = vec![Vec::new(); self.pcs.len()];
+        for (from, targets) in self.successors.iter().enumerate() {
+            targets.iter().for_each(|&to| self.predecessors[to].push(from));
+        }
+    }
+
+    /// Whether some instruction with a memory operand sends samples to `pc`.
+    fn is_reached(&self, pc: u64, skid: &Skid) -> bool {
+        let Some(&at) = self.at.get(&pc) else { return false };
+        let mut here = BTreeSet::from([at]);
+        let mut step = 0;
+        for (displacement, _) in skid.parts().filter(|part| part.0 >= 0) {
+            while step < displacement {
+                let before = |&to: &usize| self.predecessors.get(to).into_iter().flatten().copied();
+                here = here.iter().flat_map(before).collect();
+                step += 1;
+            }
+            if here.iter().any(|&from| self.prior[from] > 0.0) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The amounts that belong to instructions, from the samples that landed on them. Two rounds: in

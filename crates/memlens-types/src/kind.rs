@@ -25,11 +25,13 @@ pub enum ObjectKind {
     Kernel = 7,
     /// Nothing of the above covers the address.
     Unknown = 8,
+    /// No data at all: time that a sample found at an instruction that waits for no access.
+    Computation = 9,
 }
 
 impl ObjectKind {
     /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Heap,
         Self::Global,
         Self::Local,
@@ -39,6 +41,7 @@ impl ObjectKind {
         Self::Mmap,
         Self::Kernel,
         Self::Unknown,
+        Self::Computation,
     ];
 
     /// The word used in reports and in the JSON's `kind`.
@@ -53,6 +56,7 @@ impl ObjectKind {
             Self::Mmap => "mmap",
             Self::Kernel => "kernel",
             Self::Unknown => "unknown",
+            Self::Computation => "computation",
         }
     }
 }
@@ -69,7 +73,7 @@ pub struct ParseKindError;
 
 impl fmt::Display for ParseKindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not one of heap, global, local, tls, stack, code, mmap, kernel, unknown")
+        f.write_str("not one of heap, global, local, tls, stack, code, mmap, kernel, unknown, computation")
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
-use crate::{bus, compare, completions, doctor, export, import, man, report, run};
+use crate::{bus, calibrate, compare, completions, doctor, export, import, man, report, run};
 
 /// Three commands that work, at the head of the help.
 const EXAMPLES: &str = "\
@@ -49,6 +49,8 @@ pub enum Command {
     Export(export::ExportArgs),
     /// Say what this machine, kernel and container allow, and how to allow more
     Doctor(doctor::DoctorArgs),
+    /// Measure what memory costs on this machine, and where its samples land
+    Calibrate(calibrate::CalibrateArgs),
     /// Print the completions for a shell
     Completions(completions::CompletionsArgs),
     /// Print or write the man pages

@@ -68,7 +68,10 @@ impl FailureKind {
             Self::Internal => (70, "a fault of memlens itself"),
             Self::CannotCreate => (73, "the output cannot be created: it exists, or no permission"),
             Self::Io => (74, "reading or writing failed half-way, for instance on a full disk"),
-            Self::Engine => (75, "the recording engine did not start; `memlens doctor` says why"),
+            Self::Engine => (
+                75,
+                "the recording engine did not start (`memlens doctor` says why), or calibration found the machine busy",
+            ),
             Self::Permission => (77, "an input may not be read"),
             Self::NotExecutable => (126, "the program cannot be executed"),
             Self::NotFound => (127, "the program does not exist, or its loader or interpreter"),

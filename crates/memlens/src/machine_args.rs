@@ -1,11 +1,13 @@
 //! `--machine` and `--cache`: which caches are modelled.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use memlens_sample::SampleSkid;
 use memlens_sim::{MachineDescription, MachineError};
 
+use crate::calibrate;
 use crate::failure::{Failure, FailureKind};
 
 /// The machine if none is named.
@@ -24,6 +26,11 @@ pub struct MachineArgs {
     /// also l1i, l2, llc, dtlb, stlb; may be repeated
     #[arg(long = "cache", value_name = "LEVEL=BYTES,WAYS,LINE")]
     pub caches: Vec<String>,
+
+    /// What `memlens calibrate` measured, instead of the user's own file: latencies that accesses are
+    /// weighted by, and where samples land
+    #[arg(long, value_name = "FILE")]
+    pub calibration: Option<PathBuf>,
 }
 
 impl MachineArgs {
@@ -43,10 +50,26 @@ impl MachineArgs {
                 .apply_override(change)
                 .map_err(|error| Failure::new(FailureKind::Usage, format!("--cache {change}: {error}")))?;
         }
+        // Latencies of this machine say nothing of another, unless the user says so.
+        if (self.machine == "host" || self.calibration.is_some())
+            && let Some(calibration) = calibrate::known(self.calibration.as_deref())?
+        {
+            calibrate::apply(&calibration, &mut machine);
+        }
         machine.validate().map_err(|error| {
             Failure::new(FailureKind::Usage, format!("machine {} with these changes: {error}", machine.name))
         })?;
         Ok(machine)
+    }
+
+    /// How far behind what waits samples land, where that was measured.
+    ///
+    /// # Errors
+    /// When `--calibration` names a file that is none.
+    pub fn skid(&self) -> Result<SampleSkid, Failure> {
+        let measured = calibrate::known(self.calibration.as_deref())?;
+        let usual = measured.and_then(|calibration| calibration.usual_skid());
+        Ok(usual.map_or_else(SampleSkid::default, |(loads, stores)| SampleSkid { loads, stores }))
     }
 }
 
@@ -94,7 +117,11 @@ mod tests {
     use super::*;
 
     fn args(machine: &str, caches: &[&str]) -> MachineArgs {
-        MachineArgs { machine: machine.into(), caches: caches.iter().map(ToString::to_string).collect() }
+        MachineArgs {
+            machine: machine.into(),
+            caches: caches.iter().map(ToString::to_string).collect(),
+            calibration: None,
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod bus_capture;
 mod bus_series;
 mod bus_table;
 mod bus_tools;
+mod calibrate;
 mod cli;
 mod compare;
 mod completions;
@@ -91,6 +92,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Import(args) => import::import(args),
         Command::Bus(args) => bus::bus(args),
         Command::Export(args) => export::export(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),

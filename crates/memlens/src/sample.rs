@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
-use memlens_sample::{EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target};
+use memlens_sample::{
+    AttributionWay, EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target,
+};
 
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
@@ -43,14 +45,32 @@ pub struct SampleArgs {
     /// What is sampled; auto if not given
     #[arg(long, value_name = "EVENT")]
     pub event: Option<Event>,
+
+    /// What a sample's data is found by; addresses if not given
+    #[arg(long, value_name = "WAY")]
+    pub attribution: Option<Attribution>,
 }
 
 impl SampleArgs {
     /// The first of these options that was given and means something in sample mode only.
     pub fn first_given(&self) -> Option<&'static str> {
-        let overhead = self.overhead.map(|_| "--overhead");
-        overhead.or(self.frequency.map(|_| "--frequency")).or(self.event.map(|_| "--event"))
+        let given = [
+            (self.overhead.is_some(), "--overhead"),
+            (self.frequency.is_some(), "--frequency"),
+            (self.event.is_some(), "--event"),
+            (self.attribution.is_some(), "--attribution"),
+        ];
+        given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
     }
+}
+
+/// What a sample's data is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Attribution {
+    /// The address that the sampled registers give; static analysis of the code where they give none.
+    Addresses,
+    /// The sampled instruction and static analysis of the code alone.
+    Static,
 }
 
 /// What samples are of.
@@ -62,6 +82,16 @@ pub enum Event {
     Time,
     /// Last-level cache misses.
     CacheMisses,
+}
+
+impl From<Event> for EventChoice {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Auto => Self::Best,
+            Event::Time => Self::Time,
+            Event::CacheMisses => Self::CacheMisses,
+        }
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -93,13 +123,14 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     }
     let defaults = SampleOptions::default();
     let options = SampleOptions {
-        choice: match args.sample.event {
-            None | Some(Event::Auto) => EventChoice::Best,
-            Some(Event::Time) => EventChoice::Time,
-            Some(Event::CacheMisses) => EventChoice::CacheMisses,
-        },
+        choice: EventChoice::from(args.sample.event.unwrap_or(Event::Auto)),
         frequency_hz: args.sample.frequency,
         overhead: args.sample.overhead.unwrap_or(defaults.overhead),
+        skid: args.machine.skid()?,
+        way: match args.sample.attribution {
+            None | Some(Attribution::Addresses) => AttributionWay::Addresses,
+            Some(Attribution::Static) => AttributionWay::Static,
+        },
         ..defaults
     };
     let (target, command) = match args.sample.pid {

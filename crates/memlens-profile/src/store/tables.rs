@@ -49,7 +49,7 @@ impl Row for Object {
         c.column("id", "number for people, from 1", &mut self.id);
         c.column(
             "kind",
-            "`heap`, `global`, `local`, `tls`, `stack`, `code`, `mmap`, `kernel` or `unknown`",
+            "`heap`, `global`, `local`, `tls`, `stack`, `code`, `mmap`, `kernel`, `unknown` or `computation`",
             &mut self.kind,
         );
         c.column("name", "variable or function name, or a made-up one", &mut self.name);

@@ -254,6 +254,14 @@ pub struct MachineDescription {
     /// Latency of a line from memory in core cycles; 0 = not known.
     #[cfg_attr(feature = "std", serde(default))]
     pub dram_latency_cycles: u32,
+    /// What a hit in the second-level TLB costs more, in core cycles; 0 = not known. The model does not
+    /// use it.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub stlb_latency_cycles: u32,
+    /// What each page-table entry that a walk reads costs, in core cycles; 0 = not known. The model does
+    /// not use it.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub walk_access_cycles: u32,
     /// First-level instruction cache.
     pub l1i: CacheDescription,
     /// First-level data cache.

@@ -74,6 +74,8 @@ pub(super) fn host() -> MachineDescription {
         rules: Rules::Memlens,
         inclusion: Inclusion::NonInclusive,
         dram_latency_cycles: 300,
+        stlb_latency_cycles: 0,
+        walk_access_cycles: 0,
         l1i,
         l1d,
         l2,

@@ -273,6 +273,8 @@ impl MachineDescription {
             rules: Rules::Memlens,
             inclusion: Inclusion::NonInclusive,
             dram_latency_cycles: 0,
+            stlb_latency_cycles: 0,
+            walk_access_cycles: 0,
             l1i,
             l1d,
             l2,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, thread};
 
+use memlens_calibrate::Calibration;
 use memlens_sim::{CacheDescription, MachineDescription, TlbDescription};
 
 use super::finding::Finding;
@@ -27,6 +28,7 @@ pub fn findings() -> Vec<Finding> {
         shared_memory(),
         limits(),
         host_model(),
+        calibration(),
         cache_folder(),
         huge_pages(),
     ]);
@@ -196,6 +198,43 @@ fn limits() -> Finding {
 }
 
 /// What `--machine host` is made of, and what of it is not known.
+fn calibration() -> Finding {
+    let topic = "calibration";
+    let advice = "measure this machine, when it is quiet: memlens calibrate";
+    let Some(path) = memlens_calibrate::default_path() else {
+        return Finding::limited(
+            topic,
+            "there is no home for one; latencies are assumed",
+            "name one: --calibration FILE",
+        );
+    };
+    if !path.exists() {
+        return Finding::limited(
+            topic,
+            "there is none; latencies are assumed, and that samples land one on",
+            advice,
+        );
+    }
+    let place = path.display();
+    match Calibration::read(&path) {
+        Ok(found) if found.is_of_this_processor() => {
+            let latency = &found.latency;
+            let mut text = format!(
+                "{place}: first level {:.0}, last level {:.0}, memory {:.0} cycles",
+                latency.l1.cycles, latency.llc.cycles, latency.dram.cycles
+            );
+            if let Some((loads, _)) = found.usual_skid() {
+                text += &format!("; samples land {loads} behind");
+            }
+            Finding::good(topic, text)
+        }
+        Ok(found) => {
+            Finding::limited(topic, format!("{place} is of another processor: {}", found.processor), advice)
+        }
+        Err(error) => Finding::limited(topic, format!("failed to {error}"), advice),
+    }
+}
+
 fn host_model() -> Finding {
     let topic = "--machine host";
     let host = match MachineDescription::named("host") {

@@ -1,0 +1,210 @@
+//! The file with what was measured.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::LatencyTable;
+use crate::skid::LoopSkid;
+
+/// The format of the file.
+const FORMAT: u32 = 1;
+
+/// What was measured on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Version of the file's format.
+    pub format: u32,
+    /// The processor as `/proc/cpuinfo` calls it: numbers of one are not for another.
+    pub processor: String,
+    /// When it was measured, in seconds since 1970.
+    pub measured_at: u64,
+    /// What accesses cost.
+    pub latency: LatencyTable,
+    /// The event whose samples were looked at; `None`: none could be opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
+    /// Where its samples landed.
+    #[serde(default)]
+    pub skid: Vec<LoopSkid>,
+}
+
+/// Why a calibration cannot be read or written. Reads after "failed to".
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrationError {
+    /// The file system said no.
+    #[error("{what} {path}: {error}", path = path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+    /// It is no calibration.
+    #[error("read {path}: it is no calibration of memlens: {why}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl Calibration {
+    /// With the processor's name and the time of now.
+    pub fn now(latency: LatencyTable, event: Option<String>, skid: Vec<LoopSkid>) -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            format: FORMAT,
+            processor: processor(),
+            measured_at: since.map_or(0, |since| since.as_secs()),
+            latency,
+            event,
+            skid,
+        }
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// If there is none, or it makes no sense.
+    pub fn read(path: &Path) -> Result<Self, CalibrationError> {
+        let text = fs::read_to_string(path).map_err(|error| CalibrationError::Io {
+            what: "read",
+            path: path.to_owned(),
+            error,
+        })?;
+        let damaged = |why: String| CalibrationError::Damaged { path: path.to_owned(), why };
+        let calibration: Self = toml::from_str(&text).map_err(|error| damaged(error.message().to_owned()))?;
+        if calibration.format != FORMAT {
+            return Err(damaged(format!("its format is {}, not {FORMAT}", calibration.format)));
+        }
+        let sane = |cycles: f64| cycles.is_finite() && (0.0..1e6).contains(&cycles);
+        if let Some((name, _)) = calibration.latency.levels().iter().find(|(_, l)| !sane(l.cycles)) {
+            return Err(damaged(format!("the latency of the {name} is no number of cycles")));
+        }
+        Ok(calibration)
+    }
+
+    /// Writes it, in place of one that is there. Folders are made.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write(&self, path: &Path) -> Result<(), CalibrationError> {
+        let failed =
+            |what: &'static str| move |error| CalibrationError::Io { what, path: path.to_owned(), error };
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(failed("create the folder of"))?;
+        }
+        let text =
+            toml::to_string(self).map_err(|error| failed("write")(io::Error::other(error.to_string())))?;
+        // A reader finds the old one or the new one, never half of one.
+        let partial = path.with_extension("partial");
+        fs::write(&partial, text).map_err(failed("write"))?;
+        fs::rename(&partial, path).map_err(failed("write"))
+    }
+
+    /// Whether it was measured on a processor of this kind.
+    pub fn is_of_this_processor(&self) -> bool {
+        self.processor == processor()
+    }
+
+    /// How many instructions after the one that waits its samples land, for loads and for stores;
+    /// `None`: not measured.
+    pub fn usual_skid(&self) -> Option<(usize, usize)> {
+        let of = |name: &str| self.skid.iter().find(|skid| skid.name == name)?.usual();
+        Some((of("load")?, of("store")?))
+    }
+
+    /// The largest spread, and of what.
+    pub fn largest_spread(&self) -> (&'static str, f64) {
+        let levels = self.latency.levels();
+        let all = levels.iter().map(|(name, latency)| (*name, latency.spread));
+        all.chain([("core cycle", self.latency.cycle_spread)])
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or(("core cycle", 0.0))
+    }
+}
+
+/// `memlens/calibration.toml` in the user's configuration folder (XDG Base Directory Specification 0.8:
+/// `$XDG_CONFIG_HOME`, else `~/.config`); `None` without a home.
+pub fn default_path() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(folder.join("memlens").join("calibration.toml"))
+}
+
+/// What `/proc/cpuinfo` calls the processor.
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    // The name alone may be as vague as "AMD EPYC".
+    let numbers: Vec<String> =
+        ["cpu family", "model\t", "stepping"].iter().filter_map(|n| field(n)).collect();
+    format!("{} ({})", field("model name").unwrap_or_else(|| "unknown".to_owned()), numbers.join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::Latency;
+
+    fn calibration() -> Calibration {
+        let latency = LatencyTable {
+            cycle_ns: 0.3,
+            l1: Latency { cycles: 4.0, spread: 0.01 },
+            llc: Latency { cycles: 50.0, spread: 0.2 },
+            dram: Latency { cycles: 300.0, spread: 0.1 },
+            ..LatencyTable::default()
+        };
+        let skid = |name: &str, samples: Vec<u64>| LoopSkid {
+            name: name.into(),
+            instructions: samples.len(),
+            samples,
+            elsewhere: 0,
+        };
+        let skid = vec![skid("load", vec![1, 18, 1]), skid("store", vec![9, 1])];
+        Calibration::now(latency, Some("cpu-clock".into()), skid)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("deep/calibration.toml");
+        calibration().write(&path).expect("written");
+        let read = Calibration::read(&path).expect("read");
+        assert_eq!(read, calibration_at(read.measured_at));
+        assert!(read.is_of_this_processor());
+        // 18 of 20 one instruction on; 9 of 10 at the store itself.
+        assert_eq!((read.usual_skid(), read.skid[0].share(1)), (Some((1, 0)), 0.9));
+        assert_eq!(read.largest_spread(), ("last level", 0.2));
+    }
+
+    fn calibration_at(measured_at: u64) -> Calibration {
+        Calibration { measured_at, ..calibration() }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("c.toml");
+        let refused = |text: &str| {
+            fs::write(&path, text).expect("written");
+            Calibration::read(&path).expect_err("refused").to_string()
+        };
+        assert!(refused("format = 1").contains("it is no calibration"));
+        let text = toml::to_string(&calibration()).expect("text");
+        assert!(refused(&text.replace("format = 1", "format = 9")).contains("format is 9"));
+        assert!(refused(&text.replace("cycles = 300.0", "cycles = nan")).contains("memory"));
+        assert!(Calibration::read(&folder.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,365 @@
+//! Load-to-use latencies by the size of what is walked through.
+//!
+//! A latency is the time of one step of a [`Chain`] divided by the time of one core cycle, which is
+//! that of one of many additions that wait for each other. Both are measured in short turns one after
+//! the other, so that a changing frequency falls out, and the least of many turns counts: whatever
+//! else runs can only slow a turn down. All is measured [`PASSES`] times over, because what shares the
+//! core or the last level stays for longer than a turn; the least pass counts. How far the middle one
+//! lies above it, of turns or of passes, whichever is more, is the *spread*.
+
+use std::io;
+use std::time::Instant;
+
+use crate::chain::{Chain, PAGE, Pages};
+
+/// Times that everything is measured.
+const PASSES: usize = 3;
+/// Turns that a latency is the least of, in each pass.
+const TURNS: usize = 24;
+/// How long a turn takes, in nanoseconds, about.
+const TURN_NS: f64 = 250_000.0;
+/// Additions in a turn that measures a cycle.
+const ADDITIONS: u32 = 1 << 16;
+/// Memory that is walked through for the latency of memory, in bytes at most.
+const MOST_BYTES: u64 = 512 << 20;
+
+/// Sizes of the caches and TLBs to measure. Units: bytes; translations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// First level, data.
+    pub l1_bytes: u64,
+    /// Second level; 0 if there is none.
+    pub l2_bytes: u64,
+    /// Last level.
+    pub llc_bytes: u64,
+    /// First-level data TLB, 4 KB pages.
+    pub dtlb_entries: u32,
+    /// Second-level TLB, 4 KB pages.
+    pub stlb_entries: u32,
+    /// Memory that may be used.
+    pub available_bytes: u64,
+}
+
+/// A time in cycles, and how certain it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Latency {
+    /// Of the fastest turn.
+    pub cycles: f64,
+    /// How far the middle turn lies above it, as a part of it.
+    pub spread: f64,
+}
+
+/// What walking through memory of one size costs a step.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct CurvePoint {
+    /// The size.
+    pub bytes: u64,
+    /// In pages of 4 KB.
+    pub small_pages: Latency,
+    /// In pages of 2 MB; `None`: the kernel gave none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<Latency>,
+}
+
+/// What accesses cost, by the level that serves them.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct LatencyTable {
+    /// Nanoseconds of a core cycle.
+    pub cycle_ns: f64,
+    /// How far the middle measurement of a cycle lies above the least, as a part of it.
+    pub cycle_spread: f64,
+    /// First level.
+    pub l1: Latency,
+    /// Second level; `None`: there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2: Option<Latency>,
+    /// Last level.
+    pub llc: Latency,
+    /// Memory.
+    pub dram: Latency,
+    /// What it costs more if the first-level TLB misses and the second one hits; `None`: it could not be
+    /// told apart, for want of huge pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stlb: Option<Latency>,
+    /// What it costs more if both miss, as for nearly every step through the memory of the largest
+    /// size: one walk, which reads one entry of a table where the processor keeps the upper ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walk: Option<Latency>,
+    /// Up to which size the last level serves what is walked through. Less than it is said to hold where
+    /// others use it too, as on most virtual machines.
+    pub llc_reach_bytes: u64,
+    /// By size.
+    pub curve: Vec<CurvePoint>,
+}
+
+impl LatencyTable {
+    /// Measures all of it; some seconds.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub fn measure(geometry: &Geometry) -> io::Result<Self> {
+        let mut passes = Vec::with_capacity(PASSES);
+        for _ in 0..PASSES {
+            passes.push(Self::pass(geometry)?);
+        }
+        Ok(Self::joined(&passes, Sizes::of(geometry).llc))
+    }
+
+    /// The least of each, and what the passes differ by.
+    fn joined(passes: &[Self], llc_bytes: u64) -> Self {
+        let least = |of: &dyn Fn(&Self) -> Option<Latency>| {
+            let mut all: Vec<Latency> = passes.iter().filter_map(of).collect();
+            all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
+            let (first, middle) = (*all.first()?, all.get(all.len() / 2)?);
+            let between = if first.cycles > 0.0 { middle.cycles / first.cycles - 1.0 } else { 0.0 };
+            Some(Latency { spread: first.spread.max(between), ..first })
+        };
+        let known = |of: &dyn Fn(&Self) -> Latency| least(&|pass| Some(of(pass))).unwrap_or_default();
+        let cycle = known(&|pass| Latency { cycles: pass.cycle_ns, spread: pass.cycle_spread });
+        let points = passes.iter().map(|pass| pass.curve.len()).min().unwrap_or(0);
+        let curve: Vec<CurvePoint> = (0..points)
+            .map(|at| CurvePoint {
+                bytes: passes[0].curve[at].bytes,
+                small_pages: known(&|pass| pass.curve[at].small_pages),
+                huge_pages: least(&|pass| pass.curve[at].huge_pages),
+            })
+            .collect();
+        let mut table = Self {
+            cycle_ns: cycle.cycles,
+            cycle_spread: cycle.spread,
+            l1: known(&|pass| pass.l1),
+            l2: least(&|pass| pass.l2),
+            llc: known(&|pass| pass.llc),
+            dram: known(&|pass| pass.dram),
+            stlb: least(&|pass| pass.stlb),
+            walk: curve.last().and_then(|point| Some(more(point.small_pages, point.huge_pages?))),
+            llc_reach_bytes: 0,
+            curve,
+        };
+        table.llc_reach_bytes = table.reach(llc_bytes);
+        table
+    }
+
+    fn pass(geometry: &Geometry) -> io::Result<Self> {
+        let mut table = Self::default();
+        let mut cycles: Vec<f64> = (0..TURNS).map(|_| cycle_ns()).collect();
+        (table.cycle_ns, table.cycle_spread) = least_and_spread(&mut cycles);
+        let sizes = Sizes::of(geometry);
+        let mut bytes = (PAGE as u64).min(sizes.l1);
+        while bytes <= sizes.dram {
+            table.curve.push(CurvePoint {
+                bytes,
+                small_pages: latency(&mut Chain::over(bytes as usize, Pages::Small)?),
+                huge_pages: best(bytes),
+            });
+            bytes *= 2;
+        }
+        table.l1 = latency(&mut Chain::over(sizes.l1 as usize, Pages::Small)?);
+        let level = |bytes: u64| match best(bytes) {
+            Some(latency) => Ok(latency),
+            None => Chain::over(bytes as usize, Pages::Small).map(|mut chain| latency(&mut chain)),
+        };
+        table.l2 = sizes.l2.map(level).transpose()?;
+        table.llc = level(sizes.llc)?;
+        table.dram = level(sizes.dram)?;
+        table.stlb = extra(sizes.dtlb_pages)?;
+        Ok(table)
+    }
+
+    /// The largest size, from that on which the last level was measured with, whose latency is nearer to
+    /// the last level's than to memory's.
+    fn reach(&self, from: u64) -> u64 {
+        let middle = (self.llc.cycles + self.dram.cycles) / 2.0;
+        let served = |point: &&CurvePoint| {
+            point.bytes < from || point.huge_pages.unwrap_or(point.small_pages).cycles < middle
+        };
+        self.curve.iter().take_while(served).last().map_or(from, |point| point.bytes.max(from))
+    }
+
+    /// Every latency with its name, in the order of levels.
+    pub fn levels(&self) -> Vec<(&'static str, Latency)> {
+        let all = [
+            ("first level", Some(self.l1)),
+            ("second level", self.l2),
+            ("last level", Some(self.llc)),
+            ("memory", Some(self.dram)),
+            ("second-level TLB", self.stlb),
+            ("page walk", self.walk),
+        ];
+        all.into_iter().filter_map(|(name, latency)| Some((name, latency?))).collect()
+    }
+}
+
+/// How much is walked through for each level.
+struct Sizes {
+    l1: u64,
+    l2: Option<u64>,
+    llc: u64,
+    dram: u64,
+    dtlb_pages: usize,
+}
+
+impl Sizes {
+    fn of(geometry: &Geometry) -> Self {
+        let whole = |bytes: u64| (bytes / PAGE as u64).max(1) * PAGE as u64;
+        let above = geometry.l2_bytes.max(geometry.l1_bytes);
+        Self {
+            // Half: what else lies in the cache must not matter.
+            l1: whole(geometry.l1_bytes / 2),
+            l2: (geometry.l2_bytes > 2 * geometry.l1_bytes).then(|| whole(geometry.l2_bytes / 2)),
+            // Well above the level before, and no more: others use it, too.
+            llc: whole((above * 6).min(geometry.llc_bytes / 2).max(above)),
+            dram: whole(
+                (geometry.llc_bytes * 4).clamp(64 << 20, MOST_BYTES).min(geometry.available_bytes / 4),
+            ),
+            // Eight times what the first holds: some processors put four neighbouring pages into one
+            // entry (AMD64 software optimisation guides, "page coalescing").
+            dtlb_pages: (geometry.dtlb_entries as usize * 8).min(geometry.stlb_entries as usize / 2).max(8),
+        }
+    }
+}
+
+/// In huge pages, if there are any.
+fn best(bytes: u64) -> Option<Latency> {
+    Chain::over(bytes as usize, Pages::Huge).ok().map(|mut chain| latency(&mut chain))
+}
+
+/// What a line in each of `pages` ordinary pages costs more than the same lines in huge ones.
+fn extra(pages: usize) -> io::Result<Option<Latency>> {
+    let Ok(mut huge) = Chain::over_pages(pages, Pages::Huge) else { return Ok(None) };
+    let mut small = Chain::over_pages(pages, Pages::Small)?;
+    Ok(Some(more(latency(&mut small), latency(&mut huge))))
+}
+
+/// How much more one latency is than another; never less than nothing.
+fn more(with: Latency, without: Latency) -> Latency {
+    Latency { cycles: (with.cycles - without.cycles).max(0.0), spread: with.spread.max(without.spread) }
+}
+
+/// The latency of a step of a chain.
+fn latency(chain: &mut Chain) -> Latency {
+    // Faults, caches and predictors first; and how many steps make a turn.
+    let start = Instant::now();
+    chain.walk(64);
+    let step_ns = (start.elapsed().as_nanos() as f64 / 64.0).max(16.0);
+    let steps = ((TURN_NS / step_ns) as usize).max(64);
+    chain.walk(steps);
+    let mut turns: Vec<f64> = (0..TURNS)
+        .map(|_| {
+            let before = cycle_ns();
+            let start = Instant::now();
+            chain.walk(steps);
+            let step_ns = start.elapsed().as_nanos() as f64 / (steps * 16) as f64;
+            // A cycle measured while something else ran is too long.
+            step_ns / cycle_ns().min(before)
+        })
+        .collect();
+    let (cycles, spread) = least_and_spread(&mut turns);
+    Latency { cycles, spread }
+}
+
+/// The value that a tenth lies below, and how far the middle one is above it.
+fn least_and_spread(values: &mut [f64]) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let (least, middle) = (values[values.len() / 10], values[values.len() / 2]);
+    (least, if least > 0.0 { middle / least - 1.0 } else { 0.0 })
+}
+
+/// Nanoseconds of one cycle: of an addition that waits for the one before.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+fn cycle_ns() -> f64 {
+    let start = Instant::now();
+    // SAFETY: the code changes only the two registers that it declares.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            ".rept 32",
+            "add {sum}, 1",
+            ".endr",
+            "sub {left:e}, 32",
+            "jnz 2b",
+            sum = inout(reg) 0u64 => _,
+            left = inout(reg) ADDITIONS => _,
+            options(nomem, nostack),
+        );
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS)
+}
+
+/// The same by a multiplication, of three cycles on present processors.
+#[cfg(not(target_arch = "x86_64"))]
+fn cycle_ns() -> f64 {
+    let start = Instant::now();
+    let mut value = 1u64;
+    for _ in 0..ADDITIONS / 4 {
+        value = std::hint::black_box(value).wrapping_mul(3);
+    }
+    std::hint::black_box(value);
+    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS / 4) / 3.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            l1_bytes: 32 << 10,
+            l2_bytes: 512 << 10,
+            llc_bytes: 32 << 20,
+            dtlb_entries: 64,
+            stlb_entries: 2048,
+            available_bytes: 8 << 30,
+        }
+    }
+
+    #[test]
+    fn each_level_is_measured_where_only_it_can_serve() {
+        let sizes = Sizes::of(&geometry());
+        assert_eq!((sizes.l1, sizes.l2, sizes.llc), (16 << 10, Some(256 << 10), 3 << 20));
+        assert_eq!((sizes.dram, sizes.dtlb_pages), (128 << 20, 512));
+        // Little memory: no more than a quarter of it.
+        let small = Sizes::of(&Geometry { available_bytes: 128 << 20, ..geometry() });
+        assert_eq!(small.dram, 32 << 20);
+    }
+
+    #[test]
+    fn the_last_level_ends_where_memory_begins() {
+        let latency = |cycles| Latency { cycles, spread: 0.0 };
+        let point = |megabytes: u64, cycles| CurvePoint {
+            bytes: megabytes << 20,
+            small_pages: latency(cycles),
+            huge_pages: None,
+        };
+        let curve = vec![point(1, 40.0), point(2, 50.0), point(4, 55.0), point(8, 260.0), point(16, 90.0)];
+        let table = LatencyTable { llc: latency(50.0), dram: latency(400.0), curve, ..Default::default() };
+        // (50 + 400) ÷ 2 = 225 lies between 4 and 8 MB; what comes behind does not count.
+        assert_eq!(table.reach(3 << 20), 4 << 20);
+    }
+
+    #[test]
+    fn the_least_pass_counts_and_the_middle_one_is_its_spread() {
+        let pass = |cycles| LatencyTable { l1: Latency { cycles, spread: 0.1 }, ..Default::default() };
+        let joined = LatencyTable::joined(&[pass(5.0), pass(4.0), pass(6.0)], 0);
+        // 5 ÷ 4 − 1.
+        assert_eq!(joined.l1, Latency { cycles: 4.0, spread: 0.25 });
+        assert_eq!(joined.stlb, None);
+    }
+
+    #[test]
+    fn the_spread_is_that_of_the_middle() {
+        // Ten values: a tenth lies below 2, half below 6: 6 ÷ 2 − 1.
+        let mut values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
+        assert_eq!(least_and_spread(&mut values), (2.0, 2.0));
+    }
+
+    #[test]
+    fn a_first_level_hit_takes_cycles_and_memory_many() {
+        let hit = latency(&mut Chain::over(4096, Pages::Small).expect("memory"));
+        let far = latency(&mut Chain::over(64 << 20, Pages::Small).expect("memory"));
+        // Of any processor of the last twenty years: 3 to 6 cycles, and more than ten times that.
+        assert!((2.0..12.0).contains(&hit.cycles), "{hit:?}");
+        assert!(far.cycles > 4.0 * hit.cycles, "{hit:?} {far:?}");
+    }
+}

@@ -1,0 +1,20 @@
+//! What memory costs on this machine, and where its samples land.
+//!
+//! | question | by |
+//! |---|---|
+//! | how many cycles does a load wait that a cache, memory, a TLB serves? | [`LatencyTable`] |
+//! | how far from the instruction that waits is a sample? | [`skid`] |
+//!
+//! The answers are a [`Calibration`], a file in the user's configuration folder. Exact mode weights
+//! accesses by its latencies, sample mode decides by its skid which instruction a sample means.
+//!
+//! The crate deliberately does not know what is done with them, nor the command line.
+#![deny(unsafe_code)]
+
+mod calibration;
+pub mod chain;
+mod latency;
+pub mod skid;
+
+pub use calibration::{Calibration, CalibrationError, default_path};
+pub use latency::{CurvePoint, Geometry, Latency, LatencyTable};

@@ -1,0 +1,278 @@
+//! How far samples land from the instruction that waits.
+//!
+//! Loops whose code is known run under the event that sample mode uses. In each exactly one
+//! instruction waits, and everything else takes a few cycles:
+//!
+//! | loop | what waits |
+//! |---|---|
+//! | load | a move from memory that no cache holds |
+//! | operand | an exclusive or with such memory |
+//! | store | a store to such memory, at random places |
+//! | divide | a division, whose operands are at hand: computation |
+//!
+//! A sample at the waiting instruction has displacement 0, at the one that executes after it 1, and so
+//! on, around the loop.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use iced_x86::{Decoder, DecoderOptions};
+use memlens_sample::{EventChoice, SampleError, SampleEvent, sample_own_thread};
+
+use crate::chain::{Chain, Pages};
+
+/// Samples a second: enough for a histogram in a quarter of a second.
+const FREQUENCY_HZ: u64 = 8_000;
+/// Memory that no cache holds.
+const FAR_BYTES: usize = 64 << 20;
+/// Rounds of a loop between two looks at the clock.
+const ROUNDS: u64 = 20_000;
+/// How long each loop is sampled, in seconds.
+const SECONDS: f64 = 0.5;
+
+std::arch::global_asm!(
+    ".p2align 6",
+    ".local memlens_wait_load, memlens_wait_load_end, memlens_wait_operand, memlens_wait_operand_end",
+    ".local memlens_wait_store, memlens_wait_store_end, memlens_wait_divide, memlens_wait_divide_end",
+    "memlens_wait_load:",
+    "mov rdi, [rdi]",
+    ".rept 4",
+    "add r8, 1",
+    "add r9, 1",
+    "add r10, 1",
+    "add r11, 1",
+    ".endr",
+    "dec rsi",
+    "jnz memlens_wait_load",
+    "memlens_wait_load_end:",
+    "mov rax, rdi",
+    "ret",
+    ".p2align 6",
+    "memlens_wait_operand:",
+    "xor eax, eax",
+    "add r8, 1",
+    "add r9, 1",
+    "xor rax, [rdi]",
+    "mov rdi, rax",
+    ".rept 4",
+    "add r8, 1",
+    "add r9, 1",
+    "add r10, 1",
+    ".endr",
+    "dec rsi",
+    "jnz memlens_wait_operand",
+    "memlens_wait_operand_end:",
+    "mov rax, rdi",
+    "ret",
+    // rdi: the first line; places by a linear congruential generator (D. E. Knuth, MMIX), of which the
+    // highest bits choose one of 2^20 lines.
+    ".p2align 6",
+    "memlens_wait_store:",
+    "mov r8, rsi",
+    "mov r9, 6364136223846793005",
+    "2:",
+    "imul r8, r9",
+    "add r8, 1442695",
+    "mov r10, r8",
+    "shr r10, 44",
+    "shl r10, 6",
+    "mov [rdi + r10 + 8], r8",
+    ".rept 3",
+    "add rax, 1",
+    "add rcx, 1",
+    "add rdx, 1",
+    ".endr",
+    "dec rsi",
+    "jnz 2b",
+    "memlens_wait_store_end:",
+    "mov rax, rdi",
+    "ret",
+    ".p2align 6",
+    "memlens_wait_divide:",
+    "mov rcx, rsi",
+    "or rcx, 1",
+    "mov rax, rdi",
+    "2:",
+    "xor edx, edx",
+    "add rax, r8",
+    "div rcx",
+    ".rept 4",
+    "add r9, 1",
+    "add r10, 1",
+    "add r11, 1",
+    ".endr",
+    "dec rsi",
+    "jnz 2b",
+    "memlens_wait_divide_end:",
+    "mov rax, rdi",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn memlens_wait_load(chain: *const usize, rounds: u64) -> *const usize;
+    fn memlens_wait_load_end();
+    fn memlens_wait_operand(chain: *const usize, rounds: u64) -> *const usize;
+    fn memlens_wait_operand_end();
+    fn memlens_wait_store(chain: *const usize, rounds: u64) -> *const usize;
+    fn memlens_wait_store_end();
+    fn memlens_wait_divide(chain: *const usize, rounds: u64) -> *const usize;
+    fn memlens_wait_divide_end();
+}
+
+type Code = unsafe extern "C" fn(*const usize, u64) -> *const usize;
+
+/// A loop of known code.
+struct KnownLoop {
+    name: &'static str,
+    code: Code,
+    end: unsafe extern "C" fn(),
+    /// The first instruction of the loop, and the one that waits: positions in the code.
+    first: usize,
+    waits: usize,
+}
+
+const LOOPS: [KnownLoop; 4] = [
+    KnownLoop { name: "load", code: memlens_wait_load, end: memlens_wait_load_end, first: 0, waits: 0 },
+    KnownLoop {
+        name: "operand",
+        code: memlens_wait_operand,
+        end: memlens_wait_operand_end,
+        first: 0,
+        waits: 3,
+    },
+    KnownLoop { name: "store", code: memlens_wait_store, end: memlens_wait_store_end, first: 2, waits: 7 },
+    KnownLoop { name: "divide", code: memlens_wait_divide, end: memlens_wait_divide_end, first: 3, waits: 5 },
+];
+
+/// Where the samples of one loop landed.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct LoopSkid {
+    /// `load`, `operand`, `store` or `divide`.
+    pub name: String,
+    /// Instructions of the loop.
+    pub instructions: usize,
+    /// Samples by displacement from the instruction that waits, 0 to `instructions` − 1.
+    pub samples: Vec<u64>,
+    /// Samples outside of the loop.
+    pub elsewhere: u64,
+}
+
+impl LoopSkid {
+    /// The part of the loop's samples that landed so many instructions on.
+    pub fn share(&self, displacement: usize) -> f64 {
+        let all: u64 = self.samples.iter().sum();
+        self.samples.get(displacement).map_or(0.0, |&samples| samples as f64 / (all.max(1)) as f64)
+    }
+
+    /// Where most samples landed; `None` without samples.
+    pub fn usual(&self) -> Option<usize> {
+        let most = self.samples.iter().max().filter(|&&most| most > 0)?;
+        self.samples.iter().position(|samples| samples == most)
+    }
+
+    /// The shares in units of lines of `per_line` instructions, if the instruction that waits stands at
+    /// any place of its line alike.
+    pub fn by_lines(&self, per_line: usize) -> Vec<f64> {
+        let per_line = per_line.max(1);
+        let mut lines = vec![0.0; self.samples.len() / per_line + 2];
+        for displacement in 0..self.samples.len() {
+            for place in 0..per_line {
+                lines[(place + displacement) / per_line] += self.share(displacement) / per_line as f64;
+            }
+        }
+        lines
+    }
+}
+
+/// Why the skid could not be measured. Reads after "failed to".
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SkidError {
+    /// No event can be sampled.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// There is no memory to wait for.
+    #[error("allocate memory: {0}")]
+    Memory(#[from] io::Error),
+}
+
+/// Samples each loop for half a second.
+///
+/// # Errors
+/// If the kernel allows no event, or there is no memory.
+pub fn measure(choice: EventChoice) -> Result<(SampleEvent, Vec<LoopSkid>), SkidError> {
+    let chain = Chain::over(FAR_BYTES, Pages::Small)?;
+    let mut result = Vec::new();
+    let mut used = None;
+    for known in &LOOPS {
+        let (event, addresses) = sample_own_thread(choice, FREQUENCY_HZ, || {
+            let start = std::time::Instant::now();
+            let mut at = if known.name == "store" { chain.first() } else { chain.here() };
+            while start.elapsed().as_secs_f64() < SECONDS {
+                // SAFETY: the loops follow a chain that lives on, or write to the second word of each of
+                // its 2^20 lines, or do not touch memory; they change only registers that a call may
+                // change.
+                at = unsafe { (known.code)(at, ROUNDS) };
+            }
+            std::hint::black_box(at);
+        })?;
+        used = Some(event);
+        result.push(known.histogram(&addresses));
+    }
+    let event = used.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Ok((event, result))
+}
+
+impl KnownLoop {
+    /// The addresses of the loop's instructions, in the order of code.
+    fn instructions(&self) -> Vec<u64> {
+        let (start, end) = (self.code as usize, self.end as usize);
+        // SAFETY: both labels are in one piece of code above, the end behind the start.
+        let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
+        let decoder = Decoder::with_ip(64, bytes, start as u64, DecoderOptions::NONE);
+        decoder.into_iter().map(|instruction| instruction.ip()).collect()
+    }
+
+    fn histogram(&self, addresses: &[u64]) -> LoopSkid {
+        let all = self.instructions();
+        let body = &all[self.first..];
+        let mut samples = vec![0; body.len()];
+        let mut elsewhere = 0;
+        for address in addresses {
+            match body.iter().position(|pc| pc == address) {
+                Some(at) => {
+                    samples[(at + body.len() - (self.waits - self.first)) % body.len()] += 1;
+                }
+                None => elsewhere += 1,
+            }
+        }
+        LoopSkid { name: self.name.to_owned(), instructions: body.len(), samples, elsewhere }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loops_are_what_they_say() {
+        let lengths = LOOPS.map(|known| known.instructions().len());
+        // One load, 16 additions, two that count; xor, 2, xor, mov, 12, 2; 2 before, 6, 9, 2; 3, 3, 12, 2.
+        assert_eq!(lengths, [19, 19, 19, 20]);
+        let landed = |known: &KnownLoop, at: usize| known.histogram(&[known.instructions()[at]]).samples;
+        // At the waiting one, and around the loop at the one before it.
+        assert_eq!(landed(&LOOPS[1], 3)[0], 1);
+        assert_eq!(landed(&LOOPS[1], 2)[18], 1);
+        assert_eq!(landed(&LOOPS[2], 8)[1], 1);
+        assert_eq!(landed(&LOOPS[3], 6)[1], 1);
+        assert_eq!(LOOPS[3].histogram(&[LOOPS[3].instructions()[0], 0]).elsewhere, 2);
+    }
+
+    #[test]
+    fn lines_follow_from_instructions() {
+        // All one instruction on: the first three of a line of four stay on it, the fourth leaves it.
+        let skid = LoopSkid { samples: vec![0, 8, 0], ..LoopSkid::default() };
+        assert_eq!(skid.by_lines(4)[..2], [0.75, 0.25]);
+        assert_eq!((skid.usual(), LoopSkid::default().usual()), (Some(1), None));
+    }
+}

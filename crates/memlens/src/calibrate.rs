@@ -1,0 +1,274 @@
+//! `memlens calibrate`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use memlens_calibrate::skid::{self, LoopSkid};
+use memlens_calibrate::{Calibration, Geometry, Latency, LatencyTable, default_path};
+use memlens_sample::EventChoice;
+use memlens_sim::{MachineDescription, TlbDescription};
+
+use crate::failure::{Failure, FailureKind};
+use crate::sample::Event;
+use crate::streams::{self, say};
+
+/// A spread above which a latency that a core does not share is not believed.
+const PRIVATE_SPREAD: f64 = 0.2;
+/// The same for what is shared with other cores.
+const SHARED_SPREAD: f64 = 0.6;
+/// Instructions of a source line in the table: a round figure of optimised code.
+const INSTRUCTIONS_A_LINE: usize = 4;
+
+/// Arguments of `memlens calibrate`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memlens calibrate                        measure, show, and write it for later runs
+  memlens calibrate --out quiet.toml       write it elsewhere
+  memlens run --calibration quiet.toml -- ls")]
+pub struct CalibrateArgs {
+    /// The file to write instead of memlens/calibration.toml in the configuration folder; one that is there
+    /// is replaced
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Write it even if the machine is too busy for the numbers to be believed
+    #[arg(long)]
+    pub force: bool,
+
+    /// The event whose samples are looked at
+    #[arg(long, value_name = "EVENT", default_value = "time")]
+    pub event: Event,
+}
+
+/// Measures, shows and writes.
+pub fn calibrate(args: &CalibrateArgs) -> Result<u8, Failure> {
+    let path = match &args.out {
+        Some(path) => path.clone(),
+        None => default_path().ok_or_else(|| {
+            Failure::new(FailureKind::CannotCreate, "there is no home for the file; name one with --out FILE")
+        })?,
+    };
+    let machine = MachineDescription::named("host").map_err(|error| {
+        Failure::new(FailureKind::Internal, format!("failed to see this machine: {error}"))
+    })?;
+    let latency = LatencyTable::measure(&geometry(&machine))
+        .map_err(|error| Failure::new(FailureKind::Io, format!("failed to measure memory: {error}")))?;
+    let (event, skid) = match skid::measure(EventChoice::from(args.event)) {
+        Ok((event, skid)) => (Some(event.name), skid),
+        Err(error) => {
+            say(&format!("where samples land is not measured: failed to {error}"));
+            (None, Vec::new())
+        }
+    };
+    let calibration = Calibration::now(latency, event, skid);
+    let text = table(&calibration, &machine);
+    streams::write_result(|out| out.write_all(text.as_bytes()))?;
+    if let Some(noise) = noise(&calibration.latency)
+        && !args.force
+    {
+        let message = format!(
+            "this machine is too busy to be measured: {noise}; nothing was written. Try again when it is \
+             quiet, or write it all the same with --force"
+        );
+        return Err(Failure::new(FailureKind::Engine, message));
+    }
+    calibration
+        .write(&path)
+        .map_err(|error| Failure::new(FailureKind::CannotCreate, format!("failed to {error}")))?;
+    say(&format!("written to {}", path.display()));
+    Ok(0)
+}
+
+/// The calibration that `file` names, else the user's own if it is of this processor. `None`: there is
+/// none. A user's own that cannot be used is passed over with a message.
+pub fn known(file: Option<&Path>) -> Result<Option<Calibration>, Failure> {
+    if let Some(file) = file {
+        let calibration = Calibration::read(file).map_err(|error| {
+            let kind = if file.exists() { FailureKind::BadData } else { FailureKind::NoInput };
+            Failure::new(kind, format!("--calibration: failed to {error}"))
+        })?;
+        return Ok(Some(calibration));
+    }
+    let Some(path) = default_path().filter(|path| path.exists()) else { return Ok(None) };
+    match Calibration::read(&path) {
+        Ok(calibration) if calibration.is_of_this_processor() => Ok(Some(calibration)),
+        Ok(calibration) => {
+            let other = &calibration.processor;
+            say(&format!("{} is of another processor ({other}) and is not used", path.display()));
+            Ok(None)
+        }
+        Err(error) => {
+            say(&format!("failed to {error}; it is not used: measure again with `memlens calibrate`"));
+            Ok(None)
+        }
+    }
+}
+
+/// Puts measured latencies into a machine's description.
+pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
+    let cycles = |latency: Latency| latency.cycles.round() as u32;
+    let latency = &calibration.latency;
+    machine.l1d.latency_cycles = cycles(latency.l1);
+    if let (Some(l2), Some(measured)) = (&mut machine.l2, latency.l2) {
+        l2.latency_cycles = cycles(measured);
+    }
+    machine.llc.latency_cycles = cycles(latency.llc);
+    machine.dram_latency_cycles = cycles(latency.dram);
+    // 0 would mean unknown.
+    machine.stlb_latency_cycles = latency.stlb.map_or(0, |stlb| cycles(stlb).max(1));
+    machine.walk_access_cycles = latency.walk.map_or(0, |walk| cycles(walk).max(1));
+    machine.notes.retain(|note| !note.starts_with("latencies are assumed"));
+    machine.notes.push("latencies were measured by `memlens calibrate`".to_owned());
+}
+
+fn geometry(machine: &MachineDescription) -> Geometry {
+    let entries = |tlb: &Option<TlbDescription>, otherwise: u32| {
+        tlb.as_ref().and_then(|tlb| tlb.size_4k).map_or(otherwise, |size| size.entries)
+    };
+    Geometry {
+        l1_bytes: machine.l1d.bytes,
+        l2_bytes: machine.l2.as_ref().map_or(0, |l2| l2.bytes),
+        llc_bytes: machine.llc.bytes,
+        dtlb_entries: entries(&machine.dtlb, 64),
+        stlb_entries: entries(&machine.stlb, 1536),
+        available_bytes: available_bytes().unwrap_or(1 << 30),
+    }
+}
+
+/// What the kernel thinks can be had without swapping (proc_meminfo(5)).
+fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
+}
+
+/// What varied too much, if something did.
+fn noise(latency: &LatencyTable) -> Option<String> {
+    let shared = ["last level", "memory", "page walk"];
+    let mut all = latency.levels();
+    all.push(("core cycle", Latency { cycles: 1.0, spread: latency.cycle_spread }));
+    let too_much = all.into_iter().filter(|(name, latency)| {
+        // A difference of nearly nothing varies by any factor.
+        let most = if shared.contains(name) { SHARED_SPREAD } else { PRIVATE_SPREAD };
+        latency.spread > most && *name != "second-level TLB"
+    });
+    let texts: Vec<String> = too_much
+        .map(|(name, latency)| format!("the {name} varies by {:.0} %", latency.spread * 100.0))
+        .collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
+/// What was measured, for people.
+fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
+    let latency = &calibration.latency;
+    let mut text = format!(
+        "{}\none cycle is {:.3} ns\n\nserved by            cycles      ns  spread\n",
+        calibration.processor, latency.cycle_ns
+    );
+    for (name, measured) in latency.levels() {
+        text += &format!(
+            "{name:<18}{:>9.1}{:>8.1}{:>6.0} %\n",
+            measured.cycles,
+            measured.cycles * latency.cycle_ns,
+            measured.spread * 100.0
+        );
+    }
+    if latency.stlb.is_none() {
+        text += "TLBs: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
+    }
+    if latency.llc_reach_bytes < machine.llc.bytes / 2 {
+        text += &format!(
+            "The last level serves up to {} here; the system tells of {}, which others use too.\n",
+            bytes(latency.llc_reach_bytes),
+            bytes(machine.llc.bytes)
+        );
+    }
+    text += "\nwalked through   4 KB pages   2 MB pages   (cycles a step)\n";
+    for point in &latency.curve {
+        let huge = point.huge_pages.map_or("–".to_owned(), |huge| format!("{:.1}", huge.cycles));
+        text += &format!("{:>14}{:>13.1}{huge:>13}\n", bytes(point.bytes), point.small_pages.cycles);
+    }
+    match &calibration.event {
+        None => text += "\nsamples: none could be taken\n",
+        Some(event) => {
+            text += &format!("\nsamples of {event} land, instructions after the one that waits\n");
+            text += "what waits        0      1      2   more   elsewhere   next line\n";
+            calibration.skid.iter().for_each(|skid| text += &skid_row(skid));
+            text += &format!("(next line: if a line has {INSTRUCTIONS_A_LINE} instructions)\n");
+        }
+    }
+    text
+}
+
+fn skid_row(skid: &LoopSkid) -> String {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let first: f64 = (0..3).map(|at| skid.share(at)).sum();
+    let lines = skid.by_lines(INSTRUCTIONS_A_LINE);
+    format!(
+        "{:<9}{:>10}{:>7}{:>7}{:>7}{:>12}{:>12}\n",
+        skid.name,
+        percent(skid.share(0)),
+        percent(skid.share(1)),
+        percent(skid.share(2)),
+        percent((1.0 - first).max(0.0)),
+        skid.elsewhere,
+        percent(lines.get(1).copied().unwrap_or(0.0)),
+    )
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        count if count >= 1 << 20 => format!("{} MB", count >> 20),
+        count => format!("{} KB", count >> 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency() -> LatencyTable {
+        let of = |cycles, spread| Latency { cycles, spread };
+        LatencyTable {
+            cycle_ns: 0.5,
+            cycle_spread: 0.01,
+            l1: of(4.0, 0.01),
+            l2: Some(of(12.0, 0.02)),
+            llc: of(50.0, 0.3),
+            dram: of(400.4, 0.1),
+            stlb: Some(of(0.1, 9.0)),
+            walk: Some(of(99.6, 0.2)),
+            ..LatencyTable::default()
+        }
+    }
+
+    #[test]
+    fn measured_latencies_take_the_place_of_assumed_ones() {
+        let mut machine = MachineDescription::named("host").expect("this machine");
+        apply(&Calibration::now(latency(), None, Vec::new()), &mut machine);
+        assert_eq!((machine.l1d.latency_cycles, machine.llc.latency_cycles), (4, 50));
+        assert_eq!((machine.dram_latency_cycles, machine.walk_access_cycles), (400, 100));
+        // Nothing measurable is one cycle at most, and not unknown.
+        assert_eq!(machine.stlb_latency_cycles, 1);
+        assert!(!machine.notes.iter().any(|note| note.contains("assumed, not measured")));
+    }
+
+    #[test]
+    fn what_varies_too_much_is_named() {
+        assert_eq!(noise(&latency()), None);
+        let busy = LatencyTable { l1: Latency { cycles: 4.0, spread: 0.25 }, ..latency() };
+        assert_eq!(noise(&busy).as_deref(), Some("the first level varies by 25 %"));
+    }
+
+    #[test]
+    fn the_table_has_every_level_and_the_skid() {
+        let skid = LoopSkid { name: "load".into(), instructions: 2, samples: vec![1, 3], elsewhere: 2 };
+        let calibration = Calibration::now(latency(), Some("cpu-clock".into()), vec![skid]);
+        let text = table(&calibration, &MachineDescription::named("host").expect("this machine"));
+        for expected in ["first level", "12.0", "200.2", "page walk", "25.0 %", "75.0 %"] {
+            assert!(text.contains(expected), "{expected} is not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `memlens calibrate`, and who uses what it measured.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn memlens(home: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
+    command.args(words).env("XDG_CONFIG_HOME", home).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A calibration of some machine, by hand.
+const BY_HAND: &str = r#"
+format = 1
+processor = "an abacus"
+measured_at = 0
+
+[latency]
+cycle_ns = 0.5
+cycle_spread = 0.0
+l1 = { cycles = 5.0, spread = 0.0 }
+l2 = { cycles = 15.4, spread = 0.0 }
+llc = { cycles = 66.0, spread = 0.0 }
+dram = { cycles = 333.0, spread = 0.0 }
+stlb = { cycles = 8.0, spread = 0.0 }
+walk = { cycles = 44.0, spread = 0.0 }
+llc_reach_bytes = 1048576
+curve = []
+"#;
+
+#[test]
+fn measuring_shows_a_table_and_writes_a_file_unless_the_machine_is_busy() {
+    let home = tempfile::tempdir().expect("a folder");
+    let output = memlens(home.path(), &["calibrate"]);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    for expected in ["first level", "last level", "memory", "walked through"] {
+        assert!(stdout.contains(expected), "{expected} is not in:\n{stdout}\n{stderr}");
+    }
+    let file = home.path().join("memlens/calibration.toml");
+    match output.status.code() {
+        Some(0) => assert!(stderr.contains("written to") && file.exists(), "{stderr}"),
+        // Other tests run beside this one.
+        Some(75) => {
+            assert!(stderr.contains("too busy") && stderr.contains('%') && !file.exists(), "{stderr}")
+        }
+        other => panic!("{other:?}: {stderr}"),
+    }
+    let doctor = text(&memlens(home.path(), &["doctor"]).stdout);
+    let line = doctor.lines().find(|line| line.contains("calibration")).expect("doctor speaks of it");
+    assert_eq!(line.contains("there is none"), !file.exists(), "{line}");
+}
+
+#[test]
+fn exact_mode_weights_accesses_by_what_was_measured() {
+    let home = tempfile::tempdir().expect("a folder");
+    let file = home.path().join("by_hand.toml");
+    fs::write(&file, BY_HAND).expect("written");
+    let profile = home.path().join("p");
+    let (file, profile) = (file.to_str().expect("text"), profile.to_str().expect("text"));
+    let output = memlens(
+        home.path(),
+        &["record", "--quiet", "--mode", "exact", "--calibration", file, "--out", profile, "--", "true"],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = memlens(home.path(), &["report", "--format", "json", profile]);
+    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let latencies = &report["machine"]["latencies"];
+    let of = |name: &str| latencies[name].as_u64();
+    assert_eq!((of("l1_cycles"), of("dram_cycles")), (Some(5), Some(333)), "{latencies}");
+    assert_eq!((of("stlb_cycles"), of("walk_access_cycles")), (Some(8), Some(44)), "{latencies}");
+}
+
+#[test]
+fn a_calibration_that_is_none_is_refused() {
+    let home = tempfile::tempdir().expect("a folder");
+    let file = home.path().join("c.toml");
+    fs::write(&file, "format = 1\n").expect("written");
+    let run = |file: &str| {
+        let output = memlens(home.path(), &["run", "--calibration", file, "--", "true"]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, message) = run(file.to_str().expect("text"));
+    assert!(code == Some(65) && message.contains("no calibration"), "{code:?} {message}");
+    let (code, message) = run("/nowhere/c.toml");
+    assert!(code == Some(66) && message.contains("/nowhere/c.toml"), "{code:?} {message}");
+}
+
+#[test]
+fn the_users_own_is_used_only_on_its_processor() {
+    let home = tempfile::tempdir().expect("a folder");
+    let folder = home.path().join("memlens");
+    fs::create_dir_all(&folder).expect("created");
+    fs::write(folder.join("calibration.toml"), BY_HAND).expect("written");
+    let profile = home.path().join("p");
+    let output = memlens(home.path(), &["record", "--out", profile.to_str().expect("text"), "--", "true"]);
+    let stderr = text(&output.stderr);
+    assert!(output.status.success() && stderr.contains("an abacus"), "{stderr}");
+    let doctor = text(&memlens(home.path(), &["doctor"]).stdout);
+    assert!(doctor.contains("is of another processor: an abacus"), "{doctor}");
+}
