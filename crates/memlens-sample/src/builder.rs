@@ -1,5 +1,7 @@
 //! From tallies to a profile: names, source lines, sums.
 
+use std::collections::BTreeMap;
+
 use memlens_profile::{
     Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx, Profile,
     SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
@@ -8,8 +10,11 @@ use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
+use crate::address_space::Area;
 use crate::naming::{NamedObject, Namer, access_of};
-use crate::recording::{Code, Recording};
+use crate::recording::{Code, Recording, Spot};
+use crate::site_naming::code_of;
+use crate::unseen::{Missing, Unseen, divided};
 
 /// Rows that grow as tallies come; a profile can be taken at any time.
 #[derive(Debug, Default)]
@@ -19,24 +24,34 @@ pub struct ProfileBuilder {
     object_numbers: FxHashMap<NamedObject, u32>,
     code: Vec<(Code, u8, AccessKind, u32)>,
     code_numbers: FxHashMap<(Code, u8, AccessKind, u32), u32>,
-    cells: FxHashMap<(u32, u32, u32), Sampled>,
+    cells: FxHashMap<CellKey, Sampled>,
+    unseen: Unseen,
 }
+
+/// Code, object, thread, and what is not known of the samples.
+type CellKey = (u32, u32, u32, Missing);
 
 impl ProfileBuilder {
     /// Names the tallies of a recording and takes them in.
     pub fn fold(&mut self, recording: &mut Recording) {
         let tallies = recording.take_tallies();
         let files = recording.files();
-        for (key, sampled) in tallies {
-            let (object, sampled) = self.namer.object(&key, sampled, files);
-            let next = self.objects.len() as u32;
-            let object = match self.object_numbers.get(&object) {
-                Some(&known) => known,
-                None => {
-                    self.object_numbers.insert(object.clone(), next);
-                    self.objects.push(object);
-                    next
+        for (key, tally) in tallies {
+            let (object, sampled) = self.namer.object(&key, tally.sampled, files, recording.heap());
+            let object = self.number(object);
+            let missing = match &key.spot {
+                Spot::Block { area, .. } => {
+                    let pointer = self.namer.unwatched(&key, area, files);
+                    let pointer = self.number(pointer);
+                    self.unseen.watched(pointer, object, sampled.cost as f64, tally.unseen);
+                    Missing::Nothing
                 }
+                Spot::Area(Area::Break | Area::Anonymous) => {
+                    self.unseen.unwatched(object, sampled.cost as f64);
+                    Missing::Watch
+                }
+                Spot::Lost { .. } => Missing::Address,
+                _ => Missing::Nothing,
             };
             let (kind, size_bytes) = access_of(&key, files);
             let place = (key.code, key.operand.unwrap_or(0), kind, size_bytes);
@@ -45,8 +60,40 @@ impl ProfileBuilder {
                 self.code.push(place);
                 next
             });
-            *self.cells.entry((code, object, key.thread)).or_default() += &sampled;
+            *self.cells.entry((code, object, key.thread, missing)).or_default() += &sampled;
         }
+    }
+
+    /// The number of an object.
+    fn number(&mut self, object: NamedObject) -> u32 {
+        if let Some(&known) = self.object_numbers.get(&object) {
+            return known;
+        }
+        let next = self.objects.len() as u32;
+        self.object_numbers.insert(object.clone(), next);
+        self.objects.push(object);
+        next
+    }
+
+    /// The cells, those of heap memory that was not watched divided among allocation sites as `unseen.rs` says; and
+    /// how many samples were.
+    fn divided_cells(&self) -> (BTreeMap<(u32, u32, u32), Sampled>, u64) {
+        let mut cells: BTreeMap<(u32, u32, u32), Sampled> = BTreeMap::new();
+        let mut moved = 0;
+        for (&(code, object, thread, missing), &sampled) in &self.cells {
+            let sites = self.unseen.sites(object, missing);
+            if sites.is_empty() {
+                *cells.entry((code, object, thread)).or_default() += &sampled;
+                continue;
+            }
+            moved += sampled.samples;
+            for (site, part) in divided(sampled, &sites) {
+                if part != Sampled::default() {
+                    *cells.entry((code, site, thread)).or_default() += &part;
+                }
+            }
+        }
+        (cells, moved)
     }
 
     /// The profile of what was taken in so far. `run` and what only the collector knows is left to
@@ -84,7 +131,21 @@ impl ProfileBuilder {
             });
         }
         let module = |file: Option<u32>| file.map(ModuleIx);
+        let (cells, moved) = self.divided_cells();
+        let mut frames = FrameRows::default();
+        // A pointer whose samples all went to sites is no object.
+        let mut rows = vec![None; self.objects.len()];
+        for &(_, object, _) in cells.keys() {
+            rows[object as usize] = Some(ObjectIx(0));
+        }
         for (index, object) in self.objects.iter().enumerate() {
+            let Some(row) = &mut rows[index] else { continue };
+            *row = ObjectIx::from_index(profile.objects.len());
+            let detail = object.site.map(|site| recording.heap().detail(site.site));
+            let site = object.site.map(|site| {
+                let keys = &recording.heap().stack(site.site)[site.own_frames..];
+                frames.call_stack(&mut profile, recording, keys)
+            });
             profile.objects.push(Object {
                 id: index as u32 + 1,
                 kind: object.kind,
@@ -92,14 +153,16 @@ impl ProfileBuilder {
                 type_name: object.type_name.clone(),
                 declared: object.declared.clone().map(|(file, line)| SourceLine { file, line }),
                 module: module(object.file),
-                blocks: u64::from(object.bytes.is_some()),
-                bytes: object.bytes,
+                site,
+                named_at: object.site.and_then(|site| site.named_at),
+                blocks: detail
+                    .map_or(u64::from(object.bytes.is_some()), |detail| detail.blocks.round() as u64),
+                bytes: detail.map_or(object.bytes, |detail| Some(detail.bytes.round() as u64)),
                 access_path: object.access_path.clone(),
                 unknown_reason: object.unknown_reason.clone(),
                 ..Object::default()
             });
         }
-        let mut frames = FrameRows::default();
         for (index, &(code, operand, kind, size_bytes)) in self.code.iter().enumerate() {
             let stack = frames.stack(&mut profile, recording, code);
             if code.0.is_none() {
@@ -116,12 +179,11 @@ impl ProfileBuilder {
                 counts: Counts::default(),
             });
         }
-        let mut cells: Vec<_> = self.cells.iter().collect();
-        cells.sort_unstable_by_key(|(key, _)| **key);
-        for (&(code, object, thread), &sampled) in cells {
+        for ((code, object, thread), sampled) in cells {
+            let Some(object) = rows[object as usize] else { continue };
             profile.cells.push(Cell {
                 code: CodeIx(code),
-                object: ObjectIx(object),
+                object,
                 thread: ThreadIx(thread),
                 counts: Counts { sampled, ..Counts::default() },
             });
@@ -139,7 +201,13 @@ impl ProfileBuilder {
                 _ => attribution.attributed_accesses += samples,
             }
         }
-        attribution.truncated_stacks = counts.cut_stacks;
+        attribution.truncated_stacks = counts.cut_stacks + counts.cut_sites;
+        if moved > 0 {
+            attribution.notes.push(format!(
+                "{moved} samples on heap blocks whose allocation was not watched were given to the allocation sites \
+                 of watched blocks that were reached through the same pointers."
+            ));
+        }
         if counts.without_registers > 0 {
             let note = format!("{} samples had no user registers.", counts.without_registers);
             attribution.notes.push(note);
@@ -169,17 +237,47 @@ fn is_file(recording: &Recording, code: Code, path: &str) -> bool {
 /// Frames and stacks that were made already.
 #[derive(Default)]
 struct FrameRows {
-    stacks: FxHashMap<Code, StackIx>,
+    /// By code position, and whether it is a return address.
+    frames: FxHashMap<(Code, bool), Vec<FrameIx>>,
+    stacks: FxHashMap<Vec<FrameIx>, StackIx>,
 }
 
 impl FrameRows {
     /// The inlined functions at a code position, innermost first.
     fn stack(&mut self, profile: &mut Profile, recording: &Recording, code: Code) -> StackIx {
-        if let Some(&known) = self.stacks.get(&code) {
-            return known;
+        let frames = self.frames(profile, recording, code, false);
+        self.stack_of(profile, frames)
+    }
+
+    /// The call stack of an allocation site.
+    fn call_stack(&mut self, profile: &mut Profile, recording: &Recording, keys: &[u64]) -> StackIx {
+        let frames =
+            keys.iter().flat_map(|&key| self.frames(profile, recording, code_of(key), true)).collect();
+        self.stack_of(profile, frames)
+    }
+
+    fn stack_of(&mut self, profile: &mut Profile, frames: Vec<FrameIx>) -> StackIx {
+        *self.stacks.entry(frames).or_insert_with_key(|frames| {
+            let stack = StackIx::from_index(profile.stacks.len());
+            profile.stacks.push(Stack(frames.clone()));
+            stack
+        })
+    }
+
+    /// The frames at a code position, inlined ones first. Return addresses stand for the call before them.
+    fn frames(
+        &mut self,
+        profile: &mut Profile,
+        recording: &Recording,
+        code: Code,
+        is_return: bool,
+    ) -> Vec<FrameIx> {
+        if let Some(known) = self.frames.get(&(code, is_return)) {
+            return known.clone();
         }
         let symbols = code.0.and_then(|file| recording.files().get(file)).and_then(|mapped| mapped.symbols());
-        let mut located = symbols.map(|symbols| symbols.locate(code.1)).unwrap_or_default();
+        let svma = if is_return { code.1.wrapping_sub(1) } else { code.1 };
+        let mut located = symbols.map(|symbols| symbols.locate(svma)).unwrap_or_default();
         if located.is_empty() {
             located.push(Default::default());
         }
@@ -202,9 +300,7 @@ impl FrameRows {
                 source_text: source_text.map(|text| text.trim().to_owned()),
             });
         }
-        let stack = StackIx::from_index(profile.stacks.len());
-        profile.stacks.push(Stack(list));
-        self.stacks.insert(code, stack);
-        stack
+        self.frames.insert((code, is_return), list.clone());
+        list
     }
 }

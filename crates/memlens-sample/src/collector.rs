@@ -95,6 +95,9 @@ impl Collector {
     /// # Errors
     /// Those of perf_event_open(2) and mmap(2). `ESRCH`: the thread has ended.
     pub fn watch(&mut self, tid: u32, starts_with_exec: bool) -> io::Result<()> {
+        if self.event.agents_tick().is_some() {
+            return Ok(());
+        }
         for index in 0..self.cpus.len() {
             let event = match self.event.open(tid, self.cpus[index], starts_with_exec) {
                 Ok(event) => event,
@@ -156,6 +159,11 @@ impl Collector {
         if polled.iter().any(|event| event.revents & libc::POLLHUP != 0) {
             std::thread::sleep(timeout.min(Duration::from_millis(10)));
         }
+    }
+
+    /// Puts a record of another source in line with the kernel's: [`Self::drain`] hands it on in its turn.
+    pub fn add(&mut self, record: TimedRecord) {
+        self.waiting.push(record);
     }
 
     /// Takes what is in the rings and hands on what is old enough to be in order; with `all`, the

@@ -21,8 +21,9 @@
 //! 4. None: there is no access near, or nothing is known. Such samples count as unknown, with the
 //!    reason.
 //!
-//! Heap blocks have no names of their own, because allocations are not watched: they are named by the
-//! pointer through which they were reached.
+//! Heap blocks whose allocation the agent reported ([`memlens_agent_host`]) are the objects of their allocation
+//! sites, as in exact mode. Other heap memory is named by the pointer through which it was reached; how its samples
+//! become those of allocation sites says `unseen.rs`.
 //!
 //! # Units
 //!
@@ -31,10 +32,12 @@
 #![deny(unsafe_code)]
 
 mod address_space;
+mod allocations;
 mod builder;
 mod collector;
 mod error;
 mod event;
+mod heap;
 mod modules;
 mod naming;
 mod perf_data;
@@ -43,11 +46,13 @@ mod record;
 mod recording;
 mod ring;
 mod session;
+mod site_naming;
+mod unseen;
 mod unwinder;
 
-pub use memlens_child::ExitOutcome;
-
+pub use allocations::Watch;
 pub use error::{SampleError, paranoid_level};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
+pub use memlens_child::ExitOutcome;
 pub use perf_data::{PerfDataError, import_perf_data};
 pub use session::{SampleOptions, SampleOutcome, SampleSession, Target};

@@ -6,10 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use memlens_agent_host::check_preloadable;
 use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
 use memlens_profile::{Profile, SamplingInfo};
 
 use crate::address_space::running_mappings;
+use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
 use crate::collector::Collector;
 use crate::error::SampleError;
@@ -20,6 +22,8 @@ use crate::recording::Recording;
 
 /// Between two looks at the rings, if none fills up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a program's dynamic linker is given before its first look-up of mappings.
+const START_TAKES: Duration = Duration::from_millis(500);
 /// Rounds in which new threads are looked for when attaching. Each round watches what the last one
 /// found; threads of watched threads are inherited, so few rounds are enough.
 const ATTACH_ROUNDS: usize = 16;
@@ -41,12 +45,20 @@ pub struct SampleOptions {
     pub overhead: f64,
     /// Bytes of the stack that are copied with each sample (a multiple of 8, at most 65,528).
     pub stack_bytes: u32,
+    /// Which allocations of a program that is started are watched.
+    pub watch: Watch,
 }
 
 impl Default for SampleOptions {
-    /// 1 %, 8 KiB.
+    /// 1 %, 8 KiB, allocations sampled.
     fn default() -> Self {
-        Self { choice: EventChoice::Best, frequency_hz: None, overhead: 0.01, stack_bytes: 8192 }
+        Self {
+            choice: EventChoice::Best,
+            frequency_hz: None,
+            overhead: 0.01,
+            stack_bytes: 8192,
+            watch: Watch::Sampled,
+        }
     }
 }
 
@@ -85,6 +97,7 @@ pub struct SampleSession {
     collector: Collector,
     recording: Recording,
     builder: ProfileBuilder,
+    allocations: AllocationSource,
     watched: Watched,
     pid: u32,
     refused: Vec<Refusal>,
@@ -117,18 +130,30 @@ impl SampleSession {
     /// If the kernel allows no event, or there is nothing to watch. A program that cannot be executed
     /// is not left behind.
     pub fn start(target: &Target, options: &SampleOptions) -> Result<Self, SampleError> {
-        let candidates = SampleEvent::candidates(options.choice, options.frequency(), options.stack_bytes);
-        let (event, refused) = first_that_opens(candidates).map_err(SampleError::of_event)?;
+        let (event, refused) = event_for(target, options)?;
+        let tick = event.agents_tick();
         let mut collector = Collector::new(event).map_err(SampleError::Unavailable)?;
         let mut recording = Recording::new(true);
         let own_cpu_at_start = own_cpu_seconds();
+        let mut allocations = AllocationSource::none();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
-                let image = Image::new(file, arguments).map_err(SampleError::Start)?;
-                let held = Held::start(&image, None).map_err(SampleError::Start)?;
+                allocations = AllocationSource::preloaded(file, options.watch, tick);
+                if let (Some(_), Some(why)) = (tick, allocations.why_not()) {
+                    return Err(SampleError::NoTimers(why.to_owned()));
+                }
+                let mut image = Image::new(file, arguments).map_err(SampleError::Start)?;
+                for (name, value) in allocations.variables() {
+                    image.set_variable(name.as_ref(), &value).map_err(SampleError::Start)?;
+                }
+                let held = Held::start(&image, allocations.descriptor()).map_err(SampleError::Start)?;
                 let pid = held.id();
                 collector.watch(pid, true).map_err(SampleError::of_event)?;
-                (Watched::Child(held.release().map_err(SampleError::Start)?), pid)
+                let child = held.release().map_err(SampleError::Start)?;
+                if tick.is_some() {
+                    allocations.wait_until_inside(START_TAKES);
+                }
+                (Watched::Child(child), pid)
             }
             Target::Process(pid) => {
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;
@@ -140,6 +165,7 @@ impl SampleSession {
             collector,
             recording,
             builder: ProfileBuilder::default(),
+            allocations,
             watched,
             pid,
             refused,
@@ -196,11 +222,19 @@ impl SampleSession {
     }
 
     fn take(&mut self, all: bool) {
-        let Self { collector, recording, builder, .. } = self;
+        let Self { collector, recording, builder, allocations, pid, .. } = self;
+        let is_stale = allocations.drain(|record| collector.add(record));
+        if collector.event().agents_tick().is_some() {
+            // The kernel reports no mappings to the agent.
+            recording.refresh_mappings(*pid);
+        }
         let mut is_full = false;
         collector.drain(all, |record: TimedRecord| is_full |= recording.take(record));
         if is_full {
             builder.fold(recording);
+        }
+        if is_stale {
+            recording.forget_blocks();
         }
     }
 
@@ -233,7 +267,9 @@ impl SampleSession {
                 ..SamplingInfo::default()
             },
         );
-        profile.attribution.lost_events = losses.lost + losses.damaged;
+        profile.attribution.lost_events = losses.lost + losses.damaged + self.allocations.lost();
+        let counts = self.recording.counts();
+        profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
         let counted = [
             (losses.doubled, "samples were seen twice and counted once"),
             (losses.late, "records came too late to be put in order"),
@@ -248,6 +284,27 @@ impl SampleSession {
             profile.run.notes.push(format!("{name} cannot be sampled here: {why}."));
         }
         profile
+    }
+}
+
+/// The event to sample: the best that opens, or, where the kernel allows none, the agent's timers.
+fn event_for(target: &Target, options: &SampleOptions) -> Result<(SampleEvent, Vec<Refusal>), SampleError> {
+    let agents = || SampleEvent::agent_clock(options.frequency(), options.stack_bytes);
+    if options.choice == EventChoice::AgentClock {
+        return Ok((agents(), Vec::new()));
+    }
+    let candidates = SampleEvent::candidates(options.choice, options.frequency(), options.stack_bytes);
+    match first_that_opens(candidates) {
+        Ok(found) => Ok(found),
+        Err(error) => match (SampleError::of_event(error), target) {
+            // A last-level miss cannot be had from a timer.
+            (SampleError::Forbidden(why), Target::Program { file, .. })
+                if options.choice != EventChoice::CacheMisses && check_preloadable(file).is_ok() =>
+            {
+                Ok((agents(), vec![("cpu-clock".to_owned(), why.to_string())]))
+            }
+            (error, _) => Err(error),
+        },
     }
 }
 

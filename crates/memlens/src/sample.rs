@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
-use memlens_sample::{EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target};
+use memlens_sample::{EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target, Watch};
 
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
@@ -40,9 +40,30 @@ pub struct SampleArgs {
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub frequency: Option<u64>,
 
+    /// Which allocations of the program are watched, so that samples of the heap name where a block was allocated
+    #[arg(long, value_name = "WHICH", default_value = "sampled", conflicts_with = "pid")]
+    pub allocations: Allocations,
+
+    /// The least size of blocks that --allocations large watches
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
+    pub allocation_threshold: u64,
+
     /// What is sampled
     #[arg(long, value_name = "EVENT", default_value = "auto")]
     pub event: Event,
+}
+
+/// Which allocations are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Allocations {
+    /// Those of bytes drawn at random, some 2,000 a second at most: large blocks nearly all, small ones seldom.
+    Sampled,
+    /// All blocks of --allocation-threshold bytes and more.
+    Large,
+    /// All, at some microseconds each.
+    All,
+    /// None: the heap is named by the pointers through which it is reached.
+    Off,
 }
 
 /// What samples are of.
@@ -54,6 +75,8 @@ pub enum Event {
     Time,
     /// Last-level cache misses.
     CacheMisses,
+    /// Processor time, by timers inside of the program: where the kernel allows no events.
+    AgentClock,
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -84,9 +107,16 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
             Event::Auto => EventChoice::Best,
             Event::Time => EventChoice::Time,
             Event::CacheMisses => EventChoice::CacheMisses,
+            Event::AgentClock => EventChoice::AgentClock,
         },
         frequency_hz: args.sample.frequency,
         overhead: args.sample.overhead,
+        watch: match args.sample.allocations {
+            Allocations::Sampled => Watch::Sampled,
+            Allocations::Large => Watch::From(args.sample.allocation_threshold),
+            Allocations::All => Watch::All,
+            Allocations::Off => Watch::Nothing,
+        },
         ..SampleOptions::default()
     };
     let (target, command) = match args.sample.pid {

@@ -28,6 +28,7 @@ fn sample() -> Finding {
         Ok(session)
     });
     match tried {
+        Ok(session) if session.event().0.agents_tick().is_some() => by_timers(&session),
         Ok(session) => {
             let (event, refused) = session.event();
             let what = match event.has_addresses {
@@ -43,19 +44,30 @@ fn sample() -> Finding {
                 _ => Finding::good(topic, text),
             }
         }
-        Err(SampleError::Forbidden(error)) => Finding::limited(
-            topic,
-            format!(
-                "perf_event_open is forbidden ({error}); perf_event_paranoid is {}",
-                memlens_sample::paranoid_level()
-            ),
-            match memlens_sample::paranoid_level().parse::<i32>() {
-                Ok(level) if level > 2 => "sudo sysctl kernel.perf_event_paranoid=2",
-                _ => "in a container: --cap-add PERFMON, and a seccomp profile that allows perf_event_open",
-            },
-        ),
+        Err(SampleError::Forbidden(error)) => forbidden(&error.to_string(), "nothing can be sampled"),
         Err(error) => Finding::limited(topic, error.to_string(), "").without_advice(),
     }
+}
+
+/// Events are forbidden; programs that can be preloaded are sampled all the same.
+fn by_timers(session: &SampleSession) -> Finding {
+    let why = session.event().1.iter().map(|(_, why)| why.as_str()).next().unwrap_or("unknown reason");
+    let instead = format!(
+        "dynamically linked programs that memlens starts are sampled by timers of their own (agent-clock: {} samples in \
+         a trial), running processes and static programs not at all",
+        session.samples()
+    );
+    forbidden(why, &instead)
+}
+
+fn forbidden(why: &str, instead: &str) -> Finding {
+    let level = memlens_sample::paranoid_level();
+    let advice = match level.parse::<i32>() {
+        Ok(level) if level > 2 => "sudo sysctl kernel.perf_event_paranoid=2",
+        _ => "in a container: --cap-add PERFMON, and a seccomp profile that allows perf_event_open",
+    };
+    let text = format!("perf_event_open is forbidden ({why}); perf_event_paranoid is {level}; {instead}");
+    Finding::limited("sample", text, advice)
 }
 
 /// A command that computes for some milliseconds.
