@@ -79,6 +79,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release $(WORKSPACE) --all-targets -- -D warnings
 	$(CARGO) clippy --release -p memlens-exact-client --target-dir $(CLIENT_TARGET) -- -D warnings
+	CARGO_PROFILE_RELEASE_PANIC=abort $(CARGO) clippy --release -p memlens-agent --target-dir $(CLIENT_TARGET) -- -D warnings
 
 doc:
 	@scripts/setup.sh build

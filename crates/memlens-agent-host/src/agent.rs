@@ -19,7 +19,7 @@ include!(concat!(env!("OUT_DIR"), "/payload.rs"));
 /// Blocks that are drawn in a second and then taken to be enough: at some 2.5 µs each, 0.5 % of a processor.
 const BLOCKS_A_SECOND: f64 = 2000.0;
 /// Those of the start, when a program makes what it then works on.
-const BLOCKS_AT_FIRST: u32 = 1024;
+const BLOCKS_AT_FIRST: u32 = 256;
 /// The shortest time over which draws are counted.
 const WINDOW: Duration = Duration::from_millis(40);
 

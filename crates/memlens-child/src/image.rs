@@ -40,6 +40,20 @@ impl Image {
         Ok(())
     }
 
+    /// Sets a variable: in the place of one of the same name, else at the end of the environment.
+    ///
+    /// # Errors
+    /// As [`Self::add_variable`].
+    pub fn set_variable(&mut self, name: &OsStr, value: &OsStr) -> io::Result<()> {
+        let prefix = [name.as_bytes(), b"="].concat();
+        let known = self.environment.iter().position(|word| word.as_bytes().starts_with(&prefix));
+        self.add_variable(name, value)?;
+        if let Some(known) = known {
+            self.environment.swap_remove(known);
+        }
+        Ok(())
+    }
+
     /// Pointers for `execve`, valid as long as the image is.
     pub(crate) fn argv_and_envp(&self) -> [Vec<*const libc::c_char>; 2] {
         [&self.arguments, &self.environment]

@@ -1,6 +1,7 @@
 //! From tallies to a profile: names, source lines, sums.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use memlens_profile::{
     Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx, Profile,
@@ -10,10 +11,13 @@ use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
+use crate::address_space::Area;
 use crate::modules::{Files, REPLACED};
 use crate::naming::{NamedObject, Namer, access_of, of_part};
 use crate::recording::{Code, Recording, Spot};
+use crate::site_naming::code_of;
 use crate::static_attribution::CodeSamples;
+use crate::unseen::{Missing, Unseen, divided};
 
 /// Rows that grow as tallies come; a profile can be taken at any time.
 #[derive(Debug, Default)]
@@ -31,8 +35,12 @@ struct Rows {
     object_numbers: FxHashMap<NamedObject, u32>,
     code: Vec<(Code, u8, AccessKind, u32)>,
     code_numbers: FxHashMap<(Code, u8, AccessKind, u32), u32>,
-    cells: FxHashMap<(u32, u32, u32), Sampled>,
+    cells: FxHashMap<CellKey, Sampled>,
+    unseen: Unseen,
 }
+
+/// Code, object, thread, and what is not known of the samples.
+type CellKey = (u32, u32, u32, Missing);
 
 impl ProfileBuilder {
     /// Names the tallies of a recording and takes them in.
@@ -40,13 +48,28 @@ impl ProfileBuilder {
         let tallies = recording.take_tallies();
         let files = recording.files();
         self.namer.prepare(&tallies, files);
-        for (key, sampled) in tallies {
+        for (key, tally) in tallies {
             if let (Spot::CodeOnly, Some(file)) = (&key.spot, key.code.0) {
-                self.code_samples.add(file, key.code.1, key.thread, sampled);
+                self.code_samples.add(file, key.code.1, key.thread, tally.sampled);
                 continue;
             }
-            let (object, sampled) = self.namer.object(&key, sampled, files);
-            self.rows.add(object, key.code, key.operand, key.thread, &sampled, files);
+            let (object, sampled) = self.namer.object(&key, tally.sampled, files, recording.heap());
+            let object = self.rows.number(object);
+            let missing = match &key.spot {
+                Spot::Block { area, .. } => {
+                    let pointer = self.namer.unwatched(&key, area, files);
+                    let pointer = self.rows.number(pointer);
+                    self.rows.unseen.watched(pointer, object, sampled.cost as f64, tally.unseen);
+                    Missing::Nothing
+                }
+                Spot::Area(Area::Break | Area::Anonymous) => {
+                    self.rows.unseen.unwatched(object, sampled.cost as f64);
+                    Missing::Watch
+                }
+                Spot::Lost { .. } => Missing::Address,
+                _ => Missing::Nothing,
+            };
+            self.rows.add(object, (key.code, key.operand), key.thread, missing, &sampled, files);
         }
     }
 
@@ -58,14 +81,9 @@ impl ProfileBuilder {
         let files = recording.files();
         let mut rows = self.rows.clone();
         self.code_samples.attribute(files, recording.skid(), |file, part, thread, sampled| {
-            rows.add(
-                of_part(file, part, files),
-                (Some(file), part.pc),
-                part.operand,
-                thread,
-                &sampled,
-                files,
-            );
+            let object = rows.number(of_part(file, part, files));
+            let access = ((Some(file), part.pc), part.operand);
+            rows.add(object, access, thread, Missing::Nothing, &sampled, files);
         });
         Cow::Owned(rows)
     }
@@ -108,7 +126,21 @@ impl ProfileBuilder {
             });
         }
         let module = |file: Option<u32>| file.map(ModuleIx);
+        let (cells, moved) = rows.divided_cells();
+        let mut frames = FrameRows::default();
+        // A pointer whose samples all went to sites is no object.
+        let mut places = vec![None; rows.objects.len()];
+        for &(_, object, _) in cells.keys() {
+            places[object as usize] = Some(ObjectIx(0));
+        }
         for (index, object) in rows.objects.iter().enumerate() {
+            let Some(place) = &mut places[index] else { continue };
+            *place = ObjectIx::from_index(profile.objects.len());
+            let detail = object.site.map(|site| recording.heap().detail(site.site));
+            let site = object.site.map(|site| {
+                let keys = &recording.heap().stack(site.site)[site.own_frames..];
+                frames.call_stack(&mut profile, recording, keys)
+            });
             profile.objects.push(Object {
                 id: index as u32 + 1,
                 kind: object.kind,
@@ -116,14 +148,16 @@ impl ProfileBuilder {
                 type_name: object.type_name.clone(),
                 declared: object.declared.clone().map(|(file, line)| SourceLine { file, line }),
                 module: module(object.file),
-                blocks: u64::from(object.bytes.is_some()),
-                bytes: object.bytes,
+                site,
+                named_at: object.site.and_then(|site| site.named_at),
+                blocks: detail
+                    .map_or(u64::from(object.bytes.is_some()), |detail| detail.blocks.round() as u64),
+                bytes: detail.map_or(object.bytes, |detail| Some(detail.bytes.round() as u64)),
                 access_path: object.access_path.clone(),
                 unknown_reason: object.unknown_reason.clone(),
                 ..Object::default()
             });
         }
-        let mut frames = FrameRows::default();
         for (index, &(code, operand, kind, size_bytes)) in rows.code.iter().enumerate() {
             let stack = frames.stack(&mut profile, recording, code);
             if code.0.is_none() {
@@ -140,12 +174,11 @@ impl ProfileBuilder {
                 counts: Counts::default(),
             });
         }
-        let mut cells: Vec<_> = rows.cells.iter().collect();
-        cells.sort_unstable_by_key(|(key, _)| **key);
-        for (&(code, object, thread), &sampled) in cells {
+        for ((code, object, thread), sampled) in cells {
+            let Some(object) = places[object as usize] else { continue };
             profile.cells.push(Cell {
                 code: CodeIx(code),
-                object: ObjectIx(object),
+                object,
                 thread: ThreadIx(thread),
                 counts: Counts { sampled, ..Counts::default() },
             });
@@ -163,7 +196,13 @@ impl ProfileBuilder {
                 _ => attribution.attributed_accesses += samples,
             }
         }
-        attribution.truncated_stacks = counts.cut_stacks;
+        attribution.truncated_stacks = counts.cut_stacks + counts.cut_sites;
+        if moved > 0 {
+            attribution.notes.push(format!(
+                "{moved} samples on heap blocks whose allocation was not watched were given to the allocation sites \
+                 of watched blocks that were reached through the same pointers."
+            ));
+        }
         if counts.without_registers > 0 {
             let note = format!("{} samples had no user registers.", counts.without_registers);
             attribution.notes.push(note);
@@ -187,24 +226,27 @@ impl ProfileBuilder {
 }
 
 impl Rows {
+    /// The number of an object.
+    fn number(&mut self, object: NamedObject) -> u32 {
+        if let Some(&known) = self.object_numbers.get(&object) {
+            return known;
+        }
+        let next = self.objects.len() as u32;
+        self.object_numbers.insert(object.clone(), next);
+        self.objects.push(object);
+        next
+    }
+
+    /// Adds samples of an object, by number, at an instruction and its operand.
     fn add(
         &mut self,
-        object: NamedObject,
-        code: Code,
-        operand: Option<u8>,
+        object: u32,
+        (code, operand): (Code, Option<u8>),
         thread: u32,
+        missing: Missing,
         sampled: &Sampled,
         files: &Files,
     ) {
-        let next = self.objects.len() as u32;
-        let object = match self.object_numbers.get(&object) {
-            Some(&known) => known,
-            None => {
-                self.object_numbers.insert(object.clone(), next);
-                self.objects.push(object);
-                next
-            }
-        };
         let (kind, size_bytes) = access_of(code, operand, files);
         let place = (code, operand.unwrap_or(0), kind, size_bytes);
         let next = self.code.len() as u32;
@@ -212,7 +254,28 @@ impl Rows {
             self.code.push(place);
             next
         });
-        *self.cells.entry((code, object, thread)).or_default() += sampled;
+        *self.cells.entry((code, object, thread, missing)).or_default() += sampled;
+    }
+
+    /// The cells, those of heap memory that was not watched divided among allocation sites as `unseen.rs` says; and
+    /// how many samples were.
+    fn divided_cells(&self) -> (BTreeMap<(u32, u32, u32), Sampled>, u64) {
+        let mut cells: BTreeMap<(u32, u32, u32), Sampled> = BTreeMap::new();
+        let mut moved = 0;
+        for (&(code, object, thread, missing), &sampled) in &self.cells {
+            let sites = self.unseen.sites(object, missing);
+            if sites.is_empty() {
+                *cells.entry((code, object, thread)).or_default() += &sampled;
+                continue;
+            }
+            moved += sampled.samples;
+            for (site, part) in divided(sampled, &sites) {
+                if part != Sampled::default() {
+                    *cells.entry((code, site, thread)).or_default() += &part;
+                }
+            }
+        }
+        (cells, moved)
     }
 }
 
@@ -223,17 +286,47 @@ fn is_file(recording: &Recording, code: Code, path: &str) -> bool {
 /// Frames and stacks that were made already.
 #[derive(Default)]
 struct FrameRows {
-    stacks: FxHashMap<Code, StackIx>,
+    /// By code position, and whether it is a return address.
+    frames: FxHashMap<(Code, bool), Vec<FrameIx>>,
+    stacks: FxHashMap<Vec<FrameIx>, StackIx>,
 }
 
 impl FrameRows {
     /// The inlined functions at a code position, innermost first.
     fn stack(&mut self, profile: &mut Profile, recording: &Recording, code: Code) -> StackIx {
-        if let Some(&known) = self.stacks.get(&code) {
-            return known;
+        let frames = self.frames(profile, recording, code, false);
+        self.stack_of(profile, frames)
+    }
+
+    /// The call stack of an allocation site.
+    fn call_stack(&mut self, profile: &mut Profile, recording: &Recording, keys: &[u64]) -> StackIx {
+        let frames =
+            keys.iter().flat_map(|&key| self.frames(profile, recording, code_of(key), true)).collect();
+        self.stack_of(profile, frames)
+    }
+
+    fn stack_of(&mut self, profile: &mut Profile, frames: Vec<FrameIx>) -> StackIx {
+        *self.stacks.entry(frames).or_insert_with_key(|frames| {
+            let stack = StackIx::from_index(profile.stacks.len());
+            profile.stacks.push(Stack(frames.clone()));
+            stack
+        })
+    }
+
+    /// The frames at a code position, inlined ones first. Return addresses stand for the call before them.
+    fn frames(
+        &mut self,
+        profile: &mut Profile,
+        recording: &Recording,
+        code: Code,
+        is_return: bool,
+    ) -> Vec<FrameIx> {
+        if let Some(known) = self.frames.get(&(code, is_return)) {
+            return known.clone();
         }
         let symbols = code.0.and_then(|file| recording.files().get(file)).and_then(|mapped| mapped.symbols());
-        let mut located = symbols.map(|symbols| symbols.locate(code.1)).unwrap_or_default();
+        let svma = if is_return { code.1.wrapping_sub(1) } else { code.1 };
+        let mut located = symbols.map(|symbols| symbols.locate(svma)).unwrap_or_default();
         if located.is_empty() {
             located.push(Default::default());
         }
@@ -256,9 +349,7 @@ impl FrameRows {
                 source_text: source_text.map(|text| text.trim().to_owned()),
             });
         }
-        let stack = StackIx::from_index(profile.stacks.len());
-        profile.stacks.push(Stack(list));
-        self.stacks.insert(code, stack);
-        stack
+        self.frames.insert((code, is_return), list.clone());
+        list
     }
 }

@@ -105,7 +105,16 @@ impl Collector {
                 Err(error) => return Err(error),
             });
         }
-        Ok(Self {
+        Ok(Self::with_rings(event, cpus, rings))
+    }
+
+    /// Only orders what [`Self::add`] gives it: nothing comes from the kernel.
+    pub fn without_rings(event: SampleEvent) -> Self {
+        Self::with_rings(event, Vec::new(), Vec::new())
+    }
+
+    fn with_rings(event: SampleEvent, cpus: Vec<u32>, rings: Vec<Option<Ring>>) -> Self {
+        Self {
             layout: event.layout(),
             event,
             cpus,
@@ -120,7 +129,7 @@ impl Collector {
             delivered_until: 0,
             losses: CollectorLosses::default(),
             dropped: 0,
-        })
+        }
     }
 
     /// Watches the only thread of a process that has not yet executed its program, from then on, and
@@ -278,6 +287,11 @@ impl Collector {
         let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: as many structures as the length says.
         unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
+    }
+
+    /// Puts a record of another source in line with the kernel's: [`Self::drain`] hands it on in its turn.
+    pub fn add(&mut self, record: TimedRecord) {
+        self.waiting.push(record);
     }
 
     /// Takes what is in the rings and hands on what is old enough to be in order; with `all`, the

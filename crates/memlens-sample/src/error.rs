@@ -25,6 +25,9 @@ pub enum SampleError {
     /// The kernel has no such events.
     #[error("open a performance event: {0}; `memlens doctor` says what this machine allows")]
     Unavailable(io::Error),
+    /// The agent, which was to take the samples, cannot be in the program.
+    #[error("sample the program by timers of its own: {0}; use another --event")]
+    NoTimers(String),
     /// The process to watch is not there.
     #[error("watch process {0}: there is no such process")]
     NoProcess(u32),

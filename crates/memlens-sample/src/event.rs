@@ -6,6 +6,7 @@
 //! | `ibs_op` | an operation, with data address if it is a load or store | AMD IBS |
 //! | `cache-misses` | a last-level miss | a performance monitoring unit (PMU) |
 //! | `cpu-clock` | an interval of processor time | Linux |
+//! | `agent-clock` | the same, by a timer in the program itself | the agent in it |
 //!
 //! Sources: perf_event_open(2); linux/perf_event.h; Intel SDM volume 3B, section 20.3.1.1; AMD64
 //! APM volume 2, section 13.3; Documentation/ABI/testing/sysfs-bus-event_source-devices-events.
@@ -15,6 +16,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use memlens_profile::SampleUnit;
 use perf_event_open_sys::bindings as abi;
@@ -37,6 +39,8 @@ pub enum EventChoice {
     Time,
     /// Last-level cache misses.
     CacheMisses,
+    /// Processor time, by timers of the agent: needs nothing of the kernel's events.
+    AgentClock,
 }
 
 /// An event that can be opened.
@@ -57,6 +61,8 @@ pub struct SampleEvent {
     /// Whether it can be kept from counting in the kernel; IBS cannot.
     excludes_kernel: bool,
     stack_bytes: u32,
+    /// Whether the agent takes the samples: there is nothing to open.
+    is_agents: bool,
 }
 
 /// Why an event is not used: its name, and what is missing.
@@ -76,7 +82,19 @@ impl SampleEvent {
             precise: 0,
             excludes_kernel: true,
             stack_bytes,
+            is_agents: false,
         }
+    }
+
+    /// Processor time by the agent's timers. They come with the kernel's tick, so that more than some 250 a second
+    /// are not to be had.
+    pub fn agent_clock(frequency_hz: u64, stack_bytes: u32) -> Self {
+        Self { name: "agent-clock".into(), is_agents: true, ..Self::time(frequency_hz, stack_bytes) }
+    }
+
+    /// Processor time between two samples, if the agent takes them.
+    pub fn agents_tick(&self) -> Option<Duration> {
+        self.is_agents.then(|| Duration::from_nanos(NANOSECONDS / self.frequency_hz.max(1)))
     }
 
     /// Last-level misses as the processor counts them.
@@ -126,10 +144,10 @@ impl SampleEvent {
         if choice == EventChoice::Best {
             list.extend(Self::with_addresses(Path::new(SOURCES), frequency_hz, stack_bytes));
         }
-        if choice == EventChoice::CacheMisses {
-            list.push(Self::cache_misses(frequency_hz, stack_bytes));
-        } else {
-            list.push(Self::time(frequency_hz, stack_bytes));
+        match choice {
+            EventChoice::CacheMisses => list.push(Self::cache_misses(frequency_hz, stack_bytes)),
+            EventChoice::AgentClock => {}
+            EventChoice::Best | EventChoice::Time => list.push(Self::time(frequency_hz, stack_bytes)),
         }
         list
     }

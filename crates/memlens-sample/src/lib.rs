@@ -21,8 +21,9 @@
 //! 4. The sample waits for no access: it is computation, no data's cost.
 //! 5. Nothing is known. Such samples count as unknown, with the reason.
 //!
-//! Heap blocks have no names of their own, because allocations are not watched: they are named by the
-//! pointer through which they were reached.
+//! Heap blocks whose allocation the agent reported ([`memlens_agent_host`]) are the objects of their allocation
+//! sites, as in exact mode. Other heap memory is named by the pointer through which it was reached; how its samples
+//! become those of allocation sites says `unseen.rs`.
 //!
 //! # Units
 //!
@@ -31,11 +32,13 @@
 #![deny(unsafe_code)]
 
 mod address_space;
+mod allocations;
 mod builder;
 mod collector;
 mod contention;
 mod error;
 mod event;
+mod heap;
 mod imported;
 mod modules;
 mod naming;
@@ -52,14 +55,16 @@ mod ring;
 mod run_meter;
 mod sample_cost;
 mod session;
+mod site_naming;
 mod static_attribution;
 mod switch_cost;
+mod unseen;
 mod unwinder;
 
-pub use memlens_child::ExitOutcome;
-
+pub use allocations::Watch;
 pub use error::{SampleError, paranoid_level, permission_advice};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
+pub use memlens_child::ExitOutcome;
 pub use memlens_code::SampleSkid;
 pub use own_thread::sample_own_thread;
 pub use perf_data::{PerfDataError, import_perf_data};

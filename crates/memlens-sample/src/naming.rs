@@ -8,8 +8,9 @@
 //! | lost address | the same, if the code names a pointer or a variable |
 //! | no access | `computation`, or `jumps, calls and returns`: no data's cost |
 //!
-//! Without allocation tracking a block has no name of its own. Its pointer has: the register that the
-//! access used is followed back to the variable it came from ([`FunctionCode::origin`]).
+//! Blocks whose allocation was watched are named after it, in `site_naming.rs`. Without that a block has no name
+//! of its own. Its pointer has: the register that the access used is followed back to the variable it came from
+//! ([`FunctionCode::origin`]).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -22,8 +23,10 @@ use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Area;
+use crate::heap::Heap;
 use crate::modules::{Files, MappedFile};
-use crate::recording::{Code, Spot, TallyKey};
+use crate::recording::{Code, Spot, Tally, TallyKey};
+use crate::site_naming::{NamedSite, SiteNamer};
 
 /// An object's identity and description.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +43,8 @@ pub struct NamedObject {
     pub file: Option<u32>,
     /// Size in bytes, where it is a variable.
     pub bytes: Option<u64>,
+    /// Where it was allocated, if that was watched.
+    pub site: Option<NamedSite>,
     /// The pointer it was reached through.
     pub access_path: Option<String>,
     /// Why nothing better is known.
@@ -47,7 +52,7 @@ pub struct NamedObject {
 }
 
 impl NamedObject {
-    fn new(kind: ObjectKind, name: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: ObjectKind, name: impl Into<String>) -> Self {
         Self {
             kind,
             name: name.into(),
@@ -55,6 +60,7 @@ impl NamedObject {
             declared: None,
             file: None,
             bytes: None,
+            site: None,
             access_path: None,
             unknown_reason: None,
         }
@@ -72,6 +78,7 @@ pub struct Namer {
     pointers: FxHashMap<(u32, u64, u8), Option<NamedPointer>>,
     /// What static analysis says that the operands of an instruction touch.
     claims: FxHashMap<(u32, u64), Vec<Vec<Identity>>>,
+    sites: SiteNamer,
 }
 
 /// What [`ObjectKind::Computation`] is.
@@ -89,13 +96,20 @@ impl Namer {
     /// The object of a tally, and its samples with the way they were found set right.
     ///
     /// [`Self::prepare`] comes first.
-    pub fn object(&mut self, key: &TallyKey, sampled: Sampled, files: &Files) -> (NamedObject, Sampled) {
+    pub fn object(
+        &mut self,
+        key: &TallyKey,
+        sampled: Sampled,
+        files: &Files,
+        heap: &Heap,
+    ) -> (NamedObject, Sampled) {
         let by_code = Sampled { by_code: sampled.samples, by_registers: 0, by_hardware: 0, ..sampled };
         let operand = operand_of(key, files);
         match &key.spot {
             Spot::Image { file, svma } => (in_image(*file, *svma, files), sampled),
             Spot::Frame { file, svma, cfa_offset } => (in_frame(*file, *svma, *cfa_offset, files), sampled),
             Spot::Stack => (NamedObject::new(ObjectKind::Stack, "stack outside known frames"), sampled),
+            Spot::Block { site, .. } => (self.sites.object(*site, heap, files), sampled),
             Spot::Area(area) => (self.in_area(area, key.code, operand, files), sampled),
             Spot::ThreadPointer => {
                 match operand.and_then(|operand| thread_local(key.code, &operand, files)) {
@@ -119,6 +133,12 @@ impl Namer {
             Spot::CodeOnly => (NamedObject::unknown(NO_CODE), sampled),
             Spot::InKernel => (NamedObject::unknown(IN_KERNEL), sampled),
         }
+    }
+
+    /// What a watched block would be called if its allocation were not known: samples of blocks like it that were
+    /// not watched have this name.
+    pub fn unwatched(&mut self, key: &TallyKey, area: &Area, files: &Files) -> NamedObject {
+        self.in_area(area, key.code, operand_of(key, files), files)
     }
 
     fn in_area(
@@ -182,7 +202,7 @@ impl Namer {
     /// Static analysis of the functions with samples whose address is lost and whose pointer has no name.
     /// Code that was analysed once is not analysed again. Cost: see
     /// [`StaticModule::analyse_around`].
-    pub fn prepare(&mut self, tallies: &[(TallyKey, Sampled)], files: &Files) {
+    pub fn prepare(&mut self, tallies: &[(TallyKey, Tally)], files: &Files) {
         let mut wanted: FxHashMap<u32, BTreeSet<u64>> = FxHashMap::default();
         for (key, _) in tallies.iter().filter(|(key, _)| matches!(key.spot, Spot::Lost { .. })) {
             let Some(file) = key.code.0 else { continue };
@@ -380,7 +400,7 @@ pub fn access_of(code: Code, operand: Option<u8>, files: &Files) -> (AccessKind,
     }
 }
 
-fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
+pub(crate) fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
     let Some(mapped) = files.get(file) else { return NamedObject::unknown(NOT_MAPPED) };
     let module_name = mapped.path.rsplit('/').next().unwrap_or_default();
     let Some(symbols) = mapped.symbols() else {
@@ -415,7 +435,7 @@ fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
     NamedObject { file: Some(file), ..NamedObject::new(kind, name) }
 }
 
-fn in_frame(file: Option<u32>, svma: u64, cfa_offset: i64, files: &Files) -> NamedObject {
+pub(crate) fn in_frame(file: Option<u32>, svma: u64, cfa_offset: i64, files: &Files) -> NamedObject {
     let symbols = file.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
     if let Some(symbols) = symbols {
         let variables = symbols.frame_variables(svma);
@@ -463,7 +483,7 @@ fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<Na
 }
 
 /// The function's name, or `module+offset`.
-fn function_name(code: Code, files: &Files) -> Option<String> {
+pub(crate) fn function_name(code: Code, files: &Files) -> Option<String> {
     let mapped = files.get(code.0?)?;
     let named = mapped.symbols().and_then(|symbols| symbols.function_at(code.1)?.name);
     Some(match named {

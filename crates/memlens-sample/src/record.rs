@@ -6,6 +6,8 @@
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
 
+use crate::heap::HeapEvent;
+
 /// General-purpose registers by DWARF number (System V ABI AMD64 1.0, figure 3.36).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
@@ -106,6 +108,15 @@ pub enum Record {
         pid: u32,
         /// Thread.
         tid: u32,
+    },
+    /// The agent reports a watched heap block.
+    Heap {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// What became of the block.
+        event: HeapEvent,
     },
     /// Records that the kernel dropped.
     Lost(u64),

@@ -2,11 +2,16 @@
 //!
 //! Names are not looked up here, only numbers and svmas: that keeps up with the kernel.
 
+use std::ops::AddAssign;
+
 use memlens_code::{SampleSkid, Waits};
+use memlens_events::agent::Allocation;
+use memlens_objects::{SiteId, frame_key};
 use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Area, Place, running_mappings};
+use crate::heap::{Heap, HeapEvent, Stored};
 use crate::modules::Files;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::unwinder::{StackFrame, UnwindCache};
@@ -15,6 +20,10 @@ use crate::unwinder::{StackFrame, UnwindCache};
 const RED_ZONE: u64 = 128;
 /// The usual limit of the first thread's stack (setrlimit(2), `RLIMIT_STACK`).
 const STACK_BYTES: u64 = 8 << 20;
+/// Allocation call stacks are kept to this depth, as in exact mode.
+const MAX_SITE_FRAMES: usize = 256;
+/// What lies further below a frame's canonical frame address is not thought to be in the frame.
+const MAX_FRAME_BYTES: i64 = 1 << 20;
 /// Distinct tallies before they are named and joined.
 const MAX_TALLIES: usize = 1 << 18;
 
@@ -39,6 +48,13 @@ pub enum Spot {
     },
     /// On the stack, in no frame that is known.
     Stack,
+    /// In a heap block whose allocation was watched.
+    Block {
+        /// Who allocated it.
+        site: SiteId,
+        /// What it would be without that.
+        area: Area,
+    },
     /// In memory without a file of code.
     Area(Area),
     /// At an offset from the thread pointer: code tells which.
@@ -80,6 +96,23 @@ pub struct TallyKey {
     pub spot: Spot,
 }
 
+/// What the samples of a [`TallyKey`] add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// They themselves.
+    pub sampled: Sampled,
+    /// Cost that they stand for besides their own, on blocks like theirs that were not watched: of each
+    /// sample on a block that was watched with probability p, (1 / p - 1) times its cost.
+    pub unseen: f64,
+}
+
+impl AddAssign<&Tally> for Tally {
+    fn add_assign(&mut self, other: &Tally) {
+        self.sampled += &other.sampled;
+        self.unseen += other.unseen;
+    }
+}
+
 /// A thread that was sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampledThread {
@@ -106,6 +139,12 @@ pub struct RecordingCounts {
     pub cut_stacks: u64,
     /// Samples without user registers: taken while the kernel had none.
     pub without_registers: u64,
+    /// Allocation call stacks that could not be followed to their end. Units: watched blocks.
+    pub cut_sites: u64,
+    /// Watched blocks that were allocated.
+    pub watched_blocks: u64,
+    /// Programs that were executed.
+    pub programs: u64,
     /// Processes seen.
     pub processes: u32,
 }
@@ -118,7 +157,10 @@ pub struct Recording {
     threads: Vec<SampledThread>,
     thread_numbers: FxHashMap<(u32, u32), u32>,
     names: FxHashMap<u32, String>,
-    tallies: FxHashMap<TallyKey, Sampled>,
+    heap: Heap,
+    /// By process: the mappings that `/proc` had last.
+    looked_up: FxHashMap<u32, Vec<NewMapping>>,
+    tallies: FxHashMap<TallyKey, Tally>,
     counts: RecordingCounts,
     cache: UnwindCache,
     frames: Vec<StackFrame>,
@@ -173,6 +215,8 @@ impl Recording {
             }
             Record::Name { pid, tid, name, is_exec } => {
                 if is_exec {
+                    self.counts.programs += 1;
+                    self.heap.forget(pid);
                     self.spaces.insert(pid, AddressSpace::default());
                 }
                 if let Some(&number) = self.thread_numbers.get(&(pid, tid))
@@ -187,6 +231,7 @@ impl Recording {
                     && let Some(parent) = self.spaces.get(&parent_pid).cloned()
                 {
                     self.spaces.entry(pid).or_insert(parent);
+                    self.heap.forked(parent_pid, pid);
                 }
                 // A new thread has its parent's name until it takes another.
                 self.names.remove(&tid);
@@ -197,6 +242,12 @@ impl Recording {
                     self.thread_numbers.retain(|&(process, _), _| process != pid);
                 }
             }
+            Record::Heap { pid, tid, event } => match event {
+                HeapEvent::Allocated(allocation, stack) => self.allocated(pid, tid, &allocation, &stack),
+                HeapEvent::Freed(address) => self.heap.freed(pid, address),
+                HeapEvent::Moving(address) => self.heap.moving(pid, tid, address),
+                HeapEvent::Kept(address) => self.heap.kept(pid, tid, address),
+            },
             Record::Lost(_) | Record::Throttled | Record::Other => {}
         }
         self.tallies.len() >= MAX_TALLIES
@@ -206,16 +257,63 @@ impl Recording {
         self.counts.samples += 1;
         self.counts.cost = self.counts.cost.saturating_add(sample.period);
         self.counts.squared_cost += (sample.period as f64) * (sample.period as f64);
-        if self.is_live && self.spaces.get(&sample.pid).is_none_or(AddressSpace::is_empty) {
-            // Its mappings were not reported: they are older than the events.
-            let mappings = running_mappings(sample.pid).unwrap_or_default();
-            self.add_running(sample.pid, &mappings);
-        }
+        self.know_mappings(sample.pid);
         let thread = self.thread(sample.pid, sample.tid);
-        let (key, mut sampled) = self.locate(thread, sample);
+        let (key, mut sampled, probability) = self.locate(thread, sample);
         sampled.samples = 1;
         sampled.cost = sample.period;
-        *self.tallies.entry(key).or_default() += &sampled;
+        let unseen = sample.period as f64 * (1.0 / probability - 1.0);
+        *self.tallies.entry(key).or_default() += &Tally { sampled, unseen };
+    }
+
+    /// Looks up the mappings of a process of which nobody reports them, and of those that were sampled besides.
+    pub fn refresh_mappings(&mut self, pid: u32) {
+        let others: Vec<u32> = self.spaces.keys().copied().filter(|&other| other != pid).collect();
+        for pid in others.into_iter().chain([pid]) {
+            let Ok(mappings) = running_mappings(pid) else { continue };
+            if self.looked_up.get(&pid) != Some(&mappings) {
+                self.add_running(pid, &mappings);
+                self.looked_up.insert(pid, mappings);
+            }
+        }
+    }
+
+    /// Asks for the mappings of a process that were not reported, because they are older than the events.
+    fn know_mappings(&mut self, pid: u32) {
+        if self.is_live && self.spaces.get(&pid).is_none_or(AddressSpace::is_empty) {
+            let mappings = running_mappings(pid).unwrap_or_default();
+            self.add_running(pid, &mappings);
+        }
+    }
+
+    /// A watched block came into being.
+    fn allocated(&mut self, pid: u32, tid: u32, allocation: &Allocation, stack: &[u8]) {
+        self.know_mappings(pid);
+        let space = self.spaces.entry(pid).or_default();
+        let caller = &allocation.caller;
+        let is_whole = space.unwinder().unwind_call(caller, stack, &mut self.cache, &mut self.frames);
+        self.counts.watched_blocks += 1;
+        self.counts.cut_sites += u64::from(!is_whole);
+        let key = |frame: &StackFrame| match space.code(frame.pc) {
+            Some((file, svma)) => frame_key(u16::try_from(file + 1).unwrap_or(0), svma),
+            None => frame_key(0, frame.pc),
+        };
+        let mut keys: Vec<u64> = self.frames.iter().take(MAX_SITE_FRAMES).map(key).collect();
+        // Direct recursion is folded, as exact mode does it.
+        keys.dedup();
+        let stored = (allocation.stored_at != 0).then(|| {
+            let cfa = self.frames.first().and_then(|frame| frame.cfa);
+            let offset = cfa.map(|cfa| allocation.stored_at.wrapping_sub(cfa) as i64);
+            match offset.filter(|offset| (-MAX_FRAME_BYTES..0).contains(offset)) {
+                Some(offset) => Some(Stored::Frame(offset)),
+                None => match space.find(allocation.stored_at) {
+                    Place::Image { file, svma } => Some(Stored::Image { file, svma }),
+                    _ => None,
+                },
+            }
+        });
+        let site = self.heap.site(&keys, stored.flatten());
+        self.heap.allocated(pid, tid, allocation, site);
     }
 
     fn thread(&mut self, pid: u32, tid: u32) -> u32 {
@@ -232,18 +330,42 @@ impl Recording {
         number
     }
 
-    /// Finds access, address and spot of a sample. The second value says which way it was found.
-    fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled) {
+    /// Finds access, address and spot of a sample. The second value says which way it was found, the third how
+    /// probable it was that a spot like this one is found.
+    fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, f64) {
+        let (key, way, owner) = self.spot(thread, sample);
+        let (spot, probability) = match (key.spot, owner) {
+            (Spot::Area(area @ (Area::Break | Area::Anonymous)), Some(address)) => {
+                match self.heap.owner(sample.pid, address) {
+                    Some(owner) => (Spot::Block { site: owner.site, area }, owner.probability),
+                    None => (Spot::Area(area), 1.0),
+                }
+            }
+            (spot, _) => (spot, 1.0),
+        };
+        (TallyKey { spot, ..key }, way, probability)
+    }
+
+    /// As [`Self::locate`], without the heap; the third value is the address, if it is known.
+    fn spot(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, Option<u64>) {
         let space = self.spaces.entry(sample.pid).or_default();
         if !sample.is_user {
             // The registers are those of the system call, or of whatever was interrupted.
             let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
             let code = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
-            return (TallyKey { thread, code, operand: None, spot: Spot::InKernel }, Sampled::default());
+            return (
+                TallyKey { thread, code, operand: None, spot: Spot::InKernel },
+                Sampled::default(),
+                None,
+            );
         }
         if self.way == AttributionWay::Static {
             let code = space.code(sample.ip).map_or((None, sample.ip), |(file, svma)| (Some(file), svma));
-            return (TallyKey { thread, code, operand: None, spot: Spot::CodeOnly }, Sampled::default());
+            return (
+                TallyKey { thread, code, operand: None, spot: Spot::CodeOnly },
+                Sampled::default(),
+                None,
+            );
         }
         let is_whole = space.unwinder().unwind(sample, &mut self.cache, &mut self.frames);
         match is_whole {
@@ -274,8 +396,9 @@ impl Recording {
                     spot_of(space, address, &self.frames, sample)
                 }
             };
-            let operand = operand.or((sample.data_address != 0).then_some(0));
-            return (TallyKey { thread, code, operand, spot }, way);
+            let address = (sample.data_address != 0).then_some(sample.data_address);
+            let operand = operand.or(address.map(|_| 0));
+            return (TallyKey { thread, code, operand, spot }, way, address);
         };
         let Some(access) = access else {
             let spot = match waits {
@@ -283,16 +406,18 @@ impl Recording {
                 Waits::NoCode => Spot::NoCode,
                 _ => Spot::Computation,
             };
-            return (TallyKey { thread, code, operand: None, spot }, way);
+            return (TallyKey { thread, code, operand: None, spot }, way, None);
         };
         let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
         let expression = &access.operand.address;
+        let mut known = None;
         let spot = if let Some(address) = access.address(value) {
             way.by_registers = 1;
             let address = match expression.is_svma() {
                 true => space.address_of(pc, address).unwrap_or(address),
                 false => address,
             };
+            known = Some(address);
             spot_of(space, address, &self.frames, sample)
         } else if expression.is_partial && expression.base.is_none() && expression.index.is_none() {
             Spot::ThreadPointer
@@ -303,7 +428,7 @@ impl Recording {
             });
             Spot::Lost { points_to }
         };
-        (TallyKey { thread, code, operand, spot }, way)
+        (TallyKey { thread, code, operand, spot }, way, known)
     }
 
     /// The files that were mapped.
@@ -321,8 +446,18 @@ impl Recording {
         self.counts
     }
 
+    /// The watched blocks.
+    pub fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    /// The ends of watched blocks were lost: none of those that are known may be live.
+    pub fn forget_blocks(&mut self) {
+        self.heap.forget_all();
+    }
+
     /// The tallies since the last call, in no order.
-    pub fn take_tallies(&mut self) -> Vec<(TallyKey, Sampled)> {
+    pub fn take_tallies(&mut self) -> Vec<(TallyKey, Tally)> {
         self.tallies.drain().collect()
     }
 }

@@ -7,11 +7,13 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use memlens_agent_host::check_preloadable;
 use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
 use memlens_code::SampleSkid;
 use memlens_profile::{Profile, SampleUnit, SamplingInfo};
 
 use crate::address_space::running_mappings;
+use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
 use crate::collector::Collector;
 use crate::error::SampleError;
@@ -25,8 +27,11 @@ use crate::sample_cost::measure_sample_cost;
 
 /// Between two looks at the rings, if none fills up and the program does not end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The same where the kernel does not tell the program's end by itself (before Linux 5.3).
+/// The same where the agent's rings are to be read, or the kernel does not tell the program's end by itself
+/// (before Linux 5.3).
 const LOOK_OFTEN: Duration = Duration::from_millis(20);
+/// How long a program's dynamic linker is given before its first look-up of mappings.
+const START_TAKES: Duration = Duration::from_millis(500);
 
 /// How to sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,10 +48,12 @@ pub struct SampleOptions {
     pub skid: SampleSkid,
     /// What samples are attributed by.
     pub way: AttributionWay,
+    /// Which allocations of a program that is started are watched.
+    pub watch: Watch,
 }
 
 impl Default for SampleOptions {
-    /// 1 %, 8 KiB.
+    /// 1 %, 8 KiB, allocations sampled.
     fn default() -> Self {
         Self {
             choice: EventChoice::Best,
@@ -55,6 +62,7 @@ impl Default for SampleOptions {
             stack_bytes: 8192,
             skid: SampleSkid::default(),
             way: AttributionWay::default(),
+            watch: Watch::Sampled,
         }
     }
 }
@@ -90,10 +98,11 @@ impl Watched {
     }
 
     /// Waits until it ends, a ring is half full, or it is time to look.
-    fn wait(&self, collector: &Collector) {
+    fn wait(&self, collector: &Collector, has_agent: bool) {
         match self {
             Self::Child(_, Some(process)) | Self::Process(process) => {
-                collector.wait(process.as_raw_fd(), LOOK_EVERY);
+                let most = if has_agent { LOOK_OFTEN } else { LOOK_EVERY };
+                collector.wait(process.as_raw_fd(), most);
             }
             // poll(2) passes over negative descriptors.
             Self::Child(_, None) => collector.wait(-1, LOOK_OFTEN),
@@ -106,9 +115,11 @@ pub struct SampleSession {
     collector: Collector,
     recording: Recording,
     builder: ProfileBuilder,
+    allocations: AllocationSource,
     watched: Watched,
     pid: u32,
     refused: Vec<Refusal>,
+    forbidden: Option<io::Error>,
     pacing: Pacing,
     /// Why the rate could not be adapted.
     pacing_problem: Option<io::Error>,
@@ -142,20 +153,33 @@ impl SampleSession {
     /// is not left behind.
     pub fn start(target: &Target, options: &SampleOptions) -> Result<Self, SampleError> {
         let own_cpu_at_start = own_cpu_seconds();
-        let cost = measure_sample_cost(options.stack_bytes).map_err(SampleError::of_event)?;
-        let budget = OverheadBudget::new(options.overhead, cost);
-        let frequency = options.frequency_hz.unwrap_or_else(|| budget.frequency());
-        let candidates = SampleEvent::candidates(options.choice, frequency, options.stack_bytes);
-        let (event, refused) = first_that_opens(candidates).map_err(SampleError::of_event)?;
-        let mut collector = Collector::new(event).map_err(SampleError::of_event)?;
+        let Choice { event, refused, forbidden, budget } = choose(target, options)?;
+        let tick = event.agents_tick();
+        let mut collector = match tick {
+            Some(_) => Collector::without_rings(event),
+            None => Collector::new(event).map_err(SampleError::of_event)?,
+        };
         let mut recording = Recording::new(true, options.skid, options.way);
+        let mut allocations = AllocationSource::none();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
-                let image = Image::new(file, arguments).map_err(SampleError::Start)?;
-                let held = Held::start(&image, None).map_err(SampleError::Start)?;
+                allocations = AllocationSource::preloaded(file, options.watch, tick);
+                if let (Some(_), Some(why)) = (tick, allocations.why_not()) {
+                    return Err(SampleError::NoTimers(why.to_owned()));
+                }
+                let mut image = Image::new(file, arguments).map_err(SampleError::Start)?;
+                for (name, value) in allocations.variables() {
+                    image.set_variable(name.as_ref(), &value).map_err(SampleError::Start)?;
+                }
+                let held = Held::start(&image, allocations.descriptor()).map_err(SampleError::Start)?;
                 let pid = held.id();
-                collector.watch_program(pid).map_err(SampleError::of_event)?;
+                if tick.is_none() {
+                    collector.watch_program(pid).map_err(SampleError::of_event)?;
+                }
                 let child = held.release().map_err(SampleError::Start)?;
+                if tick.is_some() {
+                    allocations.wait_until_inside(START_TAKES);
+                }
                 (Watched::Child(child, open_process(pid).ok()), pid)
             }
             Target::Process(pid) => {
@@ -164,15 +188,18 @@ impl SampleSession {
                 (Watched::Process(process), *pid)
             }
         };
-        let is_fixed = options.frequency_hz.is_some();
+        // The agent keeps the interval that it began with.
+        let is_fixed = options.frequency_hz.is_some() || tick.is_some();
         let pacing = Pacing::start(budget, options.stack_bytes, is_fixed, collector.processes());
         Ok(Self {
             collector,
             recording,
             builder: ProfileBuilder::default(),
+            allocations,
             watched,
             pid,
             refused,
+            forbidden,
             pacing,
             pacing_problem: None,
             started: Instant::now(),
@@ -191,6 +218,11 @@ impl SampleSession {
         (self.collector.event(), &self.refused)
     }
 
+    /// Why the kernel allows no event, if the agent samples for that reason.
+    pub fn forbidden(&self) -> Option<&io::Error> {
+        self.forbidden.as_ref()
+    }
+
     /// Samples until the program ends, `duration` is over or (for a process that ran before) a signal
     /// asks to stop. `each_look` is called a few times a second with what there is.
     ///
@@ -204,7 +236,7 @@ impl SampleSession {
         // A program's keys are its own: they are passed on, and it ends or not.
         let stop = matches!(self.watched, Watched::Process(_)).then(StopRequest::listen);
         let outcome = loop {
-            self.watched.wait(&self.collector);
+            self.watched.wait(&self.collector, self.allocations.has_agent());
             if let Some(outcome) = self.watched.outcome()? {
                 break outcome;
             }
@@ -223,11 +255,19 @@ impl SampleSession {
     }
 
     fn take(&mut self, all: bool) {
-        let Self { collector, recording, builder, .. } = self;
+        let Self { collector, recording, builder, allocations, pid, .. } = self;
+        let is_stale = allocations.drain(|record| collector.add(record));
+        if collector.event().agents_tick().is_some() {
+            // The kernel reports no mappings to the agent.
+            recording.refresh_mappings(*pid);
+        }
         let mut is_full = false;
         collector.drain(all, |record: TimedRecord| is_full |= recording.take(record));
         if is_full {
             builder.fold(recording);
+        }
+        if is_stale {
+            recording.forget_blocks();
         }
     }
 
@@ -291,7 +331,9 @@ impl SampleSession {
                 ..SamplingInfo::default()
             },
         );
-        profile.attribution.lost_events = losses.lost + losses.damaged;
+        profile.attribution.lost_events = losses.lost + losses.damaged + self.allocations.lost();
+        let counts = self.recording.counts();
+        profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
         let counted = [
             (losses.doubled, "samples were seen twice and counted once"),
             (losses.late, "records came too late to be put in order"),
@@ -309,6 +351,51 @@ impl SampleSession {
             profile.run.notes.push(format!("{name} cannot be sampled here: {why}."));
         }
         profile
+    }
+}
+
+/// What is sampled, what cannot be, and what that pays for.
+struct Choice {
+    event: SampleEvent,
+    refused: Vec<Refusal>,
+    /// Why the kernel allows no event.
+    forbidden: Option<io::Error>,
+    budget: OverheadBudget,
+}
+
+impl Choice {
+    /// The agent's timers. What one of their signals costs is not known.
+    fn agents(options: &SampleOptions, forbidden: Option<io::Error>) -> Self {
+        let budget = OverheadBudget::new(options.overhead, None);
+        let frequency = options.frequency_hz.unwrap_or_else(|| budget.frequency());
+        let refused = forbidden.iter().map(|why| ("cpu-clock".to_owned(), why.to_string())).collect();
+        Self { event: SampleEvent::agent_clock(frequency, options.stack_bytes), refused, forbidden, budget }
+    }
+
+    /// The best of the kernel's events that opens.
+    fn kernels(options: &SampleOptions) -> io::Result<Self> {
+        let cost = measure_sample_cost(options.stack_bytes)?;
+        let budget = OverheadBudget::new(options.overhead, cost);
+        let frequency = options.frequency_hz.unwrap_or_else(|| budget.frequency());
+        let candidates = SampleEvent::candidates(options.choice, frequency, options.stack_bytes);
+        let (event, refused) = first_that_opens(candidates)?;
+        Ok(Self { event, refused, forbidden: None, budget })
+    }
+}
+
+/// The event to sample: the best that opens, or, where the kernel allows none, the agent's timers.
+fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleError> {
+    if options.choice == EventChoice::AgentClock {
+        return Ok(Choice::agents(options, None));
+    }
+    match (Choice::kernels(options).map_err(SampleError::of_event), target) {
+        // A last-level miss cannot be had from a timer.
+        (Err(SampleError::Forbidden(why)), Target::Program { file, .. })
+            if options.choice != EventChoice::CacheMisses && check_preloadable(file).is_ok() =>
+        {
+            Ok(Choice::agents(options, Some(why)))
+        }
+        (found, _) => found,
     }
 }
 

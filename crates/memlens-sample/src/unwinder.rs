@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module as UnwindModule, Unwinder as _};
+use memlens_events::agent::Caller;
 use object::{Object, ObjectSection};
 
 use crate::record::{RBP, RSP, Sample};
@@ -111,15 +112,39 @@ impl StackUnwinder {
     pub fn unwind(&self, sample: &Sample, cache: &mut UnwindCache, frames: &mut Vec<StackFrame>) -> bool {
         frames.clear();
         let Some(registers) = &sample.registers else { return false };
-        let (stack_start, stack) = (registers.values[RSP], sample.stack.as_slice());
+        let state = UnwindRegsX86_64::new(registers.ip, registers.values[RSP], registers.values[RBP]);
+        let address = FrameAddress::from_instruction_pointer(registers.ip);
+        self.walk(address, state, &sample.stack, cache, frames)
+    }
+
+    /// The stack of a call, from its return address on: as [`Self::unwind`].
+    pub fn unwind_call(
+        &self,
+        caller: &Caller,
+        stack: &[u8],
+        cache: &mut UnwindCache,
+        frames: &mut Vec<StackFrame>,
+    ) -> bool {
+        frames.clear();
+        let Some(address) = FrameAddress::from_return_address(caller.ip) else { return false };
+        let state = UnwindRegsX86_64::new(caller.ip, caller.sp, caller.bp);
+        self.walk(address, state, stack, cache, frames)
+    }
+
+    fn walk(
+        &self,
+        mut address: FrameAddress,
+        mut state: UnwindRegsX86_64,
+        stack: &[u8],
+        cache: &mut UnwindCache,
+        frames: &mut Vec<StackFrame>,
+    ) -> bool {
+        let (stack_start, mut pc) = (state.sp(), state.ip());
         let mut read = |address: u64| {
             let at = address.checked_sub(stack_start).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
             let bytes = stack.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
             Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| ())?))
         };
-        let mut state = UnwindRegsX86_64::new(registers.ip, stack_start, registers.values[RBP]);
-        let mut address = FrameAddress::from_instruction_pointer(registers.ip);
-        let mut pc = registers.ip;
         loop {
             let found = self.unwinder.unwind_frame(address, &mut state, &mut cache.0, &mut read);
             // After a return the stack pointer is the CFA (System V ABI AMD64 1.0, section 3.2.2).

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_sample::{
-    AttributionWay, EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target,
+    AttributionWay, EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target, Watch,
 };
 
 use crate::failure::{Failure, FailureKind};
@@ -42,6 +42,15 @@ pub struct SampleArgs {
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub frequency: Option<u64>,
 
+    /// Which allocations of the program are watched, so that samples of the heap name where a block was allocated;
+    /// sampled if not given
+    #[arg(long, value_name = "WHICH", conflicts_with = "pid")]
+    pub allocations: Option<Allocations>,
+
+    /// The least size of blocks that --allocations large watches
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
+    pub allocation_threshold: u64,
+
     /// What is sampled; auto if not given
     #[arg(long, value_name = "EVENT")]
     pub event: Option<Event>,
@@ -57,6 +66,7 @@ impl SampleArgs {
         let given = [
             (self.overhead.is_some(), "--overhead"),
             (self.frequency.is_some(), "--frequency"),
+            (self.allocations.is_some(), "--allocations"),
             (self.event.is_some(), "--event"),
             (self.attribution.is_some(), "--attribution"),
         ];
@@ -73,6 +83,19 @@ pub enum Attribution {
     Static,
 }
 
+/// Which allocations are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Allocations {
+    /// Those of bytes drawn at random, some 2,000 a second at most: large blocks nearly all, small ones seldom.
+    Sampled,
+    /// All blocks of --allocation-threshold bytes and more.
+    Large,
+    /// All, at some microseconds each.
+    All,
+    /// None: the heap is named by the pointers through which it is reached.
+    Off,
+}
+
 /// What samples are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Event {
@@ -82,6 +105,8 @@ pub enum Event {
     Time,
     /// Last-level cache misses.
     CacheMisses,
+    /// Processor time, by timers inside of the program: where the kernel allows no events.
+    AgentClock,
 }
 
 impl From<Event> for EventChoice {
@@ -90,6 +115,7 @@ impl From<Event> for EventChoice {
             Event::Auto => Self::Best,
             Event::Time => Self::Time,
             Event::CacheMisses => Self::CacheMisses,
+            Event::AgentClock => Self::AgentClock,
         }
     }
 }
@@ -130,6 +156,13 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         way: match args.sample.attribution {
             None | Some(Attribution::Addresses) => AttributionWay::Addresses,
             Some(Attribution::Static) => AttributionWay::Static,
+        },
+        watch: match (args.sample.attribution, args.sample.allocations) {
+            // By the code alone: nothing is watched unless that is asked for.
+            (Some(Attribution::Static), None) | (_, Some(Allocations::Off)) => Watch::Nothing,
+            (_, None | Some(Allocations::Sampled)) => Watch::Sampled,
+            (_, Some(Allocations::Large)) => Watch::From(args.sample.allocation_threshold),
+            (_, Some(Allocations::All)) => Watch::All,
         },
         ..defaults
     };

@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::refuse_events;
@@ -77,26 +79,172 @@ fn a_signal_that_ends_the_program_ends_memlens() {
     }
 }
 
+/// A command whose events the kernel refuses.
+fn without_events(mut command: Command) -> Output {
+    // SAFETY: the function makes system calls only.
+    unsafe { command.pre_exec(|| refuse_events(libc::EPERM)) };
+    command.output().expect("it starts")
+}
+
 #[test]
 fn without_permission_it_says_so_and_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let profile = folder.path().join("p");
-    let mut command = memlens(&["run", "--mode", "sample", "--out"]);
+    let mut command = memlens(&["run", "--mode", "sample", "--event", "cache-misses", "--out"]);
     command.arg(&profile).args(["--", "sh", "-c", "echo ran"]);
-    // SAFETY: the function makes system calls only.
-    unsafe { command.pre_exec(|| refuse_events(libc::EPERM)) };
-    let output = command.output().expect("it starts");
+    let output = without_events(command);
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(75), "{stderr}");
     assert!(stderr.contains("perf_event_paranoid") && stderr.contains("--mode exact"), "{stderr}");
     assert_eq!(text(&output.stdout), "", "the program must not run unrecorded");
     assert!(!profile.exists());
-    let mut doctor = memlens(&["doctor"]);
-    // SAFETY: as above.
-    unsafe { doctor.pre_exec(|| refuse_events(libc::EPERM)) };
-    let output = doctor.output().expect("it starts");
+    let output = without_events(memlens(&["doctor"]));
     let stdout = text(&output.stdout);
-    assert!(stdout.contains("perf_event_open is forbidden"), "{stdout}");
+    assert!(stdout.contains("perf_event_open is forbidden") && stdout.contains("agent-clock"), "{stdout}");
+}
+
+/// A C program, compiled into the folder.
+fn compiled(folder: &Path, source: &str) -> PathBuf {
+    let (file, program) = (folder.join("program.c"), folder.join("program"));
+    std::fs::write(&file, source).expect("written");
+    let status = Command::new("cc").args(["-O1", "-g", "-o"]).arg(&program).arg(&file).status();
+    assert!(status.expect("there is a C compiler").success());
+    program
+}
+
+fn report_of(profile: &Path) -> Value {
+    let report = memlens(&["report", "--format", "json"]).arg(profile).output().expect("it starts");
+    serde_json::from_slice(&report.stdout).unwrap_or_else(|_| panic!("{}", text(&report.stderr)))
+}
+
+/// Reads a table through another variable than the one that it was assigned to.
+const TABLE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+static unsigned *make(size_t count)
+{
+    unsigned *table = malloc(count * sizeof *table);
+    for (size_t i = 0; i < count; i++)
+        table[i] = (unsigned)(i * 2654435761u) % count;
+    return table;
+}
+int main(void)
+{
+    unsigned *cursor = make(1 << 22), at = 0;
+    for (long i = 0; i < 3000000; i++)
+        at = cursor[at ^ (unsigned)(i & 1023)];
+    printf("%u\n", at);
+    return 6;
+}
+"#;
+
+#[test]
+fn a_watched_block_is_named_after_its_allocation() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), TABLE);
+    let native = Command::new(&program).output().expect("it starts");
+    for event in ["time", "agent-clock"] {
+        let profile = folder.path().join(event);
+        let mut command = memlens(&["run", "--mode", "sample", "--quiet", "--event", event, "--out"]);
+        let output = command.arg(&profile).arg("--").arg(&program).output().expect("it starts");
+        if is_refused(&output) {
+            continue;
+        }
+        assert_eq!(
+            (output.status, &output.stdout),
+            (native.status, &native.stdout),
+            "{}",
+            text(&output.stderr)
+        );
+        let report = report_of(&profile);
+        let objects = report["objects"].as_array().expect("a list");
+        let table =
+            objects.iter().find(|object| object["name"] == "table").unwrap_or_else(|| panic!("{report}"));
+        assert_eq!(
+            (&table["kind"], &table["bytes"], &table["blocks"]),
+            (&"heap".into(), &(16 << 20).into(), &1.into())
+        );
+        assert_eq!(
+            (&table["site"][0]["function"], &table["site"][1]["function"]),
+            (&"make".into(), &"main".into())
+        );
+        // Time goes to it, and its blocks have one name only.
+        assert!(table["share"].as_f64().is_some_and(|share| share > 0.5), "{event}: {table}");
+        let through = |object: &&Value| object["name"].as_str().is_some_and(|name| name.contains("cursor"));
+        assert_eq!(objects.iter().find(through), None, "{event}");
+    }
+}
+
+#[test]
+fn where_events_are_forbidden_the_program_is_sampled_by_its_own_timers() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (program, profile) = (compiled(folder.path(), TABLE), folder.path().join("p"));
+    let mut command = memlens(&["run", "--mode", "sample", "--quiet", "--out"]);
+    command.arg(&profile).arg("--").arg(&program);
+    let output = without_events(command);
+    assert_eq!(output.status.code(), Some(6), "{}", text(&output.stderr));
+    let report = report_of(&profile);
+    assert_eq!(report["run"]["sampling"]["event"], "agent-clock");
+    assert!(report["totals"]["samples"].as_u64().is_some_and(|samples| samples > 0), "{report}");
+}
+
+#[test]
+fn a_killed_memlens_leaves_the_program_running() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    puts("started");
+    fflush(stdout);
+    getchar();
+    for (long i = 0; i < 300000; i++)
+        free(malloc(100 + i % 1000));
+    puts("done");
+    return 0;
+}
+"#;
+    let program = compiled(folder.path(), source);
+    let mut child =
+        memlens(&["run", "--mode", "sample", "--quiet", "--allocations", "all", "--event", "agent-clock"])
+            .arg("--out")
+            .arg(folder.path().join("p"))
+            .arg("--")
+            .arg(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "started");
+    child.kill().expect("killed");
+    child.wait().expect("gone");
+    // The program has its own copy of the pipe's other end: closing ours is what it waits for.
+    drop(child.stdin.take());
+    assert_eq!(lines.next().expect("a line").expect("text"), "done");
+}
+
+#[test]
+fn a_static_program_is_sampled_without_its_allocations() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = folder.path().join("static");
+    std::fs::write(folder.path().join("s.c"), TABLE).expect("written");
+    let status =
+        Command::new("cc").args(["-O1", "-static", "-o"]).arg(&program).arg(folder.path().join("s.c"));
+    assert!(status.status().expect("there is a C compiler").success());
+    let mut command = memlens(&["run", "--mode", "sample", "--out"]);
+    let output = command.arg(folder.path().join("p")).arg("--").arg(&program).output().expect("it starts");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(6));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("the program is linked statically"), "{stderr}");
+    let mut command = memlens(&["run", "--mode", "sample", "--event", "agent-clock", "--out"]);
+    let output = command.arg(folder.path().join("q")).arg("--").arg(&program).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(75), "{}", text(&output.stderr));
+    assert!(!folder.path().join("q").exists());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Which modes work here, found out by trying.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 
 use memlens_events::{Definition, ModuleAnswer, RecordSink};
@@ -29,6 +30,9 @@ fn sample() -> Finding {
     });
     match tried {
         Ok(session) => {
+            if let Some(error) = session.forbidden() {
+                return forbidden(error, &by_timers(&session));
+            }
             let (event, refused) = session.event();
             let what = match event.has_addresses {
                 true => "the processor tells data addresses",
@@ -44,16 +48,24 @@ fn sample() -> Finding {
                 _ => Finding::good(topic, text),
             }
         }
-        Err(SampleError::Forbidden(error)) => Finding::limited(
-            topic,
-            format!(
-                "perf_event_open is forbidden ({error}); perf_event_paranoid is {}",
-                memlens_sample::paranoid_level()
-            ),
-            memlens_sample::permission_advice(&error),
-        ),
+        Err(SampleError::Forbidden(error)) => forbidden(&error, "nothing can be sampled"),
         Err(error) => Finding::limited(topic, error.to_string(), "").without_advice(),
     }
+}
+
+/// Programs that can be preloaded are sampled all the same.
+fn by_timers(session: &SampleSession) -> String {
+    format!(
+        "dynamically linked programs that memlens starts are sampled by timers of their own (agent-clock: {} samples in \
+         a trial), running processes and static programs not at all",
+        session.samples()
+    )
+}
+
+fn forbidden(error: &io::Error, instead: &str) -> Finding {
+    let level = memlens_sample::paranoid_level();
+    let text = format!("perf_event_open is forbidden ({error}); perf_event_paranoid is {level}; {instead}");
+    Finding::limited("sample", text, memlens_sample::permission_advice(error))
 }
 
 /// A command that computes for some milliseconds.

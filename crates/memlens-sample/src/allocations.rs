@@ -1,0 +1,176 @@
+//! The agent's part of a recording: whether it can be inside of the program, what it reports, what it lost.
+
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memlens_agent_host::{
+    Agent, AgentError, AgentLosses, AgentOptions, AgentRecord, Event, check_preloadable,
+};
+
+pub use memlens_agent_host::Watch;
+
+use crate::heap::HeapEvent;
+use crate::record::{Record, Registers, Sample, TimedRecord};
+
+/// Bytes of stack that are copied with an allocation: with [`MAX_STACK_BYTES`](memlens_events::agent), what call
+/// stacks of ordinary depth need.
+const STACK_BYTES: u32 = 8192;
+
+/// The agent of a recording, or why there is none.
+#[derive(Debug)]
+pub struct AllocationSource {
+    agent: Option<Agent>,
+    why_not: Option<String>,
+    watch: Watch,
+    lost_ends: u64,
+}
+
+impl AllocationSource {
+    /// No agent, and nobody asked for one.
+    pub fn none() -> Self {
+        Self { agent: None, why_not: None, watch: Watch::Nothing, lost_ends: 0 }
+    }
+
+    /// No agent can get in, for this reason.
+    pub fn impossible(why_not: impl Into<String>) -> Self {
+        Self { why_not: Some(why_not.into()), ..Self::none() }
+    }
+
+    /// An agent to be preloaded into a program, if its dynamic linker does that. `tick`: processor time between
+    /// two samples that the agent takes itself.
+    pub fn preloaded(program: &Path, watch: Watch, tick: Option<Duration>) -> Self {
+        if watch == Watch::Nothing && tick.is_none() {
+            return Self::none();
+        }
+        if let Err(reason) = check_preloadable(program) {
+            return Self::impossible(reason.to_string());
+        }
+        match Agent::new(&AgentOptions { watch, tick, stack_bytes: STACK_BYTES }) {
+            Ok(agent) => Self { agent: Some(agent), watch, ..Self::none() },
+            Err(error @ AgentError::Unpack(_)) => Self::impossible(error.to_string()),
+            Err(error) => Self::impossible(format!("failed to {error}")),
+        }
+    }
+
+    /// Whether there is an agent.
+    pub fn has_agent(&self) -> bool {
+        self.agent.is_some()
+    }
+
+    /// Why there is no agent, if one was asked for.
+    pub fn why_not(&self) -> Option<&str> {
+        self.why_not.as_deref()
+    }
+
+    /// Waits until the agent is inside of the program, at most so long.
+    pub fn wait_until_inside(&self, most: Duration) {
+        let began = Instant::now();
+        while self.agent.as_ref().is_some_and(|agent| agent.processes() == 0) && began.elapsed() < most {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What the program's environment needs in addition or instead.
+    pub fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let preload = std::env::var_os("LD_PRELOAD");
+        self.agent.as_ref().map(|agent| agent.variables(preload).into()).unwrap_or_default()
+    }
+
+    /// The descriptor that the program must inherit.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.agent.as_ref().map(Agent::descriptor)
+    }
+
+    /// Takes what was reported, in no order of time. Returns whether ends of blocks were lost since the last call:
+    /// then those that are known may be live no more.
+    pub fn drain(&mut self, mut sink: impl FnMut(TimedRecord)) -> bool {
+        let Some(agent) = &mut self.agent else { return false };
+        agent.drain(|record| sink(timed(record)));
+        let lost_ends = agent.losses().ends;
+        std::mem::replace(&mut self.lost_ends, lost_ends) != lost_ends
+    }
+
+    /// Records that were lost so far.
+    pub fn lost(&self) -> u64 {
+        let AgentLosses { allocations, ends, ticks, damaged, .. } =
+            self.agent.as_ref().map(Agent::losses).unwrap_or_default();
+        allocations + ends + ticks + damaged
+    }
+
+    /// What a reader of the profile has to know, one sentence each. `watched_blocks`: how many were reported;
+    /// `programs`: how many were executed.
+    pub fn notes(&self, watched_blocks: u64, programs: u64) -> Vec<String> {
+        let mut notes = Vec::new();
+        let Some(agent) = &self.agent else {
+            notes.extend(self.why_not.as_ref().map(|why| format!("Allocations were not watched: {why}.")));
+            return notes;
+        };
+        if agent.processes() == 0 {
+            notes.push("Allocations were not watched: the dynamic linker did not load the agent.".to_owned());
+        } else if agent.own_allocators() > 0 {
+            notes.push(format!(
+                "Allocations were not watched in {} of {} processes: the program has an allocator of its own.",
+                agent.own_allocators(),
+                agent.processes()
+            ));
+        }
+        let how = match self.watch {
+            Watch::Nothing => None,
+            Watch::Sampled => Some("drawn by their bytes".to_owned()),
+            Watch::From(bytes) => Some(format!("all of {bytes} bytes and more")),
+            Watch::All => Some("all".to_owned()),
+        };
+        if let Some(how) = how
+            && watched_blocks > 0
+        {
+            notes.push(format!("{watched_blocks} heap blocks were watched ({how})."));
+        }
+        if programs > 1 {
+            let further = programs - 1;
+            notes.push(format!(
+                "{further} programs were executed later on; their allocations were not watched."
+            ));
+        }
+        let losses = agent.losses();
+        let counted = [
+            (losses.allocations, "allocations could not be reported: memlens did not keep up"),
+            (
+                losses.ends,
+                "ends of watched blocks could not be reported; what was known of live blocks was dropped",
+            ),
+            (losses.without_room, "blocks were not watched for want of room in the agent's table"),
+            (losses.damaged, "of the agent's records could not be read"),
+            (losses.threads_without_timer, "threads got no timer and were not sampled"),
+        ];
+        notes.extend(
+            counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}.")),
+        );
+        notes
+    }
+}
+
+fn timed(record: &AgentRecord<'_>) -> TimedRecord {
+    let &AgentRecord { time_ns, pid, tid, .. } = record;
+    let event = match record.event {
+        Event::Allocated(allocation, stack) => HeapEvent::Allocated(allocation, stack.to_vec()),
+        Event::Freed(address) => HeapEvent::Freed(address),
+        Event::Moving(address) => HeapEvent::Moving(address),
+        Event::Kept(address) => HeapEvent::Kept(address),
+        Event::Tick { period_ns, registers, ip, stack } => {
+            let sample = Sample {
+                pid,
+                tid,
+                ip,
+                period: period_ns,
+                is_user: true,
+                registers: Some(Registers { values: registers, ip }),
+                stack: stack.to_vec(),
+                ..Sample::default()
+            };
+            return TimedRecord { time_ns, record: Record::Sample(Box::new(sample)) };
+        }
+    };
+    TimedRecord { time_ns, record: Record::Heap { pid, tid, event } }
+}

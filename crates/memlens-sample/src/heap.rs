@@ -1,0 +1,249 @@
+//! Which watched heap block is live at an address, and which allocation made it.
+//!
+//! The agent reports the begin and end of the blocks that it watches; other heap memory is not known here. A block
+//! of s bytes that was drawn from gaps of mean R is watched with probability p = 1 - exp(-s / R); see the agent's
+//! `draw.rs`. Sums over watched blocks therefore count each 1 / p times.
+//!
+//! Sites are the same for all processes; live blocks are a process's own. A forked child starts with its parent's.
+
+use memlens_events::agent::Allocation;
+use memlens_objects::{Block, Layer, LiveBlocks, ObjectId, SiteId, Sites};
+use rustc_hash::FxHashMap;
+
+/// What became of a watched block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeapEvent {
+    /// It came into being, with this copy of the caller's stack.
+    Allocated(Allocation, Vec<u8>),
+    /// It ended.
+    Freed(u64),
+    /// It ends, unless an allocation that names it, or `Kept`, follows from the same thread.
+    Moving(u64),
+    /// It stays where it was.
+    Kept(u64),
+}
+
+/// Where an allocation function stored its result, if it did not return it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// In the caller's frame, so many bytes from its canonical frame address.
+    Frame(i64),
+    /// In the data of a file, at this svma.
+    Image {
+        /// The file's number.
+        file: u32,
+        /// The address.
+        svma: u64,
+    },
+}
+
+/// An allocation site. Units: blocks and bytes that its watched blocks stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HeapSite {
+    /// Where the block's address went, if it was stored.
+    pub stored: Option<Stored>,
+    /// Blocks that were allocated.
+    pub blocks: f64,
+    /// Their bytes.
+    pub bytes: f64,
+}
+
+/// A watched block that owns an address.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OwnedBy {
+    /// Who allocated it.
+    pub site: SiteId,
+    /// How probable it was that it is watched: above 0, at most 1.
+    pub probability: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ProcessHeap {
+    blocks: LiveBlocks,
+    /// By thread: the block that it is moving.
+    moving: FxHashMap<u32, Block>,
+}
+
+/// The watched blocks of all processes.
+#[derive(Debug, Default)]
+pub struct Heap {
+    sites: Sites,
+    details: Vec<HeapSite>,
+    processes: FxHashMap<u32, ProcessHeap>,
+}
+
+/// Of a block of `size_bytes` drawn from gaps of mean `gap_bytes`; 0: watched for certain.
+fn probability(size_bytes: u64, gap_bytes: u64) -> f64 {
+    match gap_bytes {
+        0 => 1.0,
+        gap => -(-(size_bytes as f64) / gap as f64).exp_m1(),
+    }
+}
+
+/// Live blocks belong to sites: their numbers are the objects' numbers.
+fn object_of(site: SiteId) -> Option<ObjectId> {
+    ObjectId::new(site.get())
+}
+
+impl Heap {
+    /// The site of a call stack: frame keys of return addresses, innermost first.
+    pub fn site(&mut self, keys: &[u64], stored: Option<Stored>) -> SiteId {
+        let site = self.sites.intern(keys);
+        if site.index() >= self.details.len() {
+            self.details.resize(site.index() + 1, HeapSite::default());
+        }
+        let known = &mut self.details[site.index()].stored;
+        *known = known.or(stored);
+        site
+    }
+
+    /// A block was allocated at a site. One that was moved, and was watched before, stays its first site's.
+    pub fn allocated(&mut self, pid: u32, tid: u32, allocation: &Allocation, site: SiteId) {
+        let process = self.processes.entry(pid).or_default();
+        let moved = process.moving.remove(&tid).filter(|block| block.start == allocation.old_address);
+        let object = moved.map(|block| block.object).or_else(|| object_of(site));
+        let Some(object) = object else { return };
+        if moved.is_none()
+            && let Some(detail) = self.details.get_mut(site.index())
+        {
+            let weight = 1.0 / probability(allocation.size_bytes, allocation.gap_bytes);
+            detail.blocks += weight;
+            detail.bytes += weight * allocation.size_bytes as f64;
+        }
+        let block = Block {
+            start: allocation.address,
+            len_bytes: allocation.size_bytes,
+            object,
+            layer: Layer::HEAP,
+            serial: u64::from(allocation.gap_bytes.trailing_zeros()),
+        };
+        // What cannot be represented is not found later: its memory counts as not watched.
+        let _ = process.blocks.insert(block, &mut |_| {});
+    }
+
+    /// A block ended.
+    pub fn freed(&mut self, pid: u32, address: u64) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.blocks.remove(address, Layer::HEAP, &mut |_| {});
+        }
+    }
+
+    /// A block is being moved.
+    pub fn moving(&mut self, pid: u32, tid: u32, address: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        match process.blocks.remove(address, Layer::HEAP, &mut |_| {}) {
+            Some(block) => process.moving.insert(tid, block),
+            None => process.moving.remove(&tid),
+        };
+    }
+
+    /// It was not moved after all.
+    pub fn kept(&mut self, pid: u32, tid: u32, address: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if let Some(block) = process.moving.remove(&tid).filter(|block| block.start == address) {
+            let _ = process.blocks.insert(block, &mut |_| {});
+        }
+    }
+
+    /// The watched block that owns an address.
+    pub fn owner(&self, pid: u32, address: u64) -> Option<OwnedBy> {
+        let block = self.processes.get(&pid)?.blocks.block_at(address)?;
+        let site = SiteId::new(block.object.get())?;
+        let gap_bytes = if block.serial < 64 { 1 << block.serial } else { 0 };
+        Some(OwnedBy { site, probability: probability(block.len_bytes, gap_bytes) })
+    }
+
+    /// A process made a copy of itself.
+    pub fn forked(&mut self, parent: u32, child: u32) {
+        if let Some(heap) = self.processes.get(&parent).cloned() {
+            self.processes.insert(child, heap);
+        }
+    }
+
+    /// A process executed another program, or what is known of it no longer holds.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// Of all processes: what is known no longer holds.
+    pub fn forget_all(&mut self) {
+        self.processes.clear();
+    }
+
+    /// A site's call stack.
+    pub fn stack(&self, site: SiteId) -> &[u64] {
+        self.sites.stack(site)
+    }
+
+    /// A site's figures.
+    pub fn detail(&self, site: SiteId) -> HeapSite {
+        self.details.get(site.index()).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocation(address: u64, size_bytes: u64, gap_bytes: u64, old_address: u64) -> Allocation {
+        Allocation { address, size_bytes, gap_bytes, old_address, ..Allocation::default() }
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_block_that_is_live() {
+        let mut heap = Heap::default();
+        let (rows, columns) = (heap.site(&[1, 2], None), heap.site(&[3, 2], None));
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), rows);
+        assert_eq!(heap.owner(7, 0x1063), Some(OwnedBy { site: rows, probability: 1.0 }));
+        assert_eq!(heap.owner(7, 0x1064), None);
+        assert_eq!(heap.owner(8, 0x1000), None, "of another process");
+        heap.freed(7, 0x1000);
+        assert_eq!(heap.owner(7, 0x1000), None);
+        heap.allocated(7, 9, &allocation(0x1000, 50, 0, 0), columns);
+        assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(columns));
+        assert_eq!((heap.detail(rows).blocks, heap.detail(rows).bytes), (1.0, 100.0));
+    }
+
+    #[test]
+    fn a_moved_block_keeps_its_site_and_a_failed_move_changes_nothing() {
+        let mut heap = Heap::default();
+        let (first, second) = (heap.site(&[1], None), heap.site(&[2], None));
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), first);
+        heap.moving(7, 7, 0x1000);
+        assert_eq!(heap.owner(7, 0x1000), None);
+        heap.kept(7, 7, 0x1000);
+        assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(first));
+        heap.moving(7, 7, 0x1000);
+        // Another thread gets the address meanwhile.
+        heap.allocated(7, 8, &allocation(0x1000, 10, 0, 0), second);
+        heap.allocated(7, 7, &allocation(0x2000, 200, 0, 0x1000), second);
+        assert_eq!(heap.owner(7, 0x20c7).map(|owner| owner.site), Some(first));
+        assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(second));
+        assert_eq!(heap.detail(first).blocks, 1.0, "a moved block is no new one");
+    }
+
+    #[test]
+    fn a_drawn_block_counts_for_those_that_were_not() {
+        let mut heap = Heap::default();
+        let site = heap.site(&[1], None);
+        // 16 KiB from gaps of 16 KiB: p = 1 - 1/e.
+        heap.allocated(7, 7, &allocation(0x4000, 1 << 14, 1 << 14, 0), site);
+        let expected = 1.0 - (-1.0f64).exp();
+        let owner = heap.owner(7, 0x4000).expect("live");
+        assert!((owner.probability - expected).abs() < 1e-12);
+        assert!((heap.detail(site).blocks - 1.0 / expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_child_has_its_parents_blocks_and_frees_only_its_own() {
+        let mut heap = Heap::default();
+        let site = heap.site(&[1], None);
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), site);
+        heap.forked(7, 8);
+        heap.freed(8, 0x1000);
+        assert_eq!(heap.owner(8, 0x1000), None);
+        assert!(heap.owner(7, 0x1000).is_some());
+        heap.forget(7);
+        assert_eq!(heap.owner(7, 0x1000), None);
+    }
+}

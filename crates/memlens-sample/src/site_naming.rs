@@ -1,0 +1,155 @@
+//! What the blocks of an allocation site are called: as exact mode names them, after the variable that receives the
+//! block.
+
+use memlens_objects::{SiteId, alloc_functions, split_frame_key};
+use memlens_symbols::{AssignedVariable, Assignment, Module, receiving_variable, spelling_frame};
+use memlens_types::ObjectKind;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::heap::{Heap, Stored};
+use crate::modules::{Files, MappedFile};
+use crate::naming::{NamedObject, function_name, in_frame, in_image};
+
+/// An allocation site as an object knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NamedSite {
+    /// Its number.
+    pub site: SiteId,
+    /// How many of its innermost frames are allocation functions' own (`operator new` calls `malloc`).
+    pub own_frames: usize,
+    /// Which frame of the others, inlined ones counted, gave the object its name.
+    pub named_at: Option<u32>,
+}
+
+/// Names sites, each once.
+#[derive(Debug, Default)]
+pub struct SiteNamer {
+    names: FxHashMap<SiteId, NamedObject>,
+    /// By file: where allocation functions begin.
+    allocators: FxHashMap<u32, FxHashSet<u64>>,
+    assignments: FxHashMap<u64, Assignment>,
+}
+
+/// The file and svma of a frame key; None: code outside of every file.
+pub fn code_of(key: u64) -> (Option<u32>, u64) {
+    let (module, offset) = split_frame_key(key);
+    (u32::from(module).checked_sub(1), offset)
+}
+
+fn file_of(key: u64, files: &Files) -> Option<(&MappedFile, u64)> {
+    let (file, svma) = code_of(key);
+    let mapped: &MappedFile = files.get(file?)?;
+    Some((mapped, svma))
+}
+
+impl SiteNamer {
+    /// The object that a site's blocks are.
+    pub fn object(&mut self, site: SiteId, heap: &Heap, files: &Files) -> NamedObject {
+        if let Some(known) = self.names.get(&site) {
+            return known.clone();
+        }
+        let keys = heap.stack(site);
+        let own_frames = keys.iter().take_while(|&&key| self.is_allocator(key, files)).count();
+        let mut object = self.named(&keys[own_frames..], heap.detail(site).stored, files);
+        if let Some(found) = &mut object.site {
+            (found.site, found.own_frames) = (site, own_frames);
+        }
+        self.names.insert(site, object.clone());
+        object
+    }
+
+    /// Whether a return address lies in an allocation function.
+    fn is_allocator(&mut self, key: u64, files: &Files) -> bool {
+        let ((Some(file), _), Some((mapped, svma))) = (code_of(key), file_of(key, files)) else {
+            return false;
+        };
+        let Some(symbols) = mapped.symbols() else { return false };
+        let starts = self.allocators.entry(file).or_insert_with(|| {
+            let table = alloc_functions::table(&[]);
+            let names: Vec<&str> = table.iter().map(|function| function.name.as_str()).collect();
+            symbols.entry_points(&names).iter().map(|point| point.svma).collect()
+        });
+        let function = symbols.function_at(svma.saturating_sub(1));
+        function.is_some_and(|function| starts.contains(&function.start))
+    }
+
+    /// `keys`: the callers of the allocation function, innermost first.
+    fn named(&mut self, keys: &[u64], stored: Option<Stored>, files: &Files) -> NamedObject {
+        // The number is the caller's to set.
+        let place = SiteId::new(1).map(|site| NamedSite { site, own_frames: 0, named_at: None });
+        let unnamed = |name: String| NamedObject {
+            file: keys.first().and_then(|&key| code_of(key).0),
+            site: place,
+            ..NamedObject::new(ObjectKind::Heap, name)
+        };
+        let innermost = keys.first().and_then(|&key| Some((file_of(key, files)?, code_of(key).0)));
+        let mut first = None;
+        if let (Some(stored), Some(((mapped, svma), file))) = (stored, innermost) {
+            let (assignment, variable) = match stored {
+                Stored::Frame(offset) => (
+                    mapped.symbols().map(|symbols| symbols.slot_assignment(svma, offset)),
+                    in_frame(file, svma.saturating_sub(1), offset, files),
+                ),
+                Stored::Image { file, svma } => (Some(Assignment::Unknown), in_image(file, svma, files)),
+            };
+            let is_variable =
+                matches!(variable.kind, ObjectKind::Local | ObjectKind::Global | ObjectKind::Tls);
+            if is_variable && !matches!(assignment, Some(Assignment::HandedOn(_))) {
+                return NamedObject { type_name: variable.type_name, ..unnamed(variable.name) };
+            }
+            first = Some(assignment.unwrap_or(Assignment::Unknown));
+        }
+        let assignments = &mut self.assignments;
+        let received = receiving_variable(keys.iter().map_while(|&key| {
+            let (mapped, svma) = file_of(key, files)?;
+            let symbols = mapped.symbols()?;
+            Some(match first.take() {
+                Some(first) => first,
+                None => assignments.entry(key).or_insert_with(|| symbols.assignment(svma)).clone(),
+            })
+        }));
+        match received {
+            Some((level, variable)) => {
+                let named_at = naming_frame(keys, level, &variable, files);
+                NamedObject {
+                    type_name: variable.type_name,
+                    site: place.map(|place| NamedSite { named_at: Some(named_at), ..place }),
+                    ..unnamed(variable.name)
+                }
+            }
+            None => unnamed(fallback_name(keys, files)),
+        }
+    }
+}
+
+/// The frame in which the result of call number `level` went to the variable.
+fn naming_frame(keys: &[u64], level: usize, variable: &AssignedVariable, files: &Files) -> u32 {
+    let frames = |key: u64| {
+        let symbols = file_of(key, files).and_then(|(mapped, svma)| Some((mapped.symbols()?, svma)));
+        symbols.map_or_else(|| vec![None], |(symbols, svma)| source_texts(symbols, svma))
+    };
+    let inside: usize = keys.iter().take(level).map(|&key| frames(key).len()).sum();
+    let texts = keys.get(level).map(|&key| frames(key)).unwrap_or_default();
+    (inside + spelling_frame(&variable.name, texts.iter().map(Option::as_deref))) as u32
+}
+
+/// The source lines of the call that returns to `svma`, one for each inlined function; one at least.
+fn source_texts(symbols: &Module, svma: u64) -> Vec<Option<String>> {
+    let mut located = symbols.locate(svma.wrapping_sub(1));
+    if located.is_empty() {
+        located.push(Default::default());
+    }
+    located.iter().map(|place| symbols.source_line(place.file.as_deref()?, place.line?)).collect()
+}
+
+/// The function that made the call, or its place.
+fn fallback_name(keys: &[u64], files: &Files) -> String {
+    let Some(&key) = keys.first() else { return "block allocated outside known code".to_owned() };
+    let (file, svma) = code_of(key);
+    let inlined = file_of(key, files)
+        .and_then(|(mapped, svma)| Some(mapped.symbols()?.locate(svma.wrapping_sub(1))))
+        .and_then(|located| located.into_iter().find_map(|place| place.function));
+    inlined
+        .or_else(|| function_name((file, svma.wrapping_sub(1)), files))
+        .unwrap_or_else(|| "block allocated by generated code".to_owned())
+}
