@@ -230,9 +230,9 @@ fn a_static_program_is_sampled_without_its_allocations() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("static");
     std::fs::write(folder.path().join("s.c"), TABLE).expect("written");
-    let status =
-        Command::new("cc").args(["-O1", "-static", "-o"]).arg(&program).arg(folder.path().join("s.c"));
-    assert!(status.status().expect("there is a C compiler").success());
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-static", "-o"]).arg(&program).arg(folder.path().join("s.c"));
+    assert!(compiler.status().expect("there is a C compiler").success());
     let mut command = memlens(&["run", "--mode", "sample", "--out"]);
     let output = command.arg(folder.path().join("p")).arg("--").arg(&program).output().expect("it starts");
     if is_refused(&output) {
