@@ -17,7 +17,7 @@ fn words(list: &[u64]) -> Vec<u8> {
 /// A record: its type, `misc`, and what follows the header.
 fn record(record_type: u32, misc: u16, body: &[u64]) -> Vec<u8> {
     let size = 8 + 8 * body.len() as u64;
-    let header = u64::from(record_type) | u64::from(misc) << 32 | size << 48;
+    let header = u64::from(record_type) | (u64::from(misc) << 32) | (size << 48);
     [words(&[header]), words(body)].concat()
 }
 
@@ -42,7 +42,7 @@ fn file(records: &[Vec<u8>]) -> Vec<u8> {
         0,
     ]);
     // type 1 (software) and size; config 0 (the processor clock); period; IP | TID | TIME | PERIOD.
-    let mut attribute = words(&[1 | ATTRIBUTE_BYTES << 32, 0, 1_000_000, 0x107, 0, 1 << 18]);
+    let mut attribute = words(&[1 | (ATTRIBUTE_BYTES << 32), 0, 1_000_000, 0x107, 0, 1 << 18]);
     attribute.resize(ENTRY_BYTES as usize, 0);
     bytes.extend(attribute);
     bytes.extend(data);

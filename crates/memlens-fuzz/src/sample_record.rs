@@ -89,7 +89,7 @@ pub(crate) fn check(bytes: &[u8]) {
         at += 1;
         let (found, expected) = match field {
             IP => (sample.ip, word),
-            TID => (u64::from(sample.pid) | u64::from(sample.tid) << 32, word),
+            TID => (u64::from(sample.pid) | (u64::from(sample.tid) << 32), word),
             TIME => (parsed.time_ns, word),
             ADDR => (sample.data_address, word),
             PERIOD => (sample.period, word),

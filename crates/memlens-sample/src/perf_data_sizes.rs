@@ -81,7 +81,7 @@ impl<F: Read + Seek> Sizes<'_, F> {
         let end_of_data = data.offset + data.size;
         let words: Vec<u64> = (0..4).filter_map(|word| u64_at(&header, 72 + 8 * word)).collect();
         let features: Vec<u32> = (0..256u32)
-            .filter(|bit| words.get(*bit as usize / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1))
+            .filter(|bit| words.get(*bit as usize / 64).is_some_and(|word| (word >> (bit % 64)) & 1 == 1))
             .collect();
         let table = Section { offset: end_of_data, size: SECTION_BYTES * features.len() as u64 };
         let table = self.bytes(table)?;
