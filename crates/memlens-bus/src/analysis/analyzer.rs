@@ -272,7 +272,12 @@ impl Analyzer {
             let Some(table) = self.table.tables().get(number as usize) else { continue };
             let (level, pages) = (table.level, self.table.pages_of_line(table, line as usize));
             let first = pages.start;
-            let mut shares = self.objects_below(pid, pages);
+            // Mostly the line's pages are one object's.
+            let (object, bounds) = self.spaces.at(pid, first << 12);
+            let mut shares = match bounds.end >> 12 >= pages.end {
+                true => vec![(object, 1.0)],
+                false => self.objects_below(pid, pages),
+            };
             if shares.is_empty() {
                 shares.push((NO_OBJECT, 1.0));
             }
