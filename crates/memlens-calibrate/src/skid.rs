@@ -32,8 +32,10 @@ const SECONDS: f64 = 0.5;
 
 std::arch::global_asm!(
     ".p2align 6",
-    ".local memlens_wait_load, memlens_wait_load_end, memlens_wait_operand, memlens_wait_operand_end",
-    ".local memlens_wait_store, memlens_wait_store_end, memlens_wait_divide, memlens_wait_divide_end",
+    ".globl memlens_wait_load, memlens_wait_load_end, memlens_wait_operand, memlens_wait_operand_end",
+    ".globl memlens_wait_store, memlens_wait_store_end, memlens_wait_divide, memlens_wait_divide_end",
+    ".hidden memlens_wait_load, memlens_wait_load_end, memlens_wait_operand, memlens_wait_operand_end",
+    ".hidden memlens_wait_store, memlens_wait_store_end, memlens_wait_divide, memlens_wait_divide_end",
     "memlens_wait_load:",
     "mov rdi, [rdi]",
     ".rept 4",
