@@ -43,6 +43,8 @@ const LOOKED_AT: usize = 4;
 
 /// Sets the signal's handler, if ticks are wanted and the signal is free.
 pub fn prepare(control: &Control) {
+    // posix_spawn(3) of glibc leaves the signal ignored in what it starts, where nothing else can make it so.
+    const IGNORED: usize = 1;
     const ON_STACK_RESTART_INFO_RESTORER: usize = 0x0800_0000 | 0x1000_0000 | 4 | 0x0400_0000;
     let tick_ns = control.tick_ns.load(Ordering::Relaxed);
     if tick_ns == 0 {
@@ -62,7 +64,7 @@ pub fn prepare(control: &Control) {
         unsafe { syscall(number::RT_SIGACTION, arguments) }
     };
     if set(ptr::null(), before.as_mut_ptr()) != 0
-        || before[0] != 0
+        || before[0] > IGNORED
         || set(action.as_ptr(), ptr::null_mut()) != 0
     {
         control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
