@@ -76,7 +76,7 @@ fn computation_is_left_out() {
     near(found.computation_a, 0.0);
     near(found.misplaced, 0.0);
     assert_eq!((found.top3.common, found.top3.of, found.spearman), (2, 2, Some(1.0)));
-    assert!(compare_table(&counted, &timed, &found, &View::default()).contains("50 % of B: computation"));
+    assert!(compare_table(&counted, &timed, &found, &View::default()).contains("50.0 % of B: computation"));
     assert_eq!(compare_json(&counted, &timed, &found)["b"]["share_computation"], 0.5);
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memlens_profile::{Object, Profile};
 use memlens_sample::{
-    EventChoice, ExitOutcome, SampleError, SampleOptions, SampleOutcome, SampleSession, Target,
+    EventChoice, ExitOutcome, SampleError, SampleOptions, SampleOutcome, SampleSession, Target, Watch,
 };
 use memlens_types::ObjectKind;
 
@@ -25,8 +25,14 @@ fn compiled(folder: &Path, name: &str) -> PathBuf {
     program
 }
 
+/// Allocations are not watched: another test does.
 fn options() -> SampleOptions {
-    SampleOptions { choice: EventChoice::Time, frequency_hz: Some(2000), ..SampleOptions::default() }
+    SampleOptions {
+        choice: EventChoice::Time,
+        frequency_hz: Some(2000),
+        watch: Watch::Nothing,
+        ..SampleOptions::default()
+    }
 }
 
 /// None: this machine does not allow it, which another test looks at.
