@@ -40,7 +40,7 @@ impl Chain {
     /// # Errors
     /// If there is no memory, or ([`Pages::Huge`]) the kernel gives no huge pages.
     pub fn new(bytes: usize, offsets: &[usize], pages: Pages) -> io::Result<Self> {
-        let fits = |offset: &usize| offset % 8 == 0 && *offset + 8 <= bytes;
+        let fits = |offset: &usize| offset.is_multiple_of(8) && *offset + 8 <= bytes;
         if offsets.is_empty() || !offsets.iter().all(fits) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }

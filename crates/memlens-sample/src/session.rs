@@ -183,6 +183,9 @@ impl SampleSession {
                 (Watched::Child(child, open_process(pid).ok()), pid)
             }
             Target::Process(pid) => {
+                if tick.is_some() {
+                    return Err(SampleError::NoTimers("it runs already".to_owned()));
+                }
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;
                 attach(*pid, &mut collector, &mut recording)?;
                 (Watched::Process(process), *pid)

@@ -37,7 +37,11 @@ fn options() -> SampleOptions {
 
 /// None: this machine does not allow it, which another test looks at.
 fn start(target: &Target) -> Option<SampleSession> {
-    match SampleSession::start(target, &options()) {
+    start_with(target, &options())
+}
+
+fn start_with(target: &Target, options: &SampleOptions) -> Option<SampleSession> {
+    match SampleSession::start(target, options) {
         Ok(session) => Some(session),
         Err(error @ (SampleError::Forbidden(_) | SampleError::Unavailable(_))) => {
             eprintln!("passed over: {error}");
@@ -111,25 +115,36 @@ fn two_arrays_get_the_time_in_proportion_to_their_accesses() {
 }
 
 #[test]
-fn threads_are_told_apart_and_their_blocks_named_by_pointer() {
+fn threads_are_told_apart_and_their_blocks_named_by_allocation_or_by_pointer() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = compiled(folder.path(), "threads.c");
-    let Some(mut session) = start(&program(&file, &["60000000"])) else { return };
-    session.run(None, |_| {}).expect("it ends");
-    let profile = valid(&mut session);
-    let walkers = profile.threads.iter().filter(|thread| {
-        thread.name.as_deref().is_some_and(|name| name.starts_with("walker"))
-            && thread.counts.sampled.samples > 0
-    });
-    assert_eq!(walkers.count(), 3, "{:?}", profile.threads);
-    let (here, cost) = cost(&profile, "heap through here");
-    assert_eq!((here.kind, here.access_path.as_deref()), (ObjectKind::Heap, Some("here")));
-    assert_eq!(here.type_name.as_deref(), Some("struct link"));
     let source = include_str!("programs/threads.c");
-    let line = source.lines().position(|line| line.contains("*here;")).expect("declared") as u32 + 1;
-    assert_eq!(here.declared.as_ref().map(|place| place.line), Some(line));
-    let all = profile.run.sampling.as_ref().expect("sampled").cost;
-    assert!(cost * 2 > all, "{:?}", names(&profile));
+    let line_of = |text: &str| source.lines().position(|line| line.contains(text)).expect("there") as u32 + 1;
+    for (watch, name) in [(Watch::Sampled, "links"), (Watch::Nothing, "heap through here")] {
+        let options = SampleOptions { watch, ..options() };
+        let Some(mut session) = start_with(&program(&file, &["30000000"]), &options) else { return };
+        session.run(None, |_| {}).expect("it ends");
+        let profile = valid(&mut session);
+        let walkers = profile.threads.iter().filter(|thread| {
+            thread.name.as_deref().is_some_and(|name| name.starts_with("walker"))
+                && thread.counts.sampled.samples > 0
+        });
+        assert_eq!(walkers.count(), 3, "{:?}", profile.threads);
+        let (object, cost) = cost(&profile, name);
+        assert_eq!(object.kind, ObjectKind::Heap);
+        let all = profile.run.sampling.as_ref().expect("sampled").cost;
+        assert!(cost * 2 > all, "{:?}", names(&profile));
+        if watch == Watch::Nothing {
+            let declared = object.declared.as_ref().map(|place| place.line);
+            assert_eq!((object.access_path.as_deref(), declared), (Some("here"), Some(line_of("*here;"))));
+            assert_eq!(object.type_name.as_deref(), Some("struct link"));
+            continue;
+        }
+        // Each walker has a block of 2 MiB: all of them are drawn.
+        assert_eq!((object.blocks, object.bytes), (3, Some(3 << 21)));
+        let caller = profile.stack_frames(object.site).next().expect("a call stack");
+        assert_eq!((caller.function.as_deref(), caller.line), (Some("walk"), Some(line_of("malloc("))));
+    }
 }
 
 #[test]

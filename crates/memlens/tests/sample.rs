@@ -138,40 +138,46 @@ int main(void)
 }
 "#;
 
+/// The heap object that has the most bytes.
+fn largest_block(report: &Value) -> &Value {
+    let objects = report["objects"].as_array().expect("a list").iter();
+    let heap = objects.filter(|object| object["kind"] == "heap");
+    heap.max_by_key(|object| object["bytes"].as_u64()).unwrap_or_else(|| panic!("{report}"))
+}
+
 #[test]
-fn a_watched_block_is_named_after_its_allocation() {
+fn a_watched_block_is_the_object_that_it_is_in_exact_mode() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compiled(folder.path(), TABLE);
     let native = Command::new(&program).output().expect("it starts");
-    for event in ["time", "agent-clock"] {
-        let profile = folder.path().join(event);
-        let mut command = memlens(&["run", "--mode", "sample", "--quiet", "--event", event, "--out"]);
-        let output = command.arg(&profile).arg("--").arg(&program).output().expect("it starts");
+    let run = |mode: &str, event: &[&str]| {
+        let profile = folder.path().join(format!("{mode}{}", event.concat()));
+        let mut command = memlens(&["run", "--mode", mode, "--quiet"]);
+        command.args(event).arg("--out").arg(&profile).arg("--").arg(&program);
+        let output = command.output().expect("it starts");
         if is_refused(&output) {
-            continue;
+            return None;
         }
-        assert_eq!(
-            (output.status, &output.stdout),
-            (native.status, &native.stdout),
-            "{}",
-            text(&output.stderr)
-        );
-        let report = report_of(&profile);
-        let objects = report["objects"].as_array().expect("a list");
-        let table =
-            objects.iter().find(|object| object["name"] == "cursor").unwrap_or_else(|| panic!("{report}"));
-        assert_eq!(
-            (&table["kind"], &table["bytes"], &table["blocks"]),
-            (&"heap".into(), &(16 << 20).into(), &1.into())
-        );
-        assert_eq!(
-            (&table["site"][0]["function"], &table["site"][1]["function"]),
-            (&"make".into(), &"main".into())
-        );
-        // Time goes to it, and its blocks have one name only.
-        assert!(table["share"].as_f64().is_some_and(|share| share > 0.5), "{event}: {table}");
-        let through = |object: &&Value| object["name"].as_str().is_some_and(|name| name.starts_with("heap "));
-        assert_eq!(objects.iter().find(through), None, "{event}");
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status, &output.stdout), (native.status, &native.stdout), "{stderr}");
+        Some(report_of(&profile))
+    };
+    let exact = run("exact", &[]).expect("it needs no permission");
+    let expected = largest_block(&exact);
+    assert_eq!((&expected["bytes"], &expected["blocks"]), (&(16 << 20).into(), &1.into()));
+    for event in ["time", "agent-clock"] {
+        let Some(report) = run("sample", &["--event", event]) else { continue };
+        let found = largest_block(&report);
+        for field in ["name", "type", "kind", "bytes", "blocks"] {
+            assert_eq!(found[field], expected[field], "{event}: {field}");
+        }
+        // The call of malloc, and who called that function.
+        for (frame, field) in [(0, "function"), (0, "line"), (1, "function"), (1, "line")] {
+            assert_eq!(found["site"][frame][field], expected["site"][frame][field], "{event}: {field}");
+        }
+        // Time goes to it, and nothing goes to the pointer by itself.
+        assert!(found["share"].as_f64().is_some_and(|share| share > 0.5), "{event}: {found}");
+        assert!(!report.to_string().contains("heap through"), "{event}: {report}");
     }
 }
 
