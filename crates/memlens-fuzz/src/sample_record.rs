@@ -83,10 +83,8 @@ pub(crate) fn check(bytes: &[u8]) {
     // The fields of one word that stand before all others of varying length, in the manual's order.
     let fixed = [IDENTIFIER, IP, TID, TIME, ADDR, ID, STREAM_ID, CPU, PERIOD];
     let body = words_of(body);
-    let mut at = 0;
-    for field in fixed.into_iter().filter(|field| layout.sample_type & field != 0) {
-        let word = body[at];
-        at += 1;
+    let present = fixed.into_iter().filter(|field| layout.sample_type & field != 0);
+    for (field, &word) in present.zip(&body) {
         let (found, expected) = match field {
             IP => (sample.ip, word),
             TID => (u64::from(sample.pid) | (u64::from(sample.tid) << 32), word),

@@ -521,10 +521,10 @@ fn record(args: &CaptureArgs, machine: &MachineDescription, shared: &Arc<Shared>
     run_info.pid = Some(pid);
     process.set_process_id(pid);
     process.follow_children();
-    if !options.collect_at_start {
-        if let Some(system) = shared.lock(&shared.system).as_mut() {
-            system.set_recording(false);
-        }
+    if !options.collect_at_start
+        && let Some(system) = shared.lock(&shared.system).as_mut()
+    {
+        system.set_recording(false);
     }
     let line_bytes = machine.line_bytes;
     let wrapper: Wrapper = {
