@@ -159,7 +159,7 @@ def bad_inputs(runner):
     flipped = sound[bus][:middle] + bytes([sound[bus][middle] ^ 1]) + sound[bus][middle + 1 :]
     expect(bus, flipped, 65, "damaged block", records // 2 if records > 131072 else 0)
     expect(bus, sound[bus][:-20], 65, "without its end", records)
-    expect(bus, header.replace(b'"line_bytes":64', b'"line_bytes":128') + b"\n" + body, 65, "64 and of 128", 0)
+    expect(bus, header.replace(b'"line_bytes":64', b'"line_bytes":32') + b"\n" + body, 65, "lines are of 32 and of 64", 0)
     clock = header.replace(b'"clock_hz":400000000', b'"clock_hz":200000000')
     expect(bus, clock + b"\n" + body, 65, "clocks", 0)
     expect(bus, header.replace(b'"capture":"', b'"capture":"x') + b"\n" + body, 65, "different captures", 0)
