@@ -40,7 +40,7 @@ impl StaticModule {
     }
 
     /// Analyses the functions that hold the given addresses, and what they call directly or by one call
-    /// more, as far as [`MOST_CODE_BYTES`] go. Pointers that come from other functions are known by the
+    /// more, as far as 256 KiB of code go. Pointers that come from other functions are known by the
     /// variable that holds them only. Cost: milliseconds for some dozen functions, however large the
     /// module is.
     pub fn analyse_around(module: &Module, addresses: &BTreeSet<u64>) -> Self {
