@@ -115,6 +115,16 @@ def servers(length):
     ]
 
 
+def allocators(length):
+    """Programs that allocate a lot: 1.25 million blocks of 4 to 16 KiB, 20 million small ones."""
+    return [
+        Workload("large blocks", ["./bigblocks", str([20000, 300000, 1250000][length])],
+                 prepare=compile_c(KERNELS / "bigblocks.c")),
+        Workload("small blocks", ["./smallblocks", str([200000, 4000000, 20000000][length])],
+                 prepare=compile_c(KERNELS / "smallblocks.c")),
+    ]
+
+
 def choose(offered, names):
     """Those whose name begins with one of NAMES (all, if there are none) and that can run here."""
     starts = tuple(word.strip().lower() for word in names.split(",")) if names else ("",)

@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 from harness import cell, command_output, geometric_mean, print_conditions, run_once
-from programs import LONG, QUICK, ROOT, Workload, choose, prepare, servers, workloads
+from programs import LONG, QUICK, ROOT, Workload, allocators, choose, prepare, servers, workloads
 
 # What memlens promises: program time under it, times native.
 LIMITS = {"geometric mean of memlens / native": 1.02, "largest memlens / native": 1.05}
@@ -198,7 +198,7 @@ def main():
         starts = ("native", *options.tools.split(","))
         available = {name: tool for name, tool in available.items() if name.startswith(starts)}
     length = QUICK if options.quick else LONG
-    chosen = choose(workloads(length) + servers(length), options.programs)
+    chosen = choose(workloads(length) + allocators(length) + servers(length), options.programs)
     repetitions = options.repetitions or (1 if options.quick else 5)
     with tempfile.TemporaryDirectory(prefix="memlens-bench.") as temporary:
         base = Path(temporary)
