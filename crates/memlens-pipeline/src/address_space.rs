@@ -512,7 +512,9 @@ impl AddressSpace {
     }
 
     fn note_block(&mut self, start: u64, layer: Layer) {
-        if let Some(block) = self.heap.blocks().block_starting_at(start, layer) {
+        if self.changes.are_wanted()
+            && let Some(block) = self.heap.blocks().block_starting_at(start, layer)
+        {
             self.changes.note_block(layer, start, block.len_bytes, Some(block.object));
         }
     }

@@ -240,12 +240,19 @@ impl Task for Compact<'_> {
             kernel.pack64(eight, bits, &mut eight_kept);
             kernel.pack32(&kinds.map(|attr| attr.0), bits, &mut kinds_kept);
             kernel.pack32(whose, bits, &mut whose_kept);
-            // All eight are written, but for the last: what lies behind it is the next thread's.
-            let count = if accesses.end - at < PACKED { bits.count_ones() as usize } else { PACKED };
-            let place = kept..kept + count;
-            addrs[place.clone()].copy_from_slice(&eight_kept[..count]);
-            attrs[place.clone()].copy_from_slice(&kinds_kept.map(AccessAttr)[..count]);
-            cells[place].copy_from_slice(&whose_kept[..count]);
+            let kinds_kept = kinds_kept.map(AccessAttr);
+            if accesses.end - at >= PACKED {
+                // All eight are written: a number that the compiler knows.
+                addrs[kept..kept + PACKED].copy_from_slice(&eight_kept);
+                attrs[kept..kept + PACKED].copy_from_slice(&kinds_kept);
+                cells[kept..kept + PACKED].copy_from_slice(&whose_kept);
+            } else {
+                // What lies behind the last is the next thread's.
+                let count = bits.count_ones() as usize;
+                addrs[kept..kept + count].copy_from_slice(&eight_kept[..count]);
+                attrs[kept..kept + count].copy_from_slice(&kinds_kept[..count]);
+                cells[kept..kept + count].copy_from_slice(&whose_kept[..count]);
+            }
             kept += bits.count_ones() as usize;
         }
         kept

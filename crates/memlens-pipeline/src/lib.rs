@@ -19,7 +19,7 @@
 //!
 //! Each thread keeps, for each memory operand of the code (a *reference*), the address range in which
 //! its last access fell and the cell to count. The references of a block lie side by side, so that one
-//! vector comparison says for eight accesses whether all are inside their ranges; what is counted then is
+//! vector comparison says for four accesses whether all are inside their ranges; what is counted then is
 //! one execution of the block. Ranges of locals are kept relative to the frame, or to the caller's, so that
 //! a function called at another depth still hits. Otherwise the address is looked up: in
 //! the thread's own stack first (through the shadow stack, which calls and returns in the stream

@@ -32,6 +32,11 @@ impl Changes {
         self.0.get_or_insert_default();
     }
 
+    /// Whether anybody wants them.
+    pub fn are_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Notes a change.
     pub fn note(&mut self, change: impl FnOnce() -> SpaceChange) {
         if let Some(changes) = &mut self.0 {

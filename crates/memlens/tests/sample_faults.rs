@@ -68,6 +68,15 @@ impl Worker {
     }
 }
 
+/// Attaches to it for a moment, and sees that it was not harmed; the report.
+fn recorded(folder: &Path, worker: Worker) -> Value {
+    let pid = worker.pid();
+    let words = ["record", "--duration", "0.7", "--frequency", "997", "--quiet", "--out", "p", "--pid", &pid];
+    assert_eq!(call(folder, &words).status.code(), Some(0));
+    worker.end();
+    json(folder, "p")
+}
+
 fn wait_until(mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
@@ -282,21 +291,7 @@ fn a_program_that_is_replaced_while_it_runs_gets_no_names_of_the_new_one() {
     let worker = Worker::start(&program);
     let other = compiled(folder.path(), "other", &WORKS.replace("table", "wrong_name"), &["-g"]);
     fs::rename(&other, &program).expect("replaced");
-    let words = [
-        "record",
-        "--duration",
-        "0.7",
-        "--frequency",
-        "997",
-        "--quiet",
-        "--out",
-        "p",
-        "--pid",
-        &worker.pid(),
-    ];
-    assert_eq!(call(folder.path(), &words).status.code(), Some(0));
-    worker.end();
-    let report = json(folder.path(), "p");
+    let report = recorded(folder.path(), worker);
     assert!(report["totals"]["samples"].as_u64().expect("a number") > 0);
     assert!(!report.to_string().contains("wrong_name"), "{report}");
     let notes = report["attribution"]["notes"].to_string();
@@ -311,21 +306,7 @@ fn a_stripped_program_has_objects_by_file_and_offset() {
     }
     let folder = folder();
     let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-s"]));
-    let words = [
-        "record",
-        "--duration",
-        "0.7",
-        "--frequency",
-        "997",
-        "--quiet",
-        "--out",
-        "p",
-        "--pid",
-        &worker.pid(),
-    ];
-    assert_eq!(call(folder.path(), &words).status.code(), Some(0));
-    worker.end();
-    let report = json(folder.path(), "p");
+    let report = recorded(folder.path(), worker);
     let objects = report["objects"].as_array().expect("a list");
     let first = objects.iter().max_by_key(|object| object["samples"].as_u64()).expect("some");
     let name = first["name"].as_str().expect("a name");

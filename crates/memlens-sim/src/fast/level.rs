@@ -21,73 +21,32 @@ pub(super) trait SetArray {
     fn prefetch(&self, set: usize);
 }
 
-impl SetArray for &mut [Set8] {
-    #[inline(always)]
-    fn first(&self, set: usize) -> u32 {
-        self[set].0[0]
-    }
+/// Sets of vectors, by the operation that uses one. An array's length is known to the loop.
+macro_rules! vector_sets {
+    ($sets:ty, $touch:ident) => {
+        impl SetArray for &mut $sets {
+            #[inline(always)]
+            fn first(&self, set: usize) -> u32 {
+                self[set].0[0]
+            }
 
-    #[inline(always)]
-    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
-        kernel.touch8(&mut self[set], last_way, word)
-    }
+            #[inline(always)]
+            fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
+                kernel.$touch(&mut self[set], last_way, word)
+            }
 
-    #[inline(always)]
-    fn prefetch(&self, set: usize) {
-        prefetch(&self[set]);
-    }
+            #[inline(always)]
+            fn prefetch(&self, set: usize) {
+                prefetch(&self[set]);
+            }
+        }
+    };
 }
 
-impl SetArray for &mut [Set8; 64] {
-    #[inline(always)]
-    fn first(&self, set: usize) -> u32 {
-        self[set].0[0]
-    }
-
-    #[inline(always)]
-    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
-        kernel.touch8(&mut self[set], last_way, word)
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, set: usize) {
-        prefetch(&self[set]);
-    }
-}
-
-impl SetArray for &mut [Set16] {
-    #[inline(always)]
-    fn first(&self, set: usize) -> u32 {
-        self[set].0[0]
-    }
-
-    #[inline(always)]
-    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
-        kernel.touch16(&mut self[set], last_way, word)
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, set: usize) {
-        prefetch(&self[set]);
-    }
-}
-
-impl SetArray for &mut [Set16; 64] {
-    #[inline(always)]
-    fn first(&self, set: usize) -> u32 {
-        self[set].0[0]
-    }
-
-    #[inline(always)]
-    fn touch<K: Kernel>(&mut self, kernel: K, set: usize, last_way: u32, word: u32) -> Touch {
-        kernel.touch16(&mut self[set], last_way, word)
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, set: usize) {
-        prefetch(&self[set]);
-    }
-}
+vector_sets!([Set8], touch8);
+vector_sets!([Set8; 64], touch8);
+vector_sets!([Set16], touch16);
+vector_sets!([Set16; 64], touch16);
 
 pub(super) struct WideSets<'a> {
     words: &'a mut [u32],
