@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use memlens_child::{ExitOutcome, Held};
 
-use support::{end, kill, shell};
+use support::{as_in_the_foreground, end, kill, shell};
 
 #[test]
 fn the_first_child_gets_the_signals_that_are_sent_to_this_process() {
+    as_in_the_foreground();
     let own = std::process::id();
     let (reading, writing) = std::io::pipe().expect("a pipe");
     let mut words = BufReader::new(reading).lines().map(|line| line.expect("text"));

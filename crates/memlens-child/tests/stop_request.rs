@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use memlens_child::StopRequest;
 
-use support::{alone, kill, until};
+use support::{alone, as_in_the_foreground, kill, until};
 
 #[test]
 fn the_first_request_sets_a_flag_and_the_second_ends_the_process() {
@@ -27,6 +27,7 @@ fn be_asked_twice() {
 
 #[test]
 fn what_was_ignored_before_stays_so_and_what_was_handled_is_put_back() {
+    as_in_the_foreground();
     let status = alone("be_asked_in_the_background", "trap '' HUP").status().expect("it runs");
     assert_eq!(status.signal(), Some(libc::SIGINT));
 }

@@ -35,6 +35,7 @@
 extern crate alloc;
 
 pub mod agent;
+pub mod burst;
 mod definition;
 mod event;
 mod record;

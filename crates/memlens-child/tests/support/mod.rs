@@ -58,3 +58,11 @@ pub fn alone(name: &str, setup: &str) -> Command {
     command.args(["--ignored", "--exact", name, "--nocapture"]);
     command
 }
+
+/// Signals of the terminal have their default actions: a shell that runs the tests in the background has them ignored.
+pub fn as_in_the_foreground() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: no handler is involved.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}

@@ -1,0 +1,307 @@
+//! The few instructions that we write ourselves. None of them changes a flag unless its comment says so.
+//!
+//! Source of the encodings: Intel SDM volume 2, chapter 2 and the instructions' own pages.
+
+/// A general register by its number in encodings: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15.
+pub type Gpr = u8;
+
+pub const RAX: Gpr = 0;
+pub const RCX: Gpr = 1;
+pub const RDX: Gpr = 2;
+pub const RSP: Gpr = 4;
+pub const RDI: Gpr = 7;
+
+/// `base + index · scale + disp`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Address {
+    pub base: Option<Gpr>,
+    /// Register, and 1, 2, 4 or 8.
+    pub index: Option<(Gpr, u8)>,
+    pub disp: i32,
+}
+
+impl Address {
+    pub fn at(base: Gpr, disp: i32) -> Self {
+        Self { base: Some(base), index: None, disp }
+    }
+}
+
+/// Where a 32-bit distance stands that is filled in later, by its place in the code.
+#[derive(Clone, Copy, Debug)]
+pub struct Gap(pub u64);
+
+/// Writes machine code. Past the end it writes nothing and says so: see [`Assembler::is_full`].
+#[derive(Debug)]
+pub struct Assembler<'a> {
+    code: &'a mut [u8],
+    length: usize,
+    /// Address at which the first byte will be executed.
+    start: u64,
+    is_full: bool,
+}
+
+impl<'a> Assembler<'a> {
+    pub fn new(code: &'a mut [u8], start: u64) -> Self {
+        Self { code, length: 0, start, is_full: false }
+    }
+
+    /// Address of the next byte.
+    pub fn here(&self) -> u64 {
+        self.start + self.length as u64
+    }
+
+    /// Whether something did not fit, or was too far away to be reached.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    pub fn byte(&mut self, byte: u8) {
+        match self.code.get_mut(self.length) {
+            Some(place) => {
+                *place = byte;
+                self.length += 1;
+            }
+            None => self.is_full = true,
+        }
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.byte(byte);
+        }
+    }
+
+    fn word(&mut self, value: i32) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    fn rex(reg: Gpr, index: Gpr, base: Gpr) -> u8 {
+        0x48 | ((reg >> 3) << 2) | ((index >> 3) << 1) | (base >> 3)
+    }
+
+    /// `op reg, fs:[offset]` or the other way round, as the opcode says; 64 bits.
+    fn thread_op(&mut self, opcode: u8, reg: Gpr, offset: i32) {
+        self.bytes(&[0x64, Self::rex(reg, 0, 0), opcode, ((reg & 7) << 3) | 4, 0x25]);
+        self.word(offset);
+    }
+
+    /// `mov fs:[offset], reg`
+    pub fn store_thread(&mut self, reg: Gpr, offset: i32) {
+        self.thread_op(0x89, reg, offset);
+    }
+
+    /// `mov reg, fs:[offset]`
+    pub fn load_thread(&mut self, reg: Gpr, offset: i32) {
+        self.thread_op(0x8b, reg, offset);
+    }
+
+    /// `cmp reg, fs:[offset]`. Changes the flags.
+    pub fn compare_thread(&mut self, reg: Gpr, offset: i32) {
+        self.thread_op(0x3b, reg, offset);
+    }
+
+    /// `mov qword ptr fs:[offset], value`, sign-extended
+    pub fn store_thread_value(&mut self, offset: i32, value: i32) {
+        self.bytes(&[0x64, 0x48, 0xc7, 0x04, 0x25]);
+        self.word(offset);
+        self.word(value);
+    }
+
+    /// `jmp qword ptr fs:[offset]`
+    pub fn jump_thread(&mut self, offset: i32) {
+        self.bytes(&[0x64, 0xff, 0x24, 0x25]);
+        self.word(offset);
+    }
+
+    /// `op reg, [address]` or the other way round; 64 bits.
+    fn memory_op(&mut self, opcode: u8, reg: Gpr, address: Address) {
+        let (index, scale) = address.index.unwrap_or((4, 1));
+        self.bytes(&[Self::rex(reg, if address.index.is_some() { index } else { 0 }, address.base.unwrap_or(0)), opcode]);
+        let sib = (scale.trailing_zeros() as u8) << 6 | (index & 7) << 3;
+        let reg = (reg & 7) << 3;
+        let Some(base) = address.base else {
+            self.bytes(&[reg | 4, sib | 5]);
+            self.word(address.disp);
+            return;
+        };
+        let short = i8::try_from(address.disp);
+        let mode = if short.is_ok() { 0x40 } else { 0x80 };
+        if address.index.is_none() && base & 7 != RSP {
+            self.byte(mode | reg | (base & 7));
+        } else {
+            self.bytes(&[mode | reg | 4, sib | (base & 7)]);
+        }
+        match short {
+            Ok(short) => self.byte(short as u8),
+            Err(_) => self.word(address.disp),
+        }
+    }
+
+    /// `lea reg, [address]`
+    pub fn lea(&mut self, reg: Gpr, address: Address) {
+        self.memory_op(0x8d, reg, address);
+    }
+
+    /// `mov reg, [address]`
+    pub fn load(&mut self, reg: Gpr, address: Address) {
+        self.memory_op(0x8b, reg, address);
+    }
+
+    /// `mov [address], reg`
+    pub fn store(&mut self, reg: Gpr, address: Address) {
+        self.memory_op(0x89, reg, address);
+    }
+
+    /// `mov qword ptr [address], value`, sign-extended
+    pub fn store_value(&mut self, address: Address, value: i32) {
+        self.memory_op(0xc7, 0, address);
+        self.word(value);
+    }
+
+    /// `mov reg32, [address]`, zero-extended
+    pub fn load_half(&mut self, reg: Gpr, address: Address) {
+        let at = self.length;
+        self.memory_op(0x8b, reg, address);
+        if let Some(rex) = self.code.get_mut(at) {
+            *rex &= !8;
+        }
+    }
+
+    /// `mov reg, [target]`, relative to the instruction pointer
+    pub fn load_relative(&mut self, reg: Gpr, target: u64) {
+        self.relative(&[Self::rex(reg, 0, 0), 0x8b, ((reg & 7) << 3) | 5], target);
+    }
+
+    /// `lea reg, [target]`, relative to the instruction pointer where that reaches
+    pub fn set_address(&mut self, reg: Gpr, target: u64) {
+        if target < 1 << 31 || !reaches(self.here() + 7, target) {
+            self.set(reg, target);
+        } else {
+            self.relative(&[Self::rex(reg, 0, 0), 0x8d, ((reg & 7) << 3) | 5], target);
+        }
+    }
+
+    /// `mov reg, value`
+    pub fn set(&mut self, reg: Gpr, value: u64) {
+        match i32::try_from(value as i64) {
+            Ok(small) => {
+                self.bytes(&[0x48 | (reg >> 3), 0xc7, 0xc0 | (reg & 7)]);
+                self.word(small);
+            }
+            Err(_) => {
+                self.bytes(&[0x48 | (reg >> 3), 0xb8 | (reg & 7)]);
+                self.bytes(&value.to_le_bytes());
+            }
+        }
+    }
+
+    /// `mov to, from`
+    pub fn copy(&mut self, to: Gpr, from: Gpr) {
+        self.bytes(&[0x48 | (to >> 3) | ((from >> 3) << 2), 0x89, 0xc0 | ((from & 7) << 3) | (to & 7)]);
+    }
+
+    /// `push reg`
+    pub fn push(&mut self, reg: Gpr) {
+        self.bytes(&[0x40 | (reg >> 3), 0x50 | (reg & 7)]);
+    }
+
+    /// `rcx = hash of reg`: 16 bits of its CRC-32C. Needs SSE 4.2.
+    pub fn hash_to_rcx(&mut self, reg: Gpr) {
+        self.bytes(&[0xb9, 0, 0, 0, 0]);
+        self.bytes(&[0xf2, 0x48 | (reg >> 3), 0x0f, 0x38, 0xf1, 0xc8 | (reg & 7)]);
+        self.bytes(&[0x0f, 0xb7, 0xc9]);
+    }
+
+    /// The arithmetic flags into rax (`lahf; seto al`). Does not change them.
+    pub fn save_flags_in_rax(&mut self) {
+        self.bytes(&[0x9f, 0x0f, 0x90, 0xc0]);
+    }
+
+    /// And back (`add al, 127; sahf`).
+    pub fn restore_flags_from_rax(&mut self) {
+        self.bytes(&[0x04, 0x7f, 0x9e]);
+    }
+
+    fn relative(&mut self, opcode: &[u8], target: u64) -> Gap {
+        self.bytes(opcode);
+        let gap = Gap(self.here());
+        let distance = target.wrapping_sub(gap.0 + 4) as i64;
+        match i32::try_from(distance) {
+            Ok(distance) => self.word(distance),
+            Err(_) => {
+                self.is_full = true;
+                self.word(0);
+            }
+        }
+        gap
+    }
+
+    /// `jmp target`
+    pub fn jump(&mut self, target: u64) -> Gap {
+        self.relative(&[0xe9], target)
+    }
+
+    /// `jmp target`, so that another thread may change the distance while it is executed: it lies in one aligned
+    /// word.
+    pub fn jump_aligned(&mut self, target: u64) -> Gap {
+        while !(self.here() + 1).is_multiple_of(4) {
+            self.byte(0x90);
+        }
+        self.jump(target)
+    }
+
+    /// `jmp` to the next instruction for now.
+    pub fn jump_aligned_on(&mut self) -> Gap {
+        let gap = self.jump_aligned(self.here());
+        self.fill(gap, self.here());
+        gap
+    }
+
+    /// Conditional jump of condition `code` (0 … 15), to be filled in.
+    pub fn jump_if(&mut self, code: u8) -> Gap {
+        self.bytes(&[0x0f, 0x80 | code]);
+        let gap = Gap(self.here());
+        self.word(0);
+        gap
+    }
+
+    /// `jrcxz`, over what is written until [`Self::end_short`].
+    pub fn jump_short_if_rcx_is_zero(&mut self) -> u64 {
+        self.bytes(&[0xe3, 0]);
+        self.here()
+    }
+
+    /// The short jump that ended at `from` leads here.
+    pub fn end_short(&mut self, from: u64) {
+        let distance = self.here() - from;
+        let place = (from - self.start) as usize - 1;
+        match (i8::try_from(distance), self.code.get_mut(place)) {
+            (Ok(distance), Some(byte)) => *byte = distance as u8,
+            _ => self.is_full = true,
+        }
+    }
+
+    /// The jump leads to `target`.
+    pub fn fill(&mut self, gap: Gap, target: u64) {
+        let place = (gap.0 - self.start) as usize;
+        let distance = i32::try_from(target.wrapping_sub(gap.0 + 4) as i64);
+        match (distance, self.code.get_mut(place..place + 4)) {
+            (Ok(distance), Some(word)) => word.copy_from_slice(&distance.to_le_bytes()),
+            _ => self.is_full = true,
+        }
+    }
+
+    /// Changes the 32 bits at `place`.
+    pub fn change_word(&mut self, place: u64, value: i32) {
+        let place = (place - self.start) as usize;
+        match self.code.get_mut(place..place + 4) {
+            Some(word) => word.copy_from_slice(&value.to_le_bytes()),
+            None => self.is_full = true,
+        }
+    }
+}
+
+/// Whether a distance of 32 bits leads from one to the other, with room to spare.
+pub fn reaches(from: u64, to: u64) -> bool {
+    (to.wrapping_sub(from) as i64).unsigned_abs() < 0x7f00_0000
+}

@@ -1,0 +1,421 @@
+//! What has been translated: code, blocks, exits, and how they are found.
+//!
+//! Code lies in *arenas*, each near the native code it was made from, so that operands relative to the instruction
+//! pointer reach.
+//!
+//! ```text
+//!  arena   ┌ entry into the runtime (entry.rs)
+//!          ├ table of indirect targets: hash of the native address ─► distance of a check from the arena's start
+//!          └ blocks and checks …
+//! ```
+//!
+//! A *check* compares the address that is wanted with the one it was made for, and goes on to that block or, if it is
+//! another, to the runtime. So an element of the table is one number, which any thread may read while another one
+//! changes it. Distance 0 is the arena's start: the runtime.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use memlens_events::burst::{End, Reference};
+
+use crate::area::Offsets;
+use crate::assembler::{Address, Assembler, Gpr, RCX, RDX, reaches};
+use crate::entry::write_entry;
+use crate::sys::{CodeMemory, give_back, own_array};
+use crate::table::Table;
+
+/// Bytes of an arena.
+pub const ARENA_BYTES: usize = 64 << 20;
+/// The most arenas.
+pub const ARENAS: usize = 6;
+/// Elements of a table of indirect targets: as many as hashes.
+const TARGETS: usize = 1 << 16;
+/// Where blocks begin in an arena: the entry has a page, the table follows.
+const CODE_OFFSET: usize = 4096 + TARGETS * size_of::<u32>();
+/// Room that a block may need.
+pub const MOST_BLOCK_BYTES: usize = 8192;
+
+const MOST_BLOCKS: usize = 1 << 18;
+const MOST_EXITS: usize = 1 << 20;
+const MOST_REFERENCES: usize = 1 << 21;
+const MOST_PLACES: usize = 1 << 22;
+/// Elements of the hash table of blocks: twice as many.
+const HASHES: usize = MOST_BLOCKS * 2;
+
+/// A translated trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// Native address of its first instruction.
+    pub pc: u64,
+    /// Where it is entered with all registers the program's.
+    pub cold: u64,
+    /// Where it is entered with its two registers saved and the first pointing to the next word.
+    pub warm: u64,
+    /// Behind its code.
+    pub end: u64,
+    /// Its two registers.
+    pub pair: (Gpr, Gpr),
+    /// Its first reference.
+    pub first_reference: u32,
+    /// How many it has.
+    pub references: u32,
+    /// Its first [`Place`].
+    pub first_place: u32,
+    /// How many it has.
+    pub places: u32,
+    /// In each arena, the distance of its check from the start; 0: none.
+    checks: [u32; ARENAS],
+}
+
+impl Block {
+    /// Without checks yet.
+    pub fn new(pc: u64, cold: u64, pair: (Gpr, Gpr)) -> Self {
+        Self {
+            pc,
+            cold,
+            warm: 0,
+            end: 0,
+            pair,
+            first_reference: 0,
+            references: 0,
+            first_place: 0,
+            places: 0,
+            checks: [0; ARENAS],
+        }
+    }
+}
+
+/// Where a block goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    /// To another block; then these jumps lead there.
+    Link {
+        /// Native address.
+        target: u64,
+        /// The two registers of the block that is left.
+        pair: (Gpr, Gpr),
+        /// Address of the distance of a jump taken with the two registers still ours; 0: there is none.
+        warm: u64,
+        /// The same, of a jump taken with all registers the program's.
+        cold: u64,
+    },
+    /// To native code.
+    Native {
+        /// Native address.
+        target: u64,
+        /// Why.
+        end: End,
+    },
+}
+
+/// Where a native instruction's copy lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Where the copy is executed.
+    pub code: u64,
+    /// The native instruction.
+    pub pc: u64,
+}
+
+/// Memory for code.
+#[derive(Clone, Copy, Debug)]
+pub struct Arena {
+    /// All of it.
+    pub memory: CodeMemory,
+    /// Where the next code goes.
+    next: u64,
+}
+
+impl Arena {
+    /// The entry into the runtime.
+    pub fn entry(&self) -> u64 {
+        self.memory.execute
+    }
+
+    /// The table of indirect targets.
+    pub fn targets(&self) -> u64 {
+        self.memory.execute + 4096
+    }
+
+    fn end(&self) -> u64 {
+        self.memory.execute + self.memory.bytes as u64
+    }
+
+    /// Whether all of it is in reach of an address.
+    fn is_near(&self, pc: u64) -> bool {
+        reaches(pc, self.entry()) && reaches(pc, self.end())
+    }
+
+    /// An assembler for what is free.
+    pub fn assembler(&self) -> Assembler<'static> {
+        // Aligned: a block's first instructions then lie in one line.
+        let start = self.next.next_multiple_of(16).min(self.end());
+        let length = (self.end() - start) as usize;
+        // SAFETY: the rest of the arena's writable side: whoever holds the cache writes there, and nobody else knows it.
+        let code = unsafe { core::slice::from_raw_parts_mut(self.memory.write_at(start), length) };
+        Assembler::new(code, start)
+    }
+
+    /// What was assembled stays.
+    pub fn keep(&mut self, end: u64) {
+        self.next = end;
+    }
+}
+
+/// All translations of a process.
+#[derive(Debug)]
+pub struct Cache {
+    arenas: [Option<Arena>; ARENAS],
+    blocks: Table<Block>,
+    exits: Table<Exit>,
+    /// The references of all blocks.
+    pub references: Table<Reference>,
+    /// The instructions of all blocks.
+    pub places: Table<Place>,
+    hashes: *mut u32,
+    offsets: Offsets,
+}
+
+// SAFETY: its pointers are to memory of its own.
+unsafe impl Send for Cache {}
+
+impl Cache {
+    /// Empty. None: the kernel has no memory.
+    pub fn new(offsets: Offsets) -> Option<Self> {
+        let mut cache = Self {
+            arenas: [None; ARENAS],
+            blocks: Table::with_capacity(MOST_BLOCKS)?,
+            exits: Table::with_capacity(MOST_EXITS)?,
+            references: Table::with_capacity(MOST_REFERENCES)?,
+            places: Table::with_capacity(MOST_PLACES)?,
+            hashes: own_array(HASHES)?,
+            offsets,
+        };
+        // Number 0 means none.
+        cache.blocks.push(Block::new(0, 0, (0, 0)));
+        cache.exits.push(Exit::Native { target: 0, end: End::Code });
+        Some(cache)
+    }
+
+    /// Offsets of the thread areas' fields.
+    pub fn offsets(&self) -> Offsets {
+        self.offsets
+    }
+
+    /// The blocks, from number 1 on.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// An exit, by number.
+    pub fn exit(&self, number: usize) -> Exit {
+        self.exits[number]
+    }
+
+    /// Notes an exit; its number.
+    pub fn add_exit(&mut self, exit: Exit) -> usize {
+        self.exits.push(exit)
+    }
+
+    /// Whether another block fits.
+    pub fn has_room(&self) -> bool {
+        self.blocks.room() > 1
+            && self.exits.room() > 64
+            && self.references.room() > 256
+            && self.places.room() > 256
+    }
+
+    /// How many exits, references and places there are, and back to that: what a translation that did not fit left.
+    pub fn marks(&self) -> (usize, usize, usize) {
+        (self.exits.len(), self.references.len(), self.places.len())
+    }
+
+    /// See [`Self::marks`].
+    pub fn back_to(&mut self, (exits, references, places): (usize, usize, usize)) {
+        self.exits.truncate(exits);
+        self.references.truncate(references);
+        self.places.truncate(places);
+    }
+
+    /// The number that the next block will have.
+    pub fn next_block(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    fn hash(pc: u64) -> usize {
+        (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % HASHES
+    }
+
+    fn hash_place(&self, index: usize) -> &mut u32 {
+        // SAFETY: below the array's length; its memory is the cache's, which is held by whoever asks.
+        unsafe { &mut *self.hashes.add(index % HASHES) }
+    }
+
+    /// The block that begins at a native address.
+    pub fn find(&self, pc: u64) -> Option<usize> {
+        let mut index = Self::hash(pc);
+        loop {
+            let number = *self.hash_place(index) as usize;
+            if number == 0 {
+                return None;
+            }
+            if self.blocks[number].pc == pc {
+                return Some(number);
+            }
+            index += 1;
+        }
+    }
+
+    /// Takes a block in; its number.
+    pub fn add_block(&mut self, block: Block) -> usize {
+        let number = self.blocks.push(block);
+        let mut index = Self::hash(block.pc);
+        while *self.hash_place(index) != 0 {
+            index += 1;
+        }
+        *self.hash_place(index) = number as u32;
+        number
+    }
+
+    /// Takes the last block back, to which nothing leads yet.
+    pub fn forget_last_block(&mut self) {
+        let number = self.blocks.len() - 1;
+        let block = self.blocks[number];
+        let mut index = Self::hash(block.pc);
+        while *self.hash_place(index) as usize != number {
+            index += 1;
+        }
+        // The last that came in stands at the end of its run.
+        *self.hash_place(index) = 0;
+        self.blocks.truncate(number);
+        self.references.truncate(block.first_reference as usize);
+        self.places.truncate(block.first_place as usize);
+    }
+
+    /// Gives all memory back.
+    ///
+    /// # Safety
+    /// No thread executes in it.
+    pub unsafe fn discard(self) {
+        // SAFETY: the caller's promise; the tables are this cache's.
+        unsafe {
+            for arena in self.arenas.iter().flatten() {
+                arena.memory.unmap();
+            }
+            self.blocks.discard();
+            self.exits.discard();
+            self.references.discard();
+            self.places.discard();
+            give_back(self.hashes, HASHES);
+        }
+    }
+
+    /// The arena, by number.
+    pub fn arena(&mut self, number: usize) -> &mut Arena {
+        self.arenas[number].as_mut().expect("numbers of arenas come from here")
+    }
+
+    /// The arenas.
+    pub fn arenas(&self) -> impl Iterator<Item = &Arena> {
+        self.arenas.iter().flatten()
+    }
+
+    /// The arena that translations of the code around `pc`, which begins at `module`, go to.
+    pub fn arena_for(&mut self, pc: u64, module: u64) -> Result<usize, End> {
+        for (number, arena) in self.arenas.iter().enumerate() {
+            if let Some(arena) = arena
+                && arena.is_near(pc)
+            {
+                let has_room = arena.end() - arena.next > 2 * MOST_BLOCK_BYTES as u64;
+                return if has_room { Ok(number) } else { Err(End::Full) };
+            }
+        }
+        let free = self.arenas.iter().position(Option::is_none).ok_or(End::Full)?;
+        let memory = place_near(module).ok_or(End::Code)?;
+        let mut arena = Arena { memory, next: memory.execute };
+        let mut assembler = arena.assembler();
+        write_entry(&mut assembler, self.offsets);
+        assert!(!assembler.is_full() && assembler.here() <= arena.targets(), "the entry has a page");
+        arena.keep(memory.execute + CODE_OFFSET as u64);
+        self.arenas[free] = Some(arena);
+        Ok(free)
+    }
+
+    /// The arena that holds an address of translated code.
+    pub fn arena_of(&self, code: u64) -> Option<usize> {
+        self.arenas.iter().position(|arena| arena.is_some_and(|arena| (arena.entry()..arena.end()).contains(&code)))
+    }
+
+    /// From now on indirect transfers from an arena to the block's address find it.
+    pub fn add_target(&mut self, arena_number: usize, block_number: usize) {
+        let block = self.blocks[block_number];
+        let mut distance = block.checks[arena_number];
+        if distance == 0 {
+            let offsets = self.offsets;
+            let arena = self.arena(arena_number);
+            let mut assembler = arena.assembler();
+            let start = assembler.here();
+            write_check(&mut assembler, offsets, &block, arena.entry());
+            if assembler.is_full() {
+                return;
+            }
+            arena.keep(assembler.here());
+            distance = (start - arena.entry()) as u32;
+            self.blocks[block_number].checks[arena_number] = distance;
+        }
+        let arena = self.arena(arena_number);
+        // SAFETY: SSE 4.2 is there: bursts are not begun without.
+        let index = unsafe { core::arch::x86_64::_mm_crc32_u64(0, block.pc) } as usize % TARGETS;
+        let place = arena.memory.write_at(arena.targets() + 4 * index as u64).cast::<u32>();
+        // SAFETY: aligned, inside the arena's table, shared with translated code, which reads it at once.
+        unsafe { AtomicU32::from_ptr(place) }.store(distance, Ordering::Release);
+    }
+
+    /// From now on a jump leads to `target`, if that is in reach.
+    pub fn link(&mut self, gap: u64, target: u64) {
+        let Some(number) = self.arena_of(gap) else { return };
+        let Ok(distance) = i32::try_from(target.wrapping_sub(gap + 4) as i64) else { return };
+        let place = self.arena(number).memory.write_at(gap).cast::<i32>();
+        // SAFETY: the distance of a jump that was written aligned: one store, which threads that execute the jump see
+        // whole (Intel SDM volume 3A, section 9.1.1).
+        unsafe { AtomicI32::from_ptr(place) }.store(distance, Ordering::Release);
+    }
+
+    /// The native state behind an address of translated code: the block and the native instruction whose copy is
+    /// executed there.
+    pub fn native_of(&self, code: u64) -> Option<(&Block, u64)> {
+        let block = self.blocks.iter().find(|block| (block.cold..block.end).contains(&code))?;
+        let places = &self.places[block.first_place as usize..][..block.places as usize];
+        let at = places.partition_point(|place| place.code <= code);
+        Some((block, places.get(at.checked_sub(1)?)?.pc))
+    }
+}
+
+/// Entered with all registers the program's but rcx, which is in the area's third place and holds the address that is
+/// wanted, as does the area's target.
+fn write_check(assembler: &mut Assembler<'_>, offsets: Offsets, block: &Block, entry: u64) {
+    assembler.store_thread(RDX, offsets.fourth());
+    assembler.set(RDX, block.pc.wrapping_neg());
+    assembler.lea(RCX, Address { base: Some(RCX), index: Some((RDX, 1)), disp: 0 });
+    assembler.load_thread(RDX, offsets.fourth());
+    let equal = assembler.jump_short_if_rcx_is_zero();
+    assembler.jump(entry);
+    assembler.end_short(equal);
+    assembler.load_thread(RCX, offsets.third());
+    if reaches(assembler.here(), block.cold) {
+        assembler.jump(block.cold);
+    } else {
+        // jmp [rip + 0], then the address.
+        assembler.bytes(&[0xff, 0x25, 0, 0, 0, 0]);
+        assembler.bytes(&block.cold.to_le_bytes());
+    }
+}
+
+/// Memory for code near a module.
+fn place_near(module: u64) -> Option<CodeMemory> {
+    const STEP: u64 = 16 << 20;
+    const LOWEST: u64 = 0x1_0000;
+    let base = module & !0xfff;
+    let below = (1..100).filter_map(|step| base.checked_sub(ARENA_BYTES as u64 + step * STEP));
+    let above = (4..100).map(|step| base + step * STEP);
+    below.filter(|&place| place >= LOWEST).chain(above).find_map(|place| CodeMemory::at(place, ARENA_BYTES))
+}

@@ -1,0 +1,60 @@
+//! From translated code into the runtime and back: code that we write once for each arena.
+//!
+//! The runtime runs on a stack of its own, with the program's general registers in the thread's area and all others
+//! saved by XSAVE.
+
+use crate::area::Offsets;
+use crate::assembler::{Address, Assembler, Gpr, RAX, RCX, RDI, RDX, RSP};
+use crate::runtime::next_code;
+
+const ALL: [Gpr; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// The flags' place below the top of the runtime's stack.
+pub const FLAGS_BELOW_TOP: u64 = 8;
+
+/// Entered with all registers the program's but rcx, which is in the area's third place.
+pub fn write_entry(assembler: &mut Assembler<'_>, offsets: Offsets) {
+    let register = |register: Gpr| offsets.registers() + 8 * i32::from(register);
+    // Where a check fails, and where nothing is known yet.
+    assembler.load_thread(RCX, offsets.third());
+    assembler.store_thread_value(offsets.exit(), 0);
+    // Exits jump here: see `after_indirect`.
+    for each in ALL {
+        assembler.store_thread(each, register(each));
+    }
+    assembler.load_thread(RSP, offsets.stack());
+    assembler.bytes(&[0x9c]); // pushfq
+    assembler.bytes(&[0xfc]); // cld
+    assembler.push(RAX); // keeps the stack aligned
+    let all_components = |assembler: &mut Assembler<'_>| {
+        assembler.set(RAX, u64::MAX);
+        assembler.set(RDX, u64::MAX);
+        assembler.load_thread(RDI, offsets.vectors());
+    };
+    all_components(assembler);
+    assembler.bytes(&[0x48, 0x0f, 0xae, 0x27]); // xsave64 [rdi]
+    assembler.load_thread(RDI, offsets.own());
+    assembler.set(RAX, next_code as *const () as u64);
+    assembler.bytes(&[0xff, 0xd0]); // call rax
+    assembler.copy(RCX, RAX);
+    let leaves = assembler.jump_short_if_rcx_is_zero();
+    let goes_on = assembler.jump(assembler.here());
+    // The burst ends: the kernel puts all registers and the signal mask back at once.
+    assembler.end_short(leaves);
+    assembler.load_thread(RSP, offsets.frame());
+    assembler.set(RAX, 15); // rt_sigreturn
+    assembler.bytes(&[0x0f, 0x05]);
+    assembler.fill(goes_on, assembler.here());
+    assembler.store_thread(RAX, offsets.jump());
+    all_components(assembler);
+    assembler.bytes(&[0x48, 0x0f, 0xae, 0x2f]); // xrstor64 [rdi]
+    assembler.lea(RSP, Address::at(RSP, 8));
+    assembler.bytes(&[0x9d]); // popfq
+    for each in ALL.into_iter().filter(|&each| each != RSP).chain([RSP]) {
+        assembler.load_thread(each, register(each));
+    }
+    assembler.jump_thread(offsets.jump());
+}
+
+/// How far behind an arena's start other exits than indirect ones enter.
+pub const AFTER_INDIRECT: u64 = 9 + 13;

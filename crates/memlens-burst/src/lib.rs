@@ -1,0 +1,43 @@
+//! Bursts: a thread's own code, run for a while from a copy that stores the address of every memory access.
+//!
+//! ```text
+//!  runtime.rs    begin (from a signal handler) … next_code (when the copy does not know the way) … end
+//!  code_map.rs   which code may be copied
+//!  trace.rs      native code ─► a straight path of instructions
+//!  translate.rs  path ─► block, by assembler.rs
+//!  cache.rs      blocks, exits, what is found how
+//!  entry.rs      the few instructions between copy and runtime
+//!  area.rs       a thread's words that the copy reaches through fs
+//!  sys.rs, table.rs, heap.rs   memory of our own
+//! ```
+//!
+//! # Promises
+//! * The program's registers, flags, memory and stack are at each native instruction what they would have been;
+//!   return addresses on the stack are native.
+//! * A burst can end at any exit of a block; whatever is not understood ends it.
+//! * No function of libc, no memory of the target's heap, no lock that is waited for without bound by a thread that
+//!   could hold it.
+//!
+//! What it does not do: decide when bursts begin, send them anywhere, or know what the addresses mean.
+#![cfg_attr(not(test), no_std)]
+#![warn(clippy::std_instead_of_core)]
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("bursts exist for x86-64 only");
+
+mod area;
+mod assembler;
+mod cache;
+mod code_map;
+mod entry;
+pub mod heap;
+mod runtime;
+pub mod sys;
+mod table;
+mod trace;
+mod translate;
+
+pub use area::Area;
+pub use runtime::{
+    Burst, Hooks, Limits, MOST_WORDS, begin, check_support, code_has_changed, forget_after_fork, is_translated,
+};

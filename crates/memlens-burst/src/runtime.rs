@@ -1,0 +1,486 @@
+//! A burst from begin to end, and what happens in it when translated code does not know where to go on.
+//!
+//! ```text
+//!  tick's handler ── begin: the interrupted context now leads into an arena's entry; all asynchronous signals are
+//!       │            blocked in it
+//!       ▼ the kernel returns
+//!  entry ──► next_code ──► translated code ──► entry ──► next_code ──► … ──► end: a signal frame with the program's
+//!                                                                           registers and mask, and rt_sigreturn
+//! ```
+//!
+//! The end is always correct: all that translated code does to the program's state is what the native code would have
+//! done, and the kernel puts registers, mask and next instruction back at once.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use iced_x86::InstructionInfoFactory;
+use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
+
+use crate::area::{Area, Offsets};
+use crate::cache::{Block, Cache, Exit};
+use crate::code_map::CodeMap;
+use crate::entry::FLAGS_BELOW_TOP;
+use crate::sys::{own_memory, thread_pointer};
+use crate::trace::Trace;
+use crate::translate::translate;
+
+/// The most words that a burst has.
+pub const MOST_WORDS: usize = 1 << 20;
+/// Blocks write so many words behind the limit at most: each looks at it once, somewhere in its middle.
+const MARGIN_WORDS: usize = 2 * MAX_BLOCK_WORDS;
+const STACK_BYTES: usize = 128 << 10;
+const VECTORS_BYTES: usize = 16 << 10;
+/// Bytes of the kernel's `struct ucontext` with its signal mask (arch/x86/include/uapi/asm/ucontext.h).
+const CONTEXT_BYTES: usize = 304;
+/// How long a thread waits for another one that translates, in tries.
+const PATIENCE: u32 = 200;
+
+/// What bursts are reported to. Both are called on the runtime's stack, with all signals blocked that a program can
+/// handle and that do not come from the code itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Hooks {
+    /// A block has been made: its number and its references. False: it could not be reported, and is not used.
+    pub block: fn(area: &Area, generation: u64, number: u32, references: &[Reference]) -> bool,
+    /// A burst has ended.
+    pub burst: fn(area: &Area, burst: &Burst<'_>),
+}
+
+/// A burst.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst<'a> {
+    /// Which numbering of blocks it uses.
+    pub generation: u64,
+    /// See [`memlens_events::burst`].
+    pub words: &'a [u64],
+    /// Why it ended.
+    pub end: End,
+    /// Processor cycles from its begin to its end (time-stamp counter).
+    pub cycles: u64,
+    /// Those of them that the runtime took: translation, mostly.
+    pub runtime_cycles: u64,
+    /// Blocks that were translated in it.
+    pub new_blocks: u32,
+}
+
+/// What a burst may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Words of its record, at most [`MOST_WORDS`].
+    pub words: usize,
+    /// Blocks that are translated in it …
+    pub new_blocks: u32,
+    /// … and cycles that the runtime takes.
+    pub runtime_cycles: u64,
+}
+
+/// What the runtime keeps of a thread.
+#[repr(C, align(64))]
+struct Lane {
+    vectors: [u8; VECTORS_BYTES],
+    /// The context of the tick with which the burst began; later the one with which it ends.
+    context: [u64; CONTEXT_BYTES / 8],
+    limits: Limits,
+    generation: u64,
+    began: u64,
+    runtime_cycles: u64,
+    new_blocks: u32,
+    has_looked: bool,
+    words: *mut u64,
+}
+
+struct Inner {
+    cache: Cache,
+    code: CodeMap,
+    trace: Trace,
+    infos: Option<InstructionInfoFactory>,
+    hooks: Hooks,
+}
+
+/// The translations of this process, one thread at a time.
+struct Engine {
+    is_held: AtomicBool,
+    inner: UnsafeCell<Option<Inner>>,
+}
+
+// SAFETY: the cell is used by whoever holds it, see `Held`.
+unsafe impl Sync for Engine {}
+
+static ENGINE: Engine = Engine { is_held: AtomicBool::new(false), inner: UnsafeCell::new(None) };
+/// Threads that are in a burst.
+static ACTIVE: AtomicU32 = AtomicU32::new(0);
+/// Whether translations may be of code that is gone.
+static IS_STALE: AtomicBool = AtomicBool::new(false);
+/// Of the blocks' present numbering.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// The engine, held.
+struct Held(&'static Engine);
+
+impl Held {
+    fn now() -> Option<Self> {
+        (!ENGINE.is_held.swap(true, Ordering::Acquire)).then_some(Self(&ENGINE))
+    }
+
+    fn patiently() -> Option<Self> {
+        for _ in 0..PATIENCE {
+            if let Some(held) = Self::now() {
+                return Some(held);
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+
+    fn inner(&mut self) -> &mut Option<Inner> {
+        // SAFETY: held by this one alone.
+        unsafe { &mut *self.0.inner.get() }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.is_held.store(false, Ordering::Release);
+    }
+}
+
+fn cycles() -> u64 {
+    // SAFETY: an instruction of every x86-64 processor; where it is forbidden (prctl(2), PR_SET_TSC) bursts are not
+    // begun.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Whether this processor and thread can have bursts; else what is missing.
+pub fn check_support() -> Result<(), &'static str> {
+    // SAFETY: every x86-64 processor has the instruction.
+    let features = core::arch::x86_64::__cpuid(1).ecx;
+    const SSE_4_2: u32 = 1 << 20;
+    const OS_XSAVE: u32 = 1 << 27;
+    if features & SSE_4_2 == 0 || features & OS_XSAVE == 0 {
+        return Err("the processor lacks SSE 4.2 or XSAVE");
+    }
+    let bytes = core::arch::x86_64::__cpuid_count(0xd, 0).ebx;
+    if bytes as usize > VECTORS_BYTES - 64 {
+        return Err("the processor's vector registers are larger than is known");
+    }
+    if crate::sys::has_shadow_stack() {
+        return Err("threads have shadow stacks");
+    }
+    Ok(())
+}
+
+/// In a forked child: nothing of the parent's bursts goes on.
+pub fn forget_after_fork() {
+    // SAFETY: the only thread of a new process; what the parent's other threads did to the engine is forgotten.
+    unsafe { ptr::write(ENGINE.inner.get(), None) };
+    ENGINE.is_held.store(false, Ordering::Release);
+    ACTIVE.store(0, Ordering::Relaxed);
+}
+
+/// Code has been unmapped: what was translated is not used by bursts that begin from now on.
+pub fn code_has_changed() {
+    IS_STALE.store(true, Ordering::Release);
+}
+
+/// Whether an address is in translated code, or in the code that leads there and back.
+pub fn is_translated(pc: u64) -> bool {
+    let Some(mut held) = Held::patiently() else { return false };
+    held.inner().as_ref().is_some_and(|inner| inner.cache.arena_of(pc).is_some())
+}
+
+/// Memory for a thread's bursts.
+fn new_lane(area: &Area) -> Option<&'static mut Lane> {
+    let lane_bytes = size_of::<Lane>().next_multiple_of(4096);
+    let words_bytes = (MOST_WORDS + 2 * MARGIN_WORDS) * 8;
+    let memory = own_memory(lane_bytes + STACK_BYTES + words_bytes)?;
+    // SAFETY: zeroed memory of our own, large enough and aligned for a lane, which zeros are a valid one of.
+    let lane = unsafe { &mut *memory.cast::<Lane>() };
+    lane.words = memory.wrapping_add(lane_bytes + STACK_BYTES).cast();
+    area.stack.set(memory as u64 + (lane_bytes + STACK_BYTES) as u64);
+    area.own.set(ptr::from_ref(area) as u64);
+    area.vectors.set(lane.vectors.as_ptr() as u64);
+    area.frame.set(lane.context.as_ptr() as u64);
+    area.lane.set(ptr::from_mut(lane) as u64);
+    Some(lane)
+}
+
+/// The thread's lane.
+///
+/// # Safety
+/// The area is the calling thread's, and nobody else has a reference to the lane.
+unsafe fn lane_of(area: &Area) -> Option<&'static mut Lane> {
+    // SAFETY: set by `new_lane`, for good.
+    unsafe { (area.lane.get() as *mut Lane).as_mut() }
+}
+
+// Of `struct ucontext`, in words: 5 before the registers, in the order r8 … r15, di, si, bp, bx, dx, ax, cx, sp, ip,
+// flags; then segments, error, trap number, old mask, cr2, address of the vector registers; at the end the mask.
+const REGISTERS_AT: usize = 5;
+const IP_AT: usize = REGISTERS_AT + 16;
+const FLAGS_AT: usize = REGISTERS_AT + 17;
+const CX_AT: usize = REGISTERS_AT + 14;
+const VECTORS_AT: usize = 28;
+const MASK_AT: usize = 37;
+/// By the registers' numbers in encodings: their places from [`REGISTERS_AT`] on.
+const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+
+/// Where the kernel says what is in the vector registers' area (`struct _fpx_sw_bytes`), and how it is marked.
+const MARKS_AT: usize = 464;
+const MARK_1: u32 = 0x4650_5853;
+const MARK_2: u32 = 0x4650_5845;
+
+/// Signals that the code itself raises: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
+const OWN_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
+
+/// Makes a burst begin when the signal handler returns that was called with `context`. `own_code`: addresses where
+/// none may begin.
+///
+/// # Errors
+/// Why there will be none.
+///
+/// # Safety
+/// Called from a handler of the calling thread, with its own area and the kernel's argument. [`check_support`] has
+/// found nothing.
+pub unsafe fn begin(
+    context: *mut c_void,
+    area: &Area,
+    limits: Limits,
+    hooks: Hooks,
+    own_code: (u64, u64),
+) -> Result<(), End> {
+    if area.is_bursting.get() != 0 {
+        return Err(End::Busy);
+    }
+    // SAFETY: the caller's promise; the structure has so many words.
+    let context = unsafe { &mut *context.cast::<[u64; CONTEXT_BYTES / 8]>() };
+    let pc = context[IP_AT];
+    if (own_code.0..own_code.1).contains(&pc) {
+        return Err(End::Code);
+    }
+    // SAFETY: the kernel's pointer to what it saved; None where it saved nothing.
+    let Some(marks) = (unsafe { vector_marks(context[VECTORS_AT]) }) else { return Err(End::Instruction) };
+    // SAFETY: the thread's own, not in use: there is no burst.
+    let Some(lane) = (unsafe { lane_of(area) }).or_else(|| new_lane(area)) else { return Err(End::Full) };
+    let Some(mut held) = Held::now() else { return Err(End::Busy) };
+    if IS_STALE.load(Ordering::Acquire) {
+        if ACTIVE.load(Ordering::Acquire) != 0 {
+            return Err(End::Busy);
+        }
+        if let Some(old) = held.inner().take() {
+            // SAFETY: no thread is in a burst, so none executes in it or will return to it.
+            unsafe { old.discard() };
+        }
+        IS_STALE.store(false, Ordering::Release);
+    }
+    if held.inner().is_none() {
+        *held.inner() = Inner::new(area, hooks);
+    }
+    let Some(inner) = held.inner() else { return Err(End::Full) };
+    if inner.code.range_of(pc).is_none() {
+        inner.code.look();
+    }
+    let Some(range) = inner.code.range_of(pc) else { return Err(End::Code) };
+    let arena = inner.cache.arena_for(pc, range.start).inspect_err(|&end| note_full(end))?;
+    let entry = inner.cache.arena(arena).entry();
+    ACTIVE.fetch_add(1, Ordering::AcqRel);
+    drop(held);
+
+    lane.limits = limits;
+    lane.generation = GENERATION.load(Ordering::Relaxed);
+    lane.began = cycles();
+    lane.runtime_cycles = 0;
+    lane.new_blocks = 0;
+    lane.has_looked = false;
+    lane.context = *context;
+    lane.vectors[MARKS_AT..MARKS_AT + 48].copy_from_slice(&marks);
+    area.next.set(lane.words as u64);
+    area.limit.set(lane.words as u64 + 8 * limits.words.min(MOST_WORDS) as u64);
+    area.target.set(pc);
+    area.third.set(context[CX_AT]);
+    area.is_bursting.set(1);
+    context[IP_AT] = entry;
+    context[MASK_AT] = !OWN_SIGNALS;
+    Ok(())
+}
+
+/// What the kernel says of the vector registers that it saved. None: nothing, or more than is known.
+///
+/// # Safety
+/// `saved` is the kernel's pointer.
+unsafe fn vector_marks(saved: u64) -> Option<[u8; 48]> {
+    if saved == 0 {
+        return None;
+    }
+    // SAFETY: the kernel saved at least 512 bytes there.
+    let marks = unsafe { ((saved + MARKS_AT as u64) as *const [u8; 48]).read() };
+    let word = |at: usize| u32::from_ne_bytes([marks[at], marks[at + 1], marks[at + 2], marks[at + 3]]);
+    (word(0) == MARK_1 && word(16) as usize + 4 <= VECTORS_BYTES).then_some(marks)
+}
+
+fn note_full(end: End) {
+    if end == End::Full {
+        code_has_changed();
+    }
+}
+
+impl Inner {
+    fn new(area: &Area, hooks: Hooks) -> Option<Self> {
+        let offsets = Offsets::of(area, thread_pointer())?;
+        let mut code = CodeMap::new()?;
+        code.look();
+        let cache = Cache::new(offsets)?;
+        // Differs from all earlier ones of this process, and from its parent's.
+        GENERATION.store(cycles() | 1, Ordering::Relaxed);
+        Some(Self { cache, code, trace: Trace::empty(), infos: None, hooks })
+    }
+
+    /// # Safety
+    /// No thread is in a burst.
+    unsafe fn discard(self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.cache.discard() };
+        self.code.discard();
+    }
+
+    /// The block at a native address; translates it if there is none.
+    fn block_at(
+        &mut self,
+        area: &Area,
+        lane: &mut Lane,
+        pc: u64,
+        preferred: (u8, u8),
+    ) -> Result<usize, End> {
+        if let Some(number) = self.cache.find(pc) {
+            return Ok(number);
+        }
+        if lane.new_blocks >= lane.limits.new_blocks || lane.runtime_cycles >= lane.limits.runtime_cycles {
+            return Err(End::Cost);
+        }
+        if self.code.range_of(pc).is_none() && !lane.has_looked {
+            lane.has_looked = true;
+            self.code.look();
+        }
+        let range = self.code.range_of(pc).ok_or(End::Code)?;
+        let infos = self.infos.get_or_insert_with(InstructionInfoFactory::new);
+        let arena = self.cache.arena_for(pc, range.start)?;
+        let code = &self.code;
+        // SAFETY: the map's ranges are mapped code of files, which nothing unmaps while this thread runs in it or may
+        // soon: a program that unmaps the code that it is about to execute has ended.
+        unsafe {
+            let follows = |to: u64| (range.start..range.end).contains(&to);
+            self.trace.decode(pc, code, follows, infos)?;
+        }
+        let marks = self.cache.references.len();
+        let number = translate(&mut self.cache, arena, pc, &self.trace, preferred, infos)?;
+        lane.new_blocks += 1;
+        let references = &self.cache.references[marks..];
+        if !(self.hooks.block)(area, lane.generation, number as u32, references) {
+            self.cache.forget_last_block();
+            return Err(End::Full);
+        }
+        Ok(number)
+    }
+
+    /// Where to go on after the exit that was taken.
+    fn after(&mut self, area: &Area, lane: &mut Lane) -> Result<u64, (u64, End)> {
+        let number = area.exit.get() as u32 as usize;
+        let link = match self.cache.exit(number) {
+            _ if number == 0 => None,
+            Exit::Native { target, end } => return Err((target, end)),
+            Exit::Link { target, pair, warm, cold } => Some((target, pair, warm, cold)),
+        };
+        let target = link.map_or(area.target.get(), |(target, ..)| target);
+        let preferred = link.map_or((15, 14), |(_, pair, ..)| pair);
+        let found = self.block_at(area, lane, target, preferred).map_err(|end| (target, end))?;
+        let Block { cold, warm, pair, .. } = self.cache.blocks()[found];
+        match link {
+            Some((_, exit_pair, warm_jump, cold_jump)) => {
+                if exit_pair == pair {
+                    self.cache.link(warm_jump, warm);
+                }
+                self.cache.link(cold_jump, cold);
+            }
+            None => {
+                // The arena whose table was asked is that of the code that asked; where a burst begins there is none.
+                if let Some(arena) = self.cache.arena_of(area.jump.get()) {
+                    self.cache.add_target(arena, found);
+                }
+            }
+        }
+        Ok(cold)
+    }
+}
+
+/// Called by an arena's entry: the code to go on with; 0: the burst has ended, and the frame is ready.
+pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
+    let came = cycles();
+    // SAFETY: the thread's own; this is the only function that uses it during a burst.
+    let Some(lane) = (unsafe { lane_of(area) }) else { return 0 };
+    let mut held = Held::patiently();
+    let next = match held.as_mut().map(Held::inner) {
+        Some(Some(inner)) => inner.after(area, lane),
+        // Another thread translates. Where an exit leads only the cache knows, so there is no way but to wait.
+        _ => {
+            held = None;
+            loop {
+                if let Some(mut held) = Held::patiently() {
+                    break match held.inner() {
+                        Some(inner) => inner.after(area, lane),
+                        None => unreachable!("translations are kept while a burst lasts"),
+                    };
+                }
+            }
+        }
+    };
+    let hooks = held.as_mut().and_then(|held| held.inner().as_ref().map(|inner| inner.hooks));
+    drop(held);
+    lane.runtime_cycles += cycles() - came;
+    match next {
+        Ok(code) => code,
+        Err((target, end)) => {
+            note_full(end);
+            let hooks = hooks.or_else(|| {
+                Held::patiently().and_then(|mut held| held.inner().as_ref().map(|inner| inner.hooks))
+            });
+            // SAFETY: the thread's own stack of the runtime, whose top the entry wrote the flags to.
+            unsafe { end_burst(area, lane, hooks, target, end) };
+            0
+        }
+    }
+}
+
+/// Reports the burst and makes the frame with which the native code goes on at `target`.
+///
+/// # Safety
+/// Called from the entry of the thread's burst.
+unsafe fn end_burst(area: &Area, lane: &mut Lane, hooks: Option<Hooks>, target: u64, end: End) {
+    let length = (area.next.get() - lane.words as u64) / 8;
+    // SAFETY: the words that translated code wrote, below the margin's end.
+    let words = unsafe { core::slice::from_raw_parts(lane.words, length as usize) };
+    if let Some(hooks) = hooks {
+        let burst = Burst {
+            generation: lane.generation,
+            words,
+            end,
+            cycles: cycles() - lane.began,
+            runtime_cycles: lane.runtime_cycles,
+            new_blocks: lane.new_blocks,
+        };
+        (hooks.burst)(area, &burst);
+    }
+    let registers = area.registers.get();
+    for (register, place) in registers.iter().zip(ORDER) {
+        lane.context[REGISTERS_AT + place] = *register;
+    }
+    lane.context[IP_AT] = target;
+    // SAFETY: the entry pushed the flags there.
+    lane.context[FLAGS_AT] = unsafe { ((area.stack.get() - FLAGS_BELOW_TOP) as *const u64).read() };
+    lane.context[VECTORS_AT] = area.vectors.get();
+    let marks = &lane.vectors[MARKS_AT..];
+    let bytes = u32::from_ne_bytes([marks[16], marks[17], marks[18], marks[19]]) as usize;
+    lane.vectors[bytes..bytes + 4].copy_from_slice(&MARK_2.to_ne_bytes());
+    area.is_bursting.set(0);
+    ACTIVE.fetch_sub(1, Ordering::AcqRel);
+}

@@ -1,0 +1,171 @@
+//! System calls and memory of our own: nothing of libc, nothing of the target's heap.
+
+use core::arch::asm;
+
+/// Numbers of system calls (`arch/x86/entry/syscalls/syscall_64.tbl`).
+pub mod number {
+    pub const READ: usize = 0;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const FTRUNCATE: usize = 77;
+    pub const OPENAT: usize = 257;
+    pub const MEMFD_CREATE: usize = 319;
+}
+
+/// A system call; negative results are error numbers.
+///
+/// # Safety
+/// As the system call of that number.
+pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") number as isize => result,
+            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
+            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+const READ_WRITE: usize = 3;
+const READ_EXECUTE: usize = 5;
+const SHARED: usize = 1;
+const PRIVATE_ANONYMOUS: usize = 0x22;
+const NO_RESERVE: usize = 0x4000;
+const FIXED_NOREPLACE: usize = 0x10_0000;
+
+fn address_of(result: isize) -> Option<*mut u8> {
+    (result > 0).then_some(result as *mut u8)
+}
+
+/// Zeroed memory of our own, for good. Only what is touched takes room.
+pub fn own_memory(bytes: usize) -> Option<*mut u8> {
+    let arguments = [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS | NO_RESERVE, usize::MAX, 0];
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    address_of(unsafe { syscall(number::MMAP, arguments) })
+}
+
+/// A zeroed array of our own, for good.
+pub fn own_array<T>(length: usize) -> Option<*mut T> {
+    own_memory(length * size_of::<T>()).map(<*mut u8>::cast)
+}
+
+/// Gives an array of [`own_array`] back.
+///
+/// # Safety
+/// It is one, of this length, and nobody uses it any more.
+pub unsafe fn give_back<T>(start: *mut T, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { syscall(number::MUNMAP, [start as usize, length * size_of::<T>(), 0, 0, 0, 0]) };
+}
+
+/// Memory that can be written at one address and executed at another, so that no page is both.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeMemory {
+    /// Where it is written.
+    pub write: *mut u8,
+    /// Where it is executed.
+    pub execute: u64,
+    /// Its size.
+    pub bytes: usize,
+}
+
+impl CodeMemory {
+    /// Maps it, with its executable side at exactly `place`. None: the kernel refuses, or something is there.
+    pub fn at(place: u64, bytes: usize) -> Option<Self> {
+        const CLOSE_ON_EXEC: usize = 1;
+        // SAFETY: a constant name.
+        let file = unsafe {
+            syscall(number::MEMFD_CREATE, [c"memlens-code".as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0, 0])
+        };
+        let file = usize::try_from(file).ok()?;
+        let memory = Self::map(file, place, bytes);
+        // SAFETY: a descriptor of ours; the mappings keep the file.
+        unsafe { syscall(number::CLOSE, [file, 0, 0, 0, 0, 0]) };
+        memory
+    }
+
+    fn map(file: usize, place: u64, bytes: usize) -> Option<Self> {
+        // SAFETY: new mappings of a file of ours: the first at an address where nothing is (or refused), the second
+        // where the kernel likes. A kernel that does not know the flag takes the address as a wish; then the mapping
+        // is given back.
+        unsafe {
+            if syscall(number::FTRUNCATE, [file, bytes, 0, 0, 0, 0]) != 0 {
+                return None;
+            }
+            let flags = SHARED | NO_RESERVE;
+            let fixed = flags | FIXED_NOREPLACE;
+            let execute =
+                address_of(syscall(number::MMAP, [place as usize, bytes, READ_EXECUTE, fixed, file, 0]))?;
+            if execute as u64 != place {
+                syscall(number::MUNMAP, [execute as usize, bytes, 0, 0, 0, 0]);
+                return None;
+            }
+            let write = address_of(syscall(number::MMAP, [0, bytes, READ_WRITE, flags, file, 0]));
+            if write.is_none() {
+                syscall(number::MUNMAP, [execute as usize, bytes, 0, 0, 0, 0]);
+            }
+            Some(Self { write: write?, execute: place, bytes })
+        }
+    }
+
+    /// Where the byte that is executed at `address` is written.
+    pub fn write_at(&self, address: u64) -> *mut u8 {
+        debug_assert!((self.execute..=self.execute + self.bytes as u64).contains(&address));
+        self.write.wrapping_add((address - self.execute) as usize)
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// No thread executes in it, and nothing refers to it.
+    pub unsafe fn unmap(self) {
+        // SAFETY: two mappings of ours; the caller's promise.
+        unsafe {
+            syscall(number::MUNMAP, [self.write as usize, self.bytes, 0, 0, 0, 0]);
+            syscall(number::MUNMAP, [self.execute as usize, self.bytes, 0, 0, 0, 0]);
+        }
+    }
+}
+
+/// Reads a whole file of `/proc` into `buffer`; how many bytes. None: it cannot be read, or is larger.
+pub fn read_file(path: &core::ffi::CStr, buffer: &mut [u8]) -> Option<usize> {
+    const THIS_FOLDER: usize = -100isize as usize;
+    const CLOSE_ON_EXEC: usize = 0o2_000_000;
+    // SAFETY: a string that ends in zero; reads into the buffer's rest.
+    unsafe {
+        let file =
+            syscall(number::OPENAT, [THIS_FOLDER, path.as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0]);
+        let file = usize::try_from(file).ok()?;
+        let mut length = 0;
+        let whole = loop {
+            let rest = &mut buffer[length..];
+            let read = syscall(number::READ, [file, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]);
+            match usize::try_from(read) {
+                Ok(0) => break !rest.is_empty(),
+                Ok(more) => length += more,
+                Err(_) => break false,
+            }
+        };
+        syscall(number::CLOSE, [file, 0, 0, 0, 0, 0]);
+        whole.then_some(length)
+    }
+}
+
+/// The address at which the thread's `fs` register points: System V keeps it in the first word there.
+pub fn thread_pointer() -> u64 {
+    let pointer;
+    // SAFETY: reads the word that the ABI keeps there (System V ABI AMD64, section 3.4.2 of the TLS supplement).
+    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(pure, readonly, nostack)) };
+    pointer
+}
+
+/// Whether the thread has a shadow stack of its own (CET): then returns must come from calls.
+pub fn has_shadow_stack() -> bool {
+    let pointer: u64;
+    // SAFETY: `rdsspq` is a no-operation where there is none (Intel SDM volume 2, RDSSPD/RDSSPQ).
+    unsafe { asm!("xor eax, eax", "rdsspq rax", out("rax") pointer, options(nomem, nostack)) };
+    pointer != 0
+}

@@ -1,0 +1,311 @@
+//! The instructions that are translated together: a straight path through the code, with side exits.
+//!
+//! The path follows fall-through at conditional jumps and direct jumps forward, for a few jumps; it ends at a call,
+//! a return, an indirect or a backward jump, and before whatever is left to the native code.
+
+use iced_x86::{
+    Code, CodeSize, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register, RflagsBits,
+};
+
+use memlens_events::burst::End;
+
+use crate::assembler::Gpr;
+
+/// Most instructions of a trace.
+pub const MOST_INSTRUCTIONS: usize = 64;
+/// Most memory operands of a trace.
+const MOST_OPERANDS: usize = 56;
+/// Jumps that a trace goes through.
+const MOST_JUMPS: usize = 8;
+/// Bytes that are looked at from each jump's target on: more than the most instructions take.
+const WINDOW_BYTES: u64 = 1024;
+const _: () = assert!(WINDOW_BYTES > 15 * MOST_INSTRUCTIONS as u64);
+
+/// Registers that a trace never leaves to us: rax and rcx serve for flags and hashes, rsp is the stack.
+const NEVER_FREE: u16 = 1 << 0 | 1 << 1 | 1 << 4;
+
+const STATUS_FLAGS: u32 = RflagsBits::CF
+    | RflagsBits::PF
+    | RflagsBits::AF
+    | RflagsBits::ZF
+    | RflagsBits::SF
+    | RflagsBits::OF;
+
+/// What an instruction does with the flow of control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// On to the next.
+    Next,
+    /// A jump by the flags.
+    Conditional,
+    /// `loop`, `jrcxz` and their like.
+    Counted,
+    Jump,
+    JumpIndirect,
+    Call,
+    CallIndirect,
+    Return,
+    /// It is left to the native code.
+    Native(End),
+}
+
+/// How a trace ends, behind its last instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// At this address.
+    Next(u64),
+    /// With its last instruction: a jump, a call or a return.
+    Transfer(Flow),
+    /// The burst ends before this address.
+    Native(u64, End),
+}
+
+/// A decoded path.
+#[derive(Debug)]
+pub struct Trace {
+    instructions: [Instruction; MOST_INSTRUCTIONS],
+    /// Offset of each instruction's displacement in its bytes.
+    displacements: [u8; MOST_INSTRUCTIONS],
+    length: usize,
+    /// How it ends.
+    pub tail: Tail,
+    /// General registers that it uses, as bits by number.
+    used: u16,
+    /// Before which instruction the flags hold nothing that is used later.
+    pub free_flags_at: Option<usize>,
+}
+
+/// Code that may be translated.
+pub trait CodeSource {
+    /// The address up to which code may be read from `pc` on; None: what is there is not translated.
+    fn readable_until(&self, pc: u64) -> Option<u64>;
+}
+
+impl Trace {
+    pub const fn empty() -> Self {
+        Self {
+            // SAFETY: an instruction of zeros is `Instruction::default()`, an invalid one (iced-x86: all its fields are
+            // numbers and field-less enums with a zero value).
+            instructions: unsafe { core::mem::zeroed() },
+            displacements: [0; MOST_INSTRUCTIONS],
+            length: 0,
+            tail: Tail::Next(0),
+            used: 0,
+            free_flags_at: None,
+        }
+    }
+
+    /// Decodes from `pc` on. `Err`: nothing can be translated there.
+    ///
+    /// # Safety
+    /// What `source` calls readable is mapped and does not change meanwhile.
+    pub unsafe fn decode(
+        &mut self,
+        pc: u64,
+        source: &impl CodeSource,
+        follows: impl Fn(u64) -> bool,
+        infos: &mut InstructionInfoFactory,
+    ) -> Result<(), End> {
+        self.length = 0;
+        self.used = NEVER_FREE;
+        let mut operands = 0;
+        let mut jumps = 0;
+        // SAFETY: the caller's promise.
+        let mut decoder = unsafe { decoder_at(pc, source) }.ok_or(End::Code)?;
+        let mut next = pc;
+        self.tail = loop {
+            if self.length == MOST_INSTRUCTIONS || operands > MOST_OPERANDS {
+                break Tail::Next(next);
+            }
+            let instruction = &mut self.instructions[self.length];
+            decoder.decode_out(instruction);
+            let flow = flow_of(instruction);
+            if let Flow::Native(end) = flow {
+                break Tail::Native(next, end);
+            }
+            let Some((used, count)) = registers_of(instruction, infos) else {
+                break Tail::Native(next, End::Instruction);
+            };
+            if (self.used | used).count_zeros() < 2 {
+                // Two registers must be ours.
+                break Tail::Next(next);
+            }
+            self.used |= used;
+            operands += count;
+            let offsets = decoder.get_constant_offsets(instruction);
+            self.displacements[self.length] = offsets.displacement_offset() as u8;
+            self.length += 1;
+            next = instruction.next_ip();
+            match flow {
+                Flow::Next => {}
+                Flow::Conditional | Flow::Counted => {
+                    jumps += 1;
+                    if jumps > MOST_JUMPS {
+                        break Tail::Next(next);
+                    }
+                }
+                Flow::Jump => {
+                    let (from, to) = (instruction.ip(), instruction.near_branch_target());
+                    jumps += 1;
+                    if to <= from || jumps > MOST_JUMPS || !follows(to) {
+                        break Tail::Transfer(flow);
+                    }
+                    // SAFETY: as above.
+                    match unsafe { decoder_at(to, source) } {
+                        Some(another) => decoder = another,
+                        None => break Tail::Transfer(flow),
+                    }
+                    next = to;
+                }
+                other => break Tail::Transfer(other),
+            }
+        };
+        if self.length == 0 {
+            return match self.tail {
+                Tail::Native(_, end) => Err(end),
+                // Not even one instruction leaves two registers free.
+                _ => Err(End::Instruction),
+            };
+        }
+        self.free_flags_at = self.find_free_flags();
+        Ok(())
+    }
+
+    pub fn instructions(&self) -> &[Instruction] {
+        &self.instructions[..self.length]
+    }
+
+    /// Offset of an instruction's displacement in its bytes.
+    pub fn displacement(&self, index: usize) -> u64 {
+        u64::from(self.displacements[index])
+    }
+
+    /// Two registers that it does not use: `preferred` if they are.
+    pub fn free_pair(&self, preferred: (Gpr, Gpr)) -> (Gpr, Gpr) {
+        let is_free = |register: Gpr| self.used & 1 << register == 0;
+        if preferred.0 != preferred.1 && is_free(preferred.0) && is_free(preferred.1) {
+            return preferred;
+        }
+        let mut free = [15, 14, 13, 12, 11, 10, 9, 8, 3, 5, 2, 6, 7].into_iter().filter(|&register| is_free(register));
+        match (free.next(), free.next()) {
+            (Some(first), Some(second)) => (first, second),
+            _ => unreachable!("decoding ends before fewer than two registers are free"),
+        }
+    }
+
+    /// The first instruction before which no status flag is live. At exits all are.
+    fn find_free_flags(&self) -> Option<usize> {
+        let mut live = STATUS_FLAGS;
+        let mut found = None;
+        for (index, instruction) in self.instructions().iter().enumerate().rev() {
+            if !matches!(flow_of(instruction), Flow::Next | Flow::Jump) {
+                live = STATUS_FLAGS;
+            }
+            let is_certain = !instruction.has_rep_prefix()
+                && !instruction.has_repne_prefix()
+                // A shift by 0 leaves them.
+                && !(instruction.op_count() > 1
+                    && instruction.op1_kind() == OpKind::Register
+                    && instruction.op1_register() == Register::CL);
+            if is_certain {
+                live &= !instruction.rflags_modified();
+            }
+            live |= instruction.rflags_read() & STATUS_FLAGS;
+            if live == 0 {
+                found = Some(index);
+            }
+        }
+        found
+    }
+}
+
+/// # Safety
+/// As [`Trace::decode`].
+unsafe fn decoder_at(pc: u64, source: &impl CodeSource) -> Option<Decoder<'static>> {
+    let until = source.readable_until(pc)?.min(pc + WINDOW_BYTES);
+    let length = usize::try_from(until.checked_sub(pc)?).ok()?;
+    // SAFETY: readable, as `source` says.
+    let bytes = unsafe { core::slice::from_raw_parts(pc as *const u8, length) };
+    Some(Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE))
+}
+
+/// What an instruction does with the flow of control.
+pub fn flow_of(instruction: &Instruction) -> Flow {
+    let native = Flow::Native(End::Instruction);
+    if instruction.is_invalid() {
+        return native;
+    }
+    let or_native = |is_known, flow| if is_known { flow } else { native };
+    match instruction.flow_control() {
+        FlowControl::Next => match instruction.mnemonic() {
+            // They change what fs or gs means, or the shadow stack.
+            Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Enter => native,
+            _ if instruction.segment_prefix() == Register::GS => native,
+            // Those that load a segment register.
+            _ if loads_segment(instruction) => native,
+            _ => Flow::Next,
+        },
+        FlowControl::ConditionalBranch => {
+            if instruction.is_jcc_short_or_near() { Flow::Conditional } else { Flow::Counted }
+        }
+        FlowControl::UnconditionalBranch => or_native(instruction.is_jmp_short_or_near(), Flow::Jump),
+        FlowControl::IndirectBranch => {
+            or_native(instruction.is_jmp_near_indirect() && is_plain_operand(instruction), Flow::JumpIndirect)
+        }
+        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Flow::Native(End::SystemCall),
+        FlowControl::Call => or_native(instruction.is_call_near(), Flow::Call),
+        FlowControl::IndirectCall => {
+            or_native(instruction.is_call_near_indirect() && is_plain_operand(instruction), Flow::CallIndirect)
+        }
+        FlowControl::Return => {
+            or_native(matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16), Flow::Return)
+        }
+        _ => native,
+    }
+}
+
+fn loads_segment(instruction: &Instruction) -> bool {
+    instruction.op_count() > 0
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register().is_segment_register()
+}
+
+/// Whether the target of an indirect transfer can be loaded by ourselves.
+fn is_plain_operand(instruction: &Instruction) -> bool {
+    match instruction.op0_kind() {
+        OpKind::Register => instruction.op0_register().is_gpr64(),
+        OpKind::Memory => {
+            matches!(instruction.segment_prefix(), Register::None | Register::DS | Register::FS | Register::CS)
+        }
+        _ => false,
+    }
+}
+
+/// The number of the register that an address or operand uses, if it is a general one.
+pub fn number_of(register: Register) -> Option<Gpr> {
+    let full = register.full_register();
+    full.is_gpr64().then(|| full.number() as Gpr)
+}
+
+/// The general registers that an instruction uses, as bits, and how many memory operands it has. None: addresses of
+/// 32 bits.
+fn registers_of(instruction: &Instruction, infos: &mut InstructionInfoFactory) -> Option<(u16, usize)> {
+    let info = infos.info(instruction);
+    let mut used = 0;
+    for register in info.used_registers() {
+        used |= number_of(register.register()).map_or(0, |number| 1 << number);
+    }
+    let mut operands = 0;
+    for memory in info.used_memory() {
+        if memory.address_size() == CodeSize::Code32 || memory.address_size() == CodeSize::Code16 {
+            return None;
+        }
+        for register in [memory.base(), memory.index()] {
+            used |= number_of(register).map_or(0, |number| 1 << number);
+        }
+        operands += usize::from(memory.access() != OpAccess::NoMemAccess);
+    }
+    // A string instruction has a count, too.
+    Some((used, operands + 1))
+}

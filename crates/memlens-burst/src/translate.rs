@@ -1,0 +1,535 @@
+//! One trace to one block.
+//!
+//! The native instructions are copied as they are, but for those that depend on where they stand; before each, the
+//! addresses of its memory operands are stored. Two registers that the trace does not use are ours: the first points
+//! to the block's words, the second holds an address for a moment. Their native values lie in the thread's area.
+//!
+//! ```text
+//!  cold:   mov fs:[first], r1 ; mov fs:[second], r2 ; mov r1, fs:[next]
+//!  warm:   mov [r1], block's word
+//!          … lea r2, [operand] ; mov [r1 + 8], r2 ; the instruction …
+//!          cmp r1, fs:[limit] ; jae end          where the flags are free
+//!          …
+//!  exit:   lea r1, [r1 + bytes] ; jmp warm of the next, if it has the same registers
+//!          mov fs:[next], r1 ; mov r1, fs:[first] ; mov r2, fs:[second] ; jmp cold of the next
+//!          mov fs:[exit], number ; jmp runtime
+//! ```
+//!
+//! Both jumps of an exit lead to the instruction behind them until the next block is known.
+
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, UsedMemory};
+use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference, Source, Use, block_word};
+
+use crate::area::Offsets;
+use crate::assembler::{Address, Assembler, Gap, Gpr, RAX, RCX, RSP};
+use crate::cache::{Block, Cache, Exit, Place};
+use crate::entry::AFTER_INDIRECT;
+use crate::trace::{Flow, Tail, Trace, flow_of, number_of};
+
+/// Translates a decoded trace into the arena; the block's number.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn translate(
+    cache: &mut Cache,
+    arena: usize,
+    pc: u64,
+    trace: &Trace,
+    preferred: (Gpr, Gpr),
+    infos: &mut InstructionInfoFactory,
+) -> Result<usize, End> {
+    if !cache.has_room() {
+        return Err(End::Full);
+    }
+    let marks = cache.marks();
+    let pair = trace.free_pair(preferred);
+    let assembler = cache.arena(arena).assembler();
+    let entry = cache.arena(arena).entry();
+    let targets = cache.arena(arena).targets();
+    let mut writer = Writer {
+        offsets: cache.offsets(),
+        block: Block::new(pc, assembler.here(), pair),
+        assembler,
+        cache,
+        entry,
+        targets,
+        pair,
+        bytes: 8,
+        words: 0,
+        known: Known::new(),
+        pending: Pending::default(),
+    };
+    writer.write(trace, infos);
+    let Writer { assembler, mut block, .. } = writer;
+    if assembler.is_full() {
+        cache.back_to(marks);
+        return Err(End::Full);
+    }
+    block.end = assembler.here();
+    block.first_reference = marks.1 as u32;
+    block.references = (cache.references.len() - marks.1) as u32;
+    block.first_place = marks.2 as u32;
+    block.places = (cache.places.len() - marks.2) as u32;
+    cache.arena(arena).keep(block.end);
+    Ok(cache.add_block(block))
+}
+
+/// Exits that are written behind the block's straight part.
+#[derive(Default)]
+struct Pending {
+    exits: [Option<SideExit>; 16],
+    count: usize,
+}
+
+#[derive(Clone, Copy)]
+struct SideExit {
+    gap: Gap,
+    target: u64,
+    bytes: i32,
+}
+
+/// Addresses of this block that a further one may be near to: registers have versions, which change when they are
+/// written.
+struct Known {
+    versions: [u16; 16],
+    /// Change of rsp since its version began, by pushes and pops, in bytes.
+    stack_change: i64,
+    recorded: [Recorded; 64],
+    count: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Recorded {
+    base: Option<(Gpr, u16)>,
+    index: Option<(Gpr, u16, u8)>,
+    disp: i64,
+    word: u16,
+}
+
+impl Known {
+    const fn new() -> Self {
+        let nothing = Recorded { base: None, index: None, disp: 0, word: 0 };
+        Self { versions: [0; 16], stack_change: 0, recorded: [nothing; 64], count: 0 }
+    }
+
+    /// The address in terms of versions; its displacement counts from where rsp was.
+    fn name(&self, base: Option<Gpr>, index: Option<(Gpr, u8)>, disp: i64) -> Recorded {
+        let version = |register: Gpr| self.versions[usize::from(register)];
+        let moved = if base == Some(RSP) { self.stack_change } else { 0 };
+        Recorded {
+            base: base.map(|register| (register, version(register))),
+            index: index.map(|(register, scale)| (register, version(register), scale)),
+            disp: disp + moved,
+            word: 0,
+        }
+    }
+
+    fn near(&self, wanted: &Recorded) -> Option<Source> {
+        let found = self.recorded[..self.count]
+            .iter()
+            .rev()
+            .find(|known| known.base == wanted.base && known.index == wanted.index)?;
+        Some(Source::Near { word: found.word, distance: wanted.disp.wrapping_sub(found.disp) })
+    }
+
+    fn note(&mut self, recorded: Recorded) {
+        if let Some(place) = self.recorded.get_mut(self.count) {
+            *place = recorded;
+            self.count += 1;
+        }
+    }
+
+    /// Behind a side exit the next address must be stored.
+    fn forget(&mut self) {
+        self.count = 0;
+    }
+
+    fn written(&mut self, instruction: &Instruction, registers: impl Iterator<Item = Gpr>) {
+        let change = i64::from(instruction.stack_pointer_increment());
+        // `leave` and `pop rsp` set it; others add a constant.
+        let is_known = change != 0
+            && !matches!(instruction.mnemonic(), iced_x86::Mnemonic::Leave | iced_x86::Mnemonic::Enter)
+            && !(0..instruction.op_count()).any(|operand| {
+                instruction.op_kind(operand) == OpKind::Register
+                    && instruction.op_register(operand).full_register() == Register::RSP
+            });
+        for register in registers {
+            if register == RSP && is_known {
+                self.stack_change += change;
+            } else {
+                self.versions[usize::from(register)] += 1;
+                if register == RSP {
+                    self.stack_change = 0;
+                }
+            }
+        }
+    }
+}
+
+struct Writer<'a> {
+    assembler: Assembler<'static>,
+    cache: &'a mut Cache,
+    offsets: Offsets,
+    entry: u64,
+    targets: u64,
+    pair: (Gpr, Gpr),
+    block: Block,
+    /// Bytes of words up to here, the block's own included.
+    bytes: i32,
+    /// Addresses among them.
+    words: u16,
+    known: Known,
+    pending: Pending,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, trace: &Trace, infos: &mut InstructionInfoFactory) {
+        let (first, second) = self.pair;
+        self.assembler.store_thread(first, self.offsets.first());
+        self.assembler.store_thread(second, self.offsets.second());
+        self.assembler.load_thread(first, self.offsets.next());
+        self.block.warm = self.assembler.here();
+        let number = self.cache.next_block();
+        let mut limit = None;
+        if trace.free_flags_at.is_none() {
+            // Flags are live all the way: they wait in rax.
+            self.assembler.store_thread(RAX, self.offsets.third());
+            self.assembler.save_flags_in_rax();
+            self.assembler.compare_thread(first, self.offsets.limit());
+            let gap = self.assembler.jump_if(ABOVE_OR_EQUAL);
+            self.restore_flags();
+            limit = Some((gap, self.block.pc, 0));
+        }
+        self.assembler.store_value(Address::at(first, 0), block_word(number) as i32);
+        let instructions = trace.instructions();
+        for (index, instruction) in instructions.iter().enumerate() {
+            if trace.free_flags_at == Some(index) {
+                self.assembler.compare_thread(first, self.offsets.limit());
+                let gap = self.assembler.jump_if(ABOVE_OR_EQUAL);
+                limit = Some((gap, instruction.ip(), self.bytes));
+                // It is a side exit.
+                self.known.forget();
+            }
+            self.record(instruction, infos);
+            self.cache.places.push(Place { code: self.assembler.here(), pc: instruction.ip() });
+            let is_last = index + 1 == instructions.len();
+            let transfer = is_last && trace.tail == Tail::Transfer(flow_of(instruction));
+            self.instruction(instruction, trace.displacement(index), transfer);
+            let registers = infos.info(instruction).used_registers().iter();
+            let written = registers.filter(|used| {
+                !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None)
+            });
+            self.known.written(instruction, written.filter_map(|used| number_of(used.register())));
+        }
+        match trace.tail {
+            Tail::Next(target) => self.exit(target, self.bytes),
+            Tail::Native(target, end) => self.native_exit(target, self.bytes, end),
+            Tail::Transfer(_) => {
+                let last = &instructions[instructions.len() - 1];
+                match flow_of(last) {
+                    Flow::Jump | Flow::Call => self.exit(last.near_branch_target(), self.bytes),
+                    _ => self.indirect_exit(last),
+                }
+            }
+        }
+        for index in 0..self.pending.count {
+            if let Some(SideExit { gap, target, bytes }) = self.pending.exits[index] {
+                self.assembler.fill(gap, self.assembler.here());
+                self.exit(target, bytes);
+            }
+        }
+        if let Some((gap, target, bytes)) = limit {
+            self.assembler.fill(gap, self.assembler.here());
+            if trace.free_flags_at.is_none() {
+                self.restore_flags();
+            }
+            self.native_exit(target, bytes, End::Length);
+        }
+    }
+
+    fn restore_flags(&mut self) {
+        self.assembler.restore_flags_from_rax();
+        self.assembler.load_thread(RAX, self.offsets.third());
+    }
+
+    /// Stores the addresses of an instruction's operands.
+    fn record(&mut self, instruction: &Instruction, infos: &mut InstructionInfoFactory) {
+        // Copied: 8 at most but for instructions that nobody counts on.
+        let mut operands = [UsedMemory::default(); 8];
+        let mut count = 0;
+        for memory in infos.info(instruction).used_memory() {
+            if memory.access() != OpAccess::NoMemAccess && count < operands.len() {
+                operands[count] = *memory;
+                count += 1;
+            }
+        }
+        let is_repeated = instruction.is_string_instruction()
+            && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
+        for (number, memory) in operands[..count].iter().enumerate() {
+            self.operand(instruction, number as u8, memory, is_repeated);
+        }
+        if is_repeated {
+            self.store_word(RCX);
+            let last = Reference {
+                pc: instruction.ip(),
+                operand: 0,
+                used: Use::Count,
+                size_bytes: 0,
+                source: Source::Word,
+            };
+            self.cache.references.push(last);
+        }
+    }
+
+    fn operand(&mut self, instruction: &Instruction, operand: u8, memory: &UsedMemory, is_repeated: bool) {
+        let used = match memory.access() {
+            OpAccess::Read | OpAccess::CondRead => Use::Read,
+            OpAccess::Write | OpAccess::CondWrite => Use::Write,
+            _ => Use::Both,
+        };
+        let size_bytes = u16::try_from(memory.memory_size().size()).unwrap_or(u16::MAX);
+        let source = self.source(instruction, memory, is_repeated);
+        self.cache.references.push(Reference { pc: instruction.ip(), operand, used, size_bytes, source });
+    }
+
+    /// How the operand's address is known; stores it if it must be.
+    fn source(&mut self, instruction: &Instruction, memory: &UsedMemory, is_repeated: bool) -> Source {
+        let disp = memory.displacement() as i64;
+        let is_thread = memory.segment() == Register::FS;
+        let (base, index) = (memory.base(), memory.index());
+        if memory.vsib_size() != 0 {
+            return Source::Unknown;
+        }
+        if base == Register::RIP || (base == Register::None && index == Register::None) {
+            let address = match base == Register::RIP {
+                true => instruction.ip_rel_memory_address(),
+                false => disp as u64,
+            };
+            return if is_thread { Source::Thread(disp) } else { Source::Fixed(address) };
+        }
+        let number = |register: Register| match register {
+            Register::None => Some(None),
+            register if register.is_gpr64() => Some(number_of(register)),
+            _ => None,
+        };
+        let (Some(base), Some(index)) = (number(base), number(index)) else { return Source::Unknown };
+        let index = index.map(|register| (register, memory.scale() as u8));
+        let name = self.known.name(base, index, disp);
+        if !is_thread && !is_repeated
+            && let Some(source) = self.known.near(&name)
+        {
+            return source;
+        }
+        let Ok(disp) = i32::try_from(disp) else { return Source::Unknown };
+        let second = self.pair.1;
+        if is_thread {
+            // mov r2, fs:[0]: the ABI keeps the base there.
+            self.assembler.load_thread(second, 0);
+            if let Some(base) = base {
+                self.assembler.lea(second, Address { base: Some(second), index: Some((base, 1)), disp: 0 });
+            }
+            self.assembler.lea(second, Address { base: Some(second), index, disp });
+        } else {
+            self.assembler.lea(second, Address { base, index, disp });
+        }
+        let word = self.words;
+        self.store_word(second);
+        if !is_thread {
+            self.known.note(Recorded { word, ..name });
+        }
+        Source::Word
+    }
+
+    fn store_word(&mut self, register: Gpr) {
+        self.assembler.store(register, Address::at(self.pair.0, self.bytes));
+        self.bytes += 8;
+        self.words += 1;
+        debug_assert!(self.bytes as usize <= 8 * MAX_BLOCK_WORDS);
+    }
+
+    /// The instruction itself, or what does the same elsewhere.
+    fn instruction(&mut self, instruction: &Instruction, displacement: u64, is_transfer: bool) {
+        let (first, second) = self.pair;
+        match flow_of(instruction) {
+            Flow::Next => self.copy(instruction, displacement),
+            Flow::Conditional => {
+                let gap = self.assembler.jump_if(condition_of(instruction));
+                self.side_exit(gap, instruction.near_branch_target());
+            }
+            Flow::Counted => {
+                // Its jump is short: it leads over one jump, to the one that leads to the exit.
+                let length = instruction.len();
+                // SAFETY: the instruction was decoded there.
+                let bytes = unsafe { core::slice::from_raw_parts(instruction.ip() as *const u8, length) };
+                self.assembler.bytes(&bytes[..length - 1]);
+                self.assembler.byte(5);
+                let here = self.assembler.here();
+                let on = self.assembler.jump(here);
+                let gap = self.assembler.jump(here);
+                self.side_exit(gap, instruction.near_branch_target());
+                self.assembler.fill(on, self.assembler.here());
+            }
+            // The path goes on at the target.
+            Flow::Jump => {}
+            Flow::Call => {
+                self.assembler.set(second, instruction.next_ip());
+                self.assembler.push(second);
+            }
+            Flow::Return => {
+                self.assembler.load(second, Address::at(RSP, 0));
+                let popped = if instruction.op_count() > 0 { i32::from(instruction.immediate16()) } else { 0 };
+                self.assembler.lea(RSP, Address::at(RSP, 8 + popped));
+            }
+            Flow::JumpIndirect => self.load_target(instruction),
+            Flow::CallIndirect => {
+                self.load_target(instruction);
+                self.assembler.lea(first, Address::at(first, self.bytes));
+                self.assembler.store_thread(first, self.offsets.next());
+                self.assembler.set(first, instruction.next_ip());
+                self.assembler.push(first);
+            }
+            Flow::Native(_) => debug_assert!(!is_transfer, "a trace ends before it"),
+        }
+    }
+
+    fn copy(&mut self, instruction: &Instruction, displacement: u64) {
+        let start = self.assembler.here();
+        if instruction.is_ip_rel_memory_operand() {
+            let target = instruction.ip_rel_memory_address();
+            if instruction.mnemonic() == iced_x86::Mnemonic::Lea
+                && let Some(register) = Some(instruction.op0_register()).filter(|register| register.is_gpr64())
+                && let Some(number) = number_of(register)
+            {
+                self.assembler.set_address(number, target);
+                return;
+            }
+            self.copy_bytes(instruction);
+            let distance = target.wrapping_sub(self.assembler.here()) as i64;
+            match i32::try_from(distance) {
+                Ok(distance) => self.assembler.change_word(start + displacement, distance),
+                // Too far: the translation fails, as if there were no room.
+                Err(_) => {
+                    self.assembler.jump(target);
+                }
+            }
+            return;
+        }
+        self.copy_bytes(instruction);
+    }
+
+    fn copy_bytes(&mut self, instruction: &Instruction) {
+        // SAFETY: the instruction was decoded there.
+        let bytes = unsafe { core::slice::from_raw_parts(instruction.ip() as *const u8, instruction.len()) };
+        self.assembler.bytes(bytes);
+    }
+
+    /// The address that an indirect jump or call leads to, into the second register.
+    fn load_target(&mut self, instruction: &Instruction) {
+        let second = self.pair.1;
+        if instruction.op0_kind() == OpKind::Register {
+            if let Some(register) = number_of(instruction.op0_register()) {
+                self.assembler.copy(second, register);
+            }
+            return;
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            self.assembler.load_relative(second, instruction.ip_rel_memory_address());
+            return;
+        }
+        if instruction.segment_prefix() == Register::FS {
+            self.assembler.byte(0x64);
+        }
+        let register = |register: Register| (register != Register::None).then(|| number_of(register)).flatten();
+        let index = register(instruction.memory_index()).map(|index| (index, instruction.memory_index_scale() as u8));
+        let disp = instruction.memory_displacement64() as i32;
+        self.assembler.load(second, Address { base: register(instruction.memory_base()), index, disp });
+    }
+
+    fn side_exit(&mut self, gap: Gap, target: u64) {
+        self.pending.exits[self.pending.count] = Some(SideExit { gap, target, bytes: self.bytes });
+        self.pending.count += 1;
+        self.known.forget();
+    }
+
+    /// To a block whose address is known.
+    fn exit(&mut self, target: u64, bytes: i32) {
+        let (first, _) = self.pair;
+        self.assembler.lea(first, Address::at(first, bytes));
+        let warm = self.assembler.jump_aligned_on();
+        self.back_to_the_programs_registers();
+        let cold = self.assembler.jump_aligned_on();
+        let exit = Exit::Link { target, pair: self.pair, warm: warm.0, cold: cold.0 };
+        self.into_runtime(exit);
+    }
+
+    fn native_exit(&mut self, target: u64, bytes: i32, end: End) {
+        let (first, _) = self.pair;
+        if bytes != 0 {
+            self.assembler.lea(first, Address::at(first, bytes));
+        }
+        self.back_to_the_programs_registers();
+        self.into_runtime(Exit::Native { target, end });
+    }
+
+    fn back_to_the_programs_registers(&mut self) {
+        let (first, second) = self.pair;
+        self.assembler.store_thread(first, self.offsets.next());
+        self.assembler.load_thread(first, self.offsets.first());
+        self.assembler.load_thread(second, self.offsets.second());
+    }
+
+    fn into_runtime(&mut self, exit: Exit) {
+        let number = self.cache.add_exit(exit);
+        self.assembler.store_thread_value(self.offsets.exit(), number as i32);
+        self.assembler.jump(self.entry + AFTER_INDIRECT);
+    }
+
+    /// To wherever the second register says.
+    fn indirect_exit(&mut self, last: &Instruction) {
+        let (first, second) = self.pair;
+        let offsets = self.offsets;
+        if flow_of(last) != Flow::CallIndirect {
+            self.assembler.lea(first, Address::at(first, self.bytes));
+            self.assembler.store_thread(first, offsets.next());
+        }
+        self.assembler.store_thread(RCX, offsets.third());
+        self.assembler.hash_to_rcx(second);
+        self.assembler.set_address(first, self.targets);
+        self.assembler.load_half(first, Address { base: Some(first), index: Some((RCX, 4)), disp: 0 });
+        self.assembler.set_address(RCX, self.entry);
+        self.assembler.lea(first, Address { base: Some(first), index: Some((RCX, 1)), disp: 0 });
+        self.assembler.store_thread(first, offsets.jump());
+        self.assembler.store_thread(second, offsets.target());
+        self.assembler.copy(RCX, second);
+        self.assembler.load_thread(first, offsets.first());
+        self.assembler.load_thread(second, offsets.second());
+        self.assembler.jump_thread(offsets.jump());
+    }
+}
+
+/// Condition code of `jae`.
+const ABOVE_OR_EQUAL: u8 = 3;
+
+/// The condition in a jump's encoding (Intel SDM volume 2, appendix B.1.4.7).
+fn condition_of(instruction: &Instruction) -> u8 {
+    use iced_x86::ConditionCode;
+    match instruction.condition_code() {
+        ConditionCode::o => 0,
+        ConditionCode::no => 1,
+        ConditionCode::b => 2,
+        ConditionCode::ae => 3,
+        ConditionCode::e => 4,
+        ConditionCode::ne => 5,
+        ConditionCode::be => 6,
+        ConditionCode::a => 7,
+        ConditionCode::s => 8,
+        ConditionCode::ns => 9,
+        ConditionCode::p => 10,
+        ConditionCode::np => 11,
+        ConditionCode::l => 12,
+        ConditionCode::ge => 13,
+        ConditionCode::le => 14,
+        _ => 15,
+    }
+}
+

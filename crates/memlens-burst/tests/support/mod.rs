@@ -1,0 +1,178 @@
+//! Bursts in the test's own process: a timer signal begins them, and what they report is kept without a heap.
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use memlens_burst::{Area, Burst, Hooks, Limits, begin, check_support};
+use memlens_events::burst::{Reference, Source, Use, block_of};
+
+thread_local! {
+    static AREA: Area = const { Area::new() };
+}
+
+/// What was reported: made of plain memory, because hooks may interrupt the allocator.
+struct Reports {
+    blocks: UnsafeCell<Vec<(u32, u32)>>,
+    references: UnsafeCell<Vec<Reference>>,
+    words: UnsafeCell<Vec<u64>>,
+    is_used: AtomicBool,
+}
+
+// SAFETY: used under `is_used`.
+unsafe impl Sync for Reports {}
+
+static REPORTS: Reports = Reports {
+    blocks: UnsafeCell::new(Vec::new()),
+    references: UnsafeCell::new(Vec::new()),
+    words: UnsafeCell::new(Vec::new()),
+    is_used: AtomicBool::new(false),
+};
+
+/// Bursts so far, by how they ended.
+pub static ENDS: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
+/// Words so far.
+pub static WORDS: AtomicU64 = AtomicU64::new(0);
+static BURST_WORDS: AtomicUsize = AtomicUsize::new(20_000);
+static NOT_BEGUN: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
+
+/// Room for what is reported.
+pub fn prepare(burst_words: usize) {
+    check_support().expect("this machine can");
+    BURST_WORDS.store(burst_words, Ordering::Relaxed);
+    held(|blocks, references, words| {
+        blocks.reserve(1 << 18);
+        references.reserve(1 << 20);
+        words.reserve(1 << 22);
+    });
+}
+
+fn held<T>(use_them: impl FnOnce(&mut Vec<(u32, u32)>, &mut Vec<Reference>, &mut Vec<u64>) -> T) -> T {
+    while REPORTS.is_used.swap(true, Ordering::Acquire) {}
+    // SAFETY: held.
+    let result = unsafe {
+        use_them(&mut *REPORTS.blocks.get(), &mut *REPORTS.references.get(), &mut *REPORTS.words.get())
+    };
+    REPORTS.is_used.store(false, Ordering::Release);
+    result
+}
+
+fn on_block(_: &Area, _: u64, number: u32, references: &[Reference]) -> bool {
+    held(|blocks, all, _| {
+        let number = number as usize;
+        if number >= blocks.capacity() || all.len() + references.len() > all.capacity() {
+            return false;
+        }
+        if blocks.len() <= number {
+            blocks.resize(number + 1, (0, 0));
+        }
+        blocks[number] = (all.len() as u32, references.len() as u32);
+        all.extend_from_slice(references);
+        true
+    })
+}
+
+fn on_burst(_: &Area, burst: &Burst<'_>) {
+    ENDS[burst.end as usize].fetch_add(1, Ordering::Relaxed);
+    WORDS.fetch_add(burst.words.len() as u64, Ordering::Relaxed);
+    held(|_, _, words| {
+        if words.len() + burst.words.len() <= words.capacity() {
+            words.extend_from_slice(burst.words);
+        }
+    });
+}
+
+const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
+
+extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    let limits =
+        Limits { words: BURST_WORDS.load(Ordering::Relaxed), new_blocks: u32::MAX, runtime_cycles: u64::MAX };
+    // SAFETY: a handler of this thread, with its own area.
+    let begun = AREA.with(|area| unsafe { begin(context, area, limits, HOOKS, (0, 0)) });
+    if let Err(end) = begun {
+        NOT_BEGUN[end as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Installs the handler.
+pub fn listen(signal: c_int) {
+    // SAFETY: the handler keeps the rules of handlers; the structures are whole.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+/// A timer of the calling thread's processor time, whose signals begin bursts until it is dropped.
+pub struct Ticks(libc::timer_t);
+
+impl Ticks {
+    pub fn every(nanoseconds: i64) -> Self {
+        listen(libc::SIGUSR1);
+        // SAFETY: structures of ours; the timer signals this thread.
+        unsafe {
+            let mut event: libc::sigevent = mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = libc::SIGUSR1;
+            event.sigev_notify_thread_id = libc::gettid();
+            let mut timer = mem::zeroed();
+            assert_eq!(libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer), 0);
+            let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+            let value = libc::itimerspec { it_interval: time, it_value: time };
+            assert_eq!(libc::timer_settime(timer, 0, &value, std::ptr::null_mut()), 0);
+            Self(timer)
+        }
+    }
+}
+
+impl Drop for Ticks {
+    fn drop(&mut self) {
+        // SAFETY: our timer.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// The accesses of all bursts so far, in their order: instruction, address, and what was done.
+pub fn accesses() -> Vec<(u64, u64, Reference)> {
+    let (blocks, references, words) =
+        held(|blocks, references, words| (blocks.clone(), references.clone(), words.clone()));
+    let mut list = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        let block = block_of(words[at]).expect("a block's word") as usize;
+        at += 1;
+        let end = words[at..].iter().position(|&word| block_of(word).is_some()).map_or(words.len(), |n| at + n);
+        let stored = &words[at..end];
+        at = end;
+        let (first, count) = blocks[block];
+        let mut taken = 0;
+        for &reference in &references[first as usize..][..count as usize] {
+            let address = match reference.source {
+                Source::Word if taken == stored.len() => break,
+                Source::Word => {
+                    taken += 1;
+                    Some(stored[taken - 1])
+                }
+                Source::Near { word, distance } => Some(stored[usize::from(word)].wrapping_add(distance as u64)),
+                Source::Fixed(address) => Some(address),
+                Source::Thread(_) | Source::Unknown => None,
+            };
+            if let Some(address) = address.filter(|_| reference.used != Use::Count) {
+                list.push((reference.pc, address, reference));
+            }
+        }
+        assert_eq!(taken, stored.len(), "every word belongs to a reference");
+    }
+    list
+}
+
+/// How bursts ended, and why some did not begin, for messages.
+pub fn summary() -> String {
+    let list = |counts: &[AtomicU32; 8]| counts.iter().map(|n| n.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    format!("ended {:?}, not begun {:?}, {} words", list(&ENDS), list(&NOT_BEGUN), WORDS.load(Ordering::Relaxed))
+}
