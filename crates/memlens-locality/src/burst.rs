@@ -1,0 +1,43 @@
+//! What a recorder hands over: bursts of references.
+
+use memlens_types::AccessKind;
+
+/// One access by one memory operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The first byte touched, in the process's address space.
+    pub address: u64,
+    /// The memory operand that made it: a number the caller gives out, from 0 and without large holes.
+    pub instruction: u32,
+    /// What the address belongs to (an object, a cell …): a number the caller gives out in the same way. The
+    /// crate only adds up by it.
+    pub owner: u32,
+    /// Bytes touched; 0 counts as 1.
+    pub size: u32,
+    /// What the operand does. [`AccessKind::Prefetch`] and [`AccessKind::Fetch`] are passed over.
+    pub kind: AccessKind,
+}
+
+/// A contiguous window of one thread's references, in program order, with nothing left out between them.
+///
+/// # Promises of the caller
+///
+/// 1. Bursts of one thread come in the order of their execution; bursts of different threads in any order.
+/// 2. `instruction` and `owner` mean the same thing in all bursts.
+/// 3. Where a burst begins does not depend on the references in it: a tick of a clock, not a cache miss.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst<'a> {
+    /// The thread, by any number.
+    pub thread: u32,
+    /// When it began, in ticks of a clock that all threads share (processor cycles for [`crate::Umi`]).
+    pub start: u64,
+    /// How much of the run it stands for, in whatever unit the caller likes, the same for all bursts: each of its
+    /// references counts `weight / references.len()`. With the number of references that passed since the
+    /// burst before, results are totals of the run; with processor time, miss ratios are averages over time.
+    pub weight: f64,
+    /// References of this thread since the end of its burst before, where the caller knows or estimates them.
+    /// 0 says that this burst goes on where that one ended.
+    pub unseen_before: Option<u64>,
+    /// The references.
+    pub references: &'a [Reference],
+}

@@ -1,0 +1,419 @@
+//! Bursts in, miss ratios out.
+
+use std::collections::HashMap;
+
+use memlens_types::AccessKind;
+
+use crate::bins::{TRIVIAL, bin};
+use crate::burst::{Burst, Reference};
+use crate::geometry::Geometry;
+use crate::last_use::{LastUse, TAG_SHIFT};
+use crate::model::{LevelModel, Model};
+use crate::reuse::Reuse;
+use crate::scopes::{Scope, Scopes, Sums};
+use crate::spread::Spread;
+use crate::summary::{CurvePoint, Estimate, Row, Summary};
+
+/// Addresses have 57 bits at most (five-level paging, half of it the user's).
+const ADDRESS_BITS: u64 = (1 << 57) - 1;
+/// More blocks of one reference than this are passed over.
+const MOST_BLOCKS: u64 = 64;
+/// Threads beyond this share the last one's memory of what they used.
+const MOST_THREADS: usize = (1 << (64 - TAG_SHIFT)) - 2;
+
+/// What to estimate, and how much memory that may take.
+#[derive(Clone, Debug)]
+pub struct LocalityConfig {
+    /// Caches and TLBs, in any order; results come in the same. At most four sizes of block among them.
+    pub levels: Vec<Geometry>,
+    /// Blocks remembered of each size of block, 16 bytes each; rounded up to a power of two. Bursts should not be
+    /// longer than a quarter of it: longer ones are taken as several.
+    pub remembered_blocks: usize,
+    /// Instructions, and owners, that are told apart; those with higher numbers go into [`crate::OTHER`]. Each takes 80
+    /// bytes and 32 a level, and 3 KB for each size of block if it makes references that are not trivial.
+    pub scopes: usize,
+}
+
+impl LocalityConfig {
+    /// The levels given, 32 MB for each size of block, 16,384 instructions and owners: up to 200 MB in the worst case
+    /// with lines and pages, usually a fifth of that.
+    pub fn new(levels: Vec<Geometry>) -> Self {
+        Self { levels, remembered_blocks: 1 << 21, scopes: 1 << 14 }
+    }
+}
+
+/// A geometry that cannot be estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The level with this index has a fault, in words that read after "it has".
+    Level(usize, &'static str),
+    /// More than four sizes of block.
+    BlockSizes,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Level(level, fault) => write!(f, "use level {level}: it has {fault}"),
+            Self::BlockSizes => f.write_str("use more than four sizes of block"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Whose references are asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// All.
+    Program,
+    /// One memory operand's.
+    Instruction(u32),
+    /// One owner's.
+    Owner(u32),
+}
+
+/// The estimator. Feed it bursts with [`Locality::feed`], ask it with [`Locality::summary`] at any time.
+#[derive(Debug)]
+pub struct Locality {
+    levels: Vec<Geometry>,
+    sizes: Vec<BlockSize>,
+    threads: HashMap<u32, Thread>,
+    /// All references, as number 0.
+    program: Scopes,
+    instructions: Scopes,
+    owners: Scopes,
+    /// Longest stretch taken as one burst.
+    longest: usize,
+    bursts: u64,
+    spread: Spread,
+    /// Stands in for reuse times where there are none yet.
+    nothing: Reuse,
+}
+
+/// Everything about one size of block.
+#[derive(Debug)]
+struct BlockSize {
+    shift: u32,
+    /// Indices of the levels with such blocks.
+    levels: Vec<usize>,
+    last_use: LastUse,
+    /// Weight of reuse times below 16, one by one.
+    short: [f64; TRIVIAL as usize],
+    /// How a reference counts as a miss in the present burst, a level each; from what is known so far.
+    scores: Vec<LevelModel>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    tag: u64,
+    /// References of this thread that were seen.
+    clock: u64,
+    /// When the present window began, on that clock.
+    window: u64,
+}
+
+impl Locality {
+    /// An estimator that has seen nothing.
+    pub fn new(config: &LocalityConfig) -> Result<Self, ConfigError> {
+        let mut sizes: Vec<BlockSize> = Vec::new();
+        for (index, level) in config.levels.iter().enumerate() {
+            if let Some(fault) = level.fault() {
+                return Err(ConfigError::Level(index, fault));
+            }
+            let shift = level.block_bytes.trailing_zeros();
+            match sizes.iter_mut().find(|size| size.shift == shift) {
+                Some(size) => size.levels.push(index),
+                None => {
+                    let front = if shift < 12 { 512 } else { 64 };
+                    sizes.push(BlockSize {
+                        shift,
+                        levels: vec![index],
+                        last_use: LastUse::new(front, config.remembered_blocks),
+                        short: [0.0; TRIVIAL as usize],
+                        scores: Vec::new(),
+                    });
+                }
+            }
+        }
+        if sizes.len() > 4 {
+            return Err(ConfigError::BlockSizes);
+        }
+        let scopes = |most| Scopes::new(most, sizes.len(), config.levels.len());
+        Ok(Self {
+            program: scopes(1),
+            instructions: scopes(config.scopes),
+            owners: scopes(config.scopes),
+            levels: config.levels.clone(),
+            longest: (config.remembered_blocks.next_power_of_two() / 4).max(1024),
+            sizes,
+            threads: HashMap::new(),
+            bursts: 0,
+            spread: Spread::default(),
+            nothing: Reuse::default(),
+        })
+    }
+
+    /// Takes a burst in. Empty ones, and weights that are not above 0, are passed over.
+    pub fn feed(&mut self, burst: &Burst<'_>) {
+        if burst.weight.is_nan() || burst.weight <= 0.0 {
+            return;
+        }
+        let a_reference = burst.weight / burst.references.len() as f64;
+        for (part, references) in burst.references.chunks(self.longest).enumerate() {
+            self.window(burst, part, references, a_reference);
+        }
+    }
+
+    fn window(&mut self, burst: &Burst<'_>, part: usize, references: &[Reference], weight: f64) {
+        // What is known changes less and less.
+        if self.bursts < 64 || self.bursts.is_multiple_of(16) {
+            self.learn();
+        }
+        let tag = self.threads.len().min(MOST_THREADS) as u64;
+        let longest = self.longest as u64;
+        let thread = self.threads.entry(burst.thread).or_insert(Thread { tag, clock: 0, window: 0 });
+        let goes_on = part == 0 && burst.unseen_before == Some(0) && thread.clock - thread.window < longest;
+        if !goes_on {
+            thread.window = thread.clock;
+        }
+        let seen = Thread { ..*thread };
+        thread.clock += references.len() as u64;
+        for (index, size) in self.sizes.iter_mut().enumerate() {
+            size.last_use.begin_window(seen.tag, seen.window);
+            let scopes = [&mut self.program, &mut self.instructions, &mut self.owners];
+            size.window(index, references, seen, weight, scopes);
+        }
+        let mut counted = 0u64;
+        for reference in references.iter().filter(|reference| counts(reference.kind)) {
+            counted += 1;
+            self.program.count(0, reference.kind);
+            self.instructions.count(reference.instruction, reference.kind);
+            self.owners.count(reference.owner, reference.kind);
+        }
+        let stands_for = counted as f64 * weight;
+        self.bursts += 1;
+        self.spread.add(stands_for);
+        for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
+            scopes.end_burst(weight, stands_for);
+        }
+    }
+
+    /// What a reference of the next bursts counts, by level.
+    fn learn(&mut self) {
+        for index in 0..self.sizes.len() {
+            let model = self.model(index);
+            let size = &mut self.sizes[index];
+            size.scores = size.levels.iter().map(|&level| model.level(&self.levels[level])).collect();
+        }
+    }
+
+    /// The weight of a typical reference.
+    fn unit(&self) -> f64 {
+        self.program.get(0).map_or(1.0, |program| program.references / program.observed as f64)
+    }
+
+    /// What is known by now. Cost: some microseconds for each instruction and owner seen.
+    pub fn summary(&self) -> Summary {
+        let models = self.models();
+        let levels = self.level_models(&models);
+        let rows = |scopes: &Scopes| -> Vec<(u32, Row)> {
+            scopes.seen().map(|(id, scope, sums)| (id, self.row(scope, sums, &models, &levels))).collect()
+        };
+        let (instructions, owners) = (rows(&self.instructions), rows(&self.owners));
+        let mut total = rows(&self.program).pop().map(|(_, row)| row).unwrap_or_default();
+        for (level, estimate) in total.levels.iter_mut().enumerate() {
+            let misses: f64 = instructions.iter().map(|(_, row)| row.levels[level].misses).sum();
+            estimate.misses = misses.clamp(estimate.low, estimate.high);
+        }
+        Summary { bursts: self.bursts, total, instructions, owners }
+    }
+
+    /// The miss-ratio curve of fully associative LRU caches with blocks of one of the sizes asked for at the
+    /// beginning. Empty for other sizes, and for those who made no references.
+    pub fn curve(&self, who: Who, block_bytes: u32, capacities: &[u64]) -> Vec<CurvePoint> {
+        let scope = match who {
+            Who::Program => self.program.get(0),
+            Who::Instruction(id) => self.instructions.get(id),
+            Who::Owner(id) => self.owners.get(id),
+        };
+        let size = self.sizes.iter().position(|size| block_bytes == 1 << size.shift);
+        let (Some(scope), Some(size)) = (scope, size) else { return Vec::new() };
+        let model = self.model(size);
+        let point = |&bytes: &u64| {
+            let blocks = (bytes / u64::from(block_bytes)).max(1);
+            let geometry = Geometry { block_bytes, blocks, ways: u32::MAX };
+            let estimate = self.estimate(scope, size, &model, &model.level(&geometry));
+            let ratio = |misses: f64| misses / scope.references;
+            CurvePoint {
+                bytes,
+                ratio: ratio(estimate.misses),
+                low: ratio(estimate.low),
+                high: ratio(estimate.high),
+            }
+        };
+        capacities.iter().map(point).collect()
+    }
+
+    fn model(&self, size: usize) -> Model {
+        let references = self.program.get(0).map_or(0.0, |program| program.references);
+        let reuse = self.program.get(0).and_then(|program| program.reuse.get(size)?.as_ref());
+        Model::new(reuse.unwrap_or(&self.nothing), &self.sizes[size].short, references, self.unit())
+    }
+
+    fn models(&self) -> Vec<Model> {
+        (0..self.sizes.len()).map(|size| self.model(size)).collect()
+    }
+
+    /// For each level the index of its size of block, and what reuse times say there.
+    fn level_models(&self, models: &[Model]) -> Vec<(usize, LevelModel)> {
+        let size_of = |level: &Geometry| {
+            let size = self.sizes.iter().position(|size| level.block_bytes == 1 << size.shift);
+            size.expect("each level's size of block has an entry")
+        };
+        let with_model = |level: &Geometry| (size_of(level), models[size_of(level)].level(level));
+        self.levels.iter().map(with_model).collect()
+    }
+
+    fn estimate(&self, scope: &Scope, size: usize, model: &Model, level: &LevelModel) -> Estimate {
+        let reuse = scope.reuse.get(size).and_then(Option::as_ref);
+        let Some(reuse) = reuse else { return Estimate::default() };
+        let times = reuse.distribution(scope.references, Some(&model.all), self.unit());
+        level.estimate(reuse, &times, scope.references)
+    }
+
+    fn row(&self, scope: &Scope, sums: &[Sums], models: &[Model], levels: &[(usize, LevelModel)]) -> Row {
+        let estimates = levels.iter().zip(sums).map(|((size, level), sums)| {
+            let mut estimate = self.estimate(scope, *size, &models[*size], level);
+            estimate.standard_error = self.spread.error_of_share(sums);
+            estimate.ratio_error = self.spread.error_of_ratio(sums, scope);
+            estimate
+        });
+        Row {
+            references: scope.references,
+            reads: scope.reads,
+            observed: scope.observed,
+            bursts: scope.bursts,
+            levels: estimates.collect(),
+        }
+    }
+}
+
+/// Whether an access is one of data.
+#[inline]
+fn counts(kind: AccessKind) -> bool {
+    !matches!(kind, AccessKind::Prefetch | AccessKind::Fetch)
+}
+
+impl BlockSize {
+    /// Takes in the references of a window; `index`: the place of this size.
+    fn window(
+        &mut self,
+        index: usize,
+        references: &[Reference],
+        thread: Thread,
+        weight: f64,
+        scopes: [&mut Scopes; 3],
+    ) {
+        let [program, instructions, owners] = scopes;
+        let tag = thread.tag << TAG_SHIFT;
+        let mut short = [0u32; TRIVIAL as usize];
+        for (now, reference) in (thread.clock..).zip(references) {
+            if !counts(reference.kind) {
+                continue;
+            }
+            let address = reference.address & ADDRESS_BITS;
+            let first = address >> self.shift;
+            let last = (address + u64::from(reference.size.saturating_sub(1))) >> self.shift;
+            for block in first..=last.min(first + MOST_BLOCKS) {
+                let key = block | tag;
+                let before = self.last_use.touch(key, now);
+                if let Some(before) = before
+                    && before >= thread.window
+                    && now - before < TRIVIAL
+                {
+                    short[(now - before) as usize] += 1;
+                    continue;
+                }
+                let seen = self.seen(key, now, before, thread, weight);
+                for (scopes, id) in [
+                    (&mut *program, 0),
+                    (&mut *instructions, reference.instruction),
+                    (&mut *owners, reference.owner),
+                ] {
+                    let (reuse, sums) = scopes.reuse(id, index);
+                    seen.count(reuse, weight);
+                    for (score, &level) in self.scores.iter().zip(&self.levels) {
+                        sums[level].add(seen.probability(score));
+                    }
+                }
+            }
+        }
+        for (sum, count) in self.short.iter_mut().zip(short) {
+            *sum += f64::from(count) * weight;
+        }
+    }
+
+    /// What is known of a touch whose reuse time is not trivial.
+    #[inline]
+    fn seen(&self, key: u64, now: u64, before: Option<u64>, thread: Thread, weight: f64) -> Seen {
+        let position = bin(now - thread.window);
+        match before {
+            Some(before) if before >= thread.window => Seen::Within(bin(now - before)),
+            _ if !self.last_use.is_kept(key) => Seen::First { position },
+            Some(before) => {
+                Seen::Across { position, visible: bin(now - before), weight: weight / self.last_use.rate() }
+            }
+            None => Seen::Never { position, visible: bin(now), weight: weight / self.last_use.rate() },
+        }
+    }
+}
+
+/// A touch of a block, by bins.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Within(usize),
+    /// New in its window, and nothing is known of earlier ones.
+    First {
+        position: usize,
+    },
+    Across {
+        position: usize,
+        visible: usize,
+        weight: f64,
+    },
+    Never {
+        position: usize,
+        visible: usize,
+        weight: f64,
+    },
+}
+
+impl Seen {
+    #[inline]
+    fn count(self, reuse: &mut Reuse, one: f64) {
+        match self {
+            Self::Within(time) => reuse.within[time] += one,
+            Self::First { position } => reuse.first[position] += one,
+            Self::Across { position, visible, weight } => {
+                reuse.first[position] += one;
+                reuse.across[visible] += weight;
+            }
+            Self::Never { position, visible, weight } => {
+                reuse.first[position] += one;
+                reuse.never[visible] += weight;
+            }
+        }
+    }
+
+    #[inline]
+    fn probability(self, level: &LevelModel) -> f64 {
+        match self {
+            Self::Within(time) => level.miss[time],
+            Self::First { position } | Self::Across { position, .. } | Self::Never { position, .. } => {
+                level.first[position]
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! From reuse times to misses.
+
+use crate::bins::{BINS, TRIVIAL};
+use crate::geometry::Geometry;
+use crate::reuse::{Distribution, Footprint, Reuse};
+use crate::summary::Estimate;
+
+/// What the program's reuse times say for one size of block.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) all: Distribution,
+    footprint: Footprint,
+}
+
+/// What a reuse time says for one level.
+#[derive(Clone, Debug)]
+pub(crate) struct LevelModel {
+    /// By bin: the probability that a reference with such a reuse time misses.
+    pub(crate) miss: [f64; BINS],
+    /// By bin of the position in the burst: the probability that a reference misses whose block is new there.
+    pub(crate) first: [f64; BINS],
+}
+
+impl Model {
+    /// `references`: the program's, weighted; `unit`: the weight of a typical one.
+    pub(crate) fn new(program: &Reuse, short: &[f64; TRIVIAL as usize], references: f64, unit: f64) -> Self {
+        let all = program.distribution(references, None, unit);
+        let footprint = Footprint::new(&all, short);
+        Self { all, footprint }
+    }
+
+    /// The same for one level.
+    pub(crate) fn level(&self, geometry: &Geometry) -> LevelModel {
+        const PARTS: usize = 4;
+        let mut miss = [0.0; BINS];
+        // Trivial times count as hits: 15 other blocks at most.
+        for (bin, miss) in miss.iter_mut().enumerate().skip(1) {
+            let parts = (0..PARTS).map(|part| (part as f64 + 0.5) / PARTS as f64);
+            // The window holds the block itself, too.
+            let distances = parts.map(|part| self.footprint.within(bin, part) - 1.0);
+            *miss = distances.map(|distance| geometry.miss_probability(distance)).sum::<f64>() / PARTS as f64;
+        }
+        let mut first = [1.0; BINS];
+        let (mut misses, mut reach) = (self.all.beyond, self.all.beyond);
+        for bin in (0..BINS).rev() {
+            misses += self.all.in_bin[bin] * miss[bin];
+            reach += self.all.in_bin[bin];
+            if reach > 0.0 {
+                first[bin] = misses / reach;
+            }
+        }
+        LevelModel { miss, first }
+    }
+}
+
+impl LevelModel {
+    /// The misses of a scope with these reuse times; `references`: all of the scope, weighted.
+    pub(crate) fn estimate(&self, reuse: &Reuse, times: &Distribution, references: f64) -> Estimate {
+        let references = references.max(reuse.counted());
+        let ratio =
+            times.beyond + times.in_bin.iter().zip(&self.miss).map(|(part, miss)| part * miss).sum::<f64>();
+        let known: f64 = reuse.within.iter().zip(&self.miss).map(|(weight, miss)| weight * miss).sum();
+        let at_least: f64 = reuse.first.iter().zip(&self.miss).map(|(weight, miss)| weight * miss).sum();
+        let (low, high) = (known + at_least, known + reuse.first.iter().sum::<f64>());
+        Estimate {
+            misses: (ratio * references).clamp(low, high),
+            low,
+            high,
+            standard_error: 0.0,
+            ratio_error: 0.0,
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! How each instruction goes through memory.
+
+use std::collections::HashMap;
+
+use memlens_types::AccessKind;
+
+use crate::burst::Burst;
+
+/// Different deltas counted exactly for each instruction.
+const STRIDES: usize = 4;
+/// Deltas sorted by hash for the entropy; no power of two, so that strides do not collide.
+const CELLS: usize = 61;
+/// Deltas looked at of each instruction in each burst: beyond, a burst says little that is new.
+const MOST_IN_A_BURST: u32 = 2048;
+/// Deltas that a verdict needs.
+const FEWEST: u64 = 16;
+/// Share of the deltas that must be alike.
+const MOSTLY: f64 = 0.8;
+/// Bytes of a line, for telling streams from strides.
+const LINE: u64 = 64;
+
+/// Where an operand's address comes from, as machine code tells it. A caller that analyses code says so; addresses
+/// alone cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressSource {
+    /// The value that this operand loads becomes, with constants added, its own next address, perhaps through
+    /// other loads.
+    Itself,
+    /// The value that another operand loaded is an index or a pointer in the address: `A[B[i]]`.
+    LoadedBy(u32),
+    /// Registers that come from no load within the loop.
+    Computed,
+}
+
+/// What sort of sequence an instruction's addresses are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatternKind {
+    /// Too few addresses to say.
+    Unknown,
+    /// The same address each time.
+    Constant,
+    /// One stride of at most a line: all lines, one after another.
+    Stream,
+    /// One stride of more than a line.
+    Stride,
+    /// Two to four strides make up the sequence, as in nested loops and structures.
+    MultiStride,
+    /// The address was loaded from the block before: a list, a tree.
+    PointerChase,
+    /// The address was loaded by another operand: `A[B[i]]`.
+    Indirect,
+    /// None of these: no rule in the addresses, and none known of the code.
+    Irregular,
+}
+
+impl PatternKind {
+    /// The word for tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Constant => "constant",
+            Self::Stream => "stream",
+            Self::Stride => "stride",
+            Self::MultiStride => "multi-stride",
+            Self::PointerChase => "pointer-chase",
+            Self::Indirect => "indirect",
+            Self::Irregular => "irregular",
+        }
+    }
+}
+
+/// A difference between one address of an instruction and its next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stride {
+    /// Bytes.
+    pub bytes: i64,
+    /// At least this share of the differences is so (it is exact while there are no more than four different ones).
+    pub share: f64,
+}
+
+/// One instruction's pattern.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pattern {
+    /// The verdict.
+    pub kind: PatternKind,
+    /// The most frequent differences other than 0 and the share of 0, by falling share; at most five.
+    pub strides: Vec<Stride>,
+    /// Entropy of the differences, in bits: 0 for one stride, towards 5.9 for no rule. Differences are told apart by
+    /// hash into 61 cells, so larger entropies than log2 61 do not show.
+    pub entropy_bits: f64,
+    /// Bytes between the lowest and the highest address seen in one burst, the mean over bursts.
+    pub span_bytes: f64,
+    /// References of the thread from one execution to the next, on average: how many iterations ahead a prefetch
+    /// must be to come so many references earlier.
+    pub references_apart: f64,
+    /// Executions looked at.
+    pub executions: u64,
+    /// Differences that the verdict rests on.
+    pub observations: u64,
+    /// In how many bursts.
+    pub bursts: u64,
+    /// The lower end of the 95 % interval of the share that the verdict's strides have; 0 where it rests on no
+    /// stride. Observations of one burst count as one and a half at most, since they hang together.
+    pub confidence: f64,
+    /// What the caller said of the address.
+    pub source: Option<AddressSource>,
+}
+
+/// Patterns of all instructions. Feed it the same bursts as [`crate::Locality`].
+///
+/// Memory: 700 bytes an instruction, up to the number given; those with higher numbers are not looked at.
+#[derive(Debug)]
+pub struct Patterns {
+    instructions: Vec<Option<Box<Sequence>>>,
+    sources: HashMap<u32, AddressSource>,
+    most: usize,
+    bursts: u64,
+}
+
+/// What is kept of one instruction's addresses.
+#[derive(Debug)]
+struct Sequence {
+    last: u64,
+    last_at: u32,
+    /// The burst that `last` belongs to.
+    burst: u64,
+    in_burst: u32,
+    lowest: u64,
+    highest: u64,
+    spans: f64,
+    apart: u64,
+    executions: u64,
+    observations: u64,
+    bursts: u64,
+    same: u64,
+    strides: [(i64, u64); STRIDES],
+    cells: [u32; CELLS],
+}
+
+impl Patterns {
+    /// Looks at instructions with numbers below `most`.
+    pub fn new(most: usize) -> Self {
+        Self { instructions: Vec::new(), sources: HashMap::new(), most, bursts: 0 }
+    }
+
+    /// Tells where an instruction's address comes from.
+    pub fn set_source(&mut self, instruction: u32, source: AddressSource) {
+        self.sources.insert(instruction, source);
+    }
+
+    /// Takes a burst in. No difference is taken across bursts.
+    pub fn feed(&mut self, burst: &Burst<'_>) {
+        self.bursts += 1;
+        for (at, reference) in (0u32..).zip(burst.references) {
+            if matches!(reference.kind, AccessKind::Prefetch | AccessKind::Fetch) {
+                continue;
+            }
+            let instruction = reference.instruction as usize;
+            if instruction >= self.instructions.len() {
+                if instruction >= self.most {
+                    continue;
+                }
+                self.instructions.resize_with(instruction + 1, || None);
+            }
+            let sequence = self.instructions[instruction].get_or_insert_with(Box::default);
+            sequence.add(self.bursts, at, reference.address);
+        }
+    }
+
+    /// An instruction's pattern; `None` if it was never seen.
+    pub fn of(&self, instruction: u32) -> Option<Pattern> {
+        let sequence = self.instructions.get(instruction as usize)?.as_ref()?;
+        Some(sequence.pattern(self.sources.get(&instruction).copied()))
+    }
+
+    /// All patterns, by rising number of the instruction.
+    pub fn all(&self) -> impl Iterator<Item = (u32, Pattern)> {
+        (0..self.instructions.len() as u32)
+            .filter_map(|instruction| Some((instruction, self.of(instruction)?)))
+    }
+}
+
+impl Default for Sequence {
+    fn default() -> Self {
+        Self {
+            last: 0,
+            last_at: 0,
+            burst: 0,
+            in_burst: 0,
+            lowest: 0,
+            highest: 0,
+            spans: 0.0,
+            apart: 0,
+            executions: 0,
+            observations: 0,
+            bursts: 0,
+            same: 0,
+            strides: [(0, 0); STRIDES],
+            cells: [0; CELLS],
+        }
+    }
+}
+
+impl Sequence {
+    #[inline]
+    fn add(&mut self, burst: u64, at: u32, address: u64) {
+        if self.burst != burst {
+            self.begin(burst, at, address);
+            return;
+        }
+        if self.in_burst >= MOST_IN_A_BURST {
+            return;
+        }
+        self.in_burst += 1;
+        self.executions += 1;
+        let delta = address.wrapping_sub(self.last) as i64;
+        self.apart += u64::from(at.wrapping_sub(self.last_at));
+        (self.last, self.last_at) = (address, at);
+        self.observations += 1;
+        self.lowest = self.lowest.min(address);
+        self.highest = self.highest.max(address);
+        self.cells[((delta as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % CELLS] += 1;
+        match delta {
+            0 => self.same += 1,
+            _ => self.count(delta),
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, burst: u64, at: u32, address: u64) {
+        self.spans += (self.highest - self.lowest) as f64;
+        (self.burst, self.in_burst, self.last, self.last_at) = (burst, 1, address, at);
+        (self.lowest, self.highest) = (address, address);
+        self.executions += 1;
+        self.bursts += 1;
+    }
+
+    /// Keeps every delta that more than a fifth of all have (J. Misra, D. Gries, Finding Repeated Elements, Science of
+    /// Computer Programming 2, 1982); counts are too low by a fifth of all at most.
+    #[inline]
+    fn count(&mut self, delta: i64) {
+        if let Some(known) = self.strides.iter_mut().find(|(bytes, count)| *bytes == delta && *count > 0) {
+            known.1 += 1;
+        } else if let Some(free) = self.strides.iter_mut().find(|(_, count)| *count == 0) {
+            *free = (delta, 1);
+        } else {
+            for (_, count) in &mut self.strides {
+                *count -= 1;
+            }
+        }
+    }
+
+    fn pattern(&self, source: Option<AddressSource>) -> Pattern {
+        let observations = self.observations;
+        let share = |count: u64| count as f64 / observations.max(1) as f64;
+        let mut strides: Vec<Stride> = self
+            .strides
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|&(bytes, count)| Stride { bytes, share: share(count) })
+            .collect();
+        if self.same > 0 {
+            strides.push(Stride { bytes: 0, share: share(self.same) });
+        }
+        strides.sort_by(|one, other| other.share.total_cmp(&one.share));
+        let (kind, rests_on) = self.verdict(&strides, source);
+        // One and a half a burst: between independent and wholly dependent observations.
+        let independent = (observations as f64).min(1.5 * self.bursts as f64 + 8.0);
+        let entropy: f64 = self
+            .cells
+            .iter()
+            .filter(|&&count| count > 0)
+            .map(|&count| {
+                let part = share(u64::from(count));
+                -part * part.log2()
+            })
+            .sum();
+        Pattern {
+            kind,
+            strides,
+            entropy_bits: entropy.max(0.0),
+            span_bytes: (self.spans + (self.highest - self.lowest) as f64) / self.bursts.max(1) as f64,
+            references_apart: self.apart as f64 / observations.max(1) as f64,
+            executions: self.executions,
+            observations,
+            bursts: self.bursts,
+            confidence: if rests_on > 0.0 { crate::interval::wilson_low(rests_on, independent) } else { 0.0 },
+            source,
+        }
+    }
+
+    /// The kind, and the share of the deltas that it rests on.
+    fn verdict(&self, strides: &[Stride], source: Option<AddressSource>) -> (PatternKind, f64) {
+        if self.observations < FEWEST {
+            return (PatternKind::Unknown, 0.0);
+        }
+        let loaded = match source {
+            Some(AddressSource::Itself) => Some(PatternKind::PointerChase),
+            Some(AddressSource::LoadedBy(_)) => Some(PatternKind::Indirect),
+            Some(AddressSource::Computed) | None => None,
+        };
+        let Some(first) = strides.first() else { return (loaded.unwrap_or(PatternKind::Irregular), 0.0) };
+        if first.share >= MOSTLY {
+            // A list whose blocks lie in order is still a list: what counts is where addresses come from.
+            let kind = match (loaded, first.bytes) {
+                (Some(loaded), _) => loaded,
+                (None, 0) => PatternKind::Constant,
+                (None, bytes) if bytes.unsigned_abs() <= LINE => PatternKind::Stream,
+                (None, _) => PatternKind::Stride,
+            };
+            return (kind, first.share);
+        }
+        let together: f64 = strides.iter().map(|stride| stride.share).sum();
+        match loaded {
+            Some(loaded) => (loaded, 0.0),
+            None if together >= MOSTLY => {
+                // Several elements of a line at a time, going one way: a stream all the same.
+                let short = |stride: &Stride| stride.bytes.unsigned_abs() <= LINE;
+                let up = strides
+                    .iter()
+                    .filter(|stride| short(stride) && stride.bytes >= 0)
+                    .map(|stride| stride.share)
+                    .sum::<f64>();
+                let down = strides
+                    .iter()
+                    .filter(|stride| short(stride) && stride.bytes <= 0)
+                    .map(|stride| stride.share)
+                    .sum::<f64>();
+                let stream = up.max(down) >= MOSTLY;
+                (if stream { PatternKind::Stream } else { PatternKind::MultiStride }, together)
+            }
+            None => (PatternKind::Irregular, 0.0),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What is counted of each instruction or owner.
+
+use memlens_types::AccessKind;
+
+use crate::reuse::Reuse;
+
+/// The row of all instructions or owners beyond [`crate::LocalityConfig::scopes`].
+pub const OTHER: u32 = u32::MAX;
+
+/// One instruction's or owner's counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    /// References, each with its weight.
+    pub(crate) references: f64,
+    /// Of these, those that read.
+    pub(crate) reads: f64,
+    pub(crate) observed: u64,
+    /// In how many bursts it appeared.
+    pub(crate) bursts: u64,
+    /// References of the present burst, and those that read.
+    now: u32,
+    reads_now: u32,
+    /// Over bursts: the square of the references.
+    pub(crate) references_squared: f64,
+    /// By size of block; none until there is something to count.
+    pub(crate) reuse: Vec<Option<Reuse>>,
+}
+
+/// Misses of a scope at one level: sums over bursts that its standard error comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums {
+    /// Of the present burst, without its weight.
+    now: f64,
+    /// Σ misses².
+    pub(crate) squared: f64,
+    /// Σ misses × references of the scope.
+    pub(crate) by_own: f64,
+    /// Σ misses × references of the burst.
+    pub(crate) by_all: f64,
+    /// Σ misses.
+    pub(crate) total: f64,
+}
+
+/// A table of scopes by number; the last row is [`OTHER`].
+#[derive(Debug)]
+pub(crate) struct Scopes {
+    rows: Vec<Scope>,
+    /// `levels` for each row.
+    sums: Vec<Sums>,
+    most: usize,
+    sizes: usize,
+    levels: usize,
+    /// Rows of the present burst.
+    touched: Vec<usize>,
+    other: Option<usize>,
+}
+
+impl Scopes {
+    pub(crate) fn new(most: usize, sizes: usize, levels: usize) -> Self {
+        Self { rows: Vec::new(), sums: Vec::new(), most, sizes, levels, touched: Vec::new(), other: None }
+    }
+
+    /// The row of an id.
+    #[inline]
+    fn row(&mut self, id: u32) -> usize {
+        let at = (id as usize).min(self.most);
+        if at >= self.rows.len() {
+            self.grow(at);
+        }
+        at
+    }
+
+    #[cold]
+    fn grow(&mut self, at: usize) {
+        self.rows.resize_with(at + 1, Scope::default);
+        self.sums.resize((at + 1) * self.levels, Sums::default());
+        if at == self.most {
+            self.other = Some(at);
+        }
+    }
+
+    /// A reference of the present burst.
+    #[inline]
+    pub(crate) fn count(&mut self, id: u32, kind: AccessKind) {
+        let at = self.row(id);
+        let row = &mut self.rows[at];
+        if row.now == 0 {
+            self.touched.push(at);
+        }
+        row.now += 1;
+        row.reads_now += u32::from(kind.reads());
+    }
+
+    /// Where to count a reference whose reuse time is not trivial.
+    pub(crate) fn reuse(&mut self, id: u32, size: usize) -> (&mut Reuse, &mut [Sums]) {
+        let at = self.row(id);
+        let row = &mut self.rows[at];
+        if row.reuse.is_empty() {
+            row.reuse.resize_with(self.sizes, || None);
+        }
+        let reuse = row.reuse[size].get_or_insert_with(Reuse::default);
+        (reuse, &mut self.sums[at * self.levels..(at + 1) * self.levels])
+    }
+
+    /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted.
+    pub(crate) fn end_burst(&mut self, weight: f64, burst: f64) {
+        for &at in &self.touched {
+            let row = &mut self.rows[at];
+            let own = f64::from(row.now) * weight;
+            row.observed += u64::from(row.now);
+            row.references += own;
+            row.reads += f64::from(row.reads_now) * weight;
+            row.references_squared += own * own;
+            row.bursts += 1;
+            (row.now, row.reads_now) = (0, 0);
+            for sums in &mut self.sums[at * self.levels..(at + 1) * self.levels] {
+                let misses = std::mem::take(&mut sums.now) * weight;
+                sums.squared += misses * misses;
+                sums.by_own += misses * own;
+                sums.by_all += misses * burst;
+                sums.total += misses;
+            }
+        }
+        self.touched.clear();
+    }
+
+    /// All that made references, by rising number.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = (u32, &Scope, &[Sums])> {
+        let sums = |at: usize| &self.sums[at * self.levels..(at + 1) * self.levels];
+        let id = |at| if Some(at) == self.other { OTHER } else { at as u32 };
+        let rows = self.rows.iter().enumerate().filter(|(_, row)| row.observed > 0);
+        rows.map(move |(at, row)| (id(at), row, sums(at)))
+    }
+
+    /// The row of an id, if it made references.
+    pub(crate) fn get(&self, id: u32) -> Option<&Scope> {
+        let at = (id as usize).min(self.most);
+        self.rows.get(at).filter(|row| row.observed > 0)
+    }
+}
+
+impl Sums {
+    /// A reference of the present burst misses with this probability.
+    #[inline]
+    pub(crate) fn add(&mut self, probability: f64) {
+        self.now += probability;
+    }
+}
