@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memlens_events::agent::{AgentRecord, Control, LEAST_GAP_SHIFT, MAX_STACK_BYTES, NO_GAP, VARIABLE};
+use memlens_events::agent::{
+    AgentRecord, Control, LEAST_GAP_SHIFT, MAX_STACK_BYTES, NO_BURSTS, NO_GAP, VARIABLE,
+};
 use memlens_payload::{Carried, Payload, PayloadError};
 use thiserror::Error;
 
@@ -37,8 +39,17 @@ pub enum Watch {
     Nothing,
 }
 
+/// What ticks begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BurstOptions {
+    /// Words of a burst: it has so many accesses or more.
+    pub words: u32,
+    /// The part of a thread's time that bursts may take, 0 to 1.
+    pub share: f64,
+}
+
 /// How the agent works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AgentOptions {
     /// Which allocations are watched.
     pub watch: Watch,
@@ -46,6 +57,8 @@ pub struct AgentOptions {
     pub tick: Option<Duration>,
     /// Bytes of stack copied with a record.
     pub stack_bytes: u32,
+    /// Whether ticks begin bursts, and what these are.
+    pub bursts: Option<BurstOptions>,
 }
 
 /// Why the agent cannot be used. Reads after "failed to".
@@ -86,6 +99,10 @@ pub struct AgentLosses {
     pub without_room: u64,
     /// Threads that have no timer.
     pub threads_without_timer: u64,
+    /// Bursts, and blocks of translated code.
+    pub bursts: u64,
+    /// Ticks that began no burst, because the code is not translated or another thread was translating.
+    pub bursts_not_begun: u64,
 }
 
 /// An agent: ready to be preloaded, or at work.
@@ -125,6 +142,10 @@ impl Agent {
         control.stack_bytes.store(options.stack_bytes.min(MAX_STACK_BYTES as u32), Ordering::Relaxed);
         let tick_ns = options.tick.map_or(0, |tick| u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX));
         control.tick_ns.store(tick_ns, Ordering::Relaxed);
+        if let Some(bursts) = options.bursts {
+            control.burst_words.store(bursts.words, Ordering::Relaxed);
+            control.burst_millionths.store((bursts.share * 1e6) as u32, Ordering::Relaxed);
+        }
         Ok(Self { segment, library, window_began: Instant::now() })
     }
 
@@ -183,6 +204,12 @@ impl Agent {
         self.control().own_allocator.load(Ordering::Relaxed)
     }
 
+    /// Why a process could have no bursts.
+    pub fn no_bursts(&self) -> Option<&'static str> {
+        let number = self.control().no_bursts.load(Ordering::Relaxed) as usize;
+        NO_BURSTS.get(number.checked_sub(1)?).copied()
+    }
+
     /// What was lost so far.
     pub fn losses(&self) -> AgentLosses {
         let control = self.control();
@@ -194,6 +221,8 @@ impl Agent {
             damaged: self.segment.damaged,
             without_room: count(&control.blocks_without_room),
             threads_without_timer: count(&control.threads_without_timer),
+            bursts: count(&control.lost_bursts),
+            bursts_not_begun: count(&control.bursts_not_begun),
         }
     }
 }

@@ -14,6 +14,6 @@ mod agent;
 mod program;
 mod segment;
 
-pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, Watch};
-pub use memlens_events::agent::{AgentRecord, Allocation, Caller, Event};
+pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, BurstOptions, Watch};
+pub use memlens_events::agent::{AgentRecord, Allocation, BurstHead, Caller, Event};
 pub use program::{NotPreloadable, check_preloadable};

@@ -1,5 +1,6 @@
 //! The agent: a library inside the target that reports watched allocations and, where the kernel allows no
-//! performance events, timer ticks.
+//! performance events, timer ticks; and that lets threads run for bursts from a copy of their code which records
+//! every access (`memlens-burst`).
 //!
 //! It knows the allocation functions of C, its own thread areas and the shared segment
 //! ([`memlens_events::agent`]). It deliberately knows nothing of objects, symbols, files or unwinding: a record
@@ -27,6 +28,7 @@
 //! | `session.rs` | start, environment, fork, memlens's end |
 //! | `ring.rs` | the writer's side of a ring |
 //! | `ticks.rs` | timers of threads, and what their signal does |
+//! | `bursts.rs` | which ticks begin bursts, how long they are, what is reported of them |
 //!
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
@@ -41,6 +43,7 @@
 compile_error!("the agent's architecture-dependent part exists for x86-64 only: see src/x86_64");
 
 mod allocations;
+mod bursts;
 mod draw;
 mod real;
 mod ring;
@@ -57,22 +60,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     arch::stop()
 }
 
-/// `memlens-events` can decode definitions into vectors; the agent does not, and has no memory for it.
+/// For the decoder of instructions, which asks for memory at its first use.
 #[cfg(all(panic = "abort", not(test)))]
-mod no_memory {
-    use core::alloc::{GlobalAlloc, Layout};
-
-    struct Refusing;
-
-    // SAFETY: no block is ever given out.
-    unsafe impl GlobalAlloc for Refusing {
-        unsafe fn alloc(&self, _: Layout) -> *mut u8 {
-            core::ptr::null_mut()
-        }
-
-        unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
-    }
-
-    #[global_allocator]
-    static ALLOCATOR: Refusing = Refusing;
-}
+#[global_allocator]
+static ALLOCATOR: memlens_burst::heap::OwnHeap = memlens_burst::heap::OwnHeap::new();

@@ -125,6 +125,28 @@ impl Segment {
         }
     }
 
+    /// Writes a record of words alone: `head` behind the first three, then `rest`. False: there was no room.
+    pub fn write_words(
+        self,
+        kind: Kind,
+        time_ns: u64,
+        area: &ThreadArea,
+        head: &[u64],
+        rest: &[u64],
+    ) -> bool {
+        let length = 8 * (3 + head.len() + rest.len());
+        let Some(place) = self.reserve(area.tid.get(), length, RESERVED_BYTES) else { return false };
+        // SAFETY: `length` bytes from `place` on are this call's until the first word is written.
+        unsafe {
+            place.add(1).write(time_ns);
+            place.add(2).write(u64::from(area.pid.get()) << 32 | u64::from(area.tid.get()));
+            ptr::copy_nonoverlapping(head.as_ptr(), place.add(3), head.len());
+            ptr::copy_nonoverlapping(rest.as_ptr(), place.add(3 + head.len()), rest.len());
+            publish(place, Head { kind, length: length as u32 });
+        }
+        true
+    }
+
     /// Writes a record: `words` behind the first three, then the stack. False: there was no room.
     pub fn write(
         self,

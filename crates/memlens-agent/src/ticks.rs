@@ -1,5 +1,5 @@
-//! Threads: how they begin, and ticks where the kernel allows no performance events: a timer of processor time for each thread, whose signal's
-//! handler writes registers and a piece of stack to the ring.
+//! Threads: how they begin, and their ticks: a timer of processor time for each thread, whose signal's handler writes
+//! registers and a piece of stack to the ring, and may begin a burst.
 //!
 //! The signal is 32, which glibc keeps for itself: its functions let no program handle it, block it or wait for
 //! it, so the ticks collide with none. glibc takes it when the first thread is cancelled (`pthread_cancel`); its
@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use memlens_events::agent::{Control, Kind, TICK_WORDS};
 
 use crate::arch::{self, ThreadArea, number, syscall};
+use crate::bursts;
 use crate::real;
 #[cfg(not(test))]
 use crate::real::call;
@@ -70,6 +71,7 @@ pub fn prepare(control: &Control) {
         control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
         return;
     }
+    bursts::prepare(control);
     TICK_NS.store(tick_ns, Ordering::Release);
 }
 
@@ -80,6 +82,7 @@ pub fn stop() {
 
 /// In a forked child: timers were not inherited.
 pub fn forget_timers() {
+    memlens_burst::forget_after_fork();
     for timer in &TIMERS {
         timer.store(0, Ordering::Relaxed);
     }
@@ -156,6 +159,23 @@ fn delete_timer(timer: u32) {
     unsafe { syscall(number::TIMER_DELETE, [timer as usize, 0, 0, 0, 0, 0]) };
 }
 
+/// Lets the thread's timer come once, after half to one and a half of the ticks' period, or of `least_ns` if that is
+/// longer.
+pub fn set_next(area: &ThreadArea, least_ns: u64) {
+    let tick_ns = TICK_NS.load(Ordering::Relaxed);
+    let timer = area.timer.get();
+    if timer != 0 && tick_ns != 0 {
+        set_timer(timer - 1, tick_ns.max(least_ns));
+    }
+}
+
+/// Processor time of the calling thread in ns, at which the next tick's period begins.
+pub fn restart_period(area: &ThreadArea) -> u64 {
+    let cpu_ns = clock_ns(THREAD_CPU_CLOCK as i32);
+    area.last_cpu_ns.set(cpu_ns);
+    cpu_ns
+}
+
 /// Lets a timer come once, after half to one and a half of the period.
 fn set_timer(timer: u32, tick_ns: u64) {
     // The low bits of the clock are random enough: nobody chooses them.
@@ -167,7 +187,7 @@ fn set_timer(timer: u32, tick_ns: u64) {
     unsafe { syscall(number::TIMER_SETTIME, [timer as usize, 0, value.as_ptr() as usize, 0, 0, 0]) };
 }
 
-extern "C" fn on_tick(_signal: c_int, _info: *const c_void, context: *const c_void) {
+extern "C" fn on_tick(_signal: c_int, _info: *const c_void, context: *mut c_void) {
     let timer = arch::thread().timer.get();
     let tick_ns = TICK_NS.load(Ordering::Relaxed);
     let Some((segment, area)) = here().filter(|_| tick_ns != 0) else {
@@ -192,8 +212,10 @@ extern "C" fn on_tick(_signal: c_int, _info: *const c_void, context: *const c_vo
         control.lost_ticks.fetch_add(1, Ordering::Relaxed);
         check_reader(control);
     }
-    if timer != 0 {
-        set_timer(timer - 1, tick_ns);
+    // SAFETY: this is the handler, with its argument.
+    let has_begun = unsafe { bursts::begin(context, control, area, period_ns) };
+    if !has_begun {
+        set_next(area, 0);
     }
 }
 

@@ -91,5 +91,7 @@ impl Offsets {
         i32::try_from(distance).ok().filter(|distance| distance.unsigned_abs() < 1 << 30).map(Self)
     }
 
-    offsets!(next, limit, first, second, third, fourth, target, jump, exit, registers, stack, own, vectors, frame);
+    offsets!(
+        next, limit, first, second, third, fourth, target, jump, exit, registers, stack, own, vectors, frame
+    );
 }

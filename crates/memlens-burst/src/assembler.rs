@@ -116,7 +116,10 @@ impl<'a> Assembler<'a> {
     /// `op reg, [address]` or the other way round; 64 bits.
     fn memory_op(&mut self, opcode: u8, reg: Gpr, address: Address) {
         let (index, scale) = address.index.unwrap_or((4, 1));
-        self.bytes(&[Self::rex(reg, if address.index.is_some() { index } else { 0 }, address.base.unwrap_or(0)), opcode]);
+        self.bytes(&[
+            Self::rex(reg, if address.index.is_some() { index } else { 0 }, address.base.unwrap_or(0)),
+            opcode,
+        ]);
         let sib = (scale.trailing_zeros() as u8) << 6 | (index & 7) << 3;
         let reg = (reg & 7) << 3;
         let Some(base) = address.base else {

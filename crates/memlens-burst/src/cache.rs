@@ -342,7 +342,9 @@ impl Cache {
 
     /// The arena that holds an address of translated code.
     pub fn arena_of(&self, code: u64) -> Option<usize> {
-        self.arenas.iter().position(|arena| arena.is_some_and(|arena| (arena.entry()..arena.end()).contains(&code)))
+        self.arenas
+            .iter()
+            .position(|arena| arena.is_some_and(|arena| (arena.entry()..arena.end()).contains(&code)))
     }
 
     /// From now on indirect transfers from an arena to the block's address find it.

@@ -73,7 +73,8 @@ fn code_range(line: &[u8]) -> Option<CodeRange> {
     let (addresses, permissions) = (fields.next()?, fields.next()?);
     let path = fields.nth(3)?;
     let is_code = permissions == b"r-xp"
-        && (path == b"[vdso]" || path.starts_with(b"/") && !path.starts_with(b"/memfd:") && !path.starts_with(b"/dev/"));
+        && (path == b"[vdso]"
+            || path.starts_with(b"/") && !path.starts_with(b"/memfd:") && !path.starts_with(b"/dev/"));
     if !is_code {
         return None;
     }
@@ -82,9 +83,9 @@ fn code_range(line: &[u8]) -> Option<CodeRange> {
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0u64, |number, &digit| {
-        Some(number << 4 | u64::from((digit as char).to_digit(16)?))
-    })
+    digits
+        .iter()
+        .try_fold(0u64, |number, &digit| Some(number << 4 | u64::from((digit as char).to_digit(16)?)))
 }
 
 #[cfg(test)]

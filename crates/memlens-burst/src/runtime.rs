@@ -152,21 +152,35 @@ fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Whether this processor and thread can have bursts; else what is missing.
-pub fn check_support() -> Result<(), &'static str> {
+/// What bursts need and is not there: numbers of [`memlens_events::agent::NO_BURSTS`], from 0 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// SSE 4.2 or XSAVE.
+    Instructions,
+    /// Vector registers of a known size.
+    KnownVectors,
+    /// Returns that need not come from calls.
+    PlainReturns,
+}
+
+/// Whether this processor and thread can have bursts.
+///
+/// # Errors
+/// What is missing.
+pub fn check_support() -> Result<(), Missing> {
     // SAFETY: every x86-64 processor has the instruction.
     let features = core::arch::x86_64::__cpuid(1).ecx;
     const SSE_4_2: u32 = 1 << 20;
     const OS_XSAVE: u32 = 1 << 27;
     if features & SSE_4_2 == 0 || features & OS_XSAVE == 0 {
-        return Err("the processor lacks SSE 4.2 or XSAVE");
+        return Err(Missing::Instructions);
     }
     let bytes = core::arch::x86_64::__cpuid_count(0xd, 0).ebx;
     if bytes as usize > VECTORS_BYTES - 64 {
-        return Err("the processor's vector registers are larger than is known");
+        return Err(Missing::KnownVectors);
     }
     if crate::sys::has_shadow_stack() {
-        return Err("threads have shadow stacks");
+        return Err(Missing::PlainReturns);
     }
     Ok(())
 }
@@ -345,13 +359,7 @@ impl Inner {
     }
 
     /// The block at a native address; translates it if there is none.
-    fn block_at(
-        &mut self,
-        area: &Area,
-        lane: &mut Lane,
-        pc: u64,
-        preferred: (u8, u8),
-    ) -> Result<usize, End> {
+    fn block_at(&mut self, area: &Area, lane: &mut Lane, pc: u64, preferred: (u8, u8)) -> Result<usize, End> {
         if let Some(number) = self.cache.find(pc) {
             return Ok(number);
         }

@@ -136,8 +136,7 @@ pub fn read_file(path: &core::ffi::CStr, buffer: &mut [u8]) -> Option<usize> {
     const CLOSE_ON_EXEC: usize = 0o2_000_000;
     // SAFETY: a string that ends in zero; reads into the buffer's rest.
     unsafe {
-        let file =
-            syscall(number::OPENAT, [THIS_FOLDER, path.as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0]);
+        let file = syscall(number::OPENAT, [THIS_FOLDER, path.as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0]);
         let file = usize::try_from(file).ok()?;
         let mut length = 0;
         let whole = loop {

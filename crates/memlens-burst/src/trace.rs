@@ -4,8 +4,8 @@
 //! a return, an indirect or a backward jump, and before whatever is left to the native code.
 
 use iced_x86::{
-    Code, CodeSize, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register, RflagsBits,
+    Code, CodeSize, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register, RflagsBits,
 };
 
 use memlens_events::burst::End;
@@ -25,12 +25,8 @@ const _: () = assert!(WINDOW_BYTES > 15 * MOST_INSTRUCTIONS as u64);
 /// Registers that a trace never leaves to us: rax and rcx serve for flags and hashes, rsp is the stack.
 const NEVER_FREE: u16 = 1 << 0 | 1 << 1 | 1 << 4;
 
-const STATUS_FLAGS: u32 = RflagsBits::CF
-    | RflagsBits::PF
-    | RflagsBits::AF
-    | RflagsBits::ZF
-    | RflagsBits::SF
-    | RflagsBits::OF;
+const STATUS_FLAGS: u32 =
+    RflagsBits::CF | RflagsBits::PF | RflagsBits::AF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::OF;
 
 /// What an instruction does with the flow of control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +183,8 @@ impl Trace {
         if preferred.0 != preferred.1 && is_free(preferred.0) && is_free(preferred.1) {
             return preferred;
         }
-        let mut free = [15, 14, 13, 12, 11, 10, 9, 8, 3, 5, 2, 6, 7].into_iter().filter(|&register| is_free(register));
+        let mut free =
+            [15, 14, 13, 12, 11, 10, 9, 8, 3, 5, 2, 6, 7].into_iter().filter(|&register| is_free(register));
         match (free.next(), free.next()) {
             (Some(first), Some(second)) => (first, second),
             _ => unreachable!("decoding ends before fewer than two registers are free"),
@@ -247,7 +244,11 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
             _ => Flow::Next,
         },
         FlowControl::ConditionalBranch => {
-            if instruction.is_jcc_short_or_near() { Flow::Conditional } else { Flow::Counted }
+            if instruction.is_jcc_short_or_near() {
+                Flow::Conditional
+            } else {
+                Flow::Counted
+            }
         }
         FlowControl::UnconditionalBranch => or_native(instruction.is_jmp_short_or_near(), Flow::Jump),
         FlowControl::IndirectBranch => {
@@ -255,9 +256,10 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
         }
         FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Flow::Native(End::SystemCall),
         FlowControl::Call => or_native(instruction.is_call_near(), Flow::Call),
-        FlowControl::IndirectCall => {
-            or_native(instruction.is_call_near_indirect() && is_plain_operand(instruction), Flow::CallIndirect)
-        }
+        FlowControl::IndirectCall => or_native(
+            instruction.is_call_near_indirect() && is_plain_operand(instruction),
+            Flow::CallIndirect,
+        ),
         FlowControl::Return => {
             or_native(matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16), Flow::Return)
         }
@@ -276,7 +278,10 @@ fn is_plain_operand(instruction: &Instruction) -> bool {
     match instruction.op0_kind() {
         OpKind::Register => instruction.op0_register().is_gpr64(),
         OpKind::Memory => {
-            matches!(instruction.segment_prefix(), Register::None | Register::DS | Register::FS | Register::CS)
+            matches!(
+                instruction.segment_prefix(),
+                Register::None | Register::DS | Register::FS | Register::CS
+            )
         }
         _ => false,
     }

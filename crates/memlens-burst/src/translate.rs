@@ -217,7 +217,10 @@ impl Writer<'_> {
             self.instruction(instruction, trace.displacement(index), transfer);
             let registers = infos.info(instruction).used_registers().iter();
             let written = registers.filter(|used| {
-                !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None)
+                !matches!(
+                    used.access(),
+                    OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+                )
             });
             self.known.written(instruction, written.filter_map(|used| number_of(used.register())));
         }
@@ -315,7 +318,8 @@ impl Writer<'_> {
         let (Some(base), Some(index)) = (number(base), number(index)) else { return Source::Unknown };
         let index = index.map(|register| (register, memory.scale() as u8));
         let name = self.known.name(base, index, disp);
-        if !is_thread && !is_repeated
+        if !is_thread
+            && !is_repeated
             && let Some(source) = self.known.near(&name)
         {
             return source;
@@ -377,7 +381,8 @@ impl Writer<'_> {
             }
             Flow::Return => {
                 self.assembler.load(second, Address::at(RSP, 0));
-                let popped = if instruction.op_count() > 0 { i32::from(instruction.immediate16()) } else { 0 };
+                let popped =
+                    if instruction.op_count() > 0 { i32::from(instruction.immediate16()) } else { 0 };
                 self.assembler.lea(RSP, Address::at(RSP, 8 + popped));
             }
             Flow::JumpIndirect => self.load_target(instruction),
@@ -397,7 +402,8 @@ impl Writer<'_> {
         if instruction.is_ip_rel_memory_operand() {
             let target = instruction.ip_rel_memory_address();
             if instruction.mnemonic() == iced_x86::Mnemonic::Lea
-                && let Some(register) = Some(instruction.op0_register()).filter(|register| register.is_gpr64())
+                && let Some(register) =
+                    Some(instruction.op0_register()).filter(|register| register.is_gpr64())
                 && let Some(number) = number_of(register)
             {
                 self.assembler.set_address(number, target);
@@ -439,8 +445,10 @@ impl Writer<'_> {
         if instruction.segment_prefix() == Register::FS {
             self.assembler.byte(0x64);
         }
-        let register = |register: Register| (register != Register::None).then(|| number_of(register)).flatten();
-        let index = register(instruction.memory_index()).map(|index| (index, instruction.memory_index_scale() as u8));
+        let register =
+            |register: Register| (register != Register::None).then(|| number_of(register)).flatten();
+        let index =
+            register(instruction.memory_index()).map(|index| (index, instruction.memory_index_scale() as u8));
         let disp = instruction.memory_displacement64() as i32;
         self.assembler.load(second, Address { base: register(instruction.memory_base()), index, disp });
     }
@@ -532,4 +540,3 @@ fn condition_of(instruction: &Instruction) -> u8 {
         _ => 15,
     }
 }
-

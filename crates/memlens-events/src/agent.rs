@@ -32,13 +32,16 @@
 //! | 7 | | where the address was stored (`posix_memalign`), else 0 | | |
 //! | 8–10 | | return address of the call, rsp and rbp there | | |
 //! | last | | bytes of stack from rsp on, then they | | the same |
+//!
+//! Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the numbering that it belongs to, its number, and
+//! the words of its references; a `Burst` the eight words of [`BurstHead`], then its own.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The environment variable that tells the agent its segment's file descriptor.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
 
@@ -99,7 +102,24 @@ pub struct Control {
     pub lost_ticks: AtomicU32,
     /// Threads whose timer could not be made.
     pub threads_without_timer: AtomicU32,
+    /// Words of a burst at most; 0: ticks begin no bursts.
+    pub burst_words: AtomicU32,
+    /// The part of a thread's time that bursts may take, in millionths.
+    pub burst_millionths: AtomicU32,
+    /// Ticks on which no burst began: in code that is not translated, or while another thread translated.
+    pub bursts_not_begun: AtomicU32,
+    /// Bursts and blocks for which the ring had no room.
+    pub lost_bursts: AtomicU32,
+    /// Why there are no bursts, by its number in [`NO_BURSTS`]; 0: there are.
+    pub no_bursts: AtomicU32,
 }
+
+/// Why a process has no bursts, from number 1 on.
+pub const NO_BURSTS: [&str; 3] = [
+    "the processor lacks SSE 4.2 or XSAVE",
+    "the processor's vector registers are larger than is known",
+    "the process has shadow stacks",
+];
 
 /// The head of a ring.
 #[repr(C, align(64))]
@@ -139,11 +159,24 @@ pub enum Kind {
     Kept = 5,
     /// A thread has used so much processor time.
     Tick = 6,
+    /// A block of translated code has been made.
+    Block = 7,
+    /// A thread has run translated code for a while.
+    Burst = 8,
 }
 
 impl Kind {
     fn from_code(code: u8) -> Option<Self> {
-        let kinds = [Self::Padding, Self::Allocated, Self::Freed, Self::Moving, Self::Kept, Self::Tick];
+        let kinds = [
+            Self::Padding,
+            Self::Allocated,
+            Self::Freed,
+            Self::Moving,
+            Self::Kept,
+            Self::Tick,
+            Self::Block,
+            Self::Burst,
+        ];
         kinds.into_iter().find(|&kind| kind as u8 == code)
     }
 }
@@ -215,6 +248,44 @@ impl Allocation {
     }
 }
 
+/// What a burst's record says before its words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BurstHead {
+    /// Which numbering of blocks it uses.
+    pub generation: u64,
+    /// Processor time of the thread that it stands for, in ns.
+    pub period_ns: u64,
+    /// Processor time that it took, in ns.
+    pub own_ns: u64,
+    /// Processor cycles that it took (time-stamp counter) …
+    pub cycles: u64,
+    /// … and those that were not the thread's own code: translation.
+    pub runtime_cycles: u64,
+    /// The thread pointer (`fs` base).
+    pub thread_pointer: u64,
+    /// Number of its [`End`](crate::burst::End).
+    pub end: u64,
+    /// Blocks that were translated in it.
+    pub new_blocks: u64,
+}
+
+/// Words of [`BurstHead`].
+pub const BURST_HEAD_WORDS: usize = 8;
+
+impl BurstHead {
+    /// As it is sent.
+    pub fn words(&self) -> [u64; BURST_HEAD_WORDS] {
+        let &Self { generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks } =
+            self;
+        [generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks]
+    }
+
+    fn of(words: [u64; BURST_HEAD_WORDS]) -> Self {
+        let [generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks] = words;
+        Self { generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks }
+    }
+}
+
 /// What a record says, with the bytes of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -236,6 +307,22 @@ pub enum Event<'a> {
         ip: u64,
         /// From rsp on.
         stack: &'a [u8],
+    },
+    /// See [`Kind::Block`].
+    Block {
+        /// Which numbering of blocks it belongs to.
+        generation: u64,
+        /// Its number.
+        number: u32,
+        /// Its references: [`REFERENCE_WORDS`](crate::burst::REFERENCE_WORDS) words each, in the machine's order.
+        references: &'a [u8],
+    },
+    /// See [`Kind::Burst`].
+    Burst {
+        /// What is known of it.
+        head: BurstHead,
+        /// Its words, in the machine's order; see [`crate::burst`].
+        words: &'a [u8],
     },
 }
 
@@ -263,6 +350,7 @@ impl<'a> AgentRecord<'a> {
             let length = usize::try_from(word(at)?).ok()?;
             bytes.get(at * 8 + 8..)?.get(..length)
         };
+        let rest = |at: usize| bytes.get(at * 8..);
         let head = Head::of(word(0)?).filter(|head| head.length as usize == bytes.len())?;
         let who = word(2)?;
         let event = match head.kind {
@@ -287,6 +375,16 @@ impl<'a> AgentRecord<'a> {
                     *register = word(4 + index)?;
                 }
                 Event::Tick { period_ns: word(3)?, registers, ip: word(20)?, stack: stack(TICK_WORDS - 1)? }
+            }
+            Kind::Block => {
+                Event::Block { generation: word(3)?, number: word(4)? as u32, references: rest(5)? }
+            }
+            Kind::Burst => {
+                let mut words = [0; BURST_HEAD_WORDS];
+                for (index, place) in words.iter_mut().enumerate() {
+                    *place = word(3 + index)?;
+                }
+                Event::Burst { head: BurstHead::of(words), words: rest(3 + BURST_HEAD_WORDS)? }
             }
         };
         Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })

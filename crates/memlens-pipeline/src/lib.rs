@@ -62,3 +62,4 @@ pub use memlens_objects::alloc_functions::{AllocFunction, Effect};
 pub use process::fork::{FamilyEvent, ForkedProcess};
 pub use process::space_events::{ObjectDescription, SpaceEvent};
 pub use process::{PipelineError, Process, ProcessOptions};
+pub use snapshot::machine_info;

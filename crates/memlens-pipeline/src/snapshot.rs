@@ -164,7 +164,7 @@ impl Process {
 }
 
 /// The machine as reports show it.
-pub(crate) fn machine_info(machine: &MachineDescription) -> MachineInfo {
+pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
     let cache = |cache: &CacheDescription| CacheInfo {
         bytes: cache.bytes,
         ways: cache.ways,

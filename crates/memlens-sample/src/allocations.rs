@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memlens_agent_host::{
-    Agent, AgentError, AgentLosses, AgentOptions, AgentRecord, Event, check_preloadable,
+    Agent, AgentError, AgentLosses, AgentOptions, AgentRecord, BurstOptions, Event, check_preloadable,
 };
+use memlens_events::burst::{REFERENCE_WORDS, Reference};
 
 pub use memlens_agent_host::Watch;
 
@@ -25,12 +26,14 @@ pub struct AllocationSource {
     why_not: Option<String>,
     watch: Watch,
     lost_ends: u64,
+    /// Records whose words make no sense.
+    damaged: u64,
 }
 
 impl AllocationSource {
     /// No agent, and nobody asked for one.
     pub fn none() -> Self {
-        Self { agent: None, why_not: None, watch: Watch::Nothing, lost_ends: 0 }
+        Self { agent: None, why_not: None, watch: Watch::Nothing, lost_ends: 0, damaged: 0 }
     }
 
     /// No agent can get in, for this reason.
@@ -39,15 +42,20 @@ impl AllocationSource {
     }
 
     /// An agent to be preloaded into a program, if its dynamic linker does that. `tick`: processor time between
-    /// two samples that the agent takes itself.
-    pub fn preloaded(program: &Path, watch: Watch, tick: Option<Duration>) -> Self {
+    /// two samples that the agent takes itself. `bursts`: what these begin.
+    pub fn preloaded(
+        program: &Path,
+        watch: Watch,
+        tick: Option<Duration>,
+        bursts: Option<BurstOptions>,
+    ) -> Self {
         if watch == Watch::Nothing && tick.is_none() {
             return Self::none();
         }
         if let Err(reason) = check_preloadable(program) {
             return Self::impossible(reason.to_string());
         }
-        match Agent::new(&AgentOptions { watch, tick, stack_bytes: STACK_BYTES }) {
+        match Agent::new(&AgentOptions { watch, tick, stack_bytes: STACK_BYTES, bursts }) {
             Ok(agent) => Self { agent: Some(agent), watch, ..Self::none() },
             Err(error @ AgentError::Unpack(_)) => Self::impossible(error.to_string()),
             Err(error) => Self::impossible(format!("failed to {error}")),
@@ -87,16 +95,21 @@ impl AllocationSource {
     /// then those that are known may be live no more.
     pub fn drain(&mut self, mut sink: impl FnMut(TimedRecord)) -> bool {
         let Some(agent) = &mut self.agent else { return false };
-        agent.drain(|record| sink(timed(record)));
+        let mut damaged = 0;
+        agent.drain(|record| match timed(record) {
+            Some(record) => sink(record),
+            None => damaged += 1,
+        });
+        self.damaged += damaged;
         let lost_ends = agent.losses().ends;
         std::mem::replace(&mut self.lost_ends, lost_ends) != lost_ends
     }
 
     /// Records that were lost so far.
     pub fn lost(&self) -> u64 {
-        let AgentLosses { allocations, ends, ticks, damaged, .. } =
+        let AgentLosses { allocations, ends, ticks, damaged, bursts, .. } =
             self.agent.as_ref().map(Agent::losses).unwrap_or_default();
-        allocations + ends + ticks + damaged
+        allocations + ends + ticks + damaged + bursts + self.damaged
     }
 
     /// What a reader of the profile has to know, one sentence each. `watched_blocks`: how many were reported;
@@ -107,6 +120,7 @@ impl AllocationSource {
             notes.extend(self.why_not.as_ref().map(|why| format!("Allocations were not watched: {why}.")));
             return notes;
         };
+        notes.extend(agent.no_bursts().map(|why| format!("There were no bursts: {why}.")));
         if agent.processes() == 0 {
             notes.push("Allocations were not watched: the dynamic linker did not load the agent.".to_owned());
         } else if agent.own_allocators() > 0 {
@@ -141,7 +155,8 @@ impl AllocationSource {
                 "ends of watched blocks could not be reported; what was known of live blocks was dropped",
             ),
             (losses.without_room, "blocks were not watched for want of room in the agent's table"),
-            (losses.damaged, "of the agent's records could not be read"),
+            (losses.bursts, "bursts could not be reported: memlens did not keep up"),
+            (losses.damaged + self.damaged, "of the agent's records could not be read"),
             (losses.threads_without_timer, "threads got no timer and were not sampled"),
         ];
         notes.extend(
@@ -151,7 +166,8 @@ impl AllocationSource {
     }
 }
 
-fn timed(record: &AgentRecord<'_>) -> TimedRecord {
+/// None: it makes no sense.
+fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
     let &AgentRecord { time_ns, pid, tid, .. } = record;
     let event = match record.event {
         Event::Allocated(allocation, stack) => HeapEvent::Allocated(allocation, stack.to_vec()),
@@ -169,8 +185,28 @@ fn timed(record: &AgentRecord<'_>) -> TimedRecord {
                 stack: stack.to_vec(),
                 ..Sample::default()
             };
-            return TimedRecord { time_ns, record: Record::Sample(Box::new(sample)) };
+            return Some(TimedRecord { time_ns, record: Record::Sample(Box::new(sample)) });
+        }
+        Event::Block { generation, number, references } => {
+            let references = references_of(references)?;
+            return Some(TimedRecord {
+                time_ns,
+                record: Record::Block { pid, generation, number, references },
+            });
+        }
+        Event::Burst { head, words } => {
+            let record = Record::Burst { pid, tid, head: Box::new(head), words: words_of(words).collect() };
+            return Some(TimedRecord { time_ns, record });
         }
     };
-    TimedRecord { time_ns, record: Record::Heap { pid, tid, event } }
+    Some(TimedRecord { time_ns, record: Record::Heap { pid, tid, event } })
+}
+
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks().0.iter().map(|&word| u64::from_ne_bytes(word))
+}
+
+fn references_of(bytes: &[u8]) -> Option<Vec<Reference>> {
+    let words: Vec<u64> = words_of(bytes).collect();
+    words.as_chunks::<REFERENCE_WORDS>().0.iter().map(|&words| Reference::of(words)).collect()
 }

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 
 use memlens_profile::{
     Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx, Profile,
-    SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Area;
+use crate::bursts::{Bursts, Cell as BurstCell};
 use crate::modules::{Files, REPLACED};
 use crate::naming::{NamedObject, Namer, access_of, of_part};
-use crate::recording::{Code, Recording, Spot};
+use crate::recording::{Code, Recording, Spot, Tally};
 use crate::site_naming::code_of;
 use crate::static_attribution::CodeSamples;
 use crate::unseen::{Missing, Unseen, divided};
@@ -35,7 +36,7 @@ struct Rows {
     object_numbers: FxHashMap<NamedObject, u32>,
     code: Vec<(Code, u8, AccessKind, u32)>,
     code_numbers: FxHashMap<(Code, u8, AccessKind, u32), u32>,
-    cells: FxHashMap<CellKey, Sampled>,
+    cells: FxHashMap<CellKey, Counts>,
     unseen: Unseen,
 }
 
@@ -69,8 +70,37 @@ impl ProfileBuilder {
                 Spot::Lost { .. } => Missing::Address,
                 _ => Missing::Nothing,
             };
-            self.rows.add(object, (key.code, key.operand), key.thread, missing, &sampled, files);
+            let counts = Counts { sampled, ..Counts::default() };
+            self.rows.add(object, (key.code, key.operand), key.thread, missing, &counts, files);
         }
+    }
+
+    /// What bursts say, as of now.
+    fn burst_rows(&mut self, bursts: &Bursts, recording: &Recording) -> Rows {
+        let files = recording.files();
+        let cells = bursts.cells();
+        let keys: Vec<_> = cells.iter().map(|(cell, _)| (cell.key.clone(), Tally::default())).collect();
+        self.namer.prepare(&keys, files);
+        let mut rows = Rows::default();
+        for (BurstCell { key, unseen_part, .. }, counts) in cells {
+            let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
+            let object = rows.number(object);
+            let accesses = counts.accesses() as f64;
+            let missing = match &key.spot {
+                Spot::Block { area, .. } => {
+                    let pointer = rows.number(self.namer.unwatched(&key, area, files));
+                    rows.unseen.watched(pointer, object, accesses, accesses * unseen_part);
+                    Missing::Nothing
+                }
+                Spot::Area(Area::Break | Area::Anonymous) => {
+                    rows.unseen.unwatched(object, accesses);
+                    Missing::Watch
+                }
+                _ => Missing::Nothing,
+            };
+            rows.add(object, (key.code, key.operand), key.thread, missing, &counts, files);
+        }
+        rows
     }
 
     /// With what static analysis makes of samples that are known by their instruction only.
@@ -83,14 +113,15 @@ impl ProfileBuilder {
         self.code_samples.attribute(files, recording.skid(), |file, part, thread, sampled| {
             let object = rows.number(of_part(file, part, files));
             let access = ((Some(file), part.pc), part.operand);
-            rows.add(object, access, thread, Missing::Nothing, &sampled, files);
+            let counts = Counts { sampled, ..Counts::default() };
+            rows.add(object, access, thread, Missing::Nothing, &counts, files);
         });
         Cow::Owned(rows)
     }
 
     /// The profile of what was taken in so far. `run` and what only the collector knows is left to
     /// the caller; `sampling` gets its counts.
-    pub fn profile(&self, recording: &Recording, mut sampling: SamplingInfo) -> Profile {
+    pub fn profile(&mut self, recording: &Recording, mut sampling: SamplingInfo) -> Profile {
         let counts = recording.counts();
         sampling.samples = counts.samples;
         sampling.cost = counts.cost;
@@ -98,7 +129,11 @@ impl ProfileBuilder {
         sampling.whole_stacks = counts.whole_stacks;
         sampling.cut_stacks = counts.cut_stacks;
         let mut profile = Profile::default();
-        let rows = self.rows(recording);
+        let bursts = recording.bursts();
+        let rows = match bursts {
+            Some(bursts) => Cow::Owned(self.burst_rows(bursts, recording)),
+            None => self.rows(recording),
+        };
         for file in recording.files().iter() {
             let symbols = file.symbols();
             profile.modules.push(ModuleRow {
@@ -174,33 +209,29 @@ impl ProfileBuilder {
                 counts: Counts::default(),
             });
         }
-        for ((code, object, thread), sampled) in cells {
+        for ((code, object, thread), counts) in cells {
             let Some(object) = places[object as usize] else { continue };
-            profile.cells.push(Cell {
-                code: CodeIx(code),
-                object,
-                thread: ThreadIx(thread),
-                counts: Counts { sampled, ..Counts::default() },
-            });
+            profile.cells.push(Cell { code: CodeIx(code), object, thread: ThreadIx(thread), counts });
         }
         profile.sum_cells();
         let attribution = &mut profile.attribution;
         for object in &profile.objects {
-            let samples = object.counts.sampled.samples;
+            let seen = observations(&object.counts);
             match object.kind {
                 ObjectKind::Unknown => {
-                    attribution.unknown_accesses += samples;
+                    attribution.unknown_accesses += seen;
                     let reason = object.unknown_reason.clone().unwrap_or_default();
-                    *attribution.unknown_reasons.entry(reason).or_default() += samples;
+                    *attribution.unknown_reasons.entry(reason).or_default() += seen;
                 }
-                _ => attribution.attributed_accesses += samples,
+                _ => attribution.attributed_accesses += seen,
             }
         }
         attribution.truncated_stacks = counts.cut_stacks + counts.cut_sites;
         if moved > 0 {
             attribution.notes.push(format!(
-                "{moved} samples on heap blocks whose allocation was not watched were given to the allocation sites \
-                 of watched blocks that were reached through the same pointers."
+                "{moved} {} on heap blocks whose allocation was not watched were given to the allocation sites \
+                 of watched blocks that were reached through the same pointers.",
+                if bursts.is_some() { "accesses" } else { "samples" }
             ));
         }
         if counts.without_registers > 0 {
@@ -214,15 +245,30 @@ impl ProfileBuilder {
                 .push(format!("{} processes were sampled, children included.", counts.processes));
         }
         profile.run.threads = profile.threads.len() as u32;
-        profile.run.mode = "sample".to_owned();
         profile.run.estimated = true;
-        profile.run.primary_cost = match sampling.unit {
-            memlens_profile::SampleUnit::Nanoseconds => "time".to_owned(),
-            memlens_profile::SampleUnit::Events => sampling.event.clone(),
-        };
-        profile.run.sampling = Some(sampling);
+        match bursts {
+            Some(bursts) => {
+                profile.run.mode = "burst".to_owned();
+                profile.run.primary_cost = "wait_cycles".to_owned();
+                profile.machine = bursts.machine().clone();
+                profile.run.notes.extend(bursts.counts().notes());
+            }
+            None => {
+                profile.run.mode = "sample".to_owned();
+                profile.run.primary_cost = match sampling.unit {
+                    SampleUnit::Nanoseconds => "time".to_owned(),
+                    SampleUnit::Events => sampling.event.clone(),
+                };
+                profile.run.sampling = Some(sampling);
+            }
+        }
         profile
     }
+}
+
+/// Samples, or accesses where there are no samples.
+fn observations(counts: &Counts) -> u64 {
+    if counts.sampled.samples > 0 { counts.sampled.samples } else { counts.accesses() }
 }
 
 impl Rows {
@@ -244,7 +290,7 @@ impl Rows {
         (code, operand): (Code, Option<u8>),
         thread: u32,
         missing: Missing,
-        sampled: &Sampled,
+        counts: &Counts,
         files: &Files,
     ) {
         let (kind, size_bytes) = access_of(code, operand, files);
@@ -254,23 +300,23 @@ impl Rows {
             self.code.push(place);
             next
         });
-        *self.cells.entry((code, object, thread, missing)).or_default() += sampled;
+        *self.cells.entry((code, object, thread, missing)).or_default() += counts;
     }
 
     /// The cells, those of heap memory that was not watched divided among allocation sites as `unseen.rs` says; and
-    /// how many samples were.
-    fn divided_cells(&self) -> (BTreeMap<(u32, u32, u32), Sampled>, u64) {
-        let mut cells: BTreeMap<(u32, u32, u32), Sampled> = BTreeMap::new();
+    /// how many samples, or accesses, were.
+    fn divided_cells(&self) -> (BTreeMap<(u32, u32, u32), Counts>, u64) {
+        let mut cells: BTreeMap<(u32, u32, u32), Counts> = BTreeMap::new();
         let mut moved = 0;
-        for (&(code, object, thread, missing), &sampled) in &self.cells {
+        for (&(code, object, thread, missing), counts) in &self.cells {
             let sites = self.unseen.sites(object, missing);
             if sites.is_empty() {
-                *cells.entry((code, object, thread)).or_default() += &sampled;
+                *cells.entry((code, object, thread)).or_default() += counts;
                 continue;
             }
-            moved += sampled.samples;
-            for (site, part) in divided(sampled, &sites) {
-                if part != Sampled::default() {
+            moved += observations(counts);
+            for (site, part) in divided(counts, &sites) {
+                if part != Counts::default() {
                     *cells.entry((code, site, thread)).or_default() += &part;
                 }
             }

@@ -55,6 +55,8 @@ pub struct OwnedBy {
     pub site: SiteId,
     /// How probable it was that it is watched: above 0, at most 1.
     pub probability: f64,
+    /// Its first address, and the one behind its last.
+    pub range: (u64, u64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -150,7 +152,8 @@ impl Heap {
         let block = self.processes.get(&pid)?.blocks.block_at(address)?;
         let site = SiteId::new(block.object.get())?;
         let gap_bytes = if block.serial < 64 { 1 << block.serial } else { 0 };
-        Some(OwnedBy { site, probability: probability(block.len_bytes, gap_bytes) })
+        let range = (block.start, block.start.saturating_add(block.len_bytes));
+        Some(OwnedBy { site, probability: probability(block.len_bytes, gap_bytes), range })
     }
 
     /// A process made a copy of itself.
@@ -194,7 +197,10 @@ mod tests {
         let mut heap = Heap::default();
         let (rows, columns) = (heap.site(&[1, 2], None), heap.site(&[3, 2], None));
         heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), rows);
-        assert_eq!(heap.owner(7, 0x1063), Some(OwnedBy { site: rows, probability: 1.0 }));
+        assert_eq!(
+            heap.owner(7, 0x1063),
+            Some(OwnedBy { site: rows, probability: 1.0, range: (0x1000, 0x1064) })
+        );
         assert_eq!(heap.owner(7, 0x1064), None);
         assert_eq!(heap.owner(8, 0x1000), None, "of another process");
         heap.freed(7, 0x1000);

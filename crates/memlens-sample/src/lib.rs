@@ -34,6 +34,7 @@
 mod address_space;
 mod allocations;
 mod builder;
+mod bursts;
 mod collector;
 mod contention;
 mod error;
@@ -62,6 +63,7 @@ mod unseen;
 mod unwinder;
 
 pub use allocations::Watch;
+pub use bursts::BurstCounts;
 pub use error::{SampleError, paranoid_level, permission_advice};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 pub use memlens_child::ExitOutcome;
@@ -71,4 +73,4 @@ pub use perf_data::{PerfDataError, import_perf_data};
 pub use perf_script::{PerfScriptError, ScriptFrame, ScriptLine, ScriptSample, import_perf_script};
 pub use record::{Layout, NewMapping, Record, RecordError, Registers, Sample, TimedRecord};
 pub use recording::AttributionWay;
-pub use session::{SampleOptions, SampleOutcome, SampleSession, Target};
+pub use session::{BurstSettings, SampleOptions, SampleOutcome, SampleSession, Target};

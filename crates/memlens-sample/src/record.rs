@@ -3,6 +3,8 @@
 //! Source: linux/perf_event.h, `enum perf_event_type` (Linux 6.12), which states the order of the
 //! fields. The layout of a sample follows from the attributes its event was opened with.
 
+use memlens_events::agent::BurstHead;
+use memlens_events::burst::Reference;
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
 
@@ -117,6 +119,28 @@ pub enum Record {
         tid: u32,
         /// What became of the block.
         event: HeapEvent,
+    },
+    /// The agent has made a block of translated code.
+    Block {
+        /// Process.
+        pid: u32,
+        /// Which numbering of blocks it belongs to.
+        generation: u64,
+        /// Its number.
+        number: u32,
+        /// Its references.
+        references: Vec<Reference>,
+    },
+    /// The agent reports a burst.
+    Burst {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// What is known of it.
+        head: Box<BurstHead>,
+        /// See [`memlens_events::burst`].
+        words: Vec<u64>,
     },
     /// Records that the kernel dropped.
     Lost(u64),

@@ -5,12 +5,13 @@
 use std::ops::AddAssign;
 
 use memlens_code::{SampleSkid, Waits};
-use memlens_events::agent::Allocation;
+use memlens_events::agent::{Allocation, BurstHead};
 use memlens_objects::{SiteId, frame_key};
 use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Area, Place, running_mappings};
+use crate::bursts::{Bursts, Surroundings};
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::modules::Files;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
@@ -168,6 +169,9 @@ pub struct Recording {
     is_live: bool,
     skid: SampleSkid,
     way: AttributionWay,
+    bursts: Option<Bursts>,
+    /// By thread: stack pointer and frames at its last sample, where bursts begin.
+    stacks: FxHashMap<u32, (u64, Vec<StackFrame>)>,
 }
 
 /// What samples are attributed by.
@@ -185,6 +189,16 @@ impl Recording {
     /// what waits samples land.
     pub fn new(is_live: bool, skid: SampleSkid, way: AttributionWay) -> Self {
         Self { is_live, skid, way, ..Self::default() }
+    }
+
+    /// Bursts will be taken in, too.
+    pub fn with_bursts(self, bursts: Bursts) -> Self {
+        Self { bursts: Some(bursts), ..self }
+    }
+
+    /// What bursts told, if there are any.
+    pub fn bursts(&self) -> Option<&Bursts> {
+        self.bursts.as_ref()
     }
 
     /// How far behind what waits samples land.
@@ -248,9 +262,24 @@ impl Recording {
                 HeapEvent::Moving(address) => self.heap.moving(pid, tid, address),
                 HeapEvent::Kept(address) => self.heap.kept(pid, tid, address),
             },
+            Record::Block { pid, generation, number, references } => {
+                if let Some(bursts) = &mut self.bursts {
+                    bursts.block(pid, generation, number, references);
+                }
+            }
+            Record::Burst { pid, tid, head, words } => self.burst(pid, tid, &head, &words),
             Record::Lost(_) | Record::Throttled | Record::Other => {}
         }
         self.tallies.len() >= MAX_TALLIES
+    }
+
+    fn burst(&mut self, pid: u32, tid: u32, head: &BurstHead, words: &[u64]) {
+        self.know_mappings(pid);
+        let thread = self.thread(pid, tid);
+        let Self { bursts: Some(bursts), spaces, files, heap, stacks, .. } = self else { return };
+        let space = spaces.entry(pid).or_default();
+        let stack = stacks.get(&thread);
+        bursts.burst(thread, head, words, &Surroundings { pid, space, files, heap, stack });
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -368,6 +397,11 @@ impl Recording {
             );
         }
         let is_whole = space.unwinder().unwind(sample, &mut self.cache, &mut self.frames);
+        if self.bursts.is_some()
+            && let Some(registers) = &sample.registers
+        {
+            self.stacks.insert(thread, (registers.values[RSP], self.frames.clone()));
+        }
         match is_whole {
             true => self.counts.whole_stacks += 1,
             false => self.counts.cut_stacks += 1,

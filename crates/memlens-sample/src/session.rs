@@ -7,14 +7,15 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use memlens_agent_host::check_preloadable;
+use memlens_agent_host::{BurstOptions, check_preloadable};
 use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
 use memlens_code::SampleSkid;
-use memlens_profile::{Profile, SampleUnit, SamplingInfo};
+use memlens_profile::{MachineInfo, Profile, SampleUnit, SamplingInfo};
 
 use crate::address_space::running_mappings;
 use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
+use crate::bursts::Bursts;
 use crate::collector::Collector;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
@@ -33,6 +34,17 @@ const LOOK_OFTEN: Duration = Duration::from_millis(20);
 /// How long a program's dynamic linker is given before its first look-up of mappings.
 const START_TAKES: Duration = Duration::from_millis(500);
 
+/// What bursts are, and whose misses are estimated from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BurstSettings {
+    /// Accesses of a burst, or some more.
+    pub accesses: u32,
+    /// Bursts a second of a thread's processor time at most.
+    pub frequency_hz: u64,
+    /// The machine.
+    pub machine: MachineInfo,
+}
+
 /// How to sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleOptions {
@@ -50,6 +62,8 @@ pub struct SampleOptions {
     pub way: AttributionWay,
     /// Which allocations of a program that is started are watched.
     pub watch: Watch,
+    /// Bursts instead of samples alone: the program is started with the agent in it, whose ticks begin them.
+    pub bursts: Option<BurstSettings>,
 }
 
 impl Default for SampleOptions {
@@ -63,6 +77,7 @@ impl Default for SampleOptions {
             skid: SampleSkid::default(),
             way: AttributionWay::default(),
             watch: Watch::Sampled,
+            bursts: None,
         }
     }
 }
@@ -160,10 +175,19 @@ impl SampleSession {
             None => Collector::new(event).map_err(SampleError::of_event)?,
         };
         let mut recording = Recording::new(true, options.skid, options.way);
+        if let Some(settings) = &options.bursts
+            && let Some(bursts) = Bursts::new(settings.machine.clone())
+        {
+            recording = recording.with_bursts(bursts);
+        }
+        let bursts = options
+            .bursts
+            .as_ref()
+            .map(|settings| BurstOptions { words: settings.accesses, share: options.overhead });
         let mut allocations = AllocationSource::none();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
-                allocations = AllocationSource::preloaded(file, options.watch, tick);
+                allocations = AllocationSource::preloaded(file, options.watch, tick, bursts);
                 if let (Some(_), Some(why)) = (tick, allocations.why_not()) {
                     return Err(SampleError::NoTimers(why.to_owned()));
                 }
@@ -388,6 +412,10 @@ impl Choice {
 
 /// The event to sample: the best that opens, or, where the kernel allows none, the agent's timers.
 fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleError> {
+    if let Some(bursts) = &options.bursts {
+        let options = SampleOptions { frequency_hz: Some(bursts.frequency_hz), ..options.clone() };
+        return Ok(Choice::agents(&options, None));
+    }
     if options.choice == EventChoice::AgentClock {
         return Ok(Choice::agents(options, None));
     }

@@ -28,7 +28,7 @@
 
 use std::collections::BTreeMap;
 
-use memlens_types::Sampled;
+use memlens_types::Counts;
 use rustc_hash::FxHashMap;
 
 /// Part of T that the drawn blocks must explain.
@@ -90,37 +90,22 @@ impl Unseen {
     }
 }
 
-/// Divides samples by parts of 1; nothing is lost or gained by rounding.
-pub fn divided(sampled: Sampled, parts: &[(u32, f64)]) -> Vec<(u32, Sampled)> {
-    let mut before = Sampled::default();
-    let mut sum = 0.0;
-    let mut list = Vec::with_capacity(parts.len());
-    for (index, &(site, part)) in parts.iter().enumerate() {
-        sum = if index + 1 == parts.len() { 1.0 } else { sum + part };
-        let until = |all: u64| (all as f64 * sum).round() as u64;
-        let upto = Sampled {
-            samples: until(sampled.samples),
-            cost: until(sampled.cost),
-            by_hardware: until(sampled.by_hardware),
-            by_registers: until(sampled.by_registers),
-            by_code: until(sampled.by_code),
-        };
-        let own = Sampled {
-            samples: upto.samples - before.samples,
-            cost: upto.cost - before.cost,
-            by_hardware: upto.by_hardware - before.by_hardware,
-            by_registers: upto.by_registers - before.by_registers,
-            by_code: upto.by_code - before.by_code,
-        };
-        before = upto;
-        list.push((site, own));
-    }
-    list
+/// Divides counts by parts of 1; nothing is lost or gained by rounding.
+pub fn divided(counts: &Counts, parts: &[(u32, f64)]) -> Vec<(u32, Counts)> {
+    let mut from = 0.0;
+    let pieces = parts.iter().enumerate().map(|(index, &(site, part))| {
+        let until = if index + 1 == parts.len() { 1.0 } else { f64::min(from + part, 1.0) };
+        let piece = (site, counts.piece(from, until));
+        from = until;
+        piece
+    });
+    pieces.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memlens_types::Sampled;
 
     #[test]
     fn a_pointer_with_one_site_is_that_site() {
@@ -192,13 +177,14 @@ mod tests {
     #[test]
     fn dividing_keeps_every_sample() {
         let sampled = Sampled { samples: 10, cost: 1001, by_registers: 10, ..Sampled::default() };
-        let parts = divided(sampled, &[(1, 0.333), (2, 0.333), (3, 0.334)]);
-        let mut sum = Sampled::default();
+        let counts = Counts { sampled, loads: 100, ..Counts::default() };
+        let parts = divided(&counts, &[(1, 0.333), (2, 0.333), (3, 0.334)]);
+        let mut sum = Counts::default();
         for (_, part) in &parts {
-            assert_eq!(part.by_registers, part.samples);
+            assert_eq!(part.sampled.by_registers, part.sampled.samples);
             sum += part;
         }
-        assert_eq!(sum, sampled);
-        assert!(parts.iter().all(|(_, part)| part.samples >= 3));
+        assert_eq!(sum, counts);
+        assert!(parts.iter().all(|(_, part)| part.sampled.samples >= 3 && part.loads >= 33));
     }
 }

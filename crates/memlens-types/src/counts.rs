@@ -77,7 +77,54 @@ impl AddAssign<&Sampled> for Sampled {
     }
 }
 
+/// What lies between two parts of a number, both from 0 to 1: such pieces add up to the whole.
+fn between(from: f64, until: f64) -> impl Fn(u64) -> u64 {
+    // `round` needs the standard library; nothing here is negative.
+    let rounded = |value: f64| (value + 0.5) as u64;
+    move |all| rounded(all as f64 * until) - rounded(all as f64 * from)
+}
+
+impl Sampled {
+    /// The piece from one part of the whole to another, both from 0 to 1 and ascending. Pieces that follow each other
+    /// add up to the whole.
+    pub fn piece(&self, from: f64, until: f64) -> Self {
+        let part = between(from, until);
+        Self {
+            samples: part(self.samples),
+            cost: part(self.cost),
+            by_hardware: part(self.by_hardware),
+            by_registers: part(self.by_registers),
+            by_code: part(self.by_code),
+        }
+    }
+}
+
 impl Counts {
+    /// See [`Sampled::piece`].
+    pub fn piece(&self, from: f64, until: f64) -> Self {
+        let part = between(from, until);
+        Self {
+            loads: part(self.loads),
+            stores: part(self.stores),
+            modifies: part(self.modifies),
+            load_bytes: part(self.load_bytes),
+            store_bytes: part(self.store_bytes),
+            l1_load_misses: part(self.l1_load_misses),
+            l1_store_misses: part(self.l1_store_misses),
+            l2_load_misses: part(self.l2_load_misses),
+            l2_store_misses: part(self.l2_store_misses),
+            llc_load_misses: part(self.llc_load_misses),
+            llc_store_misses: part(self.llc_store_misses),
+            dram_reads: part(self.dram_reads),
+            dram_writes: part(self.dram_writes),
+            dtlb_misses: part(self.dtlb_misses),
+            stlb_misses: part(self.stlb_misses),
+            page_walk_accesses: part(self.page_walk_accesses),
+            invalidations: part(self.invalidations),
+            sampled: self.sampled.piece(from, until),
+        }
+    }
+
     /// Loads and stores that reach the cache: a modify is one access.
     pub fn accesses(&self) -> u64 {
         self.loads + self.stores - self.modifies

@@ -204,7 +204,7 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         let message = "--duration goes with --pid; a program that memlens starts is recorded to its end";
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    if args.mode == Mode::Sample || args.sample.pid.is_some() {
+    if matches!(args.mode, Mode::Sample | Mode::Burst) || args.sample.pid.is_some() {
         return sample::run(&args, view);
     }
     let config = check(args)?;
@@ -363,13 +363,6 @@ fn run_family(
 }
 
 fn check(args: RecordArgs) -> Result<Config, Failure> {
-    match args.mode {
-        Mode::Exact | Mode::Auto => {}
-        Mode::Burst | Mode::Sample => {
-            let message = "mode burst is not in this version; use --mode exact or --mode sample";
-            return Err(Failure::new(FailureKind::Unavailable, message));
-        }
-    }
     if let Some(option) = args.sample.first_given() {
         let message = format!("{option} needs --mode sample: exact mode takes no samples");
         return Err(Failure::new(FailureKind::Usage, message));

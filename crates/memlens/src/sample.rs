@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_sample::{
-    AttributionWay, EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession, Target, Watch,
+    AttributionWay, BurstSettings, EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession,
+    Target, Watch,
 };
 
 use crate::failure::{Failure, FailureKind};
@@ -17,6 +18,11 @@ use crate::output::Output;
 use crate::run::{Mode, RecordArgs, describe, end_as, end_of, show};
 use crate::streams::say;
 use crate::view_args::ViewArgs;
+
+/// Bursts a second of a thread's processor time, at most.
+const BURSTS_A_SECOND: u64 = 50;
+/// The part of the program's time that bursts may take.
+const BURST_OVERHEAD: f64 = 0.02;
 
 /// A partial profile may take this part of the time: flushes that take long become rare.
 const FLUSH_SHARE: u32 = 20;
@@ -54,6 +60,10 @@ pub struct SampleArgs {
     /// What is sampled; auto if not given
     #[arg(long, value_name = "EVENT")]
     pub event: Option<Event>,
+
+    /// Accesses that a burst of --mode burst records
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub burst_length: u32,
 
     /// What a sample's data is found by; addresses if not given
     #[arg(long, value_name = "WAY")]
@@ -139,7 +149,11 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 
 /// Samples what the arguments say, and shows what `view` asks for. The exit code is the program's.
 pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
-    if !matches!(args.mode, Mode::Sample | Mode::Auto) {
+    if args.mode == Mode::Burst && args.sample.pid.is_some() {
+        let message = "--mode burst needs the agent inside of the program from its start: use memlens run";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    if !matches!(args.mode, Mode::Sample | Mode::Burst | Mode::Auto) {
         let message = "--pid samples a running process; leave --mode away, or give --mode sample";
         return Err(Failure::new(FailureKind::Usage, message));
     }
@@ -151,7 +165,10 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     let options = SampleOptions {
         choice: EventChoice::from(args.sample.event.unwrap_or(Event::Auto)),
         frequency_hz: args.sample.frequency,
-        overhead: args.sample.overhead.unwrap_or(defaults.overhead),
+        overhead: args.sample.overhead.unwrap_or(match args.mode {
+            Mode::Burst => BURST_OVERHEAD,
+            _ => defaults.overhead,
+        }),
         skid: args.machine.skid()?,
         way: match args.sample.attribution {
             None | Some(Attribution::Addresses) => AttributionWay::Addresses,
@@ -163,6 +180,14 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
             (_, None | Some(Allocations::Sampled)) => Watch::Sampled,
             (_, Some(Allocations::Large)) => Watch::From(args.sample.allocation_threshold),
             (_, Some(Allocations::All)) => Watch::All,
+        },
+        bursts: match args.mode {
+            Mode::Burst => Some(BurstSettings {
+                accesses: args.sample.burst_length,
+                frequency_hz: args.sample.frequency.unwrap_or(BURSTS_A_SECOND),
+                machine: memlens_pipeline::machine_info(&args.machine.description()?),
+            }),
+            _ => None,
         },
         ..defaults
     };

@@ -46,7 +46,8 @@ fn output_and_exit_code_are_the_programs() {
 fn signals_are_the_programs() {
     let folder = folder();
     // Not SIGINT or SIGHUP: where the tests run in the background, they are ignored, and stay so.
-    for (name, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11), ("USR2", 12), ("ALRM", 14), ("PIPE", 13)] {
+    for (name, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11), ("USR2", 12), ("ALRM", 14), ("PIPE", 13)]
+    {
         let output = record(folder.path(), &format!("kill -{name} $$"));
         assert_eq!(output.status.signal(), Some(number), "{name}: {}", stderr(&output));
         assert!(!output.status.core_dumped(), "{name}");

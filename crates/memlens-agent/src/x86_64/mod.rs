@@ -7,6 +7,8 @@ use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
 use core::ffi::c_void;
 
+use memlens_burst::Area;
+
 use crate::draw::ThreadDraw;
 
 /// What the agent keeps of a thread. All zero at a thread's start.
@@ -32,6 +34,10 @@ pub struct ThreadArea {
     pub pid: Cell<u32>,
     /// The kernel's number of the thread's timer, plus 1; 0: none.
     pub timer: Cell<u32>,
+    /// Processor time that the burst in progress stands for, in ns.
+    pub burst_period_ns: Cell<u64>,
+    /// What translated code needs of the thread.
+    pub burst: Area,
 }
 
 const THREAD_AREA_BYTES: usize = size_of::<ThreadArea>();
@@ -128,21 +134,7 @@ pub fn stop() -> ! {
     unsafe { asm!("ud2", options(noreturn)) }
 }
 
-/// A system call; negative results are error numbers.
-///
-/// # Safety
-/// As the system call of that number.
-pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
-    let result;
-    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
-    unsafe {
-        asm!("syscall", inlateout("rax") number as isize => result,
-            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
-            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    result
-}
+pub use memlens_burst::sys::syscall;
 
 /// The stack pointer among the registers by DWARF number (System V ABI AMD64 1.0, figure 3.36).
 pub const SP: usize = 7;

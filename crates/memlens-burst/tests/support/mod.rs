@@ -146,7 +146,8 @@ pub fn accesses() -> Vec<(u64, u64, Reference)> {
     while at < words.len() {
         let block = block_of(words[at]).expect("a block's word") as usize;
         at += 1;
-        let end = words[at..].iter().position(|&word| block_of(word).is_some()).map_or(words.len(), |n| at + n);
+        let end =
+            words[at..].iter().position(|&word| block_of(word).is_some()).map_or(words.len(), |n| at + n);
         let stored = &words[at..end];
         at = end;
         let (first, count) = blocks[block];
@@ -158,7 +159,9 @@ pub fn accesses() -> Vec<(u64, u64, Reference)> {
                     taken += 1;
                     Some(stored[taken - 1])
                 }
-                Source::Near { word, distance } => Some(stored[usize::from(word)].wrapping_add(distance as u64)),
+                Source::Near { word, distance } => {
+                    Some(stored[usize::from(word)].wrapping_add(distance as u64))
+                }
                 Source::Fixed(address) => Some(address),
                 Source::Thread(_) | Source::Unknown => None,
             };
@@ -174,5 +177,10 @@ pub fn accesses() -> Vec<(u64, u64, Reference)> {
 /// How bursts ended, and why some did not begin, for messages.
 pub fn summary() -> String {
     let list = |counts: &[AtomicU32; 8]| counts.iter().map(|n| n.load(Ordering::Relaxed)).collect::<Vec<_>>();
-    format!("ended {:?}, not begun {:?}, {} words", list(&ENDS), list(&NOT_BEGUN), WORDS.load(Ordering::Relaxed))
+    format!(
+        "ended {:?}, not begun {:?}, {} words",
+        list(&ENDS),
+        list(&NOT_BEGUN),
+        WORDS.load(Ordering::Relaxed)
+    )
 }

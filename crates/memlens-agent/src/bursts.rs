@@ -1,0 +1,108 @@
+//! Which ticks begin bursts, how long they are, and what is reported of them. Bursts themselves: `memlens-burst`.
+//!
+//! # Budget
+//! A burst's processor time is measured; the thread's next tick comes no sooner than that time divided by the part of
+//! the thread's time that bursts may take. So a program of much new code, whose bursts are spent translating, has
+//! fewer of them. What a burst may translate is limited, too.
+//!
+//! # Signal safety
+//! The hooks run on the burst runtime's stack, with the program's signals blocked. They write to the ring and ask for
+//! the time.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use memlens_burst::{Area, Burst, Hooks, Limits};
+use memlens_events::agent::{BurstHead, Control, Kind};
+use memlens_events::burst::{REFERENCE_WORDS, Reference};
+
+use crate::arch::{self, ThreadArea};
+use crate::ring::now_ns;
+use crate::session::{check_reader, segment};
+use crate::ticks;
+
+/// Blocks that a burst may translate: at some 3 µs each, most of a millisecond.
+const NEW_BLOCKS: u32 = 300;
+/// Cycles that it may spend on that.
+const RUNTIME_CYCLES: u64 = 3_000_000;
+/// References that a block can have.
+const MOST_REFERENCES: usize = 256;
+
+const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
+
+/// Words of a burst; 0: there are none.
+static WORDS: AtomicU32 = AtomicU32::new(0);
+
+/// Sees whether bursts are wanted and possible.
+pub fn prepare(control: &Control) {
+    let words = control.burst_words.load(Ordering::Relaxed);
+    if words == 0 {
+        return;
+    }
+    match memlens_burst::check_support() {
+        Ok(()) => WORDS.store(words, Ordering::Relaxed),
+        Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
+    }
+}
+
+/// Begins a burst when the handler that got `context` returns, if there should be one. Whether there will: then the
+/// next tick is set when it ends.
+///
+/// # Safety
+/// Called from the tick's handler.
+pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, period_ns: u64) -> bool {
+    let words = WORDS.load(Ordering::Relaxed) as usize;
+    if words == 0 {
+        return false;
+    }
+    let limits = Limits { words, new_blocks: NEW_BLOCKS, runtime_cycles: RUNTIME_CYCLES };
+    let (start, end) = arch::own_image();
+    // SAFETY: the caller's promise; `prepare` has looked whether bursts are possible.
+    let begun =
+        unsafe { memlens_burst::begin(context, &area.burst, limits, HOOKS, (start as u64, end as u64)) };
+    if begun.is_err() {
+        control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
+        return false;
+    }
+    area.burst_period_ns.set(period_ns);
+    true
+}
+
+fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) -> bool {
+    let Some(segment) = segment() else { return false };
+    let mut words = [0; MOST_REFERENCES * REFERENCE_WORDS];
+    let Some(sent) = words.get_mut(..references.len() * REFERENCE_WORDS) else { return false };
+    for (place, reference) in sent.chunks_exact_mut(REFERENCE_WORDS).zip(references) {
+        place.copy_from_slice(&reference.words());
+    }
+    let head = [generation, u64::from(number)];
+    let is_sent = segment.write_words(Kind::Block, now_ns(), arch::thread(), &head, sent);
+    if !is_sent {
+        segment.control().lost_bursts.fetch_add(1, Ordering::Relaxed);
+    }
+    is_sent
+}
+
+fn on_burst(_: &Area, burst: &Burst<'_>) {
+    let area = arch::thread();
+    let began_ns = area.last_cpu_ns.get();
+    let own_ns = ticks::restart_period(area).saturating_sub(began_ns);
+    let Some(segment) = segment() else { return };
+    let control = segment.control();
+    let head = BurstHead {
+        generation: burst.generation,
+        period_ns: area.burst_period_ns.get(),
+        own_ns,
+        cycles: burst.cycles,
+        runtime_cycles: burst.runtime_cycles,
+        thread_pointer: arch::thread_pointer() as u64,
+        end: burst.end as u64,
+        new_blocks: u64::from(burst.new_blocks),
+    };
+    if !segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
+        control.lost_bursts.fetch_add(1, Ordering::Relaxed);
+        check_reader(control);
+    }
+    let millionths = u64::from(control.burst_millionths.load(Ordering::Relaxed).max(1));
+    ticks::set_next(area, own_ns.saturating_mul(1_000_000) / millionths);
+}

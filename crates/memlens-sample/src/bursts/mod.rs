@@ -1,0 +1,355 @@
+//! Bursts: from the words that the agent recorded to the misses of each object and instruction.
+//!
+//! ```text
+//!  words ──► blocks.rs: instruction and address ──► places.rs: whose it is ──► memlens-locality ──► misses
+//! ```
+//!
+//! A *cell* is where an instruction, a thread and a [`Spot`] meet: the estimator's owner, and what a profile adds up.
+//!
+//! # Weights
+//! A burst stands for the accesses of its thread since the last one. How many these were is not counted; it follows
+//! from the processor time in between and the time that an access took in the burst, less what recording it costs.
+//! Shares and ratios do not depend on that figure as long as it errs alike everywhere, totals do.
+
+mod blocks;
+mod places;
+
+use memlens_events::agent::BurstHead;
+use memlens_events::burst::{End, Reference as BlockReference};
+use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Reference, Row};
+use memlens_profile::MachineInfo;
+use memlens_types::{AccessKind, Counts};
+use rustc_hash::FxHashMap;
+
+use self::blocks::Blocks;
+pub use self::places::Surroundings;
+use self::places::{Memo, Places};
+use crate::recording::{Code, TallyKey};
+
+/// What recording an access costs in a burst, in ns: measured in loops that do nothing else (docs/modes.md).
+const RECORDING_NS: f64 = 0.8;
+/// An access takes at least this part of the time that it took in the burst.
+const LEAST_NATIVE_PART: f64 = 0.25;
+/// Elements of repeated string instructions that are told apart; longer ones count as so many steps of a line.
+const MOST_ELEMENTS: u64 = 4096;
+const LINE_BYTES: u64 = 64;
+
+/// What is told of bursts. Units: bursts, unless the name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BurstCounts {
+    /// Taken in.
+    pub bursts: u64,
+    /// Accesses in them.
+    pub references: u64,
+    /// Accesses whose address is not known: gathers and scatters.
+    pub unknown_references: u64,
+    /// That used blocks which were not reported.
+    pub undecoded: u64,
+    /// By how they ended; see [`End`].
+    pub ends: [u64; End::ALL.len()],
+    /// Processor time that they took, in ns …
+    pub own_ns: u64,
+    /// … and that they stand for.
+    pub period_ns: u64,
+}
+
+impl BurstCounts {
+    /// What a reader of the profile has to know, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        if self.bursts == 0 {
+            return vec![
+                "No burst was recorded: the program ran too short, or only in code that is not translated."
+                    .into(),
+            ];
+        }
+        let of_time = 100.0 * self.own_ns as f64 / (self.own_ns + self.period_ns).max(1) as f64;
+        let mut notes = vec![format!(
+            "{} bursts with {} accesses were recorded; they took {of_time:.1} % of the program's processor time. Counts \
+             are estimates from them for the whole run.",
+            self.bursts, self.references
+        )];
+        let early = [
+            (End::SystemCall, "at system calls"),
+            (End::Instruction, "at instructions that are left to the native code"),
+            (End::Code, "at code that is generated at run time"),
+            (End::Cost, "because too much code was new"),
+            (End::Busy, "because another thread was translating"),
+            (End::Full, "for want of room"),
+            (End::Fault, "at faults"),
+        ];
+        let ended: Vec<String> = early
+            .iter()
+            .map(|&(end, how)| (self.ends[end as usize], how))
+            .filter(|&(count, _)| count > 0)
+            .map(|(count, how)| format!("{count} {how}"))
+            .collect();
+        if !ended.is_empty() {
+            notes.push(format!("Bursts that ended early: {}.", ended.join(", ")));
+        }
+        if self.unknown_references > 0 {
+            notes.push(format!(
+                "{} accesses of gathers and scatters have no address.",
+                self.unknown_references
+            ));
+        }
+        if self.undecoded > 0 {
+            notes
+                .push(format!("{} bursts are incomplete: blocks of code were not reported.", self.undecoded));
+        }
+        notes
+    }
+}
+
+/// An instruction's memory operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Instruction {
+    code: Code,
+    operand: u8,
+}
+
+/// Where an instruction, a thread and a spot meet.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Which.
+    pub key: TallyKey,
+    /// Of a watched block: what its accesses stand for on blocks like it that were not watched, besides their own.
+    pub unseen_part: f64,
+    accesses: u64,
+    unseen: f64,
+    writes: bool,
+    modifies: bool,
+    size_bytes: u32,
+}
+
+/// Everything that bursts told so far.
+#[derive(Debug)]
+pub struct Bursts {
+    machine: MachineInfo,
+    levels: Levels,
+    locality: Locality,
+    blocks: Blocks,
+    places: Places,
+    instructions: FxHashMap<Instruction, u32>,
+    cells: Vec<Cell>,
+    cell_numbers: FxHashMap<(u32, u32, u32), u32>,
+    references: Vec<Reference>,
+    counts: BurstCounts,
+}
+
+/// The estimator's level of each count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Levels {
+    l1: Option<usize>,
+    l2: Option<usize>,
+    llc: Option<usize>,
+    dtlb: Option<usize>,
+    stlb: Option<usize>,
+}
+
+impl Bursts {
+    /// For the caches and TLBs of a machine. None: it has none that can be estimated.
+    pub fn new(machine: MachineInfo) -> Option<Self> {
+        let mut geometries = Vec::new();
+        let mut add = |geometry: Option<Geometry>| {
+            geometries.push(geometry?);
+            Some(geometries.len() - 1)
+        };
+        let cache =
+            |info: &memlens_profile::CacheInfo| Geometry::cache(info.bytes, info.ways, machine.line_bytes);
+        let tlb = |info: memlens_profile::TlbInfo| Geometry::tlb(info.entries, info.ways, machine.page_bytes);
+        let levels = Levels {
+            l1: add(machine.l1d.as_ref().map(cache)),
+            l2: add(machine.l2.as_ref().map(cache)),
+            llc: add(machine.llc.as_ref().map(cache)),
+            dtlb: add(machine.dtlb.map(tlb)),
+            stlb: add(machine.stlb.map(tlb)),
+        };
+        let locality = Locality::new(&LocalityConfig::new(geometries)).ok()?;
+        Some(Self {
+            machine,
+            levels,
+            locality,
+            blocks: Blocks::default(),
+            places: Places::default(),
+            instructions: FxHashMap::default(),
+            cells: Vec::new(),
+            cell_numbers: FxHashMap::default(),
+            references: Vec::new(),
+            counts: BurstCounts::default(),
+        })
+    }
+
+    /// The machine whose misses are estimated.
+    pub fn machine(&self) -> &MachineInfo {
+        &self.machine
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> &BurstCounts {
+        &self.counts
+    }
+
+    /// A block of translated code.
+    pub fn block(&mut self, pid: u32, generation: u64, number: u32, references: Vec<BlockReference>) {
+        self.blocks.add(pid, generation, number, references);
+    }
+
+    /// A burst of a thread, in the order of time. `number`: the thread's. `surroundings`: the memory that its
+    /// addresses are of.
+    pub fn burst(&mut self, number: u32, head: &BurstHead, words: &[u64], surroundings: &Surroundings<'_>) {
+        let Self { blocks, places, instructions, cells, cell_numbers, references, counts, .. } = self;
+        references.clear();
+        places.next_burst();
+        let mut unknown = 0;
+        let is_whole = blocks.decode(
+            (surroundings.pid, head.generation),
+            words,
+            head.thread_pointer,
+            |known, address, elements| {
+                let instruction = *known.instruction.get_or_insert_with(|| {
+                    let code = surroundings.code(known.reference.pc);
+                    let next = instructions.len() as u32;
+                    *instructions
+                        .entry(Instruction { code, operand: known.reference.operand })
+                        .or_insert(next)
+                });
+                let Some(address) = address else {
+                    unknown += 1;
+                    return;
+                };
+                let memo: &mut Memo = &mut known.memo;
+                if !memo.holds(places.present(), address) {
+                    let (place, range) = places.find(address, surroundings);
+                    let next = cells.len() as u32;
+                    let cell =
+                        *cell_numbers.entry((instruction, number, place.number)).or_insert_with(|| {
+                            let reference = &known.reference;
+                            cells.push(Cell {
+                                key: TallyKey {
+                                    thread: number,
+                                    code: surroundings.code(reference.pc),
+                                    operand: Some(reference.operand),
+                                    spot: places.spot(place.number).clone(),
+                                },
+                                unseen_part: 0.0,
+                                accesses: 0,
+                                unseen: 0.0,
+                                writes: known.kind == AccessKind::Store,
+                                modifies: known.kind == AccessKind::Modify,
+                                size_bytes: u32::from(reference.size_bytes),
+                            });
+                            next
+                        });
+                    *memo = Memo::new(places.present(), range, cell, place.unseen as f32);
+                }
+                let size = u64::from(known.reference.size_bytes).max(1);
+                let cell = &mut cells[memo.cell as usize];
+                cell.unseen += f64::from(memo.unseen);
+                cell.accesses += 1;
+                let reference =
+                    Reference { address, instruction, owner: memo.cell, size: size as u32, kind: known.kind };
+                references.push(reference);
+                // The rest of a repeated instruction: all elements of a line are one step.
+                let bytes = elements.saturating_mul(size);
+                let step = size.max(LINE_BYTES);
+                for further in 1..(bytes / step).min(MOST_ELEMENTS) {
+                    references.push(Reference { address: address.wrapping_add(further * step), ..reference });
+                }
+            },
+        );
+        counts.unknown_references += unknown;
+        if !is_whole {
+            counts.undecoded += 1;
+        }
+        counts.bursts += 1;
+        counts.references += references.len() as u64;
+        counts.own_ns += head.own_ns;
+        counts.period_ns += head.period_ns;
+        if let Some(end) = End::of(head.end) {
+            counts.ends[end as usize] += 1;
+        }
+        if references.is_empty() {
+            return;
+        }
+        let seen = references.len() as f64;
+        let unseen = head.period_ns as f64 / native_ns_an_access(head, seen);
+        self.locality.feed(&Burst {
+            thread: number,
+            start: head.cycles,
+            weight: seen + unseen,
+            unseen_before: Some(unseen as u64),
+            references: &self.references,
+        });
+    }
+
+    /// The cells with what they count in the whole run, as far as that can be told. Cost: some microseconds a cell.
+    pub fn cells(&self) -> Vec<(Cell, Counts)> {
+        let summary = self.locality.summary();
+        let cells = summary.owners.iter().filter_map(|(number, row)| {
+            let mut cell = self.cells.get(*number as usize)?.clone();
+            cell.unseen_part = cell.unseen / cell.accesses.max(1) as f64;
+            let counts = self.counts_of(&cell, row);
+            Some((cell, counts))
+        });
+        cells.collect()
+    }
+
+    fn counts_of(&self, cell: &Cell, row: &Row) -> Counts {
+        let whole = |value: f64| value.round() as u64;
+        let misses = |level: Option<usize>| level.map_or(0.0, |level| row.levels[level].misses);
+        let accesses = whole(row.references);
+        let mut counts = Counts {
+            dtlb_misses: whole(misses(self.levels.dtlb)),
+            stlb_misses: whole(misses(self.levels.stlb).min(misses(self.levels.dtlb))),
+            page_walk_accesses: whole(misses(self.levels.stlb).min(misses(self.levels.dtlb))),
+            dram_reads: whole(misses(self.levels.llc)),
+            ..Counts::default()
+        };
+        // A lower level sees what the upper one misses.
+        let l1 = misses(self.levels.l1);
+        let l2 = misses(self.levels.l2.or(self.levels.l1)).min(l1);
+        let llc = misses(self.levels.llc).min(l2);
+        let misses = [l1, l2, llc].map(whole);
+        let bytes = accesses * u64::from(cell.size_bytes);
+        if cell.writes || cell.modifies {
+            counts.stores = accesses;
+            counts.store_bytes = bytes;
+            [counts.l1_store_misses, counts.l2_store_misses, counts.llc_store_misses] = misses;
+        } else {
+            [counts.l1_load_misses, counts.l2_load_misses, counts.llc_load_misses] = misses;
+        }
+        if !cell.writes {
+            counts.loads = accesses;
+            counts.load_bytes = bytes;
+        }
+        if cell.modifies {
+            counts.modifies = accesses;
+        }
+        counts
+    }
+}
+
+/// How long an access takes without us, as far as a burst tells.
+fn native_ns_an_access(head: &BurstHead, accesses: f64) -> f64 {
+    let own_part = match head.cycles {
+        0 => 1.0,
+        cycles => 1.0 - (head.runtime_cycles.min(cycles) as f64 / cycles as f64),
+    };
+    let in_burst = head.own_ns as f64 * own_part / accesses;
+    (in_burst - RECORDING_NS).max(in_burst * LEAST_NATIVE_PART).max(0.05)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_accesss_native_time_leaves_recording_and_translation_out() {
+        let head = BurstHead { own_ns: 40_000, cycles: 100, runtime_cycles: 50, ..BurstHead::default() };
+        let native = native_ns_an_access(&head, 10_000.0);
+        assert!((native - 1.2).abs() < 1e-9, "{native}");
+        // Never nothing.
+        let head = BurstHead { own_ns: 8_000, cycles: 100, ..BurstHead::default() };
+        assert!((native_ns_an_access(&head, 10_000.0) - 0.2).abs() < 1e-9);
+    }
+}
