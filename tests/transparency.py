@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the programs of transparency.toml with and without memlens and compares what they do.
 
-    tests/transparency.py [--memlens FILE | --native] [--mode exact|sample] [--short] [--follow] [--attribution]
+    tests/transparency.py [--memlens FILE | --native] [--mode exact|sample|burst] [--short] [--follow] [--attribution]
                           [--timeout-factor X] [--list] [NAME...]
 
 Compared are standard output, standard error, and the exit code or signal; see the head of
@@ -179,8 +179,13 @@ def highest_rate(short):
 
 
 def mode_words(options):
-    sampling = ["--frequency", str(highest_rate(options.short))] if options.mode == "sample" else []
-    return ["--mode", options.mode, *sampling]
+    further = {
+        "exact": [],
+        "sample": ["--frequency", str(highest_rate(options.short))],
+        # As often as ticks come, and one burst behind the other until a system call.
+        "burst": ["--frequency", "10000", "--overhead", "100%"],
+    }
+    return ["--mode", options.mode, *further[options.mode]]
 
 
 def compare(program, folder, memlens, options):
@@ -206,7 +211,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memlens", default=str(HERE.parent / "target/release/memlens"), metavar="FILE")
     parser.add_argument("--native", action="store_true")
-    parser.add_argument("--mode", choices=("exact", "sample"), default="exact")
+    parser.add_argument("--mode", choices=("exact", "sample", "burst"), default="exact")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--follow", action="store_true")
     parser.add_argument("--attribution", action="store_true")
@@ -214,7 +219,7 @@ def main():
     parser.add_argument("--timeout-factor", type=float, default=1, metavar="X", help="multiplies every time limit")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
-    if options.mode == "sample" and (options.follow or options.attribution):
+    if options.mode != "exact" and (options.follow or options.attribution):
         parser.error("--follow and --attribution are exact mode's")
     words = {"programs": str(HERE / "programs"), "python": find_python()}
     programs = [Program(entry, words, options.short) for entry in tomllib.loads(TABLE.read_text())["program"]]

@@ -9,18 +9,23 @@
 //! The hooks run on the burst runtime's stack, with the program's signals blocked. They write to the ring and ask for
 //! the time.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memlens_burst::{Area, Burst, Hooks, Limits};
 use memlens_events::agent::{BurstHead, Control, Kind};
-use memlens_events::burst::{REFERENCE_WORDS, Reference};
+use memlens_events::burst::{End, REFERENCE_WORDS, Reference};
 
 use crate::arch::{self, ThreadArea};
+use crate::faults;
+use crate::real;
+use crate::real::call;
 use crate::ring::now_ns;
 use crate::session::{check_reader, segment};
 use crate::ticks;
 
+/// Of the thread's time, in millionths.
+const ALL: u64 = 1_000_000;
 /// Blocks that a burst may translate: at some 3 µs each, most of a millisecond.
 const NEW_BLOCKS: u32 = 300;
 /// Cycles that it may spend on that.
@@ -40,7 +45,10 @@ pub fn prepare(control: &Control) {
         return;
     }
     match memlens_burst::check_support() {
-        Ok(()) => WORDS.store(words, Ordering::Relaxed),
+        Ok(()) => {
+            faults::prepare();
+            WORDS.store(words, Ordering::Relaxed);
+        }
         Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
     }
 }
@@ -55,7 +63,10 @@ pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, 
     if words == 0 {
         return false;
     }
-    let limits = Limits { words, new_blocks: NEW_BLOCKS, runtime_cycles: RUNTIME_CYCLES };
+    let mut limits = Limits { words, new_blocks: NEW_BLOCKS, runtime_cycles: RUNTIME_CYCLES };
+    if u64::from(control.burst_millionths.load(Ordering::Relaxed)) >= ALL {
+        (limits.new_blocks, limits.runtime_cycles) = (u32::MAX, u64::MAX);
+    }
     let (start, end) = arch::own_image();
     // SAFETY: the caller's promise; `prepare` has looked whether bursts are possible.
     let begun =
@@ -66,6 +77,21 @@ pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, 
     }
     area.burst_period_ns.set(period_ns);
     true
+}
+
+/// dlclose(3): what has been translated may be gone.
+///
+/// # Safety
+/// As the C function.
+pub unsafe extern "C" fn close_library(library: *mut c_void) -> c_int {
+    const ERROR: c_int = -1;
+    if !real::ready() || real::DLCLOSE.load(Ordering::Acquire).is_null() {
+        return ERROR;
+    }
+    // SAFETY: the program's own call, handed on.
+    let status = unsafe { call!(real::DLCLOSE, (library) -> c_int) };
+    memlens_burst::code_has_changed();
+    status
 }
 
 fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) -> bool {
@@ -83,11 +109,11 @@ fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) ->
     is_sent
 }
 
-fn on_burst(_: &Area, burst: &Burst<'_>) {
+fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     let area = arch::thread();
     let began_ns = area.last_cpu_ns.get();
     let own_ns = ticks::restart_period(area).saturating_sub(began_ns);
-    let Some(segment) = segment() else { return };
+    let Some(segment) = segment() else { return false };
     let control = segment.control();
     let head = BurstHead {
         generation: burst.generation,
@@ -104,5 +130,14 @@ fn on_burst(_: &Area, burst: &Burst<'_>) {
         check_reader(control);
     }
     let millionths = u64::from(control.burst_millionths.load(Ordering::Relaxed).max(1));
-    ticks::set_next(area, own_ns.saturating_mul(1_000_000) / millionths);
+    area.burst_period_ns.set(0);
+    if millionths >= ALL {
+        // All of the program's time: between system calls it runs in nothing but bursts.
+        if burst.end != End::Length {
+            ticks::set_next(area, 0);
+        }
+        return true;
+    }
+    ticks::set_next(area, own_ns.saturating_mul(ALL) / millionths);
+    false
 }

@@ -28,6 +28,7 @@
 //! | `session.rs` | start, environment, fork, memlens's end |
 //! | `ring.rs` | the writer's side of a ring |
 //! | `ticks.rs` | timers of threads, and what their signal does |
+//! | `faults.rs` | signals that instructions raise in a burst |
 //! | `bursts.rs` | which ticks begin bursts, how long they are, what is reported of them |
 //!
 //! # Signal safety
@@ -45,6 +46,7 @@ compile_error!("the agent's architecture-dependent part exists for x86-64 only: 
 mod allocations;
 mod bursts;
 mod draw;
+mod faults;
 mod real;
 mod ring;
 mod session;

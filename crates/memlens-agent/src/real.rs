@@ -48,6 +48,17 @@ pub static FREE_ALIGNED_SIZED: Function = AtomicPtr::new(first_free as *mut c_vo
 /// pthread_create(3).
 pub static PTHREAD_CREATE: Function = unknown();
 
+/// sigaction(2).
+pub static SIGACTION: Function = unknown();
+/// signal(2).
+pub static SIGNAL: Function = unknown();
+/// sysv_signal(3).
+pub static SYSV_SIGNAL: Function = unknown();
+/// sigset(3).
+pub static SIGSET: Function = unknown();
+/// dlclose(3).
+pub static DLCLOSE: Function = unknown();
+
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = 0;
 const BEING_FOUND: u32 = 1;
@@ -104,6 +115,11 @@ fn find() {
     set(&FREE_SIZED, or(next(c"free_sized"), free));
     set(&FREE_ALIGNED_SIZED, or(next(c"free_aligned_sized"), free));
     set(&PTHREAD_CREATE, next(c"pthread_create"));
+    set(&SIGACTION, next(c"sigaction"));
+    set(&SIGNAL, next(c"signal"));
+    set(&SYSV_SIGNAL, next(c"sysv_signal"));
+    set(&SIGSET, next(c"sigset"));
+    set(&DLCLOSE, next(c"dlclose"));
     set(&FREE, free);
 }
 

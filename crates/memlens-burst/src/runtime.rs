@@ -23,7 +23,7 @@ use crate::area::{Area, Offsets};
 use crate::cache::{Block, Cache, Exit};
 use crate::code_map::CodeMap;
 use crate::entry::FLAGS_BELOW_TOP;
-use crate::sys::{own_memory, thread_pointer};
+use crate::sys::{number, own_memory, syscall, thread_pointer};
 use crate::trace::Trace;
 use crate::translate::translate;
 
@@ -35,7 +35,7 @@ const STACK_BYTES: usize = 128 << 10;
 const VECTORS_BYTES: usize = 16 << 10;
 /// Bytes of the kernel's `struct ucontext` with its signal mask (arch/x86/include/uapi/asm/ucontext.h).
 const CONTEXT_BYTES: usize = 304;
-/// How long a thread waits for another one that translates, in tries.
+/// After so many tries a thread that waits for another one's translation lets others run.
 const PATIENCE: u32 = 200;
 
 /// What bursts are reported to. Both are called on the runtime's stack, with all signals blocked that a program can
@@ -44,8 +44,8 @@ const PATIENCE: u32 = 200;
 pub struct Hooks {
     /// A block has been made: its number and its references. False: it could not be reported, and is not used.
     pub block: fn(area: &Area, generation: u64, number: u32, references: &[Reference]) -> bool,
-    /// A burst has ended.
-    pub burst: fn(area: &Area, burst: &Burst<'_>),
+    /// A burst has ended. True: if that was for its length, another one follows at once.
+    pub burst: fn(area: &Area, burst: &Burst<'_>) -> bool,
 }
 
 /// A burst.
@@ -124,14 +124,21 @@ impl Held {
         (!ENGINE.is_held.swap(true, Ordering::Acquire)).then_some(Self(&ENGINE))
     }
 
-    fn patiently() -> Option<Self> {
-        for _ in 0..PATIENCE {
+    /// Waits until nobody else has it: for the time of a translation, some microseconds, unless that thread is not
+    /// running. The waiting thread must not have it itself.
+    fn certainly() -> Self {
+        let mut tries = 0u32;
+        loop {
             if let Some(held) = Self::now() {
-                return Some(held);
+                return held;
+            }
+            tries += 1;
+            if tries.is_multiple_of(PATIENCE) {
+                // SAFETY: lets another thread run.
+                unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
             }
             core::hint::spin_loop();
         }
-        None
     }
 
     fn inner(&mut self) -> &mut Option<Inner> {
@@ -196,12 +203,6 @@ pub fn forget_after_fork() {
 /// Code has been unmapped: what was translated is not used by bursts that begin from now on.
 pub fn code_has_changed() {
     IS_STALE.store(true, Ordering::Release);
-}
-
-/// Whether an address is in translated code, or in the code that leads there and back.
-pub fn is_translated(pc: u64) -> bool {
-    let Some(mut held) = Held::patiently() else { return false };
-    held.inner().as_ref().is_some_and(|inner| inner.cache.arena_of(pc).is_some())
 }
 
 /// Memory for a thread's bursts.
@@ -426,58 +427,97 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
     let came = cycles();
     // SAFETY: the thread's own; this is the only function that uses it during a burst.
     let Some(lane) = (unsafe { lane_of(area) }) else { return 0 };
-    let mut held = Held::patiently();
-    let next = match held.as_mut().map(Held::inner) {
-        Some(Some(inner)) => inner.after(area, lane),
-        // Another thread translates. Where an exit leads only the cache knows, so there is no way but to wait.
-        _ => {
-            held = None;
-            loop {
-                if let Some(mut held) = Held::patiently() {
-                    break match held.inner() {
-                        Some(inner) => inner.after(area, lane),
-                        None => unreachable!("translations are kept while a burst lasts"),
-                    };
-                }
-            }
-        }
+    // Where an exit leads only the cache knows: there is no way but to wait.
+    let mut held = Held::certainly();
+    let next = match held.inner() {
+        Some(inner) => inner.after(area, lane),
+        None => unreachable!("translations are kept while a burst lasts"),
     };
-    let hooks = held.as_mut().and_then(|held| held.inner().as_ref().map(|inner| inner.hooks));
+    let hooks = held.inner().as_ref().map(|inner| inner.hooks);
     drop(held);
     lane.runtime_cycles += cycles() - came;
     match next {
         Ok(code) => code,
         Err((target, end)) => {
             note_full(end);
-            let hooks = hooks.or_else(|| {
-                Held::patiently().and_then(|mut held| held.inner().as_ref().map(|inner| inner.hooks))
-            });
+            // SAFETY: the thread's own.
+            let goes_on = unsafe { report(area, lane, hooks, end) } && end == End::Length;
+            if goes_on && let Some(code) = go_on(area, lane, target) {
+                return code;
+            }
             // SAFETY: the thread's own stack of the runtime, whose top the entry wrote the flags to.
-            unsafe { end_burst(area, lane, hooks, target, end) };
+            unsafe { end_burst(area, lane, target) };
             0
         }
     }
 }
 
-/// Reports the burst and makes the frame with which the native code goes on at `target`.
+/// Another burst, from `target` on. None: it cannot be.
+fn go_on(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
+    area.next.set(lane.words as u64);
+    lane.began = cycles();
+    lane.runtime_cycles = 0;
+    lane.new_blocks = 0;
+    let mut held = Held::certainly();
+    let inner = held.inner().as_mut()?;
+    let block = inner.block_at(area, lane, target, (15, 14)).ok()?;
+    Some(inner.cache.blocks()[block].cold)
+}
+
+/// Whether the calling thread's burst has been interrupted, as a handler's `context` says, in translated code.
+///
+/// # Safety
+/// Called from a handler of the calling thread, with its own area and the kernel's argument.
+pub unsafe fn is_interrupted(context: *const c_void, area: &Area) -> bool {
+    if area.is_bursting.get() == 0 {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let pc = unsafe { (*context.cast::<[u64; CONTEXT_BYTES / 8]>())[IP_AT] };
+    let mut held = Held::certainly();
+    held.inner().as_ref().is_some_and(|inner| inner.cache.arena_of(pc).is_some())
+}
+
+/// Ends a burst in which an instruction raised a signal: `context` becomes what it would be in the native code, and
+/// the signal mask that of the program, which is returned.
+///
+/// # Safety
+/// As [`is_interrupted`], which has said so; the signal came from the instruction itself.
+pub unsafe fn leave_at_fault(context: *mut c_void, area: &Area) -> u64 {
+    // SAFETY: the caller's promise.
+    let context = unsafe { &mut *context.cast::<[u64; CONTEXT_BYTES / 8]>() };
+    // SAFETY: the thread's own, not in use: it runs translated code.
+    let Some(lane) = (unsafe { lane_of(area) }) else { return context[MASK_AT] };
+    let mask = lane.context[MASK_AT];
+    context[MASK_AT] = mask;
+    let mut held = Held::certainly();
+    let Some(inner) = held.inner() else { return mask };
+    let hooks = inner.hooks;
+    let found = inner.cache.native_of(context[IP_AT]).map(|(block, pc)| (block.pair, pc));
+    drop(held);
+    if let Some(((first, second), pc)) = found {
+        let register = |number: u8| REGISTERS_AT + ORDER[usize::from(number)];
+        // What the block has stored so far has no end yet: it is left out.
+        let pointer = context[register(first)];
+        let words = lane.words as u64;
+        if (words..area.next.get().max(area.limit.get())).contains(&pointer) {
+            area.next.set(pointer);
+        }
+        context[register(first)] = area.first.get();
+        context[register(second)] = area.second.get();
+        context[IP_AT] = pc;
+    }
+    // SAFETY: the thread's own.
+    unsafe { report(area, lane, Some(hooks), End::Fault) };
+    finish(area);
+    mask
+}
+
+/// Makes the frame with which the native code goes on at `target`.
 ///
 /// # Safety
 /// Called from the entry of the thread's burst.
-unsafe fn end_burst(area: &Area, lane: &mut Lane, hooks: Option<Hooks>, target: u64, end: End) {
-    let length = (area.next.get() - lane.words as u64) / 8;
-    // SAFETY: the words that translated code wrote, below the margin's end.
-    let words = unsafe { core::slice::from_raw_parts(lane.words, length as usize) };
-    if let Some(hooks) = hooks {
-        let burst = Burst {
-            generation: lane.generation,
-            words,
-            end,
-            cycles: cycles() - lane.began,
-            runtime_cycles: lane.runtime_cycles,
-            new_blocks: lane.new_blocks,
-        };
-        (hooks.burst)(area, &burst);
-    }
+unsafe fn end_burst(area: &Area, lane: &mut Lane, target: u64) {
     let registers = area.registers.get();
     for (register, place) in registers.iter().zip(ORDER) {
         lane.context[REGISTERS_AT + place] = *register;
@@ -489,6 +529,31 @@ unsafe fn end_burst(area: &Area, lane: &mut Lane, hooks: Option<Hooks>, target: 
     let marks = &lane.vectors[MARKS_AT..];
     let bytes = u32::from_ne_bytes([marks[16], marks[17], marks[18], marks[19]]) as usize;
     lane.vectors[bytes..bytes + 4].copy_from_slice(&MARK_2.to_ne_bytes());
+    finish(area);
+}
+
+/// The thread is in no burst any more.
+fn finish(area: &Area) {
     area.is_bursting.set(0);
     ACTIVE.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// Reports the burst; whether another one is to follow.
+///
+/// # Safety
+/// The area and the lane are the calling thread's.
+unsafe fn report(area: &Area, lane: &Lane, hooks: Option<Hooks>, end: End) -> bool {
+    let length = (area.next.get() - lane.words as u64) / 8;
+    // SAFETY: the words that translated code wrote, below the margin's end.
+    let words = unsafe { core::slice::from_raw_parts(lane.words, length as usize) };
+    let Some(hooks) = hooks else { return false };
+    let burst = Burst {
+        generation: lane.generation,
+        words,
+        end,
+        cycles: cycles() - lane.began,
+        runtime_cycles: lane.runtime_cycles,
+        new_blocks: lane.new_blocks,
+    };
+    (hooks.burst)(area, &burst)
 }

@@ -3,12 +3,13 @@
 use core::arch::asm;
 
 /// Numbers of system calls (`arch/x86/entry/syscalls/syscall_64.tbl`).
-pub mod number {
+pub(crate) mod number {
     pub const READ: usize = 0;
     pub const CLOSE: usize = 3;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const FTRUNCATE: usize = 77;
+    pub const SCHED_YIELD: usize = 24;
     pub const OPENAT: usize = 257;
     pub const MEMFD_CREATE: usize = 319;
 }

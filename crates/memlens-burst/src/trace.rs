@@ -206,7 +206,8 @@ impl Trace {
                     && instruction.op1_kind() == OpKind::Register
                     && instruction.op1_register() == Register::CL);
             if is_certain {
-                live &= !instruction.rflags_modified();
+                // What is undefined may well be as it was before.
+                live &= !(instruction.rflags_written() | instruction.rflags_cleared() | instruction.rflags_set());
             }
             live |= instruction.rflags_read() & STATUS_FLAGS;
             if live == 0 {
@@ -239,6 +240,8 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
             // They change what fs or gs means, or the shadow stack.
             Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Enter => native,
             _ if instruction.segment_prefix() == Register::GS => native,
+            // It may announce a restartable sequence (rseq(2)), which only native code is.
+            _ if writes_thread_memory(instruction) => native,
             // Those that load a segment register.
             _ if loads_segment(instruction) => native,
             _ => Flow::Next,
@@ -265,6 +268,14 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
         }
         _ => native,
     }
+}
+
+/// Whether an instruction writes to memory at an offset from `fs` that only registers tell.
+fn writes_thread_memory(instruction: &Instruction) -> bool {
+    instruction.segment_prefix() == Register::FS
+        && instruction.op_count() > 0
+        && instruction.op0_kind() == OpKind::Memory
+        && (instruction.memory_base() != Register::None || instruction.memory_index() != Register::None)
 }
 
 fn loads_segment(instruction: &Instruction) -> bool {

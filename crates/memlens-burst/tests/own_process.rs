@@ -5,7 +5,7 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
-use support::{Ticks, WORDS, accesses, prepare, summary};
+use support::{GOES_ON, Ticks, WORDS, accesses, prepare, summary};
 
 /// Work of many kinds: integers, floating point, strings, heap, indirect calls, unwinding, formatting.
 fn work(seed: u64) -> String {
@@ -45,9 +45,21 @@ fn results_are_the_same_and_addresses_are_recorded() {
             }
         }
     }
+    // And with one burst behind the other, in several threads.
+    GOES_ON.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let expected = &expected;
+            scope.spawn(move || {
+                let _ticks = Ticks::every(1_000_000);
+                for (seed, expected) in expected.iter().enumerate().skip(thread) {
+                    assert_eq!(&work(seed as u64), expected, "thread {thread}");
+                }
+            });
+        }
+    });
     eprintln!("{}", summary());
     assert!(WORDS.load(Ordering::Relaxed) > 100_000, "{}", summary());
     let list = accesses();
     assert!(list.len() > 100_000, "{}", summary());
-    eprintln!("{} accesses", list.len());
 }

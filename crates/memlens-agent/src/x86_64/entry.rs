@@ -10,7 +10,9 @@ use crate::allocations::{
     slow_aligned_alloc, slow_calloc, slow_free, slow_free_aligned_sized, slow_free_sized, slow_malloc,
     slow_memalign, slow_posix_memalign, slow_pvalloc, slow_realloc, slow_reallocarray, slow_valloc,
 };
+use crate::bursts;
 use crate::draw::ALWAYS_FROM_BYTES;
+use crate::faults;
 use crate::real;
 use crate::watched::{FILTER, FILTER_MASK, FILTER_SHIFT};
 
@@ -188,3 +190,51 @@ ending!(
 pub unsafe extern "C" fn pthread_create() {
     naked_asm!("jmp {slow}", slow = sym crate::ticks::create_thread)
 }
+
+/// A function of signals or libraries, which all go the slow way.
+macro_rules! passing {
+    ($(#[$doc:meta])* $name:ident, $slow:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!("jmp {slow}", slow = sym $slow)
+        }
+    };
+}
+
+passing!(
+    /// `int sigaction(int signal, const struct sigaction *new, struct sigaction *old)`
+    sigaction, faults::set_action
+);
+passing!(
+    /// `sighandler_t signal(int signal, sighandler_t handler)`
+    signal, faults::set_signal
+);
+passing!(
+    /// `sighandler_t bsd_signal(int signal, sighandler_t handler)`
+    bsd_signal, faults::set_signal
+);
+passing!(
+    /// `sighandler_t ssignal(int signal, sighandler_t handler)`
+    ssignal, faults::set_signal
+);
+passing!(
+    /// `sighandler_t sysv_signal(int signal, sighandler_t handler)`
+    sysv_signal, faults::set_sysv_signal
+);
+passing!(
+    /// `sighandler_t __sysv_signal(int signal, sighandler_t handler)`
+    __sysv_signal, faults::set_sysv_signal
+);
+passing!(
+    /// `sighandler_t sigset(int signal, sighandler_t disposition)`
+    sigset, faults::set_sigset
+);
+passing!(
+    /// `int dlclose(void *library)`
+    dlclose, bursts::close_library
+);

@@ -149,6 +149,8 @@ pub mod number {
     pub const GETTID: usize = 186;
     pub const PROCESS_VM_READV: usize = 310;
     pub const RT_SIGACTION: usize = 13;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const TIMER_CREATE: usize = 222;
     pub const TIMER_SETTIME: usize = 223;
     pub const TIMER_DELETE: usize = 226;
@@ -167,6 +169,16 @@ pub unsafe fn interrupted(context: *const c_void) -> ([u64; 16], u64) {
     let saved = unsafe { &*context.byte_add(40).cast::<[u64; 17]>() };
     let order = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7];
     (order.map(|index: usize| saved[index]), saved[16])
+}
+
+/// When the handler returns, the signal is blocked.
+///
+/// # Safety
+/// `context` is the third argument of a signal handler.
+pub unsafe fn block_in(context: *mut c_void, signal: usize) {
+    // The mask is the context's last word: behind 40 bytes, 8 of registers' 23 words and 8 reserved ones.
+    // SAFETY: the kernel's structure.
+    unsafe { *context.byte_add(40 + 8 * 32).cast::<u64>() |= 1 << (signal - 1) };
 }
 
 /// What a handler returns to: the kernel's `rt_sigreturn`.

@@ -75,7 +75,10 @@ fn on_block(_: &Area, _: u64, number: u32, references: &[Reference]) -> bool {
     })
 }
 
-fn on_burst(_: &Area, burst: &Burst<'_>) {
+/// Whether bursts follow each other without end.
+pub static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     ENDS[burst.end as usize].fetch_add(1, Ordering::Relaxed);
     WORDS.fetch_add(burst.words.len() as u64, Ordering::Relaxed);
     held(|_, _, words| {
@@ -83,6 +86,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) {
             words.extend_from_slice(burst.words);
         }
     });
+    GOES_ON.load(Ordering::Relaxed)
 }
 
 const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
@@ -172,6 +176,11 @@ pub fn accesses() -> Vec<(u64, u64, Reference)> {
         assert_eq!(taken, stored.len(), "every word belongs to a reference");
     }
     list
+}
+
+/// Forgets what was reported of bursts.
+pub fn forget_words() {
+    held(|_, _, words| words.clear());
 }
 
 /// How bursts ended, and why some did not begin, for messages.

@@ -1,0 +1,358 @@
+//! Random instructions, run natively and in a burst: registers, flags, vector registers and memory are the same, and
+//! the recorded addresses are those of the instructions' operands.
+
+mod support;
+
+use std::arch::asm;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use memlens_burst::code_has_changed;
+use support::{accesses, forget_words, listen, prepare, summary};
+
+const DATA_BYTES: usize = 4096;
+
+/// What a piece of code works on.
+#[derive(Clone, Debug, PartialEq)]
+#[repr(C, align(64))]
+struct State {
+    /// By number; those of rsp and r13 are not used.
+    registers: [u64; 16],
+    flags: u64,
+    padding: u64,
+    vectors: [[u64; 2]; 4],
+    data: [u8; DATA_BYTES],
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 33) % bound
+    }
+
+    fn one_of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len() as u64) as usize]
+    }
+}
+
+/// Writes code whose memory operands all lie in the data, whose address is in r13.
+struct Code {
+    bytes: Vec<u8>,
+    random: Random,
+}
+
+/// All but rsp and r13.
+const REGISTERS: [u8; 14] = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15];
+
+impl Code {
+    fn register(&mut self) -> u8 {
+        self.random.one_of(&REGISTERS)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// `op reg, rm` with both registers; `opcode` without prefix.
+    fn registers(&mut self, opcode: &[u8], reg: u8, rm: u8) {
+        let wide = if self.random.below(4) == 0 { 0 } else { 8 };
+        self.put(&[0x40 | wide | (reg >> 3) << 2 | rm >> 3]);
+        self.put(opcode);
+        self.put(&[0xc0 | (reg & 7) << 3 | rm & 7]);
+    }
+
+    /// `op reg, [r13 + disp]`, or with an index that is brought into range first.
+    fn memory(&mut self, prefix: &[u8], opcode: &[u8], reg: u8) {
+        let index = self.register();
+        let disp = (self.random.below(200) * 8) as u32;
+        if self.random.below(2) == 0 || index == reg {
+            self.put(prefix);
+            self.put(&[0x49 | (reg >> 3) << 2]);
+            self.put(opcode);
+            self.put(&[0x85 | (reg & 7) << 3]);
+        } else {
+            // and index, 127
+            self.put(&[0x48 | index >> 3, 0x83, 0xe0 | index & 7, 0x7f]);
+            self.put(prefix);
+            self.put(&[0x49 | (reg >> 3) << 2 | (index >> 3) << 1]);
+            self.put(opcode);
+            let scale = self.random.below(4) as u8;
+            self.put(&[0x84 | (reg & 7) << 3, scale << 6 | (index & 7) << 3 | 5]);
+        }
+        self.put(&disp.to_le_bytes());
+    }
+
+    fn instruction(&mut self) {
+        let (a, b) = (self.register(), self.register());
+        let alu = [0x01, 0x09, 0x11, 0x19, 0x21, 0x29, 0x31, 0x39];
+        let code = self.random.below(16) as u8;
+        let small = self.random.below(256) as u8;
+        match self.random.below(34) {
+            0..3 => {
+                let opcode = self.random.one_of(&alu);
+                self.registers(&[opcode], a, b);
+            }
+            3..6 => {
+                let opcode = self.random.one_of(&alu) + 2;
+                self.memory(&[], &[opcode], a);
+            }
+            6..9 => {
+                let opcode = self.random.one_of(&alu);
+                self.memory(&[], &[opcode], a);
+            }
+            9 => self.memory(&[], &[0x8b], a),
+            10 => self.memory(&[], &[0x89], a),
+            11 => self.memory(&[], &[0x8d], a),
+            12 => self.memory(&[], &[0x0f, 0xb6], a),
+            13 => self.registers(&[0x0f, 0xaf], a, b),
+            14 => self.registers(&[0x0f, 0x40 | code], a, b),
+            15 => self.memory(&[], &[0x0f, 0x40 | code], a),
+            // setcc rm8 with REX
+            16 => self.put(&[0x40 | a >> 3, 0x0f, 0x90 | code, 0xc0 | a & 7]),
+            // shl, shr, sar, rol, ror by a constant or by cl
+            17 => {
+                let kind = self.random.one_of(&[0u8, 1, 4, 5, 7]);
+                self.put(&[0x48 | a >> 3, 0xc1, 0xc0 | kind << 3 | a & 7, small & 63]);
+            }
+            18 => {
+                let kind = self.random.one_of(&[0u8, 1, 4, 5, 7]);
+                self.put(&[0x48 | a >> 3, 0xd3, 0xc0 | kind << 3 | a & 7]);
+            }
+            // mul
+            19 => self.put(&[0x48 | a >> 3, 0xf7, 0xe0 | a & 7]),
+            // xchg, cmpxchg, xadd with memory
+            20 => {
+                let opcode: &[u8] = [&[0x87u8][..], &[0x0f, 0xb1], &[0x0f, 0xc1]][small as usize % 3];
+                self.memory(&[], opcode, a);
+            }
+            // push a; pop b
+            21 => {
+                self.put(&[0x40 | a >> 3, 0x50 | a & 7]);
+                self.put(&[0x40 | b >> 3, 0x58 | b & 7]);
+            }
+            // pushfq; popfq; lahf; stc, clc, cmc
+            22 => self.put(&[0x9c, 0x9d]),
+            23 => self.put(&[0x9f]),
+            24 => self.put(&[[0xf8, 0xf9, 0xf5][small as usize % 3]]),
+            // A conditional jump, short or near, over another instruction.
+            25 | 26 => {
+                let start = self.bytes.len();
+                if small & 1 == 0 {
+                    self.put(&[0x70 | code, 0]);
+                } else {
+                    self.put(&[0x0f, 0x80 | code, 0, 0, 0, 0]);
+                }
+                let from = self.bytes.len();
+                self.instruction();
+                let distance = (self.bytes.len() - from) as u32;
+                match small & 1 {
+                    0 if distance < 128 => self.bytes[start + 1] = distance as u8,
+                    0 => {}
+                    _ => self.bytes[start + 2..start + 6].copy_from_slice(&distance.to_le_bytes()),
+                }
+            }
+            // call behind the next instruction; pop a
+            27 => {
+                self.put(&[0xe8, 0, 0, 0, 0]);
+                self.put(&[0x40 | a >> 3, 0x58 | a & 7]);
+            }
+            // call over a `ret`-ending function, and back
+            28 => {
+                // jmp over the function; function: inc a; ret; then call it
+                self.put(&[0xeb, 4, 0x48 | a >> 3, 0xff, 0xc0 | a & 7, 0xc3]);
+                self.put(&[0xe8]);
+                self.put(&(-9i32).to_le_bytes());
+            }
+            // mov ecx, 3; again: inc a; loop again
+            29 => {
+                self.put(&[0xb9, 3, 0, 0, 0]);
+                let a = if a == 1 { 2 } else { a };
+                self.put(&[0x48 | a >> 3, 0xff, 0xc0 | a & 7, 0xe2, 0xfb]);
+            }
+            // lea rax, [rip + 2]; jmp rax
+            30 => self.put(&[0x48, 0x8d, 0x05, 2, 0, 0, 0, 0xff, 0xe0]),
+            // mov a, [rip - 7]: itself
+            31 => {
+                self.put(&[0x48 | (a >> 3) << 2, 0x8b, 0x05 | (a & 7) << 3]);
+                self.put(&(-7i32).to_le_bytes());
+            }
+            // lea rdi, [r13 + 64]; lea rsi, [r13 + 512]; mov ecx, n; rep movsb
+            32 => {
+                self.put(&[0x49, 0x8d, 0x7d, 64]);
+                self.put(&[0x49, 0x8d, 0xb5, 0, 2, 0, 0]);
+                self.put(&[0xb9, small & 31, 0, 0, 0, 0xf3, 0xa4]);
+            }
+            // movdqu, paddd, pxor with memory and back
+            _ => {
+                let vector = small & 3;
+                let disp = u32::from(small) * 8;
+                for opcode in [&[0xf3, 0x41, 0x0f, 0x6f][..], &[0xf3, 0x41, 0x0f, 0x7f]] {
+                    self.put(opcode);
+                    self.put(&[0x85 | vector << 3]);
+                    self.put(&disp.to_le_bytes());
+                    self.put(&[0x66, 0x0f, 0xfe, 0xc0 | (code & 3) << 3 | vector]);
+                }
+            }
+        }
+    }
+}
+
+/// Calls the code with the state in the registers. `in_burst`: a burst begins right before.
+unsafe fn run(code: u64, state: &mut State, in_burst: bool) {
+    let (signal, pid, tid) = (libc::SIGUSR2, unsafe { libc::getpid() }, unsafe { libc::gettid() });
+    let call = if in_burst { libc::SYS_tgkill } else { libc::SYS_getpid };
+    // SAFETY: the code keeps rsp and r13, and all other registers are named or saved. Its stack use is below the red
+    // zone, which is left out.
+    unsafe {
+        asm!(
+            "sub rsp, 256",
+            "push rbx",
+            "push rbp",
+            "push r8",
+            "push r9",
+            "mov r13, r8",
+            "syscall",
+            "movdqu xmm0, [r13 + 144]",
+            "movdqu xmm1, [r13 + 160]",
+            "movdqu xmm2, [r13 + 176]",
+            "movdqu xmm3, [r13 + 192]",
+            "push qword ptr [r13 + 128]",
+            "popfq",
+            "mov rax, [r13]",
+            "mov rcx, [r13 + 8]",
+            "mov rdx, [r13 + 16]",
+            "mov rbx, [r13 + 24]",
+            "mov rbp, [r13 + 40]",
+            "mov rsi, [r13 + 48]",
+            "mov rdi, [r13 + 56]",
+            "mov r8, [r13 + 64]",
+            "mov r9, [r13 + 72]",
+            "mov r10, [r13 + 80]",
+            "mov r11, [r13 + 88]",
+            "mov r12, [r13 + 96]",
+            "mov r14, [r13 + 112]",
+            "mov r15, [r13 + 120]",
+            "lea r13, [r13 + 256]",
+            "call [rsp]",
+            "lea r13, [r13 - 256]",
+            "mov [r13], rax",
+            "mov [r13 + 8], rcx",
+            "mov [r13 + 16], rdx",
+            "mov [r13 + 24], rbx",
+            "mov [r13 + 40], rbp",
+            "mov [r13 + 48], rsi",
+            "mov [r13 + 56], rdi",
+            "mov [r13 + 64], r8",
+            "mov [r13 + 72], r9",
+            "mov [r13 + 80], r10",
+            "mov [r13 + 88], r11",
+            "mov [r13 + 96], r12",
+            "mov [r13 + 112], r14",
+            "mov [r13 + 120], r15",
+            "pushfq",
+            "pop qword ptr [r13 + 128]",
+            "movdqu [r13 + 144], xmm0",
+            "movdqu [r13 + 160], xmm1",
+            "movdqu [r13 + 176], xmm2",
+            "movdqu [r13 + 192], xmm3",
+            "cld",
+            "pop r9",
+            "pop r8",
+            "pop rbp",
+            "pop rbx",
+            "add rsp, 256",
+            inout("rax") call => _, inout("rdi") pid as u64 => _, inout("rsi") tid as u64 => _,
+            inout("rdx") signal as u64 => _, inout("r8") &raw mut *state => _, inout("r9") code => _,
+            out("rcx") _, out("r10") _, out("r11") _, out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+        );
+    }
+}
+
+/// Code in a file's mapping, as programs have it.
+struct Mapping(u64, usize);
+
+impl Mapping {
+    fn of(bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("memlens-random-code.{}", std::process::id()));
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        file.write_all(bytes).expect("written");
+        std::fs::remove_file(&path).expect("removed");
+        let length = bytes.len().next_multiple_of(4096);
+        // SAFETY: a new mapping.
+        let start = unsafe {
+            let access = libc::PROT_READ | libc::PROT_EXEC;
+            libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self(start as u64, length)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, in which nothing runs.
+        unsafe { libc::munmap(self.0 as *mut _, self.1) };
+        code_has_changed();
+    }
+}
+
+#[test]
+fn random_code_does_in_a_burst_what_it_does_natively() {
+    prepare(50_000);
+    listen(libc::SIGUSR2);
+    let mut recorded = 0;
+    for file in 0..40u64 {
+        let mut code = Code { bytes: Vec::new(), random: Random(0x9e37_79b9 + file * 7919) };
+        let mut starts = Vec::new();
+        for _ in 0..200 {
+            starts.push(code.bytes.len());
+            for _ in 0..code.random.below(2 * file + 2) + 1 {
+                code.instruction();
+            }
+            code.put(&[0xc3]);
+        }
+        let mapping = Mapping::of(&code.bytes);
+        for &start in &starts {
+            let mut state = State {
+                registers: [0; 16].map(|_: u64| code.random.next()),
+                // Status flags only.
+                flags: 0x202 | code.random.next() & 0x8d5,
+                padding: 0,
+                vectors: [[0; 2]; 4].map(|_| [code.random.next(), code.random.next()]),
+                data: [0; DATA_BYTES],
+            };
+            for byte in &mut state.data {
+                *byte = code.random.next() as u8;
+            }
+            // Both runs in the same place: addresses are part of what they compute.
+            let before = state.clone();
+            let at = mapping.0 + start as u64;
+            // SAFETY: the code is of our making.
+            unsafe { run(at, &mut state, false) };
+            let native = state.clone();
+            state.clone_from(&before);
+            // SAFETY: as above.
+            unsafe { run(at, &mut state, true) };
+            let bytes: String = code.bytes[start..].iter().take(512).map(|byte| format!("{byte:02x}")).collect();
+            let seed = format!("file {file}, offset {start:#x}; {}; code {bytes}", summary());
+            assert_eq!(state.registers, native.registers, "{seed}");
+            assert_eq!(state.flags, native.flags, "{seed}");
+            assert!(state == native, "{seed}");
+        }
+        let list = accesses();
+        recorded += list.iter().filter(|(pc, ..)| (mapping.0..mapping.0 + mapping.1 as u64).contains(pc)).count();
+        forget_words();
+    }
+    assert!(recorded > 20_000, "{recorded} accesses; {}", summary());
+    eprintln!("{recorded} accesses; {}", summary());
+}
