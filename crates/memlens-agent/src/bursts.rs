@@ -16,7 +16,7 @@ use memlens_burst::{Area, Burst, Hooks, Limits};
 use memlens_events::agent::{BurstHead, Control, Kind};
 use memlens_events::burst::{End, REFERENCE_WORDS, Reference};
 
-use crate::arch::{self, ThreadArea};
+use crate::arch::{self, ThreadArea, number, syscall};
 use crate::faults;
 use crate::real;
 use crate::real::call;
@@ -94,6 +94,14 @@ pub unsafe extern "C" fn close_library(library: *mut c_void) -> c_int {
     status
 }
 
+/// Whether a signal waits for the burst's end.
+fn has_pending_signal() -> bool {
+    let mut pending = 0u64;
+    // SAFETY: writes one word.
+    unsafe { syscall(number::RT_SIGPENDING, [&raw mut pending as usize, size_of::<u64>(), 0, 0, 0, 0]) };
+    pending != 0
+}
+
 fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) -> bool {
     let Some(segment) = segment() else { return false };
     let mut words = [0; MOST_REFERENCES * REFERENCE_WORDS];
@@ -115,6 +123,12 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     let own_ns = ticks::restart_period(area).saturating_sub(began_ns);
     let Some(segment) = segment() else { return false };
     let control = segment.control();
+    if burst.words.is_empty() {
+        // Nothing ran: the code is not translated, or another thread was dropping old translations.
+        control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
+        ticks::set_next(area, 0);
+        return false;
+    }
     let head = BurstHead {
         generation: burst.generation,
         period_ns: area.burst_period_ns.get(),
@@ -132,11 +146,12 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     let millionths = u64::from(control.burst_millionths.load(Ordering::Relaxed).max(1));
     area.burst_period_ns.set(0);
     if millionths >= ALL {
-        // All of the program's time: between system calls it runs in nothing but bursts.
-        if burst.end != End::Length {
+        // All of the program's time: until a system call or a signal it runs in nothing but bursts.
+        let goes_on = burst.end == End::Length && !has_pending_signal();
+        if !goes_on {
             ticks::set_next(area, 0);
         }
-        return true;
+        return goes_on;
     }
     ticks::set_next(area, own_ns.saturating_mul(ALL) / millionths);
     false

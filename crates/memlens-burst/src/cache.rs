@@ -19,7 +19,7 @@ use memlens_events::burst::{End, Reference};
 
 use crate::area::Offsets;
 use crate::assembler::{Address, Assembler, Gpr, RCX, RDX, reaches};
-use crate::entry::write_entry;
+use crate::entry::{first_entry, write_way_to_entry};
 use crate::sys::{CodeMemory, give_back, own_array};
 use crate::table::Table;
 
@@ -333,7 +333,8 @@ impl Cache {
         let memory = place_near(module).ok_or(End::Code)?;
         let mut arena = Arena { memory, next: memory.execute };
         let mut assembler = arena.assembler();
-        write_entry(&mut assembler, self.offsets);
+        let first = first_entry(self.offsets).ok_or(End::Full)?;
+        write_way_to_entry(&mut assembler, self.offsets, first);
         assert!(!assembler.is_full() && assembler.here() <= arena.targets(), "the entry has a page");
         arena.keep(memory.execute + CODE_OFFSET as u64);
         self.arenas[free] = Some(arena);

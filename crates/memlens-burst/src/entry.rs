@@ -3,9 +3,12 @@
 //! The runtime runs on a stack of its own, with the program's general registers in the thread's area and all others
 //! saved by XSAVE.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use crate::area::Offsets;
 use crate::assembler::{Address, Assembler, Gpr, RAX, RCX, RDI, RDX, RSP};
 use crate::runtime::next_code;
+use crate::sys::CodeMemory;
 
 const ALL: [Gpr; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
@@ -13,7 +16,7 @@ const ALL: [Gpr; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 pub const FLAGS_BELOW_TOP: u64 = 8;
 
 /// Entered with all registers the program's but rcx, which is in the area's third place.
-pub fn write_entry(assembler: &mut Assembler<'_>, offsets: Offsets) {
+fn write_entry(assembler: &mut Assembler<'_>, offsets: Offsets) {
     let register = |register: Gpr| offsets.registers() + 8 * i32::from(register);
     // Where a check fails, and where nothing is known yet.
     assembler.load_thread(RCX, offsets.third());
@@ -58,3 +61,36 @@ pub fn write_entry(assembler: &mut Assembler<'_>, offsets: Offsets) {
 
 /// How far behind an arena's start other exits than indirect ones enter.
 pub const AFTER_INDIRECT: u64 = 9 + 13;
+
+/// An arena's entry: leads to the first one, which stays when arenas go.
+pub fn write_way_to_entry(assembler: &mut Assembler<'_>, offsets: Offsets, first: u64) {
+    assembler.load_thread(RCX, offsets.third());
+    assembler.store_thread_value(offsets.exit(), 0);
+    // jmp [rip + 0], then the address.
+    assembler.bytes(&[0xff, 0x25, 0, 0, 0, 0]);
+    assembler.bytes(&(first + AFTER_INDIRECT).to_le_bytes());
+}
+
+/// A process's first entry, in a page of its own: bursts begin there. 0: none yet.
+static FIRST: AtomicU64 = AtomicU64::new(0);
+
+/// The first entry. None: the kernel has no memory for code. Needs little stack.
+pub fn first_entry(offsets: Offsets) -> Option<u64> {
+    const BYTES: usize = 4096;
+    let known = FIRST.load(Ordering::Acquire);
+    if known != 0 {
+        return Some(known);
+    }
+    let memory = CodeMemory::at(0, BYTES)?;
+    // SAFETY: a page of our own that nobody else knows.
+    let code = unsafe { core::slice::from_raw_parts_mut(memory.write, BYTES) };
+    write_entry(&mut Assembler::new(code, memory.execute), offsets);
+    match FIRST.compare_exchange(0, memory.execute, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(memory.execute),
+        Err(faster) => {
+            // SAFETY: nobody has seen it.
+            unsafe { memory.unmap() };
+            Some(faster)
+        }
+    }
+}

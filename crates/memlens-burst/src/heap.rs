@@ -21,6 +21,12 @@ impl OwnHeap {
         Self { start: AtomicPtr::new(ptr::null_mut()), used: AtomicUsize::new(0) }
     }
 
+    /// Whether a block is of this heap.
+    pub fn contains(&self, block: *const u8) -> bool {
+        let start = self.start.load(Ordering::Acquire) as usize;
+        start != 0 && (start..start + BYTES).contains(&(block as usize))
+    }
+
     fn start(&self) -> *mut u8 {
         let start = self.start.load(Ordering::Acquire);
         if !start.is_null() {

@@ -14,7 +14,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use iced_x86::InstructionInfoFactory;
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
@@ -22,7 +22,7 @@ use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
 use crate::area::{Area, Offsets};
 use crate::cache::{Block, Cache, Exit};
 use crate::code_map::CodeMap;
-use crate::entry::FLAGS_BELOW_TOP;
+use crate::entry::{FLAGS_BELOW_TOP, first_entry};
 use crate::sys::{number, own_memory, syscall, thread_pointer};
 use crate::trace::Trace;
 use crate::translate::translate;
@@ -88,7 +88,12 @@ struct Lane {
     runtime_cycles: u64,
     new_blocks: u32,
     has_looked: bool,
+    /// Whether nothing has been executed yet.
+    is_new: bool,
+    hooks: Option<Hooks>,
     words: *mut u64,
+    /// The thread that has it.
+    owner: AtomicU32,
 }
 
 struct Inner {
@@ -96,7 +101,6 @@ struct Inner {
     code: CodeMap,
     trace: Trace,
     infos: Option<InstructionInfoFactory>,
-    hooks: Hooks,
 }
 
 /// The translations of this process, one thread at a time.
@@ -121,7 +125,8 @@ struct Held(&'static Engine);
 
 impl Held {
     fn now() -> Option<Self> {
-        (!ENGINE.is_held.swap(true, Ordering::Acquire)).then_some(Self(&ENGINE))
+        // Made only where it is held: its end lets go.
+        if ENGINE.is_held.swap(true, Ordering::Acquire) { None } else { Some(Self(&ENGINE)) }
     }
 
     /// Waits until nobody else has it: for the time of a translation, some microseconds, unless that thread is not
@@ -205,11 +210,44 @@ pub fn code_has_changed() {
     IS_STALE.store(true, Ordering::Release);
 }
 
+/// Lanes that were made, as far as there is room, to be used again when their threads have ended.
+static LANES: [AtomicPtr<Lane>; 1024] = [const { AtomicPtr::new(ptr::null_mut()) }; 1024];
+/// How many of them are looked at for each new thread.
+const LOOKED_AT: usize = 8;
+static NEXT_LANE: AtomicUsize = AtomicUsize::new(0);
+
+/// The memory of a thread that has ended.
+fn left_lane(own: u32) -> Option<*mut u8> {
+    let start = NEXT_LANE.fetch_add(LOOKED_AT, Ordering::Relaxed);
+    (start..start + LOOKED_AT).find_map(|at| {
+        let lane = LANES[at % LANES.len()].load(Ordering::Acquire);
+        // SAFETY: lanes stay mapped.
+        let owner = unsafe { &lane.as_ref()?.owner };
+        let tid = owner.load(Ordering::Relaxed);
+        let is_left = tid != own && !has_thread(tid);
+        (is_left && owner.compare_exchange(tid, own, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+            .then_some(lane.cast())
+    })
+}
+
+fn has_thread(tid: u32) -> bool {
+    const ESRCH: isize = -3;
+    // SAFETY: signal 0 does nothing.
+    unsafe {
+        let process = syscall(number::GETPID, [0; 6]) as usize;
+        syscall(number::TGKILL, [process, tid as usize, 0, 0, 0, 0]) != ESRCH
+    }
+}
+
 /// Memory for a thread's bursts.
 fn new_lane(area: &Area) -> Option<&'static mut Lane> {
     let lane_bytes = size_of::<Lane>().next_multiple_of(4096);
     let words_bytes = (MOST_WORDS + 2 * MARGIN_WORDS) * 8;
-    let memory = own_memory(lane_bytes + STACK_BYTES + words_bytes)?;
+    // SAFETY: only asks.
+    let own = unsafe { syscall(number::GETTID, [0; 6]) } as u32;
+    let left = left_lane(own);
+    let is_new = left.is_none();
+    let memory = left.or_else(|| own_memory(lane_bytes + STACK_BYTES + words_bytes))?;
     // SAFETY: zeroed memory of our own, large enough and aligned for a lane, which zeros are a valid one of.
     let lane = unsafe { &mut *memory.cast::<Lane>() };
     lane.words = memory.wrapping_add(lane_bytes + STACK_BYTES).cast();
@@ -218,6 +256,14 @@ fn new_lane(area: &Area) -> Option<&'static mut Lane> {
     area.vectors.set(lane.vectors.as_ptr() as u64);
     area.frame.set(lane.context.as_ptr() as u64);
     area.lane.set(ptr::from_mut(lane) as u64);
+    if is_new {
+        lane.owner.store(own, Ordering::Relaxed);
+        let free = LANES.iter().find(|place| {
+            place.compare_exchange(ptr::null_mut(), lane, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        });
+        // Where there is none, the lane is not used again.
+        let _ = free;
+    }
     Some(lane)
 }
 
@@ -278,32 +324,12 @@ pub unsafe fn begin(
     let Some(marks) = (unsafe { vector_marks(context[VECTORS_AT]) }) else { return Err(End::Instruction) };
     // SAFETY: the thread's own, not in use: there is no burst.
     let Some(lane) = (unsafe { lane_of(area) }).or_else(|| new_lane(area)) else { return Err(End::Full) };
-    let Some(mut held) = Held::now() else { return Err(End::Busy) };
-    if IS_STALE.load(Ordering::Acquire) {
-        if ACTIVE.load(Ordering::Acquire) != 0 {
-            return Err(End::Busy);
-        }
-        if let Some(old) = held.inner().take() {
-            // SAFETY: no thread is in a burst, so none executes in it or will return to it.
-            unsafe { old.discard() };
-        }
-        IS_STALE.store(false, Ordering::Release);
-    }
-    if held.inner().is_none() {
-        *held.inner() = Inner::new(area, hooks);
-    }
-    let Some(inner) = held.inner() else { return Err(End::Full) };
-    if inner.code.range_of(pc).is_none() {
-        inner.code.look();
-    }
-    let Some(range) = inner.code.range_of(pc) else { return Err(End::Code) };
-    let arena = inner.cache.arena_for(pc, range.start).inspect_err(|&end| note_full(end))?;
-    let entry = inner.cache.arena(arena).entry();
+    let offsets = Offsets::of(area, thread_pointer()).ok_or(End::Full)?;
+    let entry = first_entry(offsets).ok_or(End::Full)?;
     ACTIVE.fetch_add(1, Ordering::AcqRel);
-    drop(held);
-
     lane.limits = limits;
-    lane.generation = GENERATION.load(Ordering::Relaxed);
+    lane.hooks = Some(hooks);
+    lane.is_new = true;
     lane.began = cycles();
     lane.runtime_cycles = 0;
     lane.new_blocks = 0;
@@ -313,6 +339,7 @@ pub unsafe fn begin(
     area.next.set(lane.words as u64);
     area.limit.set(lane.words as u64 + 8 * limits.words.min(MOST_WORDS) as u64);
     area.target.set(pc);
+    area.jump.set(0);
     area.third.set(context[CX_AT]);
     area.is_bursting.set(1);
     context[IP_AT] = entry;
@@ -341,14 +368,14 @@ fn note_full(end: End) {
 }
 
 impl Inner {
-    fn new(area: &Area, hooks: Hooks) -> Option<Self> {
+    fn new(area: &Area) -> Option<Self> {
         let offsets = Offsets::of(area, thread_pointer())?;
         let mut code = CodeMap::new()?;
         code.look();
         let cache = Cache::new(offsets)?;
         // Differs from all earlier ones of this process, and from its parent's.
         GENERATION.store(cycles() | 1, Ordering::Relaxed);
-        Some(Self { cache, code, trace: Trace::empty(), infos: None, hooks })
+        Some(Self { cache, code, trace: Trace::empty(), infos: None })
     }
 
     /// # Safety
@@ -385,7 +412,9 @@ impl Inner {
         let number = translate(&mut self.cache, arena, pc, &self.trace, preferred, infos)?;
         lane.new_blocks += 1;
         let references = &self.cache.references[marks..];
-        if !(self.hooks.block)(area, lane.generation, number as u32, references) {
+        let is_reported =
+            lane.hooks.is_some_and(|hooks| (hooks.block)(area, lane.generation, number as u32, references));
+        if !is_reported {
             self.cache.forget_last_block();
             return Err(End::Full);
         }
@@ -412,7 +441,8 @@ impl Inner {
                 self.cache.link(cold_jump, cold);
             }
             None => {
-                // The arena whose table was asked is that of the code that asked; where a burst begins there is none.
+                // The arena whose table was asked is that of the code that asked: a check in it, or its entry. Where a
+                // burst begins there is none.
                 if let Some(arena) = self.cache.arena_of(area.jump.get()) {
                     self.cache.add_target(arena, found);
                 }
@@ -429,11 +459,13 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
     let Some(lane) = (unsafe { lane_of(area) }) else { return 0 };
     // Where an exit leads only the cache knows: there is no way but to wait.
     let mut held = Held::certainly();
-    let next = match held.inner() {
-        Some(inner) => inner.after(area, lane),
-        None => unreachable!("translations are kept while a burst lasts"),
+    let next = match lane.is_new {
+        true => first_block(&mut held, area, lane),
+        false => match held.inner() {
+            Some(inner) => inner.after(area, lane),
+            None => unreachable!("translations are kept while a burst lasts"),
+        },
     };
-    let hooks = held.inner().as_ref().map(|inner| inner.hooks);
     drop(held);
     lane.runtime_cycles += cycles() - came;
     match next {
@@ -441,7 +473,7 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
         Err((target, end)) => {
             note_full(end);
             // SAFETY: the thread's own.
-            let goes_on = unsafe { report(area, lane, hooks, end) } && end == End::Length;
+            let goes_on = unsafe { report(area, lane, end) } && end == End::Length;
             if goes_on && let Some(code) = go_on(area, lane, target) {
                 return code;
             }
@@ -450,6 +482,29 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
             0
         }
     }
+}
+
+/// Where a burst begins. What is stale is dropped first, if no other thread uses it.
+fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u64, End)> {
+    let pc = area.target.get();
+    lane.is_new = false;
+    if IS_STALE.load(Ordering::Acquire) {
+        if ACTIVE.load(Ordering::Acquire) > 1 {
+            return Err((pc, End::Busy));
+        }
+        if let Some(old) = held.inner().take() {
+            // SAFETY: no other thread is in a burst, or it has not come further than here, where it waits. So none
+            // executes in it or will return to it.
+            unsafe { old.discard() };
+        }
+        IS_STALE.store(false, Ordering::Release);
+    }
+    if held.inner().is_none() {
+        *held.inner() = Inner::new(area);
+    }
+    let Some(inner) = held.inner() else { return Err((pc, End::Full)) };
+    lane.generation = GENERATION.load(Ordering::Relaxed);
+    inner.after(area, lane)
 }
 
 /// Another burst, from `target` on. None: it cannot be.
@@ -492,7 +547,6 @@ pub unsafe fn leave_at_fault(context: *mut c_void, area: &Area) -> u64 {
     context[MASK_AT] = mask;
     let mut held = Held::certainly();
     let Some(inner) = held.inner() else { return mask };
-    let hooks = inner.hooks;
     let found = inner.cache.native_of(context[IP_AT]).map(|(block, pc)| (block.pair, pc));
     drop(held);
     if let Some(((first, second), pc)) = found {
@@ -508,7 +562,7 @@ pub unsafe fn leave_at_fault(context: *mut c_void, area: &Area) -> u64 {
         context[IP_AT] = pc;
     }
     // SAFETY: the thread's own.
-    unsafe { report(area, lane, Some(hooks), End::Fault) };
+    unsafe { report(area, lane, End::Fault) };
     finish(area);
     mask
 }
@@ -542,11 +596,11 @@ fn finish(area: &Area) {
 ///
 /// # Safety
 /// The area and the lane are the calling thread's.
-unsafe fn report(area: &Area, lane: &Lane, hooks: Option<Hooks>, end: End) -> bool {
+unsafe fn report(area: &Area, lane: &Lane, end: End) -> bool {
     let length = (area.next.get() - lane.words as u64) / 8;
     // SAFETY: the words that translated code wrote, below the margin's end.
     let words = unsafe { core::slice::from_raw_parts(lane.words, length as usize) };
-    let Some(hooks) = hooks else { return false };
+    let Some(hooks) = lane.hooks else { return false };
     let burst = Burst {
         generation: lane.generation,
         words,

@@ -10,6 +10,9 @@ pub(crate) mod number {
     pub const MUNMAP: usize = 11;
     pub const FTRUNCATE: usize = 77;
     pub const SCHED_YIELD: usize = 24;
+    pub const GETPID: usize = 39;
+    pub const GETTID: usize = 186;
+    pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const MEMFD_CREATE: usize = 319;
 }
@@ -74,7 +77,8 @@ pub struct CodeMemory {
 }
 
 impl CodeMemory {
-    /// Maps it, with its executable side at exactly `place`. None: the kernel refuses, or something is there.
+    /// Maps it, with its executable side at exactly `place`; 0: anywhere. None: the kernel refuses, or something is
+    /// there.
     pub fn at(place: u64, bytes: usize) -> Option<Self> {
         const CLOSE_ON_EXEC: usize = 1;
         // SAFETY: a constant name.
@@ -97,10 +101,10 @@ impl CodeMemory {
                 return None;
             }
             let flags = SHARED | NO_RESERVE;
-            let fixed = flags | FIXED_NOREPLACE;
+            let fixed = if place == 0 { flags } else { flags | FIXED_NOREPLACE };
             let execute =
                 address_of(syscall(number::MMAP, [place as usize, bytes, READ_EXECUTE, fixed, file, 0]))?;
-            if execute as u64 != place {
+            if place != 0 && execute as u64 != place {
                 syscall(number::MUNMAP, [execute as usize, bytes, 0, 0, 0, 0]);
                 return None;
             }
@@ -108,7 +112,7 @@ impl CodeMemory {
             if write.is_none() {
                 syscall(number::MUNMAP, [execute as usize, bytes, 0, 0, 0, 0]);
             }
-            Some(Self { write: write?, execute: place, bytes })
+            Some(Self { write: write?, execute: execute as u64, bytes })
         }
     }
 

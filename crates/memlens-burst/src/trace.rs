@@ -207,7 +207,8 @@ impl Trace {
                     && instruction.op1_register() == Register::CL);
             if is_certain {
                 // What is undefined may well be as it was before.
-                live &= !(instruction.rflags_written() | instruction.rflags_cleared() | instruction.rflags_set());
+                live &=
+                    !(instruction.rflags_written() | instruction.rflags_cleared() | instruction.rflags_set());
             }
             live |= instruction.rflags_read() & STATUS_FLAGS;
             if live == 0 {
@@ -234,6 +235,9 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
     if instruction.is_invalid() {
         return native;
     }
+    if instruction.mnemonic() == Mnemonic::Syscall {
+        return Flow::Native(End::SystemCall);
+    }
     let or_native = |is_known, flow| if is_known { flow } else { native };
     match instruction.flow_control() {
         FlowControl::Next => match instruction.mnemonic() {
@@ -257,7 +261,6 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
         FlowControl::IndirectBranch => {
             or_native(instruction.is_jmp_near_indirect() && is_plain_operand(instruction), Flow::JumpIndirect)
         }
-        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Flow::Native(End::SystemCall),
         FlowControl::Call => or_native(instruction.is_call_near(), Flow::Call),
         FlowControl::IndirectCall => or_native(
             instruction.is_call_near_indirect() && is_plain_operand(instruction),

@@ -284,7 +284,8 @@ struct Mapping(u64, usize);
 impl Mapping {
     fn of(bytes: &[u8]) -> Self {
         let path = std::env::temp_dir().join(format!("memlens-random-code.{}", std::process::id()));
-        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
         file.write_all(bytes).expect("written");
         std::fs::remove_file(&path).expect("removed");
         let length = bytes.len().next_multiple_of(4096);
@@ -343,14 +344,16 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             state.clone_from(&before);
             // SAFETY: as above.
             unsafe { run(at, &mut state, true) };
-            let bytes: String = code.bytes[start..].iter().take(512).map(|byte| format!("{byte:02x}")).collect();
+            let bytes: String =
+                code.bytes[start..].iter().take(512).map(|byte| format!("{byte:02x}")).collect();
             let seed = format!("file {file}, offset {start:#x}; {}; code {bytes}", summary());
             assert_eq!(state.registers, native.registers, "{seed}");
             assert_eq!(state.flags, native.flags, "{seed}");
             assert!(state == native, "{seed}");
         }
         let list = accesses();
-        recorded += list.iter().filter(|(pc, ..)| (mapping.0..mapping.0 + mapping.1 as u64).contains(pc)).count();
+        recorded +=
+            list.iter().filter(|(pc, ..)| (mapping.0..mapping.0 + mapping.1 as u64).contains(pc)).count();
         forget_words();
     }
     assert!(recorded > 20_000, "{recorded} accesses; {}", summary());

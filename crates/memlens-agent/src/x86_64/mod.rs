@@ -150,6 +150,7 @@ pub mod number {
     pub const PROCESS_VM_READV: usize = 310;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGPENDING: usize = 127;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const TIMER_CREATE: usize = 222;
     pub const TIMER_SETTIME: usize = 223;

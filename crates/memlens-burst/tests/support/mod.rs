@@ -2,13 +2,46 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use memlens_burst::heap::OwnHeap;
 use memlens_burst::{Area, Burst, Hooks, Limits, begin, check_support};
 use memlens_events::burst::{Reference, Source, Use, block_of};
+
+/// The runtime's memory is its own, as in the agent: a burst may have begun inside of the allocator.
+struct TestHeap(OwnHeap);
+
+impl TestHeap {
+    /// Whether this is the runtime's stack.
+    fn is_runtime() -> bool {
+        const STACK_BYTES: u64 = 128 << 10;
+        let local = 0u8;
+        let here = &raw const local as u64;
+        AREA.with(|area| area.stack.get().wrapping_sub(here) < STACK_BYTES)
+    }
+}
+
+// SAFETY: each block goes back to where it came from.
+unsafe impl GlobalAlloc for TestHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { if Self::is_runtime() { self.0.alloc(layout) } else { System.alloc(layout) } }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if !self.0.contains(block) {
+            // SAFETY: the caller's promise; it is not the runtime's.
+            unsafe { System.dealloc(block, layout) };
+        }
+    }
+}
+
+#[global_allocator]
+static HEAP: TestHeap = TestHeap(OwnHeap::new());
 
 thread_local! {
     static AREA: Area = const { Area::new() };
