@@ -3,14 +3,14 @@
 //! # Budget
 //! A burst's processor time is measured; the thread's next tick comes no sooner than that time divided by the part of
 //! the thread's time that bursts may take. So a program of much new code, whose bursts are spent translating, has
-//! fewer of them. What a burst may translate is limited, too.
+//! fewer of them. What a burst may translate is limited, too. The first 20 ms of a process are free.
 //!
 //! # Signal safety
 //! The hooks run on the burst runtime's stack, with the program's signals blocked. They write to the ring and ask for
 //! the time.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memlens_burst::{Area, Burst, Hooks, Limits};
 use memlens_events::agent::{BurstHead, Control, Kind};
@@ -34,6 +34,9 @@ const RUNTIME_CYCLES: u64 = 3_000_000;
 const MOST_REFERENCES: usize = 256;
 
 const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
+
+/// What bursts of a process may take before the budget counts, in ns: a short program has some bursts, too.
+static FREE_NS: AtomicU64 = AtomicU64::new(20_000_000);
 
 /// Words of a burst; 0: there are none.
 static WORDS: AtomicU32 = AtomicU32::new(0);
@@ -153,6 +156,8 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         }
         return goes_on;
     }
-    ticks::set_next(area, own_ns.saturating_mul(ALL) / millionths);
+    let is_free =
+        FREE_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(own_ns)).is_ok();
+    ticks::set_next(area, if is_free { 0 } else { own_ns.saturating_mul(ALL) / millionths });
     false
 }

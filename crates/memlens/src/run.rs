@@ -34,6 +34,7 @@ Examples:
   memlens run -- ls -lR /usr/share                  the 20 objects that cost most
   memlens run --by line --top 40 -- ls -l           lines of code instead
   memlens run --mode sample -- ./server             at native speed: shares with intervals
+  memlens run --mode burst -- ./server              nearly so: misses, estimated from short exact recordings
   memlens run --follow children -- make             the compiler, too: one profile a process, and all merged
   memlens run --machine e5504 --cache llc=2M,16,64 -- ls    on another machine's caches"
 )]
@@ -148,7 +149,8 @@ impl RecordArgs {
             (!self.toggle_on.is_empty(), "--toggle-on"),
             (self.collect_at_start.is_some(), "--collect-atstart"),
             (self.trace.trace.is_some(), "--trace"),
-            (self.machine.is_given(), "--machine or --cache"),
+            // Bursts are of a machine's caches, too.
+            (self.machine.is_given() && self.mode != Mode::Burst, "--machine or --cache"),
         ];
         given.iter().find(|(is_given, _)| *is_given).map(|(_, option)| *option)
     }
@@ -161,7 +163,7 @@ pub enum Mode {
     Auto,
     /// Every access of every thread, under DynamoRIO.
     Exact,
-    /// Bursts of accesses at nearly native speed (not in this version).
+    /// Every access for a moment now and then, at nearly native speed: misses are estimated from that.
     Burst,
     /// Samples of the processor's time or memory events, at native speed.
     Sample,

@@ -19,6 +19,8 @@ use crate::run::{Mode, RecordArgs, describe, end_as, end_of, show};
 use crate::streams::say;
 use crate::view_args::ViewArgs;
 
+/// Words of a burst.
+const BURST_LENGTH: u32 = 50_000;
 /// Bursts a second of a thread's processor time, at most.
 const BURSTS_A_SECOND: u64 = 50;
 /// The part of the program's time that bursts may take.
@@ -40,7 +42,7 @@ pub struct SampleArgs {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
 
-    /// What part of the program's time sampling may cost; it sets the frequency; 1% if not given
+    /// What part of the program's time sampling may cost; it sets the frequency; 1% if not given, 2% for bursts
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub overhead: Option<f64>,
 
@@ -61,9 +63,9 @@ pub struct SampleArgs {
     #[arg(long, value_name = "EVENT")]
     pub event: Option<Event>,
 
-    /// Accesses that a burst of --mode burst records
-    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
-    pub burst_length: u32,
+    /// Words that a burst of --mode burst records, each an access or more; 50000 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub burst_length: Option<u32>,
 
     /// What a sample's data is found by; addresses if not given
     #[arg(long, value_name = "WAY")]
@@ -79,6 +81,7 @@ impl SampleArgs {
             (self.allocations.is_some(), "--allocations"),
             (self.event.is_some(), "--event"),
             (self.attribution.is_some(), "--attribution"),
+            (self.burst_length.is_some(), "--burst-length"),
         ];
         given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
     }
@@ -157,6 +160,10 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         let message = "--pid samples a running process; leave --mode away, or give --mode sample";
         return Err(Failure::new(FailureKind::Usage, message));
     }
+    if args.mode == Mode::Burst && args.sample.event.is_some() {
+        let message = "--event is sample mode's: bursts begin at ticks of the processor's time";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     if let Some(option) = args.first_of_exact() {
         let message = format!("{option} does not go with samples; --mode exact sees every access");
         return Err(Failure::new(FailureKind::Usage, message));
@@ -183,7 +190,7 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         },
         bursts: match args.mode {
             Mode::Burst => Some(BurstSettings {
-                accesses: args.sample.burst_length,
+                accesses: args.sample.burst_length.unwrap_or(BURST_LENGTH),
                 frequency_hz: args.sample.frequency.unwrap_or(BURSTS_A_SECOND),
                 machine: memlens_pipeline::machine_info(&args.machine.description()?),
             }),

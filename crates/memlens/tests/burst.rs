@@ -1,0 +1,175 @@
+//! Burst mode through the command line. It needs SSE 4.2, XSAVE and a C compiler, as every machine that builds memlens
+//! has.
+
+mod support;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{call, failing, memlens, stderr, stdout, succeeding};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn compiled(folder: &Path, name: &str, source: &str) -> PathBuf {
+    let (code, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    fs::write(&code, source).expect("written");
+    let status = Command::new("cc")
+        .args(["-O1", "-g", "-pthread", "-o"])
+        .args([&program, &code])
+        .status()
+        .expect("cc");
+    assert!(status.success());
+    program
+}
+
+fn json(folder: &Path, profile: &str) -> Value {
+    serde_json::from_str(&succeeding(folder, &["report", profile, "--format", "json"])).expect("JSON")
+}
+
+fn object<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let objects = report["objects"].as_array().expect("a list");
+    objects.iter().find(|object| object["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
+}
+
+/// A table of 32 MiB that is read at random, and 4 KiB that stay in the first level: as often.
+const WORKS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+static unsigned small[1024];
+int main(int argc, char **argv)
+{
+    unsigned long words = 1 << 22, rounds = argc > 1 ? strtoul(argv[1], 0, 10) : 20000000, sum = 0, state = 1;
+    unsigned long *table = malloc(words * sizeof *table);
+    for (unsigned long i = 0; i < words; i++)
+        table[i] = i, small[i & 1023] = i;
+    for (unsigned long i = 0; i < rounds; i++) {
+        state = state * 6364136223846793005ul + 1442695040888963407ul;
+        sum += table[state >> 42] + small[state >> 54];
+    }
+    printf("%lu\n", sum);
+    free(table);
+    return 5;
+}
+"#;
+
+#[test]
+fn misses_are_those_of_the_data_that_does_not_fit() {
+    let folder = folder();
+    let program = compiled(folder.path(), "works", WORKS);
+    let native = Command::new(&program).output().expect("runs");
+    let program = program.to_str().expect("text");
+    let words = ["run", "--mode", "burst", "--machine", "e5504", "--quiet", "--out", "p", "--", program];
+    let output = call(folder.path(), &words);
+    assert_eq!((output.status.code(), &output.stdout), (Some(5), &native.stdout), "{}", stderr(&output));
+    let report = json(folder.path(), "p");
+    assert_eq!((&report["run"]["mode"], &report["run"]["estimated"]), (&"burst".into(), &true.into()));
+    assert_eq!(report["attribution"]["lost_events"], 0);
+    let (table, small) = (object(&report, "table"), object(&report, "small"));
+    let part = |object: &Value, misses: &str| {
+        object[misses].as_f64().expect("a number") / object["loads"].as_f64().expect("a number")
+    };
+    // 32 KiB of 32 MiB are in the first level; nothing else is known to be there.
+    assert!(part(table, "l1_misses") > 0.8, "{table:#}");
+    assert!(part(small, "l1_misses") < 0.2, "{small:#}");
+    // The last level holds 4 of 32 MiB.
+    assert!(part(table, "llc_misses") > 0.6, "{table:#}");
+    // Both are read as often; each burst sees the same of them.
+    let (table_loads, small_loads) =
+        (table["loads"].as_f64().expect("a number"), small["loads"].as_f64().expect("a number"));
+    assert!((0.8..1.25).contains(&(table_loads / small_loads)), "{table_loads} {small_loads}");
+}
+
+#[test]
+fn what_cannot_have_bursts_is_refused_before_it_starts() {
+    let folder = folder();
+    let message = failing(folder.path(), &["record", "--mode", "burst", "--pid", "1"], 64);
+    assert!(message.contains("use memlens run"), "{message}");
+    let message = failing(folder.path(), &["run", "--mode", "burst", "--event", "time", "--", "true"], 64);
+    assert!(message.contains("--event"), "{message}");
+    let message =
+        failing(folder.path(), &["run", "--mode", "exact", "--burst-length", "1000", "--", "true"], 64);
+    assert!(message.contains("--burst-length"), "{message}");
+}
+
+/// A handler that repairs what the instruction needs, many times, in the middle of bursts.
+const REPAIRS: &str = r#"
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+static volatile int faults;
+static char *area;
+static void repair(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    faults++;
+    mprotect((void *)((unsigned long)info->si_addr & ~4095ul), 4096, PROT_READ | PROT_WRITE);
+}
+int main(void)
+{
+    struct sigaction action = {0}, told;
+    action.sa_sigaction = repair;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, 0);
+    sigaction(SIGSEGV, 0, &told);
+    unsigned long sum = 0;
+    for (int round = 0; round < 200; round++) {
+        area = mmap(0, 64 << 12, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int page = 0; page < 64; page++) {
+            for (int i = 0; i < 2000; i++)
+                sum = sum * 31 + i;
+            area[page << 12] += page + sum % 3;
+            sum += area[page << 12];
+        }
+        munmap(area, 64 << 12);
+    }
+    printf("%d %lu %d\n", faults, sum, told.sa_sigaction == repair);
+    return 0;
+}
+"#;
+
+#[test]
+fn handlers_of_faults_find_the_native_registers() {
+    let folder = folder();
+    let program = compiled(folder.path(), "repairs", REPAIRS);
+    let native = Command::new(&program).output().expect("runs");
+    assert!(stdout(&native).ends_with(" 1\n"), "{}", stdout(&native));
+    let program = program.to_str().expect("text");
+    let words =
+        ["run", "--mode", "burst", "--overhead", "100", "--frequency", "10000", "--quiet", "--out", "p"];
+    let output = call(folder.path(), &[&words[..], &["--", program]].concat());
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), stdout(&native)), "{}", stderr(&output));
+    let notes = json(folder.path(), "p")["run"]["notes"].to_string();
+    assert!(notes.contains("at faults"), "{notes}");
+}
+
+#[test]
+fn a_program_whose_memlens_is_killed_goes_on() {
+    let folder = folder();
+    let program = compiled(folder.path(), "works", WORKS);
+    let native = Command::new(&program).arg("60000000").output().expect("runs");
+    let out = folder.path().join("out");
+    let mut recording = memlens(folder.path())
+        .args(["run", "--mode", "burst", "--quiet", "--out", "p", "--"])
+        .arg(&program)
+        .arg("60000000")
+        .stdout(fs::File::create(&out).expect("a file"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("runs");
+    sleep(Duration::from_millis(300));
+    recording.kill().expect("killed");
+    assert_eq!(recording.wait().expect("ended").signal(), Some(9));
+    let began = Instant::now();
+    while fs::read(&out).expect("readable") != native.stdout {
+        assert!(began.elapsed() < Duration::from_secs(60), "the program has not ended as it should");
+        sleep(Duration::from_millis(20));
+    }
+}
