@@ -88,12 +88,27 @@ impl LastUse {
     /// When the key was last used, if that is known; it is now last used at `now`.
     #[inline]
     pub(crate) fn touch(&mut self, key: u64, now: u64) -> Option<u64> {
-        let place = &mut self.front[((key ^ key >> 8) & self.front_mask) as usize];
+        let at = self.front_place(key);
+        let place = &mut self.front[at];
         if place.key == key {
             return Some(std::mem::replace(&mut place.time, now));
         }
         let out = std::mem::replace(place, Entry { key, time: now });
         self.exchange(key, now, out)
+    }
+
+    /// Reads where keys lie that will be touched next. The reads do not wait for each other, as those of
+    /// touches one by one would; nothing changes.
+    pub(crate) fn approach(&self, keys: impl Iterator<Item = u64>) {
+        let shift = 64 - self.table.len().trailing_zeros();
+        let away = keys.filter(|&key| self.front[self.front_place(key)].key != key);
+        let sum = away.fold(0u64, |sum, key| sum ^ self.table[(hash(key) >> shift) as usize].key);
+        std::hint::black_box(sum);
+    }
+
+    #[inline]
+    fn front_place(&self, key: u64) -> usize {
+        ((key ^ key >> 8) & self.front_mask) as usize
     }
 
     /// Puts what left the front into the table, and finds `key` there.

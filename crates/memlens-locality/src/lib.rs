@@ -19,6 +19,7 @@
 //! | `last_use.rs` | when each block was used last, in bounded memory |
 //! | `bins.rs`, `reuse.rs` | reuse times, their distribution from censored counts, footprints |
 //! | `model.rs` | reuse times → probability of a miss |
+//! | `phases.rs` | stretches of the program with different footprints |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
 //! | `summary.rs` | [`Summary`], [`Row`], [`Estimate`], [`CurvePoint`]: the answers |
 //! | `pattern.rs` | [`Patterns`] |
@@ -34,23 +35,27 @@
 //! 2. **Longer than a burst.** A block that is new in its burst may have been used in an earlier one. Its reuse time
 //!    is then counted in *seen* references, leaving the unseen ones out; one that no burst had is longer than all
 //!    seen. That is unbiased if what happens between bursts is like what happens in them, so that a block's chance
-//!    of being used does not depend on when it was used last.
+//!    of being used does not depend on when it was used last. Blocks that are found again in the order in which
+//!    they were used before belong to a sweep, whose reuse times are all alike: the period is estimated and that
+//!    part of the distribution ends there. Where times are longer than everything seen, blocks go on being found
+//!    at the last rate known; if none was ever found, they never are.
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
-//!    (StatStack: Eklov and Hagersten 2010). A reference misses an LRU cache if the footprint of its reuse time is
-//!    as large as the cache; sets by Smith's rule.
-//! 4. **Misses** of a scope: its own distribution of reuse times against the program's footprint. Scopes that were
-//!    seen seldom lean on the program's distribution. The program's misses are the sum over its instructions.
+//!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts that touch new blocks at like rates). A
+//!    reference misses an LRU cache if the footprint of its reuse time is as large as the cache; sets by Smith's
+//!    rule.
+//! 4. **Misses** of a scope: its own distribution of reuse times against the footprints of its phases. Scopes
+//!    that were seen seldom lean on the program's distribution. The program's misses are the sum over its
+//!    instructions.
 //!
 //! # What can be wrong with it
 //!
 //! - **Time between bursts.** [`Estimate::low`] and [`Estimate::high`] hold whatever happened there; where they
-//!   are far apart, the estimate rests on the assumption of step 2. It is too low for arrays that are swept again
-//!   and again and are somewhat larger than the cache: a sweep's reuse times are all alike, not exponential. It is too high
-//!   for data that is used again soon after, but beyond the burst's end, and never later.
-//! - **Blocks never seen before** count as missing at every size that is larger than what was seen: compulsory
+//!   are far apart, the estimate rests on the assumptions of step 2. It is too high for data that is used again
+//!   soon after, but beyond the burst's end, and never later; too low for sweeps of one instruction over several
+//!   arrays in turn, whose order does not show.
+//! - **Blocks never seen before** count as missing where none of the scope's blocks was ever found: compulsory
 //!   misses and uses before the first burst look alike.
-//! - **One footprint for the whole program**: a phase with a small footprint next to one with a large one has too
-//!   many misses at sizes between.
+//! - **Phases** are told apart by how fast bursts touch new blocks. Two that do so alike share a footprint.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less.
 //! - **Levels do not filter each other**: the second level is asked as if it saw all references.
 //! - **Threads**: each as if it had all caches for itself. Invalidation and sharing do not show.
@@ -98,6 +103,7 @@ mod last_use;
 mod locality;
 mod model;
 mod pattern;
+mod phases;
 mod reuse;
 mod scopes;
 mod spread;

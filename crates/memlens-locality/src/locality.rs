@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use memlens_types::AccessKind;
 
-use crate::bins::{TRIVIAL, bin};
+use crate::bins::{BINS, TRIVIAL, bin};
 use crate::burst::{Burst, Reference};
 use crate::geometry::Geometry;
 use crate::last_use::{LastUse, TAG_SHIFT};
-use crate::model::{LevelModel, Model};
-use crate::reuse::Reuse;
+use crate::model::{LevelModel, Model, estimate};
+use crate::phases::Phases;
+use crate::reuse::{Distribution, Reuse};
 use crate::scopes::{Scope, Scopes, Sums};
 use crate::spread::Spread;
 use crate::summary::{CurvePoint, Estimate, Row, Summary};
@@ -18,6 +19,8 @@ use crate::summary::{CurvePoint, Estimate, Row, Summary};
 const ADDRESS_BITS: u64 = (1 << 57) - 1;
 /// More blocks of one reference than this are passed over.
 const MOST_BLOCKS: u64 = 64;
+/// References whose blocks are looked for together.
+const AHEAD: usize = 64;
 /// Threads beyond this share the last one's memory of what they used.
 const MOST_THREADS: usize = (1 << (64 - TAG_SHIFT)) - 2;
 
@@ -99,8 +102,7 @@ struct BlockSize {
     /// Indices of the levels with such blocks.
     levels: Vec<usize>,
     last_use: LastUse,
-    /// Weight of reuse times below 16, one by one.
-    short: [f64; TRIVIAL as usize],
+    phases: Phases,
     /// How a reference counts as a miss in the present burst, a level each; from what is known so far.
     scores: Vec<LevelModel>,
 }
@@ -131,7 +133,7 @@ impl Locality {
                         shift,
                         levels: vec![index],
                         last_use: LastUse::new(front, config.remembered_blocks),
-                        short: [0.0; TRIVIAL as usize],
+                        phases: Phases::default(),
                         scores: Vec::new(),
                     });
                 }
@@ -168,7 +170,7 @@ impl Locality {
 
     fn window(&mut self, burst: &Burst<'_>, part: usize, references: &[Reference], weight: f64) {
         // What is known changes less and less.
-        if self.bursts < 64 || self.bursts.is_multiple_of(16) {
+        if self.bursts.is_power_of_two() || self.bursts.is_multiple_of(64) {
             self.learn();
         }
         let tag = self.threads.len().min(MOST_THREADS) as u64;
@@ -180,10 +182,13 @@ impl Locality {
         }
         let seen = Thread { ..*thread };
         thread.clock += references.len() as u64;
+        let mut phase = None;
         for (index, size) in self.sizes.iter_mut().enumerate() {
             size.last_use.begin_window(seen.tag, seen.window);
             let scopes = [&mut self.program, &mut self.instructions, &mut self.owners];
-            size.window(index, references, seen, weight, scopes);
+            let ([early, all], short) = size.window(index, references, seen, weight, scopes);
+            let phase = *phase.get_or_insert_with(|| Phases::class(early, all, references.len()));
+            size.phases.add(phase, &short, weight);
         }
         let mut counted = 0u64;
         for reference in references.iter().filter(|reference| counts(reference.kind)) {
@@ -196,14 +201,14 @@ impl Locality {
         self.bursts += 1;
         self.spread.add(stands_for);
         for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
-            scopes.end_burst(weight, stands_for);
+            scopes.end_burst(weight, stands_for, phase.unwrap_or_default());
         }
     }
 
     /// What a reference of the next bursts counts, by level.
     fn learn(&mut self) {
         for index in 0..self.sizes.len() {
-            let model = self.model(index);
+            let model = Model::new(self.pooled(index), &self.sizes[index].phases.short());
             let size = &mut self.sizes[index];
             size.scores = size.levels.iter().map(|&level| model.level(&self.levels[level])).collect();
         }
@@ -216,16 +221,25 @@ impl Locality {
 
     /// What is known by now. Cost: some microseconds for each instruction and owner seen.
     pub fn summary(&self) -> Summary {
-        let models = self.models();
-        let levels = self.level_models(&models);
+        let known: Vec<Known> = (0..self.sizes.len()).map(|size| self.known(size)).collect();
+        let size_of = |level: &Geometry| {
+            let size = self.sizes.iter().position(|size| level.block_bytes == 1 << size.shift);
+            size.expect("each level's size of block has an entry")
+        };
+        let levels: Vec<(usize, PhaseLevels)> =
+            self.levels.iter().map(|level| (size_of(level), known[size_of(level)].level(level))).collect();
         let rows = |scopes: &Scopes| -> Vec<(u32, Row)> {
-            scopes.seen().map(|(id, scope, sums)| (id, self.row(scope, sums, &models, &levels))).collect()
+            scopes.seen().map(|(id, scope, sums)| (id, self.row(scope, sums, &known, &levels))).collect()
         };
         let (instructions, owners) = (rows(&self.instructions), rows(&self.owners));
         let mut total = rows(&self.program).pop().map(|(_, row)| row).unwrap_or_default();
         for (level, estimate) in total.levels.iter_mut().enumerate() {
-            let misses: f64 = instructions.iter().map(|(_, row)| row.levels[level].misses).sum();
-            estimate.misses = misses.clamp(estimate.low, estimate.high);
+            let sum = |value: fn(&Estimate) -> f64| {
+                instructions.iter().map(|(_, row)| value(&row.levels[level])).sum()
+            };
+            estimate.misses = sum(|estimate| estimate.misses);
+            estimate.low = sum(|estimate| estimate.low);
+            estimate.high = sum(|estimate| estimate.high);
         }
         Summary { bursts: self.bursts, total, instructions, owners }
     }
@@ -240,11 +254,16 @@ impl Locality {
         };
         let size = self.sizes.iter().position(|size| block_bytes == 1 << size.shift);
         let (Some(scope), Some(size)) = (scope, size) else { return Vec::new() };
-        let model = self.model(size);
+        let known = self.known(size);
+        let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
+        let times = match who {
+            Who::Program => known.mixed.clone(),
+            _ => reuse.distribution(scope.references, Some(&known.prior), self.unit()),
+        };
         let point = |&bytes: &u64| {
             let blocks = (bytes / u64::from(block_bytes)).max(1);
-            let geometry = Geometry { block_bytes, blocks, ways: u32::MAX };
-            let estimate = self.estimate(scope, size, &model, &model.level(&geometry));
+            let level = known.level(&Geometry { block_bytes, blocks, ways: u32::MAX });
+            let estimate = estimate(&mixed(reuse, &level), reuse, &times, scope.references);
             let ratio = |misses: f64| misses / scope.references;
             CurvePoint {
                 bytes,
@@ -256,39 +275,43 @@ impl Locality {
         capacities.iter().map(point).collect()
     }
 
-    fn model(&self, size: usize) -> Model {
-        let references = self.program.get(0).map_or(0.0, |program| program.references);
-        let reuse = self.program.get(0).and_then(|program| program.reuse.get(size)?.as_ref());
-        Model::new(reuse.unwrap_or(&self.nothing), &self.sizes[size].short, references, self.unit())
+    /// The program's distribution of reuse times, all instructions in one.
+    fn pooled(&self, size: usize) -> Distribution {
+        let program = self.program.get(0);
+        let reuse = program.and_then(|program| program.reuse.get(size)?.as_ref()).unwrap_or(&self.nothing);
+        reuse.distribution(program.map_or(0.0, |program| program.references), None, self.unit())
     }
 
-    fn models(&self) -> Vec<Model> {
-        (0..self.sizes.len()).map(|size| self.model(size)).collect()
-    }
-
-    /// For each level the index of its size of block, and what reuse times say there.
-    fn level_models(&self, models: &[Model]) -> Vec<(usize, LevelModel)> {
-        let size_of = |level: &Geometry| {
-            let size = self.sizes.iter().position(|size| level.block_bytes == 1 << size.shift);
-            size.expect("each level's size of block has an entry")
+    fn known(&self, size: usize) -> Known {
+        let prior = self.pooled(size);
+        let times = |(_, scope, _): (u32, &'_ Scope, &'_ [Sums])| {
+            let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
+            reuse.distribution(scope.references, Some(&prior), self.unit())
         };
-        let with_model = |level: &Geometry| (size_of(level), models[size_of(level)].level(level));
-        self.levels.iter().map(with_model).collect()
+        let parts: Vec<(&Scope, Distribution)> =
+            self.instructions.seen().map(|row| (row.1, times(row))).collect();
+        let mixed = Distribution::mixed(parts.iter().map(|(scope, times)| (scope.references, times)));
+        let mixed = mixed.unwrap_or_else(|| prior.clone());
+        let phases = self.sizes[size].phases.models(&parts);
+        Known { prior, mixed, phases }
     }
 
-    fn estimate(&self, scope: &Scope, size: usize, model: &Model, level: &LevelModel) -> Estimate {
-        let reuse = scope.reuse.get(size).and_then(Option::as_ref);
-        let Some(reuse) = reuse else { return Estimate::default() };
-        let times = reuse.distribution(scope.references, Some(&model.all), self.unit());
-        level.estimate(reuse, &times, scope.references)
-    }
-
-    fn row(&self, scope: &Scope, sums: &[Sums], models: &[Model], levels: &[(usize, LevelModel)]) -> Row {
+    fn row(&self, scope: &Scope, sums: &[Sums], known: &[Known], levels: &[(usize, PhaseLevels)]) -> Row {
+        let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
+            .map(|(size, known)| {
+                let reuse = scope.reuse.get(size)?.as_ref()?;
+                Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.unit())))
+            })
+            .collect();
         let estimates = levels.iter().zip(sums).map(|((size, level), sums)| {
-            let mut estimate = self.estimate(scope, *size, &models[*size], level);
-            estimate.standard_error = self.spread.error_of_share(sums);
-            estimate.ratio_error = self.spread.error_of_ratio(sums, scope);
-            estimate
+            let times = times[*size].as_ref();
+            let found =
+                times.map(|(reuse, times)| estimate(&mixed(reuse, level), reuse, times, scope.references));
+            Estimate {
+                standard_error: self.spread.error_of_share(sums),
+                ratio_error: self.spread.error_of_ratio(sums, scope),
+                ..found.unwrap_or_default()
+            }
         });
         Row {
             references: scope.references,
@@ -300,6 +323,32 @@ impl Locality {
     }
 }
 
+/// What is known of one size of block.
+struct Known {
+    /// The program's reuse times, all instructions in one: what single ones lean on.
+    prior: Distribution,
+    /// The sum of what the instructions say.
+    mixed: Distribution,
+    /// The same by phase.
+    phases: Vec<Option<Model>>,
+}
+
+/// What reuse times say for one level, by phase.
+type PhaseLevels = Vec<Option<LevelModel>>;
+
+impl Known {
+    fn level(&self, geometry: &Geometry) -> PhaseLevels {
+        self.phases.iter().map(|model| Some(model.as_ref()?.level(geometry))).collect()
+    }
+}
+
+/// What a reuse time says of a scope, given the phases that it has its touches in.
+fn mixed(reuse: &Reuse, level: &PhaseLevels) -> [f64; BINS] {
+    LevelModel::mixed(
+        reuse.phases.iter().zip(level).filter_map(|(&part, level)| Some((part, level.as_ref()?))),
+    )
+}
+
 /// Whether an access is one of data.
 #[inline]
 fn counts(kind: AccessKind) -> bool {
@@ -307,52 +356,60 @@ fn counts(kind: AccessKind) -> bool {
 }
 
 impl BlockSize {
-    /// Takes in the references of a window; `index`: the place of this size.
+    /// Takes in the references of a window; `index`: the place of this size. Gives back how many were the first to
+    /// their block, at the beginning and in all, and how many had each trivial time.
     fn window(
         &mut self,
         index: usize,
         references: &[Reference],
         thread: Thread,
         weight: f64,
-        scopes: [&mut Scopes; 3],
-    ) {
-        let [program, instructions, owners] = scopes;
+        [program, instructions, owners]: [&mut Scopes; 3],
+    ) -> ([u64; 2], [u32; TRIVIAL as usize]) {
         let tag = thread.tag << TAG_SHIFT;
-        let mut short = [0u32; TRIVIAL as usize];
-        for (now, reference) in (thread.clock..).zip(references) {
-            if !counts(reference.kind) {
-                continue;
+        let (mut first_uses, mut short) = (0, [0u32; TRIVIAL as usize]);
+        let mut early = None;
+        let mut times = thread.clock..;
+        for (at, some) in references.chunks(AHEAD).enumerate() {
+            if at * AHEAD == Phases::SHORT_WINDOW {
+                early = Some(first_uses);
             }
-            let address = reference.address & ADDRESS_BITS;
-            let first = address >> self.shift;
-            let last = (address + u64::from(reference.size.saturating_sub(1))) >> self.shift;
-            for block in first..=last.min(first + MOST_BLOCKS) {
-                let key = block | tag;
-                let before = self.last_use.touch(key, now);
-                if let Some(before) = before
-                    && before >= thread.window
-                    && now - before < TRIVIAL
-                {
-                    short[(now - before) as usize] += 1;
+            let blocks = some.iter().map(|reference| (reference.address & ADDRESS_BITS) >> self.shift);
+            self.last_use.approach(blocks.map(|block| block | tag));
+            for (reference, now) in some.iter().zip(&mut times) {
+                if !counts(reference.kind) {
                     continue;
                 }
-                let seen = self.seen(key, now, before, thread, weight);
-                for (scopes, id) in [
-                    (&mut *program, 0),
-                    (&mut *instructions, reference.instruction),
-                    (&mut *owners, reference.owner),
-                ] {
-                    let (reuse, sums) = scopes.reuse(id, index);
-                    seen.count(reuse, weight);
-                    for (score, &level) in self.scores.iter().zip(&self.levels) {
-                        sums[level].add(seen.probability(score));
+                let address = reference.address & ADDRESS_BITS;
+                let first = address >> self.shift;
+                let last = (address + u64::from(reference.size.saturating_sub(1))) >> self.shift;
+                for block in first..=last.min(first + MOST_BLOCKS) {
+                    let key = block | tag;
+                    let before = self.last_use.touch(key, now);
+                    if let Some(before) = before
+                        && before >= thread.window
+                        && now - before < TRIVIAL
+                    {
+                        short[(now - before) as usize] += 1;
+                        continue;
+                    }
+                    let seen = self.seen(key, now, before, thread, weight);
+                    first_uses += u64::from(!matches!(seen, Seen::Within(_)));
+                    for (scopes, id) in [
+                        (&mut *program, 0),
+                        (&mut *instructions, reference.instruction),
+                        (&mut *owners, reference.owner),
+                    ] {
+                        let (reuse, sums) = scopes.reuse(id, index);
+                        seen.count(reuse, weight);
+                        for (score, &level) in self.scores.iter().zip(&self.levels) {
+                            sums[level].add(seen.probability(score));
+                        }
                     }
                 }
             }
         }
-        for (sum, count) in self.short.iter_mut().zip(short) {
-            *sum += f64::from(count) * weight;
-        }
+        ([early.unwrap_or(first_uses), first_uses], short)
     }
 
     /// What is known of a touch whose reuse time is not trivial.
@@ -362,15 +419,13 @@ impl BlockSize {
         match before {
             Some(before) if before >= thread.window => Seen::Within(bin(now - before)),
             _ if !self.last_use.is_kept(key) => Seen::First { position },
-            Some(before) => {
-                Seen::Across { position, visible: bin(now - before), weight: weight / self.last_use.rate() }
-            }
-            None => Seen::Never { position, visible: bin(now), weight: weight / self.last_use.rate() },
+            Some(before) => Seen::Across { position, now, before, weight: weight / self.last_use.rate() },
+            None => Seen::Never { position, now, weight: weight / self.last_use.rate() },
         }
     }
 }
 
-/// A touch of a block, by bins.
+/// A touch of a block. Bins for what is within a window; times on the thread's clock for what is not.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     Within(usize),
@@ -378,14 +433,17 @@ enum Seen {
     First {
         position: usize,
     },
+    /// New in its window; an earlier one had it.
     Across {
         position: usize,
-        visible: usize,
+        now: u64,
+        before: u64,
         weight: f64,
     },
+    /// No window had it.
     Never {
         position: usize,
-        visible: usize,
+        now: u64,
         weight: f64,
     },
 }
@@ -393,16 +451,19 @@ enum Seen {
 impl Seen {
     #[inline]
     fn count(self, reuse: &mut Reuse, one: f64) {
+        reuse.touch();
         match self {
             Self::Within(time) => reuse.within[time] += one,
             Self::First { position } => reuse.first[position] += one,
-            Self::Across { position, visible, weight } => {
+            Self::Across { position, now, before, weight } => {
                 reuse.first[position] += one;
-                reuse.across[visible] += weight;
+                reuse.across[bin(now - before)] += weight;
+                reuse.order.find(now, before, weight);
             }
-            Self::Never { position, visible, weight } => {
+            Self::Never { position, now, weight } => {
                 reuse.first[position] += one;
-                reuse.never[visible] += weight;
+                reuse.never[bin(now)] += weight;
+                reuse.order.miss(now, weight);
             }
         }
     }

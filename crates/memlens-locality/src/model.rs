@@ -22,14 +22,13 @@ pub(crate) struct LevelModel {
 }
 
 impl Model {
-    /// `references`: the program's, weighted; `unit`: the weight of a typical one.
-    pub(crate) fn new(program: &Reuse, short: &[f64; TRIVIAL as usize], references: f64, unit: f64) -> Self {
-        let all = program.distribution(references, None, unit);
+    /// `all`: of the program's references; `short`: weights of its trivial times, one by one.
+    pub(crate) fn new(all: Distribution, short: &[f64; TRIVIAL as usize]) -> Self {
         let footprint = Footprint::new(&all, short);
         Self { all, footprint }
     }
 
-    /// The same for one level.
+    /// What a reuse time says for one level.
     pub(crate) fn level(&self, geometry: &Geometry) -> LevelModel {
         const PARTS: usize = 4;
         let mut miss = [0.0; BINS];
@@ -54,20 +53,33 @@ impl Model {
 }
 
 impl LevelModel {
-    /// The misses of a scope with these reuse times; `references`: all of the scope, weighted.
-    pub(crate) fn estimate(&self, reuse: &Reuse, times: &Distribution, references: f64) -> Estimate {
-        let references = references.max(reuse.counted());
-        let ratio =
-            times.beyond + times.in_bin.iter().zip(&self.miss).map(|(part, miss)| part * miss).sum::<f64>();
-        let known: f64 = reuse.within.iter().zip(&self.miss).map(|(weight, miss)| weight * miss).sum();
-        let at_least: f64 = reuse.first.iter().zip(&self.miss).map(|(weight, miss)| weight * miss).sum();
-        let (low, high) = (known + at_least, known + reuse.first.iter().sum::<f64>());
-        Estimate {
-            misses: (ratio * references).clamp(low, high),
-            low,
-            high,
-            standard_error: 0.0,
-            ratio_error: 0.0,
+    /// What a reuse time says of a scope that appears in several phases: `parts` are the scope's references in
+    /// each, and what it says there.
+    pub(crate) fn mixed<'a>(parts: impl IntoIterator<Item = (f64, &'a Self)>) -> [f64; BINS] {
+        let (mut miss, mut all) = ([0.0; BINS], 0.0);
+        for (references, part) in parts {
+            all += references;
+            for (sum, share) in miss.iter_mut().zip(&part.miss) {
+                *sum += references * share;
+            }
         }
+        if all > 0.0 { miss.map(|sum| sum / all) } else { miss }
+    }
+}
+
+/// The misses of a scope with these reuse times. `miss`: what a reuse time says, by bin; `references`: all of the
+/// scope, weighted.
+pub(crate) fn estimate(miss: &[f64; BINS], reuse: &Reuse, times: &Distribution, references: f64) -> Estimate {
+    let references = references.max(reuse.counted());
+    let ratio = times.beyond + times.in_bin.iter().zip(miss).map(|(part, miss)| part * miss).sum::<f64>();
+    let known: f64 = reuse.within.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
+    let at_least: f64 = reuse.first.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
+    let (low, high) = (known + at_least, known + reuse.first.iter().sum::<f64>());
+    Estimate {
+        misses: (ratio * references).clamp(low, high),
+        low,
+        high,
+        standard_error: 0.0,
+        ratio_error: 0.0,
     }
 }

@@ -16,6 +16,7 @@
 //!   the unseen ones; or **never**: no burst had it, in so many visible references.
 
 use crate::bins::{BINS, lower_edge};
+use crate::phases::Phases;
 
 /// Weighted counts of one instruction, owner or program, for one size of block. Trivial times within a burst, which
 /// most are, are not counted: they are the rest.
@@ -25,12 +26,25 @@ pub(crate) struct Reuse {
     pub(crate) first: Box<[f64; BINS]>,
     pub(crate) across: Box<[f64; BINS]>,
     pub(crate) never: Box<[f64; BINS]>,
+    pub(crate) order: Order,
+    /// Touches of the present burst.
+    now: u32,
+    /// Touches by phase, weighted; see [`Phases`].
+    pub(crate) phases: [f64; Phases::MOST],
 }
 
 impl Default for Reuse {
     fn default() -> Self {
         let empty = || Box::new([0.0; BINS]);
-        Self { within: empty(), first: empty(), across: empty(), never: empty() }
+        Self {
+            within: empty(),
+            first: empty(),
+            across: empty(),
+            never: empty(),
+            order: Order::default(),
+            now: 0,
+            phases: [0.0; Phases::MOST],
+        }
     }
 }
 
@@ -45,12 +59,27 @@ pub(crate) struct Distribution {
     pub(crate) hazard: [f64; BINS],
 }
 
-/// The fewest references at risk in a bin from which the burst alone decides.
-const ENOUGH_WITHIN: f64 = 24.0;
+/// The fewest references at risk in a bin from which it is decided.
+const ENOUGH: f64 = 24.0;
 /// How many references' worth the prior counts.
 const PRIOR: f64 = 1.0;
+/// Bins that the rate behind the last one decided is taken from: two octaves of wide bins.
+const TAIL_BINS: usize = 4;
+/// Fewest blocks found in earlier bursts from which their order says something.
+const FEWEST_FOUND: f64 = 8.0;
 
 impl Reuse {
+    /// A touch in the present burst.
+    #[inline]
+    pub(crate) fn touch(&mut self) {
+        self.now += 1;
+    }
+
+    /// The present burst is over: which phase it belongs to, and what each reference counts.
+    pub(crate) fn end_burst(&mut self, phase: usize, weight: f64) {
+        self.phases[phase] += f64::from(std::mem::take(&mut self.now)) * weight;
+    }
+
     /// Touches of blocks whose reuse time is not trivial.
     pub(crate) fn counted(&self) -> f64 {
         self.within.iter().sum::<f64>() + self.first.iter().sum::<f64>()
@@ -58,9 +87,10 @@ impl Reuse {
 
     /// The product-limit estimate (E. L. Kaplan, P. Meier, Nonparametric Estimation from Incomplete Observations,
     /// JASA 53, 1958), on bins: of those at risk in a bin, half of those censored in it count (the actuarial
-    /// estimate, ibid. section 3). Bins that too few references reach inside of a burst are filled from the times
-    /// across bursts; a `prior` counts like one more reference. `references`: how many in all, those with trivial
-    /// times, which are not counted here, among them. `unit`: the weight of a typical reference.
+    /// estimate, ibid. section 3). Bins that too few references reach inside of a burst are decided by the times
+    /// across bursts; where these are too few as well, blocks go on being used at the rate of the last bins that
+    /// were decided. `references`: how many in all, those with trivial times, which are not counted here, among
+    /// them. A `prior` counts like one more reference. `unit`: the weight of a typical reference.
     pub(crate) fn distribution(
         &self,
         references: f64,
@@ -73,24 +103,94 @@ impl Reuse {
         let mut within = *self.within;
         within[0] += at_risk - counted;
         let mut visible = self.across.iter().sum::<f64>() + self.never.iter().sum::<f64>();
+        let (mut first_across, mut decided) = (BINS, 0);
+        // Ends, and references at risk times the width of their bin, of the bins decided.
+        let (mut all_ends, mut all_exposure) = ([0.0; BINS], [0.0; BINS]);
         for bin in 0..BINS {
-            let exposed = at_risk - self.first[bin] / 2.0;
+            let exposed = (at_risk - self.first[bin] / 2.0).max(0.0);
             let visibly = (visible - self.never[bin] / 2.0).max(0.0);
-            let (ends, among) = if exposed >= ENOUGH_WITHIN * unit {
+            let inside = exposed >= ENOUGH * unit;
+            if !inside {
+                first_across = first_across.min(bin);
+            }
+            let (ends, among) = if inside {
                 (within[bin], exposed)
             } else {
-                (within[bin] + self.across[bin], exposed.max(0.0) + visibly)
+                (within[bin] + self.across[bin], exposed + visibly)
             };
-            hazard[bin] = match prior {
-                Some(prior) => (ends + PRIOR * unit * prior.hazard[bin]) / (among + PRIOR * unit),
-                None if among > 0.0 => ends / among,
-                None => 0.0,
+            let width = lower_edge(bin + 1) - lower_edge(bin);
+            hazard[bin] = if among >= ENOUGH * unit {
+                decided = bin + 1;
+                (all_ends[bin], all_exposure[bin]) = (ends, among * width);
+                let (more_ends, more) =
+                    prior.map_or((0.0, 0.0), |prior| (PRIOR * unit * prior.hazard[bin], PRIOR * unit));
+                (ends + more_ends) / (among + more)
+            } else if decided > 0 {
+                let tail = decided.saturating_sub(TAIL_BINS)..decided;
+                let exposure: f64 = all_exposure[tail.clone()].iter().sum();
+                let rate = all_ends[tail].iter().sum::<f64>() / exposure.max(f64::MIN_POSITIVE);
+                1.0 - (-rate * width).exp()
+            } else {
+                match prior {
+                    Some(prior) => (ends + PRIOR * unit * prior.hazard[bin]) / (among + PRIOR * unit),
+                    None if among > 0.0 => ends / among,
+                    None => 0.0,
+                }
             }
             .clamp(0.0, 1.0);
             at_risk -= within[bin] + self.first[bin];
             visible -= self.across[bin] + self.never[bin];
         }
-        Distribution::from_hazard(hazard)
+        let mut found = Distribution::from_hazard(hazard);
+        if self.order.found >= FEWEST_FOUND * unit && first_across < BINS {
+            found.make_regular(first_across, self.order.in_step / self.order.found, self.order.period());
+        }
+        found
+    }
+}
+
+/// Whether blocks that are new in their burst are found in earlier bursts in the order in which they were used
+/// there.
+///
+/// A program that goes through the same blocks in the same order again and again uses each after the same time:
+/// its reuse times are all alike, as far as they are longer than a burst. One that picks blocks at random has
+/// exponential ones. A cache somewhat smaller than the blocks catches none of the former and most of the latter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Order {
+    /// Seen time of the last find, and when that block was used before.
+    now: u64,
+    before: u64,
+    /// Weight of all finds, and of those in step with the find before.
+    found: f64,
+    in_step: f64,
+    /// Seen references that blocks new in their burst went without being found, weighted.
+    exposure: f64,
+}
+
+impl Order {
+    /// A block was used `now`, and in an earlier burst last at `before`.
+    #[inline]
+    pub(crate) fn find(&mut self, now: u64, before: u64, weight: f64) {
+        let (gone, went) = (now.wrapping_sub(self.now), before.wrapping_sub(self.before));
+        // The other blocks used meanwhile need not be the same to the last.
+        if gone.abs_diff(went) <= 16 + gone / 8 && self.now > 0 {
+            self.in_step += weight;
+        }
+        (self.now, self.before) = (now, before);
+        self.found += weight;
+        self.exposure += weight * (now - before) as f64;
+    }
+
+    /// A block was used that no earlier burst had, in so many seen references.
+    #[inline]
+    pub(crate) fn miss(&mut self, seen: u64, weight: f64) {
+        self.exposure += weight * seen as f64;
+    }
+
+    /// References from one use to the next: those gone without being found, for each found, since bursts come at
+    /// random times of the round.
+    fn period(&self) -> f64 {
+        self.exposure / self.found
     }
 }
 
@@ -104,6 +204,46 @@ impl Distribution {
             left -= in_bin[bin];
         }
         Self { in_bin, beyond: left, survival, hazard }
+    }
+
+    /// Lets `part` of the times that reach bin `from` end at `period`.
+    fn make_regular(&mut self, from: usize, part: f64, period: f64) {
+        let at = crate::bins::bin(period as u64).max(from);
+        let reach = self.survival[from];
+        let mut survival = self.survival;
+        for (bin, left) in survival.iter_mut().enumerate().skip(from) {
+            let regular = if bin <= at { reach } else { 0.0 };
+            *left = part * regular + (1.0 - part) * *left;
+        }
+        let beyond = (1.0 - part) * self.beyond;
+        let mut hazard = self.hazard;
+        for (bin, hazard) in hazard.iter_mut().enumerate().skip(from) {
+            let after = survival.get(bin + 1).copied().unwrap_or(beyond);
+            *hazard = if survival[bin] > 0.0 { 1.0 - after / survival[bin] } else { 0.0 };
+        }
+        *self = Self::from_hazard(hazard);
+    }
+
+    /// The distribution of several scopes together, each with its number of references.
+    pub(crate) fn mixed<'a>(parts: impl IntoIterator<Item = (f64, &'a Self)>) -> Option<Self> {
+        let (mut in_bin, mut all) = ([0.0; BINS], 0.0);
+        for (references, part) in parts {
+            all += references;
+            for (sum, share) in in_bin.iter_mut().zip(&part.in_bin) {
+                *sum += references * share;
+            }
+        }
+        if all <= 0.0 {
+            return None;
+        }
+        let mut left = 1.0;
+        let hazard = in_bin.map(|sum| {
+            let share = sum / all;
+            let hazard = if left > 1e-12 { share / left } else { 0.0 };
+            left -= share;
+            hazard.clamp(0.0, 1.0)
+        });
+        Some(Self::from_hazard(hazard))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use memlens_types::AccessKind;
 
+use crate::phases::Phases;
 use crate::reuse::Reuse;
 
 /// The row of all instructions or owners beyond [`crate::LocalityConfig::scopes`].
@@ -22,6 +23,8 @@ pub(crate) struct Scope {
     reads_now: u32,
     /// Over bursts: the square of the references.
     pub(crate) references_squared: f64,
+    /// References by phase of the program, weighted; see [`Phases`].
+    pub(crate) phases: [f64; Phases::MOST],
     /// By size of block; none until there is something to count.
     pub(crate) reuse: Vec<Option<Reuse>>,
 }
@@ -103,7 +106,7 @@ impl Scopes {
     }
 
     /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted.
-    pub(crate) fn end_burst(&mut self, weight: f64, burst: f64) {
+    pub(crate) fn end_burst(&mut self, weight: f64, burst: f64, phase: usize) {
         for &at in &self.touched {
             let row = &mut self.rows[at];
             let own = f64::from(row.now) * weight;
@@ -111,7 +114,11 @@ impl Scopes {
             row.references += own;
             row.reads += f64::from(row.reads_now) * weight;
             row.references_squared += own * own;
+            row.phases[phase] += own;
             row.bursts += 1;
+            for reuse in row.reuse.iter_mut().flatten() {
+                reuse.end_burst(phase, weight);
+            }
             (row.now, row.reads_now) = (0, 0);
             for sums in &mut self.sums[at * self.levels..(at + 1) * self.levels] {
                 let misses = std::mem::take(&mut sums.now) * weight;

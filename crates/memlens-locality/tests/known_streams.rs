@@ -1,0 +1,305 @@
+//! Estimates from bursts of generated streams, held against full simulation and against what is known of the streams.
+
+use memlens_locality::{
+    Burst, Geometry, Locality, LocalityConfig, PatternKind, Patterns, Reference, Row, Summary, Who,
+};
+use memlens_sim::{Batch, CoreId, MachineDescription, Outcome, PlainModel};
+use memlens_types::{AccessAttr, AccessKind};
+
+/// xorshift64 (G. Marsaglia, Xorshift RNGs, 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 11) % limit
+    }
+}
+
+const LINE: u64 = 64;
+const BASE: u64 = 0x10_0000_0000;
+
+fn load(instruction: u32, address: u64) -> Reference {
+    Reference { address, instruction, owner: instruction, size: 8, kind: AccessKind::Load }
+}
+
+/// How a stream is seen: bursts of `length` at a random place of each stretch of `every`.
+#[derive(Clone, Copy)]
+struct Sampling {
+    length: usize,
+    every: usize,
+    bursts: usize,
+}
+
+/// What bursts say, and the miss ratio of plain LRU simulation over everything behind the first stretch; 0 for large
+/// fully associative caches, whose simulation takes minutes.
+fn both(cache: Geometry, sampling: Sampling, mut next: impl FnMut(u64) -> Reference) -> (Locality, f64) {
+    let mut machine = MachineDescription::named("e5504").expect("it ships");
+    machine.l1d.bytes = cache.blocks * LINE;
+    machine.l1d.ways = cache.ways.min(cache.blocks as u32);
+    let simulate = u64::from(cache.ways) < cache.blocks || cache.blocks <= 1024;
+    if !simulate {
+        machine.l1d.ways = 8;
+    }
+    let mut model = PlainModel::new(&machine).expect("a possible machine");
+    let mut locality = Locality::new(&LocalityConfig::new(vec![cache])).expect("a possible cache");
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let (mut misses, mut now, mut unseen) = (0usize, 0, 0u64);
+    for stretch in 0..sampling.bursts {
+        let references: Vec<Reference> = (0..sampling.every).map(|at| next(now + at as u64)).collect();
+        let addrs: Vec<u64> = references.iter().map(|reference| reference.address).collect();
+        let attrs = vec![AccessAttr::new(AccessKind::Load, 8); addrs.len()];
+        let mut out = Outcome::default();
+        if simulate {
+            model.access(CoreId(0), Batch { addrs: &addrs, attrs: &attrs }, &mut out);
+        }
+        misses += if stretch > 0 { out.l1_misses.len() } else { 0 };
+        let begin = random.below((sampling.every - sampling.length) as u64) as usize;
+        let end = begin + sampling.length;
+        let (weight, start) = (sampling.every as f64, now);
+        let unseen_before = Some(unseen + begin as u64);
+        locality.feed(&Burst {
+            thread: 1,
+            start,
+            weight,
+            unseen_before,
+            references: &references[begin..end],
+        });
+        unseen = (sampling.every - end) as u64;
+        now += sampling.every as u64;
+    }
+    (locality, misses as f64 / (sampling.every * (sampling.bursts - 1)) as f64)
+}
+
+fn ratio(row: &Row) -> f64 {
+    row.miss_ratio(0).expect("there are references")
+}
+
+fn cache(blocks: u64, ways: u32) -> Geometry {
+    Geometry { block_bytes: LINE as u32, blocks, ways }
+}
+
+/// Four standard errors of the sampling, and half a point for bins, sets and phases.
+fn tolerance(summary: &Summary) -> f64 {
+    4.0 * summary.total.levels[0].standard_error / summary.total.references + 0.005
+}
+
+#[test]
+fn uniform_random_lines() {
+    // Of M lines C are in the cache: 1 - C/M of the references miss, whatever the sets.
+    for (lines, blocks, ways) in
+        [(4096, 512, u32::MAX), (4096, 512, 8), (4096, 1024, u32::MAX), (700, 512, 8)]
+    {
+        let mut random = Random(7);
+        let sampling = Sampling { length: 20_000, every: 40_000, bursts: 20 };
+        let stream = |_| load(0, BASE + random.below(lines) * LINE);
+        let (locality, exact) = both(cache(blocks, ways), sampling, stream);
+        let summary = locality.summary();
+        let known = 1.0 - blocks as f64 / lines as f64;
+        // Binomial: 760,000 references.
+        assert!((exact - known).abs() < 0.005, "simulation {exact}, known {known}");
+        let found = ratio(&summary.total);
+        assert!((found - exact).abs() < tolerance(&summary), "{lines} {blocks} {ways}: {found} for {exact}");
+    }
+}
+
+#[test]
+fn random_lines_whose_uses_are_longer_apart_than_bursts() {
+    // 65,536 lines in bursts of 10,000: nearly all uses are new in their burst.
+    for blocks in [16_384, 49_152] {
+        let mut random = Random(11);
+        let sampling = Sampling { length: 10_000, every: 40_000, bursts: 60 };
+        let stream = |_| load(0, BASE + random.below(65_536) * LINE);
+        let (locality, _) = both(cache(blocks, 16), sampling, stream);
+        let summary = locality.summary();
+        let (found, known) = (ratio(&summary.total), 1.0 - blocks as f64 / 65_536.0);
+        // Finds are binomial: some 100,000 of them, so that a rate has an error below one percent.
+        assert!((found - known).abs() < 0.03, "{blocks}: {found} for {known}");
+        let level = &summary.total.levels[0];
+        let total = summary.total.references;
+        // Of the references 1 - e^(-p / 65,536) at position p were preceded by a use in the burst: 7.3 % of all.
+        let (low, high) = (level.low / total, level.high / total);
+        assert!(low < 0.01 && (high - 0.927).abs() < 0.01, "little in a burst decides it: {level:?}");
+    }
+}
+
+#[test]
+fn sweeps_miss_all_or_nothing() {
+    // 20,000 lines over and over; bursts of 5,000 see a quarter of a round.
+    for (blocks, known) in [(16_384, 1.0), (32_768, 0.0)] {
+        let sampling = Sampling { length: 5_000, every: 33_000, bursts: 80 };
+        let (locality, _) = both(cache(blocks, u32::MAX), sampling, |at| load(0, BASE + at % 20_000 * LINE));
+        let found = ratio(&locality.summary().total);
+        assert!((found - known).abs() < 0.05, "{blocks}: {found} for {known}");
+    }
+}
+
+#[test]
+fn the_same_list_walked_again_is_a_sweep_in_any_order() {
+    // A random cycle through 20,000 nodes (S. Sattolo, An Algorithm to Generate a Random Cyclic Permutation, 1986).
+    let mut random = Random(3);
+    let mut after: Vec<u64> = (0..20_000).collect();
+    for at in (1..after.len()).rev() {
+        after.swap(at, random.below(at as u64) as usize);
+    }
+    let mut node = 0;
+    let sampling = Sampling { length: 5_000, every: 33_000, bursts: 80 };
+    let (locality, _) = both(cache(16_384, u32::MAX), sampling, |_| {
+        node = after[node as usize];
+        load(0, BASE + node * LINE)
+    });
+    let found = ratio(&locality.summary().total);
+    assert!((found - 1.0).abs() < 0.05, "{found}");
+}
+
+#[test]
+fn skewed_lines() {
+    // Line i about as often as 1 / i.
+    for (blocks, ways) in [(256, 8), (2048, 8), (8192, 16)] {
+        let mut random = Random(5);
+        let stream = |_| {
+            let draw = random.next();
+            load(0, BASE + (draw >> 16) % (1 << (4 + draw % 12)) * LINE)
+        };
+        let sampling = Sampling { length: 50_000, every: 100_000, bursts: 12 };
+        let (locality, exact) = both(cache(blocks, ways), sampling, stream);
+        let summary = locality.summary();
+        let found = ratio(&summary.total);
+        assert!((found - exact).abs() < tolerance(&summary), "{blocks}: {found} for {exact}");
+    }
+}
+
+#[test]
+fn instructions_and_owners_are_told_apart() {
+    // One instruction streams, one picks at random, one stays on its line; each has data of its own.
+    let mut random = Random(9);
+    let stream = |at: u64| match at % 4 {
+        0 => load(0, BASE + at / 4 * 8),
+        1 => load(1, 2 * BASE + random.below(1 << 14) * LINE),
+        _ => load(2, 3 * BASE),
+    };
+    let sampling = Sampling { length: 40_000, every: 160_000, bursts: 25 };
+    let (locality, exact) = both(cache(512, 8), sampling, stream);
+    let summary = locality.summary();
+    assert!((ratio(&summary.total) - exact).abs() < tolerance(&summary));
+    for rows in [&summary.instructions, &summary.owners] {
+        let ratios: Vec<f64> = rows.iter().map(|(_, row)| ratio(row)).collect();
+        assert_eq!(rows.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1, 2]);
+        // An eighth of a stream's references are new lines; 512 of 16,384 lines are cached, fewer beside the stream.
+        assert!((ratios[0] - 0.125).abs() < 0.002, "{ratios:?}");
+        assert!((0.96..=1.0).contains(&ratios[1]) && ratios[2] < 1e-4, "{ratios:?}");
+    }
+    let references: f64 = summary.instructions.iter().map(|(_, row)| row.references).sum();
+    assert!((references / 4e6 - 1.0).abs() < 1e-9, "the weights add up to the whole run");
+}
+
+#[test]
+fn phases_have_footprints_of_their_own() {
+    // Long sequential phases between random ones: mixed, the random lines would seem to be nearer.
+    let mut random = Random(13);
+    let stream = |at: u64| match at / 120_000 % 2 {
+        0 => load(0, BASE + at * 8),
+        _ => load(1, 2 * BASE + random.below(2048) * LINE),
+    };
+    let sampling = Sampling { length: 20_000, every: 60_000, bursts: 60 };
+    let (locality, exact) = both(cache(1024, u32::MAX), sampling, stream);
+    let summary = locality.summary();
+    let found = ratio(&summary.total);
+    assert!((found - exact).abs() < tolerance(&summary), "{found} for {exact}");
+    let random_lines = ratio(&summary.instructions[1].1);
+    assert!((random_lines - 0.5).abs() < 0.03, "{random_lines} for 0.5");
+}
+
+#[test]
+fn curves_fall_and_pass_through_the_estimates() {
+    let mut random = Random(17);
+    let sampling = Sampling { length: 30_000, every: 60_000, bursts: 10 };
+    let (locality, _) = both(cache(512, u32::MAX), sampling, |_| load(0, BASE + random.below(4096) * LINE));
+    let sizes: Vec<u64> = (10..20).map(|bits| 1 << bits).collect();
+    for who in [Who::Program, Who::Instruction(0), Who::Owner(0)] {
+        let curve = locality.curve(who, 64, &sizes);
+        assert_eq!(curve.len(), sizes.len());
+        for pair in curve.windows(2) {
+            assert!(pair[1].ratio <= pair[0].ratio + 1e-12, "{pair:?}");
+        }
+        for point in &curve {
+            let known = (1.0 - point.bytes as f64 / 64.0 / 4096.0).max(0.0);
+            assert!((point.ratio - known).abs() < 0.02, "{point:?} for {known}");
+            assert!(point.low <= point.ratio && point.ratio <= point.high);
+        }
+    }
+    assert!(locality.curve(Who::Instruction(1), 64, &sizes).is_empty());
+    assert!(locality.curve(Who::Program, 128, &sizes).is_empty());
+}
+
+#[test]
+fn bursts_without_a_gap_are_one() {
+    let mut whole = Locality::new(&LocalityConfig::new(vec![cache(512, 8)])).expect("a possible cache");
+    let mut parts = Locality::new(&LocalityConfig::new(vec![cache(512, 8)])).expect("a possible cache");
+    let references: Vec<Reference> = (0..8192).map(|at| load(0, BASE + at % 700 * LINE)).collect();
+    let burst =
+        |references, unseen_before| Burst { thread: 0, start: 0, weight: 1.0, unseen_before, references };
+    whole.feed(&burst(&references, None));
+    for (at, part) in references.chunks(1024).enumerate() {
+        parts.feed(&Burst { weight: 0.125, ..burst(part, (at > 0).then_some(0)) });
+    }
+    let (whole, parts) = (whole.summary().total, parts.summary().total);
+    assert!((whole.references - parts.references).abs() < 1e-9);
+    assert!((whole.levels[0].low - parts.levels[0].low).abs() < 1e-3, "{whole:?} {parts:?}");
+    assert!((whole.levels[0].high - parts.levels[0].high).abs() < 1e-3, "{whole:?} {parts:?}");
+}
+
+#[test]
+fn patterns_are_recognised() {
+    let mut random = Random(19);
+    let mut patterns = Patterns::new(64);
+    for burst in 0..4u64 {
+        let references: Vec<Reference> = (0..400u64)
+            .flat_map(|at| {
+                let row = (burst * 400 + at) / 10;
+                [
+                    load(0, BASE),
+                    load(1, BASE + at * 8),
+                    load(2, BASE + at * 4096),
+                    load(3, BASE + at * 80 + row * 1000),
+                    load(4, BASE + random.below(1 << 20) * 8),
+                    load(5, BASE - at * 16),
+                ]
+            })
+            .collect();
+        patterns.feed(&Burst {
+            thread: 0,
+            start: burst,
+            weight: 1.0,
+            unseen_before: None,
+            references: &references,
+        });
+    }
+    let kinds: Vec<PatternKind> = patterns.all().map(|(_, pattern)| pattern.kind).collect();
+    use PatternKind::{Constant, Irregular, MultiStride, Stream, Stride};
+    assert_eq!(kinds, [Constant, Stream, Stride, Stride, Irregular, Stream]);
+    let of = |instruction| patterns.of(instruction).expect("it was seen");
+    assert_eq!((of(1).strides[0].bytes, of(2).strides[0].bytes, of(5).strides[0].bytes), (8, 4096, -16));
+    assert!((of(3).strides[0].share - 0.9).abs() < 0.01, "{:?}", of(3).strides);
+    assert!(of(1).entropy_bits < 0.01 && of(4).entropy_bits > 5.5, "{:?}", of(4));
+    assert!((of(1).references_apart - 6.0).abs() < 1e-9);
+    assert!((of(2).span_bytes - 399.0 * 4096.0).abs() < 1.0);
+    assert!(of(1).confidence > 0.7 && of(4).confidence == 0.0);
+    // Told where addresses come from, the same addresses are a chain or an indirect access.
+    patterns.set_source(4, memlens_locality::AddressSource::LoadedBy(1));
+    assert_eq!(patterns.of(4).map(|pattern| pattern.kind), Some(PatternKind::Indirect));
+    patterns.set_source(4, memlens_locality::AddressSource::Itself);
+    assert_eq!(patterns.of(4).map(|pattern| pattern.kind), Some(PatternKind::PointerChase));
+    // Two strides by turns.
+    let mut patterns = Patterns::new(64);
+    let references: Vec<Reference> =
+        (0..400u64).map(|at| load(0, BASE + at / 2 * 1000 + at % 2 * 200)).collect();
+    patterns.feed(&Burst { thread: 0, start: 0, weight: 1.0, unseen_before: None, references: &references });
+    assert_eq!(patterns.of(0).map(|pattern| pattern.kind), Some(MultiStride));
+}
