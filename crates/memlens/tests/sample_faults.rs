@@ -109,7 +109,7 @@ fn refused(folder: &Path, error: i32, words: &[&str]) -> Output {
     command.output().expect("it starts")
 }
 
-/// The three ways in which kernels and containers say no, each with what lifts it.
+/// The ways in which kernels and containers say no, each with what lifts it.
 #[test]
 fn a_refusal_is_told_with_the_command_that_lifts_it() {
     let cases = [
@@ -119,6 +119,8 @@ fn a_refusal_is_told_with_the_command_that_lifts_it() {
         (libc::EPERM, "--cap-add PERFMON"),
         // A sandbox that has no such system call, or a kernel without CONFIG_PERF_EVENTS.
         (libc::ENOSYS, "has no perf_event_open"),
+        // gVisor.
+        (libc::ENODEV, "has no perf_event_open"),
     ];
     for (error, advice) in cases {
         let folder = folder();
@@ -129,7 +131,39 @@ fn a_refusal_is_told_with_the_command_that_lifts_it() {
         assert!(text.contains(advice) && text.lines().count() == 1, "{error}: {text}");
         assert!(!folder.path().join("p").exists());
         let doctor = stdout(&refused(folder.path(), error, &["doctor"]));
-        assert!(doctor.contains(advice), "{error}: {doctor}");
+        assert!(doctor.contains(advice) && doctor.contains("agent-clock"), "{error}: {doctor}");
+    }
+}
+
+/// A program that can be preloaded is sampled all the same, by its own timers, and the report says why.
+#[test]
+fn without_events_of_the_kernel_the_program_is_sampled_by_its_own_timers() {
+    let folder = folder();
+    let source = "static volatile long table[1 << 20];\nint main(void) {\n    unsigned i = 0;\n    \
+        for (long n = 0; n < 40000000; n++) table[(i = i * 1664525u + 1013904223u) >> 12]++;\n    return 7;\n}\n";
+    let program = compiled(folder.path(), "works", source, &["-g"]);
+    let program = program.to_str().expect("text");
+    let cases = [
+        (libc::EACCES, "Permission denied"),
+        (libc::EPERM, "Operation not permitted"),
+        (libc::ENOSYS, "this kernel has no perf_event_open (Function not implemented"),
+        (libc::ENODEV, "this kernel has no perf_event_open (No such device"),
+    ];
+    for (error, reason) in cases {
+        let profile = format!("p{error}");
+        let output =
+            refused(folder.path(), error, &["record", "--mode", "sample", "--out", &profile, "--", program]);
+        assert_eq!(output.status.code(), Some(7), "{error}: {}", stderr(&output));
+        let report = json(folder.path(), &profile);
+        assert_eq!(report["run"]["sampling"]["event"], "agent-clock", "{error}");
+        let table = report["objects"].as_array().expect("a list").iter().find(|it| it["name"] == "table");
+        assert!(table.is_some_and(|it| it["share"].as_f64() > Some(0.5)), "{error}: {report}");
+        let notes = report["run"]["notes"].to_string();
+        assert!(notes.contains(&format!("cpu-clock cannot be sampled here: {reason}")), "{error}: {notes}");
+        // A miss cannot be had from a timer, and nothing runs unrecorded.
+        let words = ["record", "--mode", "sample", "--event", "cache-misses", "--out", "no", "--", program];
+        let output = refused(folder.path(), error, &words);
+        assert_eq!(output.status.code(), Some(75), "{error}: {}", stderr(&output));
     }
 }
 
