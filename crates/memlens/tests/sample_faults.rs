@@ -350,12 +350,26 @@ fn a_stripped_program_has_objects_by_file_and_offset() {
 #[test]
 fn what_is_no_recording_of_perf_is_one_message() {
     let folder = folder();
-    fs::write(folder.path().join("noise"), b"PERFILE2 and then nothing of use").expect("written");
-    for (importer, message) in [("perf", "read perf.data"), ("perf-script", "find samples")] {
-        let text = failing(folder.path(), &["import", importer, "noise", "--out", "p"], 65);
-        assert!(text.contains(message) && text.lines().count() == 1, "{text}");
+    let file = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).expect("written");
+    file("noise", b"PERFILE2 and then nothing of use");
+    file("text", b"sh 1234 10.5: 250000 cpu-clock:u: 401000 main+0x10 (/bin/sh)\n");
+    file("empty", b"");
+    file("swapped", b"2ELIFREP\0\0\0\0\0\0\0\x68");
+    fs::create_dir(folder.path().join("folder")).expect("made");
+    let cases = [
+        ("perf", "noise", 65, "read perf.data: "),
+        ("perf", "text", 65, "it does not begin with PERFILE2"),
+        ("perf", "text", 65, "memlens import perf-script"),
+        ("perf", "empty", 65, "it does not begin with PERFILE2"),
+        ("perf", "swapped", 65, "big-endian"),
+        ("perf", "folder", 74, "Is a directory"),
+        ("perf", "absent", 66, "absent"),
+        ("perf-script", "noise", 65, "find samples"),
+        ("perf-script", "absent", 66, "absent"),
+    ];
+    for (importer, name, code, message) in cases {
+        let text = failing(folder.path(), &["import", importer, name, "--out", "p"], code);
+        assert!(text.contains(message) && text.lines().count() == 1, "{importer} {name}: {text}");
         assert!(!folder.path().join("p").exists());
-        let text = failing(folder.path(), &["import", importer, "absent", "--out", "p"], 66);
-        assert_eq!(text.lines().count(), 1, "{text}");
     }
 }
