@@ -33,6 +33,11 @@ const LOOK_OFTEN: Duration = Duration::from_millis(20);
 /// How long a program's dynamic linker is given before its first look-up of mappings.
 const START_TAKES: Duration = Duration::from_millis(500);
 
+/// Why the allocations of a process that ran before are not watched, and what to do.
+const ATTACHED: &str = "the process ran before memlens attached to it, and the agent that watches them comes into a \
+    program only when it starts; its heap, and that of programs it executes, is named by the pointers that lead \
+    there; for allocation sites, start it with `memlens run --mode sample`";
+
 /// How to sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleOptions {
@@ -188,6 +193,9 @@ impl SampleSession {
                 }
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;
                 attach(*pid, &mut collector, &mut recording)?;
+                if options.watch != Watch::Nothing {
+                    allocations = AllocationSource::impossible(ATTACHED);
+                }
                 (Watched::Process(process), *pid)
             }
         };

@@ -200,6 +200,28 @@ fn what_found_no_room_is_counted_and_shown() {
     assert!(table.contains("lost samples"), "{table}");
 }
 
+/// Nobody saw what was allocated before, nor what is allocated without the agent: reports say why, and what to do.
+#[test]
+fn allocations_that_are_not_watched_are_told() {
+    if !can_sample() {
+        return;
+    }
+    let folder = folder();
+    let report = recorded(folder.path(), Worker::start(&compiled(folder.path(), "works", WORKS, &["-g"])));
+    let notes = report["run"]["notes"].to_string();
+    let why = "Allocations were not watched: the process ran before memlens attached to it";
+    assert!(notes.contains(why) && notes.contains("memlens run --mode sample"), "{notes}");
+    let table = succeeding(folder.path(), &["report", "p"]);
+    assert!(table.contains("Allocations were not watched"), "{table}");
+
+    let words =
+        ["record", "--mode", "sample", "--quiet", "--out", "q", "--", "sh", "-c", "/bin/true; /bin/true; :"];
+    assert_eq!(call(folder.path(), &words).status.code(), Some(0));
+    let notes = json(folder.path(), "q")["run"]["notes"].to_string();
+    let what = "2 programs were executed later on; their allocations were not watched";
+    assert!(notes.contains(what) && notes.contains("memlens run --mode sample"), "{notes}");
+}
+
 /// Processes that end at every moment of an attach: a profile or a message, never a hang or a crash.
 #[test]
 fn a_process_that_ends_while_memlens_attaches() {
