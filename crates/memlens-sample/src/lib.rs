@@ -34,12 +34,14 @@
 mod address_space;
 mod allocations;
 mod builder;
+mod call_paths;
 mod collector;
 mod contention;
 mod error;
 mod event;
 mod heap;
 mod imported;
+mod kin;
 mod modules;
 mod naming;
 mod overhead_budget;
