@@ -94,6 +94,18 @@ impl WaitingAccess {
         // `value` asks for the base first.
         expression.value(|_| if std::mem::take(&mut is_base) { base_value } else { index_value })
     }
+
+    /// An address in the same object, where the address itself is lost: the pointer of a pointer and an index of
+    /// which only the index is gone (`mov eax, [r8+rax*4]`). What is added to a pointer does not lead out of its
+    /// object (ISO C23, 6.5.7, paragraph 10). Of two unscaled registers nobody knows which is the pointer.
+    pub fn address_in_object(&self, mut sampled: impl FnMut(Register) -> Option<u64>) -> Option<u64> {
+        let expression = &self.operand.address;
+        let (base, Some(_)) = (expression.base?, expression.index) else { return None };
+        if expression.is_partial || expression.scale == 1 || self.index_change.is_some() {
+            return None;
+        }
+        Some(sampled(base)?.wrapping_add_signed(self.base_change?))
+    }
 }
 
 impl FunctionCode {

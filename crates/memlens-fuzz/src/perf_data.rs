@@ -49,6 +49,17 @@ fn file(records: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
+/// What `perf record -o -` writes of the same event: its attribute as a record, then these.
+fn pipe(records: &[Vec<u8>]) -> Vec<u8> {
+    let mut attribute = vec![1 | (ATTRIBUTE_BYTES << 32), 0, 1_000_000, 0x107, 0, 1 << 18];
+    attribute.resize(ATTRIBUTE_BYTES as usize / 8, 0);
+    // PERF_RECORD_HEADER_ATTR, and PERF_RECORD_HEADER_FEATURE with HEADER_CMDLINE: one word.
+    let attribute = record(64, 0, &attribute);
+    let words_of_command = record(80, 0, &[11, 1 | (8 << 32), u64::from_le_bytes(*b"perf\0\0\0\0")]);
+    let header = words(&[u64::from_le_bytes(*b"PERFILE2"), 16]);
+    [header, attribute, words_of_command, records.concat()].concat()
+}
+
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let id = (7 << 32) | 7;
     let name = u64::from_le_bytes(*b"/opt/t\0\0");
@@ -57,7 +68,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let called = record(3, 0, &[id, u64::from_le_bytes(*b"t\0\0\0\0\0\0\0"), id, 4]);
     let lost = record(2, 0, &[1, 12, id, 30]);
     vec![
-        file(&[called, mapping, sample(0x40_1010, 10), sample(0x40_1020, 20), lost]),
+        file(&[called.clone(), mapping.clone(), sample(0x40_1010, 10), sample(0x40_1020, 20), lost.clone()]),
+        pipe(&[called, mapping, sample(0x40_1010, 10), sample(0x40_1020, 20), lost]),
         file(&[sample(1, 1)]),
         file(&[]),
     ]

@@ -39,6 +39,10 @@ index_type! {
     StackIx
 }
 index_type! {
+    /// Position in [`Profile::paths`](crate::Profile::paths).
+    PathIx
+}
+index_type! {
     /// Position in [`Profile::objects`](crate::Profile::objects); not the object's `id`.
     ObjectIx
 }

@@ -16,12 +16,12 @@ mod run_info;
 mod store;
 mod validate;
 
-pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, StackIx, ThreadIx};
+pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
 pub use merge::{MergeError, Merger};
 pub use profile::{
-    Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, Profile, SeriesPoint, SourceLine, Stack,
-    Thread,
+    CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, PathSamples, Profile,
+    SeriesPoint, SourceLine, Stack, Thread,
 };
 pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use memlens_types::{AccessKind, ObjectKind};
 
 use crate::{
-    Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx, Profile, SamplingInfo,
-    SourceLine, Stack, StackIx, Thread, ThreadIx,
+    CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx, PathIx,
+    PathSamples, Profile, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// Why profiles cannot be merged.
@@ -111,6 +111,10 @@ pub struct Merger {
     stacks: HashMap<Stack, StackIx>,
     objects: HashMap<(ObjectKey, u32), ObjectIx>,
     code: HashMap<CodeKey, CodeIx>,
+    paths: HashMap<(Option<PathIx>, FrameIx), PathIx>,
+    path_samples: HashMap<(Option<PathIx>, ObjectIx), usize>,
+    /// Samples of profiles without paths: their path is not known, if any other profile has some.
+    without_paths: Vec<PathSamples>,
 }
 
 impl Merger {
@@ -129,6 +133,9 @@ impl Merger {
             stacks: HashMap::new(),
             objects: HashMap::new(),
             code: HashMap::new(),
+            paths: HashMap::new(),
+            path_samples: HashMap::new(),
+            without_paths: Vec::new(),
         }
     }
 
@@ -156,6 +163,11 @@ impl Merger {
 
     /// The merged profile.
     pub fn finish(mut self) -> Profile {
+        if !self.merged.path_samples.is_empty() {
+            for part in std::mem::take(&mut self.without_paths) {
+                self.add_path_samples(part);
+            }
+        }
         if self.added > 1 {
             self.merged.run.notes.push(format!("merged from {} processes", self.added));
         }
@@ -206,6 +218,24 @@ impl Merger {
                 None => {
                     let (code, object, thread) = key;
                     self.merged.cells.push(Cell { code, object, thread, counts: cell.counts });
+                }
+            }
+        }
+        let mut paths: Vec<PathIx> = Vec::with_capacity(profile.paths.len());
+        for path in &profile.paths {
+            let parent = path.parent.map(|parent| paths[parent.index()]);
+            let found = self.path(parent, frames[path.frame.index()]);
+            paths.push(found);
+        }
+        for part in &profile.path_samples {
+            let path = part.path.map(|path| paths[path.index()]);
+            self.add_path_samples(PathSamples { path, object: objects[part.object.index()], ..part.clone() });
+        }
+        if profile.path_samples.is_empty() {
+            for (object, &ix) in profile.objects.iter().zip(&objects) {
+                let (samples, cost) = (object.counts.sampled.samples, object.counts.sampled.cost);
+                if (samples, cost) != (0, 0) {
+                    self.without_paths.push(PathSamples { path: None, object: ix, samples, cost });
                 }
             }
         }
@@ -304,6 +334,27 @@ impl Merger {
             self.merged.stacks.push(moved);
         }
         found
+    }
+
+    fn path(&mut self, parent: Option<PathIx>, frame: FrameIx) -> PathIx {
+        let next = PathIx::from_index(self.merged.paths.len());
+        let found = *self.paths.entry((parent, frame)).or_insert(next);
+        if found == next {
+            self.merged.paths.push(CallPath { parent, frame });
+        }
+        found
+    }
+
+    fn add_path_samples(&mut self, part: PathSamples) {
+        let next = self.merged.path_samples.len();
+        let row = *self.path_samples.entry((part.path, part.object)).or_insert(next);
+        match self.merged.path_samples.get_mut(row) {
+            Some(existing) => {
+                existing.samples += part.samples;
+                existing.cost += part.cost;
+            }
+            None => self.merged.path_samples.push(part),
+        }
     }
 
     fn object(&mut self, object: Object, occurrence: u32) -> ObjectIx {

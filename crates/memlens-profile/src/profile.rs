@@ -2,18 +2,24 @@
 
 use memlens_types::{AccessKind, Counts, ObjectKind};
 
-use crate::{Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, RunInfo, StackIx, ThreadIx};
+use crate::{
+    Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, PathIx, RunInfo, StackIx, ThreadIx,
+};
 
 /// Everything a report needs, without the binaries or sources it came from.
 ///
 /// ```text
 ///  modules ◄── frames ◄── stacks ◄──┬── objects ◄──┐
 ///                                   └── code ◄─────┴── cells ──► threads
+///           ◄── paths ◄── path samples ──► objects
 /// ```
 ///
 /// [`cells`](Self::cells) say which instruction of which thread touched which object; every other
 /// count is a sum of them, except `dram_writes`: a line is written back long after the instruction
 /// that dirtied it, so write-backs belong to objects only. [`validate`](Self::validate) checks this.
+///
+/// Sampled profiles also say through which calls each object was reached: [`paths`](Self::paths) are a tree, and
+/// [`path_samples`](Self::path_samples) the same samples once more, by path instead of instruction and thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// The program and how it was watched.
@@ -32,6 +38,10 @@ pub struct Profile {
     pub code: Vec<CodeLocation>,
     /// What each operand did to each object.
     pub cells: Vec<Cell>,
+    /// Call paths of samples; none where nothing was sampled, or no call stack was seen.
+    pub paths: Vec<CallPath>,
+    /// What was sampled at the ends of call paths; empty where there are no `paths`.
+    pub path_samples: Vec<PathSamples>,
     /// The program's threads.
     pub threads: Vec<Thread>,
     /// Moments the program named.
@@ -208,6 +218,33 @@ pub struct Cell {
     pub counts: Counts,
 }
 
+/// A node of the tree of call paths: a frame, as it was reached from its parent. The outermost frames that could
+/// be found have no parent. Parents come before their children.
+///
+/// Frames of callers stand for calls, so they have the call's line; the last frame of a path stands for all of the
+/// function that was sampled there, so it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallPath {
+    /// The caller.
+    pub parent: Option<PathIx>,
+    /// The frame.
+    pub frame: FrameIx,
+}
+
+/// Samples that waited for one object at the end of one call path. At most one row for each pair. Together the
+/// rows have all samples of the profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathSamples {
+    /// The innermost frame; `None`: the path is not known.
+    pub path: Option<PathIx>,
+    /// The object.
+    pub object: ObjectIx,
+    /// How many.
+    pub samples: u64,
+    /// What they stand for, in the unit of [`SamplingInfo`](crate::SamplingInfo).
+    pub cost: u64,
+}
+
 /// A thread of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
@@ -284,6 +321,16 @@ impl Profile {
     pub fn stack_frames(&self, stack: Option<StackIx>) -> impl Iterator<Item = &Frame> {
         let frames = stack.and_then(|stack| self.stacks.get(stack.index()));
         frames.into_iter().flat_map(|stack| &stack.0).filter_map(|frame| self.frames.get(frame.index()))
+    }
+
+    /// The frames of a call path, innermost first; nothing if the index is `None` or out of range.
+    pub fn path_frames(&self, path: Option<PathIx>) -> impl Iterator<Item = &Frame> {
+        let found = move |path: PathIx| self.paths.get(path.index()).map(|node| (path, node));
+        let outwards = std::iter::successors(path.and_then(found), move |(path, node)| {
+            // Parents come first: that ends, whatever a file held.
+            node.parent.filter(|parent| parent < path).and_then(found)
+        });
+        outwards.filter_map(|(_, node)| self.frames.get(node.frame.index()))
     }
 
     /// Recomputes the counts of objects, code and threads from the cells; the objects' `dram_writes`

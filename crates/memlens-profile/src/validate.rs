@@ -2,7 +2,7 @@
 
 use memlens_types::{Counts, Sampled};
 
-use crate::Profile;
+use crate::{PathSamples, Profile};
 
 /// What is wrong with a profile, and where. Messages stand alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +33,12 @@ pub enum Inconsistency {
     /// Two cells have the same code, object and thread.
     #[error("row {row} of cells repeats an earlier row's code, object and thread")]
     RepeatedCell {
+        /// The row of the second one.
+        row: usize,
+    },
+    /// Two rows of path samples have the same path and object.
+    #[error("row {row} of path_samples repeats an earlier row's path and object")]
+    RepeatedPath {
         /// The row of the second one.
         row: usize,
     },
@@ -100,6 +106,15 @@ impl Profile {
             check("cells", row, Some(cell.object.0), "objects", self.objects.len())?;
             check("cells", row, Some(cell.thread.0), "threads", self.threads.len())?;
         }
+        for (row, path) in self.paths.iter().enumerate() {
+            check("paths", row, Some(path.frame.0), "frames", self.frames.len())?;
+            // A parent comes before its child, so its row is below the child's.
+            check("paths", row, path.parent.map(|ix| ix.0), "paths", row)?;
+        }
+        for (row, part) in self.path_samples.iter().enumerate() {
+            check("path_samples", row, part.path.map(|ix| ix.0), "paths", self.paths.len())?;
+            check("path_samples", row, Some(part.object.0), "objects", self.objects.len())?;
+        }
         for (row, mark) in self.marks.iter().enumerate() {
             check("marks", row, mark.thread.map(|ix| ix.0), "threads", self.threads.len())?;
         }
@@ -117,6 +132,12 @@ impl Profile {
         possible("objects", self.objects.iter().map(|object| &object.counts))?;
         possible("code", self.code.iter().map(|code| &code.counts))?;
         possible("cells", self.cells.iter().map(|cell| &cell.counts))?;
+        let of_paths = |part: &PathSamples| Counts {
+            sampled: Sampled { samples: part.samples, cost: part.cost, ..Sampled::default() },
+            ..Counts::default()
+        };
+        let of_paths: Vec<Counts> = self.path_samples.iter().map(of_paths).collect();
+        possible("path_samples", of_paths.iter())?;
         possible("threads", self.threads.iter().map(|thread| &thread.counts))
     }
 
@@ -151,6 +172,7 @@ impl Profile {
         same("code", code.iter().zip(self.code.iter().map(|code| &code.counts)))?;
         same("threads", threads.iter().zip(self.threads.iter().map(|thread| &thread.counts)))?;
 
+        self.validate_path_samples()?;
         let explained = self.attribution.unknown_reasons.values().sum();
         let unknown = self.attribution.unknown_accesses;
         if explained == unknown {
@@ -158,6 +180,25 @@ impl Profile {
         } else {
             Err(Inconsistency::UnexplainedUnknown { explained, unknown })
         }
+    }
+}
+
+impl Profile {
+    /// Each pair once, and together all samples or none.
+    fn validate_path_samples(&self) -> Result<(), Inconsistency> {
+        let mut seen = std::collections::HashSet::new();
+        let mut sum = (0, 0);
+        for (row, part) in self.path_samples.iter().enumerate() {
+            if !seen.insert((part.path, part.object)) {
+                return Err(Inconsistency::RepeatedPath { row });
+            }
+            sum = (sum.0 + part.samples, sum.1 + part.cost);
+        }
+        let totals = self.totals().sampled;
+        if self.path_samples.is_empty() || sum == (totals.samples, totals.cost) {
+            return Ok(());
+        }
+        Err(Inconsistency::SumMismatch { table: "path_samples", row: self.path_samples.len() - 1 })
     }
 }
 

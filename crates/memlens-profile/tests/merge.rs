@@ -1,10 +1,10 @@
 //! Merging the profiles of several processes, and the invariants of profiles.
 
 use memlens_profile::{
-    Cell, CodeIx, CodeLocation, Frame, FrameIx, Inconsistency, MergeError, Module, ModuleIx, Object,
-    ObjectIx, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Inconsistency, MergeError, Module, ModuleIx,
+    Object, ObjectIx, PathIx, PathSamples, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
-use memlens_types::{Counts, ObjectKind};
+use memlens_types::{Counts, ObjectKind, Sampled};
 
 fn loads(loads: u64) -> Counts {
     Counts { loads, load_bytes: 8 * loads, ..Counts::default() }
@@ -202,4 +202,57 @@ fn every_broken_invariant_is_named() {
     let mut profile = good;
     profile.objects[0].counts.dram_writes = 99;
     profile.validate().unwrap();
+}
+
+/// `main` called `make`, which was sampled on the block so often; some samples of it have no path.
+fn sampled(pid: u32, library_first: bool, samples: u64) -> Profile {
+    let mut profile = process(pid, library_first, 0x40, 10);
+    let whole = Sampled { samples: samples + 1, cost: 10 * (samples + 1), ..Sampled::default() };
+    profile.cells[0].counts.sampled = whole;
+    profile.sum_cells();
+    let object = ObjectIx(0);
+    profile.paths = vec![
+        CallPath { parent: None, frame: FrameIx(1) },
+        CallPath { parent: Some(PathIx(0)), frame: FrameIx(0) },
+    ];
+    profile.path_samples = vec![
+        PathSamples { path: Some(PathIx(1)), object, samples, cost: 10 * samples },
+        PathSamples { path: None, object, samples: 1, cost: 10 },
+    ];
+    profile.validate().unwrap();
+    profile
+}
+
+#[test]
+fn the_same_call_path_in_two_processes_is_one() {
+    // The third has samples and no paths, as profiles of before paths were stored.
+    let mut old = sampled(3, true, 7);
+    (old.paths, old.path_samples) = (Vec::new(), Vec::new());
+    let merged = Profile::merge(&[sampled(1, true, 5), sampled(2, false, 4), old]).unwrap();
+    merged.validate().unwrap();
+    assert_eq!(merged.paths.len(), 2);
+    let names: Vec<_> = merged.path_frames(Some(PathIx(1))).map(|frame| frame.function.as_deref()).collect();
+    assert_eq!(names, [Some("make"), Some("main")]);
+    let parts: Vec<_> = merged.path_samples.iter().map(|part| (part.path, part.samples, part.cost)).collect();
+    assert_eq!(parts, [(Some(PathIx(1)), 9, 90), (None, 2 + 8, 20 + 80)]);
+}
+
+#[test]
+fn call_paths_that_cannot_be_are_found() {
+    let broken = |change: fn(&mut Profile)| {
+        let mut profile = sampled(1, true, 5);
+        change(&mut profile);
+        profile.validate().unwrap_err()
+    };
+    // A node that comes before its parent could go round in circles.
+    let own_parent = broken(|profile| profile.paths[1].parent = Some(PathIx(1)));
+    assert!(matches!(own_parent, Inconsistency::DanglingIndex { table: "paths", row: 1, .. }));
+    let no_frame = broken(|profile| profile.paths[0].frame = FrameIx(9));
+    assert!(matches!(no_frame, Inconsistency::DanglingIndex { table: "paths", row: 0, .. }));
+    let no_path = broken(|profile| profile.path_samples[0].path = Some(PathIx(2)));
+    assert!(matches!(no_path, Inconsistency::DanglingIndex { table: "path_samples", row: 0, .. }));
+    let twice = broken(|profile| profile.path_samples[1].path = Some(PathIx(1)));
+    assert_eq!(twice, Inconsistency::RepeatedPath { row: 1 });
+    let too_few = broken(|profile| profile.path_samples[0].cost -= 1);
+    assert_eq!(too_few, Inconsistency::SumMismatch { table: "path_samples", row: 1 });
 }

@@ -11,15 +11,16 @@ use crate::column::Column;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{function_name, module_place, object_place, source_place};
-use crate::row::{CodeGroup, Row, by_code, object_row, sort_rows};
-use crate::table::{ALLOCATED_AT, TableColumn, cost_word, counts, grid};
+use crate::row::{By, CodeGroup, Row, by_code, by_path, object_row, sort_rows};
+use crate::table::{ALLOCATED_AT, CALLED_FROM, TableColumn, cost_word, counts, grid, widen_callers};
 
 const INDENT: usize = 11;
 /// So many functions are named when a part of a name is not enough.
 const SHOWN_NAMES: usize = 8;
 
 /// One object: what it is, where it was allocated (the whole stack, with source), and which lines of
-/// code touch it. `view.by` is not used; shares are of the object's own wait.
+/// code touch it, or, with `view.by` [`By::Caller`], through which calls it was reached. Shares are of the object's
+/// own wait.
 ///
 /// # Errors
 /// When no object has this id.
@@ -42,6 +43,10 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
     }
 
     let whole = profile.cost(&object.counts);
+    if view.by == By::Caller {
+        out.push('\n');
+        return Ok(out + &callers(profile, index, whole, view));
+    }
     let cells = profile.cells.iter().filter(|cell| cell.object.index() == index);
     let rows = by_code(profile, cells, whole, CodeGroup::Line);
     if rows.is_empty() {
@@ -55,6 +60,18 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
     ];
     out += &part(profile, rows, "line", (&what, &[TableColumn::Source]), view);
     Ok(out)
+}
+
+/// The call paths that lead to an object.
+fn callers(profile: &Profile, object: usize, whole: u64, view: &View) -> String {
+    let parts = profile.path_samples.iter().filter(|part| part.object.index() == object);
+    let rows = by_path(profile, parts, whole);
+    if rows.is_empty() {
+        return "No call path of it is known: they are sampled (--mode sample).\n".to_owned();
+    }
+    let what = [TableColumn::Of(Column::Name, ["", "reached by"], 0)];
+    let last = [TableColumn::Of(Column::Where, CALLED_FROM, 0)];
+    part(profile, rows, "call path", (&what, &last), view)
 }
 
 /// A table of a part of the profile: each row's share of it, what the row is, the counts, what comes last.
@@ -72,7 +89,9 @@ fn part(
     columns.extend(what);
     columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
     columns.extend(last);
-    let table = grid(&rows, None, columns, profile.run.estimated).render(view.width, view.colour);
+    let mut grid = grid(&rows, None, columns, profile.run.estimated);
+    widen_callers(&mut grid);
+    let table = grid.render(view.width, view.colour);
     table + &Style::Dim.paint(&(shown(rows.len(), all, noun, "") + "\n"), view.colour)
 }
 

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memlens_profile::{CacheInfo, CodeLocation, Frame, MachineInfo, ModuleIx, Object, Profile, TlbInfo};
+use memlens_profile::{
+    CacheInfo, CodeLocation, Frame, MachineInfo, ModuleIx, Object, PathSamples, Profile, TlbInfo,
+};
 use memlens_types::Counts;
 use serde_json::{Map, Value, json};
 
@@ -36,6 +38,7 @@ pub fn json(profile: &Profile) -> Value {
         },
         "objects": objects(&cost),
         "instructions": instructions(&cost),
+        "call_tree": call_tree(&cost),
     })
 }
 
@@ -242,6 +245,43 @@ fn frame_entry(profile: &Profile, frame: &Frame) -> Value {
 
 fn module_name(profile: &Profile, module: Option<ModuleIx>) -> Value {
     profile.module(module).map_or(Value::Null, |module| module.name().into())
+}
+
+/// The call paths of samples as a tree, parents first; `null` where none were sampled. `samples` and `share` are of
+/// those that ended at the node itself; what has no path is in no node.
+fn call_tree(cost: &Cost<'_>) -> Value {
+    let profile = cost.profile;
+    if profile.path_samples.is_empty() {
+        return Value::Null;
+    }
+    let mut parts: Vec<Vec<&PathSamples>> = vec![Vec::new(); profile.paths.len()];
+    for part in &profile.path_samples {
+        if let Some(list) = part.path.and_then(|path| parts.get_mut(path.index())) {
+            list.push(part);
+        }
+    }
+    let nodes = profile.paths.iter().zip(&mut parts).map(|(node, parts)| {
+        parts.sort_by_key(|part| (std::cmp::Reverse(part.cost), part.object));
+        let objects: Vec<Value> = parts
+            .iter()
+            .filter_map(|part| {
+                let id = profile.objects.get(part.object.index())?.id;
+                Some(json!({"id": id, "samples": part.samples, "share": ratio(part.cost, cost.total)}))
+            })
+            .collect();
+        let mut fields = Map::new();
+        fields.insert("parent".to_owned(), node.parent.map_or(Value::Null, |parent| parent.0.into()));
+        if let Some(frame) = profile.frames.get(node.frame.index())
+            && let Value::Object(frame) = frame_entry(profile, frame)
+        {
+            fields.extend(frame);
+        }
+        fields.insert("samples".to_owned(), parts.iter().map(|part| part.samples).sum::<u64>().into());
+        fields.insert("share".to_owned(), ratio(parts.iter().map(|part| part.cost).sum(), cost.total));
+        fields.insert("objects".to_owned(), objects.into());
+        Value::Object(fields)
+    });
+    nodes.collect()
 }
 
 /// What the operands of one instruction do together.

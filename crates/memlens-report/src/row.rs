@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::str::FromStr;
 
-use memlens_profile::{Cell, CodeLocation, ModuleIx, Object, Profile, StackIx, Thread};
-use memlens_types::Counts;
+use memlens_profile::{Cell, CodeLocation, Frame, ModuleIx, Object, PathSamples, Profile, StackIx, Thread};
+use memlens_types::{Counts, Sampled};
 
 use crate::UnknownWord;
 use crate::column::{Column, Content};
 use crate::interval;
 use crate::known::Known;
-use crate::place::{base_name, code_place, function_name, object_place};
+use crate::place::{base_name, code_place, function_name, module_place, object_place, source_place};
 
 /// What a row stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub enum By {
     Function,
     /// A source line.
     Line,
+    /// A call path: a function with its callers.
+    Caller,
     /// A kind of object.
     Kind,
     /// A thread.
@@ -37,8 +39,16 @@ pub enum By {
 
 impl By {
     /// All groupings.
-    pub const ALL: [Self; 7] =
-        [Self::Object, Self::Site, Self::Instruction, Self::Function, Self::Line, Self::Kind, Self::Thread];
+    pub const ALL: [Self; 8] = [
+        Self::Object,
+        Self::Site,
+        Self::Instruction,
+        Self::Function,
+        Self::Line,
+        Self::Caller,
+        Self::Kind,
+        Self::Thread,
+    ];
 
     /// The word for it.
     pub fn as_str(self) -> &'static str {
@@ -48,6 +58,7 @@ impl By {
             Self::Instruction => "instruction",
             Self::Function => "function",
             Self::Line => "line",
+            Self::Caller => "caller",
             Self::Kind => "kind",
             Self::Thread => "thread",
         }
@@ -140,6 +151,7 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
         By::Instruction => by_code(profile, profile.cells.iter(), whole, CodeGroup::Instruction),
         By::Function => by_code(profile, profile.cells.iter(), whole, CodeGroup::Function),
         By::Line => by_code(profile, profile.cells.iter(), whole, CodeGroup::Line),
+        By::Caller => by_path(profile, profile.path_samples.iter(), whole),
         By::Thread => profile.threads.iter().map(|thread| thread_row(profile, thread, whole)).collect(),
     };
     sort_rows(&mut rows, sort);
@@ -317,6 +329,51 @@ pub(crate) fn by_code<'a>(
         }
     });
     sums.collect()
+}
+
+/// Sums samples by the call path at whose end they were taken. A row is named after its last function; its place is
+/// the callers, the nearest first.
+pub(crate) fn by_path<'a>(
+    profile: &Profile,
+    parts: impl Iterator<Item = &'a PathSamples>,
+    whole: u64,
+) -> Vec<Row> {
+    let mut groups = Groups::default();
+    for part in parts {
+        groups.of(part.path).push(part);
+    }
+    let sums = groups.in_order.into_iter().map(|(path, parts)| {
+        let mut sampled = Sampled::default();
+        let mut costs = Vec::new();
+        for part in parts {
+            sampled.samples += part.samples;
+            sampled.cost += part.cost;
+            if let Some(object) = profile.objects.get(part.object.index()) {
+                costs.push((object.name.as_str(), part.cost));
+            }
+        }
+        let mut frames = profile.path_frames(path);
+        let name = frames.next().map(|frame| path_function(profile, frame));
+        let callers: Vec<String> = frames
+            .map(|frame| match source_place(frame) {
+                Some(place) => format!("{} {place}", path_function(profile, frame)),
+                None => path_function(profile, frame),
+            })
+            .collect();
+        let name = name.unwrap_or_else(|| "no call path known".to_owned());
+        let counts = Counts { sampled, ..Counts::default() };
+        Row {
+            objects: Some(names_by_cost(costs)),
+            place: Some(callers.join(" ← ")),
+            ..Row::new(profile, name, &counts, false, whole)
+        }
+    });
+    sums.collect()
+}
+
+/// A frame's function, else where it is.
+fn path_function(profile: &Profile, frame: &Frame) -> String {
+    frame.function.clone().unwrap_or_else(|| module_place(profile, frame))
 }
 
 /// What a row of code is called, and where that is.

@@ -37,6 +37,10 @@ pub fn table(profile: &Profile, view: &View) -> String {
     let mut out = header(profile, view);
     out.push('\n');
     let mut rows = rows(profile, view.by, view.sort);
+    if view.by == By::Caller && rows.is_empty() {
+        out += "The profile has no call paths: they are sampled (--mode sample).\n";
+        return out;
+    }
     // Objects that nobody touched say nothing about waiting; the JSON report has them.
     let all = rows.len();
     rows.retain(|row| row.known.is_touched());
@@ -57,6 +61,7 @@ pub fn table(profile: &Profile, view: &View) -> String {
     for column in grid.columns.iter_mut().filter(|column| column.titles[1] == By::Site.as_str()) {
         column.elide = Elide::BeforeLastWord;
     }
+    widen_callers(&mut grid);
     out += &grid.render(view.width, view.colour);
     let footer = footer(profile, view, &rows, touched, all);
     out += &Style::Dim.paint(&footer, view.colour);
@@ -74,6 +79,7 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     // The way on, where there is room for it.
     let hint = match view.by {
         By::Object => "; --object # shows the code that touches one",
+        By::Caller => "; --object # --by caller shows those that lead to one",
         By::Function => "; --code FUNCTION shows the objects that one touches",
         _ => "",
     };
@@ -116,14 +122,19 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     if by != By::Object && by != By::Thread && by != By::Kind {
         columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));
     }
-    if matches!(by, By::Object | By::Instruction | By::Function | By::Line) {
+    if matches!(by, By::Object | By::Instruction | By::Function | By::Line | By::Caller) {
         let titles = match by {
+            By::Caller => CALLED_FROM,
             By::Object => ALLOCATED_AT,
             By::Line => ["", "function"],
             By::Function => ["", "file"],
             _ => ["", "where"],
         };
-        columns.push(TableColumn::Of(Column::Where, titles, if by == By::Object { 0 } else { 2 }));
+        columns.push(TableColumn::Of(
+            Column::Where,
+            titles,
+            if matches!(by, By::Object | By::Caller) { 0 } else { 2 },
+        ));
     }
     add_sort(&mut columns, sort);
     columns
@@ -140,6 +151,17 @@ pub(crate) fn cost_word(profile: &Profile) -> &'static str {
 
 /// Titles of the place of an object.
 pub(crate) const ALLOCATED_AT: [&str; 2] = ["allocated or", "declared at"];
+
+/// Titles of the callers of a function.
+pub(crate) const CALLED_FROM: [&str; 2] = ["", "called from"];
+
+/// Callers take what room there is, and of many the nearest stay.
+pub(crate) fn widen_callers(grid: &mut Grid) {
+    for column in grid.columns.iter_mut().filter(|column| column.titles == CALLED_FROM) {
+        column.elide = Elide::End;
+        column.flexible = Some(Flexible { least: 24, comfortable: 40, most: 240 });
+    }
+}
 
 /// The counts every table shows.
 pub(crate) fn counts() -> [TableColumn; 9] {

@@ -3,10 +3,11 @@
 mod bfs;
 
 use memlens_profile::{
-    CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Object, Profile, Stack, StackIx,
+    CallPath, Cell, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Object, ObjectIx, PathIx,
+    PathSamples, Profile, SamplingInfo, Stack, StackIx, Thread,
 };
 use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, table};
-use memlens_types::Counts;
+use memlens_types::{Counts, Sampled};
 use serde_json::{Value, json as value};
 use unicode_width::UnicodeWidthStr;
 
@@ -220,7 +221,8 @@ fn a_reason_that_is_the_name_is_not_the_place_as_well() {
 fn every_grouping_adds_up_to_the_totals() {
     let profile = bfs::profile();
     let totals = profile.totals();
-    for by in By::ALL {
+    // Call paths are of samples, which count neither loads nor misses.
+    for by in By::ALL.into_iter().filter(|by| *by != By::Caller) {
         let mut out = Vec::new();
         csv(&profile, &View { by, top: None, ..View::default() }, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -305,6 +307,108 @@ fn csv_quotes_what_needs_it() {
     let mut out = Vec::new();
     csv(&profile, &View::default(), &mut out).unwrap();
     assert!(String::from_utf8(out).unwrap().contains("\"std::map<int, \"\"x\"\">\""));
+}
+
+/// `insert` was called by `build` (3 samples of the node, 1 of the table) and by `main` (1 of the node); one sample of
+/// the table has no path.
+fn sampled_through_calls() -> Profile {
+    let frame = |function: &str, line| Frame {
+        function: Some(function.into()),
+        file: Some("/src/tree.c".into()),
+        line,
+        ..Frame::default()
+    };
+    let object = |id, name: &str| Object { id, name: name.into(), ..Object::default() };
+    let cell = |object, samples| Cell {
+        object: ObjectIx(object),
+        counts: Counts {
+            sampled: Sampled { samples, cost: 10 * samples, ..Sampled::default() },
+            ..Counts::default()
+        },
+        ..Cell::default()
+    };
+    let path = |parent, frame| CallPath { parent, frame: FrameIx(frame) };
+    let part =
+        |path, object, samples| PathSamples { path, object: ObjectIx(object), samples, cost: 10 * samples };
+    let mut profile = Profile {
+        frames: vec![
+            frame("main", Some(70)),
+            frame("build", Some(40)),
+            frame("insert", None),
+            frame("main", Some(80)),
+        ],
+        objects: vec![object(1, "node"), object(2, "table")],
+        code: vec![CodeLocation { id: 1, ..CodeLocation::default() }],
+        cells: vec![cell(0, 4), cell(1, 2)],
+        threads: vec![Thread::default()],
+        paths: vec![
+            path(None, 0),
+            path(Some(PathIx(0)), 1),
+            path(Some(PathIx(1)), 2),
+            path(None, 3),
+            path(Some(PathIx(3)), 2),
+        ],
+        path_samples: vec![
+            part(Some(PathIx(2)), 0, 3),
+            part(Some(PathIx(2)), 1, 1),
+            part(Some(PathIx(4)), 0, 1),
+            part(None, 1, 1),
+        ],
+        ..Profile::default()
+    };
+    profile.run.estimated = true;
+    profile.run.sampling =
+        Some(SamplingInfo { samples: 6, cost: 60, squared_cost: 600.0, ..SamplingInfo::default() });
+    profile.sum_cells();
+    profile.validate().unwrap();
+    profile
+}
+
+#[test]
+fn call_paths_are_rows_by_their_cost() {
+    let profile = sampled_through_calls();
+    let view = View { by: By::Caller, width: 200, ..View::default() };
+    let text = table(&profile, &view);
+    let row =
+        |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{text}"));
+    // 4 of 6 samples, 1 of 6, 1 of 6.
+    let first = row("66.7");
+    assert!(first.contains("insert") && first.contains("node, table"), "{first}");
+    assert!(first.contains("build tree.c:40 ← main tree.c:70"), "{first}");
+    assert!(text.contains("main tree.c:80") && text.contains("no call path known"), "{text}");
+    // Of the node's own 4 samples 3 came through build.
+    let text = object_detail(&profile, 1, &view).unwrap();
+    assert!(text.contains("75.0") && text.contains("25.0") && !text.contains("no call path"), "{text}");
+    // Exact mode has none, and says so.
+    assert!(table(&bfs::profile(), &view).contains("no call paths"));
+    assert!(object_detail(&bfs::profile(), 1, &view).unwrap().contains("No call path"));
+    for width in 80..=200 {
+        let view = View { width, ..view.clone() };
+        let text = table(&profile, &view) + &object_detail(&profile, 1, &view).unwrap();
+        assert!(text.lines().all(|line| line.width() <= width), "{width}: {text}");
+    }
+}
+
+#[test]
+fn json_has_the_call_tree() {
+    assert_eq!(json(&bfs::profile())["call_tree"], Value::Null);
+    let report = json(&sampled_through_calls());
+    let tree = report["call_tree"].as_array().unwrap();
+    assert_eq!(tree.len(), 5);
+    let insert = &tree[2];
+    assert_eq!(
+        (&insert["parent"], &insert["function"], &insert["line"]),
+        (&value!(1), &value!("insert"), &Value::Null)
+    );
+    assert_eq!(
+        (&tree[1]["parent"], &tree[1]["line"], &tree[1]["samples"]),
+        (&value!(0), &value!(40), &value!(0))
+    );
+    assert_eq!(insert["samples"], 4);
+    assert_eq!(
+        insert["objects"],
+        value!([{"id": 1, "samples": 3, "share": 0.5}, {"id": 2, "samples": 1, "share": 1.0 / 6.0}])
+    );
 }
 
 /// Prints the tables for eyes: `cargo test -p memlens-report --test report -- --ignored --nocapture`.

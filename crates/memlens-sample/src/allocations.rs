@@ -143,8 +143,12 @@ impl AllocationSource {
         }
         if programs > 1 {
             let further = programs - 1;
+            let (programs, were, their) =
+                if further == 1 { ("program", "was", "its") } else { ("programs", "were", "their") };
             notes.push(format!(
-                "{further} programs were executed later on; their allocations were not watched."
+                "{further} {programs} {were} executed later on; {their} allocations were not watched: the agent is not \
+                 handed on, because a program's environment has to be what it is without memlens. For allocation \
+                 sites, sample such a program by itself: `memlens run --mode sample -- PROGRAM`."
             ));
         }
         let losses = agent.losses();

@@ -1,11 +1,11 @@
 //! From tallies to a profile: names, source lines, sums.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{
-    Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx, Profile,
-    SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
+    PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 use memlens_symbols::Module;
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
@@ -13,12 +13,14 @@ use rustc_hash::FxHashMap;
 
 use crate::address_space::Area;
 use crate::bursts::{Bursts, Cell as BurstCell};
+use crate::call_paths::PathId;
+use crate::kin::Kin;
 use crate::modules::{Files, REPLACED};
 use crate::naming::{NamedObject, Namer, access_of, of_part};
 use crate::recording::{Code, Recording, Spot, Tally};
 use crate::site_naming::code_of;
 use crate::static_attribution::CodeSamples;
-use crate::unseen::{Missing, Unseen, divided};
+use crate::unseen::{Missing, Unseen, pieces};
 
 /// Rows that grow as tallies come; a profile can be taken at any time.
 #[derive(Debug, Default)]
@@ -37,11 +39,15 @@ struct Rows {
     code: Vec<(Code, u8, AccessKind, u32)>,
     code_numbers: FxHashMap<(Code, u8, AccessKind, u32), u32>,
     cells: FxHashMap<CellKey, Counts>,
+    /// The same samples by call path.
+    paths: FxHashMap<PathKey, Sampled>,
     unseen: Unseen,
 }
 
 /// Code, object, thread, and what is not known of the samples.
 type CellKey = (u32, u32, u32, Missing);
+/// Callers, the sampled function's code, object, and what is not known of the samples.
+type PathKey = (Option<PathId>, Code, u32, Missing);
 
 impl ProfileBuilder {
     /// Names the tallies of a recording and takes them in.
@@ -72,6 +78,7 @@ impl ProfileBuilder {
             };
             let counts = Counts { sampled, ..Counts::default() };
             self.rows.add(object, (key.code, key.operand), key.thread, missing, &counts, files);
+            self.rows.add_path(key.path, key.code, object, missing, &sampled);
         }
     }
 
@@ -115,6 +122,7 @@ impl ProfileBuilder {
             let access = ((Some(file), part.pc), part.operand);
             let counts = Counts { sampled, ..Counts::default() };
             rows.add(object, access, thread, Missing::Nothing, &counts, files);
+            rows.add_path(None, access.0, object, Missing::Nothing, &sampled);
         });
         Cow::Owned(rows)
     }
@@ -161,7 +169,8 @@ impl ProfileBuilder {
             });
         }
         let module = |file: Option<u32>| file.map(ModuleIx);
-        let (cells, moved) = rows.divided_cells();
+        let sites = rows.sites(recording);
+        let (cells, moved) = rows.divided_cells(&sites);
         let mut frames = FrameRows::default();
         // A pointer whose samples all went to sites is no object.
         let mut places = vec![None; rows.objects.len()];
@@ -213,6 +222,21 @@ impl ProfileBuilder {
             let Some(object) = places[object as usize] else { continue };
             profile.cells.push(Cell { code: CodeIx(code), object, thread: ThreadIx(thread), counts });
         }
+        let mut paths = PathRows::default();
+        for ((path, code, object), sampled) in rows.divided_paths(&sites) {
+            let Some(object) = places[object as usize] else { continue };
+            let path = path.map(|path| paths.end(&mut profile, recording, &mut frames, path, code));
+            let sum = paths.samples.entry((path, object)).or_default();
+            *sum = (sum.0 + sampled.samples, sum.1 + sampled.cost);
+        }
+        if !profile.paths.is_empty() {
+            profile.path_samples = paths
+                .samples
+                .into_iter()
+                .filter(|(_, (samples, cost))| (*samples, *cost) != (0, 0))
+                .map(|((path, object), (samples, cost))| PathSamples { path, object, samples, cost })
+                .collect();
+        }
         profile.sum_cells();
         let attribution = &mut profile.attribution;
         for object in &profile.objects {
@@ -230,10 +254,11 @@ impl ProfileBuilder {
         if moved > 0 {
             attribution.notes.push(format!(
                 "{moved} {} on heap blocks whose allocation was not watched were given to the allocation sites \
-                 of watched blocks that were reached through the same pointers.",
+                 of watched blocks that were reached through the same pointers, or that have the same variable or type.",
                 if bursts.is_some() { "accesses" } else { "samples" }
             ));
         }
+        attribution.notes.extend(recording.paths().notes());
         if counts.without_registers > 0 {
             let note = format!("{} samples had no user registers.", counts.without_registers);
             attribution.notes.push(note);
@@ -303,19 +328,60 @@ impl Rows {
         *self.cells.entry((code, object, thread, missing)).or_default() += counts;
     }
 
-    /// The cells, those of heap memory that was not watched divided among allocation sites as `unseen.rs` says; and
-    /// how many samples, or accesses, were.
-    fn divided_cells(&self) -> (BTreeMap<(u32, u32, u32), Counts>, u64) {
+    /// Adds the same samples by their call path.
+    fn add_path(
+        &mut self,
+        path: Option<PathId>,
+        code: Code,
+        object: u32,
+        missing: Missing,
+        sampled: &Sampled,
+    ) {
+        *self.paths.entry((path, code, object, missing)).or_default() += sampled;
+    }
+
+    /// The allocation sites that samples of heap memory that was not watched go to, by their pointer: as `unseen.rs`
+    /// says, and where no sample says anything, by `kin.rs`.
+    fn sites(&self, recording: &Recording) -> Sites {
+        let kin = Kin::new(&self.objects, recording.heap());
+        let moved: FxHashMap<u32, u32> = kin.moved().collect();
+        let first = |object: u32| moved.get(&object).copied().unwrap_or(object);
+        let pointers: BTreeSet<(u32, Missing)> = self
+            .cells
+            .keys()
+            .map(|&(_, object, _, missing)| (object, missing))
+            .filter(|(_, missing)| *missing != Missing::Nothing)
+            .collect();
+        pointers
+            .into_iter()
+            .map(|(object, missing)| {
+                let sampled = self.unseen.sites(object, missing);
+                let mut sites = match sampled.is_empty() {
+                    true => kin.sites(&self.objects[object as usize], missing),
+                    false => sampled,
+                };
+                sites.iter_mut().for_each(|(site, _)| *site = first(*site));
+                ((object, missing), sites)
+            })
+            .filter(|(_, sites)| !sites.is_empty())
+            .chain(moved.iter().map(|(&site, &first)| ((site, Missing::Nothing), vec![(first, 1.0)])))
+            .collect()
+    }
+
+    /// The cells, those of heap memory that was not watched divided among allocation sites; and how many samples
+    /// were.
+    fn divided_cells(&self, sites: &Sites) -> (BTreeMap<(u32, u32, u32), Counts>, u64) {
         let mut cells: BTreeMap<(u32, u32, u32), Counts> = BTreeMap::new();
         let mut moved = 0;
         for (&(code, object, thread, missing), counts) in &self.cells {
-            let sites = self.unseen.sites(object, missing);
-            if sites.is_empty() {
+            let Some(sites) = sites.get(&(object, missing)) else {
                 *cells.entry((code, object, thread)).or_default() += counts;
                 continue;
-            }
-            moved += observations(counts);
-            for (site, part) in divided(counts, &sites) {
+            };
+            // Those of a site that moved blocks belong to the same blocks as before.
+            moved += if missing == Missing::Nothing { 0 } else { observations(counts) };
+            for (site, from, until) in pieces(sites) {
+                let part = counts.piece(from, until);
                 if part != Counts::default() {
                     *cells.entry((code, site, thread)).or_default() += &part;
                 }
@@ -323,10 +389,118 @@ impl Rows {
         }
         (cells, moved)
     }
+
+    /// The samples by call path, divided in the same way.
+    fn divided_paths(&self, sites: &Sites) -> BTreeMap<(Option<PathId>, Code, u32), Sampled> {
+        let mut paths: BTreeMap<(Option<PathId>, Code, u32), Sampled> = BTreeMap::new();
+        for (&(path, code, object, missing), &sampled) in &self.paths {
+            match sites.get(&(object, missing)) {
+                None => *paths.entry((path, code, object)).or_default() += &sampled,
+                Some(sites) => {
+                    for (site, from, until) in pieces(sites) {
+                        let part = sampled.piece(from, until);
+                        *paths.entry((path, code, site)).or_default() += &part;
+                    }
+                }
+            }
+        }
+        paths
+    }
 }
+
+/// Pointers' samples among sites, in parts of 1.
+type Sites = FxHashMap<(u32, Missing), Vec<(u32, f64)>>;
 
 fn is_file(recording: &Recording, code: Code, path: &str) -> bool {
     code.0.and_then(|file| recording.files().get(file)).is_some_and(|file| file.path == path)
+}
+
+/// Call paths that were made already.
+#[derive(Default)]
+struct PathRows {
+    nodes: FxHashMap<(Option<PathIx>, FrameIx), PathIx>,
+    callers: FxHashMap<PathId, Option<PathIx>>,
+    ends: FxHashMap<(PathId, Code), PathIx>,
+    end_frames: FxHashMap<EndFrame, FrameIx>,
+    samples: BTreeMap<(Option<PathIx>, ObjectIx), (u64, u64)>,
+}
+
+/// What makes frames at the ends of paths one: module, function (else its code), file, and the line of a call.
+type EndFrame = (Option<ModuleIx>, Result<String, u64>, Option<String>, Option<u32>, bool);
+
+impl PathRows {
+    /// The path that ends in the function of some code.
+    fn end(
+        &mut self,
+        profile: &mut Profile,
+        recording: &Recording,
+        frames: &mut FrameRows,
+        callers: PathId,
+        code: Code,
+    ) -> PathIx {
+        if let Some(&known) = self.ends.get(&(callers, code)) {
+            return known;
+        }
+        let mut at = self.callers(profile, recording, frames, callers);
+        let located = frames.frames(profile, recording, code, false);
+        for (depth, frame) in located.into_iter().enumerate().rev() {
+            let frame = self.end_frame(profile, frame, depth == 0);
+            at = Some(self.node(profile, at, frame));
+        }
+        // There is one frame at least.
+        let end = at.unwrap_or_default();
+        self.ends.insert((callers, code), end);
+        end
+    }
+
+    fn callers(
+        &mut self,
+        profile: &mut Profile,
+        recording: &Recording,
+        frames: &mut FrameRows,
+        path: PathId,
+    ) -> Option<PathIx> {
+        if let Some(&known) = self.callers.get(&path) {
+            return known;
+        }
+        let (parent, code) = recording.paths().node(path)?;
+        // As deep as a path is long.
+        let mut at = self.callers(profile, recording, frames, parent);
+        for frame in frames.frames(profile, recording, code, true).into_iter().rev() {
+            at = Some(self.node(profile, at, frame));
+        }
+        self.callers.insert(path, at);
+        at
+    }
+
+    fn node(&mut self, profile: &mut Profile, parent: Option<PathIx>, frame: FrameIx) -> PathIx {
+        *self.nodes.entry((parent, frame)).or_insert_with(|| {
+            let path = PathIx::from_index(profile.paths.len());
+            profile.paths.push(CallPath { parent, frame });
+            path
+        })
+    }
+
+    /// A frame of the sampled function: the same for all its instructions, those inlined into it by their call.
+    fn end_frame(&mut self, profile: &mut Profile, frame: FrameIx, is_innermost: bool) -> FrameIx {
+        let Some(found) = profile.frames.get(frame.index()) else { return frame };
+        let line = if is_innermost { None } else { found.line };
+        let function = found.function.clone().ok_or(found.offset);
+        let key = (found.module, function, found.file.clone(), line, found.inlined);
+        if let Some(&known) = self.end_frames.get(&key) {
+            return known;
+        }
+        let made = match is_innermost {
+            false => frame,
+            true => {
+                let made = Frame { line: None, column: None, source_text: None, ..found.clone() };
+                profile.frames.push(made);
+                FrameIx::from_index(profile.frames.len() - 1)
+            }
+        };
+        self.end_frames.insert(key, made);
+        made
+    }
 }
 
 /// Frames and stacks that were made already.

@@ -16,12 +16,13 @@ pub enum SampleError {
         advice = permission_advice(.0)
     )]
     Forbidden(io::Error),
-    /// There is no such system call.
+    /// There is no such system call, or it knows not even the clock.
     #[error(
-        "open a performance event: this kernel has no perf_event_open (a sandbox such as gVisor, or built \
-         without CONFIG_PERF_EVENTS); `memlens run --mode exact` needs none"
+        "open a performance event: this kernel has no perf_event_open ({0}): a sandbox such as gVisor, or built \
+         without CONFIG_PERF_EVENTS; `memlens run` needs none for programs that are linked dynamically \
+         (--mode sample) and for all with --mode exact"
     )]
-    NoEvents,
+    NoEvents(io::Error),
     /// The kernel has no such events.
     #[error("open a performance event: {0}; `memlens doctor` says what this machine allows")]
     Unavailable(io::Error),
@@ -53,8 +54,18 @@ impl SampleError {
     pub(crate) fn of_event(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => Self::Forbidden(error),
-            Some(libc::ENOSYS) => Self::NoEvents,
+            // ENODEV is the answer of gVisor (pkg/sentry/syscalls/linux/linux64.go).
+            Some(libc::ENOSYS | libc::ENODEV) => Self::NoEvents(error),
             _ => Self::Unavailable(error),
+        }
+    }
+
+    /// The kernel's part of it, in a few words.
+    pub(crate) fn of_the_kernel(&self) -> String {
+        match self {
+            Self::NoEvents(error) => format!("this kernel has no perf_event_open ({error})"),
+            Self::Forbidden(error) | Self::Unavailable(error) => error.to_string(),
+            other => other.to_string(),
         }
     }
 }

@@ -46,6 +46,10 @@ pub struct HeapSite {
     pub blocks: f64,
     /// Their bytes.
     pub bytes: f64,
+    /// Those blocks that came by moving a block that was not watched: it was allocated elsewhere.
+    pub moved_blocks: f64,
+    /// Those of the bytes that were not watched themselves.
+    pub unwatched_bytes: f64,
 }
 
 /// A watched block that owns an address.
@@ -110,7 +114,11 @@ impl Heap {
         {
             let weight = 1.0 / probability(allocation.size_bytes, allocation.gap_bytes);
             detail.blocks += weight;
+            if allocation.old_address != 0 {
+                detail.moved_blocks += weight;
+            }
             detail.bytes += weight * allocation.size_bytes as f64;
+            detail.unwatched_bytes += (weight - 1.0) * allocation.size_bytes as f64;
         }
         let block = Block {
             start: allocation.address,
@@ -226,6 +234,9 @@ mod tests {
         assert_eq!(heap.owner(7, 0x20c7).map(|owner| owner.site), Some(first));
         assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(second));
         assert_eq!(heap.detail(first).blocks, 1.0, "a moved block is no new one");
+        // Of one that was not watched nobody knows whose it was.
+        heap.allocated(7, 7, &allocation(0x9000, 10, 0, 0x8000), second);
+        assert_eq!((heap.detail(second).blocks, heap.detail(second).moved_blocks), (2.0, 1.0));
     }
 
     #[test]

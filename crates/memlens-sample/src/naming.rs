@@ -45,6 +45,8 @@ pub struct NamedObject {
     pub bytes: Option<u64>,
     /// Where it was allocated, if that was watched.
     pub site: Option<NamedSite>,
+    /// Where the variable is declared that its blocks were assigned to.
+    pub variable: Option<(String, u32)>,
     /// The pointer it was reached through.
     pub access_path: Option<String>,
     /// Why nothing better is known.
@@ -61,6 +63,7 @@ impl NamedObject {
             file: None,
             bytes: None,
             site: None,
+            variable: None,
             access_path: None,
             unknown_reason: None,
         }
@@ -428,7 +431,9 @@ pub(crate) fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
     }
     let section = symbols.sections().iter().find(|section| section.contains(svma));
     let (kind, name) = match section {
-        Some(section) if section.is_data() => (ObjectKind::Global, format!("{module_name}+{}", section.name)),
+        Some(section) if section.is_data() => {
+            (ObjectKind::Global, format!("{} of {module_name}", section.name))
+        }
         Some(_) => (ObjectKind::Code, format!("code of {module_name}")),
         None => (ObjectKind::Global, format!("headers of {module_name}")),
     };
@@ -485,9 +490,15 @@ fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<Na
 /// The function's name, or `module+offset`.
 pub(crate) fn function_name(code: Code, files: &Files) -> Option<String> {
     let mapped = files.get(code.0?)?;
-    let named = mapped.symbols().and_then(|symbols| symbols.function_at(code.1)?.name);
-    Some(match named {
+    let function = mapped.symbols().and_then(|symbols| symbols.function_at(code.1));
+    let start = function.as_ref().map_or(code.1, |function| function.start);
+    Some(match function.and_then(|function| function.name) {
         Some(name) => name.to_string(),
-        None => format!("{}+{:#x}", mapped.path.rsplit('/').next().unwrap_or_default(), code.1),
+        None => place_in(mapped, start),
     })
+}
+
+/// `libc.so.6+0x1234`.
+pub(crate) fn place_in(mapped: &MappedFile, svma: u64) -> String {
+    format!("{}+{svma:#x}", mapped.path.rsplit('/').next().unwrap_or_default())
 }

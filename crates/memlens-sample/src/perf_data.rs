@@ -3,24 +3,35 @@
 //! The container is read by `linux-perf-data`; the records are the kernel's, as in a live recording.
 //! Samples need user registers (`perf record --user-regs=…`, `--call-graph dwarf`) or data addresses
 //! (`perf mem record`, `-d`) to have objects; others count as time at their instruction.
+//!
+//! What `perf record -o -` writes is read, too, as far as it is a file.
 
-use std::io::{BufReader, Read, Seek};
+use std::io::{self, BufReader, Read, Seek};
 
-use linux_perf_data::linux_perf_event_reader::SamplingPolicy;
+use linux_perf_data::linux_perf_event_reader::{PerfEventType, SamplingPolicy, SoftwareCounterType};
 use linux_perf_data::{AttributeDescription, PerfFileReader, PerfFileRecord};
 use memlens_profile::Profile;
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
 
 use crate::imported::Imported;
-use crate::perf_data_sizes::check_sizes;
+use crate::perf_data_sizes::{Container, check_sizes};
 use crate::record::Layout;
 
 /// Why a file cannot be imported. Reads after "failed to".
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PerfDataError {
-    /// It is no perf.data, or damaged.
+    /// It cannot be read at all.
+    #[error("read the file: {0}; perf.data must be a file, no pipe and no folder")]
+    Io(io::Error),
+    /// It is something else.
+    #[error(
+        "read it as perf.data: it does not begin with PERFILE2, as all that `perf record` and `perf mem record` \
+         write does; for the text of `perf script`, use `memlens import perf-script`"
+    )]
+    Foreign,
+    /// It is damaged, or of a sort that is not read.
     #[error("read perf.data: {0}")]
     Damaged(String),
     /// Samples of several events cannot be added up.
@@ -46,14 +57,17 @@ impl PerfDataError {
 /// # Errors
 /// If the file cannot be read, or has no samples, or samples that cannot be added up.
 pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataError> {
-    check_sizes(&mut file).map_err(PerfDataError::Damaged)?;
+    let container = check_sizes(&mut file)?;
     let damaged = |error: linux_perf_data::Error| PerfDataError::Damaged(error.to_string());
-    let PerfFileReader { mut perf_file, mut record_iter } =
-        PerfFileReader::parse_file(BufReader::new(file)).map_err(damaged)?;
+    let file = BufReader::new(file);
+    let PerfFileReader { mut perf_file, mut record_iter } = match container {
+        Container::Sections => PerfFileReader::parse_file(file),
+        Container::Pipe => PerfFileReader::parse_pipe(file),
+    }
+    .map_err(damaged)?;
     let attributes: Vec<AttributeDescription> = perf_file.event_attributes().to_vec();
     let layouts: Vec<Layout> = attributes.iter().map(layout_of).collect();
-    let names: Vec<&str> =
-        attributes.iter().map(|attribute| attribute.name().unwrap_or("unknown event")).collect();
+    let names: Vec<&str> = attributes.iter().map(name_of).collect();
     let mut imported = Imported::new();
     let mut records = 0u64;
     // A file whose writer was stopped ends anywhere: what stands before the end is good.
@@ -92,6 +106,16 @@ pub fn import_perf_data(mut file: impl Read + Seek) -> Result<Profile, PerfDataE
         profile.run.hostname = Some(host.to_owned());
     }
     Ok(profile)
+}
+
+/// What perf calls the event. Pipe mode tells names later than it need; those of clocks are in their attributes.
+fn name_of(description: &AttributeDescription) -> &str {
+    match (description.name(), description.attr.type_) {
+        (Some(name), _) => name,
+        (None, PerfEventType::Software(SoftwareCounterType::CpuClock)) => "cpu-clock",
+        (None, PerfEventType::Software(SoftwareCounterType::TaskClock)) => "task-clock",
+        (None, _) => "unknown event",
+    }
 }
 
 fn layout_of(description: &AttributeDescription) -> Layout {

@@ -1,4 +1,4 @@
-//! Whether the sizes that a `perf.data` states fit into the file.
+//! What sort of `perf.data` a file is, if it is one, and whether the sizes that it states fit into the file.
 //!
 //! The library that reads such files reserves what the file says it needs. In a damaged file that can be
 //! more than there is memory, and a reservation that fails ends the process; so all those sizes are looked at
@@ -11,9 +11,14 @@
 //!           a section for each feature bit that is set, in order
 //! ```
 //!
+//! What `perf record -o -` writes ("pipe mode") has a header of 16 bytes, magic and its own size, and then records
+//! to its end; attributes and features are records, too.
+//!
 //! Source: tools/perf/Documentation/perf.data-file-format.txt (Linux 6.12).
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+use crate::perf_data::PerfDataError;
 
 /// Bytes of `struct perf_file_header`.
 const HEADER_BYTES: usize = 104;
@@ -26,18 +31,45 @@ const HEADER_CMDLINE: u32 = 11;
 const HEADER_EVENT_DESC: u32 = 12;
 /// `PERF_RECORD_AUXTRACE`: a record that is followed by data of the size it states.
 const AUXTRACE: u32 = 71;
+/// `PERF_RECORD_HEADER_FEATURE`: a feature by its number, in pipe mode.
+const HEADER_FEATURE: u32 = 80;
+/// Bytes of `struct perf_pipe_file_header`.
+const PIPE_HEADER_BYTES: u64 = 16;
+/// What it begins with on a little-endian machine, and on another.
+const MAGIC: &[u8; 8] = b"PERFILE2";
+const SWAPPED_MAGIC: &[u8; 8] = b"2ELIFREP";
+/// The first version's magic, before Linux 2.6.38 or so.
+const OLD_MAGIC: &[u8; 8] = b"PERFFILE";
+
+/// The two sorts of perf.data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// Sections, found from the header.
+    Sections,
+    /// Records from the header to the end: pipe mode.
+    Pipe,
+}
 
 /// Looks at a file from its start, and goes back there.
 ///
 /// # Errors
-/// What does not fit, in words that follow "failed to read perf.data:".
-pub fn check_sizes(file: &mut (impl Read + Seek)) -> Result<(), String> {
-    let of_reading = |error: io::Error| error.to_string();
-    let length = file.seek(SeekFrom::End(0)).map_err(of_reading)?;
-    file.rewind().map_err(of_reading)?;
-    let checked = Sizes { file: &mut *file, length }.check();
-    file.rewind().map_err(of_reading)?;
-    checked
+/// If it is no perf.data, or what does not fit.
+pub fn check_sizes(file: &mut (impl Read + Seek)) -> Result<Container, PerfDataError> {
+    let length = file.seek(SeekFrom::End(0)).map_err(PerfDataError::Io)?;
+    file.rewind().map_err(PerfDataError::Io)?;
+    let mut magic = Vec::with_capacity(MAGIC.len());
+    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic).map_err(PerfDataError::Io)?;
+    match <&[u8; 8]>::try_from(magic.as_slice()) {
+        Ok(MAGIC) => {}
+        Ok(SWAPPED_MAGIC) => return Err(PerfDataError::Damaged("it is of a big-endian machine".to_owned())),
+        Ok(OLD_MAGIC) => {
+            return Err(PerfDataError::Damaged("it was written by a perf of 2010 or older".to_owned()));
+        }
+        _ => return Err(PerfDataError::Foreign),
+    }
+    let checked = Sizes { file: &mut *file, length }.check().map_err(PerfDataError::Damaged)?;
+    file.rewind().map_err(PerfDataError::Io)?;
+    Ok(checked)
 }
 
 struct Sizes<'a, F> {
@@ -58,11 +90,14 @@ impl Section {
 }
 
 impl<F: Read + Seek> Sizes<'_, F> {
-    fn check(&mut self) -> Result<(), String> {
-        let header = self.bytes(Section { offset: 0, size: HEADER_BYTES as u64 })?;
-        if !header.starts_with(b"PERFILE2") {
-            return Err("it does not begin as one (of a little-endian machine) does".to_owned());
+    fn check(&mut self) -> Result<Container, String> {
+        let header = self.bytes(Section { offset: 0, size: PIPE_HEADER_BYTES })?;
+        if u64_at(&header, 8) == Some(PIPE_HEADER_BYTES) {
+            let records = Section { offset: PIPE_HEADER_BYTES, size: self.length - PIPE_HEADER_BYTES };
+            self.records(records)?;
+            return Ok(Container::Pipe);
         }
+        let header = self.bytes(Section { offset: 0, size: HEADER_BYTES as u64 })?;
         let attribute_bytes = u64_at(&header, 16).unwrap_or(0);
         let section = |at| Section::of(&header, at).ok_or_else(|| "its header is too short".to_owned());
         let (attributes, data, event_types) = (section(24)?, section(40)?, section(56)?);
@@ -93,14 +128,12 @@ impl<F: Read + Seek> Sizes<'_, F> {
             if total > self.length {
                 return Err("its features are larger than the file".to_owned());
             }
-            match bit {
-                HEADER_CMDLINE => words_fit(&self.bytes(section)?),
-                HEADER_EVENT_DESC => descriptions_fit(&self.bytes(section)?),
-                _ => Some(()),
+            if [HEADER_CMDLINE, HEADER_EVENT_DESC].contains(&bit) {
+                feature_fits(bit, &self.bytes(section)?)?;
             }
-            .ok_or_else(|| format!("feature {bit} counts more than it holds"))?;
         }
-        self.records(data)
+        self.records(data)?;
+        Ok(Container::Sections)
     }
 
     /// Whether a section lies in the file.
@@ -125,7 +158,8 @@ impl<F: Read + Seek> Sizes<'_, F> {
         Ok(bytes)
     }
 
-    /// Traces between the records are not longer than the rest of the file.
+    /// Traces between the records are not longer than the rest of the file, and features among them hold what they
+    /// count.
     fn records(&mut self, data: Section) -> Result<(), String> {
         let of_reading = |error: io::Error| error.to_string();
         let mut reader = BufReader::new(&mut *self.file);
@@ -146,6 +180,16 @@ impl<F: Read + Seek> Sizes<'_, F> {
                 left = left.checked_sub(trace).ok_or("a hardware trace is longer than the file")?;
                 body = body - 8 + trace;
             }
+            if record_type == HEADER_FEATURE && body >= 8 {
+                let mut feature = vec![0; body as usize];
+                // Cut off: that is how far the library reads, too.
+                if reader.read_exact(&mut feature).is_err() {
+                    return Ok(());
+                }
+                let number = u64_at(&feature, 0).unwrap_or(0);
+                feature_fits(number as u32, feature.get(8..).unwrap_or_default())?;
+                continue;
+            }
             let body = i64::try_from(body).map_err(|_| "a record is longer than the file")?;
             reader.seek_relative(body).map_err(of_reading)?;
         }
@@ -160,6 +204,16 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
     let bytes = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
     usize::try_from(u32::from_le_bytes(bytes)).ok()
+}
+
+/// Features whose counts are reserved for hold as much.
+fn feature_fits(number: u32, bytes: &[u8]) -> Result<(), String> {
+    match number {
+        HEADER_CMDLINE => words_fit(bytes),
+        HEADER_EVENT_DESC => descriptions_fit(bytes),
+        _ => Some(()),
+    }
+    .ok_or_else(|| format!("feature {number} counts more than it holds"))
 }
 
 /// A count, and as many strings, each with its length before it.

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Area, Place, running_mappings};
 use crate::bursts::{Bursts, Surroundings};
+use crate::call_paths::{CallPaths, PathId};
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::modules::Files;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
@@ -95,6 +96,8 @@ pub struct TallyKey {
     pub operand: Option<u8>,
     /// Where its data lies.
     pub spot: Spot,
+    /// Through which calls; None: no call stack is known.
+    pub path: Option<PathId>,
 }
 
 /// What the samples of a [`TallyKey`] add up to.
@@ -159,6 +162,7 @@ pub struct Recording {
     thread_numbers: FxHashMap<(u32, u32), u32>,
     names: FxHashMap<u32, String>,
     heap: Heap,
+    paths: CallPaths,
     /// By process: the mappings that `/proc` had last.
     looked_up: FxHashMap<u32, Vec<NewMapping>>,
     tallies: FxHashMap<TallyKey, Tally>,
@@ -383,7 +387,7 @@ impl Recording {
             let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
             let code = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
             return (
-                TallyKey { thread, code, operand: None, spot: Spot::InKernel },
+                TallyKey { thread, code, operand: None, spot: Spot::InKernel, path: None },
                 Sampled::default(),
                 None,
             );
@@ -391,7 +395,7 @@ impl Recording {
         if self.way == AttributionWay::Static {
             let code = space.code(sample.ip).map_or((None, sample.ip), |(file, svma)| (Some(file), svma));
             return (
-                TallyKey { thread, code, operand: None, spot: Spot::CodeOnly },
+                TallyKey { thread, code, operand: None, spot: Spot::CodeOnly, path: None },
                 Sampled::default(),
                 None,
             );
@@ -406,6 +410,12 @@ impl Recording {
             true => self.counts.whole_stacks += 1,
             false => self.counts.cut_stacks += 1,
         }
+        let path = match self.frames.get(1..) {
+            Some(callers) => self.paths.intern(callers.iter().map(|frame| {
+                space.code(frame.pc).map_or((None, frame.pc), |(file, svma)| (Some(file), svma))
+            })),
+            None => None,
+        };
         let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
         let pc = if sample.is_exact { sample.ip } else { pc };
         let place = space.code(pc);
@@ -432,7 +442,7 @@ impl Recording {
             };
             let address = (sample.data_address != 0).then_some(sample.data_address);
             let operand = operand.or(address.map(|_| 0));
-            return (TallyKey { thread, code, operand, spot }, way, address);
+            return (TallyKey { thread, code, operand, spot, path }, way, address);
         };
         let Some(access) = access else {
             let spot = match waits {
@@ -440,7 +450,7 @@ impl Recording {
                 Waits::NoCode => Spot::NoCode,
                 _ => Spot::Computation,
             };
-            return (TallyKey { thread, code, operand: None, spot }, way, None);
+            return (TallyKey { thread, code, operand: None, spot, path }, way, None);
         };
         let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
         let expression = &access.operand.address;
@@ -453,6 +463,13 @@ impl Recording {
             };
             known = Some(address);
             spot_of(space, address, &self.frames, sample)
+        } else if let Some((address, spot)) = access.address_in_object(value).and_then(|address| {
+            let spot = spot_of(space, address, &self.frames, sample);
+            (!matches!(spot, Spot::Unmapped)).then_some((address, spot))
+        }) {
+            way.by_code = 1;
+            known = Some(address);
+            spot
         } else if expression.is_partial && expression.base.is_none() && expression.index.is_none() {
             Spot::ThreadPointer
         } else {
@@ -462,7 +479,12 @@ impl Recording {
             });
             Spot::Lost { points_to }
         };
-        (TallyKey { thread, code, operand, spot }, way, known)
+        (TallyKey { thread, code, operand, spot, path }, way, known)
+    }
+
+    /// The call paths of the samples.
+    pub fn paths(&self) -> &CallPaths {
+        &self.paths
     }
 
     /// The files that were mapped.

@@ -44,6 +44,10 @@ pub struct BurstSettings {
     /// The machine.
     pub machine: MachineInfo,
 }
+/// Why the allocations of a process that ran before are not watched, and what to do.
+const ATTACHED: &str = "the process ran before memlens attached to it, and the agent that watches them comes into a \
+    program only when it starts; its heap, and that of programs it executes, is named by the pointers that lead \
+    there; for allocation sites, start it with `memlens run --mode sample`";
 
 /// How to sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,7 +138,7 @@ pub struct SampleSession {
     watched: Watched,
     pid: u32,
     refused: Vec<Refusal>,
-    forbidden: Option<io::Error>,
+    without_events: Option<SampleError>,
     pacing: Pacing,
     /// Why the rate could not be adapted.
     pacing_problem: Option<io::Error>,
@@ -168,7 +172,7 @@ impl SampleSession {
     /// is not left behind.
     pub fn start(target: &Target, options: &SampleOptions) -> Result<Self, SampleError> {
         let own_cpu_at_start = own_cpu_seconds();
-        let Choice { event, refused, forbidden, budget } = choose(target, options)?;
+        let Choice { event, refused, without_events, budget } = choose(target, options)?;
         let tick = event.agents_tick();
         let mut collector = match tick {
             Some(_) => Collector::without_rings(event),
@@ -212,6 +216,9 @@ impl SampleSession {
                 }
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;
                 attach(*pid, &mut collector, &mut recording)?;
+                if options.watch != Watch::Nothing {
+                    allocations = AllocationSource::impossible(ATTACHED);
+                }
                 (Watched::Process(process), *pid)
             }
         };
@@ -226,7 +233,7 @@ impl SampleSession {
             watched,
             pid,
             refused,
-            forbidden,
+            without_events,
             pacing,
             pacing_problem: None,
             started: Instant::now(),
@@ -245,9 +252,9 @@ impl SampleSession {
         (self.collector.event(), &self.refused)
     }
 
-    /// Why the kernel allows no event, if the agent samples for that reason.
-    pub fn forbidden(&self) -> Option<&io::Error> {
-        self.forbidden.as_ref()
+    /// Why the kernel gives no event, if the agent samples for that reason.
+    pub fn without_events(&self) -> Option<&SampleError> {
+        self.without_events.as_ref()
     }
 
     /// Samples until the program ends, `duration` is over or (for a process that ran before) a signal
@@ -385,18 +392,24 @@ impl SampleSession {
 struct Choice {
     event: SampleEvent,
     refused: Vec<Refusal>,
-    /// Why the kernel allows no event.
-    forbidden: Option<io::Error>,
+    /// Why the kernel gives no event.
+    without_events: Option<SampleError>,
     budget: OverheadBudget,
 }
 
 impl Choice {
     /// The agent's timers. What one of their signals costs is not known.
-    fn agents(options: &SampleOptions, forbidden: Option<io::Error>) -> Self {
+    fn agents(options: &SampleOptions, without_events: Option<SampleError>) -> Self {
         let budget = OverheadBudget::new(options.overhead, None);
         let frequency = options.frequency_hz.unwrap_or_else(|| budget.frequency());
-        let refused = forbidden.iter().map(|why| ("cpu-clock".to_owned(), why.to_string())).collect();
-        Self { event: SampleEvent::agent_clock(frequency, options.stack_bytes), refused, forbidden, budget }
+        let refused =
+            without_events.iter().map(|why| ("cpu-clock".to_owned(), why.of_the_kernel())).collect();
+        Self {
+            event: SampleEvent::agent_clock(frequency, options.stack_bytes),
+            refused,
+            without_events,
+            budget,
+        }
     }
 
     /// The best of the kernel's events that opens.
@@ -406,11 +419,11 @@ impl Choice {
         let frequency = options.frequency_hz.unwrap_or_else(|| budget.frequency());
         let candidates = SampleEvent::candidates(options.choice, frequency, options.stack_bytes);
         let (event, refused) = first_that_opens(candidates)?;
-        Ok(Self { event, refused, forbidden: None, budget })
+        Ok(Self { event, refused, without_events: None, budget })
     }
 }
 
-/// The event to sample: the best that opens, or, where the kernel allows none, the agent's timers.
+/// The event to sample: the best that opens, or, where the kernel forbids or has none, the agent's timers.
 fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleError> {
     if let Some(bursts) = &options.bursts {
         let options = SampleOptions { frequency_hz: Some(bursts.frequency_hz), ..options.clone() };
@@ -421,7 +434,7 @@ fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleErro
     }
     match (Choice::kernels(options).map_err(SampleError::of_event), target) {
         // A last-level miss cannot be had from a timer.
-        (Err(SampleError::Forbidden(why)), Target::Program { file, .. })
+        (Err(why @ (SampleError::Forbidden(_) | SampleError::NoEvents(_))), Target::Program { file, .. })
             if options.choice != EventChoice::CacheMisses && check_preloadable(file).is_ok() =>
         {
             Ok(Choice::agents(options, Some(why)))

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::heap::{Heap, Stored};
 use crate::modules::{Files, MappedFile};
-use crate::naming::{NamedObject, function_name, in_frame, in_image};
+use crate::naming::{NamedObject, in_frame, in_image, place_in};
 
 /// An allocation site as an object knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,7 +95,11 @@ impl SiteNamer {
             let is_variable =
                 matches!(variable.kind, ObjectKind::Local | ObjectKind::Global | ObjectKind::Tls);
             if is_variable && !matches!(assignment, Some(Assignment::HandedOn(_))) {
-                return NamedObject { type_name: variable.type_name, ..unnamed(variable.name) };
+                return NamedObject {
+                    type_name: variable.type_name,
+                    variable: variable.declared,
+                    ..unnamed(variable.name)
+                };
             }
             first = Some(assignment.unwrap_or(Assignment::Unknown));
         }
@@ -113,6 +117,7 @@ impl SiteNamer {
                 let named_at = naming_frame(keys, level, &variable, files);
                 NamedObject {
                     type_name: variable.type_name,
+                    variable: variable.decl_file.as_deref().map(str::to_owned).zip(variable.decl_line),
                     site: place.map(|place| NamedSite { named_at: Some(named_at), ..place }),
                     ..unnamed(variable.name)
                 }
@@ -145,11 +150,12 @@ fn source_texts(symbols: &Module, svma: u64) -> Vec<Option<String>> {
 /// The function that made the call, or its place.
 fn fallback_name(keys: &[u64], files: &Files) -> String {
     let Some(&key) = keys.first() else { return "block allocated outside known code".to_owned() };
-    let (file, svma) = code_of(key);
-    let inlined = file_of(key, files)
-        .and_then(|(mapped, svma)| Some(mapped.symbols()?.locate(svma.wrapping_sub(1))))
-        .and_then(|located| located.into_iter().find_map(|place| place.function));
-    inlined
-        .or_else(|| function_name((file, svma.wrapping_sub(1)), files))
-        .unwrap_or_else(|| "block allocated by generated code".to_owned())
+    let Some((mapped, svma)) = file_of(key, files) else {
+        return "block allocated by generated code".to_owned();
+    };
+    let located = mapped.symbols().map(|symbols| symbols.locate(svma.wrapping_sub(1))).unwrap_or_default();
+    let inlined = located.into_iter().find_map(|place| place.function);
+    let symbol = || Some(mapped.symbols()?.function_at(svma.wrapping_sub(1))?.name?.to_string());
+    // Without a symbol the return address, as exact mode has it.
+    inlined.or_else(symbol).unwrap_or_else(|| place_in(mapped, svma))
 }

@@ -28,7 +28,6 @@
 
 use std::collections::BTreeMap;
 
-use memlens_types::Counts;
 use rustc_hash::FxHashMap;
 
 /// Part of T that the drawn blocks must explain.
@@ -90,22 +89,22 @@ impl Unseen {
     }
 }
 
-/// Divides counts by parts of 1; nothing is lost or gained by rounding.
-pub fn divided(counts: &Counts, parts: &[(u32, f64)]) -> Vec<(u32, Counts)> {
+/// The pieces that parts of 1 make, from where to where: nothing is lost or gained by rounding. See
+/// [`memlens_types::Counts::piece`].
+pub fn pieces(parts: &[(u32, f64)]) -> impl Iterator<Item = (u32, f64, f64)> {
     let mut from = 0.0;
-    let pieces = parts.iter().enumerate().map(|(index, &(site, part))| {
+    parts.iter().enumerate().map(move |(index, &(site, part))| {
         let until = if index + 1 == parts.len() { 1.0 } else { f64::min(from + part, 1.0) };
-        let piece = (site, counts.piece(from, until));
+        let piece = (site, from, until);
         from = until;
         piece
-    });
-    pieces.collect()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_types::Sampled;
+    use memlens_types::{Counts, Sampled};
 
     #[test]
     fn a_pointer_with_one_site_is_that_site() {
@@ -178,13 +177,13 @@ mod tests {
     fn dividing_keeps_every_sample() {
         let sampled = Sampled { samples: 10, cost: 1001, by_registers: 10, ..Sampled::default() };
         let counts = Counts { sampled, loads: 100, ..Counts::default() };
-        let parts = divided(&counts, &[(1, 0.333), (2, 0.333), (3, 0.334)]);
         let mut sum = Counts::default();
-        for (_, part) in &parts {
+        for (_, from, until) in pieces(&[(1, 0.333), (2, 0.333), (3, 0.334)]) {
+            let part = counts.piece(from, until);
             assert_eq!(part.sampled.by_registers, part.sampled.samples);
-            sum += part;
+            assert!(part.sampled.samples >= 3 && part.loads >= 33);
+            sum += &part;
         }
         assert_eq!(sum, counts);
-        assert!(parts.iter().all(|(_, part)| part.sampled.samples >= 3 && part.loads >= 33));
     }
 }

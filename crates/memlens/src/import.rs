@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use memlens_import::{LackeyError, LackeyReader};
 use memlens_pipeline::AddressStream;
 use memlens_profile::{Existing, Profile};
-use memlens_sample::PerfScriptError;
+use memlens_sample::{PerfDataError, PerfScriptError};
 
 use crate::failure::{Failure, FailureKind};
 use crate::machine_args::MachineArgs;
@@ -86,7 +86,8 @@ pub struct LackeyArgs {
 #[command(after_help = "\
 Record with registers, so that data addresses can be computed:\n  \
 perf record -e cpu-clock:u --user-regs=ax,bx,cx,dx,si,di,bp,sp,ip,r8,r9,r10,r11,r12,r13,r14,r15 -- PROGRAM\n\
-or, where the processor tells addresses: perf mem record -- PROGRAM")]
+or, where the processor tells addresses: perf mem record -- PROGRAM\n\
+Exit codes: 65 if the file is no perf.data or is damaged, 66 if it is not there, 74 if it cannot be read.")]
 pub struct PerfArgs {
     /// The file that perf wrote
     #[arg(value_name = "FILE")]
@@ -114,8 +115,13 @@ pub struct PerfScriptArgs {
 fn import_perf(args: &PerfArgs) -> Result<u8, Failure> {
     let place = args.file.display().to_string();
     let file = File::open(&args.file).map_err(|error| Failure::of_io("open the file", &place, &error))?;
-    let profile = memlens_sample::import_perf_data(file)
-        .map_err(|error| Failure::new(FailureKind::BadData, format!("{place}: failed to {error}")))?;
+    let profile = memlens_sample::import_perf_data(file).map_err(|error| {
+        let kind = match error {
+            PerfDataError::Io(_) => FailureKind::Io,
+            _ => FailureKind::BadData,
+        };
+        Failure::new(kind, format!("{place}: failed to {error}"))
+    })?;
     write_samples(profile, &format!("perf data {place}"), &place, &args.profile)
 }
 

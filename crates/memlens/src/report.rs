@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use memlens_profile::{ProcessFolder, Profile};
-use memlens_report::{UnknownWord, code_detail, csv, json, object_detail, table};
+use memlens_report::{By, UnknownWord, code_detail, csv, json, object_detail, table};
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
@@ -19,6 +19,7 @@ use crate::view_args::{ViewArgs, column_list};
 Examples:
   memlens report ls.memlens --by line               lines of code by cost
   memlens report ls.memlens --object 12             one object, and the code that touches it
+  memlens report ls.memlens --object 12 --by caller the call paths that lead to it (of samples)
   memlens report ls.memlens --format csv --top 100  for a spreadsheet"
 )]
 pub struct ReportArgs {
@@ -30,7 +31,9 @@ pub struct ReportArgs {
     pub format: Format,
 
     /// Show one object and the code that touches it; the number is in the table's # column
-    #[arg(long, value_name = "ID", conflicts_with_all = ["code", "by"])]
+    ///
+    /// With --by caller, the call paths that lead to it
+    #[arg(long, value_name = "ID", conflicts_with = "code")]
     pub object: Option<u32>,
 
     /// Show one function's code and the objects it touches
@@ -63,6 +66,12 @@ pub enum Format {
 /// Shows a profile.
 pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
     refuse_options_without_effect(args)?;
+    if let (Some(_), Some(by)) = (args.object, args.view.by)
+        && by != By::Caller
+    {
+        let message = format!("--object goes with --by caller only, not with --by {}", by.as_str());
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     if args.processes {
         return list_processes(args);
     }

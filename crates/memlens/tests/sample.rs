@@ -181,6 +181,87 @@ fn a_watched_block_is_the_object_that_it_is_in_exact_mode() {
     }
 }
 
+/// One function walks two arrays, each for another caller.
+const WALKS: &str = r#"
+static unsigned first_table[1 << 20], second_table[1 << 20];
+static volatile unsigned sink;
+__attribute__((noinline)) static unsigned walk(const unsigned *table, long steps)
+{
+    unsigned at = 1;
+    for (long i = 0; i < steps; i++)
+        at = table[(at * 2654435761u + (unsigned)i) >> 12] + at + 1;
+    return at;
+}
+__attribute__((noinline)) static void walk_first(void)
+{
+    sink = walk(first_table, 30000000) + 1;
+}
+__attribute__((noinline)) static void walk_second(void)
+{
+    sink = walk(second_table, 10000000) + 1;
+}
+int main(void)
+{
+    walk_first();
+    walk_second();
+    return 0;
+}
+"#;
+
+/// The functions of a node of the call tree, innermost first.
+fn path_of(tree: &[Value], node: &Value) -> Vec<String> {
+    let parent = node["parent"].as_u64().and_then(|parent| tree.get(parent as usize));
+    let mut path = vec![node["function"].as_str().unwrap_or("?").to_owned()];
+    path.extend(parent.map(|parent| path_of(tree, parent)).unwrap_or_default());
+    path
+}
+
+#[test]
+fn an_object_is_reached_through_the_calls_that_lead_to_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (program, profile) = (compiled(folder.path(), WALKS), folder.path().join("p"));
+    for event in ["time", "agent-clock"] {
+        let mut command = memlens(&["record", "--force", "--mode", "sample", "--quiet", "--event", event]);
+        let output = command.arg("--out").arg(&profile).arg("--").arg(&program).output().expect("it starts");
+        if is_refused(&output) {
+            continue;
+        }
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = report_of(&profile);
+        let tree = report["call_tree"].as_array().unwrap_or_else(|| panic!("{report}"));
+        let id = |name: &str| {
+            let mut objects = report["objects"].as_array().expect("a list").iter();
+            objects.find(|object| object["name"] == name).map(|object| object["id"].clone()).expect(name)
+        };
+        for (caller, table) in [("walk_first", "first_table"), ("walk_second", "second_table")] {
+            let wanted = ["walk", caller, "main"];
+            let node = tree.iter().find(|node| path_of(tree, node).starts_with(&wanted.map(str::to_owned)));
+            let node = node.unwrap_or_else(|| panic!("{event}: {wanted:?}: {tree:?}"));
+            assert!(node["line"].is_null(), "it stands for the whole function: {node}");
+            let objects = node["objects"].as_array().expect("a list");
+            let own = objects.iter().find(|object| object["id"] == id(table));
+            let share = own.and_then(|own| own["share"].as_f64()).unwrap_or(0.0);
+            // What is not its table's is computation: no sample is of the other caller's table.
+            assert!(share > 0.5 * node["share"].as_f64().expect("a share"), "{event}: {node}");
+            let other = if caller == "walk_first" { "second_table" } else { "first_table" };
+            assert!(objects.iter().all(|object| object["id"] != id(other)), "{event}: {node}");
+        }
+        // Each sample once: the tree's parts and those without a path are all.
+        let sum: u64 = tree.iter().map(|node| node["samples"].as_u64().expect("a number")).sum();
+        assert!(sum > 0 && sum <= report["totals"]["samples"].as_u64().expect("a number"), "{event}");
+
+        let shown = |words: &[&str]| {
+            let output = memlens(&["report"]).arg(&profile).args(words).output().expect("it starts");
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            text(&output.stdout)
+        };
+        let all = shown(&["--by", "caller"]);
+        assert!(all.contains("walk_first program.c:") && all.contains("walk_second program.c:"), "{all}");
+        let one = shown(&["--object", &id("second_table").to_string(), "--by", "caller"]);
+        assert!(one.contains("walk_second program.c:") && !one.contains("walk_first"), "{one}");
+    }
+}
+
 #[test]
 fn where_events_are_forbidden_the_program_is_sampled_by_its_own_timers() {
     let folder = tempfile::tempdir().expect("a temporary folder");

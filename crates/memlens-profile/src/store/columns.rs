@@ -18,6 +18,8 @@ pub(crate) trait Row: Clone + Default {
     const TABLE: &'static str;
     /// What a row is, for the documentation.
     const DOC: &'static str;
+    /// Whether profiles without the table are whole: it came after the first ones.
+    const IS_OPTIONAL: bool = false;
 
     /// Shows every field, always in the same order.
     fn columns(&mut self, columns: &mut impl Columns);
@@ -195,6 +197,8 @@ plain_value!(u8, U32, |value: &mut u8| u32::from(*value), |value: u32| u8::try_f
 plain_value!(crate::ModuleIx, U32, |value: &mut crate::ModuleIx| value.0, |value| Ok(crate::ModuleIx(value)));
 plain_value!(crate::StackIx, U32, |value: &mut crate::StackIx| value.0, |value| Ok(crate::StackIx(value)));
 plain_value!(crate::ObjectIx, U32, |value: &mut crate::ObjectIx| value.0, |value| Ok(crate::ObjectIx(value)));
+plain_value!(crate::FrameIx, U32, |value: &mut crate::FrameIx| value.0, |value| Ok(crate::FrameIx(value)));
+plain_value!(crate::PathIx, U32, |value: &mut crate::PathIx| value.0, |value| Ok(crate::PathIx(value)));
 plain_value!(crate::CodeIx, U32, |value: &mut crate::CodeIx| value.0, |value| Ok(crate::CodeIx(value)));
 plain_value!(crate::ThreadIx, U32, |value: &mut crate::ThreadIx| value.0, |value| Ok(crate::ThreadIx(value)));
 plain_value!(

@@ -14,7 +14,8 @@
 //! What is left over of an unfinished one is passed over by readers and removed by the next flush.
 //!
 //! Versions: `format_version` is raised when an older reader would misread a profile. Readers refuse
-//! newer ones. Columns and keys may be added without raising it, and readers pass over unknown ones.
+//! newer ones. Columns, keys and tables may be added without raising it; readers pass over unknown ones, and take a table
+//! that came later for empty where a profile does not have it.
 
 mod columns;
 mod error;

@@ -99,6 +99,8 @@ fn read_tables(folder: &impl Folder, manifest: &Manifest) -> Result<Profile, Ope
         objects: tables.read()?,
         code: tables.read()?,
         cells: tables.read()?,
+        paths: tables.read()?,
+        path_samples: tables.read()?,
         threads: tables.read()?,
         marks: tables.read()?,
         series: tables.read()?,
@@ -120,6 +122,9 @@ struct Tables<'a, F> {
 impl<F: Folder> Tables<'_, F> {
     fn read<R: Row>(&self) -> Result<Vec<R>, OpenError> {
         let Some(entry) = self.manifest.tables.get(R::TABLE) else {
+            if R::IS_OPTIONAL {
+                return Ok(Vec::new());
+            }
             let what = format!("it names no file for the table {}", R::TABLE);
             return Err(OpenError::Damaged { file: self.folder.path_of(MANIFEST), what });
         };

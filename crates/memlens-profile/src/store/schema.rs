@@ -3,16 +3,20 @@
 use std::fmt::Write;
 
 use super::columns::{ColumnSchema, INDEX, Row, schema_of};
-use crate::{Cell, CodeLocation, Frame, Mark, Module, Object, SeriesPoint, Stack, Thread};
+use crate::{
+    CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint, Stack, Thread,
+};
 
 /// Names of all tables.
-pub(crate) const TABLES: [&str; 9] = [
+pub(crate) const TABLES: [&str; 11] = [
     Module::TABLE,
     Frame::TABLE,
     Stack::TABLE,
     Object::TABLE,
     CodeLocation::TABLE,
     Cell::TABLE,
+    CallPath::TABLE,
+    PathSamples::TABLE,
     Thread::TABLE,
     Mark::TABLE,
     SeriesPoint::TABLE,
@@ -28,6 +32,8 @@ pub fn schema_markdown() -> String {
     describe::<Object>(&mut text);
     describe::<CodeLocation>(&mut text);
     describe::<Cell>(&mut text);
+    describe::<CallPath>(&mut text);
+    describe::<PathSamples>(&mut text);
     describe::<Thread>(&mut text);
     describe::<Mark>(&mut text);
     describe::<SeriesPoint>(&mut text);

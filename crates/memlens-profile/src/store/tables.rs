@@ -3,7 +3,10 @@
 use memlens_types::Counts;
 
 use super::columns::{Columns, Row};
-use crate::{Cell, CodeLocation, Frame, Mark, Module, Object, SeriesPoint, SourceLine, Stack, Thread};
+use crate::{
+    CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint, SourceLine, Stack,
+    Thread,
+};
 
 impl Row for Module {
     const TABLE: &'static str = "modules";
@@ -102,6 +105,36 @@ impl Row for Cell {
         c.column("object", "row of `objects`", &mut self.object);
         c.column("thread", "row of `threads`", &mut self.thread);
         counts(&mut self.counts, c);
+    }
+}
+
+impl Row for CallPath {
+    const TABLE: &'static str = "paths";
+    const DOC: &'static str =
+        "A node of the tree of samples' call paths; parents come before their children.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("parent", "the caller: row of `paths`; null: the outermost frame found", &mut self.parent);
+        c.column(
+            "frame",
+            "row of `frames`: a call, or, at a path's end, a function without a line",
+            &mut self.frame,
+        );
+    }
+}
+
+impl Row for PathSamples {
+    const TABLE: &'static str = "path_samples";
+    const DOC: &'static str =
+        "Samples that waited for an object at the end of a call path; together all samples, or no row.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("path", "the innermost frame: row of `paths`; null: not known", &mut self.path);
+        c.column("object", "row of `objects`", &mut self.object);
+        c.column("samples", "how many", &mut self.samples);
+        c.column("sample_cost", "what they stand for, in `run.sampling.unit`", &mut self.cost);
     }
 }
 

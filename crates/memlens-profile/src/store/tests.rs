@@ -4,15 +4,15 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use memlens_types::{AccessKind, Counts, ObjectKind};
+use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use proptest::prelude::*;
 
 use super::folder::Folder;
 use super::writer::flush;
 use super::{Existing, OpenError, ProfileWriter, WriteError, reader};
 use crate::{
-    Cell, CodeIx, CodeLocation, Frame, FrameIx, Mark, Module, ModuleIx, Object, ObjectIx, Profile,
-    SeriesPoint, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Mark, Module, ModuleIx, Object, ObjectIx, PathIx,
+    PathSamples, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -108,6 +108,7 @@ impl Folder for MemoryFolder {
 fn sample() -> Profile {
     let counts =
         Counts { loads: 7, stores: 2, modifies: 1, load_bytes: 56, l1_load_misses: 3, ..Counts::default() };
+    let sampled = Sampled { samples: 4, cost: 40, ..Sampled::default() };
     let mut profile = Profile {
         modules: vec![
             Module { path: "/usr/bin/bfs".into(), build_id: Some("00ff".into()), has_debug: true },
@@ -161,8 +162,21 @@ fn sample() -> Profile {
             ..CodeLocation::default()
         }],
         cells: vec![
-            Cell { code: CodeIx(0), object: ObjectIx(0), thread: ThreadIx(0), counts },
+            Cell {
+                code: CodeIx(0),
+                object: ObjectIx(0),
+                thread: ThreadIx(0),
+                counts: Counts { sampled, ..counts },
+            },
             Cell { code: CodeIx(0), object: ObjectIx(1), thread: ThreadIx(0), counts },
+        ],
+        paths: vec![
+            CallPath { parent: None, frame: FrameIx(1) },
+            CallPath { parent: Some(PathIx(0)), frame: FrameIx(0) },
+        ],
+        path_samples: vec![
+            PathSamples { path: Some(PathIx(1)), object: ObjectIx(0), samples: 3, cost: 30 },
+            PathSamples { path: None, object: ObjectIx(0), samples: 1, cost: 10 },
         ],
         threads: vec![Thread { tid: 4711, name: Some("main".into()), ..Thread::default() }],
         marks: vec![Mark { instructions: 5, thread: Some(ThreadIx(0)), name: "phase 2".into() }],
@@ -545,4 +559,23 @@ fn a_column_that_may_be_null_may_be_missing() {
     let expected: Vec<_> = objects.iter().cloned().map(|o| Object { named_at: None, ..o }).collect();
     assert_eq!(read("named_at"), Ok(expected));
     assert_eq!(read("blocks"), Err("column blocks is missing".to_owned()));
+}
+
+/// Profiles of before call paths were stored have no such tables: they are whole.
+#[test]
+fn a_profile_without_tables_that_came_later_is_read() {
+    let (_guard, path) = on_disk(&sample());
+    let manifest = path.join("profile.json");
+    let mut document: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    for table in ["paths", "path_samples"] {
+        assert!(document["tables"].as_object_mut().unwrap().remove(table).is_some());
+        std::fs::remove_file(path.join(format!("{table}-000001.parquet"))).unwrap();
+    }
+    std::fs::write(&manifest, document.to_string()).unwrap();
+    let expected = Profile { paths: Vec::new(), path_samples: Vec::new(), ..sample() };
+    assert_eq!(Profile::open(&path).unwrap(), expected);
+    // Any other table is missed.
+    document["tables"].as_object_mut().unwrap().remove("cells");
+    std::fs::write(&manifest, document.to_string()).unwrap();
+    assert!(matches!(Profile::open(&path), Err(OpenError::Damaged { .. })));
 }

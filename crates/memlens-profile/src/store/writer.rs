@@ -191,6 +191,8 @@ impl<F: Folder> Tables<'_, F> {
         self.write(&profile.stacks)?;
         self.write(&profile.objects)?;
         self.write(&profile.code)?;
+        self.write(&profile.paths)?;
+        self.write(&profile.path_samples)?;
         self.write(&profile.threads)?;
         self.write(&profile.marks)?;
         self.write(&profile.series)

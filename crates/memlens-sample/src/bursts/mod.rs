@@ -230,6 +230,7 @@ impl Bursts {
                                     code: surroundings.code(reference.pc),
                                     operand: Some(reference.operand),
                                     spot: places.spot(place.number).clone(),
+                                    path: None,
                                 },
                                 unseen_part: 0.0,
                                 accesses: 0,

@@ -1,7 +1,6 @@
 //! Which modes work here, found out by trying.
 
 use std::ffi::OsString;
-use std::io;
 use std::path::PathBuf;
 
 use memlens_events::{Definition, ModuleAnswer, RecordSink};
@@ -30,8 +29,8 @@ fn sample() -> Finding {
     });
     match tried {
         Ok(session) => {
-            if let Some(error) = session.forbidden() {
-                return forbidden(error, &by_timers(&session));
+            if let Some(error) = session.without_events() {
+                return without_events(error, &by_timers(&session));
             }
             let (event, refused) = session.event();
             let what = match event.has_addresses {
@@ -48,8 +47,7 @@ fn sample() -> Finding {
                 _ => Finding::good(topic, text),
             }
         }
-        Err(SampleError::Forbidden(error)) => forbidden(&error, "nothing can be sampled"),
-        Err(error) => Finding::limited(topic, error.to_string(), "").without_advice(),
+        Err(error) => without_events(&error, "nothing can be sampled"),
     }
 }
 
@@ -62,10 +60,20 @@ fn by_timers(session: &SampleSession) -> String {
     )
 }
 
-fn forbidden(error: &io::Error, instead: &str) -> Finding {
-    let level = memlens_sample::paranoid_level();
-    let text = format!("perf_event_open is forbidden ({error}); perf_event_paranoid is {level}; {instead}");
-    Finding::limited("sample", text, memlens_sample::permission_advice(error))
+fn without_events(error: &SampleError, instead: &str) -> Finding {
+    match error {
+        SampleError::Forbidden(error) => {
+            let level = memlens_sample::paranoid_level();
+            let text =
+                format!("perf_event_open is forbidden ({error}); perf_event_paranoid is {level}; {instead}");
+            Finding::limited("sample", text, memlens_sample::permission_advice(error))
+        }
+        SampleError::NoEvents(error) => {
+            let text = format!("this kernel has no perf_event_open ({error}); {instead}");
+            Finding::limited("sample", text, "").without_advice()
+        }
+        error => Finding::limited("sample", error.to_string(), "").without_advice(),
+    }
 }
 
 /// A command that computes for some milliseconds.

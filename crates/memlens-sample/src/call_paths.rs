@@ -1,0 +1,152 @@
+//! Through which calls samples came to where they were: a tree of return addresses.
+//!
+//! ```text
+//!  start ─── main+0x12 ─┬─ build+0x40 ─── insert+0x8     a node is a return address, reached from its parent;
+//!                       └─ search+0x33                   the sampled function itself is not among them
+//! ```
+//!
+//! # Bounds
+//!
+//! A path keeps the innermost [`MAX_PATH_FRAMES`] return addresses; direct recursion is folded. The tree has at most
+//! [`MAX_NODES`] nodes (some 8 MB); samples that would need more have no path. Both are counted.
+
+use rustc_hash::FxHashMap;
+
+use crate::recording::Code;
+
+/// Return addresses of one path at most.
+const MAX_PATH_FRAMES: usize = 128;
+/// Nodes of all paths at most.
+const MAX_NODES: usize = 1 << 18;
+
+/// A node of the tree: the callers of a sampled function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PathId(u32);
+
+impl PathId {
+    /// No caller at all.
+    pub const ROOT: Self = Self(0);
+}
+
+/// The tree.
+#[derive(Debug)]
+pub struct CallPaths {
+    /// Parent and return address of each node; parents come first. The root's are not used.
+    nodes: Vec<(PathId, Code)>,
+    known: FxHashMap<(PathId, Code), PathId>,
+    shortened: u64,
+    without_room: u64,
+    most_nodes: usize,
+}
+
+impl Default for CallPaths {
+    fn default() -> Self {
+        Self::with_room(MAX_NODES)
+    }
+}
+
+impl CallPaths {
+    fn with_room(most_nodes: usize) -> Self {
+        let nodes = vec![(PathId::ROOT, (None, 0))];
+        Self { nodes, known: FxHashMap::default(), shortened: 0, without_room: 0, most_nodes }
+    }
+
+    /// The path of a sample whose callers these are, innermost first. `None`: there is no room for it.
+    pub fn intern(&mut self, callers: impl DoubleEndedIterator<Item = Code>) -> Option<PathId> {
+        let mut callers: Vec<Code> = callers.collect();
+        callers.dedup();
+        if callers.len() > MAX_PATH_FRAMES {
+            self.shortened += 1;
+            callers.truncate(MAX_PATH_FRAMES);
+        }
+        let mut at = PathId::ROOT;
+        for &code in callers.iter().rev() {
+            if let Some(&known) = self.known.get(&(at, code)) {
+                at = known;
+                continue;
+            }
+            if self.nodes.len() >= self.most_nodes {
+                self.without_room += 1;
+                return None;
+            }
+            let next = PathId(u32::try_from(self.nodes.len()).ok()?);
+            self.nodes.push((at, code));
+            self.known.insert((at, code), next);
+            at = next;
+        }
+        Some(at)
+    }
+
+    /// The parent and the return address of a node; `None` for the root.
+    pub fn node(&self, path: PathId) -> Option<(PathId, Code)> {
+        self.nodes.get(path.0 as usize).copied().filter(|_| path != PathId::ROOT)
+    }
+
+    /// What was cut, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.shortened > 0 {
+            notes.push(format!(
+                "{} samples had more than {MAX_PATH_FRAMES} callers; their call paths have the innermost of them.",
+                self.shortened
+            ));
+        }
+        if self.without_room > 0 {
+            notes.push(format!(
+                "{} samples have no call path: there were more than {} different ones.",
+                self.without_room, self.most_nodes
+            ));
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(svmas: &[u64]) -> Vec<Code> {
+        svmas.iter().map(|&svma| (Some(0), svma)).collect()
+    }
+
+    #[test]
+    fn paths_share_what_they_have_in_common() {
+        let mut paths = CallPaths::default();
+        let mut intern = |svmas: &[u64]| paths.intern(codes(svmas).into_iter()).expect("room");
+        assert_eq!(intern(&[]), PathId::ROOT);
+        // insert < build < main, search < main, and the first again.
+        let insert = intern(&[3, 2, 1]);
+        let search = intern(&[4, 1]);
+        assert_eq!(intern(&[3, 2, 1]), insert);
+        // Direct recursion is folded.
+        assert_eq!(intern(&[3, 3, 3, 2, 1, 1]), insert);
+        let (build, code) = paths.node(insert).expect("a node");
+        let (main, _) = paths.node(build).expect("a node");
+        assert_eq!((code.1, paths.node(search).map(|node| node.0)), (3, Some(main)));
+        assert_eq!(paths.node(main).map(|node| node.0), Some(PathId::ROOT));
+        assert_eq!(paths.node(PathId::ROOT), None);
+        assert!(paths.notes().is_empty());
+    }
+
+    #[test]
+    fn what_is_cut_is_counted() {
+        let deep: Vec<u64> = (0..300).collect();
+        let mut paths = CallPaths::default();
+        let path = paths.intern(codes(&deep).into_iter()).expect("room");
+        let mut length = 0;
+        let mut at = path;
+        while let Some((parent, code)) = paths.node(at) {
+            assert_eq!(code.1, length, "the innermost are kept");
+            (at, length) = (parent, length + 1);
+        }
+        assert_eq!(length, 128);
+        let mut small = CallPaths::with_room(3);
+        assert!(small.intern(codes(&[2, 1]).into_iter()).is_some());
+        assert_eq!(small.intern(codes(&[3, 1]).into_iter()), None);
+        assert!(small.intern(codes(&[2, 1]).into_iter()).is_some(), "known ones need no room");
+        let notes = [paths.notes(), small.notes()].concat().join(" ");
+        assert!(
+            notes.starts_with("1 samples had more than 128") && notes.contains("1 samples have no call path")
+        );
+    }
+}

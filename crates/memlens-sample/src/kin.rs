@@ -1,0 +1,277 @@
+//! Samples of heap blocks of which no sample says whose they are: what names and types say.
+//!
+//! `unseen.rs` gives the samples of a pointer to the sites of those watched blocks that were sampled through the same
+//! pointer. Where none was, because few blocks are drawn or because all addresses are overwritten by the loads
+//! themselves (`at = at->next`), the pointer's declaration still says something:
+//!
+//! 1. A block that was assigned to the pointer's own variable is what the pointer points to.
+//! 2. Else blocks of the type that the pointer points to are, if it is no basic type that anything could have.
+//!
+//! And where blocks of an unwatched origin are moved (`realloc`), they seem to be allocated there. All their blocks are
+//! then those of the site whose blocks go to the same variable; of several such sites, of the one that was called
+//! from the same place: a block keeps the site of its first allocation, as in exact mode.
+//!
+//! Several sites that fit share by their bytes: where the address is known and in no watched block, by those bytes that
+//! were not watched. A site whose blocks were all watched gets nothing then.
+
+use memlens_types::ObjectKind;
+
+use crate::heap::{Heap, HeapSite};
+use crate::naming::NamedObject;
+use crate::unseen::Missing;
+
+/// Spellings of types that say nothing about a block: C's, C++'s, Rust's and Fortran's basic ones.
+const BASIC_TYPES: [&str; 46] = [
+    "void",
+    "bool",
+    "_Bool",
+    "char",
+    "signed char",
+    "unsigned char",
+    "short",
+    "short int",
+    "unsigned short",
+    "short unsigned int",
+    "int",
+    "unsigned int",
+    "long",
+    "long int",
+    "unsigned long",
+    "long unsigned int",
+    "long long",
+    "long long int",
+    "unsigned long long",
+    "long long unsigned int",
+    "float",
+    "double",
+    "long double",
+    "size_t",
+    "ssize_t",
+    "int8_t",
+    "uint8_t",
+    "int16_t",
+    "uint16_t",
+    "int32_t",
+    "uint32_t",
+    "int64_t",
+    "uint64_t",
+    "u8",
+    "i8",
+    "u16",
+    "i16",
+    "u32",
+    "i32",
+    "u64",
+    "i64",
+    "usize",
+    "isize",
+    "f32",
+    "f64",
+    "char8_t",
+];
+
+/// Which sites could be meant.
+#[derive(Debug)]
+pub struct Kin<'a> {
+    sites: Vec<KinSite<'a>>,
+}
+
+#[derive(Debug)]
+struct KinSite<'a> {
+    number: u32,
+    object: &'a NamedObject,
+    /// Return addresses, innermost first.
+    stack: &'a [u64],
+    detail: HeapSite,
+}
+
+impl KinSite<'_> {
+    /// Whether all its blocks were allocated elsewhere.
+    fn only_moves(&self) -> bool {
+        self.detail.moved_blocks > 0.0 && self.detail.moved_blocks >= self.detail.blocks
+    }
+
+    /// How many of the outermost callers are the same.
+    fn callers_shared_with(&self, other: &Self) -> usize {
+        let pairs = self.stack.iter().rev().zip(other.stack.iter().rev());
+        pairs.take_while(|(mine, others)| mine == others).count()
+    }
+}
+
+impl<'a> Kin<'a> {
+    /// Of these objects, by number.
+    pub fn new(objects: &'a [NamedObject], heap: &'a Heap) -> Self {
+        let of_site = |(number, object): (usize, &'a NamedObject)| {
+            let site = object.site?.site;
+            let (stack, detail) = (heap.stack(site), heap.detail(site));
+            Some(KinSite { number: number as u32, object, stack, detail })
+        };
+        Self { sites: objects.iter().enumerate().filter_map(of_site).collect() }
+    }
+
+    /// Sites that only move blocks, by number, each with the site that these blocks are of.
+    pub fn moved(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.sites.iter().filter(|site| site.only_moves()).filter_map(|moving| {
+            moving.object.variable.as_ref()?;
+            let first = self
+                .sites
+                .iter()
+                .filter(|site| !site.only_moves())
+                .filter(|site| {
+                    site.object.variable == moving.object.variable && site.object.name == moving.object.name
+                })
+                .max_by(|a, b| {
+                    let shared = |site: &KinSite<'_>| site.callers_shared_with(moving);
+                    shared(a).cmp(&shared(b)).then(a.detail.bytes.total_cmp(&b.detail.bytes))
+                })?;
+            Some((moving.number, first.number))
+        })
+    }
+
+    /// To which sites the samples of a pointer go, as parts of 1. Nothing: they stay with the pointer.
+    pub fn sites(&self, pointer: &NamedObject, missing: Missing) -> Vec<(u32, f64)> {
+        let Some(path) = pointer.access_path.as_deref().filter(|_| pointer.kind == ObjectKind::Heap) else {
+            return Vec::new();
+        };
+        let by_variable = pointer.declared.as_ref().map(|declared| {
+            self.parts(missing, |site| {
+                last_word(&site.name) == last_word(path) && site.variable.as_ref() == Some(declared)
+            })
+        });
+        if let Some(parts) = by_variable.filter(|parts| !parts.is_empty()) {
+            return parts;
+        }
+        let Some(wanted) = pointer.type_name.as_deref().and_then(aggregate) else { return Vec::new() };
+        self.parts(missing, |site| site.type_name.as_deref().and_then(aggregate) == Some(wanted))
+    }
+
+    fn parts(&self, missing: Missing, fits: impl Fn(&NamedObject) -> bool) -> Vec<(u32, f64)> {
+        let fitting: Vec<(u32, f64)> = self
+            .sites
+            .iter()
+            .filter(|site| !site.only_moves() && fits(site.object))
+            .map(|site| match missing {
+                Missing::Watch => (site.number, site.detail.unwatched_bytes),
+                _ => (site.number, site.detail.bytes),
+            })
+            .filter(|(_, weight)| *weight > 0.0)
+            .collect();
+        let sum: f64 = fitting.iter().map(|(_, weight)| weight).sum();
+        fitting.into_iter().map(|(number, weight)| (number, weight / sum)).collect()
+    }
+}
+
+/// `next` of `list->head.next`.
+fn last_word(path: &str) -> &str {
+    path.rsplit(['.', '>', ']', ' ']).next().unwrap_or(path)
+}
+
+/// The type behind all pointers, if it is one that a program made.
+fn aggregate(spelling: &str) -> Option<&str> {
+    let behind = spelling.trim_end_matches(['*', '&', ' ']);
+    let behind = behind.strip_prefix("const ").unwrap_or(behind);
+    let behind = behind.trim_start_matches(['*', '&', ' ']);
+    let is_array = behind.ends_with(']');
+    (!behind.is_empty() && !is_array && !BASIC_TYPES.contains(&behind)).then_some(behind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_events::agent::Allocation;
+
+    use crate::site_naming::NamedSite;
+
+    fn heap_object(name: &str, type_name: &str) -> NamedObject {
+        NamedObject { type_name: Some(type_name.to_owned()), ..NamedObject::new(ObjectKind::Heap, name) }
+    }
+
+    /// A site with one block of each of these sizes, drawn from gaps of so many bytes.
+    fn site(heap: &mut Heap, key: u64, sizes: &[u64], gap_bytes: u64, object: NamedObject) -> NamedObject {
+        let site = heap.site(&[key], None);
+        for (at, &size_bytes) in sizes.iter().enumerate() {
+            let address = (key << 20) + ((at as u64) << 12);
+            let block = Allocation { address, size_bytes, gap_bytes, ..Allocation::default() };
+            heap.allocated(1, 1, &block, site);
+        }
+        NamedObject { site: Some(NamedSite { site, own_frames: 0, named_at: None }), ..object }
+    }
+
+    fn pointer(path: &str, type_name: &str, line: u32) -> NamedObject {
+        NamedObject {
+            access_path: Some(path.to_owned()),
+            declared: Some(("a.c".to_owned(), line)),
+            ..heap_object(&format!("heap through {path}"), type_name)
+        }
+    }
+
+    #[test]
+    fn the_variable_goes_before_the_type_and_basic_types_say_nothing() {
+        let mut heap = Heap::default();
+        let variable = |line| Some(("a.c".to_owned(), line));
+        // Blocks of 64 bytes are nearly never drawn from gaps of 1 MiB; those from gaps of 0 always.
+        let objects = [
+            NamedObject {
+                variable: variable(7),
+                ..site(&mut heap, 1, &[64], 1 << 20, heap_object("node", "struct node"))
+            },
+            NamedObject {
+                variable: variable(9),
+                ..site(&mut heap, 2, &[64], 1 << 20, heap_object("other", "struct node"))
+            },
+            NamedObject {
+                variable: variable(3),
+                ..site(&mut heap, 3, &[4096], 0, heap_object("bytes", "char"))
+            },
+        ];
+        let kin = Kin::new(&objects, &heap);
+        let numbers =
+            |parts: Vec<(u32, f64)>| parts.into_iter().map(|(number, _)| number).collect::<Vec<_>>();
+        assert_eq!(kin.sites(&pointer("node", "struct node", 7), Missing::Watch), [(0, 1.0)]);
+        // Another variable of the same name: only the type says something, and both fit.
+        let shared = kin.sites(&pointer("node", "struct node *", 20), Missing::Watch);
+        assert_eq!(numbers(shared.clone()), [0, 1]);
+        assert!((shared[0].1 - 0.5).abs() < 1e-9);
+        assert!(kin.sites(&pointer("text", "char", 21), Missing::Address).is_empty());
+        // Its blocks were all watched: an address that is in none of them is not one of theirs.
+        assert!(kin.sites(&pointer("bytes", "char", 3), Missing::Watch).is_empty());
+        assert_eq!(kin.sites(&pointer("bytes", "char", 3), Missing::Address), [(2, 1.0)]);
+    }
+
+    #[test]
+    fn moved_blocks_are_those_of_the_site_that_is_called_from_the_same_place() {
+        let mut heap = Heap::default();
+        let mut site = |stack: &[u64], old_address: u64, line: u32| {
+            let site = heap.site(stack, None);
+            let address = stack[0] << 20;
+            let block =
+                Allocation { address, size_bytes: 64, gap_bytes: 0, old_address, ..Allocation::default() };
+            heap.allocated(1, 1, &block, site);
+            NamedObject {
+                site: Some(NamedSite { site, own_frames: 0, named_at: None }),
+                variable: Some(("a.c".to_owned(), line)),
+                ..heap_object("memory", "char")
+            }
+        };
+        let objects = [
+            site(&[10, 1, 2], 0, 7),
+            site(&[11, 1, 3], 0, 7),
+            // Grows what was allocated from 3.
+            site(&[12, 5, 3], 0x77, 7),
+            // Another variable's: nothing is known of its first allocation.
+            site(&[13, 5, 3], 0x78, 8),
+        ];
+        let kin = Kin::new(&objects, &heap);
+        assert_eq!(kin.moved().collect::<Vec<_>>(), [(2, 1)]);
+    }
+
+    #[test]
+    fn types_are_compared_without_pointers() {
+        assert_eq!(aggregate("struct node **"), Some("struct node"));
+        assert_eq!(aggregate("const struct node *"), Some("struct node"));
+        assert_eq!(aggregate("unsigned char *"), None);
+        assert_eq!(aggregate("double"), None);
+        assert_eq!(aggregate("*"), None);
+        assert_eq!(last_word("pSorter->list.aMemory"), "aMemory");
+    }
+}
