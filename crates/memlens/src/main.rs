@@ -11,7 +11,7 @@
 //! sample.rs        run and record in sample mode
 //! import.rs        import lackey                               export.rs     export callgrind
 //! compare.rs       compare                                     apply.rs      apply
-//! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
+//! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
 //! streams.rs       stderr and stdout      system.rs     the system calls        internal_error.rs
@@ -26,6 +26,7 @@ mod bus;
 mod bus_analyze;
 mod bus_capture;
 mod bus_series;
+mod bus_series_svg;
 mod bus_table;
 mod bus_tools;
 mod calibrate;
