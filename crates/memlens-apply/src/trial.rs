@@ -103,8 +103,7 @@ pub fn run(command: &Command, variant: &Variant, look: Option<&mut dyn FnMut(u32
     }
     let started = Instant::now();
     let mut child = starter.spawn()?;
-    let streams =
-        [child.stdout.take().map(|stream| summed(stream)), child.stderr.take().map(|stream| summed(stream))];
+    let streams = [child.stdout.take().map(summed), child.stderr.take().map(summed)];
     let (status, usage) = wait(child.id(), look)?;
     let wall = started.elapsed();
     let end = match (status.code(), status.signal()) {

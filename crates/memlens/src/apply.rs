@@ -325,7 +325,7 @@ fn verdict(found: &Found) -> Vec<String> {
     let gain = change(found, wall).map(|time| match time {
         time if !is_sure(&time) => "Too few runs to tell a gain from chance: --runs 6 or more.".to_owned(),
         time if time.high < 0.0 => format!(
-            "Huge pages for {} make the program {:.1} % faster ({:.2} times the speed).",
+            "With huge pages for {} the program takes {:.1} % less time ({:.2} times the speed).",
             names(&found.choice.chosen),
             -time.median * 100.0,
             1.0 / (1.0 + time.median)
@@ -511,7 +511,11 @@ mod tests {
         let runs = |with: [u64; 6]| found(with.map(|with| [trial(1000, 1), trial(with, 1)]).to_vec());
         let first = |found: &Found| verdict(found)[0].clone();
         let faster = runs([700, 710, 690, 800, 750, 720]);
-        assert!(first(&faster).contains("column make the program 28.5 % faster"), "{}", first(&faster));
+        assert!(
+            first(&faster).contains("for column the program takes 28.5 % less time"),
+            "{}",
+            first(&faster)
+        );
         let mut busy = runs([990, 1010, 1000, 950, 1050, 1000]);
         busy.pairs.iter_mut().for_each(|pair| pair[1].cpu = Duration::from_millis(400));
         assert!(verdict(&busy)[1].contains("20.0 % less processor time"), "{:?}", verdict(&busy));
