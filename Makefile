@@ -60,6 +60,7 @@ test: build
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)
 	$(CARGO) build --release -p memlens -p memlens-static --example evaluate
 	$(PYTHON) tests/bus.py --memlens $(MEMLENS)
+	$(PYTHON) tests/apply.py --memlens $(MEMLENS)
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
 	$(PYTHON) bench/accuracy.py --memlens $(MEMLENS) --check
 	$(PYTHON) bench/unbiased.py --memlens $(MEMLENS) --runs 12 --block 1 --least 0.3
@@ -82,7 +83,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release $(WORKSPACE) --all-targets -- -D warnings
 	$(CARGO) clippy --release -p memlens-exact-client --target-dir $(CLIENT_TARGET) -- -D warnings
-	CARGO_PROFILE_RELEASE_PANIC=abort $(CARGO) clippy --release -p memlens-agent --target-dir $(CLIENT_TARGET) -- -D warnings
+	CARGO_PROFILE_RELEASE_PANIC=abort $(CARGO) clippy --release -p memlens-agent -p memlens-placement-client --target-dir $(CLIENT_TARGET) -- -D warnings
 
 doc:
 	@scripts/setup.sh build

@@ -172,7 +172,7 @@ pub struct SeriesArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub top: usize,
 
-    /// A table, or CSV for plots
+    /// A table, CSV for plots, or a plot as SVG
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: SeriesFormat,
 }
@@ -184,6 +184,8 @@ pub enum SeriesFormat {
     Table,
     /// One value a line.
     Csv,
+    /// A picture: values relative to the first run, a panel for each quantity.
+    Svg,
 }
 
 /// Arguments of `memlens bus damage`.

@@ -1,12 +1,13 @@
 //! `memlens bus analyze`.
 
+use std::collections::HashMap;
 use std::io::Write;
 
 use memlens_bus::analysis::{self, Analysis, Observer};
 use memlens_bus::format::{FormatError, TraceFolder};
 use memlens_profile::{
-    Attribution, Cell, CodeIx, CodeLocation, Existing, MachineInfo, Object, ObjectIx, Profile, ProfileWriter,
-    RunInfo, Thread, ThreadIx,
+    Attribution, Cell, CodeIx, CodeLocation, Existing, Frame, FrameIx, MachineInfo, Module, ModuleIx, Object,
+    ObjectIx, Profile, ProfileWriter, RunInfo, Stack, StackIx, Thread, ThreadIx,
 };
 use memlens_types::{AccessKind, Counts};
 
@@ -112,6 +113,7 @@ fn profile(found: &Analysis) -> Profile {
     };
     let mut all = Counts::default();
     let (mut objects, mut cells) = (Vec::new(), Vec::new());
+    let mut places = Places::default();
     for (at, row) in found.objects.iter().enumerate() {
         let known = counts(row);
         // Write-backs belong to objects only.
@@ -129,8 +131,9 @@ fn profile(found: &Analysis) -> Profile {
             id: at as u32 + 1,
             kind,
             name: row.name.clone(),
+            site: places.site(&row.site),
             bytes: (row.bytes > 0).then_some(row.bytes),
-            blocks: 1,
+            blocks: row.blocks.max(1),
             unknown_reason: is_unknown.then(|| "no object event covers the address".to_owned()),
             counts: known,
             ..Object::default()
@@ -154,6 +157,9 @@ fn profile(found: &Analysis) -> Profile {
             page_bytes: 4096,
             ..MachineInfo::default()
         },
+        modules: places.modules,
+        frames: places.frames,
+        stacks: places.stacks,
         objects,
         code: vec![CodeLocation { id: 1, kind: AccessKind::Load, counts: all, ..CodeLocation::default() }],
         cells,
@@ -168,6 +174,48 @@ fn profile(found: &Analysis) -> Profile {
     }
 }
 
+/// Modules, frames and stacks of a profile, from the call stacks of a trace.
+#[derive(Default)]
+struct Places {
+    modules: Vec<Module>,
+    frames: Vec<Frame>,
+    stacks: Vec<Stack>,
+    known: HashMap<String, u32>,
+}
+
+impl Places {
+    /// The stack that a text like `/bin/a+0x12 /lib/b+0x34` means, as the virtual card writes it; None: something else.
+    fn site(&mut self, text: &str) -> Option<StackIx> {
+        let mut stack = Vec::new();
+        // A path may have spaces in it: a word belongs to the frame that ends next.
+        let mut path = String::new();
+        for word in text.split(' ') {
+            path += if path.is_empty() { "" } else { " " };
+            path += word;
+            let Some((name, digits)) = path.rsplit_once("+0x") else { continue };
+            let Ok(offset) = u64::from_str_radix(digits, 16) else { continue };
+            let module = (name != "?").then(|| self.module(name));
+            stack.push(FrameIx::from_index(self.frames.len()));
+            self.frames.push(Frame { module, offset, ..Frame::default() });
+            path.clear();
+        }
+        if stack.is_empty() || !path.is_empty() {
+            return None;
+        }
+        self.stacks.push(Stack(stack));
+        Some(StackIx::from_index(self.stacks.len() - 1))
+    }
+
+    fn module(&mut self, path: &str) -> ModuleIx {
+        let next = self.modules.len() as u32;
+        let index = *self.known.entry(path.to_owned()).or_insert(next);
+        if index == next {
+            self.modules.push(Module { path: path.to_owned(), ..Module::default() });
+        }
+        ModuleIx(index)
+    }
+}
+
 /// Says that a trace lacks a file that the command needs.
 pub fn lacks(place: &std::path::Path, what: &str) -> Failure {
     Failure::new(FailureKind::NoInput, format!("{} has no {what}", place.display()))
@@ -176,6 +224,20 @@ pub fn lacks(place: &std::path::Path, what: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn call_stacks_come_back() {
+        let mut places = Places::default();
+        assert_eq!(places.site("/a b/c+0x12 /lib/d+0x3 /a b/c+0x40"), Some(StackIx(0)));
+        assert_eq!(
+            places.modules.iter().map(|module| module.path.as_str()).collect::<Vec<_>>(),
+            ["/a b/c", "/lib/d"]
+        );
+        let frames: Vec<_> = places.frames.iter().map(|frame| (frame.module, frame.offset)).collect();
+        let module = |index| Some(ModuleIx(index));
+        assert_eq!(frames, [(module(0), 0x12), (module(1), 3), (module(0), 0x40)]);
+        assert_eq!([places.site("main < start"), places.site("")], [None, None]);
+    }
 
     #[test]
     fn fields_are_quoted_where_they_must() {

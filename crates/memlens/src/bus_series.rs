@@ -6,6 +6,7 @@ use memlens_bus::analysis::{Analysis, ObjectRow};
 
 use crate::bus::{self, SeriesArgs, SeriesFormat};
 use crate::bus_analyze::{field, run};
+use crate::bus_series_svg::{Panel, svg};
 use crate::bus_table::{columns, printable};
 use crate::failure::Failure;
 use crate::streams;
@@ -93,13 +94,53 @@ pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
             }
             Ok(())
         }
+        SeriesFormat::Svg => out.write_all(picture(&rows, &titles).as_bytes()),
     })?;
     Ok(0)
+}
+
+/// A panel for each quantity, with a line for the program and each object; times as speed-up.
+fn picture(rows: &[Row], runs: &[String]) -> String {
+    let (mut names, mut panels): (Vec<String>, Vec<Panel>) = (Vec::new(), Vec::new());
+    for row in rows {
+        let name = if row.name.is_empty() { "whole program" } else { row.name.as_str() };
+        let name = names.iter().position(|known| known == name).unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        });
+        let is_time = row.what == "seconds";
+        let title = if is_time { "speed-up" } else { row.what };
+        let inverse = |ratio: f64| if is_time && ratio > 0.0 { 1.0 / ratio } else { ratio };
+        let values = relative(&row.values).map(inverse).collect();
+        match panels.iter_mut().find(|panel| panel.title == title) {
+            Some(panel) => panel.lines.push((name, values)),
+            None => panels.push(Panel { title: title.to_owned(), lines: vec![(name, values)] }),
+        }
+    }
+    svg(&panels, &names, runs)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_picture_has_the_speed_up_and_every_object() {
+        let row =
+            |what, name: &str, values: [f64; 2]| Row { what, name: name.into(), values: values.to_vec() };
+        let rows = [
+            row("seconds", "", [4.0, 2.0]),
+            row("walk reads", "", [10.0, 5.0]),
+            row("walk reads", "column", [8.0, 8.0]),
+        ];
+        let text = picture(&rows, &["1.bus".into(), "2.bus".into()]);
+        for word in ["speed-up", "walk reads", "whole program", "column", "2.bus"] {
+            assert!(text.contains(word), "{word}");
+        }
+        assert_eq!(text.matches("<polyline").count(), 3);
+        // Twice the speed: the top of a scale of 2.
+        assert!(text.contains("<polyline points=\"60.0,140.0 400.0,40.0\""), "{text}");
+    }
 
     #[test]
     fn values_are_relative_to_the_first_run() {

@@ -3,7 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
-use crate::{bus, calibrate, compare, completions, doctor, export, import, man, report, run};
+use crate::{apply, bus, calibrate, compare, completions, doctor, export, import, man, report, run};
 
 /// Three commands that work, at the head of the help.
 const EXAMPLES: &str = "\
@@ -41,6 +41,8 @@ pub enum Command {
     Report(report::ReportArgs),
     /// Hold two profiles of one program against each other
     Compare(compare::CompareArgs),
+    /// Put the data that a profile blames into huge pages, and measure the gain
+    Apply(apply::ApplyArgs),
     /// Make a profile from another tool's trace
     Import(import::ImportArgs),
     /// Capture and analyse physical bus traces: objects, page walks, TLB misses
@@ -99,7 +101,7 @@ mod tests {
     fn the_examples_parse() {
         let definition = definition();
         assert!(parse_examples(&definition) > 15);
-        for name in ["run", "record", "report", "compare"] {
+        for name in ["run", "record", "report", "compare", "apply"] {
             let command = definition.find_subcommand(name).expect("a command");
             assert!(parse_examples(command) >= 3, "{name} has three examples");
         }

@@ -10,8 +10,8 @@
 //! family.rs        --follow children
 //! sample.rs        run and record in sample mode
 //! import.rs        import lackey                               export.rs     export callgrind
-//! compare.rs       compare
-//! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
+//! compare.rs       compare                                     apply.rs      apply
+//! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
 //! streams.rs       stderr and stdout      system.rs     the system calls        internal_error.rs
@@ -21,10 +21,12 @@
 //! arguments are parsed into a struct, then checked, and only then does anything happen.
 #![deny(unsafe_code)]
 
+mod apply;
 mod bus;
 mod bus_analyze;
 mod bus_capture;
 mod bus_series;
+mod bus_series_svg;
 mod bus_table;
 mod bus_tools;
 mod calibrate;
@@ -90,6 +92,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Report(args) => report::report(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Import(args) => import::import(args),
+        Command::Apply(args) => apply::apply(&args),
         Command::Bus(args) => bus::bus(args),
         Command::Export(args) => export::export(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),

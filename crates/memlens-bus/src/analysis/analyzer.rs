@@ -256,12 +256,18 @@ impl Analyzer {
         shares
     }
 
+    #[inline]
     fn counts_of(&mut self, object: u32) -> &mut ObjectCounts {
         let index = object as usize;
         if self.counts.len() <= index {
-            self.counts.resize(index + 1, ObjectCounts::default());
+            self.make_room(index);
         }
         &mut self.counts[index]
+    }
+
+    #[cold]
+    fn make_room(&mut self, index: usize) {
+        self.counts.resize(index + 1, ObjectCounts::default());
     }
 
     /// Attributes the walk reads of a process that happened under the mappings and objects that hold until now.
@@ -527,10 +533,6 @@ impl Analyzer {
         counts.writes += u64::from(record.write);
         counts.shared += u64::from(record.is_shared);
         counts.late += u64::from(is_late);
-        self.totals.data_reads += u64::from(!record.write);
-        self.totals.data_writes += u64::from(record.write);
-        self.totals.shared += u64::from(record.is_shared);
-        self.totals.late += u64::from(is_late);
         self.points.offer(record.cycles, record.vaddr, record.object, record.write);
     }
 
@@ -636,6 +638,12 @@ impl Analyzer {
         self.losses.contradictions = self.table.contradictions;
         (self.losses.page_tags, self.losses.object_tags) = (self.page_tags.counts, self.object_tags.counts);
         self.counts.resize(self.spaces.objects().len(), ObjectCounts::default());
+        for counts in &self.counts {
+            self.totals.data_reads += counts.reads;
+            self.totals.data_writes += counts.writes;
+            self.totals.shared += counts.shared;
+            self.totals.late += counts.late;
+        }
         Ok(Analysis::new(
             self.header,
             self.cycles,

@@ -22,6 +22,8 @@ pub struct ObjectInfo {
     pub site: String,
     /// Bytes of its blocks and regions, summed over the trace.
     pub bytes: u64,
+    /// Its blocks and regions.
+    pub blocks: u64,
 }
 
 /// Address ranges of a layer, by start: end and object.
@@ -55,6 +57,7 @@ impl Default for ObjectSpaces {
             name: "no object".into(),
             site: String::new(),
             bytes: 0,
+            blocks: 0,
         };
         Self { objects: vec![nothing], spaces: FxHashMap::default() }
     }
@@ -103,7 +106,14 @@ impl ObjectSpaces {
                 if known.is_none_or(|known| (known.kind, &known.name) != (*kind, name)) {
                     let number = self.objects.len() as u32;
                     let (pid, kind, name) = (*pid, *kind, name.clone());
-                    self.objects.push(ObjectInfo { pid, kind, name, site: String::new(), bytes: 0 });
+                    self.objects.push(ObjectInfo {
+                        pid,
+                        kind,
+                        name,
+                        site: String::new(),
+                        bytes: 0,
+                        blocks: 0,
+                    });
                     let space = self.spaces.entry(pid).or_default();
                     space.numbers.insert(*id, number);
                     space.ids.insert(number, *id);
@@ -160,6 +170,7 @@ impl ObjectSpaces {
         cut(&mut space.layers[layer], &range);
         space.layers[layer].insert(start, (range.end, number));
         self.objects[number as usize].bytes += bytes;
+        self.objects[number as usize].blocks += 1;
         Some((pid, range))
     }
 

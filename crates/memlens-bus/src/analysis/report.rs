@@ -23,6 +23,8 @@ pub struct ObjectRow {
     pub site: String,
     /// Bytes of its blocks, summed over the trace.
     pub bytes: u64,
+    /// How many blocks and regions that were.
+    pub blocks: u64,
     /// Counts.
     #[serde(flatten)]
     pub counts: ObjectCounts,
@@ -151,6 +153,7 @@ impl Analysis {
             name: info.name.clone(),
             site: info.site.clone(),
             bytes: info.bytes,
+            blocks: info.blocks,
             counts,
         });
         let mut objects: Vec<ObjectRow> = rows.filter(|row| row.counts != ObjectCounts::default()).collect();

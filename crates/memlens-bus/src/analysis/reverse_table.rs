@@ -25,7 +25,8 @@ struct Mapping {
     frames: u32,
 }
 
-/// What is known of a frame.
+/// What is known of a frame. Process and page of its first mapping are kept here, too: nearly all records are of frames
+/// that one page maps, and for those nothing else is read.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     /// First of its mappings, or the last one that it had.
@@ -34,13 +35,19 @@ struct Frame {
     table: u32,
     /// For the caller: what it remembers of the frame's first mapping.
     memo: u32,
+    /// Process of `head`.
+    pid: u32,
+    /// Page of `head` that maps this frame.
+    page: u64,
     /// `head` is a mapping that has ended.
     is_former: bool,
+    /// `head` has had a mapping behind it: whether it has one now is to be looked up.
+    may_be_shared: bool,
 }
 
 impl Default for Frame {
     fn default() -> Self {
-        Self { head: NONE, table: NONE, memo: NONE, is_former: false }
+        Self { head: NONE, table: NONE, memo: NONE, pid: 0, page: 0, is_former: false, may_be_shared: false }
     }
 }
 
@@ -134,13 +141,18 @@ impl ReverseTable {
         Self { lines_per_table, ..Self::default() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn frame(&self, frame: u64) -> Option<&Frame> {
         let chunk = match self.dense.get((frame / CHUNK_FRAMES) as usize) {
-            Some(chunk) => chunk.as_ref(),
-            None => self.sparse.get(&(frame / CHUNK_FRAMES)),
+            Some(chunk) => chunk.as_deref(),
+            None => self.sparse_chunk(frame / CHUNK_FRAMES),
         };
         chunk?.get((frame % CHUNK_FRAMES) as usize)
+    }
+
+    #[cold]
+    fn sparse_chunk(&self, number: u64) -> Option<&[Frame]> {
+        self.sparse.get(&number).map(Box::as_ref)
     }
 
     fn frame_mut(&mut self, frame: u64) -> &mut Frame {
@@ -157,6 +169,7 @@ impl ReverseTable {
     }
 
     /// What a frame is used for that nothing maps.
+    #[cold]
     fn usage(&self, frame: u64) -> Place {
         let before = self.uses.range(..=frame).next_back();
         let usage =
@@ -165,22 +178,36 @@ impl ReverseTable {
     }
 
     /// What a frame is now.
-    #[inline]
+    #[inline(always)]
     pub fn place(&self, number: u64) -> Place {
         let Some(frame) = self.frame(number) else { return self.usage(number) };
         if frame.table != NONE {
             return Place::Table(frame.table);
         }
-        if let Some(mapping) = self.mappings.get(frame.head as usize) {
+        if frame.head != NONE {
             return Place::Page {
-                pid: mapping.pid,
-                page: mapping.page.wrapping_add(number.wrapping_sub(mapping.frame)),
-                is_shared: mapping.next != NONE,
+                pid: frame.pid,
+                page: frame.page,
+                is_shared: frame.may_be_shared && self.has_next(frame.head),
                 is_former: frame.is_former,
                 memo: frame.memo,
             };
         }
         self.usage(number)
+    }
+
+    fn has_next(&self, mapping: u32) -> bool {
+        self.mappings.get(mapping as usize).is_some_and(|mapping| mapping.next != NONE)
+    }
+
+    /// Makes a mapping the first of a frame's.
+    fn set_head(&mut self, number: u64, head: u32) {
+        let owner = self.mappings.get(head as usize);
+        let owner =
+            owner.map(|mapping| (mapping.pid, mapping.page.wrapping_add(number.wrapping_sub(mapping.frame))));
+        let frame = self.frame_mut(number);
+        frame.head = head;
+        (frame.pid, frame.page) = owner.unwrap_or_default();
     }
 
     /// All pages that map a frame.
@@ -319,19 +346,23 @@ impl ReverseTable {
             match known {
                 Some((before_last, mapping)) if before_last == before && before == NONE => {
                     self.mappings[mapping as usize].frames += 1;
-                    self.frame_mut(number).head = mapping;
+                    self.set_head(number, mapping);
                 }
                 _ => {
                     let mapping = self.new_mapping(record.pid, record.page, record.frame);
                     known = Some((before, mapping));
                     match self.mappings.get_mut(before as usize) {
-                        Some(last) if last.frames == 1 => last.next = mapping,
+                        Some(last) if last.frames == 1 => {
+                            last.next = mapping;
+                            self.frame_mut(number).may_be_shared = true;
+                        }
                         Some(_) => {
                             // The list is shared with other frames: this frame's own begins here.
                             self.mappings[mapping as usize].next = head;
-                            self.frame_mut(number).head = mapping;
+                            self.set_head(number, mapping);
+                            self.frame_mut(number).may_be_shared = true;
                         }
-                        None => self.frame_mut(number).head = mapping,
+                        None => self.set_head(number, mapping),
                     }
                 }
             }
@@ -386,7 +417,7 @@ impl ReverseTable {
     fn drop_head(&mut self, number: u64) {
         let frame = self.frame_mut(number);
         let head = std::mem::replace(&mut frame.head, NONE);
-        (frame.is_former, frame.memo) = (false, NONE);
+        (frame.is_former, frame.memo, frame.may_be_shared) = (false, NONE, false);
         self.release(head);
     }
 
@@ -407,8 +438,8 @@ impl ReverseTable {
             match (before, mapping.next) {
                 (NONE, NONE) => self.frame_mut(number).is_former = true,
                 (NONE, next) => {
-                    let frame = self.frame_mut(number);
-                    (frame.head, frame.memo) = (next, NONE);
+                    self.set_head(number, next);
+                    self.frame_mut(number).memo = NONE;
                     self.release(at);
                 }
                 (before, next) => {
@@ -526,6 +557,10 @@ mod tests {
                     let mut expected: Vec<_> =
                         plain.iter().filter(|(_, at)| **at == frame).map(|(owner, _)| *owner).collect();
                     let is_former = matches!(table.place(frame), Place::Page { is_former: true, .. });
+                    if let Place::Page { pid, page, is_shared, .. } = table.place(frame) {
+                        let owners: Vec<_> = table.owners(frame).collect();
+                        prop_assert_eq!((owners[0], owners.len() > 1), ((pid, page), is_shared), "frame {}", frame);
+                    }
                     let mut found: Vec<_> = table.owners(frame).filter(|_| !is_former).collect();
                     expected.sort_unstable();
                     found.sort_unstable();

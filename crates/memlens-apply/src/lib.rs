@@ -1,0 +1,36 @@
+//! Acts on a profile: chooses the objects that cause the page walks, has their memory put into huge pages in an
+//! unmodified program, looks at how the kernel really backs them, and measures what that gains.
+//!
+//! It knows profiles, ELF files as far as places in them go, processes and the kernel's page maps. It deliberately
+//! knows nothing of how a profile was made, nor of words and tables for people.
+//!
+//! ```text
+//! Profile ── choice.rs ──► Choice ── placement.rs ──► Placement ── trial.rs ──► Trial
+//!             │ elf.rs                  │ the plan, the library                    │ time, output
+//!             ▼                         ▼                                          ▼
+//!          what stays out, why       backing.rs: 4 KiB, 2 MiB of each object    statistics.rs
+//! ```
+//!
+//! `trial.rs` and `statistics.rs` know nothing of huge pages: any change to a program's environment can be measured
+//! with them.
+//!
+//! # Unsafe code
+//!
+//! The shared plan, `ioctl` and `wait4`. What the crate offers is safe.
+
+mod backing;
+mod choice;
+mod elf;
+mod huge_pages;
+mod placement;
+mod statistics;
+mod trial;
+
+pub use memlens_agent_host::{NotPreloadable, check_preloadable};
+
+pub use backing::{Backing, BackingReader, process_anonymous};
+pub use choice::{Basis, Choice, Chosen, Method, Rejected, choose};
+pub use huge_pages::{HugePages, Setting};
+pub use placement::{Placed, Placement, PlacementError};
+pub use statistics::{Estimate, median, ratio_of_medians};
+pub use trial::{Command, End, Output, Trial, Variant, run};

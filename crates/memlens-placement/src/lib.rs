@@ -1,0 +1,270 @@
+//! The plan that memlens and its placement library inside a target share: which allocation sites and variables are
+//! meant, and what became of them.
+//!
+//! It knows the plan's layout, call stacks as words and lines of `/proc/PID/maps` as bytes. It deliberately knows
+//! nothing of processes, files or system calls: both sides test what they rely on here.
+//!
+//! ```text
+//! memlens ── writes ──► Plan { modules, sites, statics }      (shared memory, before the program starts)
+//! library ── writes ──► processes, sites[..].blocks, blocks   (while it runs)
+//! ```
+//!
+//! Addresses in the plan are module offsets (svma), so that address space layout randomisation does not matter.
+//! Units: bytes.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The environment variable that holds the number of the plan's descriptor.
+pub const VARIABLE: &str = "MEMLENS_PLACEMENT";
+/// First word of a plan: "memlens" and a zero byte, as this machine orders bytes.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"memlens\0");
+/// Changes with the layout.
+pub const VERSION: u32 = 1;
+
+/// Bytes of a transparent huge page on x86-64, and its alignment.
+pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Modules of a plan, at most.
+pub const MAX_MODULES: usize = 32;
+/// Bytes of a module's path, at most; longer ones are left out.
+pub const MAX_PATH_BYTES: usize = 512;
+/// Sites of a plan, at most.
+pub const MAX_SITES: usize = 64;
+/// Frames of a site that are compared, at most: the innermost ones.
+pub const MAX_FRAMES: usize = 12;
+/// Variables of a plan, at most.
+pub const MAX_STATICS: usize = 64;
+/// In [`Plan::own_tunables_bytes`]: there was no such variable.
+pub const NO_VARIABLE: u32 = u32::MAX;
+/// A block that realloc(3) grows belongs to where it was first allocated: mostly a call near that of realloc, by so
+/// many bytes of code at most.
+pub const NEAR_BYTES: u64 = 256;
+/// Places of blocks that are kept: the last ones.
+pub const MAX_BLOCKS: usize = 1024;
+
+/// The whole plan. All zero is a valid plan of nothing.
+#[repr(C)]
+pub struct Plan {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Whether memory is placed (1), or only what would be is noted (0).
+    pub places: u32,
+    /// Blocks and mappings of fewer bytes are not looked at.
+    pub least_bytes: u64,
+    /// Bytes that memlens put at the head of `GLIBC_TUNABLES`, the colon behind them not counted.
+    pub tunables_bytes: u32,
+    /// Bytes of the variable's value without memlens, behind that colon; [`NO_VARIABLE`]: it was not set.
+    pub own_tunables_bytes: u32,
+    /// Fills up.
+    pub reserved: u32,
+    /// Used entries of the tables below.
+    pub modules_used: u32,
+    /// As above.
+    pub sites_used: u32,
+    /// As above.
+    pub statics_used: u32,
+    /// Processes that have the library at work.
+    pub processes: AtomicU32,
+    /// Blocks and variables noted in `blocks`, ever: the next one goes to this number modulo [`MAX_BLOCKS`].
+    pub noted: AtomicU32,
+    /// Modules.
+    pub modules: [Module; MAX_MODULES],
+    /// Sites.
+    pub sites: [Site; MAX_SITES],
+    /// Variables.
+    pub statics: [Static; MAX_STATICS],
+    /// Where blocks and variables lay.
+    pub blocks: [Block; MAX_BLOCKS],
+}
+
+/// An executable or library.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Module {
+    /// Its path as `/proc/PID/maps` shows it.
+    pub path: [u8; MAX_PATH_BYTES],
+    /// Length of the path.
+    pub path_bytes: u32,
+    /// Fills up.
+    pub reserved: u32,
+    /// Address that its first loadable segment asks for, rounded down to a page: 0 where it is free to lie anywhere.
+    pub first_svma: u64,
+}
+
+/// An allocation site: where the calls of a call stack return to, innermost first.
+#[repr(C)]
+pub struct Site {
+    /// Frames.
+    pub frames: [Frame; MAX_FRAMES],
+    /// Used ones.
+    pub frames_used: u32,
+    /// The number of the object in memlens's profile.
+    pub object: u32,
+    /// Blocks and mappings that were placed, or would have been.
+    pub blocks: AtomicU64,
+    /// Their bytes.
+    pub bytes: AtomicU64,
+    /// Those that the kernel refused.
+    pub refused: AtomicU64,
+}
+
+/// Where a call returns to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Index of its module.
+    pub module: u32,
+    /// Fills up.
+    pub reserved: u32,
+    /// Module offset (svma).
+    pub offset: u64,
+}
+
+/// A variable with static storage.
+#[repr(C)]
+pub struct Static {
+    /// Index of its module.
+    pub module: u32,
+    /// The number of the object in memlens's profile.
+    pub object: u32,
+    /// Module offset (svma) of its first byte.
+    pub svma: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Where a block or variable lay. Written in the order of the fields, `bytes` last.
+#[repr(C)]
+pub struct Block {
+    /// Its process.
+    pub process: AtomicU32,
+    /// The number of its object.
+    pub object: AtomicU32,
+    /// First address.
+    pub start: AtomicU64,
+    /// Length; 0: nothing is noted here.
+    pub bytes: AtomicU64,
+}
+
+impl Module {
+    /// The path.
+    pub fn path(&self) -> &[u8] {
+        &self.path[..(self.path_bytes as usize).min(MAX_PATH_BYTES)]
+    }
+}
+
+impl Plan {
+    /// The modules in use.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules[..(self.modules_used as usize).min(MAX_MODULES)]
+    }
+
+    /// The sites in use.
+    pub fn sites(&self) -> &[Site] {
+        &self.sites[..(self.sites_used as usize).min(MAX_SITES)]
+    }
+
+    /// The variables in use.
+    pub fn statics(&self) -> &[Static] {
+        &self.statics[..(self.statics_used as usize).min(MAX_STATICS)]
+    }
+}
+
+impl Site {
+    /// The frames in use.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames[..(self.frames_used as usize).min(MAX_FRAMES)]
+    }
+}
+
+/// Whether the return addresses `expected`, innermost first, stand on a stack in that order. `stack` holds its words
+/// from the top up; other words may stand between. An empty list is on no stack. The innermost may differ by `slack`
+/// bytes: 0, or [`NEAR_BYTES`].
+///
+/// Unwinding would need tables that have no place in the target; a site's own return addresses suffice. What may
+/// go wrong: words left over from calls that have ended can stand for a frame, so that a block of another site is
+/// taken for one of this, if all inner frames are the same. Linear in `stack`.
+pub fn is_on_stack(expected: impl IntoIterator<Item = Option<u64>>, stack: &[u64], slack: u64) -> bool {
+    let mut rest = stack;
+    let (mut any, mut slack) = (false, slack);
+    for address in expected {
+        let at = address.and_then(|address| rest.iter().position(|&word| word.abs_diff(address) <= slack));
+        let Some(at) = at else { return false };
+        rest = &rest[at + 1..];
+        (any, slack) = (true, 0);
+    }
+    any
+}
+
+/// A mapping's start, and the file that begins there: a line of `/proc/PID/maps` (proc_pid_maps(5)) with offset 0.
+pub fn file_start(line: &[u8]) -> Option<(u64, &[u8])> {
+    let mut words = line.splitn(6, |&byte| byte == b' ');
+    let range = words.next()?;
+    let dash = range.iter().position(|&byte| byte == b'-')?;
+    let start = hexadecimal(&range[..dash])?;
+    let offset = hexadecimal(words.nth(1)?)?;
+    let path = words.nth(2)?.trim_ascii_start();
+    (offset == 0 && path.first() == Some(&b'/')).then_some((start, path))
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, &byte| Some(number << 4 | u64::from((byte as char).to_digit(16)?)))
+}
+
+/// The part of `start..start + bytes` that consists of whole units of `unit` bytes (a power of two), as start and
+/// length; None if there is none.
+pub fn whole(start: u64, bytes: u64, unit: u64) -> Option<(u64, u64)> {
+    let first = start.checked_add(unit - 1)? & !(unit - 1);
+    let last = start.checked_add(bytes)? & !(unit - 1);
+    (first < last).then(|| (first, last - first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_found_in_their_order_only() {
+        let stack = [9, 1, 7, 2, 1, 3];
+        let found = |expected: &[u64]| is_on_stack(expected.iter().map(|&address| Some(address)), &stack, 0);
+        assert!(found(&[1, 2, 3]));
+        assert!(found(&[9, 1, 1, 3]));
+        assert!(!found(&[2, 7]), "in the wrong order");
+        assert!(!found(&[3, 3]), "only once there");
+        assert!(!found(&[]));
+        assert!(!is_on_stack([Some(1), None], &stack, 0), "a module that is not mapped");
+        assert!(is_on_stack([Some(8), Some(7)], &stack, 1) && !is_on_stack([Some(8), Some(8)], &stack, 1));
+    }
+
+    #[test]
+    fn lines_of_maps_name_the_start_of_files() {
+        let line = b"55d0c0a00000-55d0c0a01000 r--p 00000000 fe:00 1234   /usr/bin/a b";
+        assert_eq!(file_start(line), Some((0x55d0_c0a0_0000, &b"/usr/bin/a b"[..])));
+        for other in [
+            &b"55d0c0a01000-55d0c0a02000 r-xp 00001000 fe:00 1234   /usr/bin/a"[..],
+            b"7ffc0000-7ffd0000 rw-p 00000000 00:00 0   [stack]",
+            b"7ffc0000-7ffd0000 rw-p 00000000 00:00 0 ",
+            b"",
+            b"zz-1 r--p 00000000 fe:00 1 /a",
+        ] {
+            assert_eq!(file_start(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn only_whole_pages_are_meant() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(whole(MIB, 4 * MIB, 2 * MIB), Some((2 * MIB, 2 * MIB)));
+        assert_eq!(whole(2 * MIB, 2 * MIB, 2 * MIB), Some((2 * MIB, 2 * MIB)));
+        assert_eq!(whole(MIB, 2 * MIB, 2 * MIB), None);
+        assert_eq!(whole(u64::MAX - 5, 5, 4096), None);
+        assert_eq!(whole(5, u64::MAX, 4096), None);
+    }
+}

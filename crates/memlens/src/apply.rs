@@ -1,0 +1,542 @@
+//! `memlens apply`: acts on a profile, and measures what that gains.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use memlens_apply::{
+    Backing, Basis, Choice, Chosen, Command, Estimate, HugePages, Method, Placed, Placement, PlacementError,
+    Setting, Trial, Variant,
+};
+use memlens_exact::{Program, SessionError};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, FailureKind, plain};
+use crate::family::open_profile;
+use crate::streams;
+
+/// Arguments of `memlens apply`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "memlens apply [OPTIONS] PROFILE -- PROGRAM [ARGUMENTS]...",
+    before_help = "\
+Examples:
+  memlens apply bfs.memlens -- ./bfs 22               what the profile blames for page walks, into huge pages
+  memlens apply --object column bfs.memlens -- ./bfs  only this object
+  memlens apply --runs 20 bfs.memlens -- ./bfs 22     a narrower interval
+
+The program runs several times with and without; it must bear that. Its output goes nowhere, but is compared."
+)]
+pub struct ApplyArgs {
+    /// Put the objects with the most page walks into huge pages (the default: nothing else is in this version)
+    #[arg(long)]
+    pub huge_pages: bool,
+
+    /// Only this object: its number or name in `memlens report`; may be repeated
+    #[arg(long, value_name = "ID|NAME")]
+    pub object: Vec<String>,
+
+    /// Pairs of runs, without and with; 0: only look at how the kernel backs the objects, without and with
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub runs: u32,
+
+    /// A table, or everything for programs (json)
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub format: ApplyFormat,
+
+    /// The profile, as `memlens run`, `memlens record` or `memlens bus analyze --out` left it
+    #[arg(value_name = "PROFILE")]
+    pub profile: PathBuf,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, last = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Forms of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ApplyFormat {
+    /// For people.
+    Table,
+    /// Everything.
+    Json,
+}
+
+/// All that was found out.
+struct Found {
+    choice: Choice,
+    /// How the objects lie without, and with.
+    backing: [Vec<Placed>; 2],
+    /// The same of the process's anonymous memory as a whole.
+    whole: [Option<Backing>; 2],
+    /// Runs without and with, in pairs.
+    pairs: Vec<[Trial; 2]>,
+    /// Whether all runs wrote the same and ended alike.
+    is_same: bool,
+    /// Whether those without did, among themselves.
+    is_deterministic: bool,
+    setting: HugePages,
+}
+
+/// Acts on a profile.
+pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
+    let profile = open_profile(&args.profile)?;
+    let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
+    if let Err(reason) = memlens_apply::check_preloadable(&program.file) {
+        let message = format!("nothing can be put into huge pages from outside: {reason}");
+        return Err(Failure::new(FailureKind::Unavailable, message));
+    }
+    let setting = HugePages::of_this_system();
+    if let Some(obstacle) = setting.obstacle() {
+        return Err(Failure::new(FailureKind::Unavailable, obstacle));
+    }
+    let choice = memlens_apply::choose(&profile, &args.object, &program.file);
+    if choice.chosen.is_empty() {
+        return Err(Failure::new(FailureKind::Unavailable, nothing_to_do(&choice, &args.object)));
+    }
+    let command = Command { file: program.file, arguments: program.arguments };
+    let found = measure(choice, setting, &command, args.runs)?;
+    match args.format {
+        ApplyFormat::Table => streams::write_result(|out| out.write_all(table(&found).as_bytes()))?,
+        ApplyFormat::Json => streams::write_json(&document(&found))?,
+    }
+    if found.is_deterministic && !found.is_same {
+        let message = "the program did something else with huge pages than without: do not use them for it, \
+                       and report this as a fault of memlens";
+        return Err(Failure::new(FailureKind::Internal, message));
+    }
+    Ok(0)
+}
+
+fn nothing_to_do(choice: &Choice, named: &[String]) -> String {
+    let mut text = match named {
+        [] => format!(
+            "no object to put into huge pages: none has 5 % of the {} and can be moved",
+            choice.basis_name()
+        ),
+        _ => "none of the objects named can be put into huge pages".to_owned(),
+    };
+    for object in &choice.rejected {
+        let _ = write!(text, "\n  {} ({:.1} %): {}", object.name, object.share * 100.0, object.reason);
+    }
+    if choice.rejected.is_empty() && !named.is_empty() {
+        text += ": the profile has no such object";
+    }
+    text
+}
+
+trait Words {
+    fn basis_name(&self) -> &'static str;
+}
+
+impl Words for Choice {
+    fn basis_name(&self) -> &'static str {
+        match self.basis {
+            Basis::PageWalks => "page walks' reads",
+            Basis::TlbMisses => "TLB misses",
+            Basis::Cost => "cost",
+        }
+    }
+}
+
+/// Runs the program: once each way while looking at its memory, then in pairs with nothing in the way.
+fn measure(choice: Choice, setting: HugePages, command: &Command, runs: u32) -> Result<Found, Failure> {
+    let run = |variant: &Variant, look: Option<&mut dyn FnMut(u32)>| {
+        memlens_apply::run(command, variant, look).map_err(|error| {
+            let message = format!("cannot run {}: {}", command.file.display(), plain(&error));
+            Failure::new(FailureKind::Io, message)
+        })
+    };
+    let plain_run = Variant::default();
+    let mut trials = Vec::new();
+    let mut backing = [Vec::new(), Vec::new()];
+    let mut whole = [None, None];
+    for (at, places) in [false, true].into_iter().enumerate() {
+        let mut placement = Placement::new(&choice.chosen, places)?;
+        let variant = placement.variant();
+        trials.push(run(&variant, Some(&mut |pid| placement.look(pid)))?);
+        if placement.processes() == 0 {
+            let message = "the placement library did not start in the program; `memlens doctor` may say why";
+            return Err(Failure::new(FailureKind::Engine, message));
+        }
+        (backing[at], whole[at]) = (placement.placed(), placement.whole());
+    }
+    let placement = Placement::new(&choice.chosen, true)?;
+    let placed_run = placement.variant();
+    let mut pairs = Vec::new();
+    for pair in 0..runs {
+        // Who goes first alternates, so that a trend favours neither.
+        let first_is_plain = pair % 2 == 0;
+        let first = run(if first_is_plain { &plain_run } else { &placed_run }, None)?;
+        let second = run(if first_is_plain { &placed_run } else { &plain_run }, None)?;
+        pairs.push(if first_is_plain { [first, second] } else { [second, first] });
+    }
+    let without = || pairs.iter().map(|pair| &pair[0]).chain(&trials[..1]);
+    let first = *without().next().unwrap_or(&trials[0]);
+    let is_deterministic = without().all(|trial| trial.did_the_same_as(&first));
+    let is_same = pairs.iter().flatten().chain(&trials).all(|trial| trial.did_the_same_as(&first));
+    Ok(Found { choice, backing, whole, pairs, is_same, is_deterministic, setting })
+}
+
+impl From<PlacementError> for Failure {
+    fn from(error: PlacementError) -> Self {
+        Self::new(FailureKind::Engine, format!("failed to {error}"))
+    }
+}
+
+/// Seconds of the runs without (0) or with (1).
+fn seconds(found: &Found, which: usize, of: impl Fn(&Trial) -> f64) -> Vec<f64> {
+    found.pairs.iter().map(|pair| of(&pair[which])).collect()
+}
+
+/// Change of some time, as a share of that without: the median of the pairs and its interval.
+fn change(found: &Found, of: impl Fn(&Trial) -> f64) -> Option<Estimate> {
+    let ratios: Vec<f64> = found
+        .pairs
+        .iter()
+        .filter(|pair| of(&pair[0]) > 0.0)
+        .map(|pair| of(&pair[1]) / of(&pair[0]) - 1.0)
+        .collect();
+    Estimate::of(&ratios)
+}
+
+fn wall(trial: &Trial) -> f64 {
+    trial.wall.as_secs_f64()
+}
+
+fn cpu(trial: &Trial) -> f64 {
+    trial.cpu.as_secs_f64()
+}
+
+fn bytes(count: u64) -> String {
+    let mib = count as f64 / f64::from(1 << 20);
+    if mib >= 10.0 { format!("{mib:.0} MiB") } else { format!("{mib:.1} MiB") }
+}
+
+fn share(backing: Option<Backing>) -> String {
+    match backing.and_then(|backing| backing.huge_share()) {
+        Some(share) => format!("{:.0} %", share * 100.0),
+        None => "?".to_owned(),
+    }
+}
+
+fn table(found: &Found) -> String {
+    let mut text = String::new();
+    let choice = &found.choice;
+    let _ = writeln!(
+        text,
+        "{:<24} {:>9} {:>10} {:>7}   in huge pages  memory in huge pages",
+        "object", "share of", "", ""
+    );
+    let _ = writeln!(
+        text,
+        "{:<24} {:>9} {:>10} {:>7}   {:<14} {:>7} {:>7}",
+        "",
+        match choice.basis {
+            Basis::PageWalks => "walks",
+            Basis::TlbMisses => "misses",
+            Basis::Cost => "cost",
+        },
+        "bytes",
+        "blocks",
+        "by",
+        "without",
+        "with"
+    );
+    for object in &choice.chosen {
+        let placed = |which: usize| found.backing[which].iter().find(|placed| placed.id == object.id);
+        let seen = |which: usize| share(placed(which).and_then(|placed| placed.backing));
+        let _ = writeln!(
+            text,
+            "{:<24} {:>7.1} % {:>10} {:>7}   {:<14} {:>7} {:>7}",
+            object.name,
+            object.share * 100.0,
+            bytes(object.bytes),
+            object.blocks,
+            method(object),
+            seen(0),
+            seen(1),
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{:<67}   {:>7} {:>7}",
+        "all of the program's own memory",
+        share(found.whole[0]),
+        share(found.whole[1])
+    );
+    for object in &choice.rejected {
+        let _ = writeln!(text, "not {} ({:.1} %): {}", object.name, object.share * 100.0, object.reason);
+    }
+    text.push('\n');
+    if !found.pairs.is_empty() {
+        text += &times(found);
+        text.push('\n');
+    }
+    for line in verdict(found) {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// What the runs took.
+fn times(found: &Found) -> String {
+    let mut text = String::new();
+    let runs = found.pairs.len();
+    let _ = writeln!(text, "median of {runs} pairs of runs    without       with     change");
+    for (name, of) in [("time", wall as fn(&Trial) -> f64), ("processor time", cpu)] {
+        let medians = [0, 1].map(|which| memlens_apply::median(&seconds(found, which, of)).unwrap_or(0.0));
+        let _ = writeln!(
+            text,
+            "{name:<24} {:>10.3} s {:>8.3} s  {}",
+            medians[0],
+            medians[1],
+            change(found, of).map_or_else(String::new, |estimate| percent(&estimate))
+        );
+    }
+    let memory = [0, 1].map(|which| {
+        let values = seconds(found, which, |trial| trial.max_resident_bytes as f64);
+        memlens_apply::median(&values).unwrap_or(0.0) as u64
+    });
+    let _ = writeln!(text, "{:<24} {:>12} {:>10}", "most memory", bytes(memory[0]), bytes(memory[1]));
+    text
+}
+
+fn method(object: &Chosen) -> &'static str {
+    match object.method {
+        Method::Blocks => "its blocks",
+        Method::Heap => "the whole heap",
+        Method::Variable { .. } => "its pages",
+    }
+}
+
+fn percent(estimate: &Estimate) -> String {
+    let value = |value: f64| value * 100.0;
+    let (median, low, high) = (value(estimate.median), value(estimate.low), value(estimate.high));
+    let coverage = value(estimate.coverage);
+    format!("{median:+.1} % ({low:+.1} to {high:+.1} %, {coverage:.0} % interval)")
+}
+
+/// What it comes to, in sentences.
+fn verdict(found: &Found) -> Vec<String> {
+    let mut lines = Vec::new();
+    let is_sure = |estimate: &Estimate| estimate.coverage >= 0.95;
+    let gain = change(found, wall).map(|time| match time {
+        time if !is_sure(&time) => "Too few runs to tell a gain from chance: --runs 6 or more.".to_owned(),
+        time if time.high < 0.0 => format!(
+            "With huge pages for {} the program takes {:.1} % less time ({:.2} times the speed).",
+            names(&found.choice.chosen),
+            -time.median * 100.0,
+            1.0 / (1.0 + time.median)
+        ),
+        time if time.low > 0.0 => {
+            format!("No gain: the program takes {:.1} % longer with huge pages.", time.median * 100.0)
+        }
+        _ => "No gain that could be told from chance.".to_owned(),
+    });
+    lines.extend(gain);
+    if let (Some(time), Some(processor)) = (change(found, wall), change(found, cpu))
+        && is_sure(&processor)
+        && time.low <= 0.0
+        && time.high >= 0.0
+        && processor.high < 0.0
+    {
+        let less = -processor.median * 100.0;
+        lines.push(format!(
+            "It takes {less:.1} % less processor time, though: the machine may be busy, or the program waits."
+        ));
+    }
+    for object in &found.choice.chosen {
+        let placed =
+            found.backing[1].iter().find(|placed| placed.id == object.id).copied().unwrap_or_default();
+        let before =
+            found.backing[0].iter().find(|placed| placed.id == object.id).and_then(|placed| placed.backing);
+        let name = &object.name;
+        if object.method != Method::Heap && placed.blocks == 0 {
+            lines.push(format!(
+                "{name}: the program made no block of 2 MiB or more at its place in this run."
+            ));
+        } else if placed.refused > 0 {
+            lines.push(format!("{name}: the kernel refused huge pages for {} blocks.", placed.refused));
+        } else if let Some(got) = placed.backing.and_then(|backing| backing.huge_share())
+            && got < 0.5
+        {
+            lines.push(match found.setting.makes_room_at_fault {
+                true => format!("{name}: the kernel had few huge pages free: memory is fragmented or short."),
+                false => format!(
+                    "{name}: the kernel had few huge pages free and does not make room when memory is first touched: \
+                     echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/defrag"
+                ),
+            });
+        }
+        if before.and_then(|backing| backing.huge_share()).is_some_and(|share| share > 0.5) {
+            lines.push(format!(
+                "{name}: it lies in huge pages without memlens, too{}.",
+                if found.setting.setting == Setting::Always {
+                    " (the kernel is set to `always`)"
+                } else {
+                    ""
+                }
+            ));
+        }
+    }
+    lines.push(match (found.is_same, found.is_deterministic) {
+        (true, _) => "Output and exit code were the same in all runs.".to_owned(),
+        (false, true) => "OUTPUT OR EXIT CODE DIFFER WITH HUGE PAGES.".to_owned(),
+        (false, false) => {
+            "Output or exit code differ from run to run without huge pages, too: they were not compared."
+                .to_owned()
+        }
+    });
+    if found.pairs.iter().flatten().any(|trial| trial.end != memlens_apply::End::Code(0)) {
+        lines.push("Some runs did not end with exit code 0.".to_owned());
+    }
+    lines
+}
+
+fn names(chosen: &[Chosen]) -> String {
+    let names: Vec<&str> = chosen.iter().map(|object| object.name.as_str()).collect();
+    names.join(", ")
+}
+
+fn document(found: &Found) -> Value {
+    let backing = |backing: Option<Backing>| {
+        backing.map(|backing| json!({"resident_bytes": backing.resident, "huge_bytes": backing.huge}))
+    };
+    let objects: Vec<Value> = found
+        .choice
+        .chosen
+        .iter()
+        .map(|object| {
+            let placed = |which: usize| {
+                found.backing[which].iter().find(|placed| placed.id == object.id).copied().unwrap_or_default()
+            };
+            json!({
+                "id": object.id, "name": object.name, "share": object.share, "bytes": object.bytes,
+                "blocks": object.blocks,
+                "method": match object.method {
+                    Method::Blocks => "blocks", Method::Heap => "heap", Method::Variable { .. } => "variable",
+                },
+                "placed_blocks": placed(1).blocks, "placed_bytes": placed(1).bytes, "refused_blocks": placed(1).refused,
+                "backing_without": backing(placed(0).backing), "backing_with": backing(placed(1).backing),
+            })
+        })
+        .collect();
+    let rejected = found.choice.rejected.iter().map(|object| {
+        json!({"id": object.id, "name": object.name, "share": object.share, "reason": object.reason})
+    });
+    let times = |of: fn(&Trial) -> f64| {
+        let estimate = change(found, of).map(|estimate| {
+            json!({"median": estimate.median, "low": estimate.low, "high": estimate.high, "coverage": estimate.coverage})
+        });
+        json!({"without": seconds(found, 0, of), "with": seconds(found, 1, of), "change": estimate})
+    };
+    json!({
+        "schema": "memlens-apply/1",
+        "ranked_by": match found.choice.basis {
+            Basis::PageWalks => "page_walk_accesses", Basis::TlbMisses => "stlb_misses", Basis::Cost => "cost",
+        },
+        "objects": objects,
+        "rejected": rejected.collect::<Vec<_>>(),
+        "whole_without": backing(found.whole[0]),
+        "whole_with": backing(found.whole[1]),
+        "wall_seconds": times(wall),
+        "cpu_seconds": times(cpu),
+        "max_resident_bytes": {
+            "without": seconds(found, 0, |trial| trial.max_resident_bytes as f64),
+            "with": seconds(found, 1, |trial| trial.max_resident_bytes as f64),
+        },
+        "same_output": found.is_deterministic.then_some(found.is_same),
+        "verdict": verdict(found),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_apply::{End, Output};
+    use std::time::Duration;
+
+    fn trial(milliseconds: u64, hash: u64) -> Trial {
+        Trial {
+            wall: Duration::from_millis(milliseconds),
+            cpu: Duration::from_millis(milliseconds / 2),
+            max_resident_bytes: 1 << 20,
+            end: End::Code(0),
+            output: [Some(Output { bytes: 3, hash }), Some(Output::default())],
+        }
+    }
+
+    fn found(pairs: Vec<[Trial; 2]>) -> Found {
+        let chosen = Chosen {
+            id: 7,
+            name: "column".into(),
+            share: 0.9,
+            bytes: 64 << 20,
+            blocks: 1,
+            method: Method::Blocks,
+            frames: Vec::new(),
+        };
+        let placed = |huge| Placed {
+            id: 7,
+            blocks: 1,
+            bytes: 64 << 20,
+            refused: 0,
+            backing: Some(Backing { resident: 64 << 20, huge }),
+        };
+        Found {
+            choice: Choice {
+                basis: Basis::PageWalks,
+                total: 10,
+                accesses: 100,
+                chosen: vec![chosen],
+                rejected: Vec::new(),
+            },
+            backing: [vec![placed(0)], vec![placed(64 << 20)]],
+            whole: [None, None],
+            pairs,
+            is_same: true,
+            is_deterministic: true,
+            setting: HugePages {
+                setting: Setting::Madvise,
+                makes_room_at_fault: true,
+                is_disabled_here: false,
+            },
+        }
+    }
+
+    #[test]
+    fn a_gain_a_loss_and_chance_are_told_apart() {
+        let runs = |with: [u64; 6]| found(with.map(|with| [trial(1000, 1), trial(with, 1)]).to_vec());
+        let first = |found: &Found| verdict(found)[0].clone();
+        let faster = runs([700, 710, 690, 800, 750, 720]);
+        assert!(
+            first(&faster).contains("for column the program takes 28.5 % less time"),
+            "{}",
+            first(&faster)
+        );
+        let mut busy = runs([990, 1010, 1000, 950, 1050, 1000]);
+        busy.pairs.iter_mut().for_each(|pair| pair[1].cpu = Duration::from_millis(400));
+        assert!(verdict(&busy)[1].contains("20.0 % less processor time"), "{:?}", verdict(&busy));
+        assert!(first(&runs([1100, 1090, 1200, 1300, 1100, 1050])).starts_with("No gain: the program takes"));
+        assert!(first(&runs([990, 1010, 1000, 950, 1050, 1000])).starts_with("No gain that"));
+        let few = found(vec![[trial(1000, 1), trial(500, 1)]]);
+        assert!(first(&few).starts_with("Too few runs"));
+        let text = table(&faster);
+        assert!(text.contains("-28.5 % (-31.0 to -20.0 %, 97 % interval)"), "{text}");
+        assert!(
+            text.lines().any(|line| line.starts_with("column") && line.ends_with("0 %   100 %")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_document_has_the_numbers() {
+        let document = document(&found(vec![[trial(1000, 1), trial(500, 1)]; 6]));
+        assert_eq!(document["schema"], "memlens-apply/1");
+        assert_eq!(document["wall_seconds"]["change"]["median"], -0.5);
+        assert_eq!(document["objects"][0]["backing_with"]["huge_bytes"], 64 << 20);
+        assert_eq!(document["same_output"], true);
+    }
+}
