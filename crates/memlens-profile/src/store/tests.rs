@@ -231,8 +231,8 @@ fn an_unfinished_profile_says_so() {
     assert!(Profile::open(&path).unwrap().attribution.truncated);
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
-    // One manifest and nine tables: the first generation's files are gone.
-    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 10);
+    // One manifest and eleven tables: the first generation's files are gone.
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 12);
 }
 
 /// More rows than a batch has: positions must run on.
@@ -256,8 +256,8 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     let before = folder.done.get();
     flush(&folder, 2, &second, true).unwrap();
     let operations = folder.done.get() - before;
-    // 9 tables, manifest, sync, rename, sync, 9 removals.
-    assert_eq!(operations, 22);
+    // 11 tables, manifest, sync, rename, sync, 11 removals.
+    assert_eq!(operations, 26);
 
     let mut seen = [0, 0];
     for survived in 0..=operations {
@@ -276,10 +276,10 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
         // The next flush clears up what was left over.
         flush(&folder, 3, &first, true).unwrap();
         assert_eq!(reader::open(&folder).unwrap(), first);
-        assert_eq!(folder.list().unwrap().len(), 10, "after {survived} operations");
+        assert_eq!(folder.list().unwrap().len(), 12, "after {survived} operations");
     }
-    // Operations 1 to 11 leave the first state, as does dying in the 12th, the rename.
-    assert_eq!(seen, [13, 10]);
+    // Operations 1 to 13 leave the first state, as does dying in the 14th, the rename.
+    assert_eq!(seen, [15, 12]);
 }
 
 #[test]
