@@ -73,6 +73,7 @@ fn run(agent: &mut Agent, program: &Path, arguments: &[&str]) -> (Output, Vec<(u
                     assert!(registers[7] != 0 && !stack.is_empty());
                     Told::Tick(period_ns)
                 }
+                Event::Block { .. } | Event::Burst { .. } => unreachable!("nobody asked for bursts"),
             };
             told.push((record.time_ns, record.pid, what));
         });
@@ -87,7 +88,7 @@ fn run(agent: &mut Agent, program: &Path, arguments: &[&str]) -> (Output, Vec<(u
 }
 
 fn agent(watch: Watch) -> Agent {
-    Agent::new(&AgentOptions { watch, tick: None, stack_bytes: 4096 }).expect("unpacked")
+    Agent::new(&AgentOptions { watch, stack_bytes: 4096, ..AgentOptions::default() }).expect("unpacked")
 }
 
 #[test]
@@ -195,7 +196,8 @@ fn a_thousand_threads_come_and_go_under_ticks() {
     let program = compiled(folder.path(), "blocks", &[]);
     let tick = Some(Duration::from_millis(4));
     let mut agent =
-        Agent::new(&AgentOptions { watch: Watch::From(30_000), tick, stack_bytes: 1024 }).expect("unpacked");
+        Agent::new(&AgentOptions { watch: Watch::From(30_000), tick, stack_bytes: 1024, bursts: None })
+            .expect("unpacked");
     let (output, told) = run(&mut agent, &program, &["threads", "1000"]);
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"done\n"[..]));
     let blocks = told.iter().filter(|(_, what)| matches!(what, Told::Allocated { size: 30_000, .. })).count();

@@ -245,16 +245,22 @@ impl Cache {
         (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % HASHES
     }
 
-    fn hash_place(&self, index: usize) -> &mut u32 {
-        // SAFETY: below the array's length; its memory is the cache's, which is held by whoever asks.
-        unsafe { &mut *self.hashes.add(index % HASHES) }
+    /// The block's number at a place of the hash table; 0: none.
+    fn hashed(&self, index: usize) -> usize {
+        // SAFETY: below the array's length; its memory is the cache's.
+        unsafe { self.hashes.add(index % HASHES).read() as usize }
+    }
+
+    fn set_hashed(&mut self, index: usize, number: usize) {
+        // SAFETY: as above, and the cache is borrowed for writing.
+        unsafe { self.hashes.add(index % HASHES).write(number as u32) };
     }
 
     /// The block that begins at a native address.
     pub fn find(&self, pc: u64) -> Option<usize> {
         let mut index = Self::hash(pc);
         loop {
-            let number = *self.hash_place(index) as usize;
+            let number = self.hashed(index);
             if number == 0 {
                 return None;
             }
@@ -269,10 +275,10 @@ impl Cache {
     pub fn add_block(&mut self, block: Block) -> usize {
         let number = self.blocks.push(block);
         let mut index = Self::hash(block.pc);
-        while *self.hash_place(index) != 0 {
+        while self.hashed(index) != 0 {
             index += 1;
         }
-        *self.hash_place(index) = number as u32;
+        self.set_hashed(index, number);
         number
     }
 
@@ -281,11 +287,11 @@ impl Cache {
         let number = self.blocks.len() - 1;
         let block = self.blocks[number];
         let mut index = Self::hash(block.pc);
-        while *self.hash_place(index) as usize != number {
+        while self.hashed(index) != number {
             index += 1;
         }
         // The last that came in stands at the end of its run.
-        *self.hash_place(index) = 0;
+        self.set_hashed(index, 0);
         self.blocks.truncate(number);
         self.references.truncate(block.first_reference as usize);
         self.places.truncate(block.first_place as usize);
@@ -312,11 +318,6 @@ impl Cache {
     /// The arena, by number.
     pub fn arena(&mut self, number: usize) -> &mut Arena {
         self.arenas[number].as_mut().expect("numbers of arenas come from here")
-    }
-
-    /// The arenas.
-    pub fn arenas(&self) -> impl Iterator<Item = &Arena> {
-        self.arenas.iter().flatten()
     }
 
     /// The arena that translations of the code around `pc`, which begins at `module`, go to.

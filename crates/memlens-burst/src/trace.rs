@@ -199,12 +199,12 @@ impl Trace {
             if !matches!(flow_of(instruction), Flow::Next | Flow::Jump) {
                 live = STATUS_FLAGS;
             }
-            let is_certain = !instruction.has_rep_prefix()
-                && !instruction.has_repne_prefix()
-                // A shift by 0 leaves them.
-                && !(instruction.op_count() > 1
-                    && instruction.op1_kind() == OpKind::Register
-                    && instruction.op1_register() == Register::CL);
+            // A shift by 0 and a string of no elements leave them.
+            let counts_in_cl = instruction.op_count() > 1
+                && instruction.op1_kind() == OpKind::Register
+                && instruction.op1_register() == Register::CL;
+            let is_certain =
+                !instruction.has_rep_prefix() && !instruction.has_repne_prefix() && !counts_in_cl;
             if is_certain {
                 // What is undefined may well be as it was before.
                 live &=

@@ -467,7 +467,7 @@ impl Writer<'_> {
         self.back_to_the_programs_registers();
         let cold = self.assembler.jump_aligned_on();
         let exit = Exit::Link { target, pair: self.pair, warm: warm.0, cold: cold.0 };
-        self.into_runtime(exit);
+        self.enter_runtime(exit);
     }
 
     fn native_exit(&mut self, target: u64, bytes: i32, end: End) {
@@ -476,7 +476,7 @@ impl Writer<'_> {
             self.assembler.lea(first, Address::at(first, bytes));
         }
         self.back_to_the_programs_registers();
-        self.into_runtime(Exit::Native { target, end });
+        self.enter_runtime(Exit::Native { target, end });
     }
 
     fn back_to_the_programs_registers(&mut self) {
@@ -486,7 +486,7 @@ impl Writer<'_> {
         self.assembler.load_thread(second, self.offsets.second());
     }
 
-    fn into_runtime(&mut self, exit: Exit) {
+    fn enter_runtime(&mut self, exit: Exit) {
         let number = self.cache.add_exit(exit);
         self.assembler.store_thread_value(self.offsets.exit(), number as i32);
         self.assembler.jump(self.entry + AFTER_INDIRECT);
