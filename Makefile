@@ -63,6 +63,7 @@ test: build
 	$(PYTHON) tests/apply.py --memlens $(MEMLENS)
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
 	$(PYTHON) bench/accuracy.py --memlens $(MEMLENS) --check
+	$(PYTHON) bench/bursts.py --memlens $(MEMLENS) --check
 	$(PYTHON) bench/unbiased.py --memlens $(MEMLENS) --runs 12 --block 1 --least 0.3
 	@if command -v valgrind >/dev/null; then \
 		set -ex; \
@@ -71,12 +72,14 @@ test: build
 	else echo 'left out for want of valgrind: tests/cachegrind.py, tests/live_cachegrind.py'; fi
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --attribution
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode sample
+	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode burst
 	$(PYTHON) tests/attach.py --memlens $(MEMLENS) --short
 
 bench: build
 	@scripts/setup.sh build bench
 	$(PYTHON) bench/run.py --memlens $(MEMLENS) $(BENCH)
 	$(PYTHON) bench/sample.py --memlens $(MEMLENS) $(BENCH)
+	$(PYTHON) bench/bursts.py --memlens $(MEMLENS)
 
 lint:
 	@scripts/setup.sh build

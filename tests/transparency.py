@@ -64,7 +64,7 @@ def find_python():
 class Program:
     def __init__(self, entry, words, short):
         known = {"name", "command", "setup", "client", "stdin", "needs", "package", "needs_test", "sizes", "ignore",
-                 "normalise", "follow", "timeout"}
+                 "normalise", "follow", "timeout", "static"}
         if unknown := set(entry) - known:
             sys.exit(f"{TABLE}: {entry.get('name')}: unknown {', '.join(sorted(unknown))}")
         words = dict(words)
@@ -88,6 +88,7 @@ class Program:
         self.normalise = [re.compile(pattern.encode()) for pattern in entry.get("normalise", [])]
         self.follow = entry.get("follow", False)
         self.timeout = entry.get("timeout", 120)
+        self.static = entry.get("static", False)
 
     def check_needs(self):
         hint = f" (package {self.package})" if self.package else ""
@@ -190,6 +191,8 @@ def mode_words(options):
 
 def compare(program, folder, memlens, options):
     program.check_needs()
+    if program.static and options.mode == "burst":
+        raise Skipped("no bursts in static programs")
     work = folder / "work"
     native, native_seconds = program.run(work, [], program.timeout)
     prefix, profile = [], folder / "profile"

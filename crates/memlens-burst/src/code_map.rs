@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn only_code_of_files_is_translated() {
-        let cases: [(&[u8], Option<(u64, u64)>); 6] = [
-            (b"55d0-55e0 r-xp 00002000 08:02 1234    /usr/bin/a b", Some((0x55d0, 0x55e0))),
+        let cases = [
+            (&b"55d0-55e0 r-xp 00002000 08:02 1234    /usr/bin/a b"[..], Some((0x55d0, 0x55e0))),
             (b"7fff1000-7fff2000 r-xp 00000000 00:00 0    [vdso]", Some((0x7fff_1000, 0x7fff_2000))),
             (b"55d0-55e0 rwxp 00002000 08:02 1234    /usr/bin/a", None),
             (b"55d0-55e0 r-xp 00000000 00:00 0 ", None),

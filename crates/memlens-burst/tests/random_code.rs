@@ -208,7 +208,9 @@ impl Code {
 
 /// Calls the code with the state in the registers. `in_burst`: a burst begins right before.
 unsafe fn run(code: u64, state: &mut State, in_burst: bool) {
-    let (signal, pid, tid) = (libc::SIGUSR2, unsafe { libc::getpid() }, unsafe { libc::gettid() });
+    // SAFETY: both only ask.
+    let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
+    let signal = libc::SIGUSR2;
     let call = if in_burst { libc::SYS_tgkill } else { libc::SYS_getpid };
     // SAFETY: the code keeps rsp and r13, and all other registers are named or saved. Its stack use is below the red
     // zone, which is left out.
