@@ -96,6 +96,8 @@ struct Known {
     stack_change: i64,
     recorded: [Recorded; 64],
     count: usize,
+    /// Whether the next address must be stored, wherever it comes from: it is the first behind a side exit.
+    must_store: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -109,7 +111,7 @@ struct Recorded {
 impl Known {
     const fn new() -> Self {
         let nothing = Recorded { base: None, index: None, disp: 0, word: 0 };
-        Self { versions: [0; 16], stack_change: 0, recorded: [nothing; 64], count: 0 }
+        Self { versions: [0; 16], stack_change: 0, recorded: [nothing; 64], count: 0, must_store: true }
     }
 
     /// The address in terms of versions; its displacement counts from where rsp was.
@@ -142,6 +144,7 @@ impl Known {
     /// Behind a side exit the next address must be stored.
     fn forget(&mut self) {
         self.count = 0;
+        self.must_store = true;
     }
 
     fn written(&mut self, instruction: &Instruction, registers: impl Iterator<Item = Gpr>) {
@@ -291,7 +294,12 @@ impl Writer<'_> {
             _ => Use::Both,
         };
         let size_bytes = u16::try_from(memory.memory_size().size()).unwrap_or(u16::MAX);
-        let source = self.source(instruction, memory, is_repeated);
+        let source = match self.source(instruction, memory, is_repeated) {
+            Source::Word => Source::Word,
+            source if self.known.must_store => self.store_known(source),
+            source => source,
+        };
+        self.known.must_store = false;
         self.cache.references.push(Reference { pc: instruction.ip(), operand, used, size_bytes, source });
     }
 
@@ -341,6 +349,23 @@ impl Writer<'_> {
         if !is_thread {
             self.known.note(Recorded { word, ..name });
         }
+        Source::Word
+    }
+
+    /// Stores an address that would follow from the definition, so that the execution's words tell that it got here.
+    fn store_known(&mut self, source: Source) -> Source {
+        let second = self.pair.1;
+        match source {
+            Source::Fixed(address) => self.assembler.set_address(second, address),
+            Source::Thread(distance) => {
+                self.assembler.load_thread(second, 0);
+                let disp = i32::try_from(distance).unwrap_or_default();
+                self.assembler.lea(second, Address::at(second, disp));
+            }
+            // Nothing is near behind a side exit. Address 0: not known.
+            Source::Unknown | Source::Near { .. } | Source::Word => self.assembler.set(second, 0),
+        }
+        self.store_word(second);
         Source::Word
     }
 

@@ -12,6 +12,8 @@ use memlens_burst::code_has_changed;
 use support::{accesses, forget_words, listen, prepare, summary};
 
 const DATA_BYTES: usize = 4096;
+/// Files whose addresses are compared, too: stepping takes some microseconds an instruction.
+const STEPPED_FILES: u64 = 20;
 
 /// What a piece of code works on.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,12 +208,110 @@ impl Code {
     }
 }
 
-/// Calls the code with the state in the registers. `in_burst`: a burst begins right before.
-unsafe fn run(code: u64, state: &mut State, in_burst: bool) {
+/// What native execution does, instruction by instruction: the trap flag raises a signal behind each, whose handler
+/// computes the next one's addresses from the registers.
+mod steps {
+    use std::cell::RefCell;
+    use std::ffi::{c_int, c_void};
+    use std::mem;
+
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register};
+
+    const TRAP_FLAG: i64 = 0x100;
+
+    #[derive(Default)]
+    pub struct Steps {
+        range: (u64, u64),
+        was_inside: bool,
+        last: u64,
+        /// Instruction and address of each access.
+        pub accesses: Vec<(u64, u64)>,
+    }
+
+    thread_local! {
+        pub static STEPS: RefCell<Steps> = RefCell::default();
+    }
+
+    pub fn begin(range: (u64, u64)) {
+        // SAFETY: the handler runs in code that neither allocates nor holds the cell.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            action.sa_sigaction = on_step as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()), 0);
+        }
+        STEPS.with_borrow_mut(|steps| *steps = Steps { range, ..Steps::default() });
+    }
+
+    extern "C" fn on_step(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: the kernel's argument.
+        let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        let pc = registers[libc::REG_RIP as usize] as u64;
+        STEPS.with_borrow_mut(|steps| {
+            if !(steps.range.0..steps.range.1).contains(&pc) {
+                if steps.was_inside {
+                    registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
+                }
+                return;
+            }
+            steps.was_inside = true;
+            // SAFETY: code that is about to be executed; the mapping's last page is padded.
+            let bytes = unsafe { std::slice::from_raw_parts(pc as *const u8, 15) };
+            let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+            // A repeated instruction traps behind each element.
+            let is_again = instruction.has_rep_prefix() && steps.last == pc;
+            steps.last = pc;
+            if is_again {
+                return;
+            }
+            let value = |register: Register| {
+                let place = match register.full_register() {
+                    Register::RAX => libc::REG_RAX,
+                    Register::RCX => libc::REG_RCX,
+                    Register::RDX => libc::REG_RDX,
+                    Register::RBX => libc::REG_RBX,
+                    Register::RSP => libc::REG_RSP,
+                    Register::RBP => libc::REG_RBP,
+                    Register::RSI => libc::REG_RSI,
+                    Register::RDI => libc::REG_RDI,
+                    Register::R8 => libc::REG_R8,
+                    Register::R9 => libc::REG_R9,
+                    Register::R10 => libc::REG_R10,
+                    Register::R11 => libc::REG_R11,
+                    Register::R12 => libc::REG_R12,
+                    Register::R13 => libc::REG_R13,
+                    Register::R14 => libc::REG_R14,
+                    Register::R15 => libc::REG_R15,
+                    // Segments begin at 0.
+                    _ => return Some(0),
+                };
+                Some(registers[place as usize] as u64)
+            };
+            for memory in InstructionInfoFactory::new().info(&instruction).used_memory() {
+                if memory.access() != OpAccess::NoMemAccess {
+                    let address = memory.virtual_address(0, |register, _, _| value(register)).expect("known");
+                    steps.accesses.push((pc, address));
+                }
+            }
+        });
+    }
+}
+
+/// How code is run.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Natively,
+    InBurst,
+    Stepped,
+}
+
+/// Calls the code with the state in the registers. `InBurst`: a burst begins right before.
+unsafe fn run(code: u64, state: &mut State, how: How) {
+    state.flags |= if how == How::Stepped { 0x100 } else { 0 };
     // SAFETY: both only ask.
     let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
     let signal = libc::SIGUSR2;
-    let call = if in_burst { libc::SYS_tgkill } else { libc::SYS_getpid };
+    let call = if how == How::InBurst { libc::SYS_tgkill } else { libc::SYS_getpid };
     // SAFETY: the code keeps rsp and r13, and all other registers are named or saved. Its stack use is below the red
     // zone, which is left out.
     unsafe {
@@ -341,22 +441,35 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             let before = state.clone();
             let at = mapping.0 + start as u64;
             // SAFETY: the code is of our making.
-            unsafe { run(at, &mut state, false) };
+            unsafe { run(at, &mut state, How::Natively) };
             let native = state.clone();
             state.clone_from(&before);
+            forget_words();
             // SAFETY: as above.
-            unsafe { run(at, &mut state, true) };
+            unsafe { run(at, &mut state, How::InBurst) };
             let bytes: String =
                 code.bytes[start..].iter().take(512).map(|byte| format!("{byte:02x}")).collect();
             let seed = format!("file {file}, offset {start:#x}; {}; code {bytes}", summary());
             assert_eq!(state.registers, native.registers, "{seed}");
             assert_eq!(state.flags, native.flags, "{seed}");
             assert!(state == native, "{seed}");
+            if file >= STEPPED_FILES {
+                continue;
+            }
+            let range = (mapping.0, mapping.0 + mapping.1 as u64);
+            let inside: Vec<_> = accesses()
+                .into_iter()
+                .map(|(pc, address, _)| (pc, address))
+                .filter(|(pc, _)| (range.0..range.1).contains(pc))
+                .collect();
+            state.clone_from(&before);
+            steps::begin(range);
+            // SAFETY: as above.
+            unsafe { run(at, &mut state, How::Stepped) };
+            let expected = steps::STEPS.with_borrow_mut(|steps| std::mem::take(&mut steps.accesses));
+            assert_eq!(inside, expected, "{seed}");
+            recorded += inside.len();
         }
-        let list = accesses();
-        recorded +=
-            list.iter().filter(|(pc, ..)| (mapping.0..mapping.0 + mapping.1 as u64).contains(pc)).count();
-        forget_words();
     }
     assert!(recorded > 20_000, "{recorded} accesses; {}", summary());
     eprintln!("{recorded} accesses; {}", summary());
