@@ -78,6 +78,7 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
         EPOCH.fetch_add(1, Ordering::Relaxed);
         segment.control().started.fetch_add(1, Ordering::Relaxed);
         ticks::forget_timers();
+        memlens_burst::forget_after_fork(&area.burst);
     }
     let epoch = EPOCH.load(Ordering::Relaxed);
     if area.epoch.get() != epoch {

@@ -82,7 +82,6 @@ pub fn stop() {
 
 /// In a forked child: timers were not inherited.
 pub fn forget_timers() {
-    memlens_burst::forget_after_fork();
     for timer in &TIMERS {
         timer.store(0, Ordering::Relaxed);
     }

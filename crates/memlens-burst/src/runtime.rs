@@ -197,12 +197,17 @@ pub fn check_support() -> Result<(), Missing> {
     Ok(())
 }
 
-/// In a forked child: nothing of the parent's bursts goes on.
-pub fn forget_after_fork() {
+/// In a forked child, with its only thread's area: nothing of the parent's bursts goes on.
+pub fn forget_after_fork(area: &Area) {
     // SAFETY: the only thread of a new process; what the parent's other threads did to the engine is forgotten.
     unsafe { ptr::write(ENGINE.inner.get(), None) };
     ENGINE.is_held.store(false, Ordering::Release);
     ACTIVE.store(0, Ordering::Relaxed);
+    // Their owners are threads of the parent; this one's has another number now.
+    for lane in &LANES {
+        lane.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+    area.lane.set(0);
 }
 
 /// Code has been unmapped: what was translated is not used by bursts that begin from now on.
