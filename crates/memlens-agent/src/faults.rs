@@ -174,8 +174,13 @@ pub unsafe extern "C" fn set_sigset(signal: c_int, handler: usize) -> usize {
 extern "C" fn on_raised(signal: c_int, info: *const c_void, context: *mut c_void) {
     let number = signal as usize % SIGNALS;
     let area = arch::thread();
+    // SAFETY: the kernel's argument.
+    let (_, pc) = unsafe { arch::interrupted(context) };
+    let (start, end) = arch::own_image();
+    // A fault of ours may hold what the question needs: it goes to the program's handler as it is.
+    let is_own = (start as u64..end as u64).contains(&pc);
     // SAFETY: this is a handler, with its argument and the thread's own area.
-    if unsafe { memlens_burst::is_interrupted(context, &area.burst) } {
+    if !is_own && unsafe { memlens_burst::is_interrupted(context, &area.burst) } {
         // `si_code` says who sent it: positive numbers are the kernel's (sigaction(2)).
         // SAFETY: the kernel's structure.
         let code = unsafe { info.cast::<c_int>().add(2).read() };

@@ -20,7 +20,7 @@ use memlens_events::burst::{End, Reference};
 use crate::area::Offsets;
 use crate::assembler::{Address, Assembler, Gpr, RCX, RDX, reaches};
 use crate::entry::{first_entry, write_way_to_entry};
-use crate::sys::{CodeMemory, give_back, own_array};
+use crate::sys::{CodeMemory, give_back, own_array, populate};
 use crate::table::Table;
 
 /// Bytes of an arena.
@@ -34,8 +34,10 @@ const CODE_OFFSET: usize = 4096 + TARGETS * size_of::<u32>();
 /// Room that a block may need.
 pub const MOST_BLOCK_BYTES: usize = 8192;
 
-const MOST_BLOCKS: usize = 1 << 18;
-const MOST_EXITS: usize = 1 << 20;
+/// Blocks whose memory is there from the beginning.
+const FIRST_BLOCKS: usize = 1000;
+const MOST_BLOCKS: usize = 1 << 17;
+const MOST_EXITS: usize = 1 << 19;
 const MOST_REFERENCES: usize = 1 << 21;
 const MOST_PLACES: usize = 1 << 22;
 /// Elements of the hash table of blocks: twice as many.
@@ -190,6 +192,11 @@ impl Cache {
             hashes: own_array(HASHES)?,
             offsets,
         };
+        populate(cache.hashes.cast(), HASHES * size_of::<u32>(), true);
+        cache.blocks.populate(FIRST_BLOCKS);
+        cache.exits.populate(3 * FIRST_BLOCKS);
+        cache.references.populate(8 * FIRST_BLOCKS);
+        cache.places.populate(12 * FIRST_BLOCKS);
         // Number 0 means none.
         cache.blocks.push(Block::new(0, 0, (0, 0)));
         cache.exits.push(Exit::Native { target: 0, end: End::Code });
@@ -338,6 +345,9 @@ impl Cache {
         write_way_to_entry(&mut assembler, self.offsets, first);
         assert!(!assembler.is_full() && assembler.here() <= arena.targets(), "the entry has a page");
         arena.keep(memory.execute + CODE_OFFSET as u64);
+        let first = CODE_OFFSET + FIRST_BLOCKS * 256;
+        populate(memory.write, first, true);
+        populate(memory.execute as *const u8, first, false);
         self.arenas[free] = Some(arena);
         Ok(free)
     }

@@ -16,7 +16,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use iced_x86::InstructionInfoFactory;
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
 
 use crate::area::{Area, Offsets};
@@ -100,7 +100,7 @@ struct Inner {
     cache: Cache,
     code: CodeMap,
     trace: Trace,
-    infos: Option<InstructionInfoFactory>,
+    infos: InstructionInfoFactory,
 }
 
 /// The translations of this process, one thread at a time.
@@ -292,6 +292,8 @@ const MASK_AT: usize = 37;
 /// By the registers' numbers in encodings: their places from [`REGISTERS_AT`] on.
 const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
+const TRAP_FLAG: u64 = 0x100;
+
 /// Where the kernel says what is in the vector registers' area (`struct _fpx_sw_bytes`), and how it is marked.
 const MARKS_AT: usize = 464;
 const MARK_1: u32 = 0x4650_5853;
@@ -324,6 +326,10 @@ pub unsafe fn begin(
     let pc = context[IP_AT];
     if (own_code.0..own_code.1).contains(&pc) {
         return Err(End::Code);
+    }
+    // Somebody steps through the program: traps come behind instructions, and must not find ours.
+    if context[FLAGS_AT] & TRAP_FLAG != 0 {
+        return Err(End::Instruction);
     }
     // SAFETY: the kernel's pointer to what it saved; None where it saved nothing.
     let Some(marks) = (unsafe { vector_marks(context[VECTORS_AT]) }) else { return Err(End::Instruction) };
@@ -380,7 +386,11 @@ impl Inner {
         let cache = Cache::new(offsets)?;
         // Differs from all earlier ones of this process, and from its parent's.
         GENERATION.store(cycles() | 1, Ordering::Relaxed);
-        Some(Self { cache, code, trace: Trace::empty(), infos: None })
+        // The decoder's tables are made when it is first used.
+        let mut infos = InstructionInfoFactory::new();
+        let first = Decoder::with_ip(64, &[0x90], 0, DecoderOptions::NONE).decode();
+        core::hint::black_box(infos.info(&first));
+        Some(Self { cache, code, trace: Trace::empty(), infos })
     }
 
     /// # Safety
@@ -404,7 +414,7 @@ impl Inner {
             self.code.look();
         }
         let range = self.code.range_of(pc).ok_or(End::Code)?;
-        let infos = self.infos.get_or_insert_with(InstructionInfoFactory::new);
+        let infos = &mut self.infos;
         let arena = self.cache.arena_for(pc, range.start)?;
         let code = &self.code;
         // SAFETY: the map's ranges are mapped code of files, which nothing unmaps while this thread runs in it or may
@@ -505,7 +515,10 @@ fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u6
         IS_STALE.store(false, Ordering::Release);
     }
     if held.inner().is_none() {
+        let began = cycles();
         *held.inner() = Inner::new(area);
+        // Once for all bursts: not what this one may translate.
+        lane.limits.runtime_cycles = lane.limits.runtime_cycles.saturating_add(cycles() - began);
     }
     let Some(inner) = held.inner() else { return Err((pc, End::Full)) };
     lane.generation = GENERATION.load(Ordering::Relaxed);

@@ -9,6 +9,7 @@ pub(crate) mod number {
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const FTRUNCATE: usize = 77;
+    pub const MADVISE: usize = 28;
     pub const SCHED_YIELD: usize = 24;
     pub const GETPID: usize = 39;
     pub const GETTID: usize = 186;
@@ -54,6 +55,14 @@ pub fn own_memory(bytes: usize) -> Option<*mut u8> {
 /// A zeroed array of our own, for good.
 pub fn own_array<T>(length: usize) -> Option<*mut T> {
     own_memory(length * size_of::<T>()).map(<*mut u8>::cast)
+}
+
+/// Gets pages for memory of our own at once, which costs less than a fault each. A kernel before Linux 5.14 does not.
+pub fn populate(start: *const u8, bytes: usize, is_written: bool) {
+    const POPULATE_READ: usize = 22;
+    let advice = POPULATE_READ + usize::from(is_written);
+    // SAFETY: changes no content.
+    unsafe { syscall(number::MADVISE, [start as usize, bytes, advice, 0, 0, 0]) };
 }
 
 /// Gives an array of [`own_array`] back.

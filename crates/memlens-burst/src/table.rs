@@ -2,7 +2,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use crate::sys::{give_back, own_array};
+use crate::sys::{give_back, own_array, populate};
 
 /// Elements are numbers and structures of numbers: zeroed memory is a valid one.
 #[derive(Debug)]
@@ -16,6 +16,11 @@ impl<T: Copy> Table<T> {
     /// None: the kernel has no memory.
     pub fn with_capacity(capacity: usize) -> Option<Self> {
         Some(Self { start: own_array(capacity)?, length: 0, capacity })
+    }
+
+    /// Gets the pages of its first elements at once.
+    pub fn populate(&self, elements: usize) {
+        populate(self.start.cast(), elements.min(self.capacity) * size_of::<T>(), true);
     }
 
     /// Appends an element; its index. The caller has asked for [`Self::room`].

@@ -278,6 +278,7 @@ impl Recording {
     }
 
     fn burst(&mut self, pid: u32, tid: u32, head: &BurstHead, words: &[u64]) {
+        tracing::debug!(pid, tid, ?head, words = words.len(), "a burst");
         self.know_mappings(pid);
         let thread = self.thread(pid, tid);
         let Self { bursts: Some(bursts), spaces, files, heap, stacks, .. } = self else { return };
