@@ -277,6 +277,7 @@ impl ProfileBuilder {
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
                 profile.run.notes.extend(bursts.counts().notes());
+                profile.run.notes.extend(bursts.last_level_note());
             }
             None => {
                 profile.run.mode = "sample".to_owned();

@@ -19,7 +19,7 @@ use crate::view_args::{ViewArgs, column_list};
 Examples:
   memlens report ls.memlens --by line               lines of code by cost
   memlens report ls.memlens --object 12             one object, and the code that touches it
-  memlens report ls.memlens --object 12 --by caller the call paths that lead to it (of samples)
+  memlens report ls.memlens --object 12 --by caller   the call paths that lead to it (of samples)
   memlens report ls.memlens --format csv --top 100  for a spreadsheet"
 )]
 pub struct ReportArgs {

@@ -74,17 +74,6 @@ fn options_that_a_mode_has_no_use_for_are_usage_errors() {
 }
 
 #[test]
-fn modes_of_later_versions_say_so() {
-    let folder = folder();
-    let mode = "burst";
-    let message = failing(folder.path(), &["run", "--mode", mode, "--", "true"], 69);
-    assert_eq!(
-        message,
-        format!("memlens: mode {mode} is not in this version; use --mode exact or --mode sample\n")
-    );
-}
-
-#[test]
 fn a_wrong_machine_file_is_reported_with_its_place() {
     let folder = folder();
     // The misspelt word is the first of line 8.
