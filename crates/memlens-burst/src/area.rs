@@ -37,7 +37,7 @@ pub struct Area {
     pub frame: Cell<u64>,
     /// 1 from a burst's begin to its end.
     pub is_bursting: Cell<u64>,
-    /// The thread's [`crate::Lane`]; null: none yet.
+    /// What the runtime keeps of the thread (`runtime.rs`); 0: nothing yet.
     pub lane: Cell<u64>,
 }
 
