@@ -48,9 +48,7 @@ def ratios(memlens, profile):
     report = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     totals = report["totals"]
     accesses = totals["loads"] + totals["stores"] - totals.get("modifies", 0)
-    value = lambda name: totals.get(name) or sum(
-        totals.get(name.replace("_misses", f"_{kind}_misses"), 0) or 0 for kind in ("load", "store"))
-    return [100 * value(name) / max(1, accesses) for _, name in LEVELS], report
+    return [100 * totals[name] / max(1, accesses) for _, name in LEVELS], report
 
 
 def seconds(command):

@@ -6,7 +6,7 @@ fn main() {
     let client = "memlens-placement-client";
     // Without unwinding it needs no runtime; see the client's `lib.rs`.
     let environment = [("CARGO_PROFILE_RELEASE_PANIC", "abort"), ("CARGO_PROFILE_RELEASE_DEBUG", "0")];
-    let release = nested(client, &[client, "memlens-placement"], &environment);
+    let release = nested(client, &[client, "memlens-inside", "memlens-placement"], &environment);
     let library = "libmemlens_placement_client.so";
     write_table([(library, release.join(library))]);
 }

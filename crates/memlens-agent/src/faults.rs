@@ -8,7 +8,6 @@
 //! Handlers run where the program's would run. They make system calls and write to the ring.
 
 use core::ffi::{c_int, c_void};
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::arch::{self, number, syscall};
@@ -18,7 +17,6 @@ use crate::real::call;
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS (signal(7)).
 const RAISED: [usize; 6] = [4, 5, 7, 8, 11, 31];
 const SIGNALS: usize = 65;
-const SIGNAL_SET_BYTES: usize = 8;
 /// `SIG_DFL` and `SIG_IGN` are below.
 const FIRST_FUNCTION: usize = 2;
 
@@ -32,23 +30,15 @@ static MASKS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 static FLAGS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// The kernel's `struct sigaction`: handler, flags, restorer, mask.
-type KernelAction = [usize; 4];
-
-fn kernel_action(signal: usize, new: *const KernelAction, old: *mut KernelAction) -> isize {
-    let arguments = [signal, new as usize, old as usize, SIGNAL_SET_BYTES, 0, 0];
-    // SAFETY: both are null or whole structures.
-    unsafe { syscall(number::RT_SIGACTION, arguments) }
-}
-
 /// Takes over the handlers that libraries have installed before the agent began.
 pub fn prepare() {
     for signal in RAISED {
-        let mut action: KernelAction = [0; 4];
-        if kernel_action(signal, ptr::null(), &raw mut action) == 0 && action[0] >= FIRST_FUNCTION {
-            note(signal, action[0], action[3], action[1]);
-            action[0] = on_raised as *const () as usize;
-            kernel_action(signal, &raw const action, ptr::null_mut());
+        if let Some(mut action) = arch::signal_action(signal)
+            && action.handler >= FIRST_FUNCTION
+        {
+            note(signal, action.handler, action.mask, action.flags);
+            action.handler = on_raised as *const () as usize;
+            arch::set_signal_action(signal, &action);
         }
     }
     IS_ACTIVE.store(true, Ordering::Release);
@@ -79,9 +69,9 @@ struct Action {
 /// # Safety
 /// As the C function.
 pub unsafe extern "C" fn set_action(signal: c_int, new: *const c_void, old: *mut c_void) -> c_int {
-    const EINVAL_RESULT: c_int = -1;
+    const ERROR: c_int = -1;
     if !real::ready() || real::SIGACTION.load(Ordering::Acquire).is_null() {
-        return EINVAL_RESULT;
+        return ERROR;
     }
     if !is_ours(signal) {
         // SAFETY: the program's own call, handed on.
@@ -134,11 +124,8 @@ unsafe fn set_handler(
     }
     // SAFETY: the program's own call, but for the handler.
     let told = unsafe { call!(function, (signal, passed) -> usize) };
-    if takes_over {
-        let mut action: KernelAction = [0; 4];
-        if kernel_action(signal as usize, ptr::null(), &raw mut action) == 0 {
-            note(signal as usize, handler, action[3], action[1]);
-        }
+    if takes_over && let Some(action) = arch::signal_action(signal as usize) {
+        note(signal as usize, handler, action.mask, action.flags);
     }
     if told == ours { before } else { told }
 }
@@ -204,7 +191,7 @@ extern "C" fn on_raised(signal: c_int, info: *const c_void, context: *mut c_void
         const SET: usize = 2;
         // SAFETY: reads one word.
         unsafe {
-            syscall(number::RT_SIGPROCMASK, [SET, &raw const mask as usize, 0, SIGNAL_SET_BYTES, 0, 0]);
+            syscall(number::RT_SIGPROCMASK, [SET, &raw const mask as usize, 0, size_of_val(&mask), 0, 0]);
         }
     }
     let handler = HANDLERS[number].load(Ordering::Relaxed);

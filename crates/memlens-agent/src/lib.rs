@@ -20,7 +20,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `x86_64/` | all that another architecture would need anew: entry points, thread area, system calls, registers |
+//! | `x86_64/` | all that another architecture would need anew: entry points, thread area, registers |
 //! | `draw.rs` | which blocks are watched |
 //! | `watched.rs` | the watched blocks' addresses |
 //! | `allocations.rs` | the slow paths of the allocation functions |
@@ -33,7 +33,7 @@
 //!
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
-//! nothing from the target's heap, takes no lock, calls of libc only `clock_gettime` and, at the start, `dlsym`,
+//! nothing from the target's heap, waits for no lock but another thread's translation in a burst, calls of libc only `clock_gettime` and, at the start, `dlsym`,
 //! and makes its other system calls itself. There is no Rust runtime: where it is built to be carried, the crate
 //! is `no_std`, with panics that stop.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
@@ -57,10 +57,7 @@ mod x86_64;
 use x86_64 as arch;
 
 #[cfg(all(panic = "abort", not(test)))]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    arch::stop()
-}
+memlens_inside::no_runtime!();
 
 /// For the decoder of instructions, which asks for memory at its first use.
 #[cfg(all(panic = "abort", not(test)))]

@@ -3,12 +3,12 @@
 //! They are looked up at the first allocation, which the dynamic linker makes before any constructor runs. The
 //! look-up itself may allocate; such blocks come from a small arena of our own.
 
-use core::ffi::{CStr, c_char, c_void};
-use core::mem;
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use crate::arch::weak;
+use memlens_inside::{next, weak};
+
 use crate::watched;
 
 /// Calls a real function.
@@ -73,26 +73,6 @@ pub fn ready() -> bool {
             true
         }
         Err(state) => state == FOUND,
-    }
-}
-
-fn next(name: &CStr) -> *mut c_void {
-    /// Of dlsym(3): the library after the one that asks.
-    const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-    symbol(RTLD_NEXT, name)
-}
-
-/// The address of a symbol; null if there is none, or no dlsym(3).
-pub fn symbol(scope: *mut c_void, name: &CStr) -> *mut c_void {
-    let function = weak!("dlsym");
-    if function == 0 {
-        return ptr::null_mut();
-    }
-    // SAFETY: the C function of that name.
-    unsafe {
-        let function: unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
-            mem::transmute(function);
-        function(scope, name.as_ptr())
     }
 }
 

@@ -11,7 +11,9 @@ use memlens_events::agent::{
     Control, Head, Kind, MAX_STACK_BYTES, PAGE_BYTES, RESERVED_BYTES, RING_BYTES, RingHeader, ring_offset,
 };
 
-use crate::arch::{self, ThreadArea, number, syscall, weak};
+use memlens_inside::weak;
+
+use crate::arch::{self, ThreadArea, number, syscall};
 
 /// Frames of the first thread lie this close to its stack's end, or are copied by the kernel.
 const NEAR_BYTES: usize = 1 << 20;

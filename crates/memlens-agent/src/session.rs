@@ -14,6 +14,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use memlens_events::agent::{Control, MAGIC, SEGMENT_BYTES, VARIABLE, VERSION};
+use memlens_inside::environment::{self, value_of};
 
 use crate::arch::{self, ThreadArea, number, syscall, thread};
 use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS};
@@ -124,29 +125,11 @@ static START: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = sta
 /// # Safety
 /// As [`start`]'s argument.
 unsafe fn take_out(environment: *mut *mut c_char) -> Option<usize> {
-    if environment.is_null() {
-        return None;
-    }
-    // SAFETY: both passes go up to the null pointer; strings end in a zero byte.
+    // SAFETY: the caller's promise.
     unsafe {
-        let mut at = environment;
-        let mut descriptor = None;
-        while !(*at).is_null() {
-            let text = CStr::from_ptr(*at).to_bytes();
-            descriptor = descriptor.or_else(|| number_of(value_of(text, VARIABLE.as_bytes())?));
-            at = at.add(1);
-        }
         // Without the variable it was not memlens that preloaded the agent.
-        let descriptor = descriptor?;
-        let (mut from, mut to) = (environment, environment);
-        while !(*from).is_null() {
-            if !take_word_out(*from) {
-                *to = *from;
-                to = to.add(1);
-            }
-            from = from.add(1);
-        }
-        *to = ptr::null_mut();
+        let descriptor = environment::number(environment, VARIABLE)?;
+        environment::restore(environment, |word| take_word_out(word));
         Some(descriptor)
     }
 }
@@ -178,26 +161,10 @@ unsafe fn take_word_out(word: *mut c_char) -> bool {
     }
 }
 
-fn value_of<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    text.strip_prefix(name)?.strip_prefix(b"=")
-}
-
-fn number_of(text: &[u8]) -> Option<usize> {
-    let digit = |byte: &u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
-    text.iter().try_fold(0usize, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?))
-}
-
 /// Maps the segment and closes its descriptor.
 fn map(descriptor: usize) -> Option<Segment> {
-    const READ_WRITE: usize = 3;
-    const SHARED_NORESERVE: usize = 0x4001;
-    // SAFETY: a new mapping at a place of the kernel's choice; the descriptor was made for this.
-    let address = unsafe {
-        let address = syscall(number::MMAP, [0, SEGMENT_BYTES, READ_WRITE, SHARED_NORESERVE, descriptor, 0]);
-        syscall(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]);
-        address
-    };
-    let segment = Segment((address > 0).then_some(address as *mut u8)?);
+    // SAFETY: the descriptor was made for this.
+    let segment = Segment(unsafe { memlens_inside::map(descriptor, SEGMENT_BYTES) }?);
     let control = segment.control();
     let is_ours =
         control.magic.load(Ordering::Relaxed) == MAGIC && control.version.load(Ordering::Relaxed) == VERSION;
@@ -248,7 +215,7 @@ fn prepare(segment: Segment) -> bool {
 
 /// Whether the program's calls of `malloc` lead past the agent: its executable has one, too.
 fn has_own_allocator() -> bool {
-    let first = real::symbol(ptr::null_mut(), c"malloc") as usize;
+    let first = memlens_inside::symbol(c"malloc") as usize;
     let (start, end) = arch::own_image();
     first != 0 && !(start..end).contains(&first)
 }
@@ -301,6 +268,5 @@ mod tests {
         // SAFETY: as above.
         assert_eq!(unsafe { take_out(array.as_mut_ptr()) }, None);
         assert!(!array[0].is_null());
-        assert_eq!(number_of(b"12x"), None);
     }
 }

@@ -13,16 +13,14 @@
 //! The handler makes system calls and writes to the ring. It runs on the alternate stack of threads that have one.
 
 use core::ffi::{c_int, c_void};
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memlens_events::agent::{Control, Kind, TICK_WORDS};
 
-use crate::arch::{self, ThreadArea, number, syscall};
+use crate::arch::{self, SignalAction, ThreadArea, number, syscall};
 use crate::bursts;
-use crate::real;
 #[cfg(not(test))]
-use crate::real::call;
+use crate::real::{self, call};
 use crate::ring::{StackPart, clock_ns, now_ns};
 use crate::session::{check_reader, here};
 
@@ -30,7 +28,6 @@ use crate::session::{check_reader, here};
 const SIGNAL: u32 = 32;
 /// The calling thread's processor time (clock_getres(2)).
 const THREAD_CPU_CLOCK: usize = 3;
-const SIGNAL_SET_BYTES: usize = 8;
 
 /// Mean processor time between ticks in ns; 0: there are none.
 static TICK_NS: AtomicU64 = AtomicU64::new(0);
@@ -51,23 +48,15 @@ pub fn prepare(control: &Control) {
     if tick_ns == 0 {
         return;
     }
-    // The kernel's `struct sigaction`: handler, flags, restorer, mask (nothing more is blocked than the signal).
-    let mut before = [0usize; 4];
-    let action = [
-        on_tick as *const () as usize,
-        ON_STACK_RESTART_INFO_RESTORER,
-        arch::return_from_signal as *const () as usize,
-        0,
-    ];
-    let set = |new: *const usize, old: *mut usize| {
-        let arguments = [SIGNAL as usize, new as usize, old as usize, SIGNAL_SET_BYTES, 0, 0];
-        // SAFETY: both structures outlive the call; the handler keeps the rules of handlers.
-        unsafe { syscall(number::RT_SIGACTION, arguments) }
+    // Nothing more is blocked than the signal.
+    let action = SignalAction {
+        handler: on_tick as *const () as usize,
+        flags: ON_STACK_RESTART_INFO_RESTORER,
+        restorer: arch::return_from_signal as *const () as usize,
+        mask: 0,
     };
-    if set(ptr::null(), before.as_mut_ptr()) != 0
-        || before[0] > IGNORED
-        || set(action.as_ptr(), ptr::null_mut()) != 0
-    {
+    let is_free = arch::signal_action(SIGNAL as usize).is_some_and(|before| before.handler <= IGNORED);
+    if !is_free || !arch::set_signal_action(SIGNAL as usize, &action) {
         control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
         return;
     }
@@ -260,7 +249,7 @@ fn stack_bytes(attributes: *const c_void) -> usize {
         let known = unsafe { syscall(number::PRLIMIT64, arguments) } == 0;
         return if known { bytes.min(limits[0]) } else { 0 };
     }
-    let function = real::symbol(ptr::null_mut(), c"pthread_attr_getstacksize");
+    let function = memlens_inside::symbol(c"pthread_attr_getstacksize");
     if function.is_null() {
         return 0;
     }

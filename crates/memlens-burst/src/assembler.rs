@@ -253,7 +253,7 @@ impl<'a> Assembler<'a> {
         self.jump(target)
     }
 
-    /// `jmp` to the next instruction for now.
+    /// `jmp` to the next instruction, until [`crate::cache::Cache::link`] changes that.
     pub fn jump_aligned_on(&mut self) -> Gap {
         let gap = self.jump_aligned(self.here());
         self.fill(gap, self.here());

@@ -58,8 +58,6 @@ pub struct Block {
     pub pair: (Gpr, Gpr),
     /// Its first reference.
     pub first_reference: u32,
-    /// How many it has.
-    pub references: u32,
     /// Its first [`Place`].
     pub first_place: u32,
     /// How many it has.
@@ -78,7 +76,6 @@ impl Block {
             end: 0,
             pair,
             first_reference: 0,
-            references: 0,
             first_place: 0,
             places: 0,
             checks: [0; ARENAS],

@@ -1,4 +1,4 @@
-//! From translated code into the runtime and back: code that we write once for each arena.
+//! From translated code into the runtime and back: code that we write once for a process, and a way to it in each arena.
 //!
 //! The runtime runs on a stack of its own, with the program's general registers in the thread's area and all others
 //! saved by XSAVE.
@@ -18,10 +18,7 @@ pub const FLAGS_BELOW_TOP: u64 = 8;
 /// Entered with all registers the program's but rcx, which is in the area's third place.
 fn write_entry(assembler: &mut Assembler<'_>, offsets: Offsets) {
     let register = |register: Gpr| offsets.registers() + 8 * i32::from(register);
-    // Where a check fails, and where nothing is known yet.
-    assembler.load_thread(RCX, offsets.third());
-    assembler.store_thread_value(offsets.exit(), 0);
-    // Exits jump here: see `after_indirect`.
+    write_indirect_start(assembler, offsets);
     for each in ALL {
         assembler.store_thread(each, register(each));
     }
@@ -59,13 +56,20 @@ fn write_entry(assembler: &mut Assembler<'_>, offsets: Offsets) {
     assembler.jump_thread(offsets.jump());
 }
 
-/// How far behind an arena's start other exits than indirect ones enter.
+/// Where bursts begin, and where an indirect exit's target is not known: no exit was taken, and rcx comes back.
+fn write_indirect_start(assembler: &mut Assembler<'_>, offsets: Offsets) {
+    let start = assembler.here();
+    assembler.load_thread(RCX, offsets.third());
+    assembler.store_thread_value(offsets.exit(), 0);
+    debug_assert_eq!(assembler.here() - start, AFTER_INDIRECT);
+}
+
+/// How far behind an entry's start other exits enter: behind [`write_indirect_start`].
 pub const AFTER_INDIRECT: u64 = 9 + 13;
 
 /// An arena's entry: leads to the first one, which stays when arenas go.
 pub fn write_way_to_entry(assembler: &mut Assembler<'_>, offsets: Offsets, first: u64) {
-    assembler.load_thread(RCX, offsets.third());
-    assembler.store_thread_value(offsets.exit(), 0);
+    write_indirect_start(assembler, offsets);
     // jmp [rip + 0], then the address.
     assembler.bytes(&[0xff, 0x25, 0, 0, 0, 0]);
     assembler.bytes(&(first + AFTER_INDIRECT).to_le_bytes());

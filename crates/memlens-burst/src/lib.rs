@@ -32,7 +32,7 @@ mod code_map;
 mod entry;
 pub mod heap;
 mod runtime;
-pub mod sys;
+mod sys;
 mod table;
 mod trace;
 mod translate;

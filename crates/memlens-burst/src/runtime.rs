@@ -1,7 +1,7 @@
 //! A burst from begin to end, and what happens in it when translated code does not know where to go on.
 //!
 //! ```text
-//!  tick's handler ── begin: the interrupted context now leads into an arena's entry; all asynchronous signals are
+//!  tick's handler ── begin: the interrupted context now leads into the first entry; all asynchronous signals are
 //!       │            blocked in it
 //!       ▼ the kernel returns
 //!  entry ──► next_code ──► translated code ──► entry ──► next_code ──► … ──► end: a signal frame with the program's
@@ -18,12 +18,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
+use memlens_inside::{number, syscall};
 
 use crate::area::{Area, Offsets};
 use crate::cache::{Block, Cache, Exit};
 use crate::code_map::CodeMap;
 use crate::entry::{FLAGS_BELOW_TOP, first_entry};
-use crate::sys::{number, own_memory, syscall, thread_pointer};
+use crate::sys::{own_memory, thread_pointer};
 use crate::trace::Trace;
 use crate::translate::translate;
 
@@ -253,7 +254,7 @@ fn new_lane(area: &Area) -> Option<&'static mut Lane> {
     let left = left_lane(own);
     let is_new = left.is_none();
     let memory = left.or_else(|| own_memory(lane_bytes + STACK_BYTES + words_bytes))?;
-    // SAFETY: zeroed memory of our own, large enough and aligned for a lane, which zeros are a valid one of.
+    // SAFETY: memory of our own, large enough and aligned for a lane: one that was left, or zeros, which are a valid one.
     let lane = unsafe { &mut *memory.cast::<Lane>() };
     lane.words = memory.wrapping_add(lane_bytes + STACK_BYTES).cast();
     area.stack.set(memory as u64 + (lane_bytes + STACK_BYTES) as u64);
@@ -263,11 +264,10 @@ fn new_lane(area: &Area) -> Option<&'static mut Lane> {
     area.lane.set(ptr::from_mut(lane) as u64);
     if is_new {
         lane.owner.store(own, Ordering::Relaxed);
-        let free = LANES.iter().find(|place| {
+        // Where no place is free, the lane is not used again.
+        let _is_kept = LANES.iter().any(|place| {
             place.compare_exchange(ptr::null_mut(), lane, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
-        // Where there is none, the lane is not used again.
-        let _ = free;
     }
     Some(lane)
 }

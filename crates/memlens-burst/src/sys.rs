@@ -1,38 +1,8 @@
-//! System calls and memory of our own: nothing of libc, nothing of the target's heap.
+//! Memory of our own: nothing of libc, nothing of the target's heap.
 
 use core::arch::asm;
 
-/// Numbers of system calls (`arch/x86/entry/syscalls/syscall_64.tbl`).
-pub(crate) mod number {
-    pub const READ: usize = 0;
-    pub const CLOSE: usize = 3;
-    pub const MMAP: usize = 9;
-    pub const MUNMAP: usize = 11;
-    pub const FTRUNCATE: usize = 77;
-    pub const MADVISE: usize = 28;
-    pub const SCHED_YIELD: usize = 24;
-    pub const GETPID: usize = 39;
-    pub const GETTID: usize = 186;
-    pub const TGKILL: usize = 234;
-    pub const OPENAT: usize = 257;
-    pub const MEMFD_CREATE: usize = 319;
-}
-
-/// A system call; negative results are error numbers.
-///
-/// # Safety
-/// As the system call of that number.
-pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
-    let result;
-    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
-    unsafe {
-        asm!("syscall", inlateout("rax") number as isize => result,
-            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
-            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    result
-}
+use memlens_inside::{number, syscall};
 
 const READ_WRITE: usize = 3;
 const READ_EXECUTE: usize = 5;

@@ -67,7 +67,6 @@ pub fn translate(
     }
     block.end = assembler.here();
     block.first_reference = marks.1 as u32;
-    block.references = (cache.references.len() - marks.1) as u32;
     block.first_place = marks.2 as u32;
     block.places = (cache.places.len() - marks.2) as u32;
     cache.arena(arena).keep(block.end);
@@ -215,9 +214,7 @@ impl Writer<'_> {
             }
             self.record(instruction, infos);
             self.cache.places.push(Place { code: self.assembler.here(), pc: instruction.ip() });
-            let is_last = index + 1 == instructions.len();
-            let transfer = is_last && trace.tail == Tail::Transfer(flow_of(instruction));
-            self.instruction(instruction, trace.displacement(index), transfer);
+            self.instruction(instruction, trace.displacement(index));
             let registers = infos.info(instruction).used_registers().iter();
             let written = registers.filter(|used| {
                 !matches!(
@@ -377,7 +374,7 @@ impl Writer<'_> {
     }
 
     /// The instruction itself, or what does the same elsewhere.
-    fn instruction(&mut self, instruction: &Instruction, displacement: u64, is_transfer: bool) {
+    fn instruction(&mut self, instruction: &Instruction, displacement: u64) {
         let (first, second) = self.pair;
         match flow_of(instruction) {
             Flow::Next => self.copy(instruction, displacement),
@@ -418,7 +415,7 @@ impl Writer<'_> {
                 self.assembler.set(first, instruction.next_ip());
                 self.assembler.push(first);
             }
-            Flow::Native(_) => debug_assert!(!is_transfer, "a trace ends before it"),
+            Flow::Native(_) => debug_assert!(false, "a trace ends before it"),
         }
     }
 

@@ -22,7 +22,6 @@
 //! | `modules.rs` | where the plan's modules lie |
 //! | `real.rs` | the functions that the program would have called |
 //! | `session.rs` | start, environment, variables |
-//! | `x86_64.rs` | system calls, weak symbols |
 //!
 //! # Signal safety
 //! It allocates nothing, takes no lock, and calls no function of libc but the allocation functions that the program
@@ -33,7 +32,7 @@
 #![warn(clippy::std_instead_of_core)]
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("the placement library exists for x86-64 only: see src/x86_64.rs and src/entry.rs");
+compile_error!("the placement library exists for x86-64 only: see src/entry.rs");
 
 #[cfg(not(test))]
 mod entry;
@@ -41,10 +40,6 @@ mod modules;
 mod place;
 mod real;
 mod session;
-mod x86_64;
 
 #[cfg(all(panic = "abort", not(test)))]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    x86_64::stop()
-}
+memlens_inside::no_runtime!();

@@ -5,9 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use memlens_inside::{number, syscall};
 use memlens_placement::{MAX_MODULES, MAX_PATH_BYTES, Module, Plan, file_start};
-
-use crate::x86_64::{number, syscall};
 
 /// A module that is not mapped, or not known to be.
 const NOWHERE: u64 = u64::MAX;

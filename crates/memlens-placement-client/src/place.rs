@@ -3,9 +3,9 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use memlens_inside::{number, syscall};
 use memlens_placement::{HUGE_PAGE_BYTES, MAX_BLOCKS, NEAR_BYTES, Plan, Site, is_on_stack, whole};
 
-use crate::x86_64::{number, syscall};
 use crate::{modules, real, session};
 
 /// Smaller blocks go to the real functions directly. 0 until those are known.

@@ -3,12 +3,11 @@
 //! They are looked up at the first allocation, which the dynamic linker makes before any constructor runs. What the
 //! look-up itself should allocate comes from glibc directly.
 
-use core::ffi::{CStr, c_char, c_void};
-use core::mem;
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::x86_64::weak;
+use memlens_inside::{next, weak};
 
 /// Calls a real function, whose arguments and result are words; 0 if there is none.
 macro_rules! call {
@@ -81,19 +80,4 @@ pub fn find() {
 pub fn is_glibc() -> bool {
     let glibc = weak!("__libc_malloc");
     glibc != 0 && MALLOC.load(Ordering::Acquire) as usize == glibc
-}
-
-fn next(name: &CStr) -> *mut c_void {
-    /// Of dlsym(3): the library after the one that asks.
-    const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-    let function = weak!("dlsym");
-    if function == 0 {
-        return ptr::null_mut();
-    }
-    // SAFETY: the C function of that name.
-    unsafe {
-        let function: unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
-            mem::transmute(function);
-        function(RTLD_NEXT, name.as_ptr())
-    }
 }

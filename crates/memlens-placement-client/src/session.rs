@@ -9,10 +9,10 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use memlens_inside::environment::{self, value_of};
 use memlens_placement::{MAGIC, NO_VARIABLE, Plan, VARIABLE, VERSION};
 
 use crate::place::{self, LEAST_BYTES};
-use crate::x86_64::{number, syscall};
 use crate::{modules, real};
 
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
@@ -29,7 +29,7 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
     real::find();
     // SAFETY: the array that the dynamic linker hands to constructors, ended by a null pointer; nothing else
     // runs yet, and its strings are the process's own to change.
-    let plan = unsafe { descriptor(environment) }.and_then(map);
+    let plan = unsafe { environment::number(environment, VARIABLE) }.and_then(map);
     let Some(plan) = plan else {
         LEAST_BYTES.store(u64::MAX, Ordering::Release);
         return;
@@ -60,45 +60,13 @@ fn own_tunables(plan: &Plan) -> Option<usize> {
     (plan.own_tunables_bytes != NO_VARIABLE).then_some(plan.own_tunables_bytes as usize)
 }
 
-/// What memlens's variable says.
-///
-/// # Safety
-/// As [`start`]'s argument.
-unsafe fn descriptor(environment: *mut *mut c_char) -> Option<usize> {
-    if environment.is_null() {
-        return None;
-    }
-    let mut at = environment;
-    // SAFETY: up to the null pointer; strings end in a zero byte.
-    unsafe {
-        while !(*at).is_null() {
-            let value = value_of(CStr::from_ptr(*at).to_bytes(), VARIABLE.as_bytes());
-            if let Some(value) = value {
-                return number_of(value);
-            }
-            at = at.add(1);
-        }
-    }
-    None
-}
-
 /// Takes memlens's part out of the environment.
 ///
 /// # Safety
 /// As [`start`]'s argument.
 unsafe fn restore(environment: *mut *mut c_char, tunables_bytes: usize, own: Option<usize>) {
-    let (mut from, mut to) = (environment, environment);
-    // SAFETY: up to the null pointer, which is moved down; strings are changed inside their bounds.
-    unsafe {
-        while !(*from).is_null() {
-            if !take_out(*from, tunables_bytes, own) {
-                *to = *from;
-                to = to.add(1);
-            }
-            from = from.add(1);
-        }
-        *to = ptr::null_mut();
-    }
+    // SAFETY: the caller's promise.
+    unsafe { environment::restore(environment, |word| take_out(word, tunables_bytes, own)) };
 }
 
 /// Takes memlens's part out of a word. Whether nothing is left of it.
@@ -134,30 +102,12 @@ unsafe fn take_out(word: *mut c_char, tunables_bytes: usize, own_tunables: Optio
     }
 }
 
-fn value_of<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    text.strip_prefix(name)?.strip_prefix(b"=")
-}
-
-fn number_of(text: &[u8]) -> Option<usize> {
-    let digit = |byte: &u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
-    text.iter().try_fold(0usize, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?))
-}
-
 /// Maps the plan and closes its descriptor.
 fn map(descriptor: usize) -> Option<&'static Plan> {
-    const READ_WRITE: usize = 3;
-    const SHARED: usize = 1;
-    // SAFETY: a new mapping at a place of the kernel's choice; the descriptor was made for this.
-    let address = unsafe {
-        let address = syscall(number::MMAP, [0, size_of::<Plan>(), READ_WRITE, SHARED, descriptor, 0]);
-        syscall(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]);
-        address
-    };
-    if address <= 0 {
-        return None;
-    }
+    // SAFETY: the descriptor was made for this.
+    let address = unsafe { memlens_inside::map(descriptor, size_of::<Plan>()) }?;
     // SAFETY: memlens made the file as long as a plan, of the same layout if the version says so.
-    let plan = unsafe { &*(address as *const Plan) };
+    let plan = unsafe { &*address.cast::<Plan>() };
     (plan.magic == MAGIC && plan.version == VERSION).then_some(plan)
 }
 
@@ -197,10 +147,5 @@ mod tests {
         assert_eq!(restored(&words, 5, Some(0)), ["LD_PRELOAD=", "GLIBC_TUNABLES="], "empty, but there");
         let words = ["LD_PRELOAD=/x.so", "GLIBC_TUNABLES=c.d=2"];
         assert_eq!(restored(&words, 0, Some(5)), ["GLIBC_TUNABLES=c.d=2"], "ours are none");
-    }
-
-    #[test]
-    fn a_descriptor_is_a_number() {
-        assert_eq!([number_of(b"12"), number_of(b"12x")], [Some(12), None]);
     }
 }

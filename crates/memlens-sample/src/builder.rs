@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use memlens_locality::Summary;
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
     PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
@@ -83,9 +84,9 @@ impl ProfileBuilder {
     }
 
     /// What bursts say, as of now.
-    fn burst_rows(&mut self, bursts: &Bursts, recording: &Recording) -> Rows {
+    fn burst_rows(&mut self, bursts: &Bursts, summary: &Summary, recording: &Recording) -> Rows {
         let files = recording.files();
-        let cells = bursts.cells();
+        let cells = bursts.cells(summary);
         let keys: Vec<_> = cells.iter().map(|(cell, _)| (cell.key.clone(), Tally::default())).collect();
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
@@ -137,9 +138,9 @@ impl ProfileBuilder {
         sampling.whole_stacks = counts.whole_stacks;
         sampling.cut_stacks = counts.cut_stacks;
         let mut profile = Profile::default();
-        let bursts = recording.bursts();
-        let rows = match bursts {
-            Some(bursts) => Cow::Owned(self.burst_rows(bursts, recording)),
+        let bursts = recording.bursts().map(|bursts| (bursts, bursts.summary()));
+        let rows = match &bursts {
+            Some((bursts, summary)) => Cow::Owned(self.burst_rows(bursts, summary, recording)),
             None => self.rows(recording),
         };
         for file in recording.files().iter() {
@@ -272,12 +273,12 @@ impl ProfileBuilder {
         profile.run.threads = profile.threads.len() as u32;
         profile.run.estimated = true;
         match bursts {
-            Some(bursts) => {
+            Some((bursts, summary)) => {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
                 profile.run.notes.extend(bursts.counts().notes());
-                profile.run.notes.extend(bursts.last_level_note());
+                profile.run.notes.extend(bursts.last_level_note(&summary));
             }
             None => {
                 profile.run.mode = "sample".to_owned();

@@ -1,5 +1,5 @@
-//! Samples a running program through perf_event_open(2) and finds the data object behind each
-//! sample. Nothing of memlens runs inside the target.
+//! Samples a running program through perf_event_open(2), or lets the agent in it take samples and bursts, and finds
+//! the data object behind each sample and each access of a burst.
 //!
 //! The crate deliberately does not know how profiles are shown or stored, nor the command line, nor
 //! how exact mode works. It knows processes, mappings and samples; names come from
@@ -24,6 +24,9 @@
 //! Heap blocks whose allocation the agent reported ([`memlens_agent_host`]) are the objects of their allocation
 //! sites, as in exact mode. Other heap memory is named by the pointer through which it was reached; how its samples
 //! become those of allocation sites says `unseen.rs`.
+//!
+//! A burst ([`memlens_events::burst`]) is every access of a thread for a moment. `bursts/` finds their objects in the
+//! same way; their misses come from `memlens-locality`, and the profile has exact mode's columns, as estimates.
 //!
 //! # Units
 //!

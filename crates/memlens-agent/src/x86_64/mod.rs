@@ -1,4 +1,4 @@
-//! What is x86-64: the thread area, system calls, and (in `entry.rs`) the functions that the program calls.
+//! What is x86-64: the thread area, signal contexts, and (in `entry.rs`) the functions that the program calls.
 
 #[cfg(not(test))]
 mod entry;
@@ -6,8 +6,10 @@ mod entry;
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
 use core::ffi::c_void;
+use core::ptr;
 
 use memlens_burst::Area;
+pub use memlens_inside::{number, syscall};
 
 use crate::draw::ThreadDraw;
 
@@ -56,17 +58,6 @@ global_asm!(
     bytes = const THREAD_AREA_BYTES,
 );
 
-// Named by the unwind tables of the core library, whose frames nothing unwinds through here. Hidden, so that it is
-// no other library's.
-#[cfg(all(panic = "abort", not(test)))]
-global_asm!(
-    ".globl rust_eh_personality",
-    ".hidden rust_eh_personality",
-    ".type rust_eh_personality, @function",
-    "rust_eh_personality:",
-    "ud2",
-);
-
 /// The calling thread's area. It must not be handed to another thread.
 pub fn thread() -> &'static ThreadArea {
     let area: *const ThreadArea;
@@ -91,24 +82,6 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-/// The address of a weak symbol, 0 where nobody defines it.
-macro_rules! weak {
-    ($name:literal) => {{
-        let address: usize;
-        // SAFETY: reads the module's own table of addresses.
-        unsafe {
-            core::arch::asm!(
-                concat!(".weak ", $name),
-                concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"),
-                out(reg) address,
-                options(pure, readonly, nostack)
-            );
-        }
-        address
-    }};
-}
-pub(crate) use weak;
-
 /// First and last address of this library.
 pub fn own_image() -> (usize, usize) {
     let (start, end);
@@ -127,37 +100,8 @@ pub fn own_image() -> (usize, usize) {
     (start, end)
 }
 
-/// Ends the process: the agent has contradicted itself.
-#[cfg(all(panic = "abort", not(test)))]
-pub fn stop() -> ! {
-    // SAFETY: an undefined instruction does nothing but raise SIGILL.
-    unsafe { asm!("ud2", options(noreturn)) }
-}
-
-pub use memlens_burst::sys::syscall;
-
 /// The stack pointer among the registers by DWARF number (System V ABI AMD64 1.0, figure 3.36).
 pub const SP: usize = 7;
-
-/// Numbers of system calls (`arch/x86/entry/syscalls/syscall_64.tbl`).
-pub mod number {
-    pub const MMAP: usize = 9;
-    pub const CLOSE: usize = 3;
-    pub const MADVISE: usize = 28;
-    pub const GETPID: usize = 39;
-    pub const KILL: usize = 62;
-    pub const GETTID: usize = 186;
-    pub const PROCESS_VM_READV: usize = 310;
-    pub const RT_SIGACTION: usize = 13;
-    pub const RT_SIGPROCMASK: usize = 14;
-    pub const RT_SIGPENDING: usize = 127;
-    pub const RT_TGSIGQUEUEINFO: usize = 297;
-    pub const TIMER_CREATE: usize = 222;
-    pub const TIMER_SETTIME: usize = 223;
-    pub const TIMER_DELETE: usize = 226;
-    pub const TGKILL: usize = 234;
-    pub const PRLIMIT64: usize = 302;
-}
 
 /// Where a signal interrupted a thread: general registers by DWARF number, and the instruction.
 ///
@@ -170,6 +114,37 @@ pub unsafe fn interrupted(context: *const c_void) -> ([u64; 16], u64) {
     let saved = unsafe { &*context.byte_add(40).cast::<[u64; 17]>() };
     let order = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7];
     (order.map(|index: usize| saved[index]), saved[16])
+}
+
+/// The kernel's `struct sigaction`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct SignalAction {
+    /// 0: the default, 1: ignored, else a function.
+    pub handler: usize,
+    /// See sigaction(2).
+    pub flags: usize,
+    /// What the handler returns to.
+    pub restorer: usize,
+    /// Signals that are blocked meanwhile.
+    pub mask: usize,
+}
+
+fn kernel_action(signal: usize, new: *const SignalAction, old: *mut SignalAction) -> bool {
+    let arguments = [signal, new as usize, old as usize, size_of::<usize>(), 0, 0];
+    // SAFETY: both are null or whole structures; handlers keep the rules of handlers.
+    unsafe { syscall(number::RT_SIGACTION, arguments) == 0 }
+}
+
+/// What the kernel does about a signal.
+pub fn signal_action(signal: usize) -> Option<SignalAction> {
+    let mut action = SignalAction::default();
+    kernel_action(signal, ptr::null(), &raw mut action).then_some(action)
+}
+
+/// Changes that. Whether the kernel did so.
+pub fn set_signal_action(signal: usize, action: &SignalAction) -> bool {
+    kernel_action(signal, action, ptr::null_mut())
 }
 
 /// When the handler returns, the signal is blocked.

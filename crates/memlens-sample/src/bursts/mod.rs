@@ -17,7 +17,7 @@ mod places;
 
 use memlens_events::agent::BurstHead;
 use memlens_events::burst::{End, Reference as BlockReference};
-use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Reference, Row};
+use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Reference, Row, Summary};
 use memlens_profile::MachineInfo;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
@@ -284,8 +284,8 @@ impl Bursts {
     }
 
     /// How far the last level's misses are known, in a sentence; None: there is nothing to say.
-    pub fn last_level_note(&self) -> Option<String> {
-        let total = self.locality.summary().total;
+    pub fn last_level_note(&self, summary: &Summary) -> Option<String> {
+        let total = &summary.total;
         let misses = total.levels.get(self.levels.llc?)?;
         let percent = |misses: f64| 100.0 * misses / total.references;
         (total.references > 0.0).then(|| {
@@ -297,9 +297,13 @@ impl Bursts {
         })
     }
 
-    /// The cells with what they count in the whole run, as far as that can be told. Cost: some microseconds a cell.
-    pub fn cells(&self) -> Vec<(Cell, Counts)> {
-        let summary = self.locality.summary();
+    /// What is known by now. Cost: some microseconds a cell and instruction.
+    pub fn summary(&self) -> Summary {
+        self.locality.summary()
+    }
+
+    /// The cells with what they count in the whole run, as far as that can be told.
+    pub fn cells(&self, summary: &Summary) -> Vec<(Cell, Counts)> {
         let cells = summary.owners.iter().filter_map(|(number, row)| {
             let mut cell = self.cells.get(*number as usize)?.clone();
             cell.unseen_part = cell.unseen / cell.accesses.max(1) as f64;

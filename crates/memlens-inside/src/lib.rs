@@ -1,0 +1,145 @@
+//! What every library of memlens inside a target needs: system calls and symbols without libc's help, memlens's words
+//! taken out of the environment, and what stands for a runtime.
+//!
+//! It knows nothing of what the libraries do.
+//!
+//! # Signal safety
+//! Nothing here allocates or locks; of libc only `dlsym` is called, by [`symbol`] and [`next()`].
+#![cfg_attr(not(test), no_std)]
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the libraries inside a target exist for x86-64 only");
+
+pub mod environment;
+
+use core::arch::asm;
+use core::ffi::{CStr, c_char, c_void};
+use core::{mem, ptr};
+
+/// Numbers of system calls (`arch/x86/entry/syscalls/syscall_64.tbl`).
+#[expect(missing_docs, reason = "the manual page of each name says what it does")]
+pub mod number {
+    pub const READ: usize = 0;
+    pub const OPEN: usize = 2;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGACTION: usize = 13;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const SCHED_YIELD: usize = 24;
+    pub const MADVISE: usize = 28;
+    pub const GETPID: usize = 39;
+    pub const KILL: usize = 62;
+    pub const FTRUNCATE: usize = 77;
+    pub const RT_SIGPENDING: usize = 127;
+    pub const GETTID: usize = 186;
+    pub const TIMER_CREATE: usize = 222;
+    pub const TIMER_SETTIME: usize = 223;
+    pub const TIMER_DELETE: usize = 226;
+    pub const TGKILL: usize = 234;
+    pub const OPENAT: usize = 257;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
+    pub const PRLIMIT64: usize = 302;
+    pub const PROCESS_VM_READV: usize = 310;
+    pub const MEMFD_CREATE: usize = 319;
+}
+
+/// A system call; negative results are error numbers.
+///
+/// # Safety
+/// As the system call of that number.
+pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the kernel clobbers rcx and r11 only; memory effects are the caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") number as isize => result,
+            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
+            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// The address of a weak symbol, 0 where nobody defines it.
+#[macro_export]
+macro_rules! weak {
+    ($name:literal) => {{
+        let address: usize;
+        // SAFETY: reads the module's own table of addresses.
+        unsafe {
+            core::arch::asm!(
+                concat!(".weak ", $name),
+                concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"),
+                out(reg) address,
+                options(pure, readonly, nostack)
+            );
+        }
+        address
+    }};
+}
+
+/// The address of a symbol, in the order of the program's libraries; null if there is none, or no `dlsym`.
+pub fn symbol(name: &CStr) -> *mut c_void {
+    look_up(0, name)
+}
+
+/// The same, from the library after the one that asks on.
+pub fn next(name: &CStr) -> *mut c_void {
+    /// Of dlsym(3).
+    const RTLD_NEXT: usize = usize::MAX;
+    look_up(RTLD_NEXT, name)
+}
+
+fn look_up(scope: usize, name: &CStr) -> *mut c_void {
+    let function = weak!("dlsym");
+    if function == 0 {
+        return ptr::null_mut();
+    }
+    // SAFETY: the C function of that name.
+    unsafe {
+        let function: unsafe extern "C" fn(usize, *const c_char) -> *mut c_void = mem::transmute(function);
+        function(scope, name.as_ptr())
+    }
+}
+
+/// Maps a file, for reading and writing, shared, and closes its descriptor. None: it cannot be mapped.
+///
+/// # Safety
+/// The descriptor is memlens's, made for this.
+pub unsafe fn map(descriptor: usize, bytes: usize) -> Option<*mut u8> {
+    const READ_WRITE: usize = 3;
+    const SHARED_NORESERVE: usize = 0x4001;
+    // SAFETY: a new mapping at a place of the kernel's choice; the caller's descriptor.
+    let address = unsafe {
+        let address = syscall(number::MMAP, [0, bytes, READ_WRITE, SHARED_NORESERVE, descriptor, 0]);
+        syscall(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]);
+        address
+    };
+    (address > 0).then_some(address as *mut u8)
+}
+
+/// Ends the process: a library of ours has contradicted itself.
+pub fn stop() -> ! {
+    // SAFETY: an undefined instruction does nothing but raise SIGILL.
+    unsafe { asm!("ud2", options(noreturn)) }
+}
+
+/// What a library without Rust's runtime needs in its place: panics that stop, and the name that the core library's
+/// unwind tables refer to, whose frames nothing unwinds through. Hidden, so that it is no other library's.
+#[macro_export]
+macro_rules! no_runtime {
+    () => {
+        core::arch::global_asm!(
+            ".globl rust_eh_personality",
+            ".hidden rust_eh_personality",
+            ".type rust_eh_personality, @function",
+            "rust_eh_personality:",
+            "ud2",
+        );
+
+        #[panic_handler]
+        fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+            $crate::stop()
+        }
+    };
+}
