@@ -53,8 +53,8 @@ demo: build examples
 # another tool, programs that must not notice.
 test: build
 	@scripts/setup.sh build test
-	$(CARGO) test --release $(WORKSPACE)
-	$(CARGO) test $(CHECKED)
+	$(CARGO) test --release $(WORKSPACE) --no-fail-fast
+	$(CARGO) test $(CHECKED) --no-fail-fast
 	$(MAKE) -s -C examples/bfs check
 	$(MAKE) -s -C examples/kernels check
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)

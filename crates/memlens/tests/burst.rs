@@ -8,10 +8,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
-use support::{call, failing, memlens, stderr, stdout, succeeding};
+use support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -167,9 +167,5 @@ fn a_program_whose_memlens_is_killed_goes_on() {
     sleep(Duration::from_millis(300));
     recording.kill().expect("killed");
     assert_eq!(recording.wait().expect("ended").signal(), Some(9));
-    let began = Instant::now();
-    while fs::read(&out).expect("readable") != native.stdout {
-        assert!(began.elapsed() < Duration::from_secs(60), "the program has not ended as it should");
-        sleep(Duration::from_millis(20));
-    }
+    wait_until(|| fs::read(&out).expect("readable") == native.stdout);
 }

@@ -9,9 +9,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{call, failing, memlens, stderr, stdout, succeeding};
+use support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -28,14 +28,6 @@ fn names(folder: &Path) -> Vec<String> {
 fn write_program(path: &Path, content: &[u8]) {
     fs::write(path, content).expect("written");
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permitted");
-}
-
-fn wait_until(condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
-        sleep(Duration::from_millis(50));
-    }
 }
 
 /// Runs memlens below a limit that a shell sets; without what this test inherited, which would count.

@@ -4,10 +4,8 @@ mod support;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use support::{call, failing, memlens, stderr, stdout, succeeding};
+use support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn follow(folder: &Path, script: &str) -> Output {
     let words = ["run", "--quiet", "--force", "--follow", "children", "--out", "p", "--", "sh", "-c", script];
@@ -88,7 +86,8 @@ fn an_interrupt_while_waiting_ends_the_recording_and_not_the_processes() {
         .spawn()
         .expect("runs");
     // It says so when it has waited for a second. SIGTERM, because a shell in the background ignores SIGINT.
-    sleep(Duration::from_secs(4));
+    let said = folder.path().join("messages");
+    wait_until(|| std::fs::read_to_string(&said).is_ok_and(|text| text.contains("waiting for")));
     let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill is there");
     assert!(told.success());
     let status = child.wait().expect("ends");
@@ -144,12 +143,4 @@ fn a_trace_is_of_one_process() {
     assert_eq!(output.status.code(), Some(0));
     let complaint = failing(folder.path(), &["report", "one", "--processes"], 64);
     assert!(complaint.contains("record others with --follow children"), "{complaint}");
-}
-
-fn wait_until(condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
-        sleep(Duration::from_millis(50));
-    }
 }

@@ -7,10 +7,8 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use support::{call, memlens, stderr, stdout, succeeding};
+use support::{call, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -118,12 +116,4 @@ fn the_doctor_tries_the_engine_and_looks_at_a_program() {
     let output = call(folder.path(), &["doctor", "no-such-program-here"]);
     assert_eq!(output.status.code(), Some(127));
     assert!(stdout(&output).contains("✗ file"));
-}
-
-fn wait_until(condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
-        sleep(Duration::from_millis(50));
-    }
 }

@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
-use support::{call, failing, memlens, refuse_events, stderr, stdout, succeeding};
+use support::{call, failing, memlens, refuse_events, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -60,6 +60,14 @@ impl Worker {
         self.child.id().to_string()
     }
 
+    /// Processor time it has used, in hundredths of a second.
+    fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
+        // utime is the twelfth after the name, which may have blanks (proc_pid_stat(5)).
+        let after_name = stat.rsplit(')').next().expect("a name");
+        after_name.split_whitespace().nth(11).and_then(|it| it.parse().ok()).expect("a number")
+    }
+
     /// It was not harmed.
     fn end(mut self) {
         drop(self.input.take());
@@ -77,12 +85,10 @@ fn recorded(folder: &Path, worker: Worker) -> Value {
     json(folder, "p")
 }
 
-fn wait_until(mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
-        sleep(Duration::from_millis(20));
-    }
+fn is_sampling(recorder: &Child) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", recorder.id())).into_iter().flatten().flatten();
+    let mut targets = descriptors.filter_map(|it| fs::read_link(it.path()).ok());
+    targets.any(|target| target.to_string_lossy().contains("perf_event"))
 }
 
 fn json(folder: &Path, profile: &str) -> Value {
@@ -178,14 +184,17 @@ fn what_found_no_room_is_counted_and_shown() {
     let mut recorder = memlens(folder.path());
     let words = ["record", "--frequency", "20000", "--event", "time", "--flush-every", "0", "--out", "p"];
     let mut recorder = recorder.args(words).args(["--pid", &worker.pid()]).spawn().expect("it starts");
-    sleep(Duration::from_millis(300));
+    // Stopped only once it samples: on a busy machine that takes a while.
+    wait_until(|| is_sampling(&recorder));
+    sleep(Duration::from_millis(200));
     let signal = |recorder: &Child, name: &str| {
         let done = Command::new("kill").args([name, &recorder.id().to_string()]).status();
         assert!(done.expect("kill is there").success());
     };
     signal(&recorder, "-STOP");
-    // 4 MiB a processor: some 500 samples, which the program makes in 25 ms of processor time.
-    sleep(Duration::from_millis(1500));
+    // 4 MiB a processor: some 500 samples, which the program makes in 25 ms of its own processor time.
+    let until = worker.cpu_ticks() + 100;
+    wait_until(|| worker.cpu_ticks() >= until);
     signal(&recorder, "-CONT");
     sleep(Duration::from_millis(200));
     // Not SIGINT: where the tests run in the background, it is ignored, and stays so.

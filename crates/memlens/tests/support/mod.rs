@@ -3,6 +3,8 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use memlens_profile::{
     CacheInfo, Cell, CodeIx, CodeLocation, Existing, Frame, FrameIx, MachineInfo, Module, ModuleIx, Object,
@@ -44,6 +46,15 @@ pub fn succeeding(folder: &Path, words: &[&str]) -> String {
     let output = call(folder, words);
     assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
     stdout(&output)
+}
+
+/// Waits for what takes an unknown time on a busy machine, for a minute at most.
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
+        sleep(Duration::from_millis(20));
+    }
 }
 
 /// From now on perf_event_open fails with this error in the process and its children. Makes system
