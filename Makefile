@@ -41,9 +41,11 @@ examples:
 demo: build examples
 	@mkdir -p $(EXAMPLES)
 	@echo; echo '== Breadth-first search over an R-MAT graph (examples/bfs) =='
-	$(MEMLENS) run --force --out $(EXAMPLES)/bfs.memlens -- examples/bfs/bfs 16 16 1 20
+	$(MEMLENS) run --mode exact --force --out $(EXAMPLES)/bfs.memlens -- examples/bfs/bfs 16 16 1 20
 	@echo; echo '== SQLite building and querying a table of 100,000 rows (examples/sqlite) =='
-	$(MEMLENS) run --force --out $(EXAMPLES)/sqlite.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 100000
+	$(MEMLENS) run --mode exact --force --out $(EXAMPLES)/sqlite.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 100000
+	@echo; echo '== The same at nearly native speed, estimated from bursts =='
+	$(MEMLENS) run --mode burst --force --out $(EXAMPLES)/sqlite-bursts.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 300000
 	@echo; echo 'Look closer: $(MEMLENS) report $(EXAMPLES)/bfs.memlens --by line'
 
 # Sampled shares are held to wide bounds here, because the machine may be busy with other things, which moves the costs

@@ -78,4 +78,4 @@ pub use perf_data::{PerfDataError, import_perf_data};
 pub use perf_script::{PerfScriptError, ScriptFrame, ScriptLine, ScriptSample, import_perf_script};
 pub use record::{Layout, NewMapping, Record, RecordError, Registers, Sample, TimedRecord};
 pub use recording::AttributionWay;
-pub use session::{BurstSettings, SampleOptions, SampleOutcome, SampleSession, Target};
+pub use session::{BurstSettings, SampleOptions, SampleOutcome, SampleSession, Target, why_not_preloadable};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use memlens_agent_host::{BurstOptions, check_preloadable};
@@ -15,7 +15,7 @@ use memlens_profile::{MachineInfo, Profile, SampleUnit, SamplingInfo};
 use crate::address_space::running_mappings;
 use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
-use crate::bursts::Bursts;
+use crate::bursts::{BurstCounts, Bursts};
 use crate::collector::Collector;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
@@ -33,6 +33,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_OFTEN: Duration = Duration::from_millis(20);
 /// How long a program's dynamic linker is given before its first look-up of mappings.
 const START_TAKES: Duration = Duration::from_millis(500);
+
+/// Why neither allocations nor bursts of a program can be had, as the end of a sentence; None: they can. Reads the head of
+/// its file, and of the interpreters of a script.
+pub fn why_not_preloadable(file: &Path) -> Option<String> {
+    check_preloadable(file).err().map(|why| why.to_string())
+}
 
 /// What bursts are, and whose misses are estimated from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -341,6 +347,11 @@ impl SampleSession {
     /// Samples so far.
     pub fn samples(&self) -> u64 {
         self.recording.counts().samples
+    }
+
+    /// What was counted of bursts so far; None: there are none to be.
+    pub fn bursts(&self) -> Option<&BurstCounts> {
+        self.recording.bursts().map(Bursts::counts)
     }
 
     /// The profile as of now. Command, exit code and the like are left to the caller. Cost: names of

@@ -8,7 +8,7 @@ use crate::{apply, bus, calibrate, compare, completions, doctor, export, import,
 /// Three commands that work, at the head of the help.
 const EXAMPLES: &str = "\
 Examples:
-  memlens run -- ls -lR /usr/share         run a program, then show its data by cost
+  memlens run -- ./server                  run a program, then show its data by cost
   memlens record --out ls.memlens -- ls    the same without the table
   memlens report ls.memlens --by line      look closer at what was recorded";
 

@@ -8,7 +8,7 @@
 //! cli.rs           all words, and the table of exit codes      failure.rs    what ends memlens early
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
 //! family.rs        --follow children
-//! sample.rs        run and record in sample mode
+//! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
 //! import.rs        import lackey                               export.rs     export callgrind
 //! compare.rs       compare                                     apply.rs      apply
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
@@ -41,6 +41,7 @@ mod import;
 mod internal_error;
 mod machine_args;
 mod man;
+mod mode_choice;
 mod output;
 mod recorder;
 mod report;

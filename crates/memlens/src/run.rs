@@ -17,6 +17,7 @@ use memlens_report::table;
 use crate::failure::{Failure, FailureKind, plain};
 use crate::family::Family;
 use crate::machine_args::MachineArgs;
+use crate::mode_choice::{Choice, choose};
 use crate::output::Output;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
 use crate::sample::{self, SampleArgs};
@@ -31,10 +32,10 @@ use crate::view_args::ViewArgs;
     override_usage = "memlens run [OPTIONS] [--] PROGRAM [ARGUMENTS]...",
     before_help = "\
 Examples:
-  memlens run -- ls -lR /usr/share                  the 20 objects that cost most
-  memlens run --by line --top 40 -- ls -l           lines of code instead
-  memlens run --mode sample -- ./server             at native speed: shares with intervals
-  memlens run --mode burst -- ./server              nearly so: misses, estimated from short exact recordings
+  memlens run -- ./server                           the 20 objects that cost most, at nearly native speed
+  memlens run --mode exact -- ls -lR /usr/share     every access counted, at the price of a simulator
+  memlens run --mode sample -- ./server             samples of time instead: shares with intervals
+  memlens run --by line --top 40 -- ./server        lines of code instead of objects
   memlens run --follow children -- make             the compiler, too: one profile a process, and all merged
   memlens run --machine e5504 --cache llc=2M,16,64 -- ls    on another machine's caches"
 )]
@@ -150,7 +151,10 @@ impl RecordArgs {
             (self.collect_at_start.is_some(), "--collect-atstart"),
             (self.trace.trace.is_some(), "--trace"),
             // Bursts are of a machine's caches, too.
-            (self.machine.is_given() && self.mode != Mode::Burst, "--machine or --cache"),
+            (
+                self.machine.is_given() && !matches!(self.mode, Mode::Burst | Mode::Auto),
+                "--machine or --cache",
+            ),
         ];
         given.iter().find(|(is_given, _)| *is_given).map(|(_, option)| *option)
     }
@@ -159,7 +163,7 @@ impl RecordArgs {
 /// Where accesses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// The best that this machine allows; says which and why.
+    /// Burst where the program allows it, else exact; says which and why.
     Auto,
     /// Every access of every thread, under DynamoRIO.
     Exact,
@@ -195,19 +199,19 @@ struct Config {
     recorder: RecorderOptions,
     follow: bool,
     quiet: bool,
-    /// Why this mode, if the user left the choice to us.
-    reason: Option<&'static str>,
 }
 
 /// Runs a program, records it and shows what `view` asks for. The exit code is the program's.
-pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
+pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     // clap's `requires` says nothing here, because --pid does not go with a program.
     if args.sample.duration.is_some() && args.sample.pid.is_none() {
         let message = "--duration goes with --pid; a program that memlens starts is recorded to its end";
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    if matches!(args.mode, Mode::Sample | Mode::Burst) || args.sample.pid.is_some() {
-        return sample::run(&args, view);
+    let Choice { mode, reason } = choose(&args);
+    args.mode = mode;
+    if matches!(mode, Mode::Sample | Mode::Burst) || args.sample.pid.is_some() {
+        return sample::run(&args, reason.as_deref(), view);
     }
     let config = check(args)?;
     let (quiet, follow) = (config.quiet, config.follow);
@@ -227,8 +231,8 @@ pub fn run(args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
         }
     };
 
-    if let Some(reason) = config.reason.filter(|_| !quiet) {
-        say(reason);
+    if let Some(reason) = reason.filter(|_| !quiet) {
+        say(&reason);
     }
     let mut run = describe(&config.command);
     let session_options = SessionOptions { command: config.command, follow_children: follow };
@@ -396,8 +400,6 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
             shows_progress: args.progress,
         },
         quiet: args.quiet,
-        reason: (args.mode == Mode::Auto)
-            .then_some("exact mode: it sees every access; --mode sample runs at native speed"),
     })
 }
 
@@ -495,7 +497,7 @@ pub(crate) fn end_as(outcome: ExitOutcome) -> u8 {
 }
 
 /// Says what may be behind it: a limit of this process, else whatever the doctor finds.
-fn engine_failure(message: &str) -> Failure {
+pub(crate) fn engine_failure(message: &str) -> Failure {
     let why = match system::low_limits() {
         limits if limits.is_empty() => "`memlens doctor` may say why".to_owned(),
         limits => limits.join("; "),

@@ -1,6 +1,7 @@
 //! `memlens run --mode sample`, `memlens record --pid PID`.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,9 @@ use memlens_sample::{
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
 use crate::output::Output;
-use crate::run::{Mode, RecordArgs, describe, end_as, end_of, show};
+use crate::run::{Mode, RecordArgs, describe, end_as, end_of, engine_failure, show};
 use crate::streams::say;
+use crate::system;
 use crate::view_args::ViewArgs;
 
 /// Words of a burst.
@@ -73,7 +75,13 @@ pub struct SampleArgs {
 }
 
 impl SampleArgs {
-    /// The first of these options that was given and means something in sample mode only.
+    /// The first of these options that was given and means something in sample mode only: bursts have no use for it.
+    pub fn first_of_samples(&self) -> Option<&'static str> {
+        let given = [(self.event.is_some(), "--event"), (self.attribution.is_some(), "--attribution")];
+        given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+    }
+
+    /// The first of these options that was given and means nothing in exact mode.
     pub fn first_given(&self) -> Option<&'static str> {
         let given = [
             (self.overhead.is_some(), "--overhead"),
@@ -150,13 +158,14 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Samples what the arguments say, and shows what `view` asks for. The exit code is the program's.
-pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
+/// Samples what the arguments say, and shows what `view` asks for. `reason`: why this mode, if the user left that to us.
+/// The exit code is the program's.
+pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> Result<u8, Failure> {
     if args.mode == Mode::Burst && args.sample.pid.is_some() {
         let message = "--mode burst needs the agent inside of the program from its start: use memlens run";
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    if !matches!(args.mode, Mode::Sample | Mode::Burst | Mode::Auto) {
+    if !matches!(args.mode, Mode::Sample | Mode::Burst) {
         let message = "--pid samples a running process; leave --mode away, or give --mode sample";
         return Err(Failure::new(FailureKind::Usage, message));
     }
@@ -211,6 +220,9 @@ pub fn run(args: &RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure> {
             return Err(error.into());
         }
     };
+    if let Some(reason) = reason.filter(|_| !args.quiet) {
+        say(reason);
+    }
     output.name_after(session.process_id());
     let mut run = describe(&command);
     run.pid = Some(session.process_id());
@@ -310,9 +322,20 @@ fn command_of(pid: u32) -> Vec<OsString> {
         .collect()
 }
 
+/// Not the program's fault: this process may not open, map or start more.
+fn is_limit(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
+}
+
 impl From<SampleError> for Failure {
     fn from(error: SampleError) -> Self {
         let kind = match &error {
+            SampleError::Start(why) if is_limit(why) => {
+                return engine_failure(&format!("failed to {error}"));
+            }
+            SampleError::NoTimers(_) if !system::low_limits().is_empty() => {
+                return engine_failure(&format!("failed to {error}"));
+            }
             SampleError::NoProcess(_) => FailureKind::NoInput,
             SampleError::NotOurs(..) => FailureKind::Permission,
             SampleError::Start(_) => FailureKind::NotExecutable,

@@ -11,22 +11,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{call, failing, memlens, stderr, stdout, succeeding, wait_until};
+use support::{call, compiled, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
-}
-
-fn compiled(folder: &Path, name: &str, source: &str) -> PathBuf {
-    let (code, program) = (folder.join(format!("{name}.c")), folder.join(name));
-    fs::write(&code, source).expect("written");
-    let status = Command::new("cc")
-        .args(["-O1", "-g", "-pthread", "-o"])
-        .args([&program, &code])
-        .status()
-        .expect("cc");
-    assert!(status.success());
-    program
 }
 
 fn json(folder: &Path, profile: &str) -> Value {
@@ -62,7 +50,7 @@ int main(int argc, char **argv)
 #[test]
 fn misses_are_those_of_the_data_that_does_not_fit() {
     let folder = folder();
-    let program = compiled(folder.path(), "works", WORKS);
+    let program = compiled(folder.path(), "works", WORKS, &["-O1", "-g"]);
     let native = Command::new(&program).output().expect("runs");
     let program = program.to_str().expect("text");
     let words = ["run", "--mode", "burst", "--machine", "e5504", "--quiet", "--out", "p", "--", program];
@@ -138,7 +126,7 @@ int main(void)
 #[test]
 fn handlers_of_faults_find_the_native_registers() {
     let folder = folder();
-    let program = compiled(folder.path(), "repairs", REPAIRS);
+    let program = compiled(folder.path(), "repairs", REPAIRS, &["-O1", "-g"]);
     let native = Command::new(&program).output().expect("runs");
     assert!(stdout(&native).ends_with(" 1\n"), "{}", stdout(&native));
     let program = program.to_str().expect("text");
@@ -153,7 +141,7 @@ fn handlers_of_faults_find_the_native_registers() {
 #[test]
 fn a_program_whose_memlens_is_killed_goes_on() {
     let folder = folder();
-    let program = compiled(folder.path(), "works", WORKS);
+    let program = compiled(folder.path(), "works", WORKS, &["-O1", "-g"]);
     let native = Command::new(&program).arg("60000000").output().expect("runs");
     let out = folder.path().join("out");
     let mut recording = memlens(folder.path())

@@ -44,7 +44,20 @@ fn start_long_run(folder: &Path) -> Child {
     // A test that fails takes its folder away, and with it the reason to go on.
     let script = "while [ -e stdout ] && ! [ -e enough ]; do :; done; echo done; exit 7";
     let child = memlens(folder)
-        .args(["run", "--quiet", "--flush-every", "1", "--out", "p", "--", "sh", "-c", script])
+        .args([
+            "run",
+            "--mode",
+            "exact",
+            "--quiet",
+            "--flush-every",
+            "1",
+            "--out",
+            "p",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
         .env_remove("RUST_BACKTRACE")
         .stdout(fs::File::create(folder.join("stdout")).expect("created"))
         .stderr(fs::File::create(folder.join("stderr")).expect("created"))
@@ -163,15 +176,21 @@ fn a_limit_of_file_sizes_in_the_middle_keeps_the_last_partial_profile() {
 fn limits_that_forbid_a_recording_are_named_before_the_program_runs() {
     let folder = folder();
     // The shell's unit is 512 or 1024 bytes. 8 MB of addresses would not even load memlens.
-    for (limit, helps) in
-        [("-f 100", "ulimit -f unlimited"), ("-v 1000000", "ulimit -v unlimited"), ("-n 5", "ulimit -n 1024")]
-    {
-        let output = limited(folder.path(), limit, "run --quiet --out p -- touch ran");
-        let messages = stderr(&output);
-        assert_eq!(output.status.code(), Some(75), "{limit}: {messages}");
-        assert_one_message(&messages);
-        assert!(messages.contains(helps), "{limit}: {messages}");
-        assert_eq!(names(folder.path()), [""; 0], "{limit}: nothing is left behind");
+    for (limit, helps, modes) in [
+        ("-f 100", "ulimit -f unlimited", &["exact", "burst"][..]),
+        // Enough for bursts.
+        ("-v 1000000", "ulimit -v unlimited", &["exact"]),
+        ("-n 5", "ulimit -n 1024", &["exact", "burst"]),
+    ] {
+        for mode in modes {
+            let words = format!("run --mode {mode} --quiet --out p -- touch ran");
+            let output = limited(folder.path(), limit, &words);
+            let messages = stderr(&output);
+            assert_eq!(output.status.code(), Some(75), "{mode} {limit}: {messages}");
+            assert_one_message(&messages);
+            assert!(messages.contains(helps), "{mode} {limit}: {messages}");
+            assert_eq!(names(folder.path()), [""; 0], "{mode} {limit}: nothing is left behind");
+        }
     }
     // The doctor knows them, too.
     let report = limited(folder.path(), "-v 1000000", "doctor");
@@ -185,7 +204,7 @@ fn a_limit_of_file_sizes_reaches_the_program_as_it_is() {
     // memlens catches the signal for itself; who is started by it must still die of it.
     let script = "ulimit -f 1; head -c 2000000 /dev/zero > big; exit $?";
     let plain = Command::new("sh").args(["-c", script]).current_dir(folder.path()).output().expect("sh");
-    let words = ["run", "--quiet", "--out", "p", "--", "sh", "-c", script];
+    let words = ["run", "--mode", "exact", "--quiet", "--out", "p", "--", "sh", "-c", script];
     let output = call(folder.path(), &words);
     assert_eq!(output.status.code(), plain.status.code(), "{}", stderr(&output));
     assert!(output.status.code() != Some(0), "the limit works");
@@ -228,7 +247,7 @@ fn files_that_are_no_programs_are_told_apart() {
     ];
     for (program, code, says) in cases {
         for place in [&["--out", "p"][..], &[]] {
-            let words = [&["run"], place, &["--", program]].concat();
+            let words = [&["run", "--mode", "exact"], place, &["--", program]].concat();
             let message = failing(folder.path(), &words, code);
             assert_one_message(&message);
             assert!(message.contains(says), "{program}: {message}");
@@ -276,7 +295,7 @@ fn missing_permissions_are_named_and_nothing_runs() {
     let at = |name: &str| folder.path().join(name);
     let set =
         |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).expect("set");
-    succeeding(folder.path(), &["run", "--quiet", "--out", "p", "--", "true"]);
+    succeeding(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "p", "--", "true"]);
     fs::copy("/bin/true", at("secret")).expect("copied");
     fs::create_dir(at("closed")).expect("created");
     fs::create_dir(at("cache")).expect("created");
@@ -310,9 +329,13 @@ fn missing_permissions_are_named_and_nothing_runs() {
     };
     assert!(stdout(&probe).contains("memlens"));
     let cases: [(&[&str], i32, &str); 3] = [
-        (&["run", "--out", "closed/p", "--", "touch", "cache/ran"], 73, "choose another place with --out"),
+        (
+            &["run", "--mode", "exact", "--out", "closed/p", "--", "touch", "cache/ran"],
+            73,
+            "choose another place with --out",
+        ),
         (&["report", "p"], 77, "ask its owner or change its permissions"),
-        (&["run", "--out", "cache/p", "--", "./secret"], 126, "`chmod +r` it"),
+        (&["run", "--mode", "exact", "--out", "cache/p", "--", "./secret"], 126, "`chmod +r` it"),
     ];
     for (words, code, says) in cases {
         let output = attempt(words).expect("runs");
@@ -328,7 +351,7 @@ fn missing_permissions_are_named_and_nothing_runs() {
 #[test]
 fn every_truncation_of_a_real_profile_is_one_message() {
     let folder = folder();
-    succeeding(folder.path(), &["run", "--quiet", "--out", "p", "--", "true"]);
+    succeeding(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "p", "--", "true"]);
     let mut steps = 0;
     for name in names(&folder.path().join("p")) {
         let path = folder.path().join("p").join(&name);
@@ -373,9 +396,22 @@ fn what_exists_stays() {
     let before = names(&folder.path().join("p"));
     let manifest = text_of(&folder.path().join("p/profile.json"));
     for words in [
-        &["run", "--out", "p", "--", "touch", "ran"][..],
+        &["run", "--mode", "exact", "--out", "p", "--", "touch", "ran"][..],
         &["record", "--out", "file", "--", "touch", "ran"],
-        &["run", "--out", "new", "--trace", "text", "--trace-out", "file", "--", "touch", "ran"],
+        &[
+            "run",
+            "--mode",
+            "exact",
+            "--out",
+            "new",
+            "--trace",
+            "text",
+            "--trace-out",
+            "file",
+            "--",
+            "touch",
+            "ran",
+        ],
         &["export", "callgrind", "p", "--out", "file"],
     ] {
         let message = failing(folder.path(), words, 73);
@@ -385,7 +421,7 @@ fn what_exists_stays() {
     // Even --force leaves alone what is no profile.
     assert_one_message(&failing(
         folder.path(),
-        &["run", "--force", "--out", "file", "--", "touch", "ran"],
+        &["run", "--mode", "exact", "--force", "--out", "file", "--", "touch", "ran"],
         73,
     ));
     assert_eq!(names(&folder.path().join("p")), before);
@@ -397,17 +433,21 @@ fn what_exists_stays() {
 #[test]
 fn a_program_does_not_run_when_its_profile_cannot_be_written() {
     let folder = folder();
-    succeeding(folder.path(), &["run", "--quiet", "--out", "p", "--", "true"]);
-    let words = ["run", "--out", "p", "--", "sh", "-c", "touch ran"];
+    succeeding(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "p", "--", "true"]);
+    let words = ["run", "--mode", "exact", "--out", "p", "--", "sh", "-c", "touch ran"];
     assert!(failing(folder.path(), &words, 73).contains("--force"));
-    let elsewhere = ["run", "--out", "no/such/folder/p", "--", "sh", "-c", "touch ran"];
+    let elsewhere = ["run", "--mode", "exact", "--out", "no/such/folder/p", "--", "sh", "-c", "touch ran"];
     assert!(failing(folder.path(), &elsewhere, 73).contains("create it first"));
-    let special = ["run", "--out", "/proc/p", "--", "sh", "-c", "touch ran"];
+    let special = ["run", "--mode", "exact", "--out", "/proc/p", "--", "sh", "-c", "touch ran"];
     failing(folder.path(), &special, 73);
     // Even --force leaves alone what is no profile.
     fs::create_dir(folder.path().join("mine")).expect("created");
     fs::write(folder.path().join("mine/file"), "").expect("written");
-    failing(folder.path(), &["run", "--force", "--out", "mine", "--", "sh", "-c", "touch ran"], 73);
+    failing(
+        folder.path(),
+        &["run", "--mode", "exact", "--force", "--out", "mine", "--", "sh", "-c", "touch ran"],
+        73,
+    );
     assert!(!folder.path().join("ran").exists());
 }
 
@@ -415,7 +455,7 @@ fn a_program_does_not_run_when_its_profile_cannot_be_written() {
 fn an_engine_that_does_not_start_is_told_from_a_failing_program() {
     let folder = folder();
     // So few descriptors that memlens can start the engine, but the engine cannot map the program.
-    let output = limited(folder.path(), "-n 6", "run --quiet --out p -- true");
+    let output = limited(folder.path(), "-n 6", "run --mode exact --quiet --out p -- true");
     assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
     assert_eq!(names(folder.path()), [""; 0], "nothing is left behind");
 }

@@ -139,7 +139,7 @@ fn a_trace_is_of_one_process() {
     let words = ["run", "--follow", "children", "--trace", "text", "--", "true"];
     let complaint = failing(folder.path(), &words, 64);
     assert!(complaint.contains("--follow children"), "{complaint}");
-    let output = call(folder.path(), &["run", "--quiet", "--out", "one", "--", "true"]);
+    let output = call(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "one", "--", "true"]);
     assert_eq!(output.status.code(), Some(0));
     let complaint = failing(folder.path(), &["report", "one", "--processes"], 64);
     assert!(complaint.contains("record others with --follow children"), "{complaint}");

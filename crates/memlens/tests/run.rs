@@ -8,7 +8,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{call, memlens, stderr, stdout, succeeding, wait_until};
+use serde_json::Value;
+use support::{call, compiled, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -16,7 +17,7 @@ fn folder() -> tempfile::TempDir {
 
 /// Records a shell script, silently.
 fn record(folder: &Path, script: &str) -> Output {
-    call(folder, &["run", "--quiet", "--force", "--out", "p", "--", "sh", "-c", script])
+    call(folder, &["run", "--mode", "exact", "--quiet", "--force", "--out", "p", "--", "sh", "-c", script])
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -35,7 +36,7 @@ fn output_and_exit_code_are_the_programs() {
         assert_eq!(record(folder.path(), &format!("exit {code}")).status.code(), Some(code));
     }
     let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
-    let report: serde_json::Value = serde_json::from_str(&report).expect("valid JSON");
+    let report: Value = serde_json::from_str(&report).expect("valid JSON");
     assert_eq!(report["run"]["exit_code"], 255);
     assert!(report["totals"]["loads"].as_u64() > Some(1000), "{}", report["totals"]);
 }
@@ -75,7 +76,7 @@ fn the_table_goes_to_stderr_and_says_where_the_profile_is() {
     let output = call(folder.path(), &["run", "--", "true"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), String::new()));
     let messages = stderr(&output);
-    assert!(messages.starts_with("memlens: exact mode: "), "{messages}");
+    assert!(messages.starts_with("memlens: burst mode: "), "{messages}");
     let names = names(folder.path());
     assert_eq!(names.len(), 1, "{names:?}");
     let process_id = names[0].strip_prefix("memlens.true.").expect("the default name");
@@ -86,6 +87,30 @@ fn the_table_goes_to_stderr_and_says_where_the_profile_is() {
 
     let output = call(folder.path(), &["record", "--mode", "exact", "--out", "p", "--", "true"]);
     assert_eq!(stderr(&output), "memlens: the profile is in p; look closer with: memlens report p\n");
+}
+
+#[test]
+fn the_mode_is_chosen_by_what_is_asked_for_and_by_the_program() {
+    let folder = folder();
+    let static_program = compiled(folder.path(), "static", "int main(void) { return 3; }", &["-static"]);
+    let static_program = static_program.to_str().expect("UTF-8");
+    let cases: [(&[&str], i32, &str, &str); 5] = [
+        (&["true"], 0, "burst", "burst mode: "),
+        (&["--machine", "e5504", "true"], 0, "burst", "burst mode: "),
+        (&["--no-merge", "true"], 0, "exact", "exact mode, because --no-merge"),
+        (&["--event", "agent-clock", "true"], 0, "sample", "sample mode, because --event"),
+        (&[static_program], 3, "exact", "the program is linked statically"),
+    ];
+    for (words, code, mode, reason) in cases {
+        let words = [&["run", "--force", "--out", "p"], words].concat();
+        let output = call(folder.path(), &words);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.lines().next().is_some_and(|line| line.contains(reason)), "{words:?}: {said}");
+        let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        assert_eq!(report["run"]["mode"], mode, "{words:?}");
+    }
 }
 
 #[test]

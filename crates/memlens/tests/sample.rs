@@ -4,11 +4,11 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::refuse_events;
+use support::{compiled, refuse_events};
 
 fn memlens(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
@@ -103,15 +103,6 @@ fn without_permission_it_says_so_and_leaves_nothing() {
     assert!(stdout.contains("perf_event_open is forbidden") && stdout.contains("agent-clock"), "{stdout}");
 }
 
-/// A C program, compiled into the folder.
-fn compiled(folder: &Path, source: &str) -> PathBuf {
-    let (file, program) = (folder.join("program.c"), folder.join("program"));
-    std::fs::write(&file, source).expect("written");
-    let status = Command::new("cc").args(["-O1", "-g", "-o"]).arg(&program).arg(&file).status();
-    assert!(status.expect("there is a C compiler").success());
-    program
-}
-
 fn report_of(profile: &Path) -> Value {
     let report = memlens(&["report", "--format", "json"]).arg(profile).output().expect("it starts");
     serde_json::from_slice(&report.stdout).unwrap_or_else(|_| panic!("{}", text(&report.stderr)))
@@ -148,7 +139,7 @@ fn largest_block(report: &Value) -> &Value {
 #[test]
 fn a_watched_block_is_the_object_that_it_is_in_exact_mode() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = compiled(folder.path(), TABLE);
+    let program = compiled(folder.path(), "program", TABLE, &["-O1", "-g"]);
     let native = Command::new(&program).output().expect("it starts");
     let run = |mode: &str, event: &[&str]| {
         let profile = folder.path().join(format!("{mode}{}", event.concat()));
@@ -219,7 +210,8 @@ fn path_of(tree: &[Value], node: &Value) -> Vec<String> {
 #[test]
 fn an_object_is_reached_through_the_calls_that_lead_to_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (program, profile) = (compiled(folder.path(), WALKS), folder.path().join("p"));
+    let (program, profile) =
+        (compiled(folder.path(), "program", WALKS, &["-O1", "-g"]), folder.path().join("p"));
     for event in ["time", "agent-clock"] {
         let mut command = memlens(&["record", "--force", "--mode", "sample", "--quiet", "--event", event]);
         let output = command.arg("--out").arg(&profile).arg("--").arg(&program).output().expect("it starts");
@@ -265,7 +257,8 @@ fn an_object_is_reached_through_the_calls_that_lead_to_it() {
 #[test]
 fn where_events_are_forbidden_the_program_is_sampled_by_its_own_timers() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (program, profile) = (compiled(folder.path(), TABLE), folder.path().join("p"));
+    let (program, profile) =
+        (compiled(folder.path(), "program", TABLE, &["-O1", "-g"]), folder.path().join("p"));
     let mut command = memlens(&["run", "--mode", "sample", "--quiet", "--out"]);
     command.arg(&profile).arg("--").arg(&program);
     let output = without_events(command);
@@ -292,7 +285,7 @@ int main(void)
     return 0;
 }
 "#;
-    let program = compiled(folder.path(), source);
+    let program = compiled(folder.path(), "program", source, &["-O1", "-g"]);
     let mut child =
         memlens(&["run", "--mode", "sample", "--quiet", "--allocations", "all", "--event", "agent-clock"])
             .arg("--out")

@@ -6,27 +6,16 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{call, failing, memlens, refuse_events, stderr, stdout, succeeding, wait_until};
+use support::{call, compiled, failing, memlens, refuse_events, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
-}
-
-/// Compiles C with these options into a program of that name.
-fn compiled(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
-    let program = folder.join(name);
-    let file = folder.join(format!("{name}.c"));
-    fs::write(&file, source).expect("written");
-    let mut command = Command::new("cc");
-    command.args(["-O2", "-pthread"]).args(options).arg("-o").arg(&program).arg(&file);
-    assert!(command.status().expect("there is a C compiler").success());
-    program
 }
 
 /// Works until its input ends, then prints `done` and returns 7.
@@ -147,7 +136,7 @@ fn without_events_of_the_kernel_the_program_is_sampled_by_its_own_timers() {
     let folder = folder();
     let source = "static volatile long table[1 << 20];\nint main(void) {\n    unsigned i = 0;\n    \
         for (long n = 0; n < 40000000; n++) table[(i = i * 1664525u + 1013904223u) >> 12]++;\n    return 7;\n}\n";
-    let program = compiled(folder.path(), "works", source, &["-g"]);
+    let program = compiled(folder.path(), "works", source, &["-O2", "-g"]);
     let program = program.to_str().expect("text");
     let cases = [
         (libc::EACCES, "Permission denied"),
@@ -180,7 +169,7 @@ fn what_found_no_room_is_counted_and_shown() {
         return;
     }
     let folder = folder();
-    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-g"]));
+    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-O2", "-g"]));
     let mut recorder = memlens(folder.path());
     let words = ["record", "--frequency", "20000", "--event", "time", "--flush-every", "0", "--out", "p"];
     let mut recorder = recorder.args(words).args(["--pid", &worker.pid()]).spawn().expect("it starts");
@@ -216,7 +205,8 @@ fn allocations_that_are_not_watched_are_told() {
         return;
     }
     let folder = folder();
-    let report = recorded(folder.path(), Worker::start(&compiled(folder.path(), "works", WORKS, &["-g"])));
+    let report =
+        recorded(folder.path(), Worker::start(&compiled(folder.path(), "works", WORKS, &["-O2", "-g"])));
     let notes = report["run"]["notes"].to_string();
     let why = "Allocations were not watched: the process ran before memlens attached to it";
     assert!(notes.contains(why) && notes.contains("memlens run --mode sample"), "{notes}");
@@ -265,7 +255,7 @@ fn a_memlens_that_is_killed_leaves_a_partial_profile_and_an_unharmed_process() {
         return;
     }
     let folder = folder();
-    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-g"]));
+    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-O2", "-g"]));
     let words = ["record", "--flush-every", "1", "--quiet", "--out", "p"];
     let mut recorder =
         memlens(folder.path()).args(words).args(["--pid", &worker.pid()]).spawn().expect("it starts");
@@ -294,7 +284,7 @@ fn a_thousand_threads() {
         for (int i = 0; i < 1000; i++) { pthread_join(threads[i], 0); if (sums[i] != sums[0]) return 2; }\n    \
         puts(\"done\");\n    return 7;\n}\n";
     let folder = folder();
-    let program = compiled(folder.path(), "many", source, &["-g"]);
+    let program = compiled(folder.path(), "many", source, &["-O2", "-g"]);
     // Attached to, with the usual limit.
     let mut worker = Worker::start(&program);
     let script = format!(
@@ -352,9 +342,9 @@ fn a_program_that_is_replaced_while_it_runs_gets_no_names_of_the_new_one() {
         return;
     }
     let folder = folder();
-    let program = compiled(folder.path(), "works", WORKS, &["-g"]);
+    let program = compiled(folder.path(), "works", WORKS, &["-O2", "-g"]);
     let worker = Worker::start(&program);
-    let other = compiled(folder.path(), "other", &WORKS.replace("table", "wrong_name"), &["-g"]);
+    let other = compiled(folder.path(), "other", &WORKS.replace("table", "wrong_name"), &["-O2", "-g"]);
     fs::rename(&other, &program).expect("replaced");
     let report = recorded(folder.path(), worker);
     assert!(report["totals"]["samples"].as_u64().expect("a number") > 0);

@@ -33,6 +33,8 @@ const NATIVE_PART: f64 = 0.5;
 /// Elements of repeated string instructions that are told apart; longer ones count as so many steps of a line.
 const MOST_ELEMENTS: u64 = 4096;
 const LINE_BYTES: u64 = 64;
+/// Fewer accesses than this are one or two whole bursts: nothing to rank objects by.
+const FEW_REFERENCES: u64 = 100_000;
 
 /// What is told of bursts. Units: bursts, unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,16 +60,23 @@ impl BurstCounts {
     pub fn notes(&self) -> Vec<String> {
         if self.bursts == 0 {
             return vec![
-                "No burst was recorded: the program ran too short, or only in code that is not translated."
+                "No burst was recorded: the program ran too short, or only in code that is not translated; --mode \
+                 exact sees every access."
                     .into(),
             ];
         }
+        let mut notes = Vec::new();
+        if self.references < FEW_REFERENCES {
+            notes.push(
+                "Too short a run for bursts: a first impression; --mode exact sees every access.".into(),
+            );
+        }
         let of_time = 100.0 * self.own_ns as f64 / (self.own_ns + self.period_ns).max(1) as f64;
-        let mut notes = vec![format!(
+        notes.push(format!(
             "{} bursts with {} accesses were recorded; they took {of_time:.1} % of the program's processor time. Counts \
              are estimates from them for the whole run.",
             self.bursts, self.references
-        )];
+        ));
         let early = [
             (End::SystemCall, "at system calls"),
             (End::Instruction, "at instructions that are left to the native code"),

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use memlens_events::{Definition, ModuleAnswer, RecordSink};
 use memlens_exact::{Session, SessionOptions};
-use memlens_sample::{SampleError, SampleOptions, SampleSession, Target};
+use memlens_sample::{BurstSettings, SampleError, SampleOptions, SampleSession, Target};
+
+use memlens_sim::MachineDescription;
 
 use super::finding::Finding;
 
@@ -14,8 +16,35 @@ const TRIAL_PROGRAM: &str = "true";
 
 /// The modes.
 pub fn findings() -> Vec<Finding> {
-    let later = |mode| Finding::limited(mode, "not in this version", "").without_advice();
-    vec![exact(), later("burst"), sample()]
+    vec![exact(), burst(), sample()]
+}
+
+/// Bursts of a shell's loop, as many as come in a moment.
+fn burst() -> Finding {
+    let topic = "burst";
+    let machine = match MachineDescription::named("host") {
+        Ok(machine) => memlens_pipeline::machine_info(&machine),
+        Err(error) => return Finding::limited(topic, error.to_string(), "name one with --machine"),
+    };
+    let bursts = BurstSettings { accesses: 1000, frequency_hz: 1000, machine };
+    let options = SampleOptions { bursts: Some(bursts), overhead: 1.0, ..SampleOptions::default() };
+    let target = Target::Program { file: PathBuf::from("/bin/sh"), arguments: spin() };
+    let tried = SampleSession::start(&target, &options).and_then(|mut session| {
+        session.run(None, |_| {})?;
+        Ok(session)
+    });
+    match tried.as_ref().map(SampleSession::bursts) {
+        Ok(Some(counts)) if counts.references > 0 => {
+            let text = format!("{} bursts of a trial run have {} accesses", counts.bursts, counts.references);
+            Finding::good(topic, text)
+        }
+        Ok(_) => {
+            let text =
+                "a trial run has no bursts: its code could not be translated, or the agent did not start";
+            Finding::limited(topic, text, "").without_advice()
+        }
+        Err(error) => Finding::limited(topic, error.to_string(), "").without_advice(),
+    }
 }
 
 /// Samples a shell's loop for a moment, with the best event that opens.

@@ -1,7 +1,8 @@
 //! Calls memlens, and makes a small profile by hand.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -46,6 +47,16 @@ pub fn succeeding(folder: &Path, words: &[&str]) -> String {
     let output = call(folder, words);
     assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
     stdout(&output)
+}
+
+/// Compiles a C program.
+pub fn compiled(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let (file, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    fs::write(&file, source).expect("written");
+    let mut command = Command::new("cc");
+    command.arg("-pthread").args(options).arg("-o").arg(&program).arg(&file);
+    assert!(command.status().expect("there is a C compiler").success());
+    program
 }
 
 /// Waits for what takes an unknown time on a busy machine, for a minute at most.
