@@ -9,6 +9,7 @@
 //! |---|---|
 //! | where does the result of a call go? | [`result_destinations`], below |
 //! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] |
+//! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] |
 //! | which objects can each memory operand of a module touch? | [`points_to`] |
 //!
 //! # Model of results
@@ -45,6 +46,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod address_source;
 mod control_flow;
 mod destination;
 mod flow;
@@ -59,6 +61,7 @@ mod points_to_tests;
 mod tests;
 mod waiting;
 
+pub use address_source::{AddressSource, LoopCode};
 pub use control_flow::{Block, ControlFlow, call_target, is_fused, is_return, jump_target, linkage_cell};
 pub use destination::{Base, Destination, Register};
 pub use flow::{MAX_INSTRUCTIONS, result_destinations, slot_destinations};

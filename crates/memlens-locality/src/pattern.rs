@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use memlens_types::AccessKind;
+use memlens_types::{AccessKind, PatternKind};
 
 use crate::burst::Burst;
 
@@ -30,43 +30,6 @@ pub enum AddressSource {
     LoadedBy(u32),
     /// Registers that come from no load within the loop.
     Computed,
-}
-
-/// What sort of sequence an instruction's addresses are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatternKind {
-    /// Too few addresses to say.
-    Unknown,
-    /// The same address each time.
-    Constant,
-    /// One stride of at most a line: all lines, one after another.
-    Stream,
-    /// One stride of more than a line.
-    Stride,
-    /// Two to four strides make up the sequence, as in nested loops and structures.
-    MultiStride,
-    /// The address was loaded from the block before: a list, a tree.
-    PointerChase,
-    /// The address was loaded by another operand: `A[B[i]]`.
-    Indirect,
-    /// None of these: no rule in the addresses, and none known of the code.
-    Irregular,
-}
-
-impl PatternKind {
-    /// The word for tables.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Constant => "constant",
-            Self::Stream => "stream",
-            Self::Stride => "stride",
-            Self::MultiStride => "multi-stride",
-            Self::PointerChase => "pointer-chase",
-            Self::Indirect => "indirect",
-            Self::Irregular => "irregular",
-        }
-    }
 }
 
 /// A difference between one address of an instruction and its next.
@@ -109,7 +72,7 @@ pub struct Pattern {
 /// Patterns of all instructions. Feed it the same bursts as [`crate::Locality`].
 ///
 /// Memory: 700 bytes an instruction, up to the number given; those with higher numbers are not looked at.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Patterns {
     instructions: Vec<Option<Box<Sequence>>>,
     sources: HashMap<u32, AddressSource>,
@@ -118,7 +81,7 @@ pub struct Patterns {
 }
 
 /// What is kept of one instruction's addresses.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sequence {
     last: u64,
     last_at: u32,

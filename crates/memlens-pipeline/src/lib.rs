@@ -9,6 +9,7 @@
 //!  records ─► Process ─┬─► ShadowStack   calls and returns, frame addresses
 //!                      ├─► AddressSpace  address ─► object     (heap, regions, modules, frames)
 //!                      ├─► Cells         (instruction operand × object) ─► counts
+//!                      ├─► Windows       short windows of accesses: strides, chains
 //!                      ├─► Tracer        each access by itself, where that is asked for
 //!                      └─► Batch ─► Simulator (the memory model, on a thread of its own)
 //!                                         └─► misses back into Cells
@@ -55,6 +56,7 @@ mod snapshot;
 mod space_change;
 mod thread;
 mod trace;
+mod windows;
 
 pub use address_stream::AddressStream;
 pub use expand::AccessExpander;

@@ -16,6 +16,7 @@ use crate::shadow_stack::ShadowStack;
 use crate::simulator::Simulator;
 use crate::thread::Thread;
 use crate::trace::Tracer;
+use crate::windows::Windows;
 use memlens_events::{
     BlockDefinition, BlockFlags, Definition, ModuleAnswer, ModuleDefinition, RecordHeader, RecordSink,
     SpecialRole, WordRole,
@@ -125,6 +126,8 @@ pub struct Process {
     tids: FxHashMap<usize, u32>,
     stack_keys: Vec<u64>,
     vectors: Vectors,
+    /// How operands go through memory.
+    pub(crate) windows: Windows,
     family: fork::Family,
 }
 
@@ -168,6 +171,7 @@ impl Process {
             tids: FxHashMap::default(),
             stack_keys: Vec::new(),
             vectors: Vectors::detect(),
+            windows: Windows::new(),
             family: fork::Family::default(),
         })
     }
@@ -588,6 +592,9 @@ impl RecordSink for Process {
         // Taken out so that it and the rest can be borrowed at the same time.
         let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;
+        if self.collecting && self.windows.is_due(self.serial) {
+            self.windows.look(&self.blocks, number, self.serial, words);
+        }
         while at < words.len() {
             if self.collecting && self.tracer.is_none() {
                 let Self { ref blocks, ref mut batch, ref mut space, ref mut serial, .. } = *self;

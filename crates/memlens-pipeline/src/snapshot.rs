@@ -45,7 +45,7 @@ impl Process {
         builder.profile.machine = machine_info(&self.machine);
         builder.profile.marks = self.marks.clone();
         builder.profile.threads = threads;
-        let cells = self.with_code(cells, &mut builder);
+        let (cells, code_of) = self.with_code(cells, &mut builder);
         // Nothing below looks code up again, only return addresses.
         (builder.code, builder.frames) = Default::default();
         builder.objects(&cells, &self.dram_writes, self.merge_sites);
@@ -54,6 +54,7 @@ impl Process {
         // Encoding comes next, and needs room.
         self.space.release_pages();
         profile.sum_cells();
+        self.add_patterns(&mut profile, &code_of);
         self.attribution(&mut profile);
         profile.run.instructions = Some(self.instructions());
         profile.run.threads = profile.threads.len() as u32;
@@ -103,8 +104,12 @@ impl Process {
         (cells, threads)
     }
 
-    /// The cells with rows of code, and the same code seen through several blocks joined.
-    fn with_code(&self, mut cells: Vec<Cell>, builder: &mut Builder<'_>) -> Vec<Cell> {
+    /// The cells with rows of code, and the same code seen through several blocks joined; rows of code by reference.
+    fn with_code(
+        &self,
+        mut cells: Vec<Cell>,
+        builder: &mut Builder<'_>,
+    ) -> (Vec<Cell>, FxHashMap<u32, CodeIx>) {
         let references = self.blocks.references();
         // In the order of addresses: then what the debug information says of one place lies beside what
         // it says of the next.
@@ -132,7 +137,24 @@ impl Process {
             }
             is_same
         });
-        cells
+        (cells, code_of)
+    }
+
+    /// How operands go through memory. `code_of`: rows of code by number of a reference.
+    fn add_patterns(&mut self, profile: &mut Profile, code_of: &FxHashMap<u32, CodeIx>) {
+        let references = self.blocks.references();
+        let (patterns, numbers) = self.windows.patterns();
+        let operands: Vec<(u32, CodeIx)> = code_of
+            .iter()
+            .filter_map(|(&reference, &code)| {
+                let reference = references.get(reference as usize)?;
+                Some((*numbers.get(&(reference.pc, reference.operand))?, code))
+            })
+            .collect();
+        let space = &self.space;
+        memlens_patterns::add_patterns(profile, patterns, &operands, &|module| {
+            space.module(module.0 + 1)?.symbols.as_ref()
+        });
     }
 
     fn attribution(&self, profile: &mut Profile) {

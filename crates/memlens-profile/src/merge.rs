@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use memlens_types::{AccessKind, ObjectKind};
 
 use crate::{
-    CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx, PathIx,
-    PathSamples, Profile, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx,
+    PathIx, PathSamples, Profile, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// Why profiles cannot be merged.
@@ -113,6 +113,7 @@ pub struct Merger {
     code: HashMap<CodeKey, CodeIx>,
     paths: HashMap<(Option<PathIx>, FrameIx), PathIx>,
     path_samples: HashMap<(Option<PathIx>, ObjectIx), usize>,
+    patterns: HashMap<CodeIx, usize>,
     /// Samples of profiles without paths: their path is not known, if any other profile has some.
     without_paths: Vec<PathSamples>,
 }
@@ -135,6 +136,7 @@ impl Merger {
             code: HashMap::new(),
             paths: HashMap::new(),
             path_samples: HashMap::new(),
+            patterns: HashMap::new(),
             without_paths: Vec::new(),
         }
     }
@@ -220,6 +222,11 @@ impl Merger {
                     self.merged.cells.push(Cell { code, object, thread, counts: cell.counts });
                 }
             }
+        }
+        for pattern in &profile.patterns {
+            let at = |ix: CodeIx| code[ix.index()];
+            let (code, loaded_by) = (at(pattern.code), pattern.loaded_by.map(at));
+            self.add_pattern(AccessPattern { code, loaded_by, ..pattern.clone() });
         }
         let mut paths: Vec<PathIx> = Vec::with_capacity(profile.paths.len());
         for path in &profile.paths {
@@ -343,6 +350,17 @@ impl Merger {
             self.merged.paths.push(CallPath { parent, frame });
         }
         found
+    }
+
+    /// Of two processes' patterns of an operand the one that rests on more executions stands.
+    fn add_pattern(&mut self, pattern: AccessPattern) {
+        let next = self.merged.patterns.len();
+        let row = *self.patterns.entry(pattern.code).or_insert(next);
+        match self.merged.patterns.get_mut(row) {
+            Some(existing) if existing.executions >= pattern.executions => {}
+            Some(existing) => *existing = pattern,
+            None => self.merged.patterns.push(pattern),
+        }
     }
 
     fn add_path_samples(&mut self, part: PathSamples) {

@@ -1,6 +1,8 @@
 //! The profile itself: plain tables, joined by index types.
 
-use memlens_types::{AccessKind, Counts, ObjectKind};
+use std::collections::HashMap;
+
+use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
 use crate::{
     Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, PathIx, RunInfo, StackIx, ThreadIx,
@@ -10,7 +12,7 @@ use crate::{
 ///
 /// ```text
 ///  modules ◄── frames ◄── stacks ◄──┬── objects ◄──┐
-///                                   └── code ◄─────┴── cells ──► threads
+///                      patterns ──►└── code ◄─────┴── cells ──► threads
 ///           ◄── paths ◄── path samples ──► objects
 /// ```
 ///
@@ -38,6 +40,8 @@ pub struct Profile {
     pub code: Vec<CodeLocation>,
     /// What each operand did to each object.
     pub cells: Vec<Cell>,
+    /// How operands' addresses follow one another, where that was looked at: at most one row an operand.
+    pub patterns: Vec<AccessPattern>,
     /// Call paths of samples; none where nothing was sampled, or no call stack was seen.
     pub paths: Vec<CallPath>,
     /// What was sampled at the ends of call paths; empty where there are no `paths`.
@@ -218,6 +222,32 @@ pub struct Cell {
     pub counts: Counts,
 }
 
+/// How one operand's addresses follow one another, seen in short windows of the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessPattern {
+    /// The operand.
+    pub code: CodeIx,
+    /// The verdict.
+    pub kind: PatternKind,
+    /// The most frequent difference between one address and the next, in bytes; `None`: they are hardly ever alike.
+    pub stride_bytes: Option<i64>,
+    /// Share of the differences that are so, in thousandths.
+    pub stride_permille: u32,
+    /// The operand that loads the address or index, of [`PatternKind::Indirect`] ones.
+    pub loaded_by: Option<CodeIx>,
+    /// Entropy of the differences in thousandths of a bit: 0 for one stride, towards 5,900 for no rule.
+    pub entropy_millibits: u32,
+    /// Bytes between the lowest and the highest address of a window, the mean over windows.
+    pub span_bytes: u64,
+    /// Accesses of the thread from one execution to the next, on average.
+    pub accesses_apart: u32,
+    /// Executions looked at.
+    pub executions: u64,
+    /// The lower end of the 95 % interval of the share that the verdict's strides have, in thousandths; 0 where it
+    /// rests on no stride.
+    pub confidence_permille: u32,
+}
+
 /// A node of the tree of call paths: a frame, as it was reached from its parent. The outermost frames that could
 /// be found have no parent. Parents come before their children.
 ///
@@ -331,6 +361,24 @@ impl Profile {
             node.parent.filter(|parent| parent < path).and_then(found)
         });
         outwards.filter_map(|(_, node)| self.frames.get(node.frame.index()))
+    }
+
+    /// For each operand that loads other operands' addresses or indices ([`AccessPattern::loaded_by`]) the object that
+    /// it loads from most often. Linear in the cells, if there are any such.
+    pub fn loaded_from(&self) -> HashMap<CodeIx, ObjectIx> {
+        let mut most: HashMap<CodeIx, (u64, Option<ObjectIx>)> =
+            self.patterns.iter().filter_map(|pattern| Some((pattern.loaded_by?, (0, None)))).collect();
+        if !most.is_empty() {
+            for cell in &self.cells {
+                let accesses = cell.counts.accesses();
+                if let Some(most) = most.get_mut(&cell.code)
+                    && accesses > most.0
+                {
+                    *most = (accesses, Some(cell.object));
+                }
+            }
+        }
+        most.into_iter().filter_map(|(code, (_, object))| Some((code, object?))).collect()
     }
 
     /// Recomputes the counts of objects, code and threads from the cells; the objects' `dram_writes`

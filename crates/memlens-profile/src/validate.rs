@@ -106,6 +106,10 @@ impl Profile {
             check("cells", row, Some(cell.object.0), "objects", self.objects.len())?;
             check("cells", row, Some(cell.thread.0), "threads", self.threads.len())?;
         }
+        for (row, pattern) in self.patterns.iter().enumerate() {
+            check("patterns", row, Some(pattern.code.0), "code", self.code.len())?;
+            check("patterns", row, pattern.loaded_by.map(|ix| ix.0), "code", self.code.len())?;
+        }
         for (row, path) in self.paths.iter().enumerate() {
             check("paths", row, Some(path.frame.0), "frames", self.frames.len())?;
             // A parent comes before its child, so its row is below the child's.

@@ -46,6 +46,7 @@ pub enum Column {
     DramReads,
     DramWrites,
     Invalidations,
+    Pattern,
     Objects,
     Where,
 }
@@ -67,7 +68,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -100,6 +101,7 @@ impl Column {
         Self::DramReads,
         Self::DramWrites,
         Self::Invalidations,
+        Self::Pattern,
         Self::Objects,
         Self::Where,
         Self::ShareLow,
@@ -163,6 +165,10 @@ impl Column {
             Self::DramReads => ("dram_reads", "lines read from memory"),
             Self::DramWrites => ("dram_writes", "lines written back to memory"),
             Self::Invalidations => ("invalidations", "lines lost to another core's write"),
+            Self::Pattern => (
+                "pattern",
+                "how addresses follow one another where it waits: stream, stride, indirect, pointer-chase, irregular …",
+            ),
             Self::Objects => ("objects", "the objects that the code touches, by cost"),
             Self::Where => ("where", "where it was allocated or declared, or where the code is"),
         }
@@ -211,6 +217,7 @@ impl Column {
             Self::DramReads => Content::Count(known.dram_reads),
             Self::DramWrites => Content::Count(known.dram_writes),
             Self::Invalidations => Content::Count(known.invalidations),
+            Self::Pattern => Content::Text(row.pattern.as_deref()),
             Self::Objects => Content::Text(row.objects.as_deref()),
             Self::Where => Content::Text(row.place.as_deref()),
         }

@@ -25,10 +25,12 @@
 
 use std::collections::HashMap;
 
+use memlens_locality::DelinquentComparison;
 use memlens_profile::{HEAP_THROUGH, Object, Profile};
 use memlens_types::ObjectKind;
 
 use crate::column::{Column, Content};
+use crate::delinquent::compare_delinquent;
 use crate::header::command;
 use crate::place::{base_name, object_place};
 use crate::rank;
@@ -152,6 +154,8 @@ pub struct Comparison {
     pub computation_a: f64,
     /// The same of B.
     pub computation_b: f64,
+    /// B's delinquent loads as a prediction of A's; `None` where one has no last-level load misses.
+    pub delinquent: Option<DelinquentComparison>,
 }
 
 /// Compares two profiles by a column.
@@ -206,7 +210,8 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
             .then_with(|| x.ids_a.cmp(&y.ids_a))
             .then_with(|| x.ids_b.cmp(&y.ids_b))
     });
-    Ok(Comparison { computation_a, computation_b, ..figures(objects, by) })
+    let delinquent = compare_delinquent(a, b);
+    Ok(Comparison { computation_a, computation_b, delinquent, ..figures(objects, by) })
 }
 
 /// The values with those of computation made 0, and the part that they were.
@@ -261,6 +266,7 @@ fn figures(mut objects: Vec<ComparedObject>, by: Column) -> Comparison {
         only_b: only(|object| object.ids_a.is_empty(), |object| object.share_b),
         computation_a: 0.0,
         computation_b: 0.0,
+        delinquent: None,
         objects,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use memlens_locality::DelinquentComparison;
 use memlens_profile::Profile;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
@@ -10,9 +11,10 @@ use crate::Column;
 use crate::View;
 use crate::compare::{COST_SHARE, ComparedObject, Comparison, Overlap};
 use crate::csv::quoted;
+use crate::delinquent::DELINQUENT_SHARE;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::header::command;
-use crate::number::{UNKNOWN, percent_of_share, plural, shown};
+use crate::number::{UNKNOWN, percent, percent_of_share, plural, shown};
 use crate::table::cost_word;
 
 /// What the first key of the JSON says.
@@ -70,6 +72,9 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     if !pieces.is_empty() {
         out += &wrap("left out", INDENT, &pieces, width, colour);
     }
+    if let Some(found) = &comparison.delinquent {
+        out += &wrap("delinquent", INDENT, &delinquent_pieces(a, found), width, colour);
+    }
     out.push('\n');
     let touched: Vec<&ComparedObject> = comparison.objects.iter().filter(|object| has_cost(object)).collect();
     let rows = &touched[..view.top.unwrap_or(usize::MAX).min(touched.len())];
@@ -87,6 +92,20 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     out += &Style::Dim.paint(&footer, colour);
     out.push('\n');
     out
+}
+
+fn delinquent_pieces(a: &Profile, found: &DelinquentComparison) -> Vec<String> {
+    let part = |part: Option<f64>| part.map_or(UNKNOWN.to_owned(), |part| format!("{part:.2}"));
+    vec![
+        format!("B has {} of the {} of A", found.common, plural(found.exact as u64, "load")),
+        format!("recall {}", part(found.recall())),
+        format!("false positives {} of {}", part(found.false_positives()), found.predicted),
+        format!(
+            "{} % of A's last-level load misses covered ({} % of its loads miss)",
+            percent_of_share(found.predicted_coverage),
+            percent(a.totals().llc_load_misses, a.totals().loads)
+        ),
+    ]
 }
 
 fn has_cost(object: &ComparedObject) -> bool {
@@ -192,6 +211,16 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
             "largest": comparison.largest_error,
             "misplaced": comparison.misplaced,
         },
+        "delinquent_loads": comparison.delinquent.map(|found| json!({
+            "share": DELINQUENT_SHARE,
+            "a": found.exact,
+            "b": found.predicted,
+            "common": found.common,
+            "recall": found.recall(),
+            "false_positives": found.false_positives(),
+            "covered": found.predicted_coverage,
+            "covered_by_common": found.common_coverage,
+        })),
         "objects": comparison.objects.iter().map(|object| json!({
             "name": object.name,
             "kind": object.kind.as_str(),

@@ -4,12 +4,15 @@ use memlens_profile::{CacheInfo, Profile, SampleUnit, SamplingInfo, TlbInfo};
 use memlens_types::{ObjectKind, Sampled};
 
 use crate::View;
+use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::grid::{Elide, Style, elide, printable, wrap};
 use crate::known::Known;
-use crate::number::{UNKNOWN, count, percent, plural, seconds, size};
+use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 
 /// Width of the labels at the left.
 const INDENT: usize = 11;
+/// Below this part of the loads, last-level misses are no reason to look at loads.
+const WORTH: f64 = 0.001;
 /// Notes shown; the JSON report has all.
 const NOTES: usize = 2;
 /// Below this many columns the header leaves out what the table's last line or the JSON report tells.
@@ -36,6 +39,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap("found by", INDENT, &found_pieces(&totals.sampled, computation(profile)), width, colour);
     }
     out += &wrap("modelled", INDENT, &modelled_pieces(profile, &known, width), width, colour);
+    out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
     let notes: Vec<&String> = run.notes.iter().chain(&profile.attribution.notes).collect();
@@ -175,6 +179,22 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
         pieces.push(format!("DRAM {} read, {} written", traffic(reads), traffic(writes)));
     }
     pieces
+}
+
+/// The loads that are worth work, if few of many are.
+fn delinquent_pieces(profile: &Profile) -> Vec<String> {
+    let DelinquentLoads { loads, of, covered } = delinquent_loads(profile);
+    let totals = profile.totals();
+    match loads.len() {
+        _ if (totals.llc_load_misses as f64) < WORTH * totals.loads as f64 => Vec::new(),
+        0 => Vec::new(),
+        few => vec![format!(
+            "{} of {} make {} % of the last-level load misses",
+            plural(few as u64, "load"),
+            count(of as u64),
+            percent_of_share(covered)
+        )],
+    }
 }
 
 fn attribution_pieces(profile: &Profile) -> Vec<String> {

@@ -5,13 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{
-    CacheInfo, CodeLocation, Frame, MachineInfo, ModuleIx, Object, PathSamples, Profile, TlbInfo,
+    CacheInfo, Cell, CodeIx, CodeLocation, Frame, MachineInfo, ModuleIx, Object, PathSamples, Profile,
+    TlbInfo,
 };
 use memlens_types::Counts;
 use serde_json::{Map, Value, json};
 
+use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::interval;
 use crate::known::Known;
+use crate::pattern::PatternWords;
 
 /// What the first key says.
 pub const SCHEMA: &str = "memlens-report/1";
@@ -20,7 +23,7 @@ pub const SCHEMA: &str = "memlens-report/1";
 /// profiles give equal reports. Linear in the cells.
 pub fn json(profile: &Profile) -> Value {
     let totals = profile.totals();
-    let cost = Cost { profile, total: profile.cost(&totals) };
+    let cost = Cost { profile, total: profile.cost(&totals), patterns: PatternWords::new(profile) };
     json!({
         "schema": SCHEMA,
         "run": run(profile),
@@ -38,6 +41,7 @@ pub fn json(profile: &Profile) -> Value {
         },
         "objects": objects(&cost),
         "instructions": instructions(&cost),
+        "delinquent_loads": delinquent(profile),
         "call_tree": call_tree(&cost),
     })
 }
@@ -45,6 +49,7 @@ pub fn json(profile: &Profile) -> Value {
 struct Cost<'a> {
     profile: &'a Profile,
     total: u64,
+    patterns: PatternWords<'a>,
 }
 
 impl Cost<'_> {
@@ -198,9 +203,56 @@ fn counts(known: &Known) -> Map<String, Value> {
 
 fn objects(cost: &Cost<'_>) -> Vec<Value> {
     let profile = cost.profile;
-    let mut order: Vec<&Object> = profile.objects.iter().collect();
-    order.sort_by_key(|object| (std::cmp::Reverse(profile.cost(&object.counts)), object.id));
-    order.into_iter().map(|object| object_entry(cost, object)).collect()
+    let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
+    if !cost.patterns.is_empty() {
+        for cell in &profile.cells {
+            if let Some(of_object) = cells.get_mut(cell.object.index()) {
+                of_object.push(cell);
+            }
+        }
+    }
+    let mut order: Vec<(&Object, Vec<&Cell>)> = profile.objects.iter().zip(cells).collect();
+    order.sort_by_key(|(object, _)| (std::cmp::Reverse(profile.cost(&object.counts)), object.id));
+    let entries = order.into_iter().map(|(object, cells)| {
+        let mut entry = object_entry(cost, object);
+        let shares = cost.patterns.shares(cells.into_iter()).into_iter();
+        entry["patterns"] =
+            shares.map(|(kind, share)| json!({"kind": kind.as_str(), "share": share})).collect();
+        entry
+    });
+    entries.collect()
+}
+
+/// The fewest instructions with most of the last-level load misses; see [`delinquent_loads`].
+fn delinquent(profile: &Profile) -> Value {
+    let DelinquentLoads { loads, of, covered } = delinquent_loads(profile);
+    let entries = loads.iter().map(|code| {
+        let code = &profile.code[code.index()];
+        let (module, offset) = (module_name(profile, code.module), format!("{:#x}", code.offset));
+        json!({"module": module, "offset": offset})
+    });
+    json!({"loads": entries.collect::<Vec<_>>(), "of": of, "covered": covered})
+}
+
+/// The pattern of an instruction's operand that was executed most; `null` where none is known.
+fn pattern_entry(cost: &Cost<'_>, operands: &[CodeIx]) -> Value {
+    let patterns = operands.iter().filter_map(|&code| cost.patterns.of_code(code));
+    let Some(pattern) = patterns.max_by_key(|pattern| pattern.executions) else { return Value::Null };
+    let permille = |value: u32| f64::from(value) / 1000.0;
+    let loader = pattern.loaded_by.and_then(|code| cost.profile.code.get(code.index()));
+    json!({
+        "kind": pattern.kind.as_str(),
+        "stride_bytes": pattern.stride_bytes,
+        "stride_share": permille(pattern.stride_permille),
+        "loaded_by": loader.map(|code| {
+            json!({"module": module_name(cost.profile, code.module), "offset": format!("{:#x}", code.offset)})
+        }),
+        "entropy_bits": permille(pattern.entropy_millibits),
+        "span_bytes": pattern.span_bytes,
+        "accesses_apart": pattern.accesses_apart,
+        "executions": pattern.executions,
+        "confidence": permille(pattern.confidence_permille),
+    })
 }
 
 fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
@@ -287,6 +339,7 @@ fn call_tree(cost: &Cost<'_>) -> Value {
 /// What the operands of one instruction do together.
 struct Instruction<'a> {
     first: &'a CodeLocation,
+    operands: Vec<CodeIx>,
     counts: Counts,
     objects: BTreeSet<u32>,
 }
@@ -297,17 +350,19 @@ fn instructions(cost: &Cost<'_>) -> Vec<Value> {
     let mut at: BTreeMap<(Option<ModuleIx>, u64), usize> = BTreeMap::new();
     let mut instructions: Vec<Instruction<'_>> = Vec::new();
     let mut instruction_of_code = Vec::with_capacity(profile.code.len());
-    for code in &profile.code {
+    for (row, code) in profile.code.iter().enumerate() {
         let next = instructions.len();
         let index = *at.entry((code.module, code.offset)).or_insert(next);
         if index == next {
             instructions.push(Instruction {
                 first: code,
+                operands: Vec::new(),
                 counts: Counts::default(),
                 objects: BTreeSet::new(),
             });
         }
         instructions[index].counts += &code.counts;
+        instructions[index].operands.push(CodeIx::from_index(row));
         instruction_of_code.push(index);
     }
     for cell in &profile.cells {
@@ -340,6 +395,7 @@ fn instruction_entry(cost: &Cost<'_>, instruction: &Instruction<'_>) -> Value {
     let mut fields = entry.as_object().cloned().unwrap_or_default();
     fields.extend(counts(&cost.known(&instruction.counts, false)));
     cost.insert(&mut fields, &instruction.counts);
+    fields.insert("pattern".to_owned(), pattern_entry(cost, &instruction.operands));
     fields.insert("objects".to_owned(), instruction.objects.iter().copied().collect());
     Value::Object(fields)
 }

@@ -4,7 +4,7 @@
 pub(crate) const UNKNOWN: &str = "–";
 
 /// A count with `k`, `M`, `G` … (powers of 1,000); exact below 1,000.
-pub(crate) fn count(value: u64) -> String {
+pub fn count(value: u64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn module_place(profile: &Profile, frame: &Frame) -> String {
 /// Where an object was allocated or declared: `function file:line`. The innermost frame is shown that is
 /// no allocation wrapper: neither one inside the frame whose variable gave the object its name, nor one
 /// of a language's library. The drill-down shows the whole stack.
-pub(crate) fn object_place(profile: &Profile, object: &Object) -> Option<String> {
+pub fn object_place(profile: &Profile, object: &Object) -> Option<String> {
     if object.site.is_none() {
         let module = || profile.module(object.module).map(|module| module.name().to_owned());
         let declared = object.declared.as_ref();
@@ -84,6 +84,6 @@ pub(crate) fn function_name(profile: &Profile, code: &CodeLocation) -> String {
 }
 
 /// `file:line` of an operand.
-pub(crate) fn code_place(profile: &Profile, code: &CodeLocation) -> Option<String> {
+pub fn code_place(profile: &Profile, code: &CodeLocation) -> Option<String> {
     profile.stack_frames(code.stack).next().and_then(source_place)
 }

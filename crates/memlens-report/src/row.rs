@@ -12,6 +12,7 @@ use crate::UnknownWord;
 use crate::column::{Column, Content};
 use crate::interval;
 use crate::known::Known;
+use crate::pattern::PatternWords;
 use crate::place::{base_name, code_place, function_name, module_place, object_place, source_place};
 
 /// What a row stands for.
@@ -92,6 +93,7 @@ pub(crate) struct Row {
     pub(crate) blocks: Option<u64>,
     pub(crate) bytes: Option<u64>,
     pub(crate) max_live_bytes: Option<u64>,
+    pub(crate) pattern: Option<String>,
     pub(crate) objects: Option<String>,
     pub(crate) place: Option<String>,
     pub(crate) source_text: Option<String>,
@@ -128,6 +130,7 @@ impl Row {
             blocks: None,
             bytes: None,
             max_live_bytes: None,
+            pattern: None,
             objects: None,
             place: None,
             source_text: None,
@@ -145,7 +148,7 @@ impl Row {
 pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
     let whole = profile.cost(&profile.totals());
     let mut rows = match by {
-        By::Object => profile.objects.iter().map(|object| object_row(profile, object, whole)).collect(),
+        By::Object => object_rows(profile, whole),
         By::Site => by_objects(profile, whole, |object| (Some(site_key(object)), object.kind, object.module)),
         By::Kind => by_objects(profile, whole, |object| (None, object.kind, None)),
         By::Instruction => by_code(profile, profile.cells.iter(), whole, CodeGroup::Instruction),
@@ -177,6 +180,25 @@ fn compare(a: &Content<'_>, b: &Content<'_>, sort: Column) -> Ordering {
         (Content::Ratio(a), Content::Ratio(b)) => falling(*a, *b),
         _ => Ordering::Equal,
     }
+}
+
+/// The objects' rows, with their patterns.
+fn object_rows(profile: &Profile, whole: u64) -> Vec<Row> {
+    let words = PatternWords::new(profile);
+    let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
+    if !words.is_empty() {
+        for cell in &profile.cells {
+            if let Some(of_object) = cells.get_mut(cell.object.index()) {
+                of_object.push(cell);
+            }
+        }
+    }
+    let with_cells = profile.objects.iter().zip(cells);
+    let row = |(object, cells): (_, Vec<&Cell>)| Row {
+        pattern: words.word(cells.into_iter()),
+        ..object_row(profile, object, whole)
+    };
+    with_cells.map(row).collect()
 }
 
 /// One object's row.
@@ -292,6 +314,7 @@ pub(crate) fn by_code<'a>(
     whole: u64,
     group: CodeGroup,
 ) -> Vec<Row> {
+    let words = PatternWords::new(profile);
     let mut groups = Groups::default();
     let keys: Vec<CodeKey> = profile.code.iter().map(|code| code_key(profile, code, group)).collect();
     for cell in cells {
@@ -322,6 +345,7 @@ pub(crate) fn by_code<'a>(
             frame.and_then(|frame| frame.source_text.clone()).filter(|_| group != CodeGroup::Function);
         Row {
             kind,
+            pattern: words.word(cells.iter().copied()),
             objects: Some(names_by_cost(costs)),
             place,
             source_text,

@@ -119,6 +119,9 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
         // Code and threads have no write-backs.
         columns.retain(|column| !matches!(column, TableColumn::Of(Column::DramWrites, ..)));
     }
+    if matches!(by, By::Object | By::Instruction | By::Line) {
+        columns.push(TableColumn::Of(Column::Pattern, ["", "pattern"], 3));
+    }
     if by != By::Object && by != By::Thread && by != By::Kind {
         columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));
     }

@@ -274,6 +274,7 @@ impl ProfileBuilder {
         profile.run.estimated = true;
         match bursts {
             Some((bursts, summary)) => {
+                add_patterns(&mut profile, bursts, &rows.code, recording.files());
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
@@ -291,6 +292,17 @@ impl ProfileBuilder {
         }
         profile
     }
+}
+
+/// How operands go through memory. `code`: the places of the profile's rows of code.
+fn add_patterns(profile: &mut Profile, bursts: &Bursts, code: &[(Code, u8, AccessKind, u32)], files: &Files) {
+    let (mut patterns, number) = bursts.patterns();
+    let rows = code.iter().enumerate();
+    let operands: Vec<(u32, CodeIx)> = rows
+        .filter_map(|(row, &(code, operand, ..))| Some((number(code, operand)?, CodeIx::from_index(row))))
+        .collect();
+    let symbols_of = |module: ModuleIx| files.get(module.0)?.symbols();
+    memlens_patterns::add_patterns(profile, &mut patterns, &operands, &symbols_of);
 }
 
 /// Samples, or accesses where there are no samples.

@@ -17,7 +17,9 @@
 mod access;
 mod counts;
 mod kind;
+mod pattern_kind;
 
 pub use access::{AccessAttr, AccessKind};
 pub use counts::{Counts, Sampled};
 pub use kind::{ObjectKind, ParseKindError};
+pub use pattern_kind::PatternKind;

@@ -16,7 +16,8 @@ fn help_begins_with_examples_and_ends_with_the_exit_codes() {
     let help = succeeding(folder.path(), &["--help"]);
     assert!(help.starts_with("Examples:\n  memlens run -- "), "{help}");
     assert!(help.contains("  73  the output cannot be created"), "{help}");
-    for command in ["run", "record", "report", "compare", "import", "export", "doctor", "completions", "man"]
+    for command in
+        ["run", "record", "report", "compare", "advise", "import", "export", "doctor", "completions", "man"]
     {
         assert!(help.contains(&format!("\n  {command}")), "{command} is missing:\n{help}");
         succeeding(folder.path(), &[command, "--help"]);

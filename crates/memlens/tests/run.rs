@@ -113,6 +113,94 @@ fn the_mode_is_chosen_by_what_is_asked_for_and_by_the_program() {
     }
 }
 
+const PATTERNS: &str = r#"
+#include <stdlib.h>
+struct node { struct node *next; long value[15]; };
+int chosen[1 << 16];
+long table[1 << 16], columns[512][512];
+__attribute__((noipa)) long streams(void) {
+    long sum = 0;
+    for (int i = 0; i < 1 << 16; i++) sum += table[i];
+    return sum;
+}
+__attribute__((noipa)) long gathers(void) {
+    long sum = 0;
+    for (int i = 0; i < 1 << 16; i++) sum += table[chosen[i]];
+    return sum;
+}
+__attribute__((noipa)) long goes_down(int column) {
+    long sum = 0;
+    for (int i = 0; i < 512; i++) sum += columns[i][column];
+    return sum;
+}
+__attribute__((noipa)) long follows(struct node *at) {
+    long sum = 0;
+    for (; at; at = at->next) sum += at->value[3];
+    return sum;
+}
+int main(int argc, char **argv) {
+    int rounds = atoi(argv[1]), nodes = 4096;
+    struct node *list = calloc(nodes, sizeof *list);
+    unsigned state = 1;
+    for (int i = 0; i < 1 << 16; i++) chosen[i] = (state = state * 1664525 + 1013904223) >> 16;
+    for (int i = 0; i < nodes; i++) list[i].next = &list[(i * 1021 + 511) % nodes];
+    list[0].next = 0;
+    volatile long sink = 0;
+    for (int round = 0; round < rounds; round++) {
+        sink += streams() + gathers();
+        for (int i = 0; i < 64; i++) sink += goes_down(i) + follows(list + 1);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn how_code_goes_through_memory_is_told() {
+    let folder = folder();
+    // Not vectorised: what a vector instruction does depends on the compiler.
+    let program = compiled(folder.path(), "patterns", PATTERNS, &["-O1", "-g"]);
+    let program = program.to_str().expect("UTF-8");
+    let modes: [&[&str]; 2] = [
+        &["--mode", "exact", "--", program, "60"],
+        // As many bursts as there can be.
+        &["--mode", "burst", "--overhead", "100", "--frequency", "1000", "--", program, "1500"],
+    ];
+    for mode in modes {
+        let words = [&["run", "--quiet", "--force", "--out", "p"], mode].concat();
+        assert_eq!(call(folder.path(), &words).status.code(), Some(0));
+        let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let of = |function: &str| {
+            let instructions = report["instructions"].as_array().expect("a list").iter();
+            let loads =
+                instructions.filter(|it| it["function"] == function && it["loads"].as_u64() > Some(0));
+            let patterns = loads.map(|it| it["pattern"].clone()).filter(|it| !it.is_null());
+            let costliest = patterns.max_by_key(|it| it["executions"].as_u64().unwrap_or(0) / 2);
+            costliest.unwrap_or_else(|| panic!("{function} has no pattern"))
+        };
+        let stream = of("streams");
+        assert_eq!((&stream["kind"], &stream["stride_bytes"]), (&"stream".into(), &8.into()), "{mode:?}");
+        let stride = of("goes_down");
+        assert_eq!((&stride["kind"], &stride["stride_bytes"]), (&"stride".into(), &4096.into()), "{mode:?}");
+        assert_eq!(of("follows")["kind"], "pointer-chase", "{mode:?}");
+        let gathers = report["instructions"].as_array().expect("a list").iter();
+        let indirect =
+            gathers.filter(|it| it["function"] == "gathers" && it["pattern"]["kind"] == "indirect");
+        let loaders: Vec<&Value> = indirect.map(|it| &it["pattern"]["loaded_by"]["module"]).collect();
+        assert_eq!(loaders, [&Value::from("patterns")], "{mode:?}");
+        let table = succeeding(folder.path(), &["report", "p", "--by", "instruction", "--top", "12"]);
+        assert!(table.contains("indirect by chosen"), "{table}");
+        let advice = succeeding(folder.path(), &["advise", "p", "--format", "json"]);
+        let advice: Value = serde_json::from_str(&advice).expect("JSON");
+        let found = advice["findings"].as_array().expect("a list");
+        let of = |remedy: &str| found.iter().find(|it| it["remedy"] == remedy).expect(remedy);
+        assert_eq!(of("layout")["stride_bytes"], 4096, "{mode:?}");
+        assert_eq!(of("pack")["title"], "the blocks of list side by side", "{mode:?}");
+        let text = succeeding(folder.path(), &["advise", "p"]);
+        assert!(text.contains("another order of columns: at most "), "{text}");
+    }
+}
+
 #[test]
 fn signals_to_memlens_reach_the_program() {
     let folder = folder();

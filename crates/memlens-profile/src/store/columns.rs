@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::{ListBuilder, UInt32Builder};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, StringArray, UInt32Array, UInt64Array};
+use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field};
 
 /// A record of one table.
@@ -36,6 +36,7 @@ pub(crate) trait Columns {
 pub(crate) enum ColumnType {
     U32,
     U64,
+    I64,
     Boolean,
     Text,
     ListU32,
@@ -47,6 +48,7 @@ impl ColumnType {
         match self {
             Self::U32 => "UInt32",
             Self::U64 => "UInt64",
+            Self::I64 => "Int64",
             Self::Boolean => "Boolean",
             Self::Text => "Utf8",
             Self::ListU32 => "List<UInt32>",
@@ -57,6 +59,7 @@ impl ColumnType {
         match self {
             Self::U32 => DataType::UInt32,
             Self::U64 => DataType::UInt64,
+            Self::I64 => DataType::Int64,
             Self::Boolean => DataType::Boolean,
             Self::Text => DataType::Utf8,
             Self::ListU32 => DataType::List(Arc::new(list_item())),
@@ -67,6 +70,7 @@ impl ColumnType {
         match self {
             Self::U32 => Values::U32(Vec::with_capacity(capacity)),
             Self::U64 => Values::U64(Vec::with_capacity(capacity)),
+            Self::I64 => Values::I64(Vec::with_capacity(capacity)),
             Self::Boolean => Values::Boolean(Vec::with_capacity(capacity)),
             Self::Text => Values::Text(Vec::with_capacity(capacity)),
             Self::ListU32 => Values::ListU32(Vec::with_capacity(capacity)),
@@ -83,6 +87,7 @@ fn list_item() -> Field {
 pub(crate) enum Values {
     U32(Vec<Option<u32>>),
     U64(Vec<Option<u64>>),
+    I64(Vec<Option<i64>>),
     Boolean(Vec<Option<bool>>),
     Text(Vec<Option<String>>),
     ListU32(Vec<Option<Vec<u32>>>),
@@ -93,6 +98,7 @@ impl Values {
         match self {
             Self::U32(values) => Arc::new(UInt32Array::from(values)),
             Self::U64(values) => Arc::new(UInt64Array::from(values)),
+            Self::I64(values) => Arc::new(Int64Array::from(values)),
             Self::Boolean(values) => Arc::new(BooleanArray::from(values)),
             Self::Text(values) => Arc::new(StringArray::from(values)),
             Self::ListU32(values) => {
@@ -116,6 +122,7 @@ impl Values {
         match self {
             Self::U32(values) => values.resize(values.len() + rows, None),
             Self::U64(values) => values.resize(values.len() + rows, None),
+            Self::I64(values) => values.resize(values.len() + rows, None),
             Self::Boolean(values) => values.resize(values.len() + rows, None),
             Self::Text(values) => values.resize(values.len() + rows, None),
             Self::ListU32(values) => values.resize(values.len() + rows, None),
@@ -127,6 +134,7 @@ impl Values {
         match self {
             Self::U32(values) => values.extend(array.as_primitive_opt::<UInt32Type>()?),
             Self::U64(values) => values.extend(array.as_primitive_opt::<UInt64Type>()?),
+            Self::I64(values) => values.extend(array.as_primitive_opt::<Int64Type>()?),
             Self::Boolean(values) => values.extend(array.as_boolean_opt()?),
             Self::Text(values) => {
                 values.extend(array.as_string_opt::<i32>()?.iter().map(|text| text.map(str::to_owned)));
@@ -190,6 +198,7 @@ macro_rules! plain_value {
 
 plain_value!(u32, U32, |value: &mut u32| *value, Ok);
 plain_value!(u64, U64, |value: &mut u64| *value, Ok);
+plain_value!(i64, I64, |value: &mut i64| *value, Ok);
 plain_value!(bool, Boolean, |value: &mut bool| *value, Ok);
 plain_value!(String, Text, |value: &mut String| mem::take(value), Ok);
 plain_value!(u8, U32, |value: &mut u8| u32::from(*value), |value: u32| u8::try_from(value)
@@ -214,6 +223,13 @@ plain_value!(
     |value: String| value.parse().map_err(|problem| format!("‘{value}’ is {problem}"))
 );
 plain_value!(
+    memlens_types::PatternKind,
+    Text,
+    |value: &mut memlens_types::PatternKind| value.as_str().to_owned(),
+    |value: String| memlens_types::PatternKind::from_word(&value)
+        .ok_or_else(|| format!("‘{value}’ is no kind of pattern"))
+);
+plain_value!(
     memlens_types::AccessKind,
     Text,
     |value: &mut memlens_types::AccessKind| value.as_str().to_owned(),
@@ -232,6 +248,7 @@ impl<V: Value> Value for Option<V> {
             (Some(value), values) => value.append(values),
             (None, Values::U32(values)) => values.push(None),
             (None, Values::U64(values)) => values.push(None),
+            (None, Values::I64(values)) => values.push(None),
             (None, Values::Boolean(values)) => values.push(None),
             (None, Values::Text(values)) => values.push(None),
             (None, Values::ListU32(values)) => values.push(None),
@@ -242,6 +259,7 @@ impl<V: Value> Value for Option<V> {
         let present = match values {
             Values::U32(values) => matches!(values.get(row), Some(Some(_))),
             Values::U64(values) => matches!(values.get(row), Some(Some(_))),
+            Values::I64(values) => matches!(values.get(row), Some(Some(_))),
             Values::Boolean(values) => matches!(values.get(row), Some(Some(_))),
             Values::Text(values) => matches!(values.get(row), Some(Some(_))),
             Values::ListU32(values) => matches!(values.get(row), Some(Some(_))),

@@ -99,6 +99,7 @@ fn read_tables(folder: &impl Folder, manifest: &Manifest) -> Result<Profile, Ope
         objects: tables.read()?,
         code: tables.read()?,
         cells: tables.read()?,
+        patterns: tables.read()?,
         paths: tables.read()?,
         path_samples: tables.read()?,
         threads: tables.read()?,

@@ -4,17 +4,19 @@ use std::fmt::Write;
 
 use super::columns::{ColumnSchema, INDEX, Row, schema_of};
 use crate::{
-    CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint, Stack, Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint,
+    Stack, Thread,
 };
 
 /// Names of all tables.
-pub(crate) const TABLES: [&str; 11] = [
+pub(crate) const TABLES: [&str; 12] = [
     Module::TABLE,
     Frame::TABLE,
     Stack::TABLE,
     Object::TABLE,
     CodeLocation::TABLE,
     Cell::TABLE,
+    AccessPattern::TABLE,
     CallPath::TABLE,
     PathSamples::TABLE,
     Thread::TABLE,
@@ -32,6 +34,7 @@ pub fn schema_markdown() -> String {
     describe::<Object>(&mut text);
     describe::<CodeLocation>(&mut text);
     describe::<Cell>(&mut text);
+    describe::<AccessPattern>(&mut text);
     describe::<CallPath>(&mut text);
     describe::<PathSamples>(&mut text);
     describe::<Thread>(&mut text);

@@ -4,8 +4,8 @@ use memlens_types::Counts;
 
 use super::columns::{Columns, Row};
 use crate::{
-    CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint, SourceLine, Stack,
-    Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint,
+    SourceLine, Stack, Thread,
 };
 
 impl Row for Module {
@@ -105,6 +105,54 @@ impl Row for Cell {
         c.column("object", "row of `objects`", &mut self.object);
         c.column("thread", "row of `threads`", &mut self.thread);
         counts(&mut self.counts, c);
+    }
+}
+
+impl Row for AccessPattern {
+    const TABLE: &'static str = "patterns";
+    const DOC: &'static str =
+        "How one operand's addresses follow one another, seen in short windows of the run.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("code", "row of `code`", &mut self.code);
+        c.column(
+            "kind",
+            "`stream`, `stride`, `multi-stride`, `pointer-chase`, `indirect`, `irregular`, `constant` or `unknown`",
+            &mut self.kind,
+        );
+        c.column(
+            "stride_bytes",
+            "most frequent difference of two addresses in a row",
+            &mut self.stride_bytes,
+        );
+        c.column(
+            "stride_permille",
+            "share of the differences that are so, in 1/1000",
+            &mut self.stride_permille,
+        );
+        c.column("loaded_by", "row of `code` that loads the address or index", &mut self.loaded_by);
+        c.column(
+            "entropy_millibits",
+            "entropy of the differences, in 1/1000 bit",
+            &mut self.entropy_millibits,
+        );
+        c.column(
+            "span_bytes",
+            "from the lowest to the highest address of a window, on average",
+            &mut self.span_bytes,
+        );
+        c.column(
+            "accesses_apart",
+            "accesses of the thread from one execution to the next",
+            &mut self.accesses_apart,
+        );
+        c.column("executions", "executions looked at", &mut self.executions);
+        c.column(
+            "confidence_permille",
+            "lower end of the 95 % interval of the verdict's strides' share, in 1/1000; 0: it rests on none",
+            &mut self.confidence_permille,
+        );
     }
 }
 

@@ -4,15 +4,15 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
+use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind, Sampled};
 use proptest::prelude::*;
 
 use super::folder::Folder;
 use super::writer::flush;
 use super::{Existing, OpenError, ProfileWriter, WriteError, reader};
 use crate::{
-    CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Mark, Module, ModuleIx, Object, ObjectIx, PathIx,
-    PathSamples, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Mark, Module, ModuleIx, Object,
+    ObjectIx, PathIx, PathSamples, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -170,6 +170,18 @@ fn sample() -> Profile {
             },
             Cell { code: CodeIx(0), object: ObjectIx(1), thread: ThreadIx(0), counts },
         ],
+        patterns: vec![AccessPattern {
+            code: CodeIx(0),
+            kind: PatternKind::Indirect,
+            stride_bytes: Some(-8),
+            stride_permille: 250,
+            loaded_by: Some(CodeIx(0)),
+            entropy_millibits: 5_900,
+            span_bytes: 4096,
+            accesses_apart: 3,
+            executions: 17,
+            confidence_permille: 0,
+        }],
         paths: vec![
             CallPath { parent: None, frame: FrameIx(1) },
             CallPath { parent: Some(PathIx(0)), frame: FrameIx(0) },
@@ -231,8 +243,8 @@ fn an_unfinished_profile_says_so() {
     assert!(Profile::open(&path).unwrap().attribution.truncated);
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
-    // One manifest and eleven tables: the first generation's files are gone.
-    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 12);
+    // One manifest and twelve tables: the first generation's files are gone.
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 13);
 }
 
 /// More rows than a batch has: positions must run on.
@@ -256,8 +268,8 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     let before = folder.done.get();
     flush(&folder, 2, &second, true).unwrap();
     let operations = folder.done.get() - before;
-    // 11 tables, manifest, sync, rename, sync, 11 removals.
-    assert_eq!(operations, 26);
+    // 12 tables, manifest, sync, rename, sync, 12 removals.
+    assert_eq!(operations, 28);
 
     let mut seen = [0, 0];
     for survived in 0..=operations {
@@ -276,15 +288,15 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
         // The next flush clears up what was left over.
         flush(&folder, 3, &first, true).unwrap();
         assert_eq!(reader::open(&folder).unwrap(), first);
-        assert_eq!(folder.list().unwrap().len(), 12, "after {survived} operations");
+        assert_eq!(folder.list().unwrap().len(), 13, "after {survived} operations");
     }
-    // Operations 1 to 13 leave the first state, as does dying in the 14th, the rename.
-    assert_eq!(seen, [15, 12]);
+    // Operations 1 to 14 leave the first state, as does dying in the 15th, the rename.
+    assert_eq!(seen, [16, 13]);
 }
 
 #[test]
 fn dying_in_the_first_flush_leaves_no_profile_and_a_clear_message() {
-    for survived in 0..12 {
+    for survived in 0..13 {
         let folder = MemoryFolder::default();
         folder.left.set(Some(survived));
         assert!(matches!(flush(&folder, 1, &sample(), true), Err(WriteError::DiskFull { .. })));
@@ -567,12 +579,12 @@ fn a_profile_without_tables_that_came_later_is_read() {
     let (_guard, path) = on_disk(&sample());
     let manifest = path.join("profile.json");
     let mut document: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
-    for table in ["paths", "path_samples"] {
+    for table in ["patterns", "paths", "path_samples"] {
         assert!(document["tables"].as_object_mut().unwrap().remove(table).is_some());
         std::fs::remove_file(path.join(format!("{table}-000001.parquet"))).unwrap();
     }
     std::fs::write(&manifest, document.to_string()).unwrap();
-    let expected = Profile { paths: Vec::new(), path_samples: Vec::new(), ..sample() };
+    let expected = Profile { patterns: Vec::new(), paths: Vec::new(), path_samples: Vec::new(), ..sample() };
     assert_eq!(Profile::open(&path).unwrap(), expected);
     // Any other table is missed.
     document["tables"].as_object_mut().unwrap().remove("cells");

@@ -191,6 +191,7 @@ impl<F: Folder> Tables<'_, F> {
         self.write(&profile.stacks)?;
         self.write(&profile.objects)?;
         self.write(&profile.code)?;
+        self.write(&profile.patterns)?;
         self.write(&profile.paths)?;
         self.write(&profile.path_samples)?;
         self.write(&profile.threads)?;

@@ -17,7 +17,7 @@ mod places;
 
 use memlens_events::agent::BurstHead;
 use memlens_events::burst::{End, Reference as BlockReference};
-use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Reference, Row, Summary};
+use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Summary};
 use memlens_profile::MachineInfo;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
@@ -33,6 +33,8 @@ const NATIVE_PART: f64 = 0.5;
 /// Elements of repeated string instructions that are told apart; longer ones count as so many steps of a line.
 const MOST_ELEMENTS: u64 = 4096;
 const LINE_BYTES: u64 = 64;
+/// Operands whose patterns are kept: 700 bytes each.
+const MOST_PATTERNS: usize = 1 << 16;
 /// Fewer accesses than this are one or two whole bursts: nothing to rank objects by.
 const FEW_REFERENCES: u64 = 100_000;
 
@@ -136,6 +138,7 @@ pub struct Bursts {
     machine: MachineInfo,
     levels: Levels,
     locality: Locality,
+    patterns: Patterns,
     blocks: Blocks,
     places: Places,
     instructions: FxHashMap<Instruction, u32>,
@@ -178,6 +181,7 @@ impl Bursts {
             machine,
             levels,
             locality,
+            patterns: Patterns::new(MOST_PATTERNS),
             blocks: Blocks::default(),
             places: Places::default(),
             instructions: FxHashMap::default(),
@@ -283,13 +287,21 @@ impl Bursts {
         }
         let seen = references.len() as f64;
         let unseen = head.period_ns as f64 / native_ns_an_access(head, seen);
-        self.locality.feed(&Burst {
+        let burst = Burst {
             thread: number,
             start: head.cycles,
             weight: seen + unseen,
             unseen_before: Some(unseen as u64),
             references: &self.references,
-        });
+        };
+        self.locality.feed(&burst);
+        self.patterns.feed(&burst);
+    }
+
+    /// How operands went through memory: the patterns, and the number in them of an operand that was met.
+    pub fn patterns(&self) -> (Patterns, impl Fn(Code, u8) -> Option<u32>) {
+        let number = |code, operand| self.instructions.get(&Instruction { code, operand }).copied();
+        (self.patterns.clone(), number)
     }
 
     /// How far the last level's misses are known, in a sentence; None: there is nothing to say.

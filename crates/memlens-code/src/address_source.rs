@@ -1,0 +1,221 @@
+//! Where the address of a memory operand in a loop comes from: computed, loaded by another operand, or loaded by
+//! itself.
+
+use std::collections::{HashSet, VecDeque};
+
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+
+use crate::control_flow::ControlFlow;
+use crate::loops::Loops;
+
+/// Steps back for one operand, over all ways.
+const MOST_VISITS: usize = 4000;
+/// Loads whose addresses are loaded, one behind the other.
+const MOST_LOADS: usize = 8;
+
+/// Where the address of a memory operand comes from, within the innermost loop around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressSource {
+    /// What is loaded there becomes, with constants added, the next address: a list, a tree.
+    Chain,
+    /// The value that the load at this address (svma) brings is an index or a pointer in it: `A[B[i]]`.
+    LoadedBy(u64),
+    /// From what the loop does not load: induction variables, invariant bases.
+    Computed,
+}
+
+/// A function's loops, for questions about its operands. Cost: linear in the function, but for dominators.
+#[derive(Debug)]
+pub struct LoopCode {
+    flow: ControlFlow,
+    loops: Loops,
+    /// By instruction: full registers read and written; registers of address operands are not in the first.
+    effects: Vec<Effects>,
+}
+
+#[derive(Debug, Default)]
+struct Effects {
+    reads: Vec<Register>,
+    writes: Vec<Register>,
+    /// Base and index of what it loads from, if it loads.
+    address: Option<Vec<Register>>,
+    is_frame: bool,
+    is_call: bool,
+}
+
+impl LoopCode {
+    /// The function whose pieces these are; see [`ControlFlow::new`].
+    pub fn new(parts: &[(u64, &[u8])]) -> Self {
+        let flow = ControlFlow::new(parts);
+        let loops = Loops::new(&flow);
+        let mut factory = InstructionInfoFactory::new();
+        let effects = flow.instructions.iter().map(|it| Effects::of(it, &mut factory)).collect();
+        Self { flow, loops, effects }
+    }
+
+    /// Where the address of the memory operand of the instruction at `pc` comes from; None: it is in no loop, there is
+    /// no such instruction, or its operand has no registers.
+    pub fn address_source(&self, pc: u64) -> Option<AddressSource> {
+        let at = self.flow.instruction_at(pc)?;
+        let around = self.loops.innermost[self.flow.block_of(at)]?;
+        let first = self.effects[at].address.clone()?;
+        if first.is_empty() {
+            return None;
+        }
+        let Some(loader) = self.loader(at, around, &first) else { return Some(AddressSource::Computed) };
+        // A chain is closed where a load's address comes from itself.
+        let (mut load, mut seen) = (loader, HashSet::new());
+        for _ in 0..MOST_LOADS {
+            if load == at || !seen.insert(load) {
+                return Some(AddressSource::Chain);
+            }
+            let Some(registers) = self.effects[load].address.clone() else { break };
+            match self.loader(load, around, &registers) {
+                Some(next) => load = next,
+                None => break,
+            }
+        }
+        Some(AddressSource::LoadedBy(self.flow.instructions[loader].ip()))
+    }
+
+    /// The nearest load in the loop whose value reaches one of `registers` before instruction `at`. Loads from the
+    /// frame and from fixed addresses are variables that were spilled: none.
+    fn loader(&self, at: usize, around: usize, registers: &[Register]) -> Option<usize> {
+        let mut queue: VecDeque<(usize, Register)> = registers.iter().map(|&one| (at, one)).collect();
+        let mut seen: HashSet<(usize, Register)> = HashSet::new();
+        let mut visits = 0;
+        while let Some((at, register)) = queue.pop_front() {
+            if !seen.insert((at, register)) {
+                continue;
+            }
+            visits += 1;
+            if visits > MOST_VISITS {
+                return None;
+            }
+            for before in self.before(at, around) {
+                let effects = &self.effects[before];
+                if effects.is_call && is_lost_in_calls(register) {
+                    continue;
+                }
+                if !effects.writes.contains(&register) {
+                    queue.push_back((before, register));
+                    continue;
+                }
+                match &effects.address {
+                    Some(address) if !effects.is_frame && !address.is_empty() => return Some(before),
+                    _ => queue.extend(effects.reads.iter().map(|&one| (before, one))),
+                }
+            }
+        }
+        None
+    }
+
+    /// The instructions of the loop that may come just before one.
+    fn before(&self, at: usize, around: usize) -> Vec<usize> {
+        let block = self.flow.block_of(at);
+        let known = &self.flow.blocks[block];
+        if at > known.instructions.start {
+            return vec![at - 1];
+        }
+        let members = &self.loops.loops[around].blocks;
+        let inside = known.predecessors.iter().filter(|block| members.binary_search(block).is_ok());
+        inside.filter_map(|&block| self.flow.blocks[block].instructions.end.checked_sub(1)).collect()
+    }
+}
+
+/// Registers that calls do not keep (System V ABI AMD64 1.0, section 3.2.1).
+fn is_lost_in_calls(register: Register) -> bool {
+    use Register::{R12, R13, R14, R15, RBP, RBX, RSP};
+    !matches!(register, RBX | RBP | RSP | R12 | R13 | R14 | R15)
+}
+
+impl Effects {
+    fn of(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Self {
+        let info = factory.info(instruction);
+        let mut effects = Self {
+            is_call: matches!(
+                instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt
+            ),
+            ..Self::default()
+        };
+        let has_memory = (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory);
+        let is_load = info.used_memory().iter().any(|memory| {
+            matches!(memory.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite)
+        });
+        if has_memory {
+            let registers = [instruction.memory_base(), instruction.memory_index()];
+            effects.is_frame = registers.iter().any(|one| matches!(one, Register::RSP | Register::RBP))
+                || instruction.is_ip_rel_memory_operand();
+            let of_address = registers.into_iter().filter(|one| one.is_gpr64() || one.is_gpr32());
+            // `lea` computes an address and loads nothing: its registers are read as any other's.
+            if !info.used_memory().is_empty() {
+                effects.address = Some(of_address.map(Register::full_register).collect());
+            }
+        }
+        for used in info.used_registers() {
+            let register = used.register().full_register();
+            if !register.is_gpr64() && !register.is_vector_register() {
+                continue;
+            }
+            let (reads, writes) = match used.access() {
+                OpAccess::Read | OpAccess::CondRead => (true, false),
+                OpAccess::Write | OpAccess::CondWrite => (used.access() == OpAccess::CondWrite, true),
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+                OpAccess::None | OpAccess::NoMemAccess => (false, false),
+            };
+            if writes {
+                effects.writes.push(register);
+            }
+            if reads {
+                effects.reads.push(register);
+            }
+        }
+        if !is_load {
+            // A store's address registers are no source of what it writes: it writes no register.
+            effects.is_frame = true;
+        }
+        effects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(bytes: &[u8], pc: u64) -> Option<AddressSource> {
+        LoopCode::new(&[(0x1000, bytes)]).address_source(pc)
+    }
+
+    #[test]
+    fn an_array_indexed_by_another() {
+        // 1000 mov ecx,[rsi+rax*4]  1003 add [rdi+rcx*8],1  1008 inc rax  100b cmp rax,rdx  100e jne 1000  1010 ret
+        let code = [
+            0x8b, 0x0c, 0x86, 0x48, 0x83, 0x04, 0xcf, 0x01, 0x48, 0xff, 0xc0, 0x48, 0x39, 0xd0, 0x75, 0xf0,
+            0xc3,
+        ];
+        assert_eq!(source(&code, 0x1003), Some(AddressSource::LoadedBy(0x1000)));
+        assert_eq!(source(&code, 0x1000), Some(AddressSource::Computed));
+        assert_eq!(source(&code, 0x1010), None, "in no loop");
+        assert_eq!(source(&code, 0x1001), None, "no instruction");
+    }
+
+    #[test]
+    fn a_list_and_what_hangs_on_it() {
+        // 1000 add rcx,[rax+8]  1004 mov rax,[rax]  1007 test rax,rax  100a jne 1000  100c ret
+        let code = [0x48, 0x03, 0x48, 0x08, 0x48, 0x8b, 0x00, 0x48, 0x85, 0xc0, 0x75, 0xf4, 0xc3];
+        assert_eq!(source(&code, 0x1004), Some(AddressSource::Chain));
+        assert_eq!(source(&code, 0x1000), Some(AddressSource::Chain), "its address is a link of the chain");
+    }
+
+    #[test]
+    fn a_base_loaded_before_the_loop_and_a_spilled_index_are_no_sources() {
+        // 1000 mov rsi,[rdi]  1003 mov rax,[rsp+8]  1008 mov ecx,[rsi+rax*4]  100b inc qword [rsp+8]
+        // 1010 cmp ecx,edx  1012 jne 1003  1014 ret
+        let code = [
+            0x48, 0x8b, 0x37, 0x48, 0x8b, 0x44, 0x24, 0x08, 0x8b, 0x0c, 0x86, 0x48, 0xff, 0x44, 0x24, 0x08,
+            0x39, 0xd1, 0x75, 0xef, 0xc3,
+        ];
+        assert_eq!(source(&code, 0x1008), Some(AddressSource::Computed));
+    }
+}

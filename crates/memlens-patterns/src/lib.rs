@@ -1,0 +1,98 @@
+//! How instructions go through memory: a profile's patterns from windows of accesses and machine code.
+//!
+//! ```text
+//!  windows of a thread's accesses ──► memlens-locality: differences, strides, entropy ──┐
+//!                                                                                       ├──► rows of `patterns`
+//!  code of the costly operands ──► memlens-code: does a load bring the address? ────────┘
+//! ```
+//!
+//! Addresses alone cannot tell a list from chance; code alone cannot tell a list whose blocks lie in order from one
+//! that does not. So both are asked. Knows neither collectors nor terminals.
+#![forbid(unsafe_code)]
+
+use std::cmp::Reverse;
+
+use memlens_code::{AddressSource as CodeSource, LoopCode};
+use memlens_locality::{AddressSource, Pattern, PatternKind, Patterns};
+use memlens_profile::{AccessPattern, CodeIx, ModuleIx, Profile};
+use memlens_symbols::Module;
+use rustc_hash::FxHashMap;
+
+/// Operands whose code is looked at, the costliest ones: a function costs some milliseconds once.
+const MOST_OPERANDS: usize = 500;
+/// A stride with a smaller share of the differences is no stride.
+const RARELY: f64 = 0.2;
+
+/// Fills `profile.patterns`. `operands`: which row of code each number of `patterns` is. `symbols_of`: a module of
+/// the profile as a file, where it can be read. The profile's counts must be there: they say what is costly.
+pub fn add_patterns<'a>(
+    profile: &mut Profile,
+    patterns: &mut Patterns,
+    operands: &[(u32, CodeIx)],
+    symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
+) {
+    let mut costly: Vec<(u32, CodeIx)> = operands.to_vec();
+    costly.sort_by_key(|(_, code)| Reverse(profile.cost(&profile.code[code.index()].counts)));
+    costly.truncate(MOST_OPERANDS);
+    let numbers: FxHashMap<CodeIx, u32> = operands.iter().map(|&(number, code)| (code, number)).collect();
+    // The operand of an instruction that loads, by place.
+    let places: FxHashMap<(Option<ModuleIx>, u64), CodeIx> = profile
+        .code
+        .iter()
+        .enumerate()
+        .filter(|(_, code)| code.kind.reads())
+        .map(|(at, code)| ((code.module, code.offset), CodeIx::from_index(at)))
+        .collect();
+    let mut functions: FxHashMap<(ModuleIx, u64), Option<LoopCode>> = FxHashMap::default();
+    for &(number, code) in &costly {
+        let location = &profile.code[code.index()];
+        let Some(module) = location.module else { continue };
+        let Some(symbols) = symbols_of(module) else { continue };
+        let Some(function) = symbols.function_at(location.offset) else { continue };
+        let known = functions.entry((module, function.start)).or_insert_with(|| {
+            let code = symbols.code(function.start, function.end)?;
+            Some(LoopCode::new(&[(function.start, code)]))
+        });
+        let Some(source) = known.as_ref().and_then(|known| known.address_source(location.offset)) else {
+            continue;
+        };
+        let source = match source {
+            CodeSource::Chain => AddressSource::Itself,
+            CodeSource::Computed => AddressSource::Computed,
+            CodeSource::LoadedBy(pc) => {
+                let loader = places.get(&(location.module, pc)).and_then(|code| numbers.get(code));
+                // A load that was never met loads nothing.
+                loader.map_or(AddressSource::Computed, |&number| AddressSource::LoadedBy(number))
+            }
+        };
+        patterns.set_source(number, source);
+    }
+    let rows: FxHashMap<u32, CodeIx> = operands.iter().copied().collect();
+    profile.patterns = operands
+        .iter()
+        .filter_map(|&(number, code)| Some(row(code, &patterns.of(number)?, &rows)))
+        .filter(|row| row.kind != PatternKind::Unknown)
+        .collect();
+    profile.patterns.sort_by_key(|row| row.code);
+    profile.patterns.dedup_by_key(|row| row.code);
+}
+
+fn row(code: CodeIx, pattern: &Pattern, rows: &FxHashMap<u32, CodeIx>) -> AccessPattern {
+    let permille = |share: f64| (share * 1000.0).round() as u32;
+    let stride = pattern.strides.first().filter(|stride| stride.share >= RARELY);
+    AccessPattern {
+        code,
+        kind: pattern.kind,
+        stride_bytes: stride.map(|stride| stride.bytes),
+        stride_permille: stride.map_or(0, |stride| permille(stride.share)),
+        loaded_by: match pattern.source {
+            Some(AddressSource::LoadedBy(number)) => rows.get(&number).copied(),
+            _ => None,
+        },
+        entropy_millibits: permille(pattern.entropy_bits),
+        span_bytes: pattern.span_bytes.round() as u64,
+        accesses_apart: pattern.references_apart.round() as u32,
+        executions: pattern.executions,
+        confidence_permille: permille(pattern.confidence),
+    }
+}

@@ -1,0 +1,98 @@
+//! What a profile's patterns say of an object, a line, an instruction.
+//!
+//! Patterns are of operands. A row of several takes the one that has most of its waiting beyond the first-level cache;
+//! where none has a clear majority it is *mixed*.
+
+use std::collections::{BTreeMap, HashMap};
+
+use memlens_profile::{AccessPattern, Cell, CodeIx, ObjectIx, Profile};
+use memlens_types::{Counts, PatternKind};
+
+/// A row's pattern has at least this part of the waiting that has a pattern.
+const MAJORITY: f64 = 0.6;
+
+/// The profile's patterns by operand, and what the loads bring that make addresses.
+pub(crate) struct PatternWords<'a> {
+    profile: &'a Profile,
+    by_code: HashMap<CodeIx, &'a AccessPattern>,
+    /// By operand that loads an address or index: the object that it is loaded from.
+    loaded_from: HashMap<CodeIx, &'a str>,
+}
+
+impl<'a> PatternWords<'a> {
+    /// Linear in the cells, where there are patterns.
+    pub(crate) fn new(profile: &'a Profile) -> Self {
+        let by_code: HashMap<_, _> = profile.patterns.iter().map(|it| (it.code, it)).collect();
+        let named = |(code, object): (CodeIx, ObjectIx)| {
+            Some((code, profile.objects.get(object.index())?.name.as_str()))
+        };
+        let loaded_from = profile.loaded_from().into_iter().filter_map(named).collect();
+        Self { profile, by_code, loaded_from }
+    }
+
+    /// Whether there are any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_code.is_empty()
+    }
+
+    /// The pattern of an operand.
+    pub(crate) fn of_code(&self, code: CodeIx) -> Option<&'a AccessPattern> {
+        self.by_code.get(&code).copied()
+    }
+
+    /// The word for a row of these cells; `None`: nothing is known of them.
+    pub(crate) fn word<'c>(&self, cells: impl Iterator<Item = &'c Cell>) -> Option<String> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut costs: BTreeMap<String, u64> = BTreeMap::new();
+        for cell in cells {
+            if let Some(pattern) = self.of_code(cell.code) {
+                *costs.entry(self.describe(pattern)).or_default() += self.stall(&cell.counts) + 1;
+            }
+        }
+        let all: u64 = costs.values().sum();
+        let (word, most) = costs.into_iter().max_by_key(|(_, cost)| *cost)?;
+        Some(if most as f64 >= MAJORITY * all as f64 { word } else { "mixed".to_owned() })
+    }
+
+    /// The parts of these cells' waiting beyond the first level that each kind of pattern has, the largest first.
+    pub(crate) fn shares<'c>(&self, cells: impl Iterator<Item = &'c Cell>) -> Vec<(PatternKind, f64)> {
+        let mut costs: HashMap<PatternKind, u64> = HashMap::new();
+        let mut all = 0;
+        for cell in cells {
+            let stall = self.stall(&cell.counts);
+            all += stall;
+            if let Some(pattern) = self.of_code(cell.code) {
+                *costs.entry(pattern.kind).or_default() += stall;
+            }
+        }
+        let mut shares: Vec<_> = costs
+            .into_iter()
+            .filter(|(_, cost)| *cost > 0)
+            .map(|(kind, cost)| (kind, cost as f64 / all as f64))
+            .collect();
+        shares.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.as_str().cmp(other.0.as_str())));
+        shares
+    }
+
+    /// Waiting beyond the first-level latency that every access has.
+    fn stall(&self, counts: &Counts) -> u64 {
+        let hidden = u64::from(self.profile.machine.latencies.l1_cycles);
+        self.profile.cost(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
+    }
+
+    /// `stream +8`, `indirect by column`.
+    fn describe(&self, pattern: &AccessPattern) -> String {
+        let word = pattern.kind.as_str();
+        match (pattern.kind, pattern.stride_bytes) {
+            (PatternKind::Stream | PatternKind::Stride, Some(bytes)) => format!("{word} {bytes:+}"),
+            (PatternKind::Indirect, _) => {
+                let from = pattern.loaded_by.and_then(|code| self.loaded_from.get(&code));
+                from.filter(|name| !name.is_empty())
+                    .map_or(word.to_owned(), |name| format!("{word} by {name}"))
+            }
+            _ => word.to_owned(),
+        }
+    }
+}
