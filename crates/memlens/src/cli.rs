@@ -3,7 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
-use crate::{apply, bus, calibrate, compare, completions, doctor, export, import, man, report, run};
+use crate::{advise, apply, bus, calibrate, compare, completions, doctor, export, import, man, report, run};
 
 /// Three commands that work, at the head of the help.
 const EXAMPLES: &str = "\
@@ -41,6 +41,8 @@ pub enum Command {
     Report(report::ReportArgs),
     /// Hold two profiles of one program against each other
     Compare(compare::CompareArgs),
+    /// Say what to do about the data of a profile, and what it could gain
+    Advise(advise::AdviseArgs),
     /// Put the data that a profile blames into huge pages, and measure the gain
     Apply(apply::ApplyArgs),
     /// Make a profile from another tool's trace
@@ -101,7 +103,7 @@ mod tests {
     fn the_examples_parse() {
         let definition = definition();
         assert!(parse_examples(&definition) > 15);
-        for name in ["run", "record", "report", "compare", "apply"] {
+        for name in ["run", "record", "report", "compare", "advise", "apply"] {
             let command = definition.find_subcommand(name).expect("a command");
             assert!(parse_examples(command) >= 3, "{name} has three examples");
         }

@@ -10,7 +10,7 @@
 //! family.rs        --follow children
 //! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
 //! import.rs        import lackey                               export.rs     export callgrind
-//! compare.rs       compare                                     apply.rs      apply
+//! compare.rs       compare                                     advise.rs     advise              apply.rs      apply
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
@@ -21,6 +21,7 @@
 //! arguments are parsed into a struct, then checked, and only then does anything happen.
 #![deny(unsafe_code)]
 
+mod advise;
 mod apply;
 mod bus;
 mod bus_analyze;
@@ -93,6 +94,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Report(args) => report::report(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Import(args) => import::import(args),
+        Command::Advise(args) => advise::advise(&args),
         Command::Apply(args) => apply::apply(&args),
         Command::Bus(args) => bus::bus(args),
         Command::Export(args) => export::export(&args),

@@ -1,0 +1,272 @@
+//! Findings from a profile: which data to do what about, with evidence and what it could gain at most.
+//!
+//! ```text
+//!  objects, cells, patterns ──► what each object's accesses would wait if … ──► findings, the largest gain first
+//! ```
+//!
+//! A gain is the part of the modelled wait (see [`MachineInfo::wait_cycles`](memlens_profile::MachineInfo::wait_cycles))
+//! that would go away if the remedy worked for every access: an upper bound, because the model has a core that waits
+//! for each access by itself. Several findings can be about the same accesses; their gains do not add up.
+//!
+//! | finding | if | gain |
+//! |---|---|---|
+//! | [`Remedy::HugePages`] | the object has a huge page's worth of memory | its TLB misses and page walks, as far as its huge pages fit the second-level TLB |
+//! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
+//! | [`Remedy::Layout`] | one stride of more than a line | the misses that full lines would save |
+//! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
+//! | [`Remedy::Separate`] | lines go from core to core | the misses that follow, at most all of those accesses |
+//!
+//! Knows neither collectors nor terminals; profiles that count no misses have no findings.
+#![forbid(unsafe_code)]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use memlens_profile::{AccessPattern, Cell, CodeIx, Object, ObjectIx, Profile};
+use memlens_types::{Counts, ObjectKind, PatternKind};
+
+/// Smaller gains are not worth anybody's time, as a part of the whole wait.
+pub const LEAST_GAIN: f64 = 0.02;
+/// x86-64's huge pages.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Lines lost to other cores, as a part of an object's accesses.
+const LEAST_INVALIDATIONS: f64 = 0.005;
+/// Places in the code that a finding names.
+const MOST_PLACES: usize = 3;
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Remedy {
+    /// Memory in pages of 2 MiB.
+    HugePages {
+        /// How many pages of 2 MiB the object has at most at a time.
+        pages: u64,
+        /// The part of its page walks that would go away, 0 to 1: its pages may be more than the TLB holds.
+        walks_saved: f64,
+    },
+    /// Software prefetches some iterations ahead.
+    Prefetch {
+        /// The object that the indices or pointers are loaded from, if it is known.
+        index: Option<ObjectIx>,
+    },
+    /// Another order of loops, or of fields.
+    Layout {
+        /// Bytes from one access to the next.
+        stride_bytes: i64,
+        /// Bytes of a line that are used.
+        used_bytes: u32,
+    },
+    /// Blocks that follow one another side by side.
+    Pack,
+    /// What different threads write in lines of its own.
+    Separate {
+        /// Lines that were lost to another core's write.
+        invalidations: u64,
+        /// Threads that wrote.
+        writers: usize,
+    },
+}
+
+impl Remedy {
+    /// The word for programs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::HugePages { .. } => "huge-pages",
+            Self::Prefetch { .. } => "prefetch",
+            Self::Layout { .. } => "layout",
+            Self::Pack => "pack",
+            Self::Separate { .. } => "separate",
+        }
+    }
+}
+
+/// Something to do about an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What.
+    pub remedy: Remedy,
+    /// The object.
+    pub object: ObjectIx,
+    /// The part of the whole wait that would go away at most, 0 to 1.
+    pub gain: f64,
+    /// The accesses that it is about.
+    pub counts: Counts,
+    /// Where they are made, the costliest first; at most three.
+    pub code: Vec<CodeIx>,
+}
+
+/// All findings of at least [`LEAST_GAIN`], the largest first. Linear in the cells.
+pub fn findings(profile: &Profile) -> Vec<Finding> {
+    let whole = profile.wait_cycles(&profile.totals());
+    if profile.run.sampling.is_some() || whole == 0 {
+        return Vec::new();
+    }
+    let patterns: HashMap<CodeIx, &AccessPattern> = profile.patterns.iter().map(|it| (it.code, it)).collect();
+    let loaded_from = profile.loaded_from();
+    let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
+    for cell in &profile.cells {
+        if let Some(of_object) = cells.get_mut(cell.object.index()) {
+            of_object.push(cell);
+        }
+    }
+    let mut found = Vec::new();
+    for ((at, object), cells) in profile.objects.iter().enumerate().zip(&cells) {
+        let at = ObjectIx::from_index(at);
+        let about =
+            About { profile, patterns: &patterns, loaded_from: &loaded_from, at, object, cells, whole };
+        found.extend(about.huge_pages());
+        found.extend(about.by_pattern());
+        found.extend(about.separate());
+    }
+    found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
+    found.sort_by(|one, other| other.gain.total_cmp(&one.gain).then(one.object.cmp(&other.object)));
+    found
+}
+
+/// An object and its accesses.
+struct About<'a> {
+    profile: &'a Profile,
+    patterns: &'a HashMap<CodeIx, &'a AccessPattern>,
+    loaded_from: &'a HashMap<CodeIx, ObjectIx>,
+    at: ObjectIx,
+    object: &'a Object,
+    cells: &'a [&'a Cell],
+    whole: u64,
+}
+
+impl About<'_> {
+    /// What `counts` wait now less what they would wait as `then`, as a part of the whole.
+    fn saved(&self, counts: &Counts, then: &Counts) -> f64 {
+        let saved = self.profile.wait_cycles(counts).saturating_sub(self.profile.wait_cycles(then));
+        saved as f64 / self.whole as f64
+    }
+
+    fn finding(&self, remedy: Remedy, gain: f64, cells: &[&Cell]) -> Finding {
+        let mut costs: BTreeMap<CodeIx, u64> = BTreeMap::new();
+        let mut counts = Counts::default();
+        for cell in cells {
+            counts += &cell.counts;
+            *costs.entry(cell.code).or_default() += self.stall(&cell.counts);
+        }
+        let mut code: Vec<CodeIx> = costs.keys().copied().collect();
+        code.sort_by_key(|code| Reverse(costs[code]));
+        code.truncate(MOST_PLACES);
+        Finding { remedy, object: self.at, gain, counts, code }
+    }
+
+    /// Waiting beyond the first-level latency of every access.
+    fn stall(&self, counts: &Counts) -> u64 {
+        let hidden = u64::from(self.profile.machine.latencies.l1_cycles);
+        self.profile.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
+    }
+
+    fn huge_pages(&self) -> Option<Finding> {
+        let is_placeable =
+            matches!(self.object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global);
+        let bytes = self.object.max_live_bytes.or(self.object.bytes)?;
+        if !is_placeable || bytes < HUGE_PAGE_BYTES {
+            return None;
+        }
+        let pages = bytes.div_ceil(HUGE_PAGE_BYTES);
+        // What a page's first access costs is left out; of more pages than entries a part misses on.
+        let entries = self.profile.machine.stlb.or(self.profile.machine.dtlb)?.entries;
+        let kept = 1.0 - (f64::from(entries) / pages as f64).min(1.0);
+        let part = |count: u64| (count as f64 * kept) as u64;
+        let now = self.object.counts;
+        let then = Counts {
+            dtlb_misses: part(now.dtlb_misses),
+            stlb_misses: part(now.stlb_misses),
+            page_walk_accesses: part(now.page_walk_accesses),
+            ..now
+        };
+        let remedy = Remedy::HugePages { pages, walks_saved: 1.0 - kept };
+        Some(self.finding(remedy, self.saved(&now, &then), self.cells))
+    }
+
+    /// One finding for each pattern that has a remedy; strides and indices of their own apart.
+    fn by_pattern(&self) -> Vec<Finding> {
+        let mut groups: BTreeMap<(u8, i64), Vec<&Cell>> = BTreeMap::new();
+        for &cell in self.cells {
+            let Some(pattern) = self.patterns.get(&cell.code) else { continue };
+            let key = match pattern.kind {
+                PatternKind::Indirect => {
+                    let index = pattern.loaded_by.and_then(|loader| self.loaded_from.get(&loader));
+                    (0, index.map_or(-1, |object| object.index() as i64))
+                }
+                PatternKind::Stride => (1, pattern.stride_bytes.unwrap_or(0)),
+                PatternKind::PointerChase => (2, 0),
+                _ => continue,
+            };
+            groups.entry(key).or_default().push(cell);
+        }
+        groups.into_iter().filter_map(|(key, cells)| self.of_pattern(key, &cells)).collect()
+    }
+
+    fn of_pattern(&self, (kind, value): (u8, i64), cells: &[&Cell]) -> Option<Finding> {
+        let mut counts = Counts::default();
+        cells.iter().for_each(|cell| counts += &cell.counts);
+        let with_misses = |kept_l1: f64, kept: f64| {
+            let of_l1 = |count: u64| (count as f64 * kept_l1) as u64;
+            let part = |count: u64| (count as f64 * kept) as u64;
+            Counts {
+                l1_load_misses: of_l1(counts.l1_load_misses),
+                l1_store_misses: of_l1(counts.l1_store_misses),
+                l2_load_misses: part(counts.l2_load_misses),
+                l2_store_misses: part(counts.l2_store_misses),
+                llc_load_misses: part(counts.llc_load_misses),
+                llc_store_misses: part(counts.llc_store_misses),
+                ..counts
+            }
+        };
+        let (remedy, then) = match kind {
+            // What the second level has is near enough: out-of-order execution hides that much.
+            0 => {
+                let index = u32::try_from(value).ok().map(ObjectIx);
+                (Remedy::Prefetch { index }, with_misses(1.0, 0.0))
+            }
+            1 => {
+                let sizes = cells.iter().filter_map(|cell| self.profile.code.get(cell.code.index()));
+                let used_bytes = sizes.map(|code| code.size_bytes).max()?;
+                let line = self.profile.machine.line_bytes.max(1);
+                if used_bytes == 0 || used_bytes >= line {
+                    return None;
+                }
+                let used = f64::from(used_bytes) / f64::from(line);
+                (Remedy::Layout { stride_bytes: value, used_bytes }, with_misses(used, used))
+            }
+            _ => (Remedy::Pack, with_misses(0.0, 0.0)),
+        };
+        Some(self.finding(remedy, self.saved(&counts, &then), cells))
+    }
+
+    fn separate(&self) -> Option<Finding> {
+        let now = self.object.counts;
+        if (now.invalidations as f64) < LEAST_INVALIDATIONS * now.accesses() as f64 {
+            return None;
+        }
+        let writers: BTreeSet<_> =
+            self.cells.iter().filter(|cell| cell.counts.stores > 0).map(|cell| cell.thread).collect();
+        if writers.len() < 2 {
+            return None;
+        }
+        // Each line lost to another core is one miss of all levels later on, no more.
+        let spared = |misses: u64, of: u64| {
+            let all = now.l1_misses().max(1);
+            misses - (misses as f64 * (of.min(all) as f64 / all as f64)) as u64
+        };
+        let then = Counts {
+            l1_load_misses: spared(now.l1_load_misses, now.invalidations),
+            l1_store_misses: spared(now.l1_store_misses, now.invalidations),
+            l2_load_misses: spared(now.l2_load_misses, now.invalidations),
+            l2_store_misses: spared(now.l2_store_misses, now.invalidations),
+            llc_load_misses: spared(now.llc_load_misses, now.invalidations),
+            llc_store_misses: spared(now.llc_store_misses, now.invalidations),
+            ..now
+        };
+        let remedy = Remedy::Separate { invalidations: now.invalidations, writers: writers.len() };
+        Some(self.finding(remedy, self.saved(&now, &then), self.cells))
+    }
+}
+
+#[cfg(test)]
+mod tests;

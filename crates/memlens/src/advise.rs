@@ -1,0 +1,252 @@
+//! `memlens advise`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use memlens_analysis::{Finding, LEAST_GAIN, Remedy, findings};
+use memlens_profile::{CodeIx, Object, Profile};
+use memlens_report::short_count;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::family::open_profile;
+use crate::streams;
+
+/// What the first key of the JSON says.
+const SCHEMA: &str = "memlens-advice/1";
+/// Findings shown if the user does not say how many.
+const SHOWN: usize = 5;
+
+/// Arguments of `memlens advise`.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Examples:
+  memlens advise app.memlens                   what to do about which data, the largest possible gain first
+  memlens advise app.memlens --top 20          more of it
+  memlens advise app.memlens --format json     for programs")]
+pub struct AdviseArgs {
+    /// A profile that counts misses: of exact or burst mode, or of a bus trace
+    #[arg(value_name = "PROFILE")]
+    pub profile: PathBuf,
+
+    /// Text for people, or everything for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+
+    /// How many findings at most
+    #[arg(long, value_name = "N", default_value_t = SHOWN)]
+    pub top: usize,
+}
+
+/// How advice is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs: everything.
+    Json,
+}
+
+/// Says what to do about the data of a profile.
+pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
+    let profile = open_profile(&args.profile)?;
+    let found = findings(&profile);
+    match args.format {
+        Format::Json => streams::write_json(&document(&profile, &found))?,
+        Format::Text => {
+            let text = text(&profile, &found, args);
+            streams::write_result(|out| out.write_all(text.as_bytes()))?;
+        }
+    }
+    Ok(0)
+}
+
+fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {
+    if profile.run.sampling.is_some() {
+        return "Samples of time count no misses, so there is nothing to advise from them: record the program in burst \
+                mode (memlens run) or in exact mode.\n"
+            .to_owned();
+    }
+    if found.is_empty() {
+        let least = percent(LEAST_GAIN);
+        return format!(
+            "Nothing that memlens knows a remedy for makes {least} of the wait. memlens report shows what there is.\n"
+        );
+    }
+    let mut out = String::new();
+    for (number, finding) in (1..).zip(found.iter().take(args.top)) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{number}. {}: at most {} of the wait",
+            title(profile, finding),
+            percent(finding.gain)
+        );
+        for line in evidence(profile, finding) {
+            let _ = writeln!(out, "   {line}");
+        }
+        let _ = writeln!(out, "   → {}", advice(finding));
+        if let Some(command) = command(profile, finding, &args.profile) {
+            let _ = writeln!(out, "     {command}");
+        }
+        out.push('\n');
+    }
+    if found.len() > args.top {
+        let _ = writeln!(out, "{} more: --top {}", found.len() - args.top, found.len());
+    }
+    let estimated = if profile.run.estimated { " Counts are estimates." } else { "" };
+    let _ = writeln!(
+        out,
+        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{estimated}"
+    );
+    out
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn object<'a>(profile: &'a Profile, finding: &Finding) -> Option<&'a Object> {
+    profile.objects.get(finding.object.index())
+}
+
+fn title(profile: &Profile, finding: &Finding) -> String {
+    let name = object(profile, finding).map_or("an object", |object| object.name.as_str());
+    match &finding.remedy {
+        Remedy::HugePages { .. } => format!("{name} in huge pages"),
+        Remedy::Prefetch { index: Some(index) } => match profile.objects.get(index.index()) {
+            Some(index) => format!("prefetch {name}[{}[…]]", index.name),
+            None => format!("prefetch {name}"),
+        },
+        Remedy::Prefetch { index: None } => format!("prefetch {name}"),
+        Remedy::Layout { .. } => format!("another order of {name}"),
+        Remedy::Pack => format!("the blocks of {name} side by side"),
+        Remedy::Separate { .. } => format!("{name} apart for each thread"),
+    }
+}
+
+/// Which object, which code, which counts.
+fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
+    let counts = &finding.counts;
+    let accesses = short_count(counts.accesses());
+    let part = |misses: u64| percent(misses as f64 / counts.accesses().max(1) as f64);
+    let mut lines = Vec::new();
+    if let Some(object) = object(profile, finding) {
+        let mut what = format!("#{} {} · {}", object.id, object.name, object.kind);
+        if let Some(place) = memlens_report::object_place(profile, object) {
+            what += &format!(" · {place}");
+        }
+        lines.push(what);
+    }
+    let mut code: Vec<String> = finding.code.iter().map(|&code| place(profile, code)).collect();
+    code.dedup();
+    if !code.is_empty() {
+        lines.push(format!("accessed at {}", code.join(", ")));
+    }
+    lines.push(match &finding.remedy {
+        Remedy::HugePages { pages, walks_saved } => format!(
+            "{} page walks and {} TLB misses in {accesses} accesses; in 2-MiB pages, {pages} at most, {} fewer",
+            short_count(counts.stlb_misses),
+            short_count(counts.dtlb_misses),
+            percent(*walks_saved)
+        ),
+        Remedy::Layout { stride_bytes, used_bytes } => format!(
+            "{} of {accesses} accesses miss the first level; each is {stride_bytes} bytes from the last and uses \
+             {used_bytes} of a line's {} bytes",
+            part(counts.l1_misses()),
+            profile.machine.line_bytes
+        ),
+        Remedy::Separate { invalidations, writers } => {
+            format!("{} lines were lost to another core's write; {writers} threads write it", short_count(*invalidations))
+        }
+        Remedy::Prefetch { .. } | Remedy::Pack => format!(
+            "of {accesses} accesses {} miss the first level, {} the second, {} the last",
+            part(counts.l1_misses()),
+            part(counts.l2_misses()),
+            part(counts.llc_misses())
+        ),
+    });
+    lines
+}
+
+fn place(profile: &Profile, code: CodeIx) -> String {
+    let Some(code) = profile.code.get(code.index()) else { return "unknown code".to_owned() };
+    let module = profile.module(code.module).map_or("generated code", |module| module.name());
+    memlens_report::code_place(profile, code).unwrap_or_else(|| format!("{module}+{:#x}", code.offset))
+}
+
+fn advice(finding: &Finding) -> &'static str {
+    match &finding.remedy {
+        Remedy::HugePages { .. } => "one page-table entry then serves 512 times as much memory",
+        Remedy::Prefetch { .. } => {
+            "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, or sort the indices"
+        }
+        Remedy::Layout { .. } => {
+            "exchange the loops, or put the fields that are used together side by side, so that lines are used up"
+        }
+        Remedy::Pack => {
+            "each access waits for the one before: allocate the blocks from a pool in the order of use, put several items \
+             into a block, or follow several chains at a time"
+        }
+        Remedy::Separate { .. } => {
+            "give each thread a part of its own, aligned to lines (alignas(64)), and join them at the end"
+        }
+    }
+}
+
+/// What memlens itself can do about it.
+fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> {
+    let option = match finding.remedy {
+        Remedy::HugePages { .. } => "",
+        Remedy::Prefetch { .. } => "--prefetch ",
+        _ => return None,
+    };
+    Some(format!("memlens apply {option}{} -- {}", path.display(), profile.run.command.join(" ")))
+}
+
+fn document(profile: &Profile, found: &[Finding]) -> Value {
+    let entries = found.iter().map(|finding| {
+        let mut entry = json!({
+            "remedy": finding.remedy.as_str(),
+            "title": title(profile, finding),
+            "gain_at_most": finding.gain,
+            "object": object(profile, finding).map(|object| object.id),
+            "accesses": finding.counts.accesses(),
+            "l1_misses": finding.counts.l1_misses(),
+            "llc_misses": finding.counts.llc_misses(),
+            "page_walks": finding.counts.stlb_misses,
+            "code": finding.code.iter().filter_map(|code| {
+                let code = profile.code.get(code.index())?;
+                let module = profile.module(code.module).map(|module| module.name());
+                Some(json!({"module": module, "offset": format!("{:#x}", code.offset)}))
+            }).collect::<Vec<_>>(),
+        });
+        match &finding.remedy {
+            Remedy::HugePages { pages, walks_saved } => {
+                entry["huge_pages"] = (*pages).into();
+                entry["walks_saved"] = (*walks_saved).into();
+            }
+            Remedy::Prefetch { index } => {
+                let index = index.and_then(|index| profile.objects.get(index.index()));
+                entry["index_object"] = index.map(|object| object.id).into();
+            }
+            Remedy::Layout { stride_bytes, used_bytes } => {
+                entry["stride_bytes"] = (*stride_bytes).into();
+                entry["used_bytes"] = (*used_bytes).into();
+            }
+            Remedy::Pack => {}
+            Remedy::Separate { invalidations, writers } => {
+                entry["invalidations"] = (*invalidations).into();
+                entry["writers"] = (*writers).into();
+            }
+        }
+        entry
+    });
+    json!({
+        "schema": SCHEMA,
+        "estimated": profile.run.estimated,
+        "least_gain": LEAST_GAIN,
+        "findings": entries.collect::<Vec<_>>(),
+    })
+}
