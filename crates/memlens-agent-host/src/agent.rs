@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use memlens_events::agent::{
-    AgentRecord, Control, LEAST_GAP_SHIFT, MAX_STACK_BYTES, NO_BURSTS, NO_GAP, VARIABLE,
+    AgentRecord, Answer, Control, LEAST_GAP_SHIFT, MAX_STACK_BYTES, NO_BURSTS, NO_GAP, REQUEST_FUNCTION,
+    Request, VARIABLE, VERSION, Wish,
 };
+use memlens_inject::{Call, InjectError, Library, Prepared, WalkStack};
 use memlens_payload::{Carried, Payload, PayloadError};
 use thiserror::Error;
 
@@ -82,6 +84,9 @@ pub enum AgentError {
          spaces and colons in its name"
     )]
     Path(PathBuf),
+    /// It cannot be brought into a running process.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
 }
 
 /// What the agent could not report. Units: records, unless the name says otherwise.
@@ -111,6 +116,23 @@ pub struct Agent {
     segment: Segment,
     library: PathBuf,
     window_began: Instant,
+    attached: Option<(Attached, Walk)>,
+}
+
+/// How stacks are followed.
+struct Walk(Box<WalkStack<'static>>);
+
+impl std::fmt::Debug for Walk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Walk")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Nobody is left to be told; what can go wrong leaves the agent idle.
+        let _ = self.detach();
+    }
 }
 
 impl Agent {
@@ -129,26 +151,209 @@ impl Agent {
             return Err(AgentError::NoExecution(library));
         }
         let segment = Segment::create().map_err(AgentError::Segment)?;
-        let control = segment.control();
-        let (always_from, shift) = match options.watch {
-            Watch::Sampled => (u64::MAX, LEAST_GAP_SHIFT),
-            Watch::From(bytes) => (bytes, NO_GAP),
-            Watch::All => (0, NO_GAP),
-            Watch::Nothing => (u64::MAX, NO_GAP),
-        };
-        control.always_from_bytes.store(always_from, Ordering::Relaxed);
-        control.gap_shift.store(shift, Ordering::Relaxed);
-        control.window_limit.store(BLOCKS_AT_FIRST, Ordering::Relaxed);
-        control.stack_bytes.store(options.stack_bytes.min(MAX_STACK_BYTES as u32), Ordering::Relaxed);
-        let tick_ns = options.tick.map_or(0, |tick| u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX));
-        control.tick_ns.store(tick_ns, Ordering::Relaxed);
-        if let Some(bursts) = options.bursts {
-            control.burst_words.store(bursts.words, Ordering::Relaxed);
-            control.burst_millionths.store((bursts.share * 1e6) as u32, Ordering::Relaxed);
-        }
-        Ok(Self { segment, library, window_began: Instant::now() })
+        configure(segment.control(), options);
+        Ok(Self { segment, library, window_began: Instant::now(), attached: None })
     }
 
+    /// Lets a running process load the agent. `walk` follows its threads' stacks. When the value is dropped the agent is
+    /// taken out of action, as by [`Self::detach`].
+    ///
+    /// # Errors
+    /// If that cannot be; the process runs on in any case.
+    pub fn attach(
+        pid: u32,
+        options: &AgentOptions,
+        mut walk: Box<WalkStack<'static>>,
+    ) -> Result<Self, AgentError> {
+        let mut segment = None;
+        let mut prepare = |prepared: Prepared<'_>| {
+            let file = prepared.file.ok_or(io::ErrorKind::NotFound)?;
+            let made = segment.insert(Segment::in_file(file)?);
+            configure(made.control(), options);
+            Ok(bytes_of(&Request {
+                version: VERSION,
+                wish: Wish::Begin as u32,
+                segment: prepared.descriptor,
+                thread_count: prepared.threads.len() as u32,
+                threads: prepared.threads_address,
+                ..Request::default()
+            }))
+        };
+        let (name, other_name) = names();
+        let called = memlens_inject::call(Call {
+            pid,
+            library: library(&name, &other_name)
+                .ok_or_else(|| AgentError::Segment(io::ErrorKind::InvalidData.into()))?,
+            file: Some("memlens-agent"),
+            wants_threads: options.tick.is_some(),
+            prepare: &mut prepare,
+            walk: &mut *walk,
+        })?;
+        let answered = request_of(&called.argument);
+        match Answer::of(answered.answer) {
+            Some(Answer::Done) => {}
+            Some(Answer::Busy) => {
+                return Err(InjectError::Busy { pid, reader: answered.reader_pid }.into());
+            }
+            Some(Answer::NoMemory) => {
+                return Err(AgentError::Segment(io::ErrorKind::OutOfMemory.into()));
+            }
+            Some(Answer::NotYet) => return Err(InjectError::TimedOut(pid).into()),
+            Some(Answer::OtherVersion) | None => return Err(InjectError::OtherVersion(pid).into()),
+        }
+        let segment = segment.ok_or(InjectError::Gone(pid))?;
+        let attached = Attached {
+            pid,
+            hooked: answered.hooked,
+            modules: answered.modules,
+            pause: called.pause,
+            other_pause: called.longest_other,
+            was_there: called.was_there,
+        };
+        Ok(Self {
+            segment,
+            library: PathBuf::new(),
+            window_began: Instant::now(),
+            attached: Some((attached, Walk(walk))),
+        })
+    }
+
+    /// What attaching did, if this agent was attached.
+    pub fn attached(&self) -> Option<&Attached> {
+        self.attached.as_ref().map(|(attached, _)| attached)
+    }
+
+    /// Lets the agent hook libraries that were loaded after it; the number of functions' addresses that changed.
+    ///
+    /// # Errors
+    /// If it could not be asked: nothing has changed.
+    pub fn look_again(&mut self) -> Result<u32, InjectError> {
+        let Some((attached, walk)) = &mut self.attached else { return Ok(0) };
+        let hooked = ask(attached.pid, Wish::Look, &mut *walk.0)?.0.hooked;
+        attached.hooked += hooked;
+        Ok(hooked)
+    }
+
+    /// Takes an attached agent out of action: the process is as it was, but for the library. Returns the time for which
+    /// a thread of it was stopped. What was reported so far can still be read.
+    ///
+    /// # Errors
+    /// If it could not be asked: then it does nothing any more, but the hooks are still there.
+    pub fn detach(&mut self) -> Result<Duration, InjectError> {
+        /// Threads may be in the agent's code, without a processor to go on with.
+        const TRIES: u32 = 50;
+        let Some((attached, mut walk)) = self.attached.take() else { return Ok(Duration::ZERO) };
+        self.control().closed.store(1, Ordering::SeqCst);
+        let mut longest = Duration::ZERO;
+        for _ in 0..TRIES {
+            let (answered, pause) = ask(attached.pid, Wish::End, &mut *walk.0)?;
+            longest = longest.max(pause);
+            if Answer::of(answered.answer) == Some(Answer::Done) {
+                return Ok(longest);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(InjectError::TimedOut(attached.pid))
+    }
+}
+
+/// What attaching did to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The process.
+    pub pid: u32,
+    /// Functions' addresses in its libraries' tables that lead to the agent.
+    pub hooked: u32,
+    /// The libraries.
+    pub modules: u32,
+    /// How long the thread that let the agent in was away from its own code.
+    pub pause: Duration,
+    /// Of the other threads, how long the one was stopped that was stopped longest.
+    pub other_pause: Duration,
+    /// Whether the agent was there from an earlier time.
+    pub was_there: bool,
+}
+
+/// Under which names the agent may be in a process: made by us, or preloaded.
+fn names() -> (String, String) {
+    (format!("memlens-agent-{CONTENT_HASH:016x}"), format!("/agent-{CONTENT_HASH:016x}/{}", FILES[0].0))
+}
+
+fn library<'a>(name: &'a str, other_name: &'a str) -> Option<Library<'a>> {
+    use object::{Object, ObjectSymbol};
+    let bytes = FILES[0].1;
+    let file = object::File::parse(bytes).ok()?;
+    let function = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(REQUEST_FUNCTION))?.address();
+    Some(Library { name, other_name, bytes, function })
+}
+
+/// Asks an agent that is in a process.
+fn ask(pid: u32, wish: Wish, walk: &mut WalkStack<'_>) -> Result<(Request, Duration), InjectError> {
+    let (name, other_name) = names();
+    let library = library(&name, &other_name).ok_or(InjectError::OtherVersion(pid))?;
+    let mut prepare = |_: Prepared<'_>| {
+        Ok(bytes_of(&Request { version: VERSION, wish: wish as u32, ..Request::default() }))
+    };
+    let called = memlens_inject::call(Call {
+        pid,
+        library,
+        file: None,
+        wants_threads: false,
+        prepare: &mut prepare,
+        walk,
+    })?;
+    Ok((request_of(&called.argument), called.pause))
+}
+
+/// The fields, in the order of the structure.
+fn bytes_of(request: &Request) -> Vec<u8> {
+    let &Request { version, wish, segment, thread_count, threads, answer, hooked, modules, reader_pid } =
+        request;
+    let mut bytes = Vec::with_capacity(size_of::<Request>());
+    bytes.extend([version, wish, segment, thread_count].iter().flat_map(|word| word.to_ne_bytes()));
+    bytes.extend(threads.to_ne_bytes());
+    bytes.extend([answer, hooked, modules, reader_pid].iter().flat_map(|word| word.to_ne_bytes()));
+    bytes
+}
+
+fn request_of(bytes: &[u8]) -> Request {
+    let word = |at: usize| {
+        bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+    };
+    Request {
+        version: word(0),
+        wish: word(4),
+        segment: word(8),
+        thread_count: word(12),
+        threads: u64::from(word(20)) << 32 | u64::from(word(16)),
+        answer: word(24),
+        hooked: word(28),
+        modules: word(32),
+        reader_pid: word(36),
+    }
+}
+
+/// Writes what is wanted of the agent to its segment.
+fn configure(control: &Control, options: &AgentOptions) {
+    let (always_from, shift) = match options.watch {
+        Watch::Sampled => (u64::MAX, LEAST_GAP_SHIFT),
+        Watch::From(bytes) => (bytes, NO_GAP),
+        Watch::All => (0, NO_GAP),
+        Watch::Nothing => (u64::MAX, NO_GAP),
+    };
+    control.always_from_bytes.store(always_from, Ordering::Relaxed);
+    control.gap_shift.store(shift, Ordering::Relaxed);
+    control.window_limit.store(BLOCKS_AT_FIRST, Ordering::Relaxed);
+    control.stack_bytes.store(options.stack_bytes.min(MAX_STACK_BYTES as u32), Ordering::Relaxed);
+    let tick_ns = options.tick.map_or(0, |tick| u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX));
+    control.tick_ns.store(tick_ns, Ordering::Relaxed);
+    if let Some(bursts) = options.bursts {
+        control.burst_words.store(bursts.words, Ordering::Relaxed);
+        control.burst_millionths.store((bursts.share * 1e6) as u32, Ordering::Relaxed);
+    }
+}
+
+impl Agent {
     /// What a program's environment needs so that the agent gets in; the agent takes it out again. `preload` is what
     /// the program's own `LD_PRELOAD` would be.
     pub fn variables(&self, preload: Option<OsString>) -> [(&'static str, OsString); 2] {

@@ -1,5 +1,5 @@
-//! The agent's counterpart in memlens: carries the agent, says whether a program can be preloaded, makes the shared
-//! segment, and reads what the agent reports.
+//! The agent's counterpart in memlens: carries the agent, says whether a program can be preloaded, lets a running
+//! process load it (`memlens-inject`), makes the shared segment, and reads what the agent reports.
 //!
 //! It deliberately knows nothing of objects, symbols or samples: records go to the caller, in the order of each
 //! ring. The segment's layout is [`memlens_events::agent`].
@@ -14,6 +14,7 @@ mod agent;
 mod program;
 mod segment;
 
-pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, BurstOptions, Watch};
+pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, Attached, BurstOptions, Watch};
 pub use memlens_events::agent::{AgentRecord, Allocation, BurstHead, Caller, Event};
+pub use memlens_inject::{InjectError, Registers, WalkStack, check as check_attachable, permission_advice};
 pub use program::{NotPreloadable, check_preloadable};

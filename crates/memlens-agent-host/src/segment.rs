@@ -38,6 +38,11 @@ impl Segment {
             }
             File::from_raw_fd(fd)
         };
+        Self::in_file(file)
+    }
+
+    /// The same in a file that is empty.
+    pub fn in_file(file: File) -> io::Result<Self> {
         file.set_len(SEGMENT_BYTES as u64)?;
         let map = MmapOptions::new().len(SEGMENT_BYTES).no_reserve_swap().map_raw(&file)?;
         let segment = Self { map, file, unfinished: [None; RINGS], damaged: 0 };

@@ -14,7 +14,7 @@ use crate::arch::ThreadArea;
 use crate::draw::{self, ALWAYS_FROM_BYTES};
 use crate::real::{self, call};
 use crate::ring::{Segment, StackPart, now_ns};
-use crate::session::{check_reader, here};
+use crate::session::{check_reader, here, visit};
 use crate::watched;
 
 /// A call of the program: where the stack pointer was at entry, which points to the return address, and rbp.
@@ -115,6 +115,7 @@ fn allocate_stored(
     if !real::ready() {
         return real::arena_block(size_bytes);
     }
+    let _visit = visit();
     let Some((segment, area)) = here() else { return real() };
     let Some(inside) = Inside::enter(area, entry) else { return real() };
     let gap = drawn(segment.control(), area, size_bytes as u64);
@@ -208,6 +209,7 @@ pub unsafe extern "C" fn slow_realloc(block: *mut c_void, size: usize, sp: usize
     if !real::ready() {
         return if block.is_null() { real::arena_block(size) } else { ptr::null_mut() };
     }
+    let _visit = visit();
     let was_watched = watched::remove(block as u64);
     let Some((segment, area)) = here() else { return real() };
     if was_watched {
@@ -260,6 +262,7 @@ fn ending(block: *mut c_void) -> bool {
     if real::arena_size(block).is_some() {
         return true;
     }
+    let _visit = visit();
     if watched::remove(block as u64)
         && let Some((segment, area)) = here()
     {

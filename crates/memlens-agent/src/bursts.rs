@@ -21,7 +21,7 @@ use crate::faults;
 use crate::real;
 use crate::real::call;
 use crate::ring::now_ns;
-use crate::session::{check_reader, segment};
+use crate::session::{check_reader, segment, visit};
 use crate::ticks;
 
 /// Of the thread's time, in millionths.
@@ -54,6 +54,16 @@ pub fn prepare(control: &Control) {
         }
         Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
     }
+}
+
+/// None from now on.
+pub fn stop() {
+    WORDS.store(0, Ordering::Relaxed);
+}
+
+/// Whether a thread is in one.
+pub fn are_active() -> bool {
+    memlens_burst::active() != 0
 }
 
 /// Begins a burst when the handler that got `context` returns, if there should be one. Whether there will: then the
@@ -106,6 +116,7 @@ fn has_pending_signal() -> bool {
 }
 
 fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) -> bool {
+    let _visit = visit();
     let Some(segment) = segment() else { return false };
     let mut words = [0; MOST_REFERENCES * REFERENCE_WORDS];
     let Some(sent) = words.get_mut(..references.len() * REFERENCE_WORDS) else { return false };
@@ -121,6 +132,7 @@ fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) ->
 }
 
 fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
+    let _visit = visit();
     let area = arch::thread();
     let began_ns = area.last_cpu_ns.get();
     let own_ns = ticks::restart_period(area).saturating_sub(began_ns);

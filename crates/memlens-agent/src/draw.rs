@@ -24,8 +24,8 @@ use memlens_events::agent::{Control, MOST_GAP_SHIFT, NO_GAP};
 /// [`Control::always_from_bytes`] where the entry points find it; `u64::MAX` until the agent is started.
 pub static ALWAYS_FROM_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A budget that no program uses up.
-pub const ENDLESS: i64 = i64::MAX;
+/// The budget where nothing is drawn: after so many bytes a thread looks again, because memlens may have come back.
+pub const ENDLESS: i64 = 1 << 20;
 
 /// A thread's random numbers and the gap that it is in.
 #[repr(C)]

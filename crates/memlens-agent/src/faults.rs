@@ -44,6 +44,19 @@ pub fn prepare() {
     IS_ACTIVE.store(true, Ordering::Release);
 }
 
+/// Puts the program's handlers back. No thread is in a burst any more.
+pub fn end() {
+    IS_ACTIVE.store(false, Ordering::Release);
+    for signal in RAISED {
+        if let Some(mut action) = arch::signal_action(signal)
+            && action.handler == on_raised as *const () as usize
+        {
+            action.handler = HANDLERS[signal].load(Ordering::Relaxed);
+            arch::set_signal_action(signal, &action);
+        }
+    }
+}
+
 fn note(signal: usize, handler: usize, mask: usize, flags: usize) {
     HANDLERS[signal].store(handler, Ordering::Relaxed);
     MASKS[signal].store(mask, Ordering::Relaxed);

@@ -25,7 +25,8 @@
 //! | `watched.rs` | the watched blocks' addresses |
 //! | `allocations.rs` | the slow paths of the allocation functions |
 //! | `real.rs` | the functions that the program would have called |
-//! | `session.rs` | start, environment, fork, memlens's end |
+//! | `session.rs` | start, environment, fork, memlens's coming and its end |
+//! | `hooks.rs` | in a process that ran before: the libraries' tables lead to the agent |
 //! | `ring.rs` | the writer's side of a ring |
 //! | `ticks.rs` | timers of threads, and what their signal does |
 //! | `faults.rs` | signals that instructions raise in a burst |
@@ -47,6 +48,7 @@ mod allocations;
 mod bursts;
 mod draw;
 mod faults;
+mod hooks;
 mod real;
 mod ring;
 mod session;

@@ -7,9 +7,9 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use memlens_inside::{next, weak};
+use memlens_inside::{next, symbol, weak};
 
-use crate::watched;
+use crate::{arch, watched};
 
 /// Calls a real function.
 macro_rules! call {
@@ -80,27 +80,39 @@ fn find() {
     let glibc = |address: usize| address as *mut c_void;
     let or = |found: *mut c_void, other: *mut c_void| if found.is_null() { other } else { found };
     let set = |place: &Function, found: *mut c_void| place.store(found, Ordering::Release);
-    set(&MALLOC, or(next(c"malloc"), glibc(weak!("__libc_malloc"))));
-    set(&CALLOC, or(next(c"calloc"), glibc(weak!("__libc_calloc"))));
-    set(&REALLOC, or(next(c"realloc"), glibc(weak!("__libc_realloc"))));
-    let memalign = or(next(c"memalign"), glibc(weak!("__libc_memalign")));
+    set(&MALLOC, or(of_the_program(c"malloc"), glibc(weak!("__libc_malloc"))));
+    set(&CALLOC, or(of_the_program(c"calloc"), glibc(weak!("__libc_calloc"))));
+    set(&REALLOC, or(of_the_program(c"realloc"), glibc(weak!("__libc_realloc"))));
+    let memalign = or(of_the_program(c"memalign"), glibc(weak!("__libc_memalign")));
     set(&MEMALIGN, memalign);
-    set(&ALIGNED_ALLOC, or(next(c"aligned_alloc"), memalign));
-    set(&POSIX_MEMALIGN, next(c"posix_memalign"));
-    set(&VALLOC, next(c"valloc"));
-    set(&PVALLOC, next(c"pvalloc"));
-    set(&REALLOCARRAY, next(c"reallocarray"));
-    let free = or(next(c"free"), glibc(weak!("__libc_free")));
+    set(&ALIGNED_ALLOC, or(of_the_program(c"aligned_alloc"), memalign));
+    set(&POSIX_MEMALIGN, of_the_program(c"posix_memalign"));
+    set(&VALLOC, of_the_program(c"valloc"));
+    set(&PVALLOC, of_the_program(c"pvalloc"));
+    set(&REALLOCARRAY, of_the_program(c"reallocarray"));
+    let free = or(of_the_program(c"free"), glibc(weak!("__libc_free")));
     // C23 7.24.3.4: both do what `free` does.
-    set(&FREE_SIZED, or(next(c"free_sized"), free));
-    set(&FREE_ALIGNED_SIZED, or(next(c"free_aligned_sized"), free));
-    set(&PTHREAD_CREATE, next(c"pthread_create"));
-    set(&SIGACTION, next(c"sigaction"));
-    set(&SIGNAL, next(c"signal"));
-    set(&SYSV_SIGNAL, next(c"sysv_signal"));
-    set(&SIGSET, next(c"sigset"));
-    set(&DLCLOSE, next(c"dlclose"));
+    set(&FREE_SIZED, or(of_the_program(c"free_sized"), free));
+    set(&FREE_ALIGNED_SIZED, or(of_the_program(c"free_aligned_sized"), free));
+    set(&PTHREAD_CREATE, of_the_program(c"pthread_create"));
+    set(&SIGACTION, of_the_program(c"sigaction"));
+    set(&SIGNAL, of_the_program(c"signal"));
+    set(&SYSV_SIGNAL, of_the_program(c"sysv_signal"));
+    set(&SIGSET, of_the_program(c"sigset"));
+    set(&DLCLOSE, of_the_program(c"dlclose"));
     set(&FREE, free);
+}
+
+/// What the program calls by a name: of the libraries behind this one, or, where this one came late and stands behind
+/// none, of all.
+fn of_the_program(name: &core::ffi::CStr) -> *mut c_void {
+    let found = next(name);
+    if !found.is_null() {
+        return found;
+    }
+    let (start, end) = arch::own_image();
+    let found = symbol(name);
+    if (start..end).contains(&(found as usize)) { ptr::null_mut() } else { found }
 }
 
 /// Until the real one is known.

@@ -4,6 +4,14 @@
 //! constructor maps the segment, closes the descriptor and takes both out of the environment again, in place: the
 //! program and what it executes see what they would have seen.
 //!
+//! In a process that runs already memlens loads the agent by a call of the dynamic linker, finds no variable, and calls
+//! [`request`] instead, which hooks the tables of the libraries (`hooks.rs`), and at the end puts all back. What stays
+//! is the library and the memory of its own, for the next time.
+//!
+//! # The end
+//! Threads that are in the agent's code count as visits. Once no records are written and all visits are over, nobody
+//! knows the segment any more, and it is unmapped.
+//!
 //! # Fork
 //! The segment is shared, so a child's records go to memlens like its parent's, under the child's process id. A
 //! page that the kernel empties in children (`MADV_WIPEONFORK`) tells a child that it is one, without a system
@@ -13,13 +21,13 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use memlens_events::agent::{Control, MAGIC, SEGMENT_BYTES, VARIABLE, VERSION};
+use memlens_events::agent::{Answer, Control, MAGIC, Request, SEGMENT_BYTES, VARIABLE, VERSION, Wish};
 use memlens_inside::environment::{self, value_of};
 
 use crate::arch::{self, ThreadArea, number, syscall, thread};
-use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS};
+use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, ThreadDraw};
 use crate::ring::Segment;
-use crate::{real, ticks, watched};
+use crate::{bursts, faults, hooks, real, ticks, watched};
 
 /// Words of the table of watched blocks: 2 MiB where blocks are drawn by bytes …
 const DRAWN_PLACES: usize = 1 << 18;
@@ -34,9 +42,29 @@ static FORK_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Counts processes from this one's first ancestor with an agent.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 
+/// The number of this process when memlens came last; earlier ones' words in thread areas count no more.
+static CAME_AT: AtomicU32 = AtomicU32::new(1);
+/// Threads in the agent's code.
+static VISITS: AtomicU32 = AtomicU32::new(0);
+
+/// As long as it lives, the calling thread may use the segment.
+pub struct Visit(());
+
+/// To be called before anything of the segment is used.
+pub fn visit() -> Visit {
+    VISITS.fetch_add(1, Ordering::SeqCst);
+    Visit(())
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        VISITS.fetch_sub(1, Ordering::Release);
+    }
+}
+
 /// The segment, as long as memlens reads it.
 pub fn segment() -> Option<Segment> {
-    if !IS_ACTIVE.load(Ordering::Acquire) {
+    if !IS_ACTIVE.load(Ordering::SeqCst) {
         return None;
     }
     let segment = Segment(SEGMENT.load(Ordering::Relaxed));
@@ -49,19 +77,25 @@ pub fn segment() -> Option<Segment> {
 
 /// From now on the entry points lead to the real functions.
 fn stop() {
-    IS_ACTIVE.store(false, Ordering::Release);
+    IS_ACTIVE.store(false, Ordering::SeqCst);
     ALWAYS_FROM_BYTES.store(u64::MAX, Ordering::Relaxed);
     ticks::stop();
 }
 
 /// A ring is full: stops if memlens is gone.
 pub fn check_reader(control: &Control) {
+    if has_left(control) {
+        stop();
+    }
+}
+
+/// Whether memlens reads the segment no more.
+fn has_left(control: &Control) -> bool {
     const ESRCH: isize = -3;
     let reader = control.reader_pid.load(Ordering::Relaxed) as usize;
     // SAFETY: signal 0 does nothing.
-    if unsafe { syscall(number::KILL, [reader, 0, 0, 0, 0, 0]) } == ESRCH {
-        stop();
-    }
+    let is_gone = || unsafe { syscall(number::KILL, [reader, 0, 0, 0, 0, 0]) } == ESRCH;
+    control.closed.load(Ordering::Relaxed) != 0 || is_gone()
 }
 
 /// The segment and the calling thread's area, with its ids set; None: no records are written.
@@ -83,6 +117,7 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
     }
     let epoch = EPOCH.load(Ordering::Relaxed);
     if area.epoch.get() != epoch {
+        let is_known = area.epoch.get() >= CAME_AT.load(Ordering::Relaxed);
         area.epoch.set(epoch);
         // SAFETY: the calls only ask.
         unsafe {
@@ -90,9 +125,12 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
             area.tid.set(syscall(number::GETTID, [0; 6]) as u32);
         }
         area.timer.set(0);
-        let mut draw = area.draw.get();
+        let mut draw = if is_known { area.draw.get() } else { ThreadDraw::default() };
         draw.reseed();
         area.draw.set(draw);
+        if !is_known {
+            area.budget.set(area.budget.get().min(0));
+        }
         ticks::start_here(segment.control(), area);
     }
     Some((segment, area))
@@ -108,9 +146,113 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
     if !prepare(segment) {
         return;
     }
+    if has_own_allocator() {
+        segment.control().own_allocator.fetch_add(1, Ordering::Relaxed);
+    }
     // The budget was endless while there was no segment.
     thread().budget.set(0);
     here();
+}
+
+/// What memlens asks in a process that runs: it lets a thread call this.
+///
+/// # Safety
+/// The request is whole, and so is its list of threads; the calling thread is in no function of libc, of the dynamic
+/// linker or of ours.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn memlens_agent_request(request: *mut Request) {
+    // SAFETY: the caller's promise.
+    let request = unsafe { &mut *request };
+    request.answer = if request.version != VERSION {
+        Answer::OtherVersion
+    } else if request.wish == Wish::Begin as u32 {
+        // SAFETY: the caller's promise.
+        unsafe { begin(request) }
+    } else if request.wish == Wish::Look as u32 {
+        (request.hooked, request.modules) = hooks::hook();
+        Answer::Done
+    } else {
+        end()
+    } as u32;
+}
+
+/// Begins in a process that runs.
+///
+/// # Safety
+/// As [`memlens_agent_request`].
+unsafe fn begin(request: &mut Request) -> Answer {
+    if let Some(segment) = segment()
+        && !has_left(segment.control())
+    {
+        request.reader_pid = segment.control().reader_pid.load(Ordering::Relaxed);
+        return Answer::Busy;
+    }
+    // One that was never put back.
+    if !SEGMENT.load(Ordering::Relaxed).is_null() && end() != Answer::Done {
+        return Answer::NotYet;
+    }
+    let Some(segment) = map(request.segment as usize) else { return Answer::NoMemory };
+    let word = FORK_WORD.load(Ordering::Relaxed);
+    // SAFETY: null, or mapped for good.
+    let is_child = unsafe { word.as_ref() }.is_some_and(|word| word.load(Ordering::Relaxed) == 0);
+    if is_child {
+        ticks::forget_timers();
+        memlens_burst::forget_after_fork(&thread().burst);
+    }
+    let epoch = EPOCH.fetch_add(1, Ordering::Relaxed) + 1;
+    CAME_AT.store(epoch, Ordering::Relaxed);
+    // Until memlens says what it wants, nothing is written.
+    if !prepare(segment) {
+        // SAFETY: mapped just now; nobody knows it.
+        unsafe { unmap(segment) };
+        return Answer::NoMemory;
+    }
+    (request.hooked, request.modules) = hooks::hook();
+    let control = segment.control();
+    if hooks::is_past_us() {
+        control.own_allocator.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the caller's promise.
+    let threads =
+        unsafe { core::slice::from_raw_parts(request.threads as *const u32, request.thread_count as usize) };
+    ticks::wake(control, threads);
+    if has_left(control) {
+        stop();
+    }
+    Answer::Done
+}
+
+/// Puts everything back that a request has changed.
+fn end() -> Answer {
+    /// Tries, each of which lets other threads run.
+    const TRIES: u32 = 1000;
+    stop();
+    bursts::stop();
+    hooks::put_back();
+    let is_quiet = (0..TRIES).any(|_| {
+        // SAFETY: the call lets others run.
+        unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
+        VISITS.load(Ordering::SeqCst) == 0 && !bursts::are_active()
+    });
+    ticks::delete_timers();
+    if !is_quiet {
+        return Answer::NotYet;
+    }
+    ticks::end();
+    faults::end();
+    let segment = SEGMENT.swap(ptr::null_mut(), Ordering::Relaxed);
+    if !segment.is_null() {
+        // SAFETY: nobody uses it, and nobody finds it any more.
+        unsafe { unmap(Segment(segment)) };
+    }
+    Answer::Done
+}
+
+/// # Safety
+/// Nobody uses the segment any more.
+unsafe fn unmap(segment: Segment) {
+    // SAFETY: the caller's promise.
+    unsafe { syscall(number::MUNMAP, [segment.0 as usize, SEGMENT_BYTES, 0, 0, 0, 0]) };
 }
 
 // SAFETY: an entry of `.init_array` is a function that gets the program's arguments (System V gABI, "Initialization and
@@ -187,26 +329,32 @@ fn prepare(segment: Segment) -> bool {
     let control = segment.control();
     let always_from = control.always_from_bytes.load(Ordering::Relaxed);
     let capacity = if always_from == u64::MAX { DRAWN_PLACES } else { ALL_PLACES };
-    let (places, word) = (own_memory(capacity * 8), own_memory(4096));
-    if places.is_null() || word.is_null() || !real::ready() {
+    let word = FORK_WORD.load(Ordering::Relaxed).cast::<u8>();
+    let word = if word.is_null() { own_memory(4096) } else { word };
+    if word.is_null() || !real::ready() {
         return false;
+    }
+    if watched::capacity() >= capacity {
+        watched::forget_all();
+    } else {
+        let places = own_memory(capacity * 8);
+        if places.is_null() {
+            return false;
+        }
+        // SAFETY: zeroed memory that nobody else knows and that stays.
+        unsafe { watched::use_memory(places.cast::<AtomicU64>(), capacity) };
     }
     // SAFETY: a page of our own.
     if unsafe { syscall(number::MADVISE, [word as usize, 4096, WIPE_ON_FORK, 0, 0, 0]) } != 0 {
         // Before Linux 4.14 a child could not be told from its parent.
         return false;
     }
-    // SAFETY: zeroed memory that nobody else knows and that stays.
-    unsafe { watched::use_memory(places.cast::<AtomicU64>(), capacity) };
     let word = word.cast::<AtomicU32>();
     // SAFETY: the same.
     unsafe { &*word }.store(1, Ordering::Relaxed);
     FORK_WORD.store(word, Ordering::Relaxed);
     SEGMENT.store(segment.0, Ordering::Relaxed);
-    if has_own_allocator() {
-        control.own_allocator.fetch_add(1, Ordering::Relaxed);
-    }
-    IS_ACTIVE.store(true, Ordering::Release);
+    IS_ACTIVE.store(true, Ordering::SeqCst);
     ALWAYS_FROM_BYTES.store(always_from, Ordering::Relaxed);
     control.started.fetch_add(1, Ordering::Relaxed);
     ticks::prepare(control);

@@ -22,7 +22,7 @@ use crate::bursts;
 #[cfg(not(test))]
 use crate::real::{self, call};
 use crate::ring::{StackPart, clock_ns, now_ns};
-use crate::session::{check_reader, here};
+use crate::session::{check_reader, here, visit};
 
 /// `SIGCANCEL` of glibc (sysdeps/unix/sysv/linux/internal-signals.h).
 const SIGNAL: u32 = 32;
@@ -35,7 +35,13 @@ static TICK_NS: AtomicU64 = AtomicU64::new(0);
 /// Timers that were made, as thread << 32 | number + 1; 0: no timer. The kernel does not delete those of threads
 /// that have ended.
 static TIMERS: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
+/// What was done about the signal before: the default, or nothing.
+static HANDLER_BEFORE: AtomicUsize = AtomicUsize::new(0);
 static NEXT_TIMER: AtomicUsize = AtomicUsize::new(0);
+/// A place in that list which is taken, for a timer to be made.
+const RESERVED: u64 = u64::MAX;
+/// Processor time after which a thread that ran before begins, in ns.
+const WAKE_NS: u64 = 3_000_000;
 /// How many timers are looked at for each new one.
 const LOOKED_AT: usize = 4;
 
@@ -55,13 +61,56 @@ pub fn prepare(control: &Control) {
         restorer: arch::return_from_signal as *const () as usize,
         mask: 0,
     };
-    let is_free = arch::signal_action(SIGNAL as usize).is_some_and(|before| before.handler <= IGNORED);
+    let before = arch::signal_action(SIGNAL as usize).map_or(usize::MAX, |action| action.handler);
+    if before <= IGNORED {
+        HANDLER_BEFORE.store(before, Ordering::Relaxed);
+    }
+    let is_free = before <= IGNORED || before == action.handler;
     if !is_free || !arch::set_signal_action(SIGNAL as usize, &action) {
         control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
         return;
     }
     bursts::prepare(control);
     TICK_NS.store(tick_ns, Ordering::Release);
+}
+
+/// Deletes all timers.
+pub fn delete_timers() {
+    for place in &TIMERS {
+        let value = place.swap(0, Ordering::Relaxed);
+        // A reserved place's thread may be about to make its timer; whoever waits for all visits waits for that, too.
+        if value != 0 && value != RESERVED {
+            delete_timer(value as u32 - 1);
+        }
+    }
+}
+
+/// Gives the signal back. There are no timers, and no thread can make one.
+pub fn end() {
+    const IGNORED: usize = 1;
+    let is_ours = |action: &SignalAction| action.handler == on_tick as *const () as usize;
+    let Some(action) = arch::signal_action(SIGNAL as usize).filter(is_ours) else { return };
+    // Ignoring a signal drops what is pending (POSIX.1-2024, 2.4.3): by default it would end the process.
+    arch::set_signal_action(SIGNAL as usize, &SignalAction { handler: IGNORED, ..action });
+    let before = SignalAction { handler: HANDLER_BEFORE.load(Ordering::Relaxed), ..SignalAction::default() };
+    arch::set_signal_action(SIGNAL as usize, &before);
+}
+
+/// Starts timers for threads that run already. The first tick of such a thread lets it begin by itself.
+pub fn wake(control: &Control, threads: &[u32]) {
+    let tick_ns = TICK_NS.load(Ordering::Acquire);
+    if tick_ns == 0 {
+        return;
+    }
+    // SAFETY: the call only asks.
+    let pid = unsafe { syscall(number::GETPID, [0; 6]) } as u32;
+    for &tid in threads {
+        // A thread's clock of processor time: the kernel's MAKE_THREAD_CPUCLOCK (include/linux/posix-timers.h).
+        let clock = (!(tid as i32) << 3 | 6) as isize as usize;
+        if let Some(timer) = new_timer(control, clock, pid, tid) {
+            set_timer(timer, WAKE_NS);
+        }
+    }
 }
 
 /// No more ticks: each thread's timer goes when it comes next.
@@ -82,31 +131,36 @@ pub fn start_here(control: &Control, area: &ThreadArea) {
     if tick_ns == 0 {
         return;
     }
-    let Some(place) = place_for_timer(area.pid.get()) else {
-        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
-    // `struct sigevent` (include/uapi/asm-generic/siginfo.h): value, signal, SIGEV_THREAD_ID, thread.
-    let mut event = [0u32; 16];
-    (event[2], event[3], event[4]) = (SIGNAL, 4, area.tid.get());
-    let mut timer = 0u32;
-    let arguments = [THREAD_CPU_CLOCK, event.as_ptr() as usize, &raw mut timer as usize, 0, 0, 0];
-    // SAFETY: reads the structure, writes the number.
-    if unsafe { syscall(number::TIMER_CREATE, arguments) } != 0 {
-        place.store(0, Ordering::Relaxed);
-        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
-    place.store(u64::from(area.tid.get()) << 32 | u64::from(timer + 1), Ordering::Relaxed);
+    let Some(timer) = new_timer(control, THREAD_CPU_CLOCK, area.pid.get(), area.tid.get()) else { return };
     area.timer.set(timer + 1);
     area.last_cpu_ns.set(clock_ns(THREAD_CPU_CLOCK as i32));
     set_timer(timer, tick_ns);
 }
 
+/// Makes a timer for a thread and remembers it.
+fn new_timer(control: &Control, clock: usize, pid: u32, tid: u32) -> Option<u32> {
+    let Some(place) = place_for_timer(pid) else {
+        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    // `struct sigevent` (include/uapi/asm-generic/siginfo.h): value, signal, SIGEV_THREAD_ID, thread.
+    let mut event = [0u32; 16];
+    (event[2], event[3], event[4]) = (SIGNAL, 4, tid);
+    let mut timer = 0u32;
+    let arguments = [clock, event.as_ptr() as usize, &raw mut timer as usize, 0, 0, 0];
+    // SAFETY: reads the structure, writes the number.
+    if unsafe { syscall(number::TIMER_CREATE, arguments) } != 0 {
+        place.store(0, Ordering::Relaxed);
+        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    place.store(u64::from(tid) << 32 | u64::from(timer + 1), Ordering::Relaxed);
+    Some(timer)
+}
+
 /// A free place in [`TIMERS`], reserved by a value that is no timer; on the way deletes those of some threads that
 /// have ended.
 fn place_for_timer(pid: u32) -> Option<&'static AtomicU64> {
-    const RESERVED: u64 = u64::MAX;
     const ESRCH: isize = -3;
     let start = NEXT_TIMER.fetch_add(LOOKED_AT, Ordering::Relaxed);
     let mut found = None;
@@ -142,6 +196,18 @@ fn place_for_timer(pid: u32) -> Option<&'static AtomicU64> {
     found
 }
 
+/// Deletes a timer if it is in the list.
+fn forget(timer: u32) {
+    let is_it = |value: u64| value != 0 && value != RESERVED && value as u32 == timer + 1;
+    let place = TIMERS.iter().find(|place| is_it(place.load(Ordering::Relaxed)));
+    if let Some(place) = place {
+        let value = place.load(Ordering::Relaxed);
+        if is_it(value) && place.compare_exchange(value, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            delete_timer(timer);
+        }
+    }
+}
+
 fn delete_timer(timer: u32) {
     // SAFETY: a timer of ours.
     unsafe { syscall(number::TIMER_DELETE, [timer as usize, 0, 0, 0, 0, 0]) };
@@ -175,7 +241,24 @@ fn set_timer(timer: u32, tick_ns: u64) {
     unsafe { syscall(number::TIMER_SETTIME, [timer as usize, 0, value.as_ptr() as usize, 0, 0, 0]) };
 }
 
-extern "C" fn on_tick(_signal: c_int, _info: *const c_void, context: *mut c_void) {
+/// The number of the timer whose signal this is.
+///
+/// # Safety
+/// `info` is the second argument of a signal handler.
+unsafe fn timer_of(info: *const c_void) -> Option<u32> {
+    const SENT_BY_TIMER: c_int = -2;
+    // `siginfo_t` (include/uapi/asm-generic/siginfo.h): signal, error, code, a gap, the timer's number.
+    // SAFETY: the kernel's structure.
+    let (code, timer) = unsafe { (info.cast::<c_int>().add(2).read(), info.cast::<u32>().add(4).read()) };
+    (code == SENT_BY_TIMER).then_some(timer)
+}
+
+extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void) {
+    let _visit = visit();
+    // SAFETY: the kernel's argument.
+    unsafe { arch::begin_call_again(context) };
+    // SAFETY: the kernel's argument.
+    let sender = unsafe { timer_of(info) };
     let timer = arch::thread().timer.get();
     let tick_ns = TICK_NS.load(Ordering::Relaxed);
     let Some((segment, area)) = here().filter(|_| tick_ns != 0) else {
@@ -185,6 +268,13 @@ extern "C" fn on_tick(_signal: c_int, _info: *const c_void, context: *mut c_void
         }
         return;
     };
+    // The thread ran before: it has begun by now, with a timer of its own.
+    if let Some(sender) = sender
+        && sender + 1 != area.timer.get()
+    {
+        forget(sender);
+        return;
+    }
     let cpu_ns = clock_ns(THREAD_CPU_CLOCK as i32);
     let period_ns = cpu_ns.saturating_sub(area.last_cpu_ns.get());
     area.last_cpu_ns.set(cpu_ns);
@@ -309,6 +399,8 @@ pub extern "C" fn take_start(at: usize, sp: usize) -> FirstCall {
     // glibc's descriptor and thread-local blocks lie above; a page of the rest may be the guard.
     area.stack_bytes.set((start.stack_bytes.load(Ordering::Relaxed) / 2).min(1 << 20));
     start.is_taken.store(false, Ordering::Release);
+    let visit = visit();
     here();
+    drop(visit);
     FirstCall { function, argument }
 }

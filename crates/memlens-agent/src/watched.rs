@@ -15,6 +15,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use crate::arch::{number, syscall};
+
 /// Address bits below those that choose the filter's byte.
 pub const FILTER_SHIFT: u32 = 6;
 /// Which bits then.
@@ -101,6 +103,28 @@ fn count(address: u64, by: i8) {
 pub unsafe fn use_memory(places: *mut AtomicU64, capacity: usize) {
     TABLE.capacity.store(capacity, Ordering::Relaxed);
     TABLE.places.store(places, Ordering::Release);
+}
+
+/// How many words the table has.
+pub fn capacity() -> usize {
+    TABLE.capacity.load(Ordering::Relaxed)
+}
+
+/// Forgets all blocks. Nobody else may use the table meanwhile.
+pub fn forget_all() {
+    let places = TABLE.places.load(Ordering::Relaxed);
+    if places.is_null() {
+        return;
+    }
+    const DONT_NEED: usize = 4;
+    // SAFETY: whole pages of the table's private memory, which are zeros after that (madvise(2)).
+    unsafe { syscall(number::MADVISE, [places as usize, capacity() * 8, DONT_NEED, 0, 0, 0]) };
+    for byte in &FILTER {
+        // Those may be the arena's.
+        if byte.load(Ordering::Relaxed) != STUCK {
+            byte.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Watches a block. False: there is no room.

@@ -604,6 +604,11 @@ unsafe fn end_burst(area: &Area, lane: &mut Lane, target: u64) {
     finish(area);
 }
 
+/// How many threads are in bursts now.
+pub fn active() -> u32 {
+    ACTIVE.load(Ordering::Acquire)
+}
+
 /// The thread is in no burst any more.
 fn finish(area: &Area) {
     area.is_bursting.set(0);

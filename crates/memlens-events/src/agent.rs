@@ -114,6 +114,70 @@ pub struct Control {
     pub no_bursts: AtomicU32,
 }
 
+/// The agent's function that memlens calls in a process that runs already, with the address of a [`Request`].
+pub const REQUEST_FUNCTION: &str = "memlens_agent_request";
+
+/// What memlens asks of the agent, and its answer.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Request {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Number of a [`Wish`].
+    pub wish: u32,
+    /// Descriptor of the segment in the process.
+    pub segment: u32,
+    /// How many threads are to get timers …
+    pub thread_count: u32,
+    /// … and the address of their kernel ids (32 bits each).
+    pub threads: u64,
+    /// Number of an [`Answer`]; 0: there is none.
+    pub answer: u32,
+    /// Addresses of functions in the libraries' tables that lead to the agent since this request.
+    pub hooked: u32,
+    /// Libraries that were looked at.
+    pub modules: u32,
+    /// memlens's process that has the agent already.
+    pub reader_pid: u32,
+}
+
+/// What a [`Request`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Wish {
+    /// Begin, with a segment.
+    Begin = 1,
+    /// Hook the tables of libraries that were loaded later, too.
+    Look = 2,
+    /// End: put everything back.
+    End = 3,
+}
+
+/// What the agent says to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Answer {
+    /// It is done.
+    Done = 1,
+    /// The agent in the process is of another version.
+    OtherVersion = 2,
+    /// Another memlens has it.
+    Busy = 3,
+    /// There was no memory, or too old a kernel.
+    NoMemory = 4,
+    /// Some thread is still at work in the agent: the segment and the tick's handler are still there. Asked again
+    /// later, it ends.
+    NotYet = 5,
+}
+
+impl Answer {
+    /// By its number.
+    pub fn of(number: u32) -> Option<Self> {
+        let all = [Self::Done, Self::OtherVersion, Self::Busy, Self::NoMemory, Self::NotYet];
+        all.into_iter().find(|&answer| answer as u32 == number)
+    }
+}
+
 /// Why a process has no bursts, from number 1 on.
 pub const NO_BURSTS: [&str; 3] = [
     "the processor lacks SSE 4.2 or XSAVE",

@@ -1,23 +1,30 @@
 //! The agent's part of a recording: whether it can be inside of the program, what it reports, what it lost.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memlens_agent_host::{
-    Agent, AgentError, AgentLosses, AgentOptions, AgentRecord, BurstOptions, Event, check_preloadable,
+    Agent, AgentError, AgentLosses, AgentOptions, AgentRecord, Attached, BurstOptions, Event,
+    check_preloadable,
 };
 use memlens_events::burst::{REFERENCE_WORDS, Reference};
 
 pub use memlens_agent_host::Watch;
 
+use crate::address_space::running_mappings;
 use crate::heap::HeapEvent;
 use crate::record::{Record, Registers, Sample, TimedRecord};
+use crate::stack_walk::stack_walk;
 
 /// Bytes of stack that are copied with an allocation: with [`MAX_STACK_BYTES`](memlens_events::agent), what call
 /// stacks of ordinary depth need.
 const STACK_BYTES: u32 = 8192;
+
+/// How often a process is looked at for new libraries.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The agent of a recording, or why there is none.
 #[derive(Debug)]
@@ -28,12 +35,37 @@ pub struct AllocationSource {
     lost_ends: u64,
     /// Records whose words make no sense.
     damaged: u64,
+    attached: Option<Attached>,
+    /// How long a thread was stopped when the agent left.
+    leaving: Option<Duration>,
+    /// Files of code that were mapped when the agent last looked, and when that was.
+    libraries: BTreeSet<String>,
+    looked: Instant,
+    /// What did not work with an attached agent.
+    problem: Option<String>,
+}
+
+/// The files of a process's code.
+fn libraries_of(pid: u32) -> BTreeSet<String> {
+    let mappings = running_mappings(pid).unwrap_or_default().into_iter();
+    mappings.filter(|mapping| mapping.is_executable).map(|mapping| mapping.name).collect()
 }
 
 impl AllocationSource {
     /// No agent, and nobody asked for one.
     pub fn none() -> Self {
-        Self { agent: None, why_not: None, watch: Watch::Nothing, lost_ends: 0, damaged: 0 }
+        Self {
+            agent: None,
+            why_not: None,
+            watch: Watch::Nothing,
+            lost_ends: 0,
+            damaged: 0,
+            attached: None,
+            leaving: None,
+            libraries: BTreeSet::new(),
+            looked: Instant::now(),
+            problem: None,
+        }
     }
 
     /// No agent can get in, for this reason.
@@ -59,6 +91,52 @@ impl AllocationSource {
             Ok(agent) => Self { agent: Some(agent), watch, ..Self::none() },
             Err(error @ AgentError::Unpack(_)) => Self::impossible(error.to_string()),
             Err(error) => Self::impossible(format!("failed to {error}")),
+        }
+    }
+
+    /// An agent in a process that runs already; the rest as [`Self::preloaded`].
+    ///
+    /// # Errors
+    /// If it cannot be brought in.
+    pub fn attached(
+        pid: u32,
+        watch: Watch,
+        tick: Option<Duration>,
+        bursts: Option<BurstOptions>,
+    ) -> Result<Self, AgentError> {
+        let options = AgentOptions { watch, tick, stack_bytes: STACK_BYTES, bursts };
+        let agent = Agent::attach(pid, &options, stack_walk(pid))?;
+        let attached = agent.attached().copied();
+        let libraries = libraries_of(pid);
+        Ok(Self { agent: Some(agent), watch, attached, libraries, looked: Instant::now(), ..Self::none() })
+    }
+
+    /// Lets the agent look again if libraries have been loaded since it last did.
+    pub fn follow_libraries(&mut self) {
+        let (Some(agent), Some(attached)) = (&mut self.agent, &self.attached) else { return };
+        if self.looked.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        let libraries = libraries_of(attached.pid);
+        if libraries.is_subset(&self.libraries) {
+            return;
+        }
+        match agent.look_again() {
+            Ok(_) => self.problem = None,
+            Err(error) => self.problem = Some(format!("failed to {error}")),
+        }
+        self.attached = agent.attached().copied().or(self.attached);
+        self.libraries = libraries;
+    }
+
+    /// Takes an attached agent out of action. `is_there`: whether the process is.
+    pub fn leave(&mut self, is_there: bool) {
+        let Some(agent) = &mut self.agent else { return };
+        match agent.detach() {
+            Err(error) if is_there => self.problem = Some(format!("failed to {error}")),
+            Err(_) => {}
+            Ok(pause) => self.leaving = Some(pause),
         }
     }
 
@@ -120,6 +198,25 @@ impl AllocationSource {
             notes.extend(self.why_not.as_ref().map(|why| format!("Allocations were not watched: {why}.")));
             return notes;
         };
+        if let Some(attached) = &self.attached {
+            let again = if attached.was_there { "was let in again" } else { "was let in" };
+            let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+            let mut pauses =
+                format!("a thread was stopped for {:.1} ms for that", milliseconds(attached.pause));
+            if let Some(leaving) = self.leaving {
+                pauses += &format!(" and for {:.1} ms at the end", milliseconds(leaving));
+            }
+            if !attached.other_pause.is_zero() {
+                pauses += &format!(", others for up to {:.2} ms", milliseconds(attached.other_pause));
+            }
+            notes.push(format!(
+                "The agent {again} while the process ran: {} calls in {} libraries lead through it; {pauses}. Blocks \
+                 that were allocated before, or by code that is linked statically or calls through pointers, are not \
+                 known.",
+                attached.hooked, attached.modules
+            ));
+        }
+        notes.extend(self.problem.as_ref().map(|problem| format!("The agent in the process: {problem}.")));
         notes.extend(agent.no_bursts().map(|why| format!("There were no bursts: {why}.")));
         if agent.processes() == 0 {
             notes.push("Allocations were not watched: the dynamic linker did not load the agent.".to_owned());

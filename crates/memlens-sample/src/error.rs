@@ -2,6 +2,7 @@
 
 use std::io;
 
+use memlens_agent_host::AgentError;
 use thiserror::Error;
 
 /// An error of this crate; reads after "failed to".
@@ -29,6 +30,9 @@ pub enum SampleError {
     /// The agent, which was to take the samples, cannot be in the program.
     #[error("sample the program by timers of its own: {0}; use another --event")]
     NoTimers(String),
+    /// The agent, which was to take the samples, cannot be brought into a running process.
+    #[error(transparent)]
+    Attach(AgentError),
     /// The process to watch is not there.
     #[error("watch process {0}: there is no such process")]
     NoProcess(u32),

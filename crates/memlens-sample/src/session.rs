@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use memlens_agent_host::{BurstOptions, check_preloadable};
+use memlens_agent_host::{BurstOptions, check_attachable, check_preloadable};
 use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
 use memlens_code::SampleSkid;
 use memlens_profile::{MachineInfo, Profile, SampleUnit, SamplingInfo};
@@ -50,10 +50,9 @@ pub struct BurstSettings {
     /// The machine.
     pub machine: MachineInfo,
 }
-/// Why the allocations of a process that ran before are not watched, and what to do.
-const ATTACHED: &str = "the process ran before memlens attached to it, and the agent that watches them comes into a \
-    program only when it starts; its heap, and that of programs it executes, is named by the pointers that lead \
-    there; for allocation sites, start it with `memlens run --mode sample`";
+/// What becomes of the heap of a process that the agent cannot be brought into.
+const WITHOUT_AGENT: &str = "its heap, and that of programs it executes, is named by the pointers that lead there; for \
+    allocation sites, start it with `memlens run --mode sample`";
 
 /// How to sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -217,13 +216,24 @@ impl SampleSession {
                 (Watched::Child(child, open_process(pid).ok()), pid)
             }
             Target::Process(pid) => {
-                if tick.is_some() {
-                    return Err(SampleError::NoTimers("it runs already".to_owned()));
-                }
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;
-                attach(*pid, &mut collector, &mut recording)?;
-                if options.watch != Watch::Nothing {
-                    allocations = AllocationSource::impossible(ATTACHED);
+                if tick.is_none() {
+                    attach(*pid, &mut collector, &mut recording)?;
+                }
+                if tick.is_some() || options.watch != Watch::Nothing {
+                    match AllocationSource::attached(*pid, options.watch, tick, bursts) {
+                        Ok(source) => allocations = source,
+                        Err(error) if tick.is_some() => return Err(SampleError::Attach(error)),
+                        Err(error) => {
+                            let why = format!("failed to {error}; {WITHOUT_AGENT}");
+                            allocations = AllocationSource::impossible(why);
+                        }
+                    }
+                }
+                if tick.is_some() {
+                    name_threads(*pid, &mut recording);
+                    let mappings = running_mappings(*pid).map_err(|error| of_process(*pid, error))?;
+                    recording.add_running(*pid, &mappings);
                 }
                 (Watched::Process(process), *pid)
             }
@@ -282,6 +292,7 @@ impl SampleSession {
             }
             self.take(false);
             self.pace();
+            self.allocations.follow_libraries();
             let is_over = duration.is_some_and(|duration| self.started.elapsed() >= duration);
             if is_over || stop.as_ref().is_some_and(StopRequest::has_come) {
                 break SampleOutcome::Detached;
@@ -290,6 +301,7 @@ impl SampleSession {
         };
         self.collector.disable();
         self.ended = Some(self.started.elapsed());
+        self.allocations.leave(outcome == SampleOutcome::Detached);
         self.take(true);
         Ok(outcome)
     }
@@ -450,6 +462,11 @@ fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleErro
         {
             Ok(Choice::agents(options, Some(why)))
         }
+        (Err(why @ (SampleError::Forbidden(_) | SampleError::NoEvents(_))), Target::Process(pid))
+            if options.choice != EventChoice::CacheMisses && check_attachable(*pid).is_ok() =>
+        {
+            Ok(Choice::agents(options, Some(why)))
+        }
         (found, _) => found,
     }
 }
@@ -472,6 +489,16 @@ fn attach(pid: u32, collector: &mut Collector, recording: &mut Recording) -> Res
     let mappings = running_mappings(pid).map_err(|error| of_process(pid, error))?;
     recording.add_running(pid, &mappings);
     Ok(())
+}
+
+fn name_threads(pid: u32, recording: &mut Recording) {
+    for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        if let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+            && let Ok(name) = fs::read_to_string(entry.path().join("comm"))
+        {
+            recording.name_thread(tid, name.trim_end_matches('\n').to_owned());
+        }
+    }
 }
 
 fn of_process(pid: u32, error: io::Error) -> SampleError {

@@ -64,7 +64,10 @@ impl FailureKind {
             Self::Usage => (64, "the command line is wrong: unknown option, machine, column …"),
             Self::BadData => (65, "a profile, trace or machine file is damaged or of another kind"),
             Self::NoInput => (66, "a profile, trace or machine file is not there"),
-            Self::Unavailable => (69, "this version does not have the mode or feature asked for"),
+            Self::Unavailable => (
+                69,
+                "this version does not have the mode or feature asked for, or not for such a process (`--pid`)",
+            ),
             Self::Internal => (70, "a fault of memlens itself"),
             Self::CannotCreate => (73, "the output cannot be created: it exists, or no permission"),
             Self::Io => (74, "reading or writing failed half-way, for instance on a full disk"),
@@ -72,7 +75,7 @@ impl FailureKind {
                 75,
                 "the recording engine did not start (`memlens doctor` says why), or calibration found the machine busy",
             ),
-            Self::Permission => (77, "an input may not be read"),
+            Self::Permission => (77, "an input may not be read, or a process not be attached to"),
             Self::NotExecutable => (126, "the program cannot be executed"),
             Self::NotFound => (127, "the program does not exist, or its loader or interpreter"),
         }

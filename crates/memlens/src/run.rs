@@ -56,7 +56,8 @@ pub struct RunArgs {
 Examples:
   memlens record --out ls.memlens -- ls -lR /usr/share    to be shown later: memlens report ls.memlens
   memlens record --start-on work --stop-on done -- ./app  a part of the run
-  memlens record --pid 4711 --duration 10                 samples of a process that runs already"
+  memlens record --pid 4711 --duration 10                 samples of a process that runs already
+  memlens record --pid 4711 --mode burst --duration 10    bursts of all its accesses, with modelled misses"
 )]
 pub struct RecordArgs {
     // Before those with headings of their own: it would be listed below the last of them.

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_sample::{
-    AttributionWay, BurstSettings, EventChoice, SampleError, SampleOptions, SampleOutcome, SampleSession,
-    Target, Watch,
+    AgentError, AttributionWay, BurstSettings, EventChoice, SampleError, SampleOptions, SampleOutcome,
+    SampleSession, Target, Watch,
 };
 
 use crate::failure::{Failure, FailureKind};
@@ -35,8 +35,8 @@ const FLUSH_SHARE: u32 = 20;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct SampleArgs {
-    /// Sample a process that runs already, all its threads; SIGINT (Ctrl-C) ends the recording, not the
-    /// process
+    /// Record a process that runs already, all its threads, with --mode sample (the default) or burst: the agent is let
+    /// into it and leaves at the end; SIGINT (Ctrl-C) ends the recording, not the process
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Option<u32>,
 
@@ -54,7 +54,7 @@ pub struct SampleArgs {
 
     /// Which allocations of the program are watched, so that samples of the heap name where a block was allocated;
     /// sampled if not given
-    #[arg(long, value_name = "WHICH", conflicts_with = "pid")]
+    #[arg(long, value_name = "WHICH")]
     pub allocations: Option<Allocations>,
 
     /// The least size of blocks that --allocations large watches
@@ -161,12 +161,8 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 /// Samples what the arguments say, and shows what `view` asks for. `reason`: why this mode, if the user left that to us.
 /// The exit code is the program's.
 pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> Result<u8, Failure> {
-    if args.mode == Mode::Burst && args.sample.pid.is_some() {
-        let message = "--mode burst needs the agent inside of the program from its start: use memlens run";
-        return Err(Failure::new(FailureKind::Usage, message));
-    }
     if !matches!(args.mode, Mode::Sample | Mode::Burst) {
-        let message = "--pid samples a running process; leave --mode away, or give --mode sample";
+        let message = "--pid records a running process with --mode sample (the default) or --mode burst";
         return Err(Failure::new(FailureKind::Usage, message));
     }
     if args.mode == Mode::Burst && args.sample.event.is_some() {
@@ -338,6 +334,12 @@ impl From<SampleError> for Failure {
             }
             SampleError::NoProcess(_) => FailureKind::NoInput,
             SampleError::NotOurs(..) => FailureKind::Permission,
+            SampleError::Attach(AgentError::Inject(error)) => match error {
+                error if error.is_gone() => FailureKind::NoInput,
+                error if error.is_of_permission() => FailureKind::Permission,
+                error if error.is_for_good() => FailureKind::Unavailable,
+                _ => FailureKind::Engine,
+            },
             SampleError::Start(_) => FailureKind::NotExecutable,
             SampleError::Wait(_) => FailureKind::Io,
             _ => FailureKind::Engine,

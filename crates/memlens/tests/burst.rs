@@ -77,8 +77,11 @@ fn misses_are_those_of_the_data_that_does_not_fit() {
 #[test]
 fn what_cannot_have_bursts_is_refused_before_it_starts() {
     let folder = folder();
-    let message = failing(folder.path(), &["record", "--mode", "burst", "--pid", "1"], 64);
-    assert!(message.contains("use memlens run"), "{message}");
+    let message = failing(folder.path(), &["record", "--mode", "exact", "--pid", "1"], 64);
+    assert!(message.contains("--mode burst"), "{message}");
+    // No process can have this number (proc(5), pid_max).
+    let message = failing(folder.path(), &["record", "--mode", "burst", "--pid", "4194305"], 66);
+    assert!(message.contains("no such process"), "{message}");
     let message = failing(folder.path(), &["run", "--mode", "burst", "--event", "time", "--", "true"], 64);
     assert!(message.contains("--event"), "{message}");
     let message =

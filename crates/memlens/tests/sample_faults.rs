@@ -119,7 +119,8 @@ fn a_refusal_is_told_with_the_command_that_lifts_it() {
     ];
     for (error, advice) in cases {
         let folder = folder();
-        let words = ["record", "--pid", "1", "--duration", "1", "--out", "p"];
+        // Misses cannot be had from the agent's timers.
+        let words = ["record", "--event", "cache-misses", "--pid", "1", "--duration", "1", "--out", "p"];
         let output = refused(folder.path(), error, &words);
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(75), "{text}");
@@ -128,6 +129,22 @@ fn a_refusal_is_told_with_the_command_that_lifts_it() {
         let doctor = stdout(&refused(folder.path(), error, &["doctor"]));
         assert!(doctor.contains(advice) && doctor.contains("agent-clock"), "{error}: {doctor}");
     }
+}
+
+/// A process that runs is sampled all the same, by the agent that comes into it.
+#[test]
+fn without_events_of_the_kernel_a_process_is_sampled_by_the_agent() {
+    let folder = folder();
+    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-g"]));
+    let pid = worker.pid();
+    let words = ["record", "--duration", "0.7", "--frequency", "997", "--quiet", "--out", "p", "--pid", &pid];
+    let output = refused(folder.path(), libc::EACCES, &words);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    worker.end();
+    let report = json(folder.path(), "p");
+    assert_eq!(report["run"]["sampling"]["event"], "agent-clock");
+    assert!(report["totals"]["samples"].as_u64().expect("a number") > 0);
+    assert!(report["run"]["notes"].to_string().contains("let in while the process ran"));
 }
 
 /// A program that can be preloaded is sampled all the same, by its own timers, and the report says why.
@@ -198,7 +215,8 @@ fn what_found_no_room_is_counted_and_shown() {
     assert!(table.contains("lost samples"), "{table}");
 }
 
-/// Nobody saw what was allocated before, nor what is allocated without the agent: reports say why, and what to do.
+/// Nobody saw what was allocated before the agent came, nor what is allocated without it: reports say why, and what to
+/// do.
 #[test]
 fn allocations_that_are_not_watched_are_told() {
     if !can_sample() {
@@ -208,8 +226,13 @@ fn allocations_that_are_not_watched_are_told() {
     let report =
         recorded(folder.path(), Worker::start(&compiled(folder.path(), "works", WORKS, &["-O2", "-g"])));
     let notes = report["run"]["notes"].to_string();
-    let why = "Allocations were not watched: the process ran before memlens attached to it";
-    assert!(notes.contains(why) && notes.contains("memlens run --mode sample"), "{notes}");
+    assert!(notes.contains("let in while the process ran") && notes.contains("allocated before"), "{notes}");
+    let folder = self::folder();
+    let program = compiled(folder.path(), "works", WORKS, &["-g", "-static"]);
+    let notes = recorded(folder.path(), Worker::start(&program))["run"]["notes"].to_string();
+    let why = "Allocations were not watched: failed to attach";
+    assert!(notes.contains(why) && notes.contains("statically"), "{notes}");
+    assert!(notes.contains("memlens run --mode sample"), "{notes}");
     let table = succeeding(folder.path(), &["report", "p"]);
     assert!(table.contains("Allocations were not watched"), "{table}");
 

@@ -1,6 +1,9 @@
 //! The functions that the program calls instead of its libc's: the usual way through each is a few instructions
 //! that leave all registers but scratch ones alone, and a jump to the real function.
 //!
+//! Each has a second, hidden name, `memlens_agent_own_…`: by its own one the dynamic linker finds the first function of
+//! that name, which in a process that ran before is not ours.
+//!
 //! A slow path gets the arguments, then the stack pointer at entry and rbp: with the return address on top of the
 //! stack, that is where the caller is. It is entered by a jump, so it returns to the program.
 
@@ -27,6 +30,9 @@ macro_rules! allocating {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
+                concat!(".globl memlens_agent_own_", stringify!($name)),
+                concat!(".hidden memlens_agent_own_", stringify!($name)),
+                concat!("memlens_agent_own_", stringify!($name), ":"),
                 concat!("cmp ", $size, ", qword ptr [rip + {always}]"),
                 "jae 2f",
                 "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
@@ -78,6 +84,9 @@ allocating!(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc() {
     naked_asm!(
+        ".globl memlens_agent_own_calloc",
+        ".hidden memlens_agent_own_calloc",
+        "memlens_agent_own_calloc:",
         // A product that overflows is refused by the real function, whatever is counted here.
         "mov rdx, rdi",
         "imul rdx, rsi",
@@ -105,6 +114,9 @@ pub unsafe extern "C" fn calloc() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc() {
     naked_asm!(
+        ".globl memlens_agent_own_realloc",
+        ".hidden memlens_agent_own_realloc",
+        "memlens_agent_own_realloc:",
         "cmp rsi, qword ptr [rip + {always}]",
         "jae 2f",
         "mov rax, qword ptr [rip + memlens_agent_thread@GOTTPOFF]",
@@ -137,7 +149,15 @@ pub unsafe extern "C" fn realloc() {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray() {
-    naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {slow}", slow = sym slow_reallocarray)
+    naked_asm!(
+        ".globl memlens_agent_own_reallocarray",
+        ".hidden memlens_agent_own_reallocarray",
+        "memlens_agent_own_reallocarray:",
+        "mov rcx, rsp",
+        "mov r8, rbp",
+        "jmp {slow}",
+        slow = sym slow_reallocarray
+    )
 }
 
 /// A function that ends a block, whose address is in rdi.
@@ -151,6 +171,9 @@ macro_rules! ending {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
+                concat!(".globl memlens_agent_own_", stringify!($name)),
+                concat!(".hidden memlens_agent_own_", stringify!($name)),
+                concat!("memlens_agent_own_", stringify!($name), ":"),
                 "mov rax, rdi",
                 "shr rax, {shift}",
                 "and eax, {mask}",
@@ -188,7 +211,13 @@ ending!(
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create() {
-    naked_asm!("jmp {slow}", slow = sym crate::ticks::create_thread)
+    naked_asm!(
+        ".globl memlens_agent_own_pthread_create",
+        ".hidden memlens_agent_own_pthread_create",
+        "memlens_agent_own_pthread_create:",
+        "jmp {slow}",
+        slow = sym crate::ticks::create_thread
+    )
 }
 
 /// A function of signals or libraries, which all go the slow way.
@@ -201,7 +230,13 @@ macro_rules! passing {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
-            naked_asm!("jmp {slow}", slow = sym $slow)
+            naked_asm!(
+                concat!(".globl memlens_agent_own_", stringify!($name)),
+                concat!(".hidden memlens_agent_own_", stringify!($name)),
+                concat!("memlens_agent_own_", stringify!($name), ":"),
+                "jmp {slow}",
+                slow = sym $slow
+            )
         }
     };
 }
@@ -238,3 +273,51 @@ passing!(
     /// `int dlclose(void *library)`
     dlclose, bursts::close_library
 );
+
+/// The functions of this file, by their own names' hidden twins.
+pub mod own {
+    unsafe extern "C" {
+        #[link_name = "memlens_agent_own_malloc"]
+        pub fn malloc();
+        #[link_name = "memlens_agent_own_calloc"]
+        pub fn calloc();
+        #[link_name = "memlens_agent_own_realloc"]
+        pub fn realloc();
+        #[link_name = "memlens_agent_own_reallocarray"]
+        pub fn reallocarray();
+        #[link_name = "memlens_agent_own_memalign"]
+        pub fn memalign();
+        #[link_name = "memlens_agent_own_aligned_alloc"]
+        pub fn aligned_alloc();
+        #[link_name = "memlens_agent_own_posix_memalign"]
+        pub fn posix_memalign();
+        #[link_name = "memlens_agent_own_valloc"]
+        pub fn valloc();
+        #[link_name = "memlens_agent_own_pvalloc"]
+        pub fn pvalloc();
+        #[link_name = "memlens_agent_own_free"]
+        pub fn free();
+        #[link_name = "memlens_agent_own_free_sized"]
+        pub fn free_sized();
+        #[link_name = "memlens_agent_own_free_aligned_sized"]
+        pub fn free_aligned_sized();
+        #[link_name = "memlens_agent_own_pthread_create"]
+        pub fn pthread_create();
+        #[link_name = "memlens_agent_own_sigaction"]
+        pub fn sigaction();
+        #[link_name = "memlens_agent_own_signal"]
+        pub fn signal();
+        #[link_name = "memlens_agent_own_bsd_signal"]
+        pub fn bsd_signal();
+        #[link_name = "memlens_agent_own_ssignal"]
+        pub fn ssignal();
+        #[link_name = "memlens_agent_own_sysv_signal"]
+        pub fn sysv_signal();
+        #[link_name = "memlens_agent_own___sysv_signal"]
+        pub fn __sysv_signal();
+        #[link_name = "memlens_agent_own_sigset"]
+        pub fn sigset();
+        #[link_name = "memlens_agent_own_dlclose"]
+        pub fn dlclose();
+    }
+}

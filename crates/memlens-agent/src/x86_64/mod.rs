@@ -1,7 +1,7 @@
 //! What is x86-64: the thread area, signal contexts, and (in `entry.rs`) the functions that the program calls.
 
 #[cfg(not(test))]
-mod entry;
+pub mod entry;
 
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
@@ -114,6 +114,49 @@ pub unsafe fn interrupted(context: *const c_void) -> ([u64; 16], u64) {
     let saved = unsafe { &*context.byte_add(40).cast::<[u64; 17]>() };
     let order = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7];
     (order.map(|index: usize| saved[index]), saved[16])
+}
+
+/// System calls that Linux ends with `EINTR` whenever a handler runs, `SA_RESTART` or not (signal(7)), and those that it
+/// so ends where a socket has a time limit: by their numbers (`arch/x86/entry/syscalls/syscall_64.tbl`).
+const ENDED_BY_HANDLERS: [u32; 28] = [
+    232, 281, 441, // epoll_wait, epoll_pwait, epoll_pwait2
+    7, 271, 23, 270, // poll, ppoll, select, pselect6
+    34, 130, 128, // pause, rt_sigsuspend, rt_sigtimedwait
+    35, 230, // nanosleep, clock_nanosleep
+    65, 220, // semop, semtimedop
+    208, 333, 426, // io_getevents, io_pgetevents, io_uring_enter
+    0, 19, 1, 20, // read, readv, write, writev
+    45, 47, 299, 44, 46, // recvfrom, recvmsg, recvmmsg, sendto, sendmsg
+    43, 288, // accept, accept4
+];
+
+/// Lets a system call that only the present handler's signal has ended begin again, with its whole time limit: the
+/// program would not have seen an end. Which call it was tells the instruction before: `mov eax, number`, as glibc's
+/// wrappers have it up to 2.40.
+///
+/// # Safety
+/// `context` is the third argument of a signal handler.
+pub unsafe fn begin_call_again(context: *mut c_void) {
+    const EINTR: u64 = -4i64 as u64;
+    const PAGE: u64 = 4096;
+    /// `mov eax, …` and `syscall`.
+    const BYTES: u64 = 7;
+    // See `interrupted`.
+    // SAFETY: the kernel wrote 17 registers there.
+    let saved = unsafe { &mut *context.byte_add(40).cast::<[u64; 17]>() };
+    let (result, ip) = (saved[13], saved[16]);
+    // The code before is in the page of the instruction behind.
+    if result != EINTR || ip % PAGE < BYTES {
+        return;
+    }
+    // SAFETY: code of the page that is about to be executed.
+    let code = unsafe { ((ip - BYTES) as *const [u8; 7]).read_unaligned() };
+    let [0xb8, a, b, c, d, 0x0f, 0x05] = code else { return };
+    let call = u32::from_le_bytes([a, b, c, d]);
+    if ENDED_BY_HANDLERS.contains(&call) {
+        saved[13] = call.into();
+        saved[16] = ip - 2;
+    }
 }
 
 /// The kernel's `struct sigaction`.

@@ -168,9 +168,18 @@ fn tracing_of_processes() -> Finding {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
     let unneeded = "exact mode needs none";
     match scope.as_deref().map(str::trim) {
-        None => Finding::good(topic, format!("no Yama restriction; {unneeded}")),
-        Some("0") => Finding::good(topic, format!("own processes can be traced; {unneeded}")),
-        Some("1") => Finding::good(topic, format!("own children can be traced; {unneeded}")),
+        None => {
+            Finding::good(topic, format!("no Yama restriction, --pid attaches to own processes; {unneeded}"))
+        }
+        Some("0") => {
+            Finding::good(topic, format!("own processes can be traced, --pid attaches to them; {unneeded}"))
+        }
+        Some("1") => Finding::good(
+            topic,
+            format!(
+                "own children can be traced; --pid as root, or with kernel.yama.ptrace_scope=0; {unneeded}"
+            ),
+        ),
         Some(scope) => Finding::limited(
             topic,
             format!("restricted (ptrace_scope is {scope}); {unneeded}"),

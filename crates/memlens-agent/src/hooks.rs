@@ -1,0 +1,356 @@
+//! The tables by which libraries call functions of others, in a process that ran before the agent came: entries that
+//! lead to functions which the agent has, too, lead to the agent, and at the end where they led before.
+//!
+//! ```text
+//!  program: call malloc@plt ──► .got.plt[malloc] ── before ──► libc's malloc, or the linker's look-up at the first call
+//!                                                └─ hooked ──► x86_64/entry.rs
+//! ```
+//!
+//! Entries are the places of `R_X86_64_JUMP_SLOT` and `R_X86_64_GLOB_DAT` relocations (System V ABI AMD64 1.0, 4.4).
+//! One is hooked only if it leads to the very function that the agent will call, or into its own library, where the
+//! look-up of a function not called yet begins. Calls by other ways are not seen: pointers from `dlsym`, pointers in
+//! data, calls inside of a library that is linked with its own allocator.
+//!
+//! # Signal safety
+//! Called by memlens's request only. `dl_iterate_phdr` keeps libraries from going away meanwhile. Other threads run:
+//! an entry changes by one store.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use memlens_inside::weak;
+
+use crate::arch::{self, number, syscall};
+use crate::real;
+
+/// What another architecture has in other places.
+const JUMP_SLOT: u32 = 7;
+const GLOBAL_DATA: u32 = 6;
+const PAGE: usize = 4096;
+
+/// Hooked entries that can be remembered.
+const MOST_ENTRIES: usize = 1 << 14;
+
+/// An entry, and what it was.
+#[repr(C)]
+struct Entry {
+    place: AtomicUsize,
+    before: AtomicUsize,
+}
+
+/// The table of them: [`MOST_ENTRIES`]; null before the first time.
+static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
+static ENTRY_COUNT: AtomicUsize = AtomicUsize::new(0);
+static IS_PAST_US: AtomicBool = AtomicBool::new(false);
+
+/// `struct dl_phdr_info` (dl_iterate_phdr(3)), its first fields.
+#[repr(C)]
+struct Info {
+    bias: usize,
+    name: *const c_char,
+    headers: *const Header,
+    header_count: u16,
+}
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+struct Header {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: usize,
+    physical: u64,
+    file_bytes: u64,
+    bytes: usize,
+    alignment: u64,
+}
+
+/// `Elf64_Sym`.
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: u64,
+}
+
+/// `Elf64_Rela`.
+#[repr(C)]
+struct Relocation {
+    place: usize,
+    info: u64,
+    addend: i64,
+}
+
+/// What a walk through the libraries does and counts.
+struct Walk {
+    hooks: bool,
+    hooked: u32,
+    modules: u32,
+}
+
+/// The function of a name that the agent has, and the real one.
+#[cfg(not(test))]
+fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
+    use crate::arch::entry::own;
+    use core::sync::atomic::AtomicPtr;
+    type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<c_void>);
+    static ROWS: [Row; 21] = [
+        (b"malloc", own::malloc, &real::MALLOC),
+        (b"calloc", own::calloc, &real::CALLOC),
+        (b"realloc", own::realloc, &real::REALLOC),
+        (b"reallocarray", own::reallocarray, &real::REALLOCARRAY),
+        (b"memalign", own::memalign, &real::MEMALIGN),
+        (b"aligned_alloc", own::aligned_alloc, &real::ALIGNED_ALLOC),
+        (b"posix_memalign", own::posix_memalign, &real::POSIX_MEMALIGN),
+        (b"valloc", own::valloc, &real::VALLOC),
+        (b"pvalloc", own::pvalloc, &real::PVALLOC),
+        (b"free", own::free, &real::FREE),
+        (b"free_sized", own::free_sized, &real::FREE_SIZED),
+        (b"free_aligned_sized", own::free_aligned_sized, &real::FREE_ALIGNED_SIZED),
+        (b"pthread_create", own::pthread_create, &real::PTHREAD_CREATE),
+        (b"sigaction", own::sigaction, &real::SIGACTION),
+        (b"signal", own::signal, &real::SIGNAL),
+        (b"bsd_signal", own::bsd_signal, &real::SIGNAL),
+        (b"ssignal", own::ssignal, &real::SIGNAL),
+        (b"sysv_signal", own::sysv_signal, &real::SYSV_SIGNAL),
+        (b"__sysv_signal", own::__sysv_signal, &real::SYSV_SIGNAL),
+        (b"sigset", own::sigset, &real::SIGSET),
+        (b"dlclose", own::dlclose, &real::DLCLOSE),
+    ];
+    let (_, ours, real) = ROWS.iter().find(|row| row.0 == name)?;
+    let real = real.load(Ordering::Relaxed) as usize;
+    (real != 0).then_some((*ours as *const () as usize, real))
+}
+
+#[cfg(test)]
+fn pair_of(_: &[u8]) -> Option<(usize, usize)> {
+    None
+}
+
+/// Hooks what is not hooked yet. How many entries, in how many libraries.
+pub fn hook() -> (u32, u32) {
+    if ENTRIES.load(Ordering::Relaxed).is_null() {
+        const READ_WRITE: usize = 3;
+        const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
+        let bytes = MOST_ENTRIES * size_of::<Entry>();
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let memory = unsafe {
+            syscall(number::MMAP, [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0])
+        };
+        if memory <= 0 {
+            return (0, 0);
+        }
+        ENTRIES.store(memory as *mut Entry, Ordering::Relaxed);
+    }
+    let walk = walk(Walk { hooks: true, hooked: 0, modules: 0 });
+    (walk.hooked, walk.modules)
+}
+
+/// Lets all hooked entries lead where they led before.
+pub fn put_back() {
+    walk(Walk { hooks: false, hooked: 0, modules: 0 });
+    ENTRY_COUNT.store(0, Ordering::Relaxed);
+}
+
+/// Whether the program's executable has its own `malloc`, which it calls without a table.
+pub fn is_past_us() -> bool {
+    IS_PAST_US.load(Ordering::Relaxed)
+}
+
+fn walk(mut walk: Walk) -> Walk {
+    let function = weak!("dl_iterate_phdr");
+    if function != 0 {
+        // SAFETY: the C function of that name; the callback gets what it expects.
+        unsafe {
+            let function: unsafe extern "C" fn(
+                extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
+                *mut c_void,
+            ) -> c_int = core::mem::transmute(function);
+            function(on_library, (&raw mut walk).cast());
+        }
+    }
+    walk
+}
+
+extern "C" fn on_library(info: *const Info, _size: usize, walk: *mut c_void) -> c_int {
+    // SAFETY: the arguments that the C function promises, and what `walk` handed on.
+    let (info, walk) = unsafe { (&*info, &mut *walk.cast::<Walk>()) };
+    if info.headers.is_null() {
+        return 0;
+    }
+    // SAFETY: the library's program headers.
+    let headers = unsafe { core::slice::from_raw_parts(info.headers, info.header_count.into()) };
+    // SAFETY: a library that stays while this function runs.
+    unsafe { look_at(info.bias, headers, walk) };
+    0
+}
+
+/// The tables of a library that its dynamic section names.
+#[derive(Default)]
+struct Tables {
+    symbols: usize,
+    strings: usize,
+    /// Place and size of relocations: those of functions, and the others.
+    relocations: [(usize, usize); 2],
+}
+
+/// # Safety
+/// The library is loaded and stays so.
+unsafe fn look_at(bias: usize, headers: &[Header], walk: &mut Walk) {
+    const LOAD: u32 = 1;
+    const DYNAMIC: u32 = 2;
+    const READ_ONLY: u32 = 0x6474_e552;
+    let (mut image, mut dynamic, mut read_only) = ((usize::MAX, 0), 0, (0, 0));
+    for header in headers {
+        let start = bias.wrapping_add(header.address);
+        let end = start.wrapping_add(header.bytes);
+        match header.kind {
+            LOAD => image = (image.0.min(start), image.1.max(end)),
+            DYNAMIC => dynamic = start,
+            // The dynamic linker protects whole pages (glibc, _dl_protect_relro).
+            READ_ONLY => read_only = (start & !(PAGE - 1), end & !(PAGE - 1)),
+            _ => {}
+        }
+    }
+    let (own, _) = arch::own_image();
+    // The kernel's pages have no relocations; ours stay as they are.
+    if dynamic == 0 || (image.0..image.1).contains(&own) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let tables = unsafe { tables_of(bias, dynamic) };
+    if tables.symbols == 0 || tables.strings == 0 {
+        return;
+    }
+    walk.modules += 1;
+    // The program itself is the first.
+    if walk.modules == 1 {
+        let first = real::MALLOC.load(Ordering::Relaxed) as usize;
+        IS_PAST_US.store((image.0..image.1).contains(&first), Ordering::Relaxed);
+    }
+    let mut is_open = false;
+    for (start, bytes) in tables.relocations {
+        if start == 0 {
+            continue;
+        }
+        let count = bytes / size_of::<Relocation>();
+        // SAFETY: the table that the dynamic section names, with its size.
+        let relocations = unsafe { core::slice::from_raw_parts(start as *const Relocation, count) };
+        for relocation in relocations {
+            if ![JUMP_SLOT, GLOBAL_DATA].contains(&(relocation.info as u32)) {
+                continue;
+            }
+            // SAFETY: the symbol that the relocation names, and its name.
+            let name = unsafe {
+                let symbol = (tables.symbols as *const Symbol).add((relocation.info >> 32) as usize);
+                CStr::from_ptr((tables.strings + (*symbol).name as usize) as *const c_char)
+            };
+            let Some((ours, real)) = pair_of(name.to_bytes()) else { continue };
+            let place = bias.wrapping_add(relocation.place);
+            if place % 8 != 0 || !(image.0..image.1).contains(&place) {
+                continue;
+            }
+            // SAFETY: an entry of the library's table, aligned, which others load and store as a whole.
+            let entry = unsafe { AtomicUsize::from_ptr(place as *mut usize) };
+            let value = entry.load(Ordering::Relaxed);
+            let new = match walk.hooks {
+                true if value == real || (value != ours && (image.0..image.1).contains(&value)) => ours,
+                false if value == ours => before(place).unwrap_or(real),
+                _ => continue,
+            };
+            if walk.hooks && !remember(place, value) {
+                continue;
+            }
+            if (read_only.0..read_only.1).contains(&place) && !is_open && !is_writable(place) {
+                is_open = protect(read_only, true);
+                if !is_open {
+                    continue;
+                }
+            }
+            // The dynamic linker may have found the function in the meantime.
+            if entry.compare_exchange(value, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                walk.hooked += 1;
+            }
+        }
+    }
+    if is_open {
+        protect(read_only, false);
+    }
+}
+
+/// # Safety
+/// `dynamic` is a loaded library's dynamic section.
+unsafe fn tables_of(bias: usize, dynamic: usize) -> Tables {
+    const FUNCTION_BYTES: usize = 2;
+    const STRINGS: usize = 5;
+    const SYMBOLS: usize = 6;
+    const OTHERS: usize = 7;
+    const OTHER_BYTES: usize = 8;
+    const FUNCTIONS: usize = 23;
+    let mut tables = Tables::default();
+    let mut entry = dynamic as *const [usize; 2];
+    loop {
+        // SAFETY: the section ends with a tag of 0.
+        let [tag, value] = unsafe { entry.read() };
+        // glibc has made addresses of most; others leave offsets.
+        let address = if value < bias { value.wrapping_add(bias) } else { value };
+        match tag {
+            0 => return tables,
+            STRINGS => tables.strings = address,
+            SYMBOLS => tables.symbols = address,
+            FUNCTIONS => tables.relocations[0].0 = address,
+            FUNCTION_BYTES => tables.relocations[0].1 = value,
+            OTHERS => tables.relocations[1].0 = address,
+            OTHER_BYTES => tables.relocations[1].1 = value,
+            _ => {}
+        }
+        // SAFETY: not its last entry.
+        entry = unsafe { entry.add(1) };
+    }
+}
+
+fn entries() -> &'static [Entry] {
+    let start = ENTRIES.load(Ordering::Relaxed);
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: memory for so many, zeros at first, for good.
+    unsafe { core::slice::from_raw_parts(start, MOST_ENTRIES) }
+}
+
+fn remember(place: usize, before: usize) -> bool {
+    let count = ENTRY_COUNT.load(Ordering::Relaxed);
+    let Some(entry) = entries().get(count) else { return false };
+    entry.place.store(place, Ordering::Relaxed);
+    entry.before.store(before, Ordering::Relaxed);
+    ENTRY_COUNT.store(count + 1, Ordering::Relaxed);
+    true
+}
+
+/// What an entry was; the last time counts.
+fn before(place: usize) -> Option<usize> {
+    let count = ENTRY_COUNT.load(Ordering::Relaxed).min(MOST_ENTRIES);
+    let known = entries().get(..count)?.iter().rev();
+    let found = known.into_iter().find(|entry| entry.place.load(Ordering::Relaxed) == place)?;
+    Some(found.before.load(Ordering::Relaxed))
+}
+
+/// Whether a page can be written. It tells a library that is being loaded right now, whose pages the dynamic linker
+/// still needs to write, from one that is ready.
+fn is_writable(place: usize) -> bool {
+    /// Since Linux 5.14; before, nobody can tell, and the page counts as protected.
+    const POPULATE_WRITE: usize = 23;
+    let page = place & !(PAGE - 1);
+    // SAFETY: changes no content.
+    unsafe { syscall(number::MADVISE, [page, PAGE, POPULATE_WRITE, 0, 0, 0]) == 0 }
+}
+
+fn protect((start, end): (usize, usize), is_writable: bool) -> bool {
+    let access = if is_writable { 3 } else { 1 };
+    // SAFETY: the library's own pages, which are readable before and after.
+    unsafe { syscall(number::MPROTECT, [start, end - start, access, 0, 0, 0]) == 0 }
+}

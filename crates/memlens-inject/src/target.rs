@@ -1,0 +1,215 @@
+//! What `/proc` says of a process: whether it may be borrowed from, its mappings, its threads.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::{io, mem};
+
+use crate::arch;
+use crate::error::InjectError;
+
+/// A process as `/proc` has it.
+#[derive(Debug)]
+pub struct Target {
+    /// Its id.
+    pub pid: u32,
+    memory: File,
+}
+
+/// A part of a process's memory (proc_pid_maps(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Place of the first byte in the file.
+    pub file_offset: u64,
+    /// Whether code can run there.
+    pub is_executable: bool,
+    /// File, or `[…]`.
+    pub name: String,
+}
+
+/// Looks whether a process can be attached to, as far as that can be known without doing it.
+///
+/// # Errors
+/// Why not.
+pub fn check(pid: u32) -> Result<(), InjectError> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| InjectError::Gone(pid))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.strip_prefix(':')?.trim())
+    };
+    match field("State").and_then(|state| state.chars().next()) {
+        Some('Z' | 'X') => return Err(InjectError::Zombie(pid)),
+        Some('T') => return Err(InjectError::Stopped(pid)),
+        _ => {}
+    }
+    if let Some(tracer_pid) = field("TracerPid").and_then(|word| word.parse().ok()).filter(|&pid| pid != 0) {
+        return Err(traced(pid, tracer_pid));
+    }
+    if field("Kthread") == Some("1") || field("VmSize").is_none() {
+        return Err(InjectError::Kernel(pid));
+    }
+    if field("Seccomp").is_some_and(|mode| mode != "0") {
+        return Err(InjectError::Seccomp(pid));
+    }
+    if field("NSpid").is_some_and(|ids| ids.split_whitespace().count() > 1) {
+        return Err(InjectError::Namespace(pid));
+    }
+    let forbidden = |error| match io::Error::raw_os_error(&error) {
+        Some(libc::ENOENT | libc::ESRCH) => InjectError::Gone(pid),
+        _ => InjectError::Forbidden { pid, error },
+    };
+    let executable = File::open(format!("/proc/{pid}/exe")).map_err(forbidden)?;
+    // ELF's fifth byte (System V gABI, "ELF Identification").
+    const CLASS_64: u8 = 2;
+    let mut head = [0; 5];
+    if executable.read_exact_at(&mut head, 0).is_ok() && head[..4] == *b"\x7fELF" && head[4] != CLASS_64 {
+        return Err(InjectError::Bits(pid));
+    }
+    if is_privileged(pid) {
+        return Err(InjectError::Privileged(pid));
+    }
+    if !arch::has_xsave() {
+        return Err(InjectError::Processor(pid));
+    }
+    Ok(())
+}
+
+pub fn traced(pid: u32, tracer_pid: u32) -> InjectError {
+    let name = fs::read_to_string(format!("/proc/{tracer_pid}/comm")).unwrap_or_default();
+    let name = if name.trim().is_empty() { "somebody" } else { name.trim() };
+    InjectError::Traced { pid, tracer: name.to_owned(), tracer_pid }
+}
+
+/// Whether the dynamic linker was told to be careful (getauxval(3), `AT_SECURE`).
+fn is_privileged(pid: u32) -> bool {
+    let bytes = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
+    let words = bytes.as_chunks::<8>().0;
+    words
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .any(|[tag, value]| u64::from_ne_bytes(*tag) == libc::AT_SECURE && u64::from_ne_bytes(*value) != 0)
+}
+
+impl Target {
+    /// Opens a process's memory.
+    pub fn open(pid: u32) -> Result<Self, InjectError> {
+        let path = format!("/proc/{pid}/mem");
+        let memory = File::options().read(true).write(true).open(path).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ESRCH) => InjectError::Gone(pid),
+                _ => InjectError::Forbidden { pid, error },
+            }
+        })?;
+        Ok(Self { pid, memory })
+    }
+
+    /// Copies memory; fewer bytes where the rest is not mapped.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
+        self.memory.read_at(bytes, address).unwrap_or(0)
+    }
+
+    /// A word.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        (self.read(address, &mut bytes) == 8).then(|| u64::from_ne_bytes(bytes))
+    }
+
+    /// A part of memory, whole.
+    pub fn bytes(&self, address: u64, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        (self.read(address, &mut bytes) == length).then_some(bytes)
+    }
+
+    /// A text up to its zero byte, 4 KiB at most.
+    pub fn text(&self, address: u64) -> Option<String> {
+        let mut bytes = vec![0; 4096];
+        let length = self.read(address, &mut bytes);
+        let text = bytes.get(..length)?.split(|&byte| byte == 0).next()?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Writes memory, also where the process itself may not.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write_all_at(bytes, address)
+    }
+
+    /// What is mapped.
+    pub fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
+        let text = fs::read_to_string(format!("/proc/{}/maps", self.pid))
+            .map_err(|_| InjectError::Gone(self.pid))?;
+        Ok(text.lines().filter_map(mapping_of).collect())
+    }
+
+    /// Its threads.
+    pub fn threads(&self) -> Vec<u32> {
+        let entries = fs::read_dir(format!("/proc/{}/task", self.pid));
+        let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let mut threads: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+        threads.sort_unstable();
+        threads
+    }
+
+    /// The system call that a thread waits in, and its stack pointer; None: it runs (proc_pid_syscall(5)).
+    pub fn waits_in(&self, thread: u32) -> Option<(i64, u64)> {
+        let text = fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", self.pid)).ok()?;
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [number, .., sp, _ip] = words.as_slice() else { return None };
+        let sp = u64::from_str_radix(sp.strip_prefix("0x")?, 16).ok()?;
+        Some((number.parse().ok()?, sp))
+    }
+}
+
+/// `7f00-7f10 r-xp 00001000 fe:01 1234   /usr/lib/x.so`
+fn mapping_of(line: &str) -> Option<Mapping> {
+    let mut rest = line;
+    let mut word = || {
+        let (word, tail) = rest.trim_start().split_once(' ').unwrap_or((rest, ""));
+        rest = tail;
+        word
+    };
+    let (range, access, offset) = (word(), word(), word());
+    let (_device, _inode) = (word(), word());
+    let (start, end) = range.split_once('-')?;
+    Some(Mapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        file_offset: u64::from_str_radix(offset, 16).ok()?,
+        is_executable: access.contains('x'),
+        name: rest.trim().to_owned(),
+    })
+}
+
+const _: () = assert!(mem::size_of::<usize>() == 8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_read_with_and_without_names() {
+        let line = "7f0000000000-7f0000001000 r-xp 00002000 fe:01 1234                       /usr/lib/a b.so";
+        let mapping = mapping_of(line).expect("a mapping");
+        assert_eq!((mapping.start, mapping.end), (0x7f00_0000_0000, 0x7f00_0000_1000));
+        assert_eq!((mapping.file_offset, mapping.is_executable), (0x2000, true));
+        assert_eq!(mapping.name, "/usr/lib/a b.so");
+        let own = Target::open(std::process::id()).expect("our own");
+        let mappings = own.mappings().expect("readable");
+        assert!(mappings.iter().any(|mapping| mapping.name == "[stack]"));
+        assert!(mappings.iter().any(|mapping| mapping.name.is_empty()));
+        let word = 0x1234_5678_9abc_def0u64;
+        assert_eq!(own.word(std::ptr::from_ref(&word) as u64), Some(word));
+    }
+
+    #[test]
+    fn refusals_name_what_is_in_the_way() {
+        assert!(matches!(check(u32::MAX >> 2), Err(InjectError::Gone(_))));
+        // The kernel's first thread of its own.
+        if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+            assert!(matches!(check(2), Err(InjectError::Kernel(2))));
+        }
+    }
+}

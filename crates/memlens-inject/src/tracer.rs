@@ -1,0 +1,164 @@
+//! ptrace(2), for one thread of ours: what it traces goes on when that thread ends.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::arch::Registers;
+
+/// Why a traced thread has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was asked to.
+    Asked,
+    /// Its whole process is stopped by a signal.
+    Group,
+    /// A signal is about to be delivered.
+    Signal(i32),
+    /// It enters or leaves a system call.
+    SystemCall,
+    /// It has executed another program.
+    Executed,
+    /// Something else.
+    Other,
+    /// It has ended.
+    Ended,
+}
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// As it likes.
+    Run,
+    /// To the next system call.
+    ToSystemCall,
+    /// Untraced.
+    Free,
+}
+
+fn ptrace(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<libc::c_long> {
+    // SAFETY: requests whose `data` is a pointer come from the functions below, with room for what is written.
+    let result = unsafe {
+        *libc::__errno_location() = 0;
+        libc::ptrace(request, thread as libc::pid_t, address, data)
+    };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        value => Ok(value),
+    }
+}
+
+/// Traces a thread from now on, without stopping it.
+pub fn seize(thread: u32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
+    ptrace(libc::PTRACE_SEIZE, thread, 0, options as usize).map(drop)
+}
+
+/// Asks it to stop.
+pub fn interrupt(thread: u32) -> io::Result<()> {
+    ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0).map(drop)
+}
+
+/// Lets a stopped thread go on, with a signal or none.
+pub fn resume(thread: u32, how: Resume, signal: i32) -> io::Result<()> {
+    let request = match how {
+        Resume::Run => libc::PTRACE_CONT,
+        Resume::ToSystemCall => libc::PTRACE_SYSCALL,
+        Resume::Free => libc::PTRACE_DETACH,
+    };
+    ptrace(request, thread, 0, signal as usize).map(drop)
+}
+
+/// Leaves it stopped with its process, until that goes on.
+pub fn listen(thread: u32) -> io::Result<()> {
+    ptrace(libc::PTRACE_LISTEN, thread, 0, 0).map(drop)
+}
+
+/// A stopped thread's registers.
+pub fn registers(thread: u32) -> io::Result<Registers> {
+    // SAFETY: numbers only.
+    let mut registers = Registers(unsafe { std::mem::zeroed() });
+    ptrace(libc::PTRACE_GETREGS, thread, 0, (&raw mut registers.0) as usize)?;
+    Ok(registers)
+}
+
+/// Changes them, all at once.
+pub fn set_registers(thread: u32, registers: &Registers) -> io::Result<()> {
+    ptrace(libc::PTRACE_SETREGS, thread, 0, (&raw const registers.0) as usize).map(drop)
+}
+
+/// The signals that a stopped thread blocks.
+pub fn signal_mask(thread: u32) -> io::Result<u64> {
+    let mut mask = 0u64;
+    ptrace(libc::PTRACE_GETSIGMASK, thread, size_of::<u64>(), (&raw mut mask) as usize)?;
+    Ok(mask)
+}
+
+/// Changes them.
+pub fn set_signal_mask(thread: u32, mask: u64) -> io::Result<()> {
+    ptrace(libc::PTRACE_SETSIGMASK, thread, size_of::<u64>(), (&raw const mask) as usize).map(drop)
+}
+
+/// The address of the thread's `struct rseq` (rseq(2)); None: it has none, or the kernel (before 5.13) does not say.
+pub fn restartable_sequences(thread: u32) -> Option<u64> {
+    /// `PTRACE_GET_RSEQ_CONFIGURATION`, and its structure's size.
+    const REQUEST: libc::c_uint = 0x420f;
+    let mut answer = [0u64; 3];
+    ptrace(REQUEST, thread, size_of_val(&answer), answer.as_mut_ptr() as usize).ok()?;
+    (answer[0] != 0).then_some(answer[0])
+}
+
+/// Writes whole words to a stopped thread's memory, also where it may not itself.
+pub fn poke(thread: u32, address: u64, bytes: &[u8]) -> io::Result<()> {
+    for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+        ptrace(libc::PTRACE_POKEDATA, thread, address as usize + index * 8, usize::from_ne_bytes(*word))?;
+    }
+    Ok(())
+}
+
+/// The next stop of a thread that this thread of ours traces; None: there was none in that time.
+pub fn next_stop(until: Instant) -> Option<(u32, Stop)> {
+    let mut pause = Duration::from_micros(5);
+    loop {
+        let mut status = 0;
+        // Others' children are not touched.
+        let flags = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+        // SAFETY: writes the status.
+        let thread = unsafe { libc::waitpid(-1, &raw mut status, flags) };
+        if thread > 0 {
+            return Some((thread as u32, stop_of(status)));
+        }
+        if thread < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) {
+            return None;
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_micros(200));
+    }
+}
+
+fn stop_of(status: i32) -> Stop {
+    if !libc::WIFSTOPPED(status) {
+        return Stop::Ended;
+    }
+    match (libc::WSTOPSIG(status), status >> 16) {
+        (libc::SIGTRAP, libc::PTRACE_EVENT_STOP) => Stop::Asked,
+        (_, libc::PTRACE_EVENT_STOP) => Stop::Group,
+        (_, libc::PTRACE_EVENT_EXEC) => Stop::Executed,
+        (signal, 0) if signal == libc::SIGTRAP | 0x80 => Stop::SystemCall,
+        (signal, 0) => Stop::Signal(signal),
+        _ => Stop::Other,
+    }
+}
+
+/// What a thread that is not waited for does next.
+pub fn pass_on(thread: u32, stop: Stop) {
+    // It may have ended: then nothing is to be done.
+    let _ = match stop {
+        Stop::Group => listen(thread),
+        Stop::Signal(signal) => resume(thread, Resume::Run, signal),
+        Stop::Ended => Ok(()),
+        Stop::Asked | Stop::SystemCall | Stop::Executed | Stop::Other => resume(thread, Resume::Run, 0),
+    };
+}

@@ -1,0 +1,227 @@
+//! What is x86-64: registers, restarts of system calls, and (in `stub.rs`) the code that a borrowed thread runs.
+
+mod stub;
+
+pub use stub::{Data, MARKER, Mark, STUB_BYTES, Scratch, entry_offset, leave_offset, stub};
+
+/// A stopped thread's registers, as ptrace(2) has them (`PTRACE_GETREGS`).
+#[derive(Clone, Copy, Debug)]
+pub struct Registers(pub libc::user_regs_struct);
+
+/// Missing in the `libc` crate (arch/x86/entry/syscalls/syscall_64.tbl).
+const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// System calls that a stop ends with `EINTR` although no signal came (signal(7)); the rest is restarted by the kernel.
+/// Those of sockets are among them where a time limit was set.
+const ENDED_BY_STOPS: [i64; 20] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    SYS_IO_PGETEVENTS,
+    libc::SYS_io_uring_enter,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+];
+
+/// What the kernel keeps in rax of a call that is to be restarted (include/linux/errno.h).
+const RESTART_SYS: i64 = -512;
+const RESTART_NO_INTERRUPT: i64 = -513;
+const RESTART_NO_HANDLER: i64 = -514;
+const RESTART_BLOCK: i64 = -516;
+
+/// Whether a stop ends a system call for good: its thread is better left alone.
+pub fn is_ended_by_stops(call: i64) -> bool {
+    ENDED_BY_STOPS.contains(&call)
+}
+
+/// System calls that wait for others, and that no allocator and no dynamic linker makes.
+const WAITS: [i64; 17] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_pause,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+];
+
+impl Registers {
+    /// Whether the stop interrupted a call that waits for others, and that no allocator and no dynamic linker makes.
+    pub fn waits_for_others(&self) -> bool {
+        let codes = [RESTART_SYS, RESTART_NO_INTERRUPT, RESTART_NO_HANDLER, RESTART_BLOCK];
+        codes.contains(&(self.0.rax as i64)) && WAITS.contains(&(self.0.orig_rax as i64))
+    }
+
+    /// The instruction.
+    pub fn ip(&self) -> u64 {
+        self.0.rip
+    }
+
+    /// The stack pointer.
+    pub fn sp(&self) -> u64 {
+        self.0.rsp
+    }
+
+    /// The frame pointer.
+    pub fn bp(&self) -> u64 {
+        self.0.rbp
+    }
+
+    /// The thread pointer.
+    pub fn thread_pointer(&self) -> u64 {
+        self.0.fs_base
+    }
+
+    /// By DWARF number (System V ABI AMD64 1.0, figure 3.36).
+    pub fn by_number(&self) -> [u64; 16] {
+        let r = &self.0;
+        [
+            r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13,
+            r.r14, r.r15,
+        ]
+    }
+
+    /// Whether the thread runs 64-bit code of a user.
+    pub fn is_ordinary(&self) -> bool {
+        const USER_64: u64 = 0x33;
+        self.0.cs == USER_64
+    }
+
+    /// The registers with which the kernel continues what the stop interrupted. Of the calls that it would end with
+    /// `EINTR` it then decides as of others: a signal with a handler ends them, else they begin again, with their
+    /// whole time limit. None: they are right as they are.
+    pub fn continued(&self) -> Option<Self> {
+        let ended = self.0.rax as i64 == -i64::from(libc::EINTR) && is_ended_by_stops(self.0.orig_rax as i64);
+        ended.then(|| {
+            let mut registers = *self;
+            registers.0.rax = RESTART_NO_HANDLER as u64;
+            registers
+        })
+    }
+
+    /// The registers with which the thread itself continues an interrupted call, as the kernel would set them.
+    pub fn restarted(&self) -> Self {
+        /// The length of the instruction `syscall`.
+        const SYSCALL_BYTES: u64 = 2;
+        let mut registers = *self;
+        let r = &mut registers.0;
+        if r.orig_rax as i64 >= 0 {
+            let call = match r.rax as i64 {
+                RESTART_SYS | RESTART_NO_INTERRUPT | RESTART_NO_HANDLER => r.orig_rax,
+                RESTART_BLOCK => libc::SYS_restart_syscall as u64,
+                _ => return registers,
+            };
+            r.rax = call;
+            r.rip -= SYSCALL_BYTES;
+        }
+        registers
+    }
+
+    /// The registers with which the thread goes on at `ip` and is in no system call.
+    pub fn at(&self, ip: u64) -> Self {
+        const DIRECTION: u64 = 1 << 10;
+        let mut registers = *self;
+        registers.0.rip = ip;
+        registers.0.rsp = own_stack(self.0.rsp);
+        registers.0.orig_rax = u64::MAX;
+        registers.0.eflags &= !DIRECTION;
+        registers
+    }
+
+    /// The mark that the thread has come to, at the entry of its system call.
+    pub fn mark(&self) -> Option<u64> {
+        let is_entry = self.0.rax as i64 == -i64::from(libc::ENOSYS);
+        (is_entry && self.0.orig_rax as i64 == libc::SYS_getpid && self.0.rdi == MARKER).then_some(self.0.rsi)
+    }
+
+    /// Address of the scratch memory, at a mark.
+    pub fn scratch(&self) -> u64 {
+        self.0.rbx
+    }
+}
+
+/// Below what the thread uses, its red zone included (System V ABI AMD64 1.0, 3.2.2).
+fn own_stack(sp: u64) -> u64 {
+    (sp - 256) & !15
+}
+
+/// Whether the vector registers can be saved.
+pub fn has_xsave() -> bool {
+    std::arch::is_x86_feature_detected!("xsave")
+}
+
+/// Whether a return address stands behind a call: `e8` with 32 bits, or `ff /2`, of 2 to 7 bytes (Intel SDM, volume 2,
+/// "CALL"). `before`: the 7 bytes before it.
+pub fn is_behind_call(before: [u8; 7]) -> bool {
+    let is_indirect = |at: usize| before[at] == 0xff && (before[at + 1] >> 3) & 7 == 2;
+    before[2] == 0xe8 || (0..=5).any(is_indirect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stopped_in(call: i64, result: i64) -> Registers {
+        // SAFETY: numbers only.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        registers.orig_rax = call as u64;
+        registers.rax = result as u64;
+        registers.rip = 1000;
+        Registers(registers)
+    }
+
+    #[test]
+    fn interrupted_calls_go_on_and_others_stay_as_they_are() {
+        let epoll = stopped_in(libc::SYS_epoll_wait, -4).continued().expect("changed");
+        assert_eq!(epoll.restarted().0.rax as i64, libc::SYS_epoll_wait);
+        assert_eq!(epoll.restarted().0.rip, 998);
+        // A descriptor was ready; a call whose EINTR is the program's business; no call at all.
+        for (call, result) in [(libc::SYS_epoll_wait, 3), (libc::SYS_close, -4), (-1, -4)] {
+            let registers = stopped_in(call, result);
+            assert!(registers.continued().is_none());
+            assert_eq!((registers.restarted().0.rip, registers.restarted().0.rax as i64), (1000, result));
+        }
+        let sleep = stopped_in(libc::SYS_nanosleep, -516).restarted();
+        assert_eq!((sleep.0.rip, sleep.0.rax as i64), (998, libc::SYS_restart_syscall));
+    }
+
+    #[test]
+    fn calls_are_known_before_return_addresses() {
+        for code in [
+            &[0xe8, 1, 2, 3, 4][..],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xd4],
+            &[0xff, 0x15, 1, 2, 3, 4],
+            &[0xff, 0x50, 8],
+            &[0xff, 0x94, 0xc8, 1, 2, 3, 4],
+        ] {
+            let mut before = [0x90; 7];
+            before[7 - code.len()..].copy_from_slice(code);
+            assert!(is_behind_call(before), "{code:x?}");
+        }
+        assert!(!is_behind_call([0x90; 7]));
+    }
+}
