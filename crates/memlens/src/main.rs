@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 mod apply;
+mod apply_prefetch;
 mod bus;
 mod bus_analyze;
 mod bus_capture;
