@@ -110,6 +110,10 @@ pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
     let mut modules: BTreeMap<PathBuf, Vec<(u64, f64, CodeIx)>> = BTreeMap::new();
     for (module, svma, share, code) in ranked {
         let path = match module {
+            // Its hot loops have run before anything can be put into them.
+            Some(module) if profile.module(Some(module)).is_some_and(|module| is_linker(module.name())) => {
+                Err("it is the dynamic linker".to_owned())
+            }
             Some(module) => files.of(profile, module),
             None => Err("it is in generated code".to_owned()),
         };
@@ -127,6 +131,14 @@ pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
     choice.groups.sort_by(|first, second| second.share().total_cmp(&first.share()));
     choice.refused.sort_by(|first, second| second.share.total_cmp(&first.share));
     choice
+}
+
+/// Whether a file's name is one of those that dynamic linkers have (ld.so(8)).
+fn is_linker(name: &str) -> bool {
+    name.starts_with("ld-linux")
+        || name.starts_with("ld-musl")
+        || name.starts_with("ld.so")
+        || name.starts_with("ld-2.")
 }
 
 fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], choice: &mut PrefetchChoice) {

@@ -17,6 +17,8 @@ const ALL: Registers = 0xffff;
 const CALLER_SAVED: Registers = 0b1111_1100_0111;
 /// Those of them that may hold a result.
 const RESULTS: Registers = 0b101;
+/// Of the flags as iced names them: overflow, sign, zero, auxiliary, carry, parity. No instruction here changes others.
+const STATUS_FLAGS: u32 = 0x3f;
 /// Expressions deeper than this are given up.
 const MAX_DEPTH: u32 = 24;
 
@@ -168,15 +170,15 @@ impl Function {
     fn live_at_exit(&self, last: &Instruction) -> (Registers, u32) {
         match last.flow_control() {
             // A caller may know which registers this function does not write (gcc's -fipa-ra), not that it writes none.
-            FlowControl::Return => (ALL & !(CALLER_SAVED & !RESULTS & self.written), u32::MAX),
-            _ => (ALL, u32::MAX),
+            FlowControl::Return => (ALL & !(CALLER_SAVED & !RESULTS & self.written), STATUS_FLAGS),
+            _ => (ALL, STATUS_FLAGS),
         }
     }
 
     fn live_before(&self, position: usize, live: (Registers, u32)) -> (Registers, u32) {
         let facts = &self.facts[position];
         if facts.is_call {
-            return (ALL, u32::MAX);
+            return (ALL, STATUS_FLAGS);
         }
         (live.0 & !facts.writes | facts.reads, live.1 & !facts.flags_written | facts.flags_read)
     }
@@ -265,7 +267,7 @@ fn facts(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Fac
         }
     }
     facts.changes |= facts.writes;
-    facts.flags_read = instruction.rflags_read();
+    facts.flags_read = instruction.rflags_read() & STATUS_FLAGS;
     // Shifts by a register may leave all flags as they are, and so may repeated instructions.
     let by_register = (0..instruction.op_count()).any(|operand| {
         instruction.op_kind(operand) == OpKind::Register && instruction.op_register(operand) == Register::CL

@@ -39,14 +39,13 @@ pub enum Refusal {
     /// Its address is the same in all iterations.
     #[error("its address is the same in all iterations")]
     Invariant,
-    /// Computed from what is loaded from addresses that do not follow from the iteration: a pointer chase, or a
-    /// load behind a load.
-    #[error(
-        "its address comes from a load whose own address is not known in advance: a chain of pointers, or two dependent loads"
-    )]
+    /// Computed from what is loaded from addresses that do not follow from the iteration: a load behind a load.
+    #[error("its address comes from a load whose own address is loaded, too")]
     DependentLoad,
     /// Computed from the previous iteration.
-    #[error("its address is computed from the previous iteration's, not by a constant step")]
+    #[error(
+        "its address comes from the previous iteration's, not by a constant step: a chain of pointers, say"
+    )]
     Recurrence,
     /// It depends on which way was taken.
     #[error("its address depends on the way taken through the loop")]

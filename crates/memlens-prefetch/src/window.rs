@@ -171,7 +171,8 @@ fn place(
                 let branches =
                     usize::from(function.flow.instructions[end - 1].flow_control() != FlowControl::Next);
                 let (_, has_flags) = function.live_at(place);
-                candidates.push(((has_flags, faults + branches, range.len(), begin, place), range.clone()));
+                candidates
+                    .push(((has_flags, 2 * faults + branches, range.len(), begin, place), range.clone()));
             }
         }
     }
