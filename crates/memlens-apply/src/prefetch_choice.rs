@@ -15,6 +15,8 @@ use crate::choice::Files;
 
 /// Instructions with a smaller share are left as they are.
 pub const LEAST_SHARE: f64 = 0.01;
+/// Processors do not follow larger steps by themselves.
+const LARGE_STEP_BYTES: u64 = 2048;
 /// Instructions looked at, at most.
 const MAX_LOADS: usize = 32;
 /// Pieces of a function, at most.
@@ -128,9 +130,26 @@ pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
     for (path, loads) in modules {
         plan_module(profile, &path, &loads, &mut choice);
     }
+    leave_to_the_processor(&mut choice);
     choice.groups.sort_by(|first, second| second.share().total_cmp(&first.share()));
     choice.refused.sort_by(|first, second| second.share.total_cmp(&first.share));
     choice
+}
+
+/// Withdraws what is only walked in small steps, where something else is to be done: the processor prefetches such by
+/// itself (Intel optimisation reference manual, "Data Prefetching": within a page).
+fn leave_to_the_processor(choice: &mut PrefetchChoice) {
+    let is_small = |load: &ChosenLoad| matches!(load.kind, Pattern::Strided { step_bytes } if step_bytes.unsigned_abs() < LARGE_STEP_BYTES);
+    if choice.groups.iter().all(|group| group.loads.iter().all(is_small)) {
+        return;
+    }
+    let small = choice.groups.extract_if(.., |group| group.loads.iter().all(is_small));
+    choice.refused.extend(small.flat_map(|group| group.loads).map(|load| RefusedLoad {
+        svma: load.svma,
+        share: load.share,
+        place: load.place,
+        reason: "it goes on in small steps, which the processor follows by itself".to_owned(),
+    }));
 }
 
 /// Whether a file's name is one of those that dynamic linkers have (ld.so(8)).

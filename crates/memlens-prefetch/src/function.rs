@@ -198,7 +198,7 @@ impl Function {
         let natural = &self.loops.loops[index];
         let mut inside = vec![false; self.flow.blocks.len()];
         natural.blocks.iter().for_each(|&block| inside[block] = true);
-        let mut view = Loop { function: self, header: natural.header, inside, steps: [None; 16] };
+        let mut view = Loop { function: self, index, header: natural.header, inside, steps: [None; 16] };
         for register in 0..16 {
             view.steps[register] = view.find_step(register);
         }
@@ -330,6 +330,7 @@ pub(crate) struct Reaching {
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
     pub function: &'a Function,
+    index: usize,
     pub header: usize,
     pub inside: Vec<bool>,
     /// What an iteration adds to a register; `None`: no constant.
@@ -347,6 +348,19 @@ impl Loop<'_> {
         self.function.flow.blocks.iter().zip(&self.inside).filter(|(_, inside)| **inside).any(|(block, _)| {
             block.instructions.clone().any(|position| self.function.facts[position].is_call)
         })
+    }
+
+    /// Those of some definitions that are outside of the next inner loop around `position`: what a register holds when
+    /// that loop is entered. `None` where no inner loop holds the place.
+    pub fn from_outside(&self, position: usize, definitions: &[usize]) -> Option<Vec<usize>> {
+        let flow = &self.function.flow;
+        let all = &self.function.loops;
+        let mut inner = all.innermost[flow.block_of(position)].filter(|&inner| inner != self.index)?;
+        while let Some(parent) = all.loops[inner].parent.filter(|&parent| parent != self.index) {
+            inner = parent;
+        }
+        let is_outside = |at: &usize| !all.loops[inner].blocks.contains(&flow.block_of(*at));
+        Some(definitions.iter().copied().filter(is_outside).collect())
     }
 
     pub fn step(&self, register: usize) -> Option<i64> {

@@ -115,6 +115,11 @@ impl Loop<'_> {
         match (reaching.definitions.as_slice(), reaching.is_from_header) {
             (&[at], false) => Ok(Value::Computed(at)),
             ([], _) => Err(Refusal::Recurrence),
+            // In an inner loop (the probes of a hash table): the address that it begins with.
+            (several, false) => match self.from_outside(position, several).as_deref() {
+                Some(&[at]) => Ok(Value::Computed(at)),
+                _ => Err(Refusal::SeveralPaths),
+            },
             _ => Err(Refusal::SeveralPaths),
         }
     }

@@ -151,3 +151,20 @@ fn bytes_that_are_no_code_are_refused() {
     code.extend([0x06, 0x06]);
     assert_eq!(refusal(&code, 6), Refusal::NotCode);
 }
+
+#[test]
+fn the_first_probe_of_an_inner_loop_is_prefetched() {
+    // outer: mov rdx,[rdi+rax*8]; and edx,255; inner: mov rcx,[rsi+rdx*8]; inc rdx; test rcx,rcx; jne inner; inc rax;
+    // cmp rax,r9; jne outer; ret
+    let code = [
+        0x48, 0x8b, 0x14, 0xc7, 0x81, 0xe2, 0xff, 0, 0, 0, 0x48, 0x8b, 0x0c, 0xd6, 0x48, 0xff, 0xc2, 0x48,
+        0x85, 0xc9, 0x75, 0xf4, 0x48, 0xff, 0xc0, 0x4c, 0x39, 0xc8, 0x75, 0xe2, 0xc3,
+    ];
+    let plan = planned(&code, 10);
+    let [detour] = plan.detours.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(
+        detour.prefetches[0].loop_start, START,
+        "of the outer loop: in the inner one it is only a stride"
+    );
+    assert!(matches!(&detour.prefetches[0].pattern, Pattern::Indirect { roots } if roots == &[START]));
+}

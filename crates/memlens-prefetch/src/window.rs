@@ -176,7 +176,7 @@ fn place(
             }
         }
     }
-    candidates.sort_by(|first, second| first.0.cmp(&second.0));
+    candidates.sort_by_key(|candidate| candidate.0);
     let mut refusal = Refusal::NoWindow;
     for ((.., place), range) in candidates {
         let pieces: Vec<Piece<'_>> = found
