@@ -15,10 +15,10 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use memlens_inside::{number, symbol, syscall};
-use memlens_placement::{Detours, JUMP_BYTES, MAX_DISPLACED_BYTES, Patch, Plan, state};
+use memlens_placement::{Detours, JUMP_BYTES, MAX_DISPLACED_BYTES, MAX_PATCHES, Patch, Plan, state};
 
 use crate::modules;
 
@@ -28,6 +28,9 @@ const WRITE: usize = 2;
 const EXECUTE: usize = 4;
 /// Memory is looked for as far from the code; less than jumps reach.
 const REACH_BYTES: usize = 0x7000_0000;
+
+/// What became of the plan's patches in this process: a plan serves several.
+static STATES: [AtomicU32; MAX_PATCHES] = [const { AtomicU32::new(state::WAITING) }; MAX_PATCHES];
 
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
 
@@ -49,19 +52,24 @@ pub fn at_start(plan: &'static Plan) {
         return;
     }
     if !is_single_threaded() {
-        plan.patches().iter().for_each(|patch| patch.state.store(state::THREADS, Ordering::Relaxed));
+        plan.patches().iter().zip(&STATES).for_each(|patch| set(patch, state::THREADS));
         return;
     }
     apply_all(plan);
-    let is_waiting = plan.patches().iter().any(is_waiting);
-    if is_waiting && hook().is_some() {
+    if is_any_waiting(plan) && hook().is_some() {
         PLAN.store(ptr::from_ref(plan).cast_mut(), Ordering::Release);
         plan.notices_libraries.store(1, Ordering::Relaxed);
     }
 }
 
-fn is_waiting(patch: &Patch) -> bool {
-    patch.state.load(Ordering::Relaxed) == state::WAITING
+fn is_any_waiting(plan: &Plan) -> bool {
+    STATES[..plan.patches().len()].iter().any(|state| state.load(Ordering::Relaxed) == state::WAITING)
+}
+
+/// Notes what became of a patch, here and for memlens.
+fn set((patch, own): (&Patch, &AtomicU32), state: u32) {
+    own.store(state, Ordering::Relaxed);
+    patch.state.store(state, Ordering::Relaxed);
 }
 
 /// Called by the dynamic linker when it begins or has ended mapping or unmapping.
@@ -72,7 +80,7 @@ extern "C" fn on_change() {
     // SAFETY: glibc's own variable, which this thread has just changed.
     let is_consistent =
         !linker.is_null() && unsafe { ptr::read_volatile(&raw const (*linker).state) } == CONSISTENT;
-    if is_consistent && plan.patches().iter().any(is_waiting) {
+    if is_consistent && is_any_waiting(plan) {
         modules::find_now(plan);
         apply_all(plan);
     }
@@ -118,15 +126,20 @@ fn hook() -> Option<()> {
 
 fn apply_all(plan: &Plan) {
     for (detours, code, relocations) in plan.detours() {
-        let mine =
-            || plan.patches().iter().filter(|patch| patch.module == detours.module && is_waiting(patch));
+        let mine = || {
+            let is_mine = |(patch, own): &(&Patch, &AtomicU32)| {
+                patch.module == detours.module && own.load(Ordering::Relaxed) == state::WAITING
+            };
+            plan.patches().iter().zip(&STATES).filter(is_mine)
+        };
         let Some(bias) = modules::bias(detours.module) else { continue };
-        for patch in mine() {
+        for entry in mine() {
             let mut found = [0; MAX_DISPLACED_BYTES];
-            let found = &mut found[..patch.displaced().len()];
-            let address = bias.wrapping_add(patch.svma) as usize;
-            if found.len() < JUMP_BYTES || !read(address, found) || found != patch.displaced() {
-                patch.state.store(state::OTHER_CODE, Ordering::Relaxed);
+            let expected = entry.0.displaced();
+            let found = &mut found[..expected.len()];
+            let address = bias.wrapping_add(entry.0.svma) as usize;
+            if found.len() < JUMP_BYTES || !read(address, found) || found != expected {
+                set(entry, state::OTHER_CODE);
             }
         }
         if mine().next().is_none() {
@@ -137,15 +150,15 @@ fn apply_all(plan: &Plan) {
         let first_svma = plan.modules().get(detours.module as usize).map_or(0, |module| module.first_svma);
         let near = bias.wrapping_add(first_svma) as usize;
         let Some(place) = map_near(near, code.len()) else {
-            mine().for_each(|patch| patch.state.store(state::NO_MEMORY, Ordering::Relaxed));
+            mine().for_each(|entry| set(entry, state::NO_MEMORY));
             continue;
         };
         let is_there = lay_out(place, planned, detours, code, relocations);
-        for patch in mine() {
-            let address = bias.wrapping_add(patch.svma) as usize;
-            let target = place + patch.target as usize;
-            let is_done = is_there && patch.target < detours.bytes && write_jump(address, target);
-            patch.state.store(if is_done { state::APPLIED } else { state::FORBIDDEN }, Ordering::Relaxed);
+        for entry in mine() {
+            let address = bias.wrapping_add(entry.0.svma) as usize;
+            let target = place + entry.0.target as usize;
+            let is_done = is_there && entry.0.target < detours.bytes && write_jump(address, target);
+            set(entry, if is_done { state::APPLIED } else { state::FORBIDDEN });
         }
     }
 }

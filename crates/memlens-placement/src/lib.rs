@@ -129,7 +129,7 @@ pub struct Plan {
 pub struct Patch {
     /// Index of its module.
     pub module: u32,
-    /// [`state`].
+    /// [`state`], in the process that wrote last.
     pub state: AtomicU32,
     /// Module offset (svma) of the jump.
     pub svma: u64,

@@ -352,7 +352,7 @@ impl Loop<'_> {
 
     /// Those of some definitions that are outside of the next inner loop around `position`: what a register holds when
     /// that loop is entered. `None` where no inner loop holds the place.
-    pub fn from_outside(&self, position: usize, definitions: &[usize]) -> Option<Vec<usize>> {
+    pub fn entering(&self, position: usize, definitions: &[usize]) -> Option<Vec<usize>> {
         let flow = &self.function.flow;
         let all = &self.function.loops;
         let mut inner = all.innermost[flow.block_of(position)].filter(|&inner| inner != self.index)?;

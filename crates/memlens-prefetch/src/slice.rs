@@ -116,7 +116,7 @@ impl Loop<'_> {
             (&[at], false) => Ok(Value::Computed(at)),
             ([], _) => Err(Refusal::Recurrence),
             // In an inner loop (the probes of a hash table): the address that it begins with.
-            (several, false) => match self.from_outside(position, several).as_deref() {
+            (several, false) => match self.entering(position, several).as_deref() {
                 Some(&[at]) => Ok(Value::Computed(at)),
                 _ => Err(Refusal::SeveralPaths),
             },
