@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`memlens apply` on real programs: what is blamed lies in huge pages, and the program does what it did.
+"""`memlens apply` on real programs: what is blamed lies in huge pages, or is prefetched, and the program does what it did.
 
     tests/apply.py [--memlens FILE]
 
@@ -53,7 +53,7 @@ class Runner:
     def apply(self, *words, code=0, **environment):
         command = list(map(str, [self.memlens, "apply", *words]))
         result = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
-        expect(result.returncode == code, f"exit code {result.returncode}: {result.stdout}{result.stderr}")
+        expect(code is None or result.returncode == code, f"exit code {result.returncode}: {result.stdout}{result.stderr}")
         return result
 
     def document(self, *words, **environment):
@@ -127,7 +127,73 @@ def from_a_bus_trace(runner):
     expect(found["same_output"] is True, f"{found['verdict']}")
 
 
-TESTS = [every_way, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
+def prefetched(runner, mode, options=("-O2",), library=False, strip=False):
+    source = ROOT / "tests/apply/prefetched.c"
+    program = runner.folder / "prefetched"
+    links = ["-pthread", "-ldl"]
+    subprocess.run(["cc", "-std=gnu11", "-g", *options, "-o", program, source, *links], check=True)
+    words = [mode]
+    if library:
+        shared = runner.folder / "libprefetched.so"
+        command = ["cc", "-std=gnu11", "-g", "-O2", "-fPIC", "-shared", "-DLIBRARY", "-o", shared, source]
+        subprocess.run(command, check=True)
+        words.append(shared)
+    if strip:
+        subprocess.run(["strip", program], check=True)
+    profile = runner.record(program, 14, *words)
+    # The indices end where nothing is mapped: a load behind them would end the program.
+    found = runner.document("--prefetch", "--distance", 32, "--runs", 1, profile, "--", program, 16, *words)
+    expect(found["same_output"] is True, f"the output differs: {found['verdict']}")
+    loads = [(load, group) for group in found["groups"] for load in group["loads"]]
+    indirect = [group for load, group in loads if load["kind"] == "indirect"]
+    expect(indirect, f"no indirect load: {found['groups']} {found['refused']}")
+    expect(all(group["in_place"] for group in indirect), f"not in place: {indirect}")
+    expect(library == any("libprefetched" in group["module"] for group in indirect), f"{indirect}")
+    return found
+
+
+def prefetch_plain(runner):
+    found = prefetched(runner, "plain")
+    patterns = [load["pattern"] for group in found["groups"] for load in group["loads"]]
+    expect(any(name.startswith("values[") and name.endswith("[i]]") for name in patterns), f"{patterns}")
+
+
+def prefetch_optimised_at_a_fixed_place(runner):
+    prefetched(runner, "plain", ("-O3", "-no-pie", "-fno-pie"))
+
+
+def prefetch_threads(runner):
+    prefetched(runner, "threads")
+
+
+def prefetch_fork(runner):
+    prefetched(runner, "fork")
+
+
+def prefetch_loaded_library(runner):
+    prefetched(runner, "library", library=True)
+
+
+def prefetch_stripped(runner):
+    prefetched(runner, "plain", strip=True)
+
+
+def prefetch_nothing(runner):
+    profile = runner.record(Path("/bin/true"))
+    result = runner.apply("--prefetch", profile, "--", "/bin/true", code=None)
+    expect(result.returncode in (0, UNAVAILABLE), result.stderr)
+
+
+HUGE_PAGES = [every_way, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
+PREFETCH = [
+    prefetch_plain,
+    prefetch_optimised_at_a_fixed_place,
+    prefetch_threads,
+    prefetch_fork,
+    prefetch_loaded_library,
+    prefetch_stripped,
+    prefetch_nothing,
+]
 
 
 def main():
@@ -136,11 +202,11 @@ def main():
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     passed = failed = skipped = 0
-    for test in TESTS:
+    for test in HUGE_PAGES + PREFETCH:
         if arguments.names and test.__name__ not in arguments.names:
             continue
         try:
-            if not SETTING.exists() or "[never]" in SETTING.read_text():
+            if test in HUGE_PAGES and (not SETTING.exists() or "[never]" in SETTING.read_text()):
                 raise Skipped("transparent huge pages are off")
             with tempfile.TemporaryDirectory() as folder:
                 test(Runner(arguments.memlens, Path(folder)))

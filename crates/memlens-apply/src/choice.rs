@@ -114,7 +114,7 @@ pub fn choose(profile: &Profile, named: &[String], program: &Path) -> Choice {
         .map(|object| (object, amount(&object.counts) as f64 / (total.max(1)) as f64))
         .collect();
     ranked.sort_by(|(_, first), (_, second)| second.total_cmp(first));
-    let mut files = Files { program, known: HashMap::new() };
+    let mut files = Files::new(program);
     let mut choice =
         Choice { basis, total, accesses: totals.accesses(), chosen: Vec::new(), rejected: Vec::new() };
     let mut variables = 0;
@@ -212,13 +212,17 @@ fn place_of(profile: &Profile, object: &Object, files: &mut Files<'_>) -> Result
 }
 
 /// The files of a profile's modules, as they are now.
-struct Files<'a> {
+pub(crate) struct Files<'a> {
     program: &'a Path,
     known: HashMap<ModuleIx, Result<PathBuf, String>>,
 }
 
-impl Files<'_> {
-    fn of(&mut self, profile: &Profile, module: ModuleIx) -> Result<PathBuf, String> {
+impl<'a> Files<'a> {
+    pub fn new(program: &'a Path) -> Self {
+        Self { program, known: HashMap::new() }
+    }
+
+    pub fn of(&mut self, profile: &Profile, module: ModuleIx) -> Result<PathBuf, String> {
         if let Some(known) = self.known.get(&module) {
             return known.clone();
         }

@@ -1,4 +1,5 @@
-//! Inside the target: puts large blocks, mappings and variables that a plan names into huge pages.
+//! Inside the target: puts large blocks, mappings and variables that a plan names into huge pages, and detours into
+//! code.
 //!
 //! It knows the allocation functions of C and the plan ([`memlens_placement`]). It deliberately knows nothing of
 //! objects, symbols or unwinding, keeps no memory of its own, and hooks nothing that ends a block: a block comes from
@@ -20,6 +21,7 @@
 //! | `entry.rs` | the functions that the program calls |
 //! | `place.rs` | what happens with a large block |
 //! | `modules.rs` | where the plan's modules lie |
+//! | `patch.rs` | jumps to detours, in code before it runs |
 //! | `real.rs` | the functions that the program would have called |
 //! | `session.rs` | start, environment, variables |
 //!
@@ -37,6 +39,7 @@ compile_error!("the placement library exists for x86-64 only: see src/entry.rs")
 #[cfg(not(test))]
 mod entry;
 mod modules;
+mod patch;
 mod place;
 mod real;
 mod session;

@@ -24,11 +24,15 @@ pub fn bias(module: u32) -> Option<u64> {
 
 /// Looks for those of a plan's modules whose place is not known.
 pub fn find(plan: &Plan) {
-    let modules = plan.modules();
-    let all_known = (0..modules.len() as u32).all(|module| bias(module).is_some());
-    if all_known || READS.fetch_add(1, Ordering::Relaxed) >= MAX_READS {
-        return;
+    let all_known = (0..plan.modules().len() as u32).all(|module| bias(module).is_some());
+    if !all_known && READS.fetch_add(1, Ordering::Relaxed) < MAX_READS {
+        find_now(plan);
     }
+}
+
+/// The same, however often it was done.
+pub fn find_now(plan: &Plan) {
+    let modules = plan.modules();
     // SAFETY: a constant path; read-only, closed on execve.
     let descriptor = unsafe {
         const READ_ONLY_CLOSE_ON_EXEC: usize = 0o2_000_000;

@@ -13,7 +13,7 @@ use memlens_inside::environment::{self, value_of};
 use memlens_placement::{MAGIC, NO_VARIABLE, Plan, VARIABLE, VERSION};
 
 use crate::place::{self, LEAST_BYTES};
-use crate::{modules, real};
+use crate::{modules, patch, real};
 
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
 
@@ -43,6 +43,7 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
             place::variable(plan, variable.object, bias.wrapping_add(variable.svma), variable.bytes);
         }
     }
+    patch::at_start(plan);
     PLAN.store(ptr::from_ref(plan).cast_mut(), Ordering::Release);
     let least = if plan.sites().is_empty() { u64::MAX } else { plan.least_bytes.max(1) };
     LEAST_BYTES.store(least, Ordering::Release);

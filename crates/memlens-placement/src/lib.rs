@@ -1,12 +1,12 @@
 //! The plan that memlens and its placement library inside a target share: which allocation sites and variables are
-//! meant, and what became of them.
+//! meant, which places in code get detours, and what became of them.
 //!
 //! It knows the plan's layout, call stacks as words and lines of `/proc/PID/maps` as bytes. It deliberately knows
 //! nothing of processes, files or system calls: both sides test what they rely on here.
 //!
 //! ```text
-//! memlens ── writes ──► Plan { modules, sites, statics }      (shared memory, before the program starts)
-//! library ── writes ──► processes, sites[..].blocks, blocks   (while it runs)
+//! memlens ── writes ──► Plan { modules, sites, statics, patches, codes }      (shared memory, before the program starts)
+//! library ── writes ──► processes, sites[..].blocks, blocks, patches[..].state   (while it runs)
 //! ```
 //!
 //! Addresses in the plan are module offsets (svma), so that address space layout randomisation does not matter.
@@ -21,7 +21,7 @@ pub const VARIABLE: &str = "MEMLENS_PLACEMENT";
 /// First word of a plan: "memlens" and a zero byte, as this machine orders bytes.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"memlens\0");
 /// Changes with the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes of a transparent huge page on x86-64, and its alignment.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -43,6 +43,33 @@ pub const NO_VARIABLE: u32 = u32::MAX;
 pub const NEAR_BYTES: u64 = 256;
 /// Places of blocks that are kept: the last ones.
 pub const MAX_BLOCKS: usize = 1024;
+
+/// Detours of a plan, at most.
+pub const MAX_PATCHES: usize = 64;
+/// Bytes of code that a jump displaces, at most.
+pub const MAX_DISPLACED_BYTES: usize = 96;
+/// Bytes of all detours' code, at most.
+pub const MAX_CODE_BYTES: usize = 1 << 16;
+/// Distances in it that depend on where it lies, at most.
+pub const MAX_RELOCATIONS: usize = 1024;
+/// Bytes of the jump that a detour begins with.
+pub const JUMP_BYTES: usize = 5;
+
+/// What became of a detour: [`Patch::state`].
+pub mod state {
+    /// Its module is not loaded yet.
+    pub const WAITING: u32 = 0;
+    /// It is in place.
+    pub const APPLIED: u32 = 1;
+    /// Other bytes than the plan's stand there.
+    pub const OTHER_CODE: u32 = 2;
+    /// No memory within 2 GiB of the code.
+    pub const NO_MEMORY: u32 = 3;
+    /// The kernel does not let code be changed.
+    pub const FORBIDDEN: u32 = 4;
+    /// There were threads already.
+    pub const THREADS: u32 = 5;
+}
 
 /// The whole plan. All zero is a valid plan of nothing.
 #[repr(C)]
@@ -79,6 +106,59 @@ pub struct Plan {
     pub statics: [Static; MAX_STATICS],
     /// Where blocks and variables lay.
     pub blocks: [Block; MAX_BLOCKS],
+    /// Used entries of the tables below.
+    pub patches_used: u32,
+    /// As above.
+    pub codes_used: u32,
+    /// Whether libraries that the program loads while it runs are noticed (1).
+    pub notices_libraries: AtomicU32,
+    /// Fills up.
+    pub reserved_patches: u32,
+    /// Jumps to detours.
+    pub patches: [Patch; MAX_PATCHES],
+    /// The detours' code, by module.
+    pub codes: [Detours; MAX_MODULES],
+    /// Their bytes.
+    pub code: [u8; MAX_CODE_BYTES],
+    /// Offsets in `code` of 4-byte distances: what the code lies further up than planned is subtracted from them.
+    pub relocations: [u32; MAX_RELOCATIONS],
+}
+
+/// A jump to a detour.
+#[repr(C)]
+pub struct Patch {
+    /// Index of its module.
+    pub module: u32,
+    /// [`state`], in the process that wrote last.
+    pub state: AtomicU32,
+    /// Module offset (svma) of the jump.
+    pub svma: u64,
+    /// Offset in its module's code of where it goes.
+    pub target: u32,
+    /// How much of `displaced` is used.
+    pub displaced_bytes: u32,
+    /// What must stand there.
+    pub displaced: [u8; MAX_DISPLACED_BYTES],
+}
+
+/// The code of a module's detours.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Detours {
+    /// Index of the module.
+    pub module: u32,
+    /// Where it begins in [`Plan::code`].
+    pub start: u32,
+    /// Length.
+    pub bytes: u32,
+    /// Where its distances begin in [`Plan::relocations`].
+    pub relocations_start: u32,
+    /// How many.
+    pub relocations: u32,
+    /// Fills up.
+    pub reserved: u32,
+    /// Module offset (svma) that it was made for.
+    pub svma: u64,
 }
 
 /// An executable or library.
@@ -171,6 +251,30 @@ impl Plan {
     /// The variables in use.
     pub fn statics(&self) -> &[Static] {
         &self.statics[..(self.statics_used as usize).min(MAX_STATICS)]
+    }
+}
+
+impl Plan {
+    /// The jumps in use.
+    pub fn patches(&self) -> &[Patch] {
+        &self.patches[..(self.patches_used as usize).min(MAX_PATCHES)]
+    }
+
+    /// The modules' code in use, with its bytes and distances. One that would lie outside of the tables has none.
+    pub fn detours(&self) -> impl Iterator<Item = (&Detours, &[u8], &[u32])> {
+        self.codes[..(self.codes_used as usize).min(MAX_MODULES)].iter().map(|detours| {
+            let (start, first) = (detours.start as usize, detours.relocations_start as usize);
+            let code = self.code.get(start..start + detours.bytes as usize);
+            let relocations = self.relocations.get(first..first + detours.relocations as usize);
+            (detours, code.unwrap_or_default(), relocations.unwrap_or_default())
+        })
+    }
+}
+
+impl Patch {
+    /// What must stand there.
+    pub fn displaced(&self) -> &[u8] {
+        &self.displaced[..(self.displaced_bytes as usize).min(MAX_DISPLACED_BYTES)]
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use memlens_apply::{
-    Backing, Basis, Choice, Chosen, Command, Estimate, HugePages, Method, Placed, Placement, PlacementError,
-    Setting, Trial, Variant,
+    Backing, Basis, Choice, Chosen, Command, Estimate, HugePages, Method, Pairs, Placed, Placement,
+    PlacementError, Setting, Trial, Variant, cpu, wall,
 };
 use memlens_exact::{Program, SessionError};
 use serde_json::{Value, json};
@@ -25,13 +25,23 @@ Examples:
   memlens apply bfs.memlens -- ./bfs 22               what the profile blames for page walks, into huge pages
   memlens apply --object column bfs.memlens -- ./bfs  only this object
   memlens apply --runs 20 bfs.memlens -- ./bfs 22     a narrower interval
+  memlens apply --prefetch spmv.memlens -- ./spmv     prefetches for the loads that miss, where they gain something
+  memlens apply --prefetch --distance 32 spmv.memlens -- ./spmv   32 iterations ahead, nothing tried
 
 The program runs several times with and without; it must bear that. Its output goes nowhere, but is compared."
 )]
 pub struct ApplyArgs {
-    /// Put the objects with the most page walks into huge pages (the default: nothing else is in this version)
-    #[arg(long)]
+    /// Put the objects with the most page walks into huge pages (the default)
+    #[arg(long, conflicts_with = "prefetch")]
     pub huge_pages: bool,
+
+    /// Put prefetches into the loops with the loads that the program waits for most
+    #[arg(long, conflicts_with = "object")]
+    pub prefetch: bool,
+
+    /// Prefetch so many iterations ahead; may be repeated. Without: 8, 16, 32 and 64 are tried
+    #[arg(long, value_name = "N", requires = "prefetch", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub distance: Vec<u32>,
 
     /// Only this object: its number or name in `memlens report`; may be repeated
     #[arg(long, value_name = "ID|NAME")]
@@ -71,11 +81,7 @@ struct Found {
     /// The same of the process's anonymous memory as a whole.
     whole: [Option<Backing>; 2],
     /// Runs without and with, in pairs.
-    pairs: Vec<[Trial; 2]>,
-    /// Whether all runs wrote the same and ended alike.
-    is_same: bool,
-    /// Whether those without did, among themselves.
-    is_deterministic: bool,
+    pairs: Pairs,
     setting: HugePages,
 }
 
@@ -84,8 +90,12 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
     let profile = open_profile(&args.profile)?;
     let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
     if let Err(reason) = memlens_apply::check_preloadable(&program.file) {
-        let message = format!("nothing can be put into huge pages from outside: {reason}");
+        let message = format!("nothing can be done to it from outside: {reason}");
         return Err(Failure::new(FailureKind::Unavailable, message));
+    }
+    if args.prefetch {
+        let command = Command { file: program.file, arguments: program.arguments };
+        return crate::apply_prefetch::apply(args, &profile, &command);
     }
     let setting = HugePages::of_this_system();
     if let Some(obstacle) = setting.obstacle() {
@@ -101,9 +111,16 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
         ApplyFormat::Table => streams::write_result(|out| out.write_all(table(&found).as_bytes()))?,
         ApplyFormat::Json => streams::write_json(&document(&found))?,
     }
-    if found.is_deterministic && !found.is_same {
-        let message = "the program did something else with huge pages than without: do not use them for it, \
-                       and report this as a fault of memlens";
+    must_be_same(&found.pairs, "huge pages")
+}
+
+/// Fails if the program did something else with `what` than without.
+pub(crate) fn must_be_same(pairs: &Pairs, what: &str) -> Result<u8, Failure> {
+    if pairs.is_deterministic() && !pairs.is_same() {
+        let message = format!(
+            "the program did something else with {what} than without: do not use them for it, and report this as a \
+             fault of memlens"
+        );
         return Err(Failure::new(FailureKind::Internal, message));
     }
     Ok(0)
@@ -142,71 +159,41 @@ impl Words for Choice {
 
 /// Runs the program: once each way while looking at its memory, then in pairs with nothing in the way.
 fn measure(choice: Choice, setting: HugePages, command: &Command, runs: u32) -> Result<Found, Failure> {
-    let run = |variant: &Variant, look: Option<&mut dyn FnMut(u32)>| {
-        memlens_apply::run(command, variant, look).map_err(|error| {
-            let message = format!("cannot run {}: {}", command.file.display(), plain(&error));
-            Failure::new(FailureKind::Io, message)
-        })
-    };
+    let failed = |error| cannot_run(command, &error);
     let plain_run = Variant::default();
-    let mut trials = Vec::new();
+    let mut pairs = Pairs::default();
     let mut backing = [Vec::new(), Vec::new()];
     let mut whole = [None, None];
     for (at, places) in [false, true].into_iter().enumerate() {
         let mut placement = Placement::new(&choice.chosen, places)?;
         let variant = placement.variant();
-        trials.push(run(&variant, Some(&mut |pid| placement.look(pid)))?);
+        let trial =
+            memlens_apply::run(command, &variant, Some(&mut |pid| placement.look(pid))).map_err(failed)?;
+        pairs.others[at].push(trial);
         if placement.processes() == 0 {
-            let message = "the placement library did not start in the program; `memlens doctor` may say why";
-            return Err(Failure::new(FailureKind::Engine, message));
+            return Err(did_not_start());
         }
         (backing[at], whole[at]) = (placement.placed(), placement.whole());
     }
     let placement = Placement::new(&choice.chosen, true)?;
-    let placed_run = placement.variant();
-    let mut pairs = Vec::new();
-    for pair in 0..runs {
-        // Who goes first alternates, so that a trend favours neither.
-        let first_is_plain = pair % 2 == 0;
-        let first = run(if first_is_plain { &plain_run } else { &placed_run }, None)?;
-        let second = run(if first_is_plain { &placed_run } else { &plain_run }, None)?;
-        pairs.push(if first_is_plain { [first, second] } else { [second, first] });
-    }
-    let without = || pairs.iter().map(|pair| &pair[0]).chain(&trials[..1]);
-    let first = *without().next().unwrap_or(&trials[0]);
-    let is_deterministic = without().all(|trial| trial.did_the_same_as(&first));
-    let is_same = pairs.iter().flatten().chain(&trials).all(|trial| trial.did_the_same_as(&first));
-    Ok(Found { choice, backing, whole, pairs, is_same, is_deterministic, setting })
+    pairs.run(command, [&plain_run, &placement.variant()], runs).map_err(failed)?;
+    Ok(Found { choice, backing, whole, pairs, setting })
+}
+
+pub(crate) fn did_not_start() -> Failure {
+    let message = "the placement library did not start in the program; `memlens doctor` may say why";
+    Failure::new(FailureKind::Engine, message)
+}
+
+pub(crate) fn cannot_run(command: &Command, error: &std::io::Error) -> Failure {
+    let message = format!("cannot run {}: {}", command.file.display(), plain(error));
+    Failure::new(FailureKind::Io, message)
 }
 
 impl From<PlacementError> for Failure {
     fn from(error: PlacementError) -> Self {
         Self::new(FailureKind::Engine, format!("failed to {error}"))
     }
-}
-
-/// Seconds of the runs without (0) or with (1).
-fn seconds(found: &Found, which: usize, of: impl Fn(&Trial) -> f64) -> Vec<f64> {
-    found.pairs.iter().map(|pair| of(&pair[which])).collect()
-}
-
-/// Change of some time, as a share of that without: the median of the pairs and its interval.
-fn change(found: &Found, of: impl Fn(&Trial) -> f64) -> Option<Estimate> {
-    let ratios: Vec<f64> = found
-        .pairs
-        .iter()
-        .filter(|pair| of(&pair[0]) > 0.0)
-        .map(|pair| of(&pair[1]) / of(&pair[0]) - 1.0)
-        .collect();
-    Estimate::of(&ratios)
-}
-
-fn wall(trial: &Trial) -> f64 {
-    trial.wall.as_secs_f64()
-}
-
-fn cpu(trial: &Trial) -> f64 {
-    trial.cpu.as_secs_f64()
 }
 
 fn bytes(count: u64) -> String {
@@ -270,8 +257,8 @@ fn table(found: &Found) -> String {
         let _ = writeln!(text, "not {} ({:.1} %): {}", object.name, object.share * 100.0, object.reason);
     }
     text.push('\n');
-    if !found.pairs.is_empty() {
-        text += &times(found);
+    if !found.pairs.pairs.is_empty() {
+        text += &times(&found.pairs);
         text.push('\n');
     }
     for line in verdict(found) {
@@ -281,24 +268,19 @@ fn table(found: &Found) -> String {
 }
 
 /// What the runs took.
-fn times(found: &Found) -> String {
+pub(crate) fn times(pairs: &Pairs) -> String {
     let mut text = String::new();
-    let runs = found.pairs.len();
-    let _ = writeln!(text, "median of {runs} pairs of runs    without       with     change");
+    let _ = writeln!(text, "median of {} pairs of runs    without       with     change", pairs.pairs.len());
     for (name, of) in [("time", wall as fn(&Trial) -> f64), ("processor time", cpu)] {
-        let medians = [0, 1].map(|which| memlens_apply::median(&seconds(found, which, of)).unwrap_or(0.0));
         let _ = writeln!(
             text,
             "{name:<24} {:>10.3} s {:>8.3} s  {}",
-            medians[0],
-            medians[1],
-            change(found, of).map_or_else(String::new, |estimate| percent(&estimate))
+            pairs.median(0, of),
+            pairs.median(1, of),
+            pairs.change(of).map_or_else(String::new, |estimate| percent(&estimate))
         );
     }
-    let memory = [0, 1].map(|which| {
-        let values = seconds(found, which, |trial| trial.max_resident_bytes as f64);
-        memlens_apply::median(&values).unwrap_or(0.0) as u64
-    });
+    let memory = [0, 1].map(|which| pairs.median(which, |trial| trial.max_resident_bytes as f64) as u64);
     let _ = writeln!(text, "{:<24} {:>12} {:>10}", "most memory", bytes(memory[0]), bytes(memory[1]));
     text
 }
@@ -311,7 +293,7 @@ fn method(object: &Chosen) -> &'static str {
     }
 }
 
-fn percent(estimate: &Estimate) -> String {
+pub(crate) fn percent(estimate: &Estimate) -> String {
     let value = |value: f64| value * 100.0;
     let (median, low, high) = (value(estimate.median), value(estimate.low), value(estimate.high));
     let coverage = value(estimate.coverage);
@@ -321,8 +303,7 @@ fn percent(estimate: &Estimate) -> String {
 /// What it comes to, in sentences.
 fn verdict(found: &Found) -> Vec<String> {
     let mut lines = Vec::new();
-    let is_sure = |estimate: &Estimate| estimate.coverage >= 0.95;
-    let gain = change(found, wall).map(|time| match time {
+    let gain = found.pairs.change(wall).map(|time| match time {
         time if !is_sure(&time) => "Too few runs to tell a gain from chance: --runs 6 or more.".to_owned(),
         time if time.high < 0.0 => format!(
             "With huge pages for {} the program takes {:.1} % less time ({:.2} times the speed).",
@@ -336,7 +317,7 @@ fn verdict(found: &Found) -> Vec<String> {
         _ => "No gain that could be told from chance.".to_owned(),
     });
     lines.extend(gain);
-    if let (Some(time), Some(processor)) = (change(found, wall), change(found, cpu))
+    if let (Some(time), Some(processor)) = (found.pairs.change(wall), found.pairs.change(cpu))
         && is_sure(&processor)
         && time.low <= 0.0
         && time.high >= 0.0
@@ -381,18 +362,28 @@ fn verdict(found: &Found) -> Vec<String> {
             ));
         }
     }
-    lines.push(match (found.is_same, found.is_deterministic) {
+    lines.extend(sameness(&found.pairs, "huge pages"));
+    lines
+}
+
+/// Whether the program did the same with and without `what`.
+pub(crate) fn sameness(pairs: &Pairs, what: &str) -> Vec<String> {
+    let mut lines = vec![match (pairs.is_same(), pairs.is_deterministic()) {
         (true, _) => "Output and exit code were the same in all runs.".to_owned(),
-        (false, true) => "OUTPUT OR EXIT CODE DIFFER WITH HUGE PAGES.".to_owned(),
+        (false, true) => format!("OUTPUT OR EXIT CODE DIFFER WITH {}.", what.to_uppercase()),
         (false, false) => {
-            "Output or exit code differ from run to run without huge pages, too: they were not compared."
-                .to_owned()
+            format!("Output or exit code differ from run to run without {what}, too: they were not compared.")
         }
-    });
-    if found.pairs.iter().flatten().any(|trial| trial.end != memlens_apply::End::Code(0)) {
+    }];
+    if !pairs.succeeded() {
         lines.push("Some runs did not end with exit code 0.".to_owned());
     }
     lines
+}
+
+/// Whether there were enough runs to tell a gain from chance.
+pub(crate) fn is_sure(estimate: &Estimate) -> bool {
+    estimate.coverage >= 0.95
 }
 
 fn names(chosen: &[Chosen]) -> String {
@@ -426,12 +417,6 @@ fn document(found: &Found) -> Value {
     let rejected = found.choice.rejected.iter().map(|object| {
         json!({"id": object.id, "name": object.name, "share": object.share, "reason": object.reason})
     });
-    let times = |of: fn(&Trial) -> f64| {
-        let estimate = change(found, of).map(|estimate| {
-            json!({"median": estimate.median, "low": estimate.low, "high": estimate.high, "coverage": estimate.coverage})
-        });
-        json!({"without": seconds(found, 0, of), "with": seconds(found, 1, of), "change": estimate})
-    };
     json!({
         "schema": "memlens-apply/1",
         "ranked_by": match found.choice.basis {
@@ -441,15 +426,22 @@ fn document(found: &Found) -> Value {
         "rejected": rejected.collect::<Vec<_>>(),
         "whole_without": backing(found.whole[0]),
         "whole_with": backing(found.whole[1]),
-        "wall_seconds": times(wall),
-        "cpu_seconds": times(cpu),
+        "wall_seconds": times_document(&found.pairs, wall),
+        "cpu_seconds": times_document(&found.pairs, cpu),
         "max_resident_bytes": {
-            "without": seconds(found, 0, |trial| trial.max_resident_bytes as f64),
-            "with": seconds(found, 1, |trial| trial.max_resident_bytes as f64),
+            "without": found.pairs.values(0, |trial| trial.max_resident_bytes as f64),
+            "with": found.pairs.values(1, |trial| trial.max_resident_bytes as f64),
         },
-        "same_output": found.is_deterministic.then_some(found.is_same),
+        "same_output": found.pairs.is_deterministic().then(|| found.pairs.is_same()),
         "verdict": verdict(found),
     })
+}
+
+pub(crate) fn times_document(pairs: &Pairs, of: fn(&Trial) -> f64) -> Value {
+    let estimate = pairs.change(of).map(|estimate| {
+        json!({"median": estimate.median, "low": estimate.low, "high": estimate.high, "coverage": estimate.coverage})
+    });
+    json!({"without": pairs.values(0, of), "with": pairs.values(1, of), "change": estimate})
 }
 
 #[cfg(test)]
@@ -495,9 +487,7 @@ mod tests {
             },
             backing: [vec![placed(0)], vec![placed(64 << 20)]],
             whole: [None, None],
-            pairs,
-            is_same: true,
-            is_deterministic: true,
+            pairs: Pairs { pairs, ..Pairs::default() },
             setting: HugePages {
                 setting: Setting::Madvise,
                 makes_room_at_fault: true,
@@ -517,7 +507,7 @@ mod tests {
             first(&faster)
         );
         let mut busy = runs([990, 1010, 1000, 950, 1050, 1000]);
-        busy.pairs.iter_mut().for_each(|pair| pair[1].cpu = Duration::from_millis(400));
+        busy.pairs.pairs.iter_mut().for_each(|pair| pair[1].cpu = Duration::from_millis(400));
         assert!(verdict(&busy)[1].contains("20.0 % less processor time"), "{:?}", verdict(&busy));
         assert!(first(&runs([1100, 1090, 1200, 1300, 1100, 1050])).starts_with("No gain: the program takes"));
         assert!(first(&runs([990, 1010, 1000, 950, 1050, 1000])).starts_with("No gain that"));

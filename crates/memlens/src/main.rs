@@ -23,6 +23,7 @@
 
 mod advise;
 mod apply;
+mod apply_prefetch;
 mod bus;
 mod bus_analyze;
 mod bus_capture;
