@@ -5,7 +5,7 @@
 //! program and what it executes see what they would have seen.
 //!
 //! In a process that runs already memlens loads the agent by a call of the dynamic linker, finds no variable, and calls
-//! [`request`] instead, which hooks the tables of the libraries (`hooks.rs`), and at the end puts all back. What stays
+//! [`memlens_agent_request`] instead, which hooks the tables of the libraries (`hooks.rs`), and at the end puts all back. What stays
 //! is the library and the memory of its own, for the next time.
 //!
 //! # The end
