@@ -142,12 +142,14 @@ def prefetched(runner, mode, options=("-O2",), library=False, strip=False):
         subprocess.run(["strip", program], check=True)
     profile = runner.record(program, 14, *words)
     # The indices end where nothing is mapped: a load behind them would end the program.
-    found = runner.document("--prefetch", "--distance", 32, "--runs", 1, profile, "--", program, 16, *words)
+    found = runner.document("--prefetch", "--distance", 32, "--runs", 2, profile, "--", program, 16, *words)
     expect(found["same_output"] is True, f"the output differs: {found['verdict']}")
     loads = [(load, group) for group in found["groups"] for load in group["loads"]]
     indirect = [group for load, group in loads if load["kind"] == "indirect"]
     expect(indirect, f"no indirect load: {found['groups']} {found['refused']}")
     expect(all(group["in_place"] for group in indirect), f"not in place: {indirect}")
+    measured = sum(group["measured"] for group in found["groups"])
+    expect(found["jumps_written"] == 2 * measured, f"in two runs {found['jumps_written']} jumps: {found['groups']}")
     expect(library == any("libprefetched" in group["module"] for group in indirect), f"{indirect}")
     return found
 

@@ -87,6 +87,11 @@ impl Prefetching {
             .collect()
     }
 
+    /// Jumps to detours that were written, in all processes together.
+    pub fn jumps_written(&self) -> u32 {
+        self.shared.plan().jumps_written.load(Ordering::Relaxed)
+    }
+
     /// In how many processes the library has been at work.
     pub fn processes(&self) -> u32 {
         self.shared.plan().processes.load(Ordering::Relaxed)

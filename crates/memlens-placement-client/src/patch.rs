@@ -158,6 +158,7 @@ fn apply_all(plan: &Plan) {
             let address = bias.wrapping_add(entry.0.svma) as usize;
             let target = place + entry.0.target as usize;
             let is_done = is_there && entry.0.target < detours.bytes && write_jump(address, target);
+            plan.jumps_written.fetch_add(u32::from(is_done), Ordering::Relaxed);
             set(entry, if is_done { state::APPLIED } else { state::FORBIDDEN });
         }
     }

@@ -112,8 +112,8 @@ pub struct Plan {
     pub codes_used: u32,
     /// Whether libraries that the program loads while it runs are noticed (1).
     pub notices_libraries: AtomicU32,
-    /// Fills up.
-    pub reserved_patches: u32,
+    /// Jumps written, in all processes together.
+    pub jumps_written: AtomicU32,
     /// Jumps to detours.
     pub patches: [Patch; MAX_PATCHES],
     /// The detours' code, by module.

@@ -39,6 +39,8 @@ struct Found {
     /// Those left out because the program was faster without them.
     left_out: Vec<usize>,
     pairs: Pairs,
+    /// Jumps to detours in the measured runs.
+    jumps_written: u32,
 }
 
 /// Puts prefetches into a program, and measures what they gain.
@@ -134,11 +136,13 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
         }
         kept.retain(|at| !left_out.contains(at));
     }
+    let mut jumps_written = 0;
     if !kept.is_empty() {
         let plan = Prefetching::new(&groups(&kept), distance)?;
         pairs.run(command, [&plain, &plan.variant()], runs).map_err(|error| cannot_run(command, &error))?;
+        jumps_written = plan.jumps_written();
     }
-    Ok(Found { choice, applied, distances, distance, kept, left_out, pairs })
+    Ok(Found { choice, applied, distances, distance, kept, left_out, pairs, jumps_written })
 }
 
 /// What the measurement says.
@@ -291,6 +295,7 @@ fn document(found: &Found) -> Value {
         "refused": refused.collect::<Vec<_>>(),
         "tried": tried.collect::<Vec<_>>(),
         "distance": found.distance,
+        "jumps_written": found.jumps_written,
         "wall_seconds": times_document(&found.pairs, wall),
         "cpu_seconds": times_document(&found.pairs, cpu),
         "max_resident_bytes": {"without": memory(0), "with": memory(1)},
