@@ -210,7 +210,7 @@ impl Bursts {
         let Self { blocks, places, instructions, cells, cell_numbers, references, counts, .. } = self;
         references.clear();
         places.next_burst();
-        let mut unknown = 0;
+        let (mut unknown, mut repeated) = (0, 0);
         let is_whole = blocks.decode(
             (surroundings.pid, head.generation),
             words,
@@ -268,6 +268,7 @@ impl Bursts {
                 let steps = (bytes / step).clamp(1, MOST_STEPS);
                 cell.steps += steps;
                 cell.elements += elements;
+                repeated += steps - 1;
                 for further in 1..steps {
                     references.push(Reference { address: address.wrapping_add(further * step), ..reference });
                 }
@@ -289,7 +290,7 @@ impl Bursts {
             return;
         }
         let seen = references.len() as f64;
-        let weight = self.weights.weight(head, words, seen);
+        let weight = self.weights.weight(head, words, seen, repeated as f64);
         counts.measured += u64::from(weight.is_measured);
         tracing::debug!(number, seen, ?weight, recorded_ns = head.recorded_ns, "weighed");
         self.locality.feed(&Burst {

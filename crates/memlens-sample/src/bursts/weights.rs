@@ -16,6 +16,8 @@ const FEWEST_WORDS: u64 = 2000;
 const BLOCK_NS: f64 = 1.0;
 /// Counting does not more than multiply the time of an access by this.
 const MOST_SLOWER: f64 = 2.5;
+/// Bursts are weighed otherwise where repeated string instructions have more than this part of the accesses.
+const REPEATED_PART: f64 = 0.05;
 /// Bursts with fewer accesses say nothing of an access's time.
 const FEWEST_ACCESSES: f64 = 10_000.0;
 /// An access's time before any was measured, in ns.
@@ -50,8 +52,9 @@ pub struct Weight {
 }
 
 impl Weights {
-    /// Of a burst with these words and so many accesses.
-    pub fn weight(&mut self, head: &BurstHead, words: &[u64], accesses: f64) -> Weight {
+    /// Of a burst with these words and so many accesses; `repeated` of them are those of repeated string instructions
+    /// behind their first.
+    pub fn weight(&mut self, head: &BurstHead, words: &[u64], accesses: f64, repeated: f64) -> Weight {
         let accesses_a_word = accesses / words.len().max(1) as f64;
         let blocks = words.iter().filter(|&&word| block_of(word).is_some()).count() as f64;
         let counted_words = (head.counted_words + head.words_between) as f64;
@@ -61,6 +64,20 @@ impl Weights {
             let counted = own / (head.counted_words as f64 * accesses_a_word);
             (counted - BLOCK_NS * blocks / accesses).max(counted / MOST_SLOWER)
         });
+        if let Some(measured) = measured
+            && repeated > REPEATED_PART * accesses
+        {
+            // They run as fast as natively, and the stretch may have none: what the rest does not explain is theirs.
+            let rest = measured * accesses;
+            let theirs = (in_burst - rest / self.native_part()).max(0.0);
+            let access_ns = ((rest + theirs).min(in_burst.max(rest)) / accesses).max(LEAST_NS);
+            return Weight {
+                unseen: head.period_ns as f64 / access_ns,
+                counted: counted_words,
+                access_ns,
+                is_measured: true,
+            };
+        }
         let access_ns = match measured {
             Some(measured) => {
                 self.in_bursts_ns += in_burst;
@@ -123,13 +140,21 @@ mod tests {
 
     #[test]
     fn the_stretch_behind_a_burst_tells_the_native_speed() {
-        let weight = Weights::default().weight(&head(200_000), &words(), 20_000.0);
+        let weight = Weights::default().weight(&head(200_000), &words(), 20_000.0, 0.0);
         // 160 µs of it were the program's own: 4 ns an access, less a nanosecond a block.
         assert!(weight.is_measured && (weight.access_ns - 3.8).abs() < 1e-9, "{weight:?}");
         assert!((weight.unseen - 10_000_000.0 / 3.8).abs() < 1.0 && weight.counted == 50_000.0, "{weight:?}");
         // However much the blocks cost, something is left.
-        let weight = Weights::default().weight(&head(2_000), &words(), 20_000.0);
+        let weight = Weights::default().weight(&head(2_000), &words(), 20_000.0, 0.0);
         assert!((weight.access_ns - 0.04 / MOST_SLOWER).abs() < 0.02, "{weight:?}");
+    }
+
+    #[test]
+    fn a_long_copy_takes_the_time_that_it_took() {
+        // 20,000 words of 5 µs in all, and a copy of 500,000 lines in the 5 ms that are left.
+        let head = BurstHead { recorded_ns: 5_000_000, runtime_cycles: 0, ..head(12_500) };
+        let weight = Weights::default().weight(&head, &words(), 520_000.0, 500_000.0);
+        assert!((weight.access_ns - 5_000_000.0 / 520_000.0).abs() < 0.1, "{weight:?}");
     }
 
     #[test]
@@ -137,12 +162,12 @@ mod tests {
         let mut weights = Weights::default();
         let unmeasured = BurstHead { counted_words: 0, ..head(0) };
         // Nobody told anything: half of 100 µs.
-        assert!((weights.weight(&unmeasured, &words(), 20_000.0).access_ns - 2.5).abs() < 1e-9);
-        assert_eq!(weights.weight(&unmeasured, &words()[..100], 100.0).access_ns, USUAL_NS);
+        assert!((weights.weight(&unmeasured, &words(), 20_000.0, 0.0).access_ns - 2.5).abs() < 1e-9);
+        assert_eq!(weights.weight(&unmeasured, &words()[..100], 100.0, 0.0).access_ns, USUAL_NS);
         // 100 µs in the burst for 76 µs natively.
-        weights.weight(&head(200_000), &words(), 20_000.0);
-        let weight = weights.weight(&unmeasured, &words(), 20_000.0);
+        weights.weight(&head(200_000), &words(), 20_000.0, 0.0);
+        let weight = weights.weight(&unmeasured, &words(), 20_000.0, 0.0);
         assert!(!weight.is_measured && (weight.access_ns - 5.0 * 0.76).abs() < 1e-9, "{weight:?}");
-        assert!((weights.weight(&unmeasured, &words()[..100], 100.0).access_ns - 3.8).abs() < 1e-9);
+        assert!((weights.weight(&unmeasured, &words()[..100], 100.0, 0.0).access_ns - 3.8).abs() < 1e-9);
     }
 }
