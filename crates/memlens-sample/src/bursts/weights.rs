@@ -11,8 +11,9 @@ use memlens_events::burst::block_of;
 
 /// Shorter stretches say nothing, in words.
 const FEWEST_WORDS: u64 = 2000;
-/// What counting costs at a block in ns: a comparison, an addition and a jump that the native code does not have. Measured
-/// on a Zen 3 at 2.45 GHz with loops of one block, whose native speed is known: 0.8 to 1.3.
+/// What counting costs at a block in ns: a comparison, an addition and a jump that the native code does not have. Chosen,
+/// not calibrated: the same instructions added to a loop by hand took 0.1 to 0.6 on a Zen 3, and blocks that do not keep
+/// their registers take several.
 const BLOCK_NS: f64 = 1.0;
 /// Counting does not more than multiply the time of an access by this.
 const MOST_SLOWER: f64 = 2.5;
