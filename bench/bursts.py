@@ -1,60 +1,171 @@
 #!/usr/bin/env python3
 """Holds burst mode against exact mode and against the native program, program by program.
 
-    bench/bursts.py [--memlens FILE] [--repetitions N] [--check] [--markdown] [NAME...]
+    bench/bursts.py [--memlens FILE] [--machine NAME] [--repetitions N] [--keep FOLDER] [--check] [--markdown] [NAME...]
 
-Each program of bench/accuracy.py is recorded once by exact mode and N times by burst mode, alternating with native
-runs. Shown are the miss ratios of both, in percent of the accesses; how burst mode ranks the objects that make 95 %
-of either wait (`memlens compare`); and its wall time over the native one, the median of the pairs.
+Each program is recorded once by exact mode and N times by burst mode, each time beside a native run. Shown are the
+miss ratios of both, in percent of the accesses (of burst mode the first repetition's); all accesses as burst mode has them,
+over the exact ones; how burst mode ranks the objects that make 95 % of either wait (`memlens compare`); and the wall time
+in burst mode over the native one, memlens's own analysis included, the median of the pairs.
 
---check takes some of the programs, once each, and fails where there is no burst or a first-level miss
-ratio is more than CHECKED_POINTS off. The last lines are the correlation and the mean absolute error of the miss ratios
-over all programs, and `N passed, N failed, N skipped`.
+Below: the correlation and the mean absolute error of the miss ratios over all programs and repetitions; in how many cases
+the exact share of an object lies in the interval that burst mode states for it, of objects with 1 % of either; and the
+delinquent loads (the smallest set that has 90 % of the last-level load misses) in the measures of table 6 of Zhao
+et al., over the programs with a last-level miss ratio of 1 % or more.
+
+--keep keeps programs and exact profiles, and takes those that are there. --check takes some of the programs, once each,
+and fails where there is no burst or a first-level miss ratio is more than CHECKED_POINTS off. The last line is
+`N passed, N failed, N skipped`.
 """
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import accuracy
+import locality
 
 LEVELS = [("L1", "l1_misses"), ("L2", "l2_misses"), ("LLC", "llc_misses"), ("TLB", "dtlb_misses")]
-CHECKED = ("bfs", "spmv", "matmul")
+# For --check: arguments.
+CHECKED = {"bfs": ["16", "16", "1", "20"], "spmv": ["200000", "16", "20"], "matmul": ["600"]}
 CHECKED_POINTS = 8
-# Programs that are over before there are many bursts take larger inputs here.
-LONGER = {
-    "bfs": ["18", "16", "1", "20"],
-    "spmv": ["400000", "16", "40"],
-    "matmul": ["700"],
-    "tree": ["1000000"],
-    "gups": ["24"],
-    "particles": ["1000000", "10"],
-    "join": ["4194304", "6"],
-    "stencil": ["2500", "20"],
-    "dijkstra": ["600000", "2"],
-    "lists": ["2097152", "4"],
+COVERED = 0.9
+LEAST_RATIO = 0.01
+LEAST_SHARE = 0.01
+KERNELS, WORKLOADS = accuracy.KERNELS, accuracy.WORKLOADS
+# Of half a second to three seconds: long enough for some bursts, short enough for exact mode.
+PROGRAMS = [
+    ("bfs", accuracy.ROOT / "examples/bfs/bfs.c", ["17", "16", "1", "20"]),
+    ("spmv", KERNELS / "spmv.c", ["400000", "16", "40"]),
+    ("matmul", KERNELS / "matmul.c", ["800"]),
+    ("tree", KERNELS / "tree.c", ["250000"]),
+    ("gups", KERNELS / "gups.c", ["22"]),
+    ("anneal", KERNELS / "anneal.c", ["131072"]),
+    ("particles", WORKLOADS / "particles.cpp", ["600000", "10"]),
+    ("join", WORKLOADS / "join.rs", ["2097152", "6"]),
+    ("stencil", WORKLOADS / "stencil.f90", ["2000", "20"]),
+    ("dijkstra", WORKLOADS / "dijkstra.cpp", ["300000", "2"]),
+    ("lists", WORKLOADS / "lists.rs", ["1048576", "4"]),
+    ("known", WORKLOADS / "known.c", ["400000"]),
+    ("sqlite", None, ["sqlite3", ":memory:", ".read {folder}/q.sql"]),
+    ("python", None, [sys.executable, "-S", "{folder}/p.py"]),
+    ("perl", None, ["perl", "{folder}/p.pl"]),
+    ("lua", None, ["lua", "{folder}/l.lua"]),
+    ("cc1", None, ["{cc1}", "-quiet", "-O2", "{folder}/c.i", "-o", "{folder}/c.s"]),
+    ("xz", None, ["xz", "-k", "-c", "-1", "{folder}/text"]),
+    ("gzip", None, ["gzip", "-k", "-c", "{folder}/text"]),
+    ("bzip2", None, ["bzip2", "-k", "-c", "{folder}/text"]),
+    ("zstd", None, ["zstd", "-c", "-T1", "-9", "{folder}/text"]),
+    ("sort", None, ["sort", "--parallel=1", "-n", "{folder}/text"]),
+    ("awk", None, ["awk", "{{n[$1 % 50000] += $2}} END {{for (k in n) s += n[k]; print s}}", "{folder}/text"]),
+    ("bc", None, ["bc", "-lq", "{folder}/b.bc"]),
+]
+
+
+def c_source():
+    """Some thousand small functions, so that the compiler has work."""
+    body = "static int f%d(int *p, int n) { int s = %d; for (int i = 0; i < n; i++) { s += p[i] * %d; if (s & %d) s ^= i; }" \
+           " switch (s & 7) { case 0: return s + n; case 3: return p[s & 15]; case 5: return s * n; default: return s; } }\n"
+    functions = "".join(body % (k, k * 7919 % 1000, k % 17 + 2, 1 << k % 9) for k in range(120))
+    return functions + "int all(int *p, int n) { int s = 0;\n" + "".join(f"s += f{k}(p, n);\n" for k in range(120)) + "return s; }\n"
+
+
+INPUTS = {
+    "q.sql": locality.SQL.replace("20000", "150000"),
+    "p.py": locality.PYTHON.replace("40000", "400000"),
+    "p.pl": locality.PERL.replace("60000", "600000"),
+    "l.lua": locality.LUA.replace("150000", "400000"),
+    "b.bc": "scale=1300\n4*a(1)\nquit\n",
+    "c.i": c_source(),
 }
 
 
-def ratios(memlens, profile):
-    """Miss ratios of the whole program by level, in percent."""
+def prepared(name, source, arguments, folder):
+    """The command to record, or why there is none."""
+    if source is not None:
+        if (folder / name).exists():
+            return [str(folder / name), *arguments], None
+        return locality.prepared(name, source, arguments, folder)
+    cc1 = subprocess.run(["cc", "-print-prog-name=cc1"], capture_output=True, text=True).stdout.strip()
+    program = shutil.which(arguments[0].format(cc1=cc1))
+    if program is None:
+        return None, f"no {arguments[0]}"
+    return [os.path.realpath(program), *(word.format(folder=folder, cc1=cc1) for word in arguments[1:])], None
+
+
+def report_of(memlens, profile):
     words = [memlens, "report", str(profile), "--format", "json"]
-    report = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
+def accesses_of(report):
     totals = report["totals"]
-    accesses = totals["loads"] + totals["stores"] - totals.get("modifies", 0)
-    return [100 * totals[name] / max(1, accesses) for _, name in LEVELS], report
+    return totals["loads"] + totals["stores"] - totals.get("modifies", 0)
 
 
-def seconds(command):
-    began = time.monotonic()
+def ratios(report):
+    """Miss ratios of the whole program by level, in percent."""
+    return [100 * report["totals"][name] / max(1, accesses_of(report)) for _, name in LEVELS]
+
+
+def wall_seconds(command):
+    began = os.times().elapsed
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-    return time.monotonic() - began
+    return os.times().elapsed - began
+
+
+def delinquent(report):
+    """The smallest set of instructions that has 90 % of the last-level load misses, as (module, offset)."""
+    misses = {}
+    for row in report["instructions"]:
+        at = (row["module"], row["offset"])
+        misses[at] = misses.get(at, 0) + (row["llc_load_misses"] or 0)
+    whole, covered, chosen = sum(misses.values()), 0, set()
+    for at in sorted(misses, key=lambda at: (-misses[at], str(at))):
+        if covered >= 0.9 * whole or misses[at] == 0:
+            break
+        covered += misses[at]
+        chosen.add(at)
+    return chosen, misses
+
+
+def delinquent_quality(exact, burst):
+    """Recall, false positives, and the part of the exact load misses that the predicted loads have."""
+    true, misses = delinquent(exact)
+    predicted, _ = delinquent(burst)
+    if not true:
+        return None
+    common = len(true & predicted)
+    return {
+        "recall": common / len(true),
+        "false": (len(predicted) - common) / max(1, len(predicted)),
+        "coverage": sum(misses.get(at, 0) for at in predicted) / sum(misses.values()),
+        "loads": len(true),
+    }
+
+
+def covered_shares(compared, burst):
+    """How many objects' exact shares lie in the stated intervals, of how many. An object that burst mode did not see
+    has the interval of none in so many bursts."""
+    bursts = burst["run"]["effective_bursts"] or 0
+    unseen = (0.0, 3.8415 / (bursts + 3.8415))
+    intervals = {entry["id"]: entry["share_ci95"] for entry in burst["objects"]}
+    inside = of = 0
+    for entry in compared["objects"]:
+        true, found = entry["share_a"] or 0, entry["share_b"] or 0
+        if max(true, found) < LEAST_SHARE:
+            continue
+        stated = [intervals[number] for number in entry["ids_b"] if intervals.get(number)]
+        low, high = (sum(ends) for ends in zip(*stated)) if stated else unseen
+        of += 1
+        inside += low <= true <= high
+    return inside, of
 
 
 def correlation(pairs):
@@ -63,69 +174,102 @@ def correlation(pairs):
     return statistics.correlation([x for x, _ in pairs], [y for _, y in pairs])
 
 
+def mean(values):
+    return statistics.fmean(values) if values else float("nan")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memlens", default=str(accuracy.ROOT / "target/release/memlens"), metavar="FILE")
-    parser.add_argument("--repetitions", type=int, default=5, metavar="N")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", accuracy.ROOT / "target")).resolve()
+    parser.add_argument("--memlens", default=str(target / "release/memlens"), metavar="FILE")
+    parser.add_argument("--machine", default="e5504", metavar="NAME")
+    parser.add_argument("--repetitions", type=int, default=3, metavar="N")
+    parser.add_argument("--keep", type=Path, help="folder for programs and exact profiles")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--sqlite", type=Path, metavar="FILE",
-                        default=accuracy.ROOT / "target/examples/sqlite/release/sqlite-example")
-    parser.add_argument("--python", default=shutil.which("python3"), metavar="FILE")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
     options.memlens = str(Path(options.memlens).resolve())
-    chosen = [(name, source, LONGER.get(name, arguments)) for name, source, arguments in accuracy.PROGRAMS]
-    chosen = [program for program in chosen
+    programs = [(name, source, CHECKED.get(name, words) if options.check else words) for name, source, words in PROGRAMS]
+    chosen = [program for program in programs
               if (not options.names or program[0] in options.names) and (not options.check or program[0] in CHECKED)]
     repetitions = 1 if options.check else options.repetitions
-    heads = ["program", *(f"{level} %" for level, _ in LEVELS), "Spearman", "top 3", "bursts", "over native"]
+    heads = ["program", *(f"{level} %" for level, _ in LEVELS), "accesses", "Spearman", "top 3", "in interval", "bursts",
+             "over native"]
     line = (lambda cells: "| " + " | ".join(cells) + " |") if options.markdown else (
-        lambda cells: f"{cells[0]:<11}" + "".join(f"{cell:>15}" for cell in cells[1:5])
+        lambda cells: f"{cells[0]:<11}" + "".join(f"{cell:>16}" for cell in cells[1:5])
         + "".join(f"{cell:>12}" for cell in cells[5:]))
     print(line(heads))
     if options.markdown:
         print(line(["---"] + ["---:"] * (len(heads) - 1)))
     pairs = {level: [] for level, _ in LEVELS}
+    loads, inside, of = {}, 0, 0
     passed = failed = skipped = 0
-    with tempfile.TemporaryDirectory(prefix="memlens-bursts.") as temporary:
-        folder = Path(temporary)
+    folder = (options.keep or Path(tempfile.mkdtemp(prefix="memlens-bursts."))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in INPUTS.items():
+        (folder / name).write_text(text)
+    (folder / "text").write_bytes(b"".join(b"%d %d\n" % (i * 7919 % 100_007, i * i) for i in range(500_000)))
+    try:
         for name, source, arguments in chosen:
-            command, why = accuracy.prepared(name, source, arguments, folder, options)
+            command, why = prepared(name, source, arguments, folder)
             if why:
                 skipped += 1
                 print(f"{name:<11}skipped: {why}")
                 continue
             command = [str(word) for word in command]
-            exact, burst = folder / f"{name}.exact", folder / f"{name}.burst"
-            record = [options.memlens, "record", "--quiet", "--force"]
-            subprocess.run([*record, "--mode", "exact", "--out", str(exact), "--", *command],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-            over = []
-            for _ in range(repetitions):
-                native = seconds(command)
-                over.append(seconds([*record, "--mode", "burst", "--out", str(burst), "--", *command]) / native)
-            true, _ = ratios(options.memlens, exact)
-            estimated, report = ratios(options.memlens, burst)
-            for (level, _), x, y in zip(LEVELS, true, estimated):
-                pairs[level].append((x, y))
-            bursts = next((note.split()[0] for note in report["run"].get("notes", []) if "bursts with" in note), "0")
-            spearman, top = None, {"common": 0, "of": 3}
-            if bursts != "0":
+            exact, burst = folder / f"{name}.{options.machine}.exact", folder / f"{name}.burst"
+            record = [options.memlens, "record", "--quiet", "--force", "--machine", options.machine]
+            if not exact.exists():
+                subprocess.run([*record, "--mode", "exact", "--out", str(exact), "--", *command],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            exact_report = report_of(options.memlens, exact)
+            true, over, shown = ratios(exact_report), [], None
+            for repetition in range(repetitions):
+                native = wall_seconds(command)
+                taken = wall_seconds([*record, "--mode", "burst", "--out", str(burst), "--", *command])
+                over.append(taken / native)
+                burst_report = report_of(options.memlens, burst)
+                estimated = ratios(burst_report)
+                bursts = next((note.split()[0] for note in burst_report["run"]["notes"] if "bursts with" in note), "0")
+                if bursts == "0":
+                    shown = shown or (estimated, 0, None, None, (0, 0), bursts)
+                    continue
+                for (level, _), x, y in zip(LEVELS, true, estimated):
+                    pairs[level].append((x, y))
                 compared = accuracy.compared(options, exact, burst)
-                spearman, top = compared["spearman"], compared["top3"]
-            cells = [name, *(f"{x:.2f} → {y:.2f}" for x, y in zip(true, estimated)),
-                     "–" if spearman is None else f"{spearman:.2f}", f"{top['common']} of {top['of']}", bursts,
-                     f"{statistics.median(over):.3f}"]
+                covered = covered_shares(compared, burst_report)
+                inside, of = inside + covered[0], of + covered[1]
+                quality = delinquent_quality(exact_report, burst_report)
+                if quality and exact_report["totals"]["llc_misses"] >= LEAST_RATIO * accesses_of(exact_report):
+                    loads.setdefault(name, []).append(quality)
+                whole = accesses_of(burst_report) / accesses_of(exact_report)
+                shown = shown or (estimated, whole, compared["spearman"], compared["top3"], covered, bursts)
+            estimated, whole, spearman, top, covered, bursts = shown
+            cells = [name, *(f"{x:.2f} → {y:.2f}" for x, y in zip(true, estimated)), f"{whole:.2f}",
+                     "–" if spearman is None else f"{spearman:.2f}", f"{top['common']} of {top['of']}" if top else "–",
+                     f"{covered[0]} of {covered[1]}", bursts, f"{statistics.median(over):.3f}"]
             print(line(cells), flush=True)
             is_good = bursts != "0" and (not options.check or abs(true[0] - estimated[0]) <= CHECKED_POINTS)
             passed, failed = passed + is_good, failed + (not is_good)
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
     for level, _ in LEVELS:
         if pairs[level]:
             found = correlation(pairs[level])
-            error = statistics.mean(abs(x - y) for x, y in pairs[level])
+            error = mean([abs(x - y) for x, y in pairs[level]])
             print(f"{level}: correlation {'–' if found is None else f'{found:.3f}'}, "
                   f"mean absolute error {error:.2f} points")
+    print(f"objects whose exact share lies in the stated interval: {inside} of {of}")
+    if loads:
+        of_programs = {key: mean([mean([one[key] for one in runs]) for runs in loads.values()])
+                       for key in ("recall", "false", "coverage")}
+        print(f"delinquent loads of {len(loads)} programs: recall {of_programs['recall']:.2f}, false positives "
+              f"{of_programs['false']:.2f}, coverage {of_programs['coverage']:.2f}")
+        for name, runs in loads.items():
+            print(f"  {name}: {runs[0]['loads']} loads, recall {mean([run['recall'] for run in runs]):.2f}, "
+                  f"false positives {mean([run['false'] for run in runs]):.2f}")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 

@@ -1,9 +1,12 @@
 //! Which ticks begin bursts, how long they are, and what is reported of them. Bursts themselves: `memlens-burst`.
 //!
 //! # Budget
-//! A burst's processor time is measured; the thread's next tick comes no sooner than that time divided by the part of
-//! the thread's time that bursts may take. So a program of much new code, whose bursts are spent translating, has
-//! fewer of them. What a burst may translate is limited, too. The first 20 ms of a process are free.
+//! A burst's processor time is measured, and what the program did in it by itself is taken off: as many words as it had,
+//! at the speed of the stretch behind it that only counts. The thread's next tick comes no sooner than the rest divided
+//! by the part of the thread's time that bursts may take. So a program of much new code, whose bursts are spent
+//! translating, has fewer of them, and one that waits for memory more. What a burst may translate is limited, too. The
+//! first 20 ms of a process are free, and ticks come more often until they are used up: a short program has some bursts,
+//! too.
 //!
 //! # Signal safety
 //! The hooks run on the burst runtime's stack, with the program's signals blocked. They write to the ring and ask for
@@ -12,7 +15,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use memlens_burst::{Area, Burst, Hooks, Limits};
+use memlens_burst::{Area, Burst, Counted, Hooks, Limits};
 use memlens_events::agent::{BurstHead, Control, Kind};
 use memlens_events::burst::{End, REFERENCE_WORDS, Reference};
 
@@ -37,6 +40,17 @@ const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
 
 /// What bursts of a process may take before the budget counts, in ns: a short program has some bursts, too.
 static FREE_NS: AtomicU64 = AtomicU64::new(20_000_000);
+
+/// Of the words of a burst, how many are counted behind it at most, twice.
+const COUNTED: usize = 4;
+/// How many times more often ticks come while bursts are free.
+const HURRY: u64 = 4;
+/// Of the time that counting takes, what the program would take natively: so many percent, or all but so many ns a word if
+/// that is more. Copies jump more often, which matters where nothing waits for memory.
+const NATIVE_PERCENT: u128 = 75;
+const COUNTING_NS: u128 = 1;
+/// Shorter counted stretches say nothing, in words.
+const FEWEST_COUNTED: u64 = 2000;
 
 /// Words of a burst; 0: there are none.
 static WORDS: AtomicU32 = AtomicU32::new(0);
@@ -76,8 +90,15 @@ pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, 
     if words == 0 {
         return false;
     }
-    let mut limits = Limits { words, new_blocks: NEW_BLOCKS, runtime_cycles: RUNTIME_CYCLES };
+    let mut limits = Limits {
+        words,
+        counted_words: COUNTED * words,
+        new_blocks: NEW_BLOCKS,
+        runtime_cycles: RUNTIME_CYCLES,
+    };
     if u64::from(control.burst_millionths.load(Ordering::Relaxed)) >= ALL {
+        // Nothing lies between bursts whose length would have to be known.
+        limits.counted_words = 0;
         (limits.new_blocks, limits.runtime_cycles) = (u32::MAX, u64::MAX);
     }
     let (start, end) = arch::own_image();
@@ -90,6 +111,24 @@ pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, 
     }
     area.burst_period_ns.set(period_ns);
     true
+}
+
+/// By how much ticks come more often than they should in the long run.
+pub fn hurry() -> u64 {
+    let is_free = WORDS.load(Ordering::Relaxed) > 0 && FREE_NS.load(Ordering::Relaxed) > 0;
+    if is_free { HURRY } else { 1 }
+}
+
+/// What a burst cost the program in ns, of its processor time.
+fn cost_ns(own_ns: u64, recorded_words: u64, counted: &Counted) -> u64 {
+    if counted.words < FEWEST_COUNTED {
+        return own_ns;
+    }
+    let words = recorded_words + counted.words_before + counted.words;
+    let counted_ns = u128::from(counted.ns) * u128::from(words) / u128::from(counted.words);
+    let native_ns =
+        (counted_ns * NATIVE_PERCENT / 100).max(counted_ns.saturating_sub(COUNTING_NS * u128::from(words)));
+    own_ns.saturating_sub(native_ns as u64)
 }
 
 /// dlclose(3): what has been translated may be gone.
@@ -144,15 +183,22 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         ticks::set_next(area, 0);
         return false;
     }
+    let counted = burst.counted.unwrap_or_default();
     let head = BurstHead {
         generation: burst.generation,
         period_ns: area.burst_period_ns.get(),
         own_ns,
+        recorded_ns: burst.until_ns.saturating_sub(began_ns),
         cycles: burst.cycles,
         runtime_cycles: burst.runtime_cycles,
         thread_pointer: arch::thread_pointer() as u64,
         end: burst.end as u64,
         new_blocks: u64::from(burst.new_blocks),
+        counted_words: counted.words,
+        counted_ns: counted.ns,
+        counted_cycles: counted.cycles,
+        counted_runtime_cycles: counted.runtime_cycles,
+        words_between: counted.words_before,
     };
     if !segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
         control.lost_bursts.fetch_add(1, Ordering::Relaxed);
@@ -168,8 +214,33 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         }
         return goes_on;
     }
-    let is_free =
-        FREE_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(own_ns)).is_ok();
-    ticks::set_next(area, if is_free { 0 } else { own_ns.saturating_mul(ALL) / millionths });
+    let cost_ns = cost_ns(own_ns, burst.words.len() as u64, &counted);
+    let is_free = FREE_NS
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            // What is left over is given up.
+            (left > 0).then(|| left.saturating_sub(cost_ns))
+        })
+        .is_ok();
+    match hurry() {
+        1 => ticks::set_next(area, if is_free { 0 } else { cost_ns.saturating_mul(ALL) / millionths }),
+        part => ticks::set_soon(area, part),
+    }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_did_by_itself_costs_it_nothing() {
+        let counted = |ns| Counted { words: 10_000, ns, words_before: 10_000, ..Counted::default() };
+        // 30,000 words at 100 ns, less one for each.
+        assert_eq!(cost_ns(3_500_000, 10_000, &counted(1_000_000)), 530_000);
+        // At 2 ns: three quarters.
+        assert_eq!(cost_ns(100_000, 10_000, &counted(20_000)), 55_000);
+        let nothing = Counted { words: 100, ..counted(1000) };
+        assert_eq!(cost_ns(100_000, 10_000, &nothing), 100_000, "too short to tell");
+        assert_eq!(cost_ns(1000, 10_000, &counted(1_000_000)), 0);
+    }
 }

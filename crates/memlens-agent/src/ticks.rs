@@ -134,7 +134,7 @@ pub fn start_here(control: &Control, area: &ThreadArea) {
     let Some(timer) = new_timer(control, THREAD_CPU_CLOCK, area.pid.get(), area.tid.get()) else { return };
     area.timer.set(timer + 1);
     area.last_cpu_ns.set(clock_ns(THREAD_CPU_CLOCK as i32));
-    set_timer(timer, tick_ns);
+    set_timer(timer, tick_ns / bursts::hurry());
 }
 
 /// Makes a timer for a thread and remembers it.
@@ -220,6 +220,15 @@ pub fn set_next(area: &ThreadArea, least_ns: u64) {
     let timer = area.timer.get();
     if timer != 0 && tick_ns != 0 {
         set_timer(timer - 1, tick_ns.max(least_ns));
+    }
+}
+
+/// Lets the thread's timer come once, after half to one and a half of a part of the ticks' period.
+pub fn set_soon(area: &ThreadArea, part: u64) {
+    let tick_ns = TICK_NS.load(Ordering::Relaxed);
+    let timer = area.timer.get();
+    if timer != 0 && tick_ns != 0 {
+        set_timer(timer - 1, tick_ns / part.max(1));
     }
 }
 

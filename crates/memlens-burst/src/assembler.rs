@@ -66,8 +66,12 @@ impl<'a> Assembler<'a> {
     }
 
     pub fn bytes(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.byte(byte);
+        match self.code.get_mut(self.length..self.length + bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                self.length += bytes.len();
+            }
+            None => self.is_full = true,
         }
     }
 

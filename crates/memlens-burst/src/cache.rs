@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!  arena   ┌ entry into the runtime (entry.rs)
-//!          ├ table of indirect targets: hash of the native address ─► distance of a check from the arena's start
+//!          ├ two tables of indirect targets, one for each variant of blocks:
+//!          │   hash of the native address ─► distance of a check from the arena's start
 //!          └ blocks and checks …
 //! ```
 //!
@@ -30,7 +31,8 @@ pub const ARENAS: usize = 6;
 /// Elements of a table of indirect targets: as many as hashes.
 const TARGETS: usize = 1 << 16;
 /// Where blocks begin in an arena: the entry has a page, the table follows.
-const CODE_OFFSET: usize = 4096 + TARGETS * size_of::<u32>();
+const CODE_OFFSET: usize = 4096 + 2 * TARGET_BYTES;
+const TARGET_BYTES: usize = TARGETS * size_of::<u32>();
 /// Room that a block may need.
 pub const MOST_BLOCK_BYTES: usize = 8192;
 
@@ -43,11 +45,23 @@ const MOST_PLACES: usize = 1 << 22;
 /// Elements of the hash table of blocks: twice as many.
 const HASHES: usize = MOST_BLOCKS * 2;
 
+/// What a block does besides the program's own work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// It stores the addresses of its accesses.
+    #[default]
+    Recording,
+    /// It only counts the words that it would have stored.
+    Counting,
+}
+
 /// A translated trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     /// Native address of its first instruction.
     pub pc: u64,
+    /// What it does.
+    pub variant: Variant,
     /// Where it is entered with all registers the program's.
     pub cold: u64,
     /// Where it is entered with its two registers saved and the first pointing to the next word.
@@ -68,9 +82,10 @@ pub struct Block {
 
 impl Block {
     /// Without checks yet.
-    pub fn new(pc: u64, cold: u64, pair: (Gpr, Gpr)) -> Self {
+    pub fn new(pc: u64, variant: Variant, cold: u64, pair: (Gpr, Gpr)) -> Self {
         Self {
             pc,
+            variant,
             cold,
             warm: 0,
             end: 0,
@@ -130,9 +145,9 @@ impl Arena {
         self.memory.execute
     }
 
-    /// The table of indirect targets.
-    pub fn targets(&self) -> u64 {
-        self.memory.execute + 4096
+    /// The table of indirect targets for blocks of a variant.
+    pub fn targets(&self, variant: Variant) -> u64 {
+        self.memory.execute + 4096 + variant as u64 * TARGET_BYTES as u64
     }
 
     fn end(&self) -> u64 {
@@ -195,7 +210,7 @@ impl Cache {
         cache.references.populate(8 * FIRST_BLOCKS);
         cache.places.populate(12 * FIRST_BLOCKS);
         // Number 0 means none.
-        cache.blocks.push(Block::new(0, 0, (0, 0)));
+        cache.blocks.push(Block::new(0, Variant::Recording, 0, (0, 0)));
         cache.exits.push(Exit::Native { target: 0, end: End::Code });
         Some(cache)
     }
@@ -245,8 +260,8 @@ impl Cache {
         self.blocks.len() as u32
     }
 
-    fn hash(pc: u64) -> usize {
-        (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % HASHES
+    fn hash(pc: u64, variant: Variant) -> usize {
+        (pc.wrapping_add(variant as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % HASHES
     }
 
     /// The block's number at a place of the hash table; 0: none.
@@ -261,14 +276,15 @@ impl Cache {
     }
 
     /// The block that begins at a native address.
-    pub fn find(&self, pc: u64) -> Option<usize> {
-        let mut index = Self::hash(pc);
+    pub fn find(&self, pc: u64, variant: Variant) -> Option<usize> {
+        let mut index = Self::hash(pc, variant);
         loop {
             let number = self.hashed(index);
             if number == 0 {
                 return None;
             }
-            if self.blocks[number].pc == pc {
+            let block = &self.blocks[number];
+            if block.pc == pc && block.variant == variant {
                 return Some(number);
             }
             index += 1;
@@ -278,7 +294,7 @@ impl Cache {
     /// Takes a block in; its number.
     pub fn add_block(&mut self, block: Block) -> usize {
         let number = self.blocks.push(block);
-        let mut index = Self::hash(block.pc);
+        let mut index = Self::hash(block.pc, block.variant);
         while self.hashed(index) != 0 {
             index += 1;
         }
@@ -290,7 +306,7 @@ impl Cache {
     pub fn forget_last_block(&mut self) {
         let number = self.blocks.len() - 1;
         let block = self.blocks[number];
-        let mut index = Self::hash(block.pc);
+        let mut index = Self::hash(block.pc, block.variant);
         while self.hashed(index) != number {
             index += 1;
         }
@@ -324,14 +340,14 @@ impl Cache {
         self.arenas[number].as_mut().expect("numbers of arenas come from here")
     }
 
-    /// The arena that translations of the code around `pc`, which begins at `module`, go to.
-    pub fn arena_for(&mut self, pc: u64, module: u64) -> Result<usize, End> {
+    /// The arena that translations of the code around `pc`, which begins at `module`, go to, and whether it is new.
+    pub fn arena_for(&mut self, pc: u64, module: u64) -> Result<(usize, bool), End> {
         for (number, arena) in self.arenas.iter().enumerate() {
             if let Some(arena) = arena
                 && arena.is_near(pc)
             {
                 let has_room = arena.end() - arena.next > 2 * MOST_BLOCK_BYTES as u64;
-                return if has_room { Ok(number) } else { Err(End::Full) };
+                return if has_room { Ok((number, false)) } else { Err(End::Full) };
             }
         }
         let free = self.arenas.iter().position(Option::is_none).ok_or(End::Full)?;
@@ -340,13 +356,16 @@ impl Cache {
         let mut assembler = arena.assembler();
         let first = first_entry(self.offsets).ok_or(End::Full)?;
         write_way_to_entry(&mut assembler, self.offsets, first);
-        assert!(!assembler.is_full() && assembler.here() <= arena.targets(), "the entry has a page");
+        assert!(
+            !assembler.is_full() && assembler.here() <= arena.targets(Variant::Recording),
+            "the entry has a page"
+        );
         arena.keep(memory.execute + CODE_OFFSET as u64);
         let first = CODE_OFFSET + FIRST_BLOCKS * 256;
         populate(memory.write, first, true);
         populate(memory.execute as *const u8, first, false);
         self.arenas[free] = Some(arena);
-        Ok(free)
+        Ok((free, true))
     }
 
     /// The arena that holds an address of translated code.
@@ -376,7 +395,7 @@ impl Cache {
         let arena = self.arena(arena_number);
         // SAFETY: SSE 4.2 is there: bursts are not begun without.
         let index = unsafe { core::arch::x86_64::_mm_crc32_u64(0, block.pc) } as usize % TARGETS;
-        let place = arena.memory.write_at(arena.targets() + 4 * index as u64).cast::<u32>();
+        let place = arena.memory.write_at(arena.targets(block.variant) + 4 * index as u64).cast::<u32>();
         // SAFETY: aligned, inside the arena's table, shared with translated code, which reads it at once.
         unsafe { AtomicU32::from_ptr(place) }.store(distance, Ordering::Release);
     }

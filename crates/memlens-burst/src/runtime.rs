@@ -8,6 +8,10 @@
 //!                                                                           registers and mask, and rt_sigreturn
 //! ```
 //!
+//! A burst has stages, each begun where the one before reached its length: it records; then, if that is wanted, it runs
+//! a while in blocks that only count, first unwatched, since recording has filled caches and new blocks are translated,
+//! and then timed. So the native speed of what was recorded is measured where it was recorded.
+//!
 //! The end is always correct: all that translated code does to the program's state is what the native code would have
 //! done, and the kernel puts registers, mask and next instruction back at once.
 
@@ -21,11 +25,11 @@ use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
 use memlens_inside::{number, syscall};
 
 use crate::area::{Area, Offsets};
-use crate::cache::{Block, Cache, Exit};
+use crate::cache::{Block, Cache, Exit, Variant};
 use crate::code_map::CodeMap;
 use crate::entry::{FLAGS_BELOW_TOP, first_entry};
-use crate::sys::{own_memory, thread_pointer};
-use crate::trace::Trace;
+use crate::sys::{own_memory, thread_ns, thread_pointer};
+use crate::trace::{Trace, find_announcement};
 use crate::translate::translate;
 
 /// The most words that a burst has.
@@ -36,6 +40,11 @@ const STACK_BYTES: usize = 128 << 10;
 const VECTORS_BYTES: usize = 16 << 10;
 /// Bytes of the kernel's `struct ucontext` with its signal mask (arch/x86/include/uapi/asm/ucontext.h).
 const CONTEXT_BYTES: usize = 304;
+/// A counted stage goes on for so long, in ns of processor time, or until it has its words: a tick often comes with another
+/// thread's turn, and caches take some hundred µs to be again as they were.
+const STAGE_NS: u64 = 300_000;
+/// Words after which the clock is asked.
+const CHUNK_WORDS: usize = 25_000;
 /// After so many tries a thread that waits for another one's translation lets others run.
 const PATIENCE: u32 = 200;
 
@@ -64,6 +73,25 @@ pub struct Burst<'a> {
     pub runtime_cycles: u64,
     /// Blocks that were translated in it.
     pub new_blocks: u32,
+    /// The thread's processor time at its end, in ns.
+    pub until_ns: u64,
+    /// What followed it, at nearly native speed.
+    pub counted: Option<Counted>,
+}
+
+/// A stretch of code that ran from copies which only count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Words that recording would have stored in the timed part.
+    pub words: u64,
+    /// Processor time of the timed part in ns.
+    pub ns: u64,
+    /// Cycles of it (time-stamp counter) …
+    pub cycles: u64,
+    /// … and those of them that the runtime took.
+    pub runtime_cycles: u64,
+    /// Words that would have been stored before the timed part.
+    pub words_before: u64,
 }
 
 /// What a burst may be.
@@ -71,6 +99,9 @@ pub struct Burst<'a> {
 pub struct Limits {
     /// Words of its record, at most [`MOST_WORDS`].
     pub words: usize,
+    /// The most words of the timed stretch that follows, and of that before it; 0: there is none. Limits of translation
+    /// hold for them anew.
+    pub counted_words: usize,
     /// Blocks that are translated in it …
     pub new_blocks: u32,
     /// … and cycles that the runtime takes.
@@ -89,12 +120,52 @@ struct Lane {
     runtime_cycles: u64,
     new_blocks: u32,
     has_looked: bool,
+    stage: Stage,
+    /// What was recorded, while the stages after that last.
+    recorded: Recorded,
+    /// Of a counting stage: words of its chunks so far, and when it began.
+    stage_words: u64,
+    stage_began_ns: u64,
+    /// Of the timed stage: where it began.
+    counted: Counted,
     /// Whether nothing has been executed yet.
     is_new: bool,
     hooks: Option<Hooks>,
     words: *mut u64,
     /// The thread that has it.
     owner: AtomicU32,
+}
+
+/// What a burst is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Blocks record.
+    #[default]
+    Recording,
+    /// They only count, and nobody looks.
+    WarmUp,
+    /// They only count, and are timed.
+    Timed,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Recorded {
+    words: u64,
+    cycles: u64,
+    runtime_cycles: u64,
+    new_blocks: u32,
+    until_ns: u64,
+}
+
+impl Lane {
+    fn variant(&self) -> Variant {
+        if self.stage == Stage::Recording { Variant::Recording } else { Variant::Counting }
+    }
+
+    /// Words so far in this stage.
+    fn length(&self, area: &Area) -> u64 {
+        (area.next.get() - self.words as u64) / 8
+    }
 }
 
 struct Inner {
@@ -176,7 +247,7 @@ pub enum Missing {
     PlainReturns,
 }
 
-/// Whether this processor and thread can have bursts.
+/// Whether this processor and thread can have bursts. To be called before the first; not from a handler.
 ///
 /// # Errors
 /// What is missing.
@@ -195,6 +266,7 @@ pub fn check_support() -> Result<(), Missing> {
     if crate::sys::has_shadow_stack() {
         return Err(Missing::PlainReturns);
     }
+    find_announcement();
     Ok(())
 }
 
@@ -345,6 +417,7 @@ pub unsafe fn begin(
     lane.runtime_cycles = 0;
     lane.new_blocks = 0;
     lane.has_looked = false;
+    lane.stage = Stage::Recording;
     lane.context = *context;
     lane.vectors[MARKS_AT..MARKS_AT + 48].copy_from_slice(&marks);
     area.next.set(lane.words as u64);
@@ -403,7 +476,8 @@ impl Inner {
 
     /// The block at a native address; translates it if there is none.
     fn block_at(&mut self, area: &Area, lane: &mut Lane, pc: u64, preferred: (u8, u8)) -> Result<usize, End> {
-        if let Some(number) = self.cache.find(pc) {
+        let variant = lane.variant();
+        if let Some(number) = self.cache.find(pc, variant) {
             return Ok(number);
         }
         if lane.new_blocks >= lane.limits.new_blocks || lane.runtime_cycles >= lane.limits.runtime_cycles {
@@ -415,17 +489,26 @@ impl Inner {
         }
         let range = self.code.range_of(pc).ok_or(End::Code)?;
         let infos = &mut self.infos;
-        let arena = self.cache.arena_for(pc, range.start)?;
+        let came = cycles();
+        let (arena, is_new) = self.cache.arena_for(pc, range.start)?;
+        if is_new {
+            // Once for all bursts, as in `first_block`.
+            lane.limits.runtime_cycles = lane.limits.runtime_cycles.saturating_add(cycles() - came);
+        }
         let code = &self.code;
         // SAFETY: the map's ranges are mapped code of files, which nothing unmaps while this thread runs in it or may
         // soon: a program that unmaps the code that it is about to execute has ended.
-        unsafe {
+        let pair = unsafe {
             let follows = |to: u64| (range.start..range.end).contains(&to);
             self.trace.decode(pc, code, follows, infos)?;
-        }
+            self.trace.free_pair(preferred, code, infos)
+        };
         let marks = self.cache.references.len();
-        let number = translate(&mut self.cache, arena, pc, &self.trace, preferred, infos)?;
+        let number = translate(&mut self.cache, arena, (pc, variant), &self.trace, pair)?;
         lane.new_blocks += 1;
+        if variant == Variant::Counting {
+            return Ok(number);
+        }
         let references = &self.cache.references[marks..];
         let is_reported =
             lane.hooks.is_some_and(|hooks| (hooks.block)(area, lane.generation, number as u32, references));
@@ -487,6 +570,9 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
         Ok(code) => code,
         Err((target, end)) => {
             note_full(end);
+            if let Some(code) = next_stage(area, lane, target, end) {
+                return code;
+            }
             // SAFETY: the thread's own.
             let goes_on = unsafe { report(area, lane, end) } && end == End::Length;
             if goes_on && let Some(code) = go_on(area, lane, target) {
@@ -523,6 +609,55 @@ fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u6
     let Some(inner) = held.inner() else { return Err((pc, End::Full)) };
     lane.generation = GENERATION.load(Ordering::Relaxed);
     inner.after(area, lane)
+}
+
+/// The burst's next stage, from `target` on. None: there is none.
+fn next_stage(area: &Area, lane: &mut Lane, target: u64, end: End) -> Option<u64> {
+    let most_words = lane.limits.counted_words;
+    if end != End::Length || most_words == 0 {
+        return None;
+    }
+    let length = lane.length(area);
+    let now_ns = thread_ns();
+    let stage_words = lane.stage_words + length;
+    let has_enough =
+        stage_words >= most_words as u64 || now_ns.saturating_sub(lane.stage_began_ns) >= STAGE_NS;
+    match lane.stage {
+        Stage::Recording => {
+            lane.recorded = Recorded {
+                words: length,
+                cycles: cycles() - lane.began,
+                runtime_cycles: lane.runtime_cycles,
+                new_blocks: lane.new_blocks,
+                until_ns: now_ns,
+            };
+            (lane.stage, lane.counted) = (Stage::WarmUp, Counted::default());
+            (lane.stage_words, lane.stage_began_ns) = (0, now_ns);
+            (lane.runtime_cycles, lane.new_blocks) = (0, 0);
+        }
+        Stage::WarmUp if has_enough => {
+            (lane.stage, lane.counted.words_before) = (Stage::Timed, stage_words);
+            (lane.stage_words, lane.stage_began_ns) = (0, now_ns);
+        }
+        Stage::Timed if has_enough => return None,
+        Stage::WarmUp | Stage::Timed => lane.stage_words = stage_words,
+    }
+    let words = most_words.min(CHUNK_WORDS);
+    area.next.set(lane.words as u64);
+    area.limit.set(lane.words as u64 + 8 * words as u64);
+    let came = cycles();
+    let mut held = Held::certainly();
+    let inner = held.inner().as_mut()?;
+    let block = inner.block_at(area, lane, target, (15, 14)).ok()?;
+    let code = inner.cache.blocks()[block].cold;
+    drop(held);
+    let now = cycles();
+    lane.runtime_cycles += now - came;
+    if lane.stage == Stage::Timed && lane.stage_words == 0 {
+        (lane.counted.cycles, lane.counted.runtime_cycles) = (now, lane.runtime_cycles);
+        lane.counted.ns = thread_ns();
+    }
+    Some(code)
 }
 
 /// Another burst, from `target` on. None: it cannot be.
@@ -620,17 +755,47 @@ fn finish(area: &Area) {
 /// # Safety
 /// The area and the lane are the calling thread's.
 unsafe fn report(area: &Area, lane: &Lane, end: End) -> bool {
-    let length = (area.next.get() - lane.words as u64) / 8;
+    let length = lane.length(area);
+    let (recorded, end, counted) = match lane.stage {
+        Stage::Recording => {
+            let recorded = Recorded {
+                words: length,
+                cycles: cycles() - lane.began,
+                runtime_cycles: lane.runtime_cycles,
+                new_blocks: lane.new_blocks,
+                until_ns: thread_ns(),
+            };
+            (recorded, end, None)
+        }
+        Stage::WarmUp => (
+            lane.recorded,
+            End::Length,
+            Some(Counted { words_before: lane.stage_words + length, ..lane.counted }),
+        ),
+        Stage::Timed => {
+            let began = lane.counted;
+            let counted = Counted {
+                words: lane.stage_words + length,
+                ns: thread_ns().saturating_sub(began.ns),
+                cycles: cycles() - began.cycles,
+                runtime_cycles: lane.runtime_cycles - began.runtime_cycles,
+                words_before: began.words_before,
+            };
+            (lane.recorded, End::Length, Some(counted))
+        }
+    };
     // SAFETY: the words that translated code wrote, below the margin's end.
-    let words = unsafe { core::slice::from_raw_parts(lane.words, length as usize) };
+    let words = unsafe { core::slice::from_raw_parts(lane.words, recorded.words as usize) };
     let Some(hooks) = lane.hooks else { return false };
     let burst = Burst {
         generation: lane.generation,
         words,
         end,
-        cycles: cycles() - lane.began,
-        runtime_cycles: lane.runtime_cycles,
-        new_blocks: lane.new_blocks,
+        cycles: recorded.cycles,
+        runtime_cycles: recorded.runtime_cycles,
+        new_blocks: recorded.new_blocks,
+        until_ns: recorded.until_ns,
+        counted,
     };
     (hooks.burst)(area, &burst)
 }

@@ -137,6 +137,15 @@ pub fn read_file(path: &core::ffi::CStr, buffer: &mut [u8]) -> Option<usize> {
     }
 }
 
+/// Processor time of the calling thread, in ns; 0: not known.
+pub fn thread_ns() -> u64 {
+    const THREAD_CPU_CLOCK: usize = 3;
+    let mut time = [0u64; 2];
+    // SAFETY: writes a `struct timespec`.
+    unsafe { syscall(number::CLOCK_GETTIME, [THREAD_CPU_CLOCK, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
+}
+
 /// The address at which the thread's `fs` register points: System V keeps it in the first word there.
 pub fn thread_pointer() -> u64 {
     let pointer;

@@ -3,19 +3,24 @@
 //! The path follows fall-through at conditional jumps and direct jumps forward, for a few jumps; it ends at a call,
 //! a return, an indirect or a backward jump, and before whatever is left to the native code.
 
+use core::sync::atomic::{AtomicI64, Ordering};
+
 use iced_x86::{
     Code, CodeSize, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register, RflagsBits,
+    OpAccess, OpKind, Register, RflagsBits, UsedMemory,
 };
 
 use memlens_events::burst::End;
 
-use crate::assembler::Gpr;
+use crate::assembler::{Address, Gpr};
 
 /// Most instructions of a trace.
 pub const MOST_INSTRUCTIONS: usize = 64;
 /// Most memory operands of a trace.
 const MOST_OPERANDS: usize = 56;
+/// Memory operands of an instruction that are looked at; only those have more that nobody counts on.
+const MOST_OF_ONE: usize = 8;
+const MOST_MEMORIES: usize = MOST_OPERANDS + 2 * MOST_OF_ONE;
 /// Jumps that a trace goes through.
 const MOST_JUMPS: usize = 8;
 /// Bytes that are looked at from each jump's target on: more than the most instructions take.
@@ -63,6 +68,11 @@ pub struct Trace {
     instructions: [Instruction; MOST_INSTRUCTIONS],
     /// Offset of each instruction's displacement in its bytes.
     displacements: [u8; MOST_INSTRUCTIONS],
+    /// General registers that each writes, as bits by number.
+    written: [u16; MOST_INSTRUCTIONS],
+    /// Memory operands, and behind which of them each instruction's end.
+    memories: [UsedMemory; MOST_MEMORIES],
+    memory_ends: [u8; MOST_INSTRUCTIONS],
     length: usize,
     /// How it ends.
     pub tail: Tail,
@@ -85,6 +95,10 @@ impl Trace {
             // numbers and field-less enums with a zero value).
             instructions: unsafe { core::mem::zeroed() },
             displacements: [0; MOST_INSTRUCTIONS],
+            written: [0; MOST_INSTRUCTIONS],
+            // SAFETY: as above, for `UsedMemory::default()`.
+            memories: unsafe { core::mem::zeroed() },
+            memory_ends: [0; MOST_INSTRUCTIONS],
             length: 0,
             tail: Tail::Next(0),
             used: 0,
@@ -120,7 +134,11 @@ impl Trace {
             if let Flow::Native(end) = flow {
                 break Tail::Native(next, end);
             }
-            let Some((used, count)) = registers_of(instruction, infos) else {
+            let first = self.length.checked_sub(1).map_or(0, |last| usize::from(self.memory_ends[last]));
+            let memories = &mut self.memories[first..];
+            let Some(Used { used, written, memories, operands: count }) =
+                used_by(instruction, infos, memories)
+            else {
                 break Tail::Native(next, End::Instruction);
             };
             if (self.used | used).count_zeros() < 2 {
@@ -129,8 +147,12 @@ impl Trace {
             }
             self.used |= used;
             operands += count;
-            let offsets = decoder.get_constant_offsets(instruction);
-            self.displacements[self.length] = offsets.displacement_offset() as u8;
+            self.written[self.length] = written;
+            self.memory_ends[self.length] = (first + memories) as u8;
+            if instruction.is_ip_rel_memory_operand() {
+                let offsets = decoder.get_constant_offsets(instruction);
+                self.displacements[self.length] = offsets.displacement_offset() as u8;
+            }
             self.length += 1;
             next = instruction.next_ip();
             match flow {
@@ -172,23 +194,66 @@ impl Trace {
         &self.instructions[..self.length]
     }
 
-    /// Offset of an instruction's displacement in its bytes.
+    /// The memory operands of an instruction.
+    pub fn memories(&self, index: usize) -> &[UsedMemory] {
+        let start = index.checked_sub(1).map_or(0, |before| usize::from(self.memory_ends[before]));
+        &self.memories[start..usize::from(self.memory_ends[index])]
+    }
+
+    /// The general registers that an instruction writes.
+    pub fn written(&self, index: usize) -> impl Iterator<Item = Gpr> + use<> {
+        let written = self.written[index];
+        (0..16).filter(move |&register| written & 1 << register != 0)
+    }
+
+    /// Offset of the displacement in the bytes of an instruction that has one relative to the instruction pointer.
     pub fn displacement(&self, index: usize) -> u64 {
         u64::from(self.displacements[index])
     }
 
-    /// Two registers that it does not use: `preferred` if they are.
-    pub fn free_pair(&self, preferred: (Gpr, Gpr)) -> (Gpr, Gpr) {
+    /// Two registers that it does not use: `preferred` if they are, else those that the code it goes on to uses least, so
+    /// that a loop of several blocks can keep them.
+    ///
+    /// # Safety
+    /// As [`Self::decode`].
+    pub unsafe fn free_pair(
+        &self,
+        preferred: (Gpr, Gpr),
+        source: &impl CodeSource,
+        infos: &mut InstructionInfoFactory,
+    ) -> (Gpr, Gpr) {
         let is_free = |register: Gpr| self.used & 1 << register == 0;
         if preferred.0 != preferred.1 && is_free(preferred.0) && is_free(preferred.1) {
             return preferred;
         }
-        let mut free =
-            [15, 14, 13, 12, 11, 10, 9, 8, 3, 5, 2, 6, 7].into_iter().filter(|&register| is_free(register));
-        match (free.next(), free.next()) {
-            (Some(first), Some(second)) => (first, second),
-            _ => unreachable!("decoding ends before fewer than two registers are free"),
+        let mut uses = [0u8; 16];
+        for target in self.targets() {
+            // SAFETY: the caller's promise.
+            let used = unsafe { used_from(target, source, infos) };
+            for (register, uses) in uses.iter_mut().enumerate() {
+                *uses += u8::from(used & 1 << register != 0);
+            }
         }
+        let mut free: [Gpr; 13] = [15, 14, 13, 12, 11, 10, 9, 8, 3, 5, 2, 6, 7];
+        free.sort_unstable_by_key(|&register| (!is_free(register), uses[usize::from(register)], !register));
+        debug_assert!(is_free(free[1]), "decoding ends before fewer than two registers are free");
+        (free[0], free[1])
+    }
+
+    /// Where it goes on, as far as its instructions say.
+    fn targets(&self) -> impl Iterator<Item = u64> {
+        let tail = match self.tail {
+            Tail::Next(target) => Some(target),
+            Tail::Transfer(Flow::Jump | Flow::Call) => {
+                self.instructions().last().map(Instruction::near_branch_target)
+            }
+            _ => None,
+        };
+        let jumps = self
+            .instructions()
+            .iter()
+            .filter(|each| matches!(flow_of(each), Flow::Conditional | Flow::Counted));
+        jumps.map(Instruction::near_branch_target).chain(tail)
     }
 
     /// The first instruction before which no status flag is live. At exits all are.
@@ -219,6 +284,28 @@ impl Trace {
     }
 }
 
+/// The general registers, as bits, that the next few instructions from an address on use.
+///
+/// # Safety
+/// As [`Trace::decode`].
+unsafe fn used_from(pc: u64, source: &impl CodeSource, infos: &mut InstructionInfoFactory) -> u16 {
+    const FEW: usize = 12;
+    // SAFETY: the caller's promise.
+    let Some(mut decoder) = (unsafe { decoder_at(pc, source) }) else { return 0 };
+    let (mut used, mut memories) = (0, [UsedMemory::default(); MOST_OF_ONE]);
+    for _ in 0..FEW {
+        let instruction = decoder.decode();
+        let flow = flow_of(&instruction);
+        if !matches!(flow, Flow::Native(_)) {
+            used |= used_by(&instruction, infos, &mut memories).map_or(0, |found| found.used);
+        }
+        if flow != Flow::Next {
+            break;
+        }
+    }
+    used
+}
+
 /// # Safety
 /// As [`Trace::decode`].
 unsafe fn decoder_at(pc: u64, source: &impl CodeSource) -> Option<Decoder<'static>> {
@@ -245,7 +332,7 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
             Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Enter => native,
             _ if instruction.segment_prefix() == Register::GS => native,
             // It may announce a restartable sequence (rseq(2)), which only native code is.
-            _ if writes_thread_memory(instruction) => native,
+            _ if writes_thread_memory(instruction) && announcement(instruction).is_none() => native,
             // Those that load a segment register.
             _ if loads_segment(instruction) => native,
             _ => Flow::Next,
@@ -271,6 +358,48 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
         }
         _ => native,
     }
+}
+
+/// How far from the thread pointer the word lies that announces a restartable sequence.
+static ANNOUNCEMENT: AtomicI64 = AtomicI64::new(NOWHERE);
+const NOWHERE: i64 = i64::MIN;
+
+/// Finds out where the C library keeps the thread's `struct rseq` (glibc 2.35 and later say so). Not to be called from
+/// handlers.
+pub fn find_announcement() {
+    /// `rseq_cs` of `struct rseq` (include/uapi/linux/rseq.h).
+    const FIELD: i64 = 8;
+    let offset = memlens_inside::symbol(c"__rseq_offset").cast::<isize>();
+    let size = memlens_inside::symbol(c"__rseq_size").cast::<u32>();
+    if offset.is_null() || size.is_null() {
+        return;
+    }
+    // SAFETY: constants of the C library, of these types.
+    let (offset, size) = unsafe { (offset.read(), size.read()) };
+    if size > 0 {
+        ANNOUNCEMENT.store(offset as i64 + FIELD, Ordering::Relaxed);
+    }
+}
+
+/// Of an instruction that writes to the thread's memory at an offset that registers tell: what is 0 where it announces a
+/// restartable sequence. None: it writes elsewhere, or it cannot be told.
+pub fn announcement(instruction: &Instruction) -> Option<Address> {
+    let at = ANNOUNCEMENT.load(Ordering::Relaxed);
+    if at == NOWHERE || !writes_thread_memory(instruction) {
+        return None;
+    }
+    let number = |register: Register| match register {
+        Register::None => Some(None),
+        register if register.is_gpr64() => Some(number_of(register)),
+        _ => None,
+    };
+    let (base, index) = (number(instruction.memory_base())?, number(instruction.memory_index())?);
+    let disp = i32::try_from(instruction.memory_displacement64() as i64 - at).ok()?;
+    Some(Address {
+        base,
+        index: index.map(|register| (register, instruction.memory_index_scale() as u8)),
+        disp,
+    })
 }
 
 /// Whether an instruction writes to memory at an offset from `fs` that only registers tell.
@@ -307,24 +436,51 @@ pub fn number_of(register: Register) -> Option<Gpr> {
     full.is_gpr64().then(|| full.number() as Gpr)
 }
 
-/// The general registers that an instruction uses, as bits, and how many memory operands it has. None: addresses of
-/// 32 bits.
-fn registers_of(instruction: &Instruction, infos: &mut InstructionInfoFactory) -> Option<(u16, usize)> {
+/// What an instruction uses.
+struct Used {
+    /// General registers, as bits by number …
+    used: u16,
+    /// … and those of them that it writes.
+    written: u16,
+    /// Memory operands that were noted.
+    memories: usize,
+    /// Words that recording it takes at most.
+    operands: usize,
+}
+
+/// What an instruction uses; its memory operands go to `memories`. None: addresses of 32 bits.
+fn used_by(
+    instruction: &Instruction,
+    infos: &mut InstructionInfoFactory,
+    memories: &mut [UsedMemory],
+) -> Option<Used> {
     let info = infos.info(instruction);
-    let mut used = 0;
+    // A string instruction has a count, too.
+    let mut found = Used { used: 0, written: 0, memories: 0, operands: 1 };
     for register in info.used_registers() {
-        used |= number_of(register.register()).map_or(0, |number| 1 << number);
+        let bit = number_of(register.register()).map_or(0, |number| 1 << number);
+        found.used |= bit;
+        if !matches!(
+            register.access(),
+            OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+        ) {
+            found.written |= bit;
+        }
     }
-    let mut operands = 0;
     for memory in info.used_memory() {
         if memory.address_size() == CodeSize::Code32 || memory.address_size() == CodeSize::Code16 {
             return None;
         }
         for register in [memory.base(), memory.index()] {
-            used |= number_of(register).map_or(0, |number| 1 << number);
+            found.used |= number_of(register).map_or(0, |number| 1 << number);
         }
-        operands += usize::from(memory.access() != OpAccess::NoMemAccess);
+        if memory.access() != OpAccess::NoMemAccess {
+            found.operands += 1;
+            if found.memories < MOST_OF_ONE {
+                memories[found.memories] = *memory;
+                found.memories += 1;
+            }
+        }
     }
-    // A string instruction has a count, too.
-    Some((used, operands + 1))
+    Some(found)
 }

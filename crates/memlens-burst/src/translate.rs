@@ -15,40 +15,40 @@
 //!          mov fs:[exit], number ; jmp runtime
 //! ```
 //!
+//! A counting block is the same without the stores of words and addresses; its first register counts them all the same.
+//!
 //! Both jumps of an exit lead to the instruction behind them until the next block is known.
 
-use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, UsedMemory};
+use iced_x86::{Instruction, OpAccess, OpKind, Register, UsedMemory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference, Source, Use, block_word};
 
 use crate::area::Offsets;
 use crate::assembler::{Address, Assembler, Gap, Gpr, RAX, RCX, RSP};
-use crate::cache::{Block, Cache, Exit, Place};
+use crate::cache::{Block, Cache, Exit, Place, Variant};
 use crate::entry::AFTER_INDIRECT;
-use crate::trace::{Flow, Tail, Trace, flow_of, number_of};
+use crate::trace::{Flow, Tail, Trace, announcement, flow_of, number_of};
 
-/// Translates a decoded trace into the arena; the block's number.
+/// Translates a decoded trace into the arena; the block's number. `pair`: registers that the trace does not use.
 ///
 /// # Errors
 /// Why it cannot be.
 pub fn translate(
     cache: &mut Cache,
     arena: usize,
-    pc: u64,
+    (pc, variant): (u64, Variant),
     trace: &Trace,
-    preferred: (Gpr, Gpr),
-    infos: &mut InstructionInfoFactory,
+    pair: (Gpr, Gpr),
 ) -> Result<usize, End> {
     if !cache.has_room() {
         return Err(End::Full);
     }
     let marks = cache.marks();
-    let pair = trace.free_pair(preferred);
     let assembler = cache.arena(arena).assembler();
     let entry = cache.arena(arena).entry();
-    let targets = cache.arena(arena).targets();
+    let targets = cache.arena(arena).targets(variant);
     let mut writer = Writer {
         offsets: cache.offsets(),
-        block: Block::new(pc, assembler.here(), pair),
+        block: Block::new(pc, variant, assembler.here(), pair),
         assembler,
         cache,
         entry,
@@ -59,7 +59,7 @@ pub fn translate(
         known: Known::new(),
         pending: Pending::default(),
     };
-    writer.write(trace, infos);
+    writer.write(trace);
     let Writer { assembler, mut block, .. } = writer;
     if assembler.is_full() {
         cache.back_to(marks);
@@ -185,7 +185,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn write(&mut self, trace: &Trace, infos: &mut InstructionInfoFactory) {
+    fn write(&mut self, trace: &Trace) {
         let (first, second) = self.pair;
         self.assembler.store_thread(first, self.offsets.first());
         self.assembler.store_thread(second, self.offsets.second());
@@ -202,7 +202,9 @@ impl Writer<'_> {
             self.restore_flags();
             limit = Some((gap, self.block.pc, 0));
         }
-        self.assembler.store_value(Address::at(first, 0), block_word(number) as i32);
+        if self.is_recording() {
+            self.assembler.store_value(Address::at(first, 0), block_word(number) as i32);
+        }
         let instructions = trace.instructions();
         for (index, instruction) in instructions.iter().enumerate() {
             if trace.free_flags_at == Some(index) {
@@ -212,17 +214,13 @@ impl Writer<'_> {
                 // It is a side exit.
                 self.known.forget();
             }
-            self.record(instruction, infos);
+            if let Some(address) = announcement(instruction) {
+                self.guard(instruction, address);
+            }
+            self.record(instruction, trace.memories(index));
             self.cache.places.push(Place { code: self.assembler.here(), pc: instruction.ip() });
             self.instruction(instruction, trace.displacement(index));
-            let registers = infos.info(instruction).used_registers().iter();
-            let written = registers.filter(|used| {
-                !matches!(
-                    used.access(),
-                    OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
-                )
-            });
-            self.known.written(instruction, written.filter_map(|used| number_of(used.register())));
+            self.known.written(instruction, trace.written(index));
         }
         match trace.tail {
             Tail::Next(target) => self.exit(target, self.bytes),
@@ -250,25 +248,35 @@ impl Writer<'_> {
         }
     }
 
+    /// Goes on natively before an instruction that announces a restartable sequence: where `address` is 0.
+    fn guard(&mut self, instruction: &Instruction, address: Address) {
+        self.assembler.store_thread(RCX, self.offsets.third());
+        self.assembler.lea(RCX, address);
+        let announces = self.assembler.jump_short_if_rcx_is_zero();
+        let on = self.assembler.jump(self.assembler.here());
+        self.assembler.end_short(announces);
+        self.assembler.load_thread(RCX, self.offsets.third());
+        self.native_exit(instruction.ip(), self.bytes, End::Instruction);
+        self.assembler.fill(on, self.assembler.here());
+        self.assembler.load_thread(RCX, self.offsets.third());
+        // It is a side exit.
+        self.known.forget();
+    }
+
+    fn is_recording(&self) -> bool {
+        self.block.variant == Variant::Recording
+    }
+
     fn restore_flags(&mut self) {
         self.assembler.restore_flags_from_rax();
         self.assembler.load_thread(RAX, self.offsets.third());
     }
 
     /// Stores the addresses of an instruction's operands.
-    fn record(&mut self, instruction: &Instruction, infos: &mut InstructionInfoFactory) {
-        // Copied: 8 at most but for instructions that nobody counts on.
-        let mut operands = [UsedMemory::default(); 8];
-        let mut count = 0;
-        for memory in infos.info(instruction).used_memory() {
-            if memory.access() != OpAccess::NoMemAccess && count < operands.len() {
-                operands[count] = *memory;
-                count += 1;
-            }
-        }
+    fn record(&mut self, instruction: &Instruction, memories: &[UsedMemory]) {
         let is_repeated = instruction.is_string_instruction()
             && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
-        for (number, memory) in operands[..count].iter().enumerate() {
+        for (number, memory) in memories.iter().enumerate() {
             self.operand(instruction, number as u8, memory, is_repeated);
         }
         if is_repeated {
@@ -280,7 +288,7 @@ impl Writer<'_> {
                 size_bytes: 0,
                 source: Source::Word,
             };
-            self.cache.references.push(last);
+            self.reference(last);
         }
     }
 
@@ -297,7 +305,13 @@ impl Writer<'_> {
             source => source,
         };
         self.known.must_store = false;
-        self.cache.references.push(Reference { pc: instruction.ip(), operand, used, size_bytes, source });
+        self.reference(Reference { pc: instruction.ip(), operand, used, size_bytes, source });
+    }
+
+    fn reference(&mut self, reference: Reference) {
+        if self.is_recording() {
+            self.cache.references.push(reference);
+        }
     }
 
     /// How the operand's address is known; stores it if it must be.
@@ -331,7 +345,9 @@ impl Writer<'_> {
         }
         let Ok(disp) = i32::try_from(disp) else { return Source::Unknown };
         let second = self.pair.1;
-        if is_thread {
+        if !self.is_recording() {
+            // Counted by `store_word`.
+        } else if is_thread {
             // mov r2, fs:[0]: the ABI keeps the base there.
             self.assembler.load_thread(second, 0);
             if let Some(base) = base {
@@ -353,6 +369,7 @@ impl Writer<'_> {
     fn store_known(&mut self, source: Source) -> Source {
         let second = self.pair.1;
         match source {
+            _ if !self.is_recording() => {}
             Source::Fixed(address) => self.assembler.set_address(second, address),
             Source::Thread(distance) => {
                 self.assembler.load_thread(second, 0);
@@ -367,7 +384,9 @@ impl Writer<'_> {
     }
 
     fn store_word(&mut self, register: Gpr) {
-        self.assembler.store(register, Address::at(self.pair.0, self.bytes));
+        if self.is_recording() {
+            self.assembler.store(register, Address::at(self.pair.0, self.bytes));
+        }
         self.bytes += 8;
         self.words += 1;
         debug_assert!(self.bytes as usize <= 8 * MAX_BLOCK_WORDS);

@@ -5,7 +5,7 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
-use support::{GOES_ON, Ticks, WORDS, accesses, prepare, summary};
+use support::{COUNTED, COUNTED_WORDS, GOES_ON, Ticks, WORDS, accesses, prepare, summary};
 
 /// Work of many kinds: integers, floating point, strings, heap, indirect calls, unwinding, formatting.
 fn work(seed: u64) -> String {
@@ -36,6 +36,7 @@ fn work(seed: u64) -> String {
 #[test]
 fn results_are_the_same_and_addresses_are_recorded() {
     prepare(20_000);
+    COUNTED_WORDS.store(10_000, Ordering::Relaxed);
     let expected: Vec<String> = (0..40).map(work).collect();
     {
         let _ticks = Ticks::every(200_000);
@@ -45,6 +46,8 @@ fn results_are_the_same_and_addresses_are_recorded() {
             }
         }
     }
+    assert!(COUNTED.load(Ordering::Relaxed) > 20_000, "{}", summary());
+    COUNTED_WORDS.store(0, Ordering::Relaxed);
     // And with one burst behind the other, in several threads.
     GOES_ON.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {

@@ -7,9 +7,10 @@ use std::arch::asm;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 
 use memlens_burst::code_has_changed;
-use support::{accesses, forget_words, listen, prepare, summary};
+use support::{BURST_WORDS, COUNTED, COUNTED_WORDS, accesses, forget_words, listen, prepare, summary};
 
 const DATA_BYTES: usize = 4096;
 /// Files whose addresses are compared, too: stepping takes some microseconds an instruction.
@@ -443,16 +444,28 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             // SAFETY: the code is of our making.
             unsafe { run(at, &mut state, How::Natively) };
             let native = state.clone();
+            let bytes: String =
+                code.bytes[start..].iter().take(512).map(|byte| format!("{byte:02x}")).collect();
+            let same = |state: &State, how: &str| {
+                let seed = format!("{how}, file {file}, offset {start:#x}; {}; code {bytes}", summary());
+                assert_eq!(state.registers, native.registers, "{seed}");
+                assert_eq!(state.flags, native.flags, "{seed}");
+                assert!(*state == native, "{seed}");
+            };
+            // The first block records, the next count until the second stage, and there on.
+            state.clone_from(&before);
+            BURST_WORDS.store(1, Ordering::Relaxed);
+            COUNTED_WORDS.store(1 + code.random.below(60) as usize, Ordering::Relaxed);
+            // SAFETY: as above.
+            unsafe { run(at, &mut state, How::InBurst) };
+            same(&state, "counted");
+            BURST_WORDS.store(50_000, Ordering::Relaxed);
+            COUNTED_WORDS.store(0, Ordering::Relaxed);
             state.clone_from(&before);
             forget_words();
             // SAFETY: as above.
             unsafe { run(at, &mut state, How::InBurst) };
-            let bytes: String =
-                code.bytes[start..].iter().take(512).map(|byte| format!("{byte:02x}")).collect();
-            let seed = format!("file {file}, offset {start:#x}; {}; code {bytes}", summary());
-            assert_eq!(state.registers, native.registers, "{seed}");
-            assert_eq!(state.flags, native.flags, "{seed}");
-            assert!(state == native, "{seed}");
+            same(&state, "recorded");
             if file >= STEPPED_FILES {
                 continue;
             }
@@ -467,10 +480,11 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             // SAFETY: as above.
             unsafe { run(at, &mut state, How::Stepped) };
             let expected = steps::STEPS.with_borrow_mut(|steps| std::mem::take(&mut steps.accesses));
-            assert_eq!(inside, expected, "{seed}");
+            assert_eq!(inside, expected, "file {file}, offset {start:#x}; {}; code {bytes}", summary());
             recorded += inside.len();
         }
     }
+    assert!(COUNTED.load(Ordering::Relaxed) > 20_000, "{}", summary());
     assert!(recorded > 20_000, "{recorded} accesses; {}", summary());
     eprintln!("{recorded} accesses; {}", summary());
 }

@@ -34,14 +34,14 @@
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
 //! Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the numbering that it belongs to, its number, and
-//! the words of its references; a `Burst` the eight words of [`BurstHead`], then its own.
+//! the words of its references; a `Burst` the words of [`BurstHead`], then its own.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The environment variable that tells the agent its segment's file descriptor.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
 
@@ -319,8 +319,10 @@ pub struct BurstHead {
     pub generation: u64,
     /// Processor time of the thread that it stands for, in ns.
     pub period_ns: u64,
-    /// Processor time that it took, in ns.
+    /// Processor time that it took, in ns, with what followed it …
     pub own_ns: u64,
+    /// … and without.
+    pub recorded_ns: u64,
     /// Processor cycles that it took (time-stamp counter) …
     pub cycles: u64,
     /// … and those that were not the thread's own code: translation.
@@ -331,22 +333,92 @@ pub struct BurstHead {
     pub end: u64,
     /// Blocks that were translated in it.
     pub new_blocks: u64,
+    /// Words that the thread would have stored in a stretch behind the burst, which ran from copies that only count; 0:
+    /// there was none …
+    pub counted_words: u64,
+    /// … its processor time in ns …
+    pub counted_ns: u64,
+    /// … its cycles …
+    pub counted_cycles: u64,
+    /// … those of them that were translation …
+    pub counted_runtime_cycles: u64,
+    /// … and words that it would have stored between burst and stretch.
+    pub words_between: u64,
 }
 
 /// Words of [`BurstHead`].
-pub const BURST_HEAD_WORDS: usize = 8;
+pub const BURST_HEAD_WORDS: usize = 14;
 
 impl BurstHead {
     /// As it is sent.
     pub fn words(&self) -> [u64; BURST_HEAD_WORDS] {
-        let &Self { generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks } =
-            self;
-        [generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks]
+        let &Self {
+            generation,
+            period_ns,
+            own_ns,
+            recorded_ns,
+            cycles,
+            runtime_cycles,
+            thread_pointer,
+            end,
+            new_blocks,
+            counted_words,
+            counted_ns,
+            counted_cycles,
+            counted_runtime_cycles,
+            words_between,
+        } = self;
+        [
+            generation,
+            period_ns,
+            own_ns,
+            recorded_ns,
+            cycles,
+            runtime_cycles,
+            thread_pointer,
+            end,
+            new_blocks,
+            counted_words,
+            counted_ns,
+            counted_cycles,
+            counted_runtime_cycles,
+            words_between,
+        ]
     }
 
     fn of(words: [u64; BURST_HEAD_WORDS]) -> Self {
-        let [generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks] = words;
-        Self { generation, period_ns, own_ns, cycles, runtime_cycles, thread_pointer, end, new_blocks }
+        let [
+            generation,
+            period_ns,
+            own_ns,
+            recorded_ns,
+            cycles,
+            runtime_cycles,
+            thread_pointer,
+            end,
+            new_blocks,
+            counted_words,
+            counted_ns,
+            counted_cycles,
+            counted_runtime_cycles,
+            words_between,
+        ] = words;
+        Self {
+            generation,
+            period_ns,
+            own_ns,
+            recorded_ns,
+            cycles,
+            runtime_cycles,
+            thread_pointer,
+            end,
+            new_blocks,
+            counted_words,
+            counted_ns,
+            counted_cycles,
+            counted_runtime_cycles,
+            words_between,
+        }
     }
 }
 

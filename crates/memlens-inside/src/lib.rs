@@ -38,6 +38,7 @@ pub mod number {
     pub const TIMER_CREATE: usize = 222;
     pub const TIMER_SETTIME: usize = 223;
     pub const TIMER_DELETE: usize = 226;
+    pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const RT_TGSIGQUEUEINFO: usize = 297;

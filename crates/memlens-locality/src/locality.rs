@@ -190,14 +190,15 @@ impl Locality {
             let phase = *phase.get_or_insert_with(|| Phases::class(early, all, references.len()));
             size.phases.add(phase, &short, weight);
         }
-        let mut counted = 0u64;
+        let (mut counted, mut reads) = (0u32, 0u32);
         for reference in references.iter().filter(|reference| counts(reference.kind)) {
             counted += 1;
-            self.program.count(0, reference.kind);
+            reads += u32::from(reference.kind.reads());
             self.instructions.count(reference.instruction, reference.kind);
             self.owners.count(reference.owner, reference.kind);
         }
-        let stands_for = counted as f64 * weight;
+        self.program.count_all(0, counted, reads);
+        let stands_for = f64::from(counted) * weight;
         self.bursts += 1;
         self.spread.add(stands_for);
         for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
@@ -370,6 +371,8 @@ impl BlockSize {
         let (mut first_uses, mut short) = (0, [0u32; TRIVIAL as usize]);
         let mut early = None;
         let mut times = thread.clock..;
+        // Of the program: added up behind the loop.
+        let mut within = [0u32; BINS];
         for (at, some) in references.chunks(AHEAD).enumerate() {
             if at * AHEAD == Phases::SHORT_WINDOW {
                 early = Some(first_uses);
@@ -395,21 +398,35 @@ impl BlockSize {
                     }
                     let seen = self.seen(key, now, before, thread, weight);
                     first_uses += u64::from(!matches!(seen, Seen::Within(_)));
-                    for (scopes, id) in [
-                        (&mut *program, 0),
-                        (&mut *instructions, reference.instruction),
-                        (&mut *owners, reference.owner),
-                    ] {
-                        let (reuse, sums) = scopes.reuse(id, index);
-                        seen.count(reuse, weight);
-                        for (score, &level) in self.scores.iter().zip(&self.levels) {
-                            sums[level].add(seen.probability(score));
-                        }
+                    match seen {
+                        Seen::Within(time) => within[time] += 1,
+                        _ => self.count(seen, program.reuse(0, index), weight),
                     }
+                    self.count(seen, instructions.reuse(reference.instruction, index), weight);
+                    self.count(seen, owners.reuse(reference.owner, index), weight);
+                }
+            }
+        }
+        if within.iter().any(|&count| count > 0) {
+            let (reuse, sums) = program.reuse(0, index);
+            for (time, &count) in within.iter().enumerate() {
+                reuse.touch_all(count);
+                reuse.within[time] += f64::from(count) * weight;
+                for (score, &level) in self.scores.iter().zip(&self.levels) {
+                    sums[level].add(f64::from(count) * score.miss[time]);
                 }
             }
         }
         ([early.unwrap_or(first_uses), first_uses], short)
+    }
+
+    /// Counts a touch for a scope.
+    #[inline]
+    fn count(&self, seen: Seen, (reuse, sums): (&mut Reuse, &mut [Sums]), weight: f64) {
+        seen.count(reuse, weight);
+        for (score, &level) in self.scores.iter().zip(&self.levels) {
+            sums[level].add(seen.probability(score));
+        }
     }
 
     /// What is known of a touch whose reuse time is not trivial.

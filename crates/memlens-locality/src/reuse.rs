@@ -75,6 +75,11 @@ impl Reuse {
         self.now += 1;
     }
 
+    /// So many touches in the present burst.
+    pub(crate) fn touch_all(&mut self, count: u32) {
+        self.now += count;
+    }
+
     /// The present burst is over: which phase it belongs to, and what each reference counts.
     pub(crate) fn end_burst(&mut self, phase: usize, weight: f64) {
         self.phases[phase] += f64::from(std::mem::take(&mut self.now)) * weight;

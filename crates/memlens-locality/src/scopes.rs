@@ -85,13 +85,22 @@ impl Scopes {
     /// A reference of the present burst.
     #[inline]
     pub(crate) fn count(&mut self, id: u32, kind: AccessKind) {
+        self.count_all(id, 1, u32::from(kind.reads()));
+    }
+
+    /// References of the present burst, and how many of them read.
+    #[inline]
+    pub(crate) fn count_all(&mut self, id: u32, references: u32, reads: u32) {
+        if references == 0 {
+            return;
+        }
         let at = self.row(id);
         let row = &mut self.rows[at];
         if row.now == 0 {
             self.touched.push(at);
         }
-        row.now += 1;
-        row.reads_now += u32::from(kind.reads());
+        row.now += references;
+        row.reads_now += reads;
     }
 
     /// Where to count a reference whose reuse time is not trivial.

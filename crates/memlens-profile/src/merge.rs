@@ -265,6 +265,11 @@ impl Merger {
             };
         }
         if self.position > 0
+            && let (Some(sum), Some(part)) = (&mut run.effective_bursts, profile.run.effective_bursts)
+        {
+            *sum += part;
+        }
+        if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)
         {
             // Each process's part in proportion to its time.

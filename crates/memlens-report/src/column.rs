@@ -125,8 +125,12 @@ impl Column {
             Self::Share => {
                 ("share", "part of the whole program's wait cycles (samples: of its time), 0 to 1")
             }
-            Self::ShareLow => ("share_low", "lower end of the share's 95 % interval; samples only"),
-            Self::ShareHigh => ("share_high", "upper end of the share's 95 % interval; samples only"),
+            Self::ShareLow => {
+                ("share_low", "lower end of the share's 95 % interval; samples and bursts only")
+            }
+            Self::ShareHigh => {
+                ("share_high", "upper end of the share's 95 % interval; samples and bursts only")
+            }
             Self::Samples => ("samples", "samples that hit it"),
             Self::WaitCycles => {
                 ("wait_cycles", "accesses weighted by the latency of the level that serves them")

@@ -14,7 +14,14 @@ const DESIGN_EFFECT: f64 = 1.4;
 
 /// The 95 % interval of a share of `whole` (a cost, the whole program's or a part's); `None` if the
 /// profile holds no samples. The samples behind `whole` are taken in proportion to its cost.
+///
+/// Bursts are few, and what happens inside of one hangs together: a whole burst counts as one observation. An object's
+/// share of a burst lies between 0 and 1, so that its variance from burst to burst is at most that of one that has all or
+/// nothing of each, share × (1 − share): intervals are too wide where objects are used evenly.
 pub(crate) fn of_share(profile: &Profile, share: f64, whole: u64) -> Option<(f64, f64)> {
+    if let Some(bursts) = profile.run.effective_bursts {
+        return wilson(share, bursts);
+    }
     let sampling = profile.run.sampling.as_ref()?;
     if sampling.cost == 0 {
         return None;

@@ -53,6 +53,13 @@ struct Cost<'a> {
 }
 
 impl Cost<'_> {
+    /// The 95 % interval of a cost's share.
+    fn interval(&self, cost: u64) -> Value {
+        let share = if self.total == 0 { 0.0 } else { cost as f64 / self.total as f64 };
+        let interval = interval::of_share(self.profile, share, self.total);
+        interval.map_or(Value::Null, |(low, high)| json!([low, high]))
+    }
+
     fn known(&self, counts: &Counts, write_backs: bool) -> Known {
         Known::new(self.profile, counts, write_backs)
     }
@@ -62,13 +69,13 @@ impl Cost<'_> {
         fields.insert("share".to_owned(), ratio(cost, self.total));
         let Some(_) = &self.profile.run.sampling else {
             fields.insert("wait_cycles".to_owned(), cost.into());
+            if self.profile.run.effective_bursts.is_some() {
+                fields.insert("share_ci95".to_owned(), self.interval(cost));
+            }
             return;
         };
         fields.insert("wait_cycles".to_owned(), Value::Null);
-        let share = if self.total == 0 { 0.0 } else { cost as f64 / self.total as f64 };
-        let interval = interval::of_share(self.profile, share, self.total);
-        fields
-            .insert("share_ci95".to_owned(), interval.map_or(Value::Null, |(low, high)| json!([low, high])));
+        fields.insert("share_ci95".to_owned(), self.interval(cost));
         let sampled = &counts.sampled;
         let found = sampled.by_hardware + sampled.by_registers + sampled.by_code;
         fields.insert("samples".to_owned(), sampled.samples.into());
@@ -106,6 +113,7 @@ fn run(profile: &Profile) -> Value {
         "pid": run.pid,
         "memlens_version": run.memlens_version,
         "notes": run.notes,
+        "effective_bursts": run.effective_bursts,
         "sampling": run.sampling.as_ref().map(|sampling| json!({
             "event": sampling.event,
             "unit": sampling.unit.as_str(),

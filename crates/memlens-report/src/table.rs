@@ -95,7 +95,7 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
 /// The columns of a grouping, with the one it is sorted by if that is none of them.
 fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     let mut columns = vec![TableColumn::Of(Column::Share, [cost_word(profile), "%"], 0), TableColumn::Bar];
-    if profile.run.sampling.is_some() {
+    if profile.run.sampling.is_some() || profile.run.effective_bursts.is_some() {
         columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
         columns.push(TableColumn::Of(Column::ShareHigh, ["95 %", "to"], 1));
     }

@@ -278,6 +278,7 @@ impl ProfileBuilder {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
+                profile.run.effective_bursts = Some(bursts.counts().effective());
                 profile.run.notes.extend(bursts.counts().notes());
                 profile.run.notes.extend(bursts.last_level_note(&summary));
             }

@@ -69,7 +69,12 @@ static REPORTS: Reports = Reports {
 pub static ENDS: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
 /// Words so far.
 pub static WORDS: AtomicU64 = AtomicU64::new(0);
-static BURST_WORDS: AtomicUsize = AtomicUsize::new(20_000);
+/// Words of a burst.
+pub static BURST_WORDS: AtomicUsize = AtomicUsize::new(20_000);
+/// Words of the counted stretch behind each burst.
+pub static COUNTED_WORDS: AtomicUsize = AtomicUsize::new(0);
+/// Words that were counted so far.
+pub static COUNTED: AtomicU64 = AtomicU64::new(0);
 static NOT_BEGUN: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
 
 /// Room for what is reported.
@@ -114,6 +119,9 @@ pub static GOES_ON: AtomicBool = AtomicBool::new(false);
 fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     ENDS[burst.end as usize].fetch_add(1, Ordering::Relaxed);
     WORDS.fetch_add(burst.words.len() as u64, Ordering::Relaxed);
+    if let Some(counted) = burst.counted {
+        COUNTED.fetch_add(counted.words_before + counted.words, Ordering::Relaxed);
+    }
     held(|_, _, words| {
         if words.len() + burst.words.len() <= words.capacity() {
             words.extend_from_slice(burst.words);
@@ -125,8 +133,12 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
 const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
 
 extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    let limits =
-        Limits { words: BURST_WORDS.load(Ordering::Relaxed), new_blocks: u32::MAX, runtime_cycles: u64::MAX };
+    let limits = Limits {
+        words: BURST_WORDS.load(Ordering::Relaxed),
+        counted_words: COUNTED_WORDS.load(Ordering::Relaxed),
+        new_blocks: u32::MAX,
+        runtime_cycles: u64::MAX,
+    };
     // SAFETY: a handler of this thread, with its own area.
     let begun = AREA.with(|area| unsafe { begin(context, area, limits, HOOKS, (0, 0)) });
     if let Err(end) = begun {
@@ -176,6 +188,7 @@ impl Drop for Ticks {
 
 /// The accesses of all bursts so far, in their order: instruction, address, and what was done.
 pub fn accesses() -> Vec<(u64, u64, Reference)> {
+    end_burst();
     let (blocks, references, words) =
         held(|blocks, references, words| (blocks.clone(), references.clone(), words.clone()));
     let mut list = Vec::new();
@@ -211,8 +224,15 @@ pub fn accesses() -> Vec<(u64, u64, Reference)> {
     list
 }
 
+/// Ends the burst in which the caller may be: its hooks could not wait for what the caller holds.
+fn end_burst() {
+    // SAFETY: a system call without effect.
+    unsafe { libc::getppid() };
+}
+
 /// Forgets what was reported of bursts.
 pub fn forget_words() {
+    end_burst();
     held(|_, _, words| words.clear());
 }
 
@@ -220,9 +240,10 @@ pub fn forget_words() {
 pub fn summary() -> String {
     let list = |counts: &[AtomicU32; 8]| counts.iter().map(|n| n.load(Ordering::Relaxed)).collect::<Vec<_>>();
     format!(
-        "ended {:?}, not begun {:?}, {} words",
+        "ended {:?}, not begun {:?}, {} words, {} counted",
         list(&ENDS),
         list(&NOT_BEGUN),
-        WORDS.load(Ordering::Relaxed)
+        WORDS.load(Ordering::Relaxed),
+        COUNTED.load(Ordering::Relaxed)
     )
 }

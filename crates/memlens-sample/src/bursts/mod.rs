@@ -6,14 +6,11 @@
 //!
 //! A *cell* is where an instruction, a thread and a [`Spot`] meet: the estimator's owner, and what a profile adds up.
 //!
-//! # Weights
-//! A burst stands for the accesses of its thread since the last one. How many these were is not counted; it follows
-//! from the processor time in between and the time that an access took in the burst, of which half is taken to be
-//! recording's.
-//! Shares and ratios do not depend on that figure as long as it errs alike everywhere, totals do.
+//! A burst stands for the accesses of its thread since the last one; how many these were: `weights.rs`.
 
 mod blocks;
 mod places;
+mod weights;
 
 use memlens_events::agent::BurstHead;
 use memlens_events::burst::{End, Reference as BlockReference};
@@ -25,13 +22,11 @@ use rustc_hash::FxHashMap;
 use self::blocks::Blocks;
 pub use self::places::Surroundings;
 use self::places::{Memo, Places};
+use self::weights::Weights;
 use crate::recording::{Code, TallyKey};
 
-/// The part of an access's time in a burst that it takes natively: recording adds instructions where there is no
-/// waiting, and keeps misses from overlapping where there is (docs/modes.md).
-const NATIVE_PART: f64 = 0.5;
-/// Elements of repeated string instructions that are told apart; longer ones count as so many steps of a line.
-const MOST_ELEMENTS: u64 = 4096;
+/// Steps of a line that a repeated string instruction has at most: 4 MB.
+const MOST_STEPS: u64 = 1 << 16;
 const LINE_BYTES: u64 = 64;
 /// Operands whose patterns are kept: 700 bytes each.
 const MOST_PATTERNS: usize = 1 << 16;
@@ -55,9 +50,19 @@ pub struct BurstCounts {
     pub own_ns: u64,
     /// … and that they stand for.
     pub period_ns: u64,
+    /// Sum of the squares of the latter, in ns².
+    pub squared_ns: f64,
+    /// Behind which the native speed was measured.
+    pub measured: u64,
 }
 
 impl BurstCounts {
+    /// How many bursts that stand for equally much time tell as much.
+    pub fn effective(&self) -> f64 {
+        let period_ns = self.period_ns as f64;
+        if self.squared_ns > 0.0 { period_ns * period_ns / self.squared_ns } else { 0.0 }
+    }
+
     /// What a reader of the profile has to know, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         if self.bursts == 0 {
@@ -76,8 +81,8 @@ impl BurstCounts {
         let of_time = 100.0 * self.own_ns as f64 / (self.own_ns + self.period_ns).max(1) as f64;
         notes.push(format!(
             "{} bursts with {} accesses were recorded; they took {of_time:.1} % of the program's processor time. Counts \
-             are estimates from them for the whole run.",
-            self.bursts, self.references
+             are estimates from them for the whole run. Behind {} of them the program's own speed was measured.",
+            self.bursts, self.references, self.measured
         ));
         let early = [
             (End::SystemCall, "at system calls"),
@@ -126,6 +131,9 @@ pub struct Cell {
     /// Of a watched block: what its accesses stand for on blocks like it that were not watched, besides their own.
     pub unseen_part: f64,
     accesses: u64,
+    /// Its accesses as the estimator sees them, and as they count: each element of a repeated string instruction is one.
+    steps: u64,
+    elements: u64,
     unseen: f64,
     writes: bool,
     modifies: bool,
@@ -145,6 +153,7 @@ pub struct Bursts {
     cells: Vec<Cell>,
     cell_numbers: FxHashMap<(u32, u32, u32), u32>,
     references: Vec<Reference>,
+    weights: Weights,
     counts: BurstCounts,
 }
 
@@ -188,6 +197,7 @@ impl Bursts {
             cells: Vec::new(),
             cell_numbers: FxHashMap::default(),
             references: Vec::new(),
+            weights: Weights::default(),
             counts: BurstCounts::default(),
         })
     }
@@ -213,7 +223,7 @@ impl Bursts {
         let Self { blocks, places, instructions, cells, cell_numbers, references, counts, .. } = self;
         references.clear();
         places.next_burst();
-        let mut unknown = 0;
+        let (mut unknown, mut repeated) = (0, 0);
         let is_whole = blocks.decode(
             (surroundings.pid, head.generation),
             words,
@@ -247,6 +257,8 @@ impl Bursts {
                                 },
                                 unseen_part: 0.0,
                                 accesses: 0,
+                                steps: 0,
+                                elements: 0,
                                 unseen: 0.0,
                                 writes: known.kind == AccessKind::Store,
                                 modifies: known.kind == AccessKind::Modify,
@@ -266,7 +278,11 @@ impl Bursts {
                 // The rest of a repeated instruction: all elements of a line are one step.
                 let bytes = elements.saturating_mul(size);
                 let step = size.max(LINE_BYTES);
-                for further in 1..(bytes / step).min(MOST_ELEMENTS) {
+                let steps = (bytes / step).clamp(1, MOST_STEPS);
+                cell.steps += steps;
+                cell.elements += elements;
+                repeated += steps - 1;
+                for further in 1..steps {
                     references.push(Reference { address: address.wrapping_add(further * step), ..reference });
                 }
             },
@@ -279,6 +295,7 @@ impl Bursts {
         counts.references += references.len() as u64;
         counts.own_ns += head.own_ns;
         counts.period_ns += head.period_ns;
+        counts.squared_ns += (head.period_ns as f64).powi(2);
         if let Some(end) = End::of(head.end) {
             counts.ends[end as usize] += 1;
         }
@@ -286,12 +303,14 @@ impl Bursts {
             return;
         }
         let seen = references.len() as f64;
-        let unseen = head.period_ns as f64 / native_ns_an_access(head, seen);
+        let weight = self.weights.weight(head, words, seen, repeated as f64);
+        counts.measured += u64::from(weight.is_measured);
+        tracing::debug!(number, seen, ?weight, recorded_ns = head.recorded_ns, "weighed");
         let burst = Burst {
             thread: number,
             start: head.cycles,
-            weight: seen + unseen,
-            unseen_before: Some(unseen as u64),
+            weight: seen + weight.unseen + weight.counted,
+            unseen_before: Some(weight.unseen as u64),
             references: &self.references,
         };
         self.locality.feed(&burst);
@@ -337,7 +356,7 @@ impl Bursts {
     fn counts_of(&self, cell: &Cell, row: &Row) -> Counts {
         let whole = |value: f64| value.round() as u64;
         let misses = |level: Option<usize>| level.map_or(0.0, |level| row.levels[level].misses);
-        let accesses = whole(row.references);
+        let accesses = whole(row.references * (cell.elements as f64 / cell.steps.max(1) as f64));
         let mut counts = Counts {
             dtlb_misses: whole(misses(self.levels.dtlb)),
             stlb_misses: whole(misses(self.levels.stlb).min(misses(self.levels.dtlb))),
@@ -366,27 +385,5 @@ impl Bursts {
             counts.modifies = accesses;
         }
         counts
-    }
-}
-
-/// How long an access takes without us, as far as a burst tells.
-fn native_ns_an_access(head: &BurstHead, accesses: f64) -> f64 {
-    let own_part = match head.cycles {
-        0 => 1.0,
-        cycles => 1.0 - (head.runtime_cycles.min(cycles) as f64 / cycles as f64),
-    };
-    let in_burst = head.own_ns as f64 * own_part / accesses;
-    (in_burst * NATIVE_PART).max(0.05)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_accesss_native_time_leaves_recording_and_translation_out() {
-        let head = BurstHead { own_ns: 40_000, cycles: 100, runtime_cycles: 50, ..BurstHead::default() };
-        let native = native_ns_an_access(&head, 10_000.0);
-        assert!((native - 1.0).abs() < 1e-9, "{native}");
     }
 }
