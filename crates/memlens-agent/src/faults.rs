@@ -20,8 +20,10 @@ const SIGNALS: usize = 65;
 /// `SIG_DFL` and `SIG_IGN` are below.
 const FIRST_FUNCTION: usize = 2;
 
-/// Of sigaction(2).
+/// Of sigaction(2). Without `WITH_INFO` the kernel leaves the second argument as it is.
 const NO_DEFER: u64 = 0x4000_0000;
+const WITH_INFO: usize = 4;
+const RESET_HANDLER: usize = 0x8000_0000;
 
 /// The program's handlers.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
@@ -38,6 +40,7 @@ pub fn prepare() {
         {
             note(signal, action.handler, action.mask, action.flags);
             action.handler = on_raised as *const () as usize;
+            action.flags |= WITH_INFO;
             arch::set_signal_action(signal, &action);
         }
     }
@@ -52,9 +55,15 @@ pub fn end() {
             && action.handler == on_raised as *const () as usize
         {
             action.handler = HANDLERS[signal].load(Ordering::Relaxed);
+            action.flags = without_ours(action.flags, FLAGS[signal].load(Ordering::Acquire));
             arch::set_signal_action(signal, &action);
         }
     }
+}
+
+/// The flags of an action of ours as the program gave them.
+fn without_ours(flags: usize, programs: usize) -> usize {
+    flags & !WITH_INFO | programs & WITH_INFO
 }
 
 fn note(signal: usize, handler: usize, mask: usize, flags: usize) {
@@ -92,6 +101,7 @@ pub unsafe extern "C" fn set_action(signal: c_int, new: *const c_void, old: *mut
     }
     let number = signal as usize;
     let before = HANDLERS[number].load(Ordering::Relaxed);
+    let flags_before = FLAGS[number].load(Ordering::Acquire);
     let (new, old) = (new.cast::<Action>(), old.cast::<Action>());
     let changed;
     let mut passed = new;
@@ -100,10 +110,11 @@ pub unsafe extern "C" fn set_action(signal: c_int, new: *const c_void, old: *mut
         && wanted.handler >= FIRST_FUNCTION
     {
         note(number, wanted.handler, wanted.mask[0], wanted.flags as usize);
-        changed = Action { handler: on_raised as *const () as usize, ..*wanted };
+        let flags = wanted.flags | WITH_INFO as c_int;
+        changed = Action { handler: on_raised as *const () as usize, flags, ..*wanted };
         passed = &raw const changed;
     }
-    // SAFETY: the program's own call, but for the handler.
+    // SAFETY: the program's own call, but for the handler and one flag.
     let status = unsafe { call!(real::SIGACTION, (signal, passed, old) -> c_int) };
     // SAFETY: the caller's structure, null or whole.
     if let Some(told) = unsafe { old.as_mut() }
@@ -111,6 +122,7 @@ pub unsafe extern "C" fn set_action(signal: c_int, new: *const c_void, old: *mut
         && told.handler == on_raised as *const () as usize
     {
         told.handler = before;
+        told.flags = without_ours(told.flags as usize, flags_before) as c_int;
     }
     status
 }
@@ -137,8 +149,10 @@ unsafe fn set_handler(
     }
     // SAFETY: the program's own call, but for the handler.
     let told = unsafe { call!(function, (signal, passed) -> usize) };
-    if takes_over && let Some(action) = arch::signal_action(signal as usize) {
+    if takes_over && let Some(mut action) = arch::signal_action(signal as usize) {
         note(signal as usize, handler, action.mask, action.flags);
+        action.flags |= WITH_INFO;
+        arch::set_signal_action(signal as usize, &action);
     }
     if told == ours { before } else { told }
 }
@@ -187,6 +201,13 @@ extern "C" fn on_raised(signal: c_int, info: *const c_void, context: *mut c_void
         if code <= 0 {
             // Somebody else's: it comes again when the burst has ended, soon.
             area.burst.limit.set(0);
+            if FLAGS[number].load(Ordering::Acquire) & RESET_HANDLER != 0
+                && let Some(mut action) = arch::signal_action(number)
+            {
+                // It has not been delivered yet.
+                action.handler = on_raised as *const () as usize;
+                arch::set_signal_action(number, &action);
+            }
             // SAFETY: sends the same to this thread; it is blocked in the burst from now on.
             unsafe {
                 let ids = [area.pid.get() as usize, area.tid.get() as usize];

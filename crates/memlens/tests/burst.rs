@@ -141,6 +141,79 @@ fn handlers_of_faults_find_the_native_registers() {
     assert!(notes.contains("at faults"), "{notes}");
 }
 
+/// Handlers of every shape, installed in every way: with and without SA_SIGINFO, left by a return and by a jump.
+const HANDLES: &str = r#"
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <unistd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static sigjmp_buf back;
+static volatile long jumped, sent;
+static void jumps(int number) { jumped++; siglongjmp(back, 1); }
+static void counts(int number) { sent++; }
+static void jumps_with_info(int number, siginfo_t *info, void *context) {
+    if (info->si_addr != (void *)8) _exit(9);
+    jumped++;
+    siglongjmp(back, 1);
+}
+int main(int argc, char **argv) {
+    long rounds = atol(argv[1]), raised = 0;
+    volatile long sum = 0;
+    struct sigaction plain = {.sa_handler = jumps}, with_info = {.sa_sigaction = jumps_with_info, .sa_flags = SA_SIGINFO}, told;
+    signal(SIGFPE, counts);
+    for (long round = 0; round < rounds; round++) {
+        switch (round % 3) {
+        case 0: sigaction(SIGSEGV, &plain, 0); break;
+        case 1: sigaction(SIGSEGV, &with_info, 0); break;
+        case 2: if (signal(SIGSEGV, jumps) == SIG_ERR) return 8; break;
+        }
+        sigaction(SIGSEGV, 0, &told);
+        if (!!(told.sa_flags & SA_SIGINFO) != (round % 3 == 1)) return 7;
+        if (round % 3 == 1 ? told.sa_sigaction != jumps_with_info : told.sa_handler != jumps) return 6;
+        for (int i = 0; i < 20000; i++) sum += i;
+        raise(SIGFPE);
+        if (!sigsetjmp(back, 1)) { raised++; *(volatile int *)8 = 1; }
+    }
+    printf("%s %s\n", jumped == raised ? "same" : "differ", sent == rounds ? "same" : "differ");
+    return 5;
+}
+"#;
+
+#[test]
+fn handlers_may_have_no_information_and_may_jump_out() {
+    let folder = folder();
+    let program = compiled(folder.path(), "handles", HANDLES, &["-O1", "-g"]);
+    let output = memlens(folder.path())
+        .args([
+            "run",
+            "--mode",
+            "burst",
+            "--overhead",
+            "100",
+            "--frequency",
+            "10000",
+            "--quiet",
+            "--out",
+            "p",
+            "--",
+        ])
+        .arg(&program)
+        .arg("20000")
+        .output()
+        .expect("runs");
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(5), "same same\n"),
+        "{}",
+        stderr(&output)
+    );
+    let notes = json(folder.path(), "p")["run"]["notes"].to_string();
+    assert!(notes.contains("at faults"), "some came in a burst: {notes}");
+}
+
 #[test]
 fn a_program_whose_memlens_is_killed_goes_on() {
     let folder = folder();
