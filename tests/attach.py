@@ -5,7 +5,7 @@
 
 The servers are a redis-server with threads for input and output, and a Python web server with a thread a request.
 Clients ask without a pause while `memlens record --pid` comes and goes, in sample and burst mode by turns (100 times,
-0.3 s each; --short: 20 and 4 times, 0.1 s). Then
+0.3 s each; --short: 8 and 4 times, 0.1 s). Then
 
 - every request was answered, and every answer is the one expected;
 - the agent was let in each time;
@@ -63,7 +63,7 @@ class Server:
 
 
 class Redis(Server):
-    short = 20
+    short = 8
     name, needs = "redis-server", ("redis-benchmark", "redis-cli")
 
     def __init__(self, folder):
