@@ -67,6 +67,7 @@ mod module;
 mod parameters;
 mod place;
 mod section;
+mod source_file;
 mod source_lines;
 mod source_text;
 mod static_variables;

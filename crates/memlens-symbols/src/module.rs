@@ -17,6 +17,7 @@ use crate::error::{Diagnostic, OpenError};
 use crate::image::Image;
 use crate::locals::FrameVariable;
 use crate::section::{self, Section, SectionKind};
+use crate::source_file::SourceFile;
 use crate::static_variables::{DataExtent, StaticEntry, StaticTable, VariableInfo};
 use crate::symbol_table::{SymbolTable, SymbolType};
 use crate::types::{StructField, TypeRef};
@@ -91,7 +92,7 @@ pub struct Module {
     debug: OnceCell<DebugCell>,
     data: OnceCell<Vec<DataSymbol>>,
     functions: RefCell<HashMap<u64, Option<FunctionRef>>>,
-    sources: RefCell<HashMap<String, Option<Arc<str>>>>,
+    sources: RefCell<HashMap<String, Option<SourceFile>>>,
 }
 
 impl std::fmt::Debug for Module {
@@ -478,22 +479,12 @@ impl Module {
 
     /// Line `line` (from 1) of a source file, without its end; None if the file is not there.
     pub fn source_line(&self, file: &str, line: u32) -> Option<String> {
-        let text = {
-            let mut sources = self.sources.borrow_mut();
-            sources
-                .entry(file.to_owned())
-                .or_insert_with(|| {
-                    let path = self.with_debug(|debug| debug.substituted(Path::new(file)));
-                    let bytes = std::fs::metadata(&path)
-                        .ok()
-                        .filter(|m| m.is_file() && m.len() <= MAX_SOURCE_BYTES)
-                        .and_then(|_| std::fs::read(&path).ok())?;
-                    Some(Arc::from(String::from_utf8_lossy(&bytes).as_ref()))
-                })
-                .clone()?
-        };
-        let index = usize::try_from(line.checked_sub(1)?).ok()?;
-        text.lines().nth(index).map(str::to_owned)
+        let mut sources = self.sources.borrow_mut();
+        if !sources.contains_key(file) {
+            let path = self.with_debug(|debug| debug.substituted(Path::new(file)));
+            sources.insert(file.to_owned(), SourceFile::read(&path));
+        }
+        sources.get(file)?.as_ref()?.line(line).map(str::to_owned)
     }
 
     /// Lets the system take back the memory that parts of the mapped files read so far take; they are read
@@ -526,9 +517,6 @@ impl Module {
         cell.with_dependent(|_, debug| ask(debug))
     }
 }
-
-/// A source file larger than this is not read.
-const MAX_SOURCE_BYTES: u64 = 64 << 20;
 
 /// Mini debug information larger than this is taken for damage.
 const MAX_MINI_DEBUG_BYTES: usize = 256 << 20;
