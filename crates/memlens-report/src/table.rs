@@ -120,7 +120,7 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
         columns.retain(|column| !matches!(column, TableColumn::Of(Column::DramWrites, ..)));
     }
     if matches!(by, By::Object | By::Instruction | By::Line) {
-        columns.push(TableColumn::Of(Column::Pattern, ["", "pattern"], 3));
+        columns.push(TableColumn::Of(Column::Pattern, ["", "pattern"], 2));
     }
     if by != By::Object && by != By::Thread && by != By::Kind {
         columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));

@@ -188,7 +188,9 @@ fn how_code_goes_through_memory_is_told() {
             gathers.filter(|it| it["function"] == "gathers" && it["pattern"]["kind"] == "indirect");
         let loaders: Vec<&Value> = indirect.map(|it| &it["pattern"]["loaded_by"]["module"]).collect();
         assert_eq!(loaders, [&Value::from("patterns")], "{mode:?}");
-        let table = succeeding(folder.path(), &["report", "p", "--by", "instruction", "--top", "12"]);
+        let mut wide = memlens(folder.path());
+        wide.env("COLUMNS", "180").args(["report", "p", "--by", "instruction", "--top", "12"]);
+        let table = stdout(&wide.output().expect("memlens is there"));
         assert!(table.contains("indirect by chosen"), "{table}");
         let advice = succeeding(folder.path(), &["advise", "p", "--format", "json"]);
         let advice: Value = serde_json::from_str(&advice).expect("JSON");

@@ -383,7 +383,7 @@ fn a_stripped_program_has_objects_by_file_and_offset() {
         return;
     }
     let folder = folder();
-    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-s"]));
+    let worker = Worker::start(&compiled(folder.path(), "works", WORKS, &["-O2", "-s"]));
     let report = recorded(folder.path(), worker);
     let objects = report["objects"].as_array().expect("a list");
     let first = objects.iter().max_by_key(|object| object["samples"].as_u64()).expect("some");
