@@ -38,6 +38,7 @@ fn profile() -> Profile {
         pattern(1, PatternKind::Indirect, None, Some(CodeIx(0))),
         pattern(2, PatternKind::Stride, Some(4096), None),
     ];
+    profile.threads = vec![memlens_profile::Thread::default()];
     profile.sum_cells();
     profile
 }
@@ -66,7 +67,7 @@ fn huge_pages_save_what_fits_the_tlb() {
     let mut profile = profile();
     profile.patterns.clear();
     let counts = &mut profile.cells[2].counts;
-    (counts.dtlb_misses, counts.stlb_misses, counts.page_walk_accesses) = (1000, 1000, 2000);
+    (counts.dtlb_misses, counts.stlb_misses, counts.page_walk_accesses) = (1000, 1000, 20_000);
     profile.sum_cells();
     let gain = |profile: &Profile| {
         let found = findings(profile);
