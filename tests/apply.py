@@ -46,7 +46,7 @@ class Runner:
 
     def record(self, program, *arguments):
         profile = self.folder / f"{program.stem}.memlens"
-        command = [self.memlens, "record", "-q", "--force", "--out", profile, "--", program, *arguments]
+        command = [self.memlens, "record", "--mode", "exact", "-q", "--force", "--out", profile, "--", program, *arguments]
         subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
         return profile
 

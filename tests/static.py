@@ -101,7 +101,7 @@ def recorded(arguments, program, words, folder):
     profile = folder / f"{program.name}.memlens"
     # A machine that is described in full: which objects make 95 % of the cost is then the same everywhere.
     machine = ["--machine", "amd-zen4"]
-    command = [arguments.memlens, "record", "--force", "--quiet", *machine, "--out", profile, "--", program, *words]
+    command = [arguments.memlens, "record", "--mode", "exact", "--force", "--quiet", *machine, "--out", profile, "--", program, *words]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return profile
 
