@@ -14,12 +14,12 @@ const MAX_INSTRUCTIONS: usize = 24;
 /// How addresses follow from the iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// A constant number of bytes further in each iteration: a[i].
+    /// A constant number of bytes further in each iteration: `a[i]`.
     Strided {
         /// Bytes.
         step_bytes: i64,
     },
-    /// Computed from values that are loaded with a constant step, or from the iteration's number: a[b[i]], a[hash(i)].
+    /// Computed from values that are loaded with a constant step, or from the iteration's number: `a[b[i]]`, `a[hash(i)]`.
     Indirect {
         /// Addresses (svma) of the loads with a constant step.
         roots: Vec<u64>,
