@@ -64,7 +64,7 @@ def find_python():
 class Program:
     def __init__(self, entry, words, short):
         known = {"name", "command", "setup", "client", "stdin", "needs", "package", "needs_test", "sizes", "ignore",
-                 "normalise", "follow", "timeout", "static"}
+                 "normalise", "follow", "timeout", "static", "long_when_exact"}
         if unknown := set(entry) - known:
             sys.exit(f"{TABLE}: {entry.get('name')}: unknown {', '.join(sorted(unknown))}")
         words = dict(words)
@@ -89,6 +89,7 @@ class Program:
         self.follow = entry.get("follow", False)
         self.timeout = entry.get("timeout", 120)
         self.static = entry.get("static", False)
+        self.long_when_exact = entry.get("long_when_exact", False)
 
     def check_needs(self):
         hint = f" (package {self.package})" if self.package else ""
@@ -193,6 +194,8 @@ def compare(program, folder, memlens, options):
     program.check_needs()
     if program.static and options.mode == "burst":
         raise Skipped("no bursts in static programs")
+    if program.long_when_exact and options.mode == "exact" and options.short:
+        raise Skipped("takes half a minute in exact mode: left to the full form")
     work = folder / "work"
     native, native_seconds = program.run(work, [], program.timeout)
     prefix, profile = [], folder / "profile"
