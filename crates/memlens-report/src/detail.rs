@@ -158,10 +158,10 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
     modelled.extend(split("LLC", known.llc_load_misses, known.llc_store_misses));
     modelled.extend(known.dtlb_misses.map(|misses| format!("TLB {}", count(misses))));
     modelled.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
-    let lines = known.dram_reads.zip(known.dram_writes);
-    modelled.extend(
-        lines.map(|(reads, writes)| format!("DRAM {} lines read, {} written", count(reads), count(writes))),
-    );
+    modelled.extend(known.dram_reads.map(|reads| {
+        let written = known.dram_writes.map(|writes| format!(", {} written", count(writes)));
+        format!("DRAM {} lines read{}", count(reads), written.unwrap_or_default())
+    }));
     out + &wrap("modelled", INDENT, &modelled, width, colour)
 }
 

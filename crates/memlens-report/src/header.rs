@@ -174,9 +174,10 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
     misses("TLB", known.dtlb_misses);
     pieces.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
     let line_bytes = u64::from(profile.machine.line_bytes);
-    if let (Some(reads), Some(writes)) = (known.dram_reads, known.dram_writes) {
+    if let Some(reads) = known.dram_reads {
         let traffic = |lines: u64| size(lines.saturating_mul(line_bytes));
-        pieces.push(format!("DRAM {} read, {} written", traffic(reads), traffic(writes)));
+        let written = known.dram_writes.map(|writes| format!(", {} written", traffic(writes)));
+        pieces.push(format!("DRAM {} read{}", traffic(reads), written.unwrap_or_default()));
     }
     pieces
 }

@@ -33,6 +33,8 @@ impl Known {
         // Samples count neither accesses nor misses.
         let counted = profile.run.sampling.is_none();
         let caches = machine.l1d.is_some() || machine.l2.is_some() || machine.llc.is_some();
+        // Bursts are too short for lines to be written back, and are simulated one thread at a time.
+        let whole = caches && !profile.run.estimated;
         let when = |modelled: bool, value: u64| modelled.then_some(value);
         Self {
             samples: when(!counted, counts.sampled.samples),
@@ -48,11 +50,11 @@ impl Known {
             llc_load_misses: when(machine.llc.is_some(), counts.llc_load_misses),
             llc_store_misses: when(machine.llc.is_some(), counts.llc_store_misses),
             dram_reads: when(caches, counts.dram_reads),
-            dram_writes: when(caches && write_backs, counts.dram_writes),
+            dram_writes: when(whole && write_backs, counts.dram_writes),
             dtlb_misses: when(machine.dtlb.is_some(), counts.dtlb_misses),
             stlb_misses: when(machine.stlb.is_some(), counts.stlb_misses),
             page_walk_accesses: when(machine.stlb.is_some(), counts.page_walk_accesses),
-            invalidations: when(caches, counts.invalidations),
+            invalidations: when(whole, counts.invalidations),
         }
     }
 

@@ -80,9 +80,14 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// `1 block`, `2 blocks`.
+/// `1 block`, `2 blocks`, `3 addresses`.
 pub(crate) fn plural(value: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
+    let end = match value {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{end}", count(value))
 }
 
 /// How many of `all` rows a table shows and how to see the others: `20 of 31 objects; --top 31 shows all`.
