@@ -337,7 +337,7 @@ fn run_family(
     if session.was_replaced() {
         // What it returned is that of the program that it executed.
         (ending.exit_code, ending.signal, ending.is_truncated) = (None, None, false);
-        ending.notes.retain(|note| note != CUT);
+        ending.notes.retain(|note| ![KILLED, REPLACED].contains(&note.as_str()));
     }
     let was_recorded = session.was_recorded();
     let (_, own, written) = recorder.finish(&ending);
@@ -445,13 +445,17 @@ pub(crate) fn end_of(outcome: ExitOutcome) -> (Option<i32>, Option<i32>) {
     }
 }
 
-/// The note of a profile that ends before the program did.
-const CUT: &str = "The program was killed or replaced itself (exec): its threads' last records are missing.";
+/// The notes of a profile that ends before the program did: by a signal, or by a program in its place, whose exit code
+/// is then the process's.
+const KILLED: &str = "The program was killed: its threads' last records are missing.";
+const REPLACED: &str = "The program executed another one in its place (exec), of which nothing was recorded; \
+                        --follow children records that, too.";
 
 pub(crate) fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
     let (exit_code, signal) = end_of(outcome);
     let is_truncated = session.was_recorded() && !session.ended_normally();
-    let notes = if is_truncated { vec![CUT.to_owned()] } else { Vec::new() };
+    let cut = if exit_code.is_some() { REPLACED } else { KILLED };
+    let notes = if is_truncated { vec![cut.to_owned()] } else { Vec::new() };
     let wall = session.elapsed();
     let mut ending = Ending { exit_code, signal, wall, is_truncated, lost_events: 0, notes };
     add_losses(&mut ending, &session.statistics());
