@@ -151,7 +151,10 @@ impl Agent {
             return Err(AgentError::NoExecution(library));
         }
         let segment = Segment::create().map_err(AgentError::Segment)?;
-        configure(segment.control(), options);
+        let control = segment.control();
+        configure(control, options);
+        let descriptor = segment.file.as_raw_fd() as u32;
+        control.reader_descriptor.store(descriptor + 1, Ordering::Relaxed);
         Ok(Self { segment, library, window_began: Instant::now(), attached: None })
     }
 
@@ -402,6 +405,16 @@ impl Agent {
     /// In how many processes it has been at work.
     pub fn processes(&self) -> u32 {
         self.control().started.load(Ordering::Relaxed)
+    }
+
+    /// In how many programs it was started: the first, and those that were executed.
+    pub fn programs(&self) -> u32 {
+        self.control().programs.load(Ordering::Relaxed)
+    }
+
+    /// Programs that were executed without it: linked statically, privileged, or of another libc.
+    pub fn programs_without_agent(&self) -> u32 {
+        self.control().programs_without_agent.load(Ordering::Relaxed)
     }
 
     /// In how many of them the program has an allocator of its own, which the agent does not see.

@@ -1,5 +1,6 @@
 //! The agent inside of real programs. Needs gcc.
 
+use std::ffi::OsString;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -34,13 +35,28 @@ enum Told {
     Moving(u64),
     Kept(u64),
     Tick(u64),
+    Started,
 }
 
 /// Runs a program with the agent inside; returns what it printed and what was told, by process.
 fn run(agent: &mut Agent, program: &Path, arguments: &[&str]) -> (Output, Vec<(u32, Told)>) {
+    run_with(agent, program, arguments, &[])
+}
+
+/// The same with variables of its environment.
+fn run_with(
+    agent: &mut Agent,
+    program: &Path,
+    arguments: &[&str],
+    variables: &[(&str, OsString)],
+) -> (Output, Vec<(u32, Told)>) {
     let descriptor = agent.descriptor().as_raw_fd();
     let mut command = Command::new(program);
-    command.args(arguments).envs(agent.variables(None)).stdout(Stdio::piped());
+    command
+        .args(arguments)
+        .envs(variables.iter().cloned())
+        .envs(agent.variables(None))
+        .stdout(Stdio::piped());
     // SAFETY: one system call, which a forked child may make.
     unsafe {
         command.pre_exec(move || match libc::fcntl(descriptor, libc::F_SETFD, 0) {
@@ -73,6 +89,7 @@ fn run(agent: &mut Agent, program: &Path, arguments: &[&str]) -> (Output, Vec<(u
                     assert!(registers[7] != 0 && !stack.is_empty());
                     Told::Tick(period_ns)
                 }
+                Event::Started => Told::Started,
                 Event::Block { .. } | Event::Burst { .. } => unreachable!("nobody asked for bursts"),
             };
             told.push((record.time_ns, record.pid, what));
@@ -121,6 +138,7 @@ fn every_entry_point_is_seen_and_every_block_ends() {
                 kept += 1;
             }
             Told::Tick(_) => panic!("nobody asked for ticks"),
+            Told::Started => {}
         }
     }
     // In the order of the program; libc's own block for the folder or the output is smaller.
@@ -138,6 +156,39 @@ fn the_program_sees_the_environment_and_the_descriptors_that_it_would_see() {
     let native = Command::new(&program).arg("environment").output().expect("it starts");
     let (output, _) = run(&mut agent(Watch::Sampled), &program, &["environment"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&native.stdout));
+}
+
+#[test]
+fn programs_that_are_executed_get_the_agent_and_see_nothing_of_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "executes", &[]);
+    let path = std::env::join_paths([folder.path(), Path::new("/bin")]).expect("no colon");
+    let native = Command::new(&program).env("PATH", &path).output().expect("it starts");
+    let native_text = String::from_utf8_lossy(&native.stdout);
+    assert!(!native_text.contains("wrong") && native_text.lines().count() == 11, "{native_text}");
+    let mut agent = agent(Watch::From(20_000));
+    let (output, told) = run_with(&mut agent, &program, &[], &[("PATH", path)]);
+    assert_eq!((String::from_utf8_lossy(&output.stdout), output.status), (native_text, native.status));
+    // Each has said so, and each block is its own process's, or its process's next program's.
+    let started = told.iter().filter(|(_, what)| *what == Told::Started).count();
+    let blocks =
+        told.iter().filter(|(_, what)| matches!(what, Told::Allocated { size, .. } if *size < 20_100));
+    assert_eq!((started, blocks.count(), agent.programs()), (11, 11, 11));
+    assert_eq!((agent.programs_without_agent(), agent.losses()), (0, Default::default()));
+}
+
+#[test]
+fn a_program_that_cannot_load_the_agent_is_executed_as_it_is() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "executes", &["-static"]);
+    let script = folder.path().join("script");
+    std::fs::write(&script, format!("#!/bin/sh\nexec '{}'\n", program.display())).expect("written");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("changed");
+    let native = Command::new(&script).output().expect("it starts");
+    let mut agent = agent(Watch::From(20_000));
+    let (output, _) = run(&mut agent, &script, &[]);
+    assert_eq!((&output.stdout, output.status), (&native.stdout, native.status));
+    assert_eq!((agent.programs(), agent.programs_without_agent()), (1, 1));
 }
 
 #[test]

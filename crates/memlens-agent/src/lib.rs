@@ -26,6 +26,8 @@
 //! | `allocations.rs` | the slow paths of the allocation functions |
 //! | `real.rs` | the functions that the program would have called |
 //! | `session.rs` | start, environment, fork, memlens's coming and its end |
+//! | `handing_on.rs` | the agent in programs that the target executes |
+//! | `executable.rs` | whether such a program would load it |
 //! | `hooks.rs` | in a process that ran before: the libraries' tables lead to the agent |
 //! | `ring.rs` | the writer's side of a ring |
 //! | `ticks.rs` | timers of threads, and what their signal does |
@@ -47,7 +49,9 @@ compile_error!("the agent's architecture-dependent part exists for x86-64 only: 
 mod allocations;
 mod bursts;
 mod draw;
+mod executable;
 mod faults;
+mod handing_on;
 mod hooks;
 mod real;
 mod ring;

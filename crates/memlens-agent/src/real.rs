@@ -58,6 +58,14 @@ pub static SYSV_SIGNAL: Function = unknown();
 pub static SIGSET: Function = unknown();
 /// dlclose(3).
 pub static DLCLOSE: Function = unknown();
+/// execve(2).
+pub static EXECVE: Function = unknown();
+/// execvpe(3).
+pub static EXECVPE: Function = unknown();
+/// posix_spawn(3).
+pub static POSIX_SPAWN: Function = unknown();
+/// posix_spawnp(3).
+pub static POSIX_SPAWNP: Function = unknown();
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = 0;
@@ -100,6 +108,10 @@ fn find() {
     set(&SYSV_SIGNAL, of_the_program(c"sysv_signal"));
     set(&SIGSET, of_the_program(c"sigset"));
     set(&DLCLOSE, of_the_program(c"dlclose"));
+    set(&EXECVE, of_the_program(c"execve"));
+    set(&EXECVPE, of_the_program(c"execvpe"));
+    set(&POSIX_SPAWN, of_the_program(c"posix_spawn"));
+    set(&POSIX_SPAWNP, of_the_program(c"posix_spawnp"));
     set(&FREE, free);
 }
 

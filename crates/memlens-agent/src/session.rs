@@ -21,13 +21,13 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use memlens_events::agent::{Answer, Control, MAGIC, Request, SEGMENT_BYTES, VARIABLE, VERSION, Wish};
+use memlens_events::agent::{Answer, Control, Kind, MAGIC, Request, SEGMENT_BYTES, VARIABLE, VERSION, Wish};
 use memlens_inside::environment::{self, value_of};
 
 use crate::arch::{self, ThreadArea, number, syscall, thread};
 use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, ThreadDraw};
-use crate::ring::Segment;
-use crate::{bursts, faults, hooks, real, ticks, watched};
+use crate::ring::{Segment, now_ns};
+use crate::{bursts, faults, handing_on, hooks, real, ticks, watched};
 
 /// Words of the table of watched blocks: 2 MiB where blocks are drawn by bytes …
 const DRAWN_PLACES: usize = 1 << 18;
@@ -140,18 +140,27 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
 extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut *mut c_char) {
     // SAFETY: the array that the dynamic linker hands to constructors, ended by a null pointer; nothing else
     // runs yet, and its strings are the process's own to change.
-    let descriptor = unsafe { take_out(environment) };
-    let Some(descriptor) = descriptor else { return };
+    let Some(taken) = (unsafe { take_out(environment) }) else { return };
+    let Some(descriptor) = taken.segment.descriptor() else { return };
     let Some(segment) = map(descriptor) else { return };
     if !prepare(segment) {
         return;
+    }
+    let control = segment.control();
+    if let Some(reader_descriptor) = control.reader_descriptor.load(Ordering::Relaxed).checked_sub(1) {
+        let reader = control.reader_pid.load(Ordering::Relaxed);
+        // SAFETY: the process's only thread, in the only call of this function.
+        unsafe { handing_on::prepare(taken.library(), reader, reader_descriptor) };
     }
     if has_own_allocator() {
         segment.control().own_allocator.fetch_add(1, Ordering::Relaxed);
     }
     // The budget was endless while there was no segment.
     thread().budget.set(0);
-    here();
+    if let Some((segment, area)) = here() {
+        control.programs.fetch_add(1, Ordering::Relaxed);
+        segment.write_words(Kind::Started, now_ns(), area, &[], &[]);
+    }
 }
 
 /// What memlens asks in a process that runs: it lets a thread call this.
@@ -262,17 +271,64 @@ unsafe fn unmap(segment: Segment) {
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = start;
 
+/// Where the segment is, by memlens's variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Under a descriptor of this process.
+    Here(usize),
+    /// Under one of memlens's process.
+    There { pid: usize, descriptor: usize },
+}
+
+impl Place {
+    fn of(value: &[u8]) -> Option<Self> {
+        let colon = value.iter().position(|&byte| byte == b':');
+        let number = environment::number_of;
+        Some(match colon {
+            None => Self::Here(number(value)?),
+            Some(at) => Self::There { pid: number(&value[..at])?, descriptor: number(&value[at + 1..])? },
+        })
+    }
+
+    /// As a descriptor of this process; None: memlens is gone, or not ours to ask.
+    fn descriptor(self) -> Option<usize> {
+        match self {
+            Self::Here(descriptor) => Some(descriptor),
+            Self::There { pid, descriptor } => handing_on::open_descriptor(pid, descriptor),
+        }
+    }
+}
+
+/// What was in the environment.
+struct Taken {
+    segment: Place,
+    library: [u8; handing_on::PATH_BYTES],
+    library_length: usize,
+}
+
+impl Taken {
+    /// The agent's file, as it was preloaded.
+    fn library(&self) -> &[u8] {
+        &self.library[..self.library_length]
+    }
+}
+
 /// Finds memlens's variable and takes it and the agent out of the environment.
 ///
 /// # Safety
 /// As [`start`]'s argument.
-unsafe fn take_out(environment: *mut *mut c_char) -> Option<usize> {
+unsafe fn take_out(environment: *mut *mut c_char) -> Option<Taken> {
     // SAFETY: the caller's promise.
     unsafe {
         // Without the variable it was not memlens that preloaded the agent.
-        let descriptor = environment::number(environment, VARIABLE)?;
+        let segment = Place::of(environment::value(environment, VARIABLE)?)?;
+        let list = environment::value(environment, "LD_PRELOAD").unwrap_or_default();
+        let first = list.split(|&byte| byte == b':').next().unwrap_or_default();
+        let mut library = [0; handing_on::PATH_BYTES];
+        let library_length = if first.len() < library.len() { first.len() } else { 0 };
+        library[..library_length].copy_from_slice(&first[..library_length]);
         environment::restore(environment, |word| take_word_out(word));
-        Some(descriptor)
+        Some(Taken { segment, library, library_length })
     }
 }
 
@@ -385,17 +441,23 @@ mod tests {
     #[test]
     fn the_environment_is_as_it_was_without_memlens() {
         let cases = [
-            (vec!["A=1", "MEMLENS_AGENT=37", "LD_PRELOAD=/x/agent.so", "B=2"], vec!["A=1", "B=2"]),
             (
-                vec!["LD_PRELOAD=/x/agent.so:/own.so:/b.so", "MEMLENS_AGENT=37"],
+                vec!["A=1", "MEMLENS_AGENT=37", "LD_PRELOAD=/x/agent.so", "B=2"],
+                vec!["A=1", "B=2"],
+                Place::Here(37),
+            ),
+            (
+                vec!["LD_PRELOAD=/x/agent.so:/own.so:/b.so", "MEMLENS_AGENT=4711:12"],
                 vec!["LD_PRELOAD=/own.so:/b.so"],
+                Place::There { pid: 4711, descriptor: 12 },
             ),
         ];
-        for (words, expected) in cases {
+        for (words, expected, place) in cases {
             let (_, mut array) = environment(&words);
             // SAFETY: strings of our own, the array ends in null.
             unsafe {
-                assert_eq!(take_out(array.as_mut_ptr()), Some(37));
+                let taken = take_out(array.as_mut_ptr()).expect("memlens's words");
+                assert_eq!((taken.segment, taken.library()), (place, &b"/x/agent.so"[..]));
                 let left: Vec<_> = array
                     .iter()
                     .take_while(|word| !word.is_null())
@@ -410,11 +472,11 @@ mod tests {
     fn without_memlens_nothing_is_taken() {
         let (strings, mut array) = environment(&["A=1"]);
         // SAFETY: as above.
-        assert_eq!(unsafe { take_out(array.as_mut_ptr()) }, None);
+        assert!(unsafe { take_out(array.as_mut_ptr()) }.is_none());
         assert_eq!(array[0], strings[0]);
         let (_, mut array) = environment(&["LD_PRELOAD=/own.so"]);
         // SAFETY: as above.
-        assert_eq!(unsafe { take_out(array.as_mut_ptr()) }, None);
+        assert!(unsafe { take_out(array.as_mut_ptr()) }.is_none());
         assert!(!array[0].is_null());
     }
 }

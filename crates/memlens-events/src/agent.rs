@@ -33,7 +33,7 @@
 //! | 8–10 | | return address of the call, rsp and rbp there | | |
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
-//! Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the numbering that it belongs to, its number, and
+//! `Started` has only these three words. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the numbering that it belongs to, its number, and
 //! the words of its references; a `Burst` the words of [`BurstHead`], then its own.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -41,8 +41,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 3;
-/// The environment variable that tells the agent its segment's file descriptor.
+pub const VERSION: u32 = 4;
+/// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
+/// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
 
 /// Number of rings.
@@ -112,6 +113,13 @@ pub struct Control {
     pub lost_bursts: AtomicU32,
     /// Why there are no bursts, by its number in [`NO_BURSTS`]; 0: there are.
     pub no_bursts: AtomicU32,
+    /// The segment's descriptor in memlens's process, plus 1; 0: the agent is not handed on to programs that the target
+    /// executes.
+    pub reader_descriptor: AtomicU32,
+    /// Programs in which the agent was started: the first, and those that were executed.
+    pub programs: AtomicU32,
+    /// Programs that were executed without the agent.
+    pub programs_without_agent: AtomicU32,
 }
 
 /// The agent's function that memlens calls in a process that runs already, with the address of a [`Request`].
@@ -227,6 +235,8 @@ pub enum Kind {
     Block = 7,
     /// A thread has run translated code for a while.
     Burst = 8,
+    /// The agent was started in a program: the process has become another.
+    Started = 9,
 }
 
 impl Kind {
@@ -240,6 +250,7 @@ impl Kind {
             Self::Tick,
             Self::Block,
             Self::Burst,
+            Self::Started,
         ];
         kinds.into_iter().find(|&kind| kind as u8 == code)
     }
@@ -460,6 +471,8 @@ pub enum Event<'a> {
         /// Its words, in the machine's order; see [`crate::burst`].
         words: &'a [u8],
     },
+    /// See [`Kind::Started`].
+    Started,
 }
 
 /// A whole record.
@@ -522,6 +535,7 @@ impl<'a> AgentRecord<'a> {
                 }
                 Event::Burst { head: BurstHead::of(words), words: rest(3 + BURST_HEAD_WORDS)? }
             }
+            Kind::Started => Event::Started,
         };
         Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })
     }

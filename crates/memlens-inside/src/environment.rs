@@ -9,6 +9,15 @@ use core::ptr;
 /// # Safety
 /// `environment` is null, or an array of strings that a null pointer ends.
 pub unsafe fn number(environment: *mut *mut c_char, name: &str) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    number_of(unsafe { value(environment, name) }?)
+}
+
+/// What a variable holds; None: it is not there.
+///
+/// # Safety
+/// As [`number`]; the strings stay as they are for as long as the result is used.
+pub unsafe fn value<'a>(environment: *mut *mut c_char, name: &str) -> Option<&'a [u8]> {
     if environment.is_null() {
         return None;
     }
@@ -17,7 +26,7 @@ pub unsafe fn number(environment: *mut *mut c_char, name: &str) -> Option<usize>
     unsafe {
         while !(*at).is_null() {
             if let Some(value) = value_of(CStr::from_ptr(*at).to_bytes(), name.as_bytes()) {
-                return number_of(value);
+                return Some(value);
             }
             at = at.add(1);
         }
@@ -49,7 +58,8 @@ pub fn value_of<'a>(word: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     word.strip_prefix(name)?.strip_prefix(b"=")
 }
 
-fn number_of(text: &[u8]) -> Option<usize> {
+/// A number in decimal digits.
+pub fn number_of(text: &[u8]) -> Option<usize> {
     let digit = |byte: &u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
     text.iter().try_fold(0usize, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?))
 }

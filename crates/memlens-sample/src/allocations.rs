@@ -32,6 +32,8 @@ pub struct AllocationSource {
     agent: Option<Agent>,
     why_not: Option<String>,
     watch: Watch,
+    /// Whether the agent takes the samples.
+    has_tick: bool,
     lost_ends: u64,
     /// Records whose words make no sense.
     damaged: u64,
@@ -58,6 +60,7 @@ impl AllocationSource {
             agent: None,
             why_not: None,
             watch: Watch::Nothing,
+            has_tick: false,
             lost_ends: 0,
             damaged: 0,
             attached: None,
@@ -88,7 +91,7 @@ impl AllocationSource {
             return Self::impossible(reason.to_string());
         }
         match Agent::new(&AgentOptions { watch, tick, stack_bytes: STACK_BYTES, bursts }) {
-            Ok(agent) => Self { agent: Some(agent), watch, ..Self::none() },
+            Ok(agent) => Self { agent: Some(agent), watch, has_tick: tick.is_some(), ..Self::none() },
             Err(error @ AgentError::Unpack(_)) => Self::impossible(error.to_string()),
             Err(error) => Self::impossible(format!("failed to {error}")),
         }
@@ -108,7 +111,9 @@ impl AllocationSource {
         let agent = Agent::attach(pid, &options, stack_walk(pid))?;
         let attached = agent.attached().copied();
         let libraries = libraries_of(pid);
-        Ok(Self { agent: Some(agent), watch, attached, libraries, looked: Instant::now(), ..Self::none() })
+        let has_tick = tick.is_some();
+        let looked = Instant::now();
+        Ok(Self { agent: Some(agent), watch, has_tick, attached, libraries, looked, ..Self::none() })
     }
 
     /// Lets the agent look again if libraries have been loaded since it last did.
@@ -238,14 +243,19 @@ impl AllocationSource {
         {
             notes.push(format!("{watched_blocks} heap blocks were watched ({how})."));
         }
-        if programs > 1 {
-            let further = programs - 1;
-            let (programs, were, their) =
-                if further == 1 { ("program", "was", "its") } else { ("programs", "were", "their") };
+        // Those that the kernel reported; else those that the agent saw being executed.
+        let without =
+            programs.saturating_sub(agent.programs().into()).max(agent.programs_without_agent().into());
+        if without > 0 {
+            let what = match (without, self.has_tick) {
+                (1, true) => "program ran without the agent and was not recorded",
+                (1, false) => "program ran without the agent, so its allocations are not known",
+                (_, true) => "programs ran without the agent and were not recorded",
+                (_, false) => "programs ran without the agent, so their allocations are not known",
+            };
             notes.push(format!(
-                "{further} {programs} {were} executed later on; {their} allocations were not watched: the agent is not \
-                 handed on, because a program's environment has to be what it is without memlens. For allocation \
-                 sites, sample such a program by itself: `memlens run --mode sample -- PROGRAM`."
+                "{without} {what}: linked statically, privileged, with another libc than glibc, or executed by \
+                 system(3) or popen(3)."
             ));
         }
         let losses = agent.losses();
@@ -298,6 +308,10 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
         Event::Burst { head, words } => {
             let record = Record::Burst { pid, tid, head: Box::new(head), words: words_of(words).collect() };
             return Some(TimedRecord { time_ns, record });
+        }
+        Event::Started => {
+            let mappings = running_mappings(pid).unwrap_or_default();
+            return Some(TimedRecord { time_ns, record: Record::Started { pid, mappings } });
         }
     };
     Some(TimedRecord { time_ns, record: Record::Heap { pid, tid, event } })

@@ -131,6 +131,13 @@ pub enum Record {
         /// Its references.
         references: Vec<Reference>,
     },
+    /// A program was started with the agent in it, in a process that may have run another before.
+    Started {
+        /// The process.
+        pid: u32,
+        /// What it had mapped when the record was read.
+        mappings: Vec<NewMapping>,
+    },
     /// The agent reports a burst.
     Burst {
         /// Process.

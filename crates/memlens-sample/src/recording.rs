@@ -8,7 +8,7 @@ use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
 use memlens_objects::{SiteId, frame_key};
 use memlens_types::Sampled;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::{AddressSpace, Area, Place, running_mappings};
 use crate::bursts::{Bursts, Surroundings};
@@ -165,6 +165,8 @@ pub struct Recording {
     paths: CallPaths,
     /// By process: the mappings that `/proc` had last.
     looked_up: FxHashMap<u32, Vec<NewMapping>>,
+    /// Processes of which `/proc` has none any more.
+    gone: FxHashSet<u32>,
     tallies: FxHashMap<TallyKey, Tally>,
     counts: RecordingCounts,
     cache: UnwindCache,
@@ -272,9 +274,25 @@ impl Recording {
                 }
             }
             Record::Burst { pid, tid, head, words } => self.burst(pid, tid, &head, &words),
+            Record::Started { pid, mappings } => self.started(pid, &mappings),
             Record::Lost(_) | Record::Throttled | Record::Other => {}
         }
         self.tallies.len() >= MAX_TALLIES
+    }
+
+    /// Another program runs in a process, of whose mappings nobody else reports anything.
+    fn started(&mut self, pid: u32, mappings: &[NewMapping]) {
+        self.counts.programs += 1;
+        self.heap.forget(pid);
+        self.spaces.insert(pid, AddressSpace::default());
+        self.looked_up.remove(&pid);
+        self.gone.remove(&pid);
+        let threads = &self.threads;
+        self.stacks.retain(|&number, _| threads.get(number as usize).is_none_or(|thread| thread.pid != pid));
+        if let Some(bursts) = &mut self.bursts {
+            bursts.forget(pid);
+        }
+        self.add_running(pid, mappings);
     }
 
     fn burst(&mut self, pid: u32, tid: u32, head: &BurstHead, words: &[u64]) {
@@ -302,9 +320,13 @@ impl Recording {
 
     /// Looks up the mappings of a process of which nobody reports them, and of those that were sampled besides.
     pub fn refresh_mappings(&mut self, pid: u32) {
-        let others: Vec<u32> = self.spaces.keys().copied().filter(|&other| other != pid).collect();
+        let others = self.spaces.keys().copied().filter(|other| *other != pid && !self.gone.contains(other));
+        let others: Vec<u32> = others.collect();
         for pid in others.into_iter().chain([pid]) {
-            let Ok(mappings) = running_mappings(pid) else { continue };
+            let Ok(mappings) = running_mappings(pid) else {
+                self.gone.insert(pid);
+                continue;
+            };
             if self.looked_up.get(&pid) != Some(&mappings) {
                 self.add_running(pid, &mappings);
                 self.looked_up.insert(pid, mappings);

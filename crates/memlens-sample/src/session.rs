@@ -22,7 +22,7 @@ use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
 use crate::process::{has_ended, open_process, own_cpu_seconds};
-use crate::record::TimedRecord;
+use crate::record::{Record, TimedRecord};
 use crate::recording::{AttributionWay, Recording};
 use crate::sample_cost::measure_sample_cost;
 
@@ -308,8 +308,14 @@ impl SampleSession {
 
     fn take(&mut self, all: bool) {
         let Self { collector, recording, builder, allocations, pid, .. } = self;
-        let is_stale = allocations.drain(|record| collector.add(record));
-        if collector.event().agents_tick().is_some() {
+        let is_agents = collector.event().agents_tick().is_some();
+        let is_stale = allocations.drain(|record| {
+            // Else the kernel reports that, and what is mapped.
+            if is_agents || !matches!(record.record, Record::Started { .. }) {
+                collector.add(record);
+            }
+        });
+        if is_agents {
             // The kernel reports no mappings to the agent.
             recording.refresh_mappings(*pid);
         }

@@ -236,3 +236,37 @@ fn a_program_whose_memlens_is_killed_goes_on() {
     assert_eq!(recording.wait().expect("ended").signal(), Some(9));
     wait_until(|| fs::read(&out).expect("readable") == native.stdout);
 }
+
+/// Adds up an array again and again.
+const ADDS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    unsigned count = 1 << 20, *table = calloc(count, sizeof *table), sum = 0;
+    for (unsigned step = 0; step < 60000000; step++)
+        sum += table[(step * 2654435761u) >> 12]++;
+    printf("%u\n", sum);
+    return 3;
+}
+"#;
+
+#[test]
+fn a_script_that_executes_the_program_is_followed() {
+    let folder = folder();
+    let program = compiled(folder.path(), "adds", ADDS, &["-O1", "-g"]);
+    let script = folder.path().join("wrapper");
+    std::fs::write(&script, format!("#!/bin/sh\n/bin/true\nexec '{}'\n", program.display()))
+        .expect("written");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("changed");
+    let native = Command::new(&program).output().expect("runs");
+    let words =
+        ["run", "--mode", "burst", "--overhead", "100", "--frequency", "1000", "--quiet", "--out", "p"];
+    let output = call(folder.path(), &[&words[..], &["--", script.to_str().expect("text")]].concat());
+    assert_eq!((output.status.code(), stdout(&output)), (Some(3), stdout(&native)), "{}", stderr(&output));
+    let report = json(folder.path(), "p");
+    let largest = &report["objects"][0];
+    assert_eq!((&largest["name"], &largest["kind"]), (&"table".into(), &"heap".into()), "{report}");
+    // Nobody knows from bursts what is written back.
+    assert!(largest["dram_writes"].is_null() && largest["loads"].as_u64() > Some(0), "{largest}");
+    assert!(!report["run"]["notes"].to_string().contains("without the agent"), "{report}");
+}

@@ -214,7 +214,8 @@ fn an_object_is_reached_through_the_calls_that_lead_to_it() {
         (compiled(folder.path(), "program", WALKS, &["-O1", "-g"]), folder.path().join("p"));
     for event in ["time", "agent-clock"] {
         // Often enough that each of the two has some dozens of samples.
-        let words = ["record", "--force", "--mode", "sample", "--frequency", "997", "--quiet", "--event", event];
+        let words =
+            ["record", "--force", "--mode", "sample", "--frequency", "997", "--quiet", "--event", event];
         let mut command = memlens(&words);
         let output = command.arg("--out").arg(&profile).arg("--").arg(&program).output().expect("it starts");
         if is_refused(&output) {

@@ -16,6 +16,7 @@ use crate::allocations::{
 use crate::bursts;
 use crate::draw::ALWAYS_FROM_BYTES;
 use crate::faults;
+use crate::handing_on;
 use crate::real;
 use crate::watched::{FILTER, FILTER_MASK, FILTER_SHIFT};
 
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn pthread_create() {
     )
 }
 
-/// A function of signals or libraries, which all go the slow way.
+/// A function of signals, libraries or programs, which all go the slow way.
 macro_rules! passing {
     ($(#[$doc:meta])* $name:ident, $slow:path) => {
         $(#[$doc])*
@@ -272,6 +273,77 @@ passing!(
 passing!(
     /// `int dlclose(void *library)`
     dlclose, bursts::close_library
+);
+
+passing!(
+    /// `int execve(const char *path, char *const argv[], char *const envp[])`
+    execve, handing_on::execve
+);
+passing!(
+    /// `int execv(const char *path, char *const argv[])`
+    execv, handing_on::execv
+);
+passing!(
+    /// `int execvp(const char *file, char *const argv[])`
+    execvp, handing_on::execvp
+);
+passing!(
+    /// `int execvpe(const char *file, char *const argv[], char *const envp[])`
+    execvpe, handing_on::execvpe
+);
+passing!(
+    /// `int posix_spawn(pid_t *, const char *path, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
+    /// char *const argv[], char *const envp[])`
+    posix_spawn, handing_on::posix_spawn
+);
+passing!(
+    /// `int posix_spawnp(…)`, as `posix_spawn`
+    posix_spawnp, handing_on::posix_spawnp
+);
+
+/// A function that executes a program with arguments as a list: they become an array on the stack. Those in registers
+/// go right below those that are there already, the first of which lies above the return address.
+macro_rules! executing {
+    ($(#[$doc:meta])* $name:ident, $slow:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "pop r11",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                // At entry rsp was 8 below a multiple of 16: so it is one again.
+                "push r11",
+                "call {slow}",
+                "pop r11",
+                "add rsp, 40",
+                "push r11",
+                "ret",
+                slow = sym $slow
+            )
+        }
+    };
+}
+
+executing!(
+    /// `int execl(const char *path, const char *argument, … /*, NULL */)`
+    execl, handing_on::execl
+);
+executing!(
+    /// `int execlp(const char *file, const char *argument, … /*, NULL */)`
+    execlp, handing_on::execlp
+);
+executing!(
+    /// `int execle(const char *path, const char *argument, … /*, NULL, char *const envp[] */)`
+    execle, handing_on::execle
 );
 
 /// The functions of this file, by their own names' hidden twins.

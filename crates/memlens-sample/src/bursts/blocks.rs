@@ -26,6 +26,11 @@ pub struct Known {
 pub struct Blocks(FxHashMap<(u32, u64), Vec<Vec<Known>>>);
 
 impl Blocks {
+    /// A process has none any more.
+    pub fn forget(&mut self, pid: u32) {
+        self.0.retain(|&(process, _), _| process != pid);
+    }
+
     /// A block has been made.
     pub fn add(&mut self, pid: u32, generation: u64, number: u32, references: Vec<Reference>) {
         /// As many as the agent makes before it begins anew.

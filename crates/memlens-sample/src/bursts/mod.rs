@@ -217,6 +217,11 @@ impl Bursts {
         self.blocks.add(pid, generation, number, references);
     }
 
+    /// The process has another program: the blocks of its code are no more.
+    pub fn forget(&mut self, pid: u32) {
+        self.blocks.forget(pid);
+    }
+
     /// A burst of a thread, in the order of time. `number`: the thread's. `surroundings`: the memory that its
     /// addresses are of.
     pub fn burst(&mut self, number: u32, head: &BurstHead, words: &[u64], surroundings: &Surroundings<'_>) {
