@@ -8,7 +8,7 @@
 //! Profile ── choice.rs ──► Choice ── placement.rs ──► Placement ── trial.rs ──► Trial
 //!             │ elf.rs                  │ the plan, the library                    │ time, output
 //!             ▼                         ▼                                          ▼
-//!          what stays out, why       backing.rs: 4 KiB, 2 MiB of each object    statistics.rs
+//!          what stays out, why       memlens-backing: pages of each object     statistics.rs
 //! ```
 //!
 //! `trial.rs` and `statistics.rs` know nothing of huge pages: any change to a program's environment can be measured
@@ -16,9 +16,8 @@
 //!
 //! # Unsafe code
 //!
-//! The shared plan, `ioctl` and `wait4`. What the crate offers is safe.
+//! The shared plan and `wait4`. What the crate offers is safe.
 
-mod backing;
 mod choice;
 mod elf;
 mod huge_pages;
@@ -32,10 +31,10 @@ mod trial;
 
 pub use memlens_agent_host::{NotPreloadable, check_preloadable};
 
-pub use backing::{Backing, BackingReader, process_anonymous};
 pub use choice::{Basis, Choice, Chosen, Method, Rejected, choose};
 pub use huge_pages::{HugePages, Setting};
 pub use library::PlacementError;
+pub use memlens_backing::Backing;
 pub use memlens_prefetch::Pattern;
 pub use pairs::{Pairs, cpu, wall};
 pub use placement::{Placed, Placement};

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use memlens_backing::{Backing, BackingReader, process_anonymous};
 use memlens_placement::{Frame, HUGE_PAGE_BYTES, MAX_BLOCKS, NO_VARIABLE, Plan};
 
-use crate::backing::{Backing, BackingReader, process_anonymous};
 use crate::choice::{Chosen, Method};
 use crate::library::{PlacementError, SharedPlan, prefixed, write_modules};
 use crate::trial::Variant;
@@ -87,9 +87,7 @@ impl Placement {
             let object = block.object.load(Ordering::Relaxed);
             let place = self.placed.iter().position(|placed| placed.id == object);
             if let (Some(place), Some(backing)) = (place, reader.range(start, bytes)) {
-                let sum = sums[place].get_or_insert_default();
-                sum.resident += backing.resident;
-                sum.huge += backing.huge;
+                *sums[place].get_or_insert_default() += backing;
             }
         }
         for (placed, sum) in self.placed.iter_mut().zip(sums) {

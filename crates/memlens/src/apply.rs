@@ -475,7 +475,7 @@ mod tests {
             blocks: 1,
             bytes: 64 << 20,
             refused: 0,
-            backing: Some(Backing { resident: 64 << 20, huge }),
+            backing: Some(Backing { resident: 64 << 20, huge, ..Backing::default() }),
         };
         Found {
             choice: Choice {

@@ -66,7 +66,12 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub thp: bool,
 
-    /// Physical memory in GiB
+    /// Whose frames pages get: those of the model, or those that this machine's kernel gave the running program, with
+    /// its page sizes, as far as they can be read (root)
+    #[arg(long, value_name = "WHOSE", default_value = "modelled")]
+    pub frames: Frames,
+
+    /// Modelled physical memory in GiB
     #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub memory: u32,
 
@@ -96,6 +101,15 @@ pub struct CaptureArgs {
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+/// Whose frames the pages of a capture get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Frames {
+    /// The model's.
+    Modelled,
+    /// This machine's, where they can be read.
+    Real,
 }
 
 /// Arguments of `memlens bus analyze`.

@@ -8,15 +8,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use memlens_backing::FrameReader;
 use memlens_bus::format::ObjectEvent;
-use memlens_bus::system::{Backing, Card, Mapping, System, SystemOptions};
+use memlens_bus::system::{
+    Backing, Card, FrameCounts, FrameSource, Mapping, RealFrame, System, SystemCounts, SystemOptions,
+};
 use memlens_events::{BlockFlags, Definition, EventKind, ModuleAnswer, RecordHeader, RecordSink};
 use memlens_exact::{Program, Session, SessionError, SessionOptions};
 use memlens_pipeline::{AccessExpander, FamilyEvent, Process, ProcessOptions, SpaceEvent};
 use memlens_profile::{Existing, Profile};
 use memlens_sim::{CoreId, MachineDescription};
 
-use crate::bus::{self, CaptureArgs};
+use crate::bus::{self, CaptureArgs, Frames};
 use crate::failure::{Failure, FailureKind};
 use crate::family::{Family, Wrapper};
 use crate::output::Output;
@@ -449,18 +452,26 @@ pub fn capture(args: CaptureArgs) -> Result<u8, Failure> {
     let machine = args.machine.description()?;
     check(&machine)?;
     Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
+    let frames = match args.frames {
+        Frames::Modelled => None,
+        Frames::Real => Some(KernelFrames::new()?),
+    };
     let folder = bus::create(&args.out, args.force)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let options = SystemOptions {
         memory_bytes: u64::from(args.memory) << 30,
+        real_bytes: frames.as_ref().map_or(0, |frames| frames.memory_bytes),
         thp: args.thp,
         ptat: args.ptat,
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         capture: format!("{:x}-{:x}", now.as_nanos(), std::process::id()),
         ..SystemOptions::new(machine.clone())
     };
-    let system = System::new(options, |header| Card::create(&folder, header))
+    let mut system = System::new(options, |header| Card::create(&folder, header))
         .map_err(|error| bus::failure(&args.out, &error))?;
+    if let Some(frames) = frames {
+        system.use_real_frames(Box::new(frames));
+    }
     let shared = Arc::new(Shared {
         system: Mutex::new(Some(system)),
         cores: machine.cores,
@@ -474,20 +485,63 @@ pub fn capture(args: CaptureArgs) -> Result<u8, Failure> {
     let counts = system.map(System::finish).transpose().map_err(|error| bus::failure(&args.out, &error))?;
     let exit_code = outcome?;
     if let Some(counts) = counts.filter(|_| !args.quiet) {
-        let faults: u64 = counts.faults.iter().sum();
-        let place = args.out.display();
-        say(&format!(
-            "{} walks, {faults} page faults, {} copies on write; the trace is in {place}; see: memlens bus analyze {place}",
-            counts.walks, counts.copies
-        ));
-        if counts.out_of_memory > 0 {
-            say(&format!(
-                "warning: {} accesses found no frame: the modelled memory is full; try a larger --memory",
-                counts.out_of_memory
-            ));
-        }
+        tell(&counts, &args);
     }
     Ok(exit_code)
+}
+
+/// Says what was captured.
+fn tell(counts: &SystemCounts, args: &CaptureArgs) {
+    let faults: u64 = counts.faults.iter().sum();
+    let place = args.out.display();
+    say(&format!(
+        "{} walks, {faults} page faults, {} copies on write; the trace is in {place}; see: memlens bus analyze {place}",
+        counts.walks, counts.copies
+    ));
+    if args.frames == Frames::Real {
+        let FrameCounts { real: [small, large, largest], unknown, taken } = counts.frames;
+        say(&format!(
+            "pages in this machine's own frames: {small} of 4 KiB, {large} of 2 MiB, {largest} of 1 GiB; in modelled \
+             ones: {unknown} that were not in memory when they were looked up, {taken} whose frame another page still had"
+        ));
+    }
+    if counts.out_of_memory > 0 {
+        say(&format!(
+            "warning: {} accesses found no frame: the modelled memory is full; try a larger --memory",
+            counts.out_of_memory
+        ));
+    }
+}
+
+/// Frames of this machine's running processes.
+struct KernelFrames {
+    reader: FrameReader,
+    /// Where its physical memory ends, in whole GiB.
+    memory_bytes: u64,
+}
+
+impl KernelFrames {
+    fn new() -> Result<Self, Failure> {
+        let cannot = |kind, why: &dyn std::fmt::Display| {
+            Failure::new(kind, format!("failed to {why}; without --frames real frames are modelled"))
+        };
+        let reader = FrameReader::new().map_err(|error| cannot(FailureKind::Permission, &error))?;
+        match memlens_backing::memory_bytes() {
+            Some(bytes) => Ok(Self { reader, memory_bytes: bytes.next_multiple_of(1 << 30) }),
+            None => Err(cannot(FailureKind::Unavailable, &"learn from /proc/zoneinfo where memory ends")),
+        }
+    }
+}
+
+impl FrameSource for KernelFrames {
+    fn frame(&mut self, pid: u32, page: u64) -> Option<RealFrame> {
+        let frame = self.reader.frame(pid, page)?;
+        Some(RealFrame { number: frame.number, is_large: frame.is_huge, is_file: frame.is_file })
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.reader.forget(pid);
+    }
 }
 
 fn check(machine: &MachineDescription) -> Result<(), Failure> {

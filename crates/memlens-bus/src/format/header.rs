@@ -107,6 +107,10 @@ pub struct Header {
     /// Bytes of physical memory; addresses above it are counted as out of range. 0: not known.
     #[serde(default)]
     pub memory_bytes: u64,
+    /// Physical addresses below are where the running machine's kernel had put the pages, those from here on are
+    /// modelled. 0: a virtual card without real frames, or hardware.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub real_bytes: u64,
     /// Which of several cards this is, from 0.
     #[serde(default)]
     pub channel: u16,
@@ -153,6 +157,10 @@ fn default_line_bytes() -> u32 {
     64
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 fn one() -> u32 {
     1
 }
@@ -167,6 +175,7 @@ impl Header {
             clock_hz: default_clock_hz(),
             line_bytes: default_line_bytes(),
             memory_bytes: 0,
+            real_bytes: 0,
             channel: 0,
             tags: None,
             ptat: None,

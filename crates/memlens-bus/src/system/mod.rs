@@ -3,7 +3,8 @@
 //! [`System`] is told what processes do (accesses, mappings, forks, objects) and writes what a card would
 //! see. It models
 //!
-//! - physical memory, handed out by a buddy allocator, lowest frames first;
+//! - physical memory, handed out by a buddy allocator, lowest frames first; or the frames and page sizes of the running
+//!   process, from a [`FrameSource`];
 //! - demand paging: a page gets its frame when it is first touched; transparent huge pages where a whole
 //!   aligned 2 MiB lies in an anonymous mapping and nothing of it is mapped yet; `MAP_HUGETLB` in 2 MiB or 1 GiB;
 //! - files' pages, shared by all processes that map them; shared anonymous memory; copy-on-write after fork
@@ -25,6 +26,7 @@ mod frames;
 mod memory;
 mod options;
 mod page_tables;
+mod real_frames;
 // The folder is about the system, the file about the type.
 #[allow(clippy::module_inception)]
 mod system;
@@ -33,4 +35,5 @@ pub use card::Card;
 pub use faults::{FaultCounts, FaultPlan, inject_faults};
 pub use memory::{Backing, Mapping};
 pub use options::SystemOptions;
+pub use real_frames::{FrameCounts, FrameSource, RealFrame};
 pub use system::{System, SystemCounts};

@@ -13,8 +13,11 @@ const PTAT_BYTES: u64 = 256 << 20;
 pub struct SystemOptions {
     /// Caches, TLBs, walker.
     pub machine: MachineDescription,
-    /// Physical memory, a multiple of 1 GiB.
+    /// Modelled physical memory, a multiple of 1 GiB.
     pub memory_bytes: u64,
+    /// Physical memory of the running machine, whose frames come before the modelled ones, a multiple of 1 GiB; 0: all
+    /// frames are modelled.
+    pub real_bytes: u64,
     /// Whether anonymous memory gets transparent huge pages (`always`).
     pub thp: bool,
     /// Whether page tables below the root lie in an uncached region, so that every walk shows.
@@ -35,6 +38,7 @@ impl SystemOptions {
         Self {
             machine,
             memory_bytes: 64 << 30,
+            real_bytes: 0,
             thp: false,
             ptat: false,
             clock_hz: 400_000_000,
@@ -44,9 +48,14 @@ impl SystemOptions {
         }
     }
 
-    /// Memory that is handed out: the regions at its end are not.
+    /// Real and modelled memory.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.real_bytes + self.memory_bytes
+    }
+
+    /// Where memory ends that is handed out: the regions at its end are not.
     pub(crate) fn usable_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(TAG_BYTES + PTAT_BYTES)
+        self.all_bytes().saturating_sub(TAG_BYTES + PTAT_BYTES)
     }
 
     pub(crate) fn ptat_region(&self) -> std::ops::Range<u64> {
@@ -66,7 +75,8 @@ impl SystemOptions {
             capture: self.capture.clone(),
             clock_hz: self.clock_hz,
             line_bytes,
-            memory_bytes: self.memory_bytes,
+            memory_bytes: self.all_bytes(),
+            real_bytes: self.real_bytes,
             tags: Some(tags),
             ptat: self.ptat.then_some((self.usable_bytes(), PTAT_BYTES)),
             dump: true,

@@ -5,6 +5,7 @@ use super::frames::Frames;
 use super::memory::{Backing, Mapping, Mappings};
 use super::options::SystemOptions;
 use super::page_tables::{Leaf, PageTables, pages_of};
+use super::real_frames::{FrameCounts, FrameSource, RealFrames};
 use crate::analysis::ObjectSpaces;
 use crate::format::{FormatError, FrameUse, ObjectEvent, PageEvent, PageRecord, TruthKind, TruthRecord};
 use memlens_sim::{
@@ -71,6 +72,8 @@ pub struct SystemCounts {
     pub walks: u64,
     /// Second-level TLB misses, by page size.
     pub stlb_misses: [u64; 3],
+    /// Where frames came from, with a source of real ones.
+    pub frames: FrameCounts,
 }
 
 /// The modelled machine.
@@ -80,6 +83,8 @@ pub struct System<W: Write> {
     translator: Translator,
     caches: Model,
     frames: Frames,
+    /// The running machine's frames, if they are used.
+    real: Option<RealFrames>,
     /// Frames of uncached page tables.
     uncached: Frames,
     uncached_lines: Range<u64>,
@@ -145,11 +150,12 @@ impl<W: Write> System<W> {
         let mut card = open(&options.header())?;
         let usable = options.usable_bytes() >> 12;
         let ptat = options.ptat_region();
-        let all = (options.memory_bytes >> 12) as usize;
+        let all = (options.all_bytes() >> 12) as usize;
+        let modelled = options.real_bytes >> 12;
         let kernel =
             |frame, count| PageRecord::new(PageEvent::Use, FrameUse::Kernel as u8, 0, frame, count, 0);
         card.untagged_pages(&mut [
-            kernel(0, KERNEL_FRAMES),
+            kernel(modelled, KERNEL_FRAMES),
             kernel(usable, all as u64 - usable),
             PageRecord::new(PageEvent::DumpEnd, 0, 0, 0, 0, 0),
         ])?;
@@ -159,7 +165,8 @@ impl<W: Write> System<W> {
             line_shift,
             translator: Translator::new(&options.machine).map_err(model_error)?,
             caches: Model::new(&caches_only(&options.machine), SimdLevel::detect()).map_err(model_error)?,
-            frames: Frames::new(KERNEL_FRAMES..usable),
+            frames: Frames::new(modelled + KERNEL_FRAMES..usable),
+            real: None,
             uncached: Frames::new(ptat.start >> 12..ptat.end >> 12),
             uncached_lines: ptat.start >> line_shift..ptat.end >> line_shift,
             processes: FxHashMap::default(),
@@ -192,9 +199,16 @@ impl<W: Write> System<W> {
         })
     }
 
+    /// From now on pages get the frames that the running machine's kernel gave them, as far as `source` knows them
+    /// and [`SystemOptions::real_bytes`] reaches.
+    pub fn use_real_frames(&mut self, source: Box<dyn FrameSource>) {
+        self.real = Some(RealFrames::new(source, self.options.real_bytes));
+    }
+
     /// What the kernel did so far.
     pub fn counts(&self) -> SystemCounts {
-        self.counts
+        let frames = self.real.as_ref().map_or_else(FrameCounts::default, |real| real.counts);
+        SystemCounts { frames, ..self.counts }
     }
 
     /// Records on the bus so far; what is still in the caches is not among them.
@@ -475,7 +489,15 @@ impl<W: Write> System<W> {
                 let is_thp = level == 1 && self.options.thp && mapping.may_be_large;
                 let level = if is_thp && fits(2) { 2 } else { level };
                 let level = if fits(level) { level } else { 1 };
-                let (frame, level) = self.frame_of_level(level, if is_thp { 1 } else { level })?;
+                let real = self.real.as_mut().and_then(|real| match mapping.level {
+                    3 if fits(3) => real.take(pid, page, false, &[3, 1]),
+                    _ if fits(2) => real.take(pid, page, false, &[2, 1]),
+                    _ => real.take(pid, page, false, &[1]),
+                });
+                let (frame, level) = match real {
+                    Some(real) => real,
+                    None => self.frame_of_level(level, if is_thp { 1 } else { level })?,
+                };
                 self.counts.faults[usize::from(level) - 1] += 1;
                 let leaf = Leaf { frame, is_writable: true, is_shared: false };
                 self.set_leaf(pid, page, level, leaf, group)?;
@@ -486,7 +508,7 @@ impl<W: Write> System<W> {
                 let frame = match self.files.get(&(file, number)) {
                     Some(&frame) => frame,
                     None => {
-                        let frame = self.frames.allocate(0)?;
+                        let frame = self.small_frame(pid, page, true)?;
                         self.files.insert((file, number), frame);
                         let usage = FrameUse::PageCache as u8;
                         group.push(PageRecord::new(PageEvent::Use, usage, 0, frame, 1, 0));
@@ -502,13 +524,20 @@ impl<W: Write> System<W> {
         if write && !leaf.is_writable {
             // Never mapped itself: the copy is.
             self.drop_user(leaf.frame, 0);
-            let copy = Leaf { frame: self.frames.allocate(0)?, is_writable: true, is_shared: false };
+            let copy =
+                Leaf { frame: self.small_frame(pid, page, false)?, is_writable: true, is_shared: false };
             self.counts.copies += 1;
             self.set_leaf(pid, page, 1, copy, group)?;
             return Some((copy, 1));
         }
         self.set_leaf(pid, page, 1, leaf, group)?;
         Some((leaf, 1))
+    }
+
+    /// The frame of a small page, the running machine's if it can be had. `is_file`: not the process's own memory.
+    fn small_frame(&mut self, pid: u32, page: u64, is_file: bool) -> Option<u64> {
+        let real = self.real.as_mut().and_then(|real| real.take(pid, page, is_file, &[1]));
+        real.map(|(frame, _)| frame).or_else(|| self.frames.allocate(0))
     }
 
     /// Frames for a leaf; a transparent large page falls back to small ones, `MAP_HUGETLB` does not.
@@ -534,7 +563,7 @@ impl<W: Write> System<W> {
             self.generation += 1;
             return Some((leaf, level));
         }
-        let copy = Leaf { frame: self.frames.allocate(0)?, is_writable: true, is_shared: false };
+        let copy = Leaf { frame: self.small_frame(pid, page, false)?, is_writable: true, is_shared: false };
         self.counts.copies += 1;
         self.unown(leaf.frame, 1, pid, page);
         self.drop_user(leaf.frame, 0);
@@ -640,7 +669,10 @@ impl<W: Write> System<W> {
             Some(users) if *users > 1 => *users -= 1,
             _ => {
                 self.users.remove(&frame);
-                self.frames.release(frame, order);
+                let frames = frame..frame + (1 << order);
+                if !self.real.as_mut().is_some_and(|real| real.release(frames)) {
+                    self.frames.release(frame, order);
+                }
             }
         }
     }
@@ -841,6 +873,9 @@ impl<W: Write> System<W> {
     /// The process ended, or executes another program: all its memory goes.
     pub fn end_process(&mut self, pid: u32) {
         self.run_batch();
+        if let Some(real) = &mut self.real {
+            real.forget(pid);
+        }
         let Some(process) = self.processes.remove(&pid) else { return };
         for (first, level, leaf) in process.tables.leaves_in(0..1 << 52) {
             self.unown(leaf.frame, pages_of(level), pid, first);
@@ -881,7 +916,10 @@ impl<W: Write> System<W> {
         self.run_batch();
         match self.failure.take() {
             Some(error) => Err(error),
-            None => self.card.finish().map(|()| self.counts),
+            None => {
+                let counts = self.counts();
+                self.card.finish().map(|()| counts)
+            }
         }
     }
 }
