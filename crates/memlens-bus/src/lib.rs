@@ -5,7 +5,8 @@
 //! physical line belonged to at that moment, and which lines are page tables (Chen et al.: A Lightweight
 //! Hybrid Hardware/Software Approach for Object-Relative Memory Profiling, ISPASS 2012; Zhang et al.: PTAT,
 //! ACM TECS 17(3), 2018). This crate reads and writes such traces, analyses them, and has a *virtual card*:
-//! a model of a machine with physical memory and page tables that makes traces of ordinary programs.
+//! a model of a machine with physical memory and page tables that makes traces of ordinary programs. And it says what page
+//! walks would be with other pages ([`resimulation`]).
 //!
 //! It deliberately does not know where a program's accesses come from (whoever has them calls
 //! [`system::System`]), nor command lines and terminals.
@@ -24,4 +25,8 @@
 
 pub mod analysis;
 pub mod format;
+mod memory_system;
+pub mod resimulation;
 pub mod system;
+
+pub use memory_system::MemorySystem;

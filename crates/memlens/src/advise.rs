@@ -1,16 +1,20 @@
 //! `memlens advise`.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use memlens_analysis::{Finding, LEAST_GAIN, Remedy, findings};
+use memlens_exact::{Program, SessionError};
 use memlens_profile::{CodeIx, Object, Profile};
 use memlens_report::short_count;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::family::open_profile;
+use crate::machine_args::MachineArgs;
+use crate::resimulate::{Prediction, resimulate};
 use crate::streams;
 
 /// What the first key of the JSON says.
@@ -20,11 +24,15 @@ const SHOWN: usize = 5;
 
 /// Arguments of `memlens advise`.
 #[derive(Args, Debug)]
-#[command(before_help = "\
+#[command(
+    override_usage = "memlens advise [OPTIONS] PROFILE [-- PROGRAM [ARGUMENTS]...]",
+    before_help = "\
 Examples:
   memlens advise app.memlens                   what to do about which data, the largest possible gain first
   memlens advise app.memlens --top 20          more of it
-  memlens advise app.memlens --format json     for programs")]
+  memlens advise app.memlens -- ./app 18       and what page walks would be left, by running the program once more
+  memlens advise app.memlens --format json     for programs"
+)]
 pub struct AdviseArgs {
     /// A profile that counts misses: of exact or burst mode, or of a bus trace
     #[arg(value_name = "PROFILE")]
@@ -37,6 +45,14 @@ pub struct AdviseArgs {
     /// How many findings at most
     #[arg(long, value_name = "N", default_value_t = SHOWN)]
     pub top: usize,
+
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// Run this program in exact mode and model its page walks with the objects to blame in huge pages: on the machine
+    /// of the profile, if --machine names no other. Its output goes nowhere
+    #[arg(value_name = "PROGRAM", last = true)]
+    pub command: Vec<OsString>,
 }
 
 /// How advice is written.
@@ -52,14 +68,33 @@ pub enum Format {
 pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     let profile = open_profile(&args.profile)?;
     let found = findings(&profile);
+    let prediction = prediction(&profile, args)?;
     match args.format {
-        Format::Json => streams::write_json(&document(&profile, &found))?,
+        Format::Json => {
+            let mut document = document(&profile, &found);
+            document["resimulation"] = prediction.map_or(Value::Null, |prediction| prediction.document());
+            streams::write_json(&document)?;
+        }
         Format::Text => {
-            let text = text(&profile, &found, args);
+            let mut text = text(&profile, &found, args);
+            if let Some(prediction) = prediction {
+                text = text + "\n" + &prediction.text();
+            }
             streams::write_result(|out| out.write_all(text.as_bytes()))?;
         }
     }
     Ok(0)
+}
+
+/// What huge pages would do to the program that is named, if one is.
+fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>, Failure> {
+    if args.command.is_empty() {
+        return Ok(None);
+    }
+    let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
+    let choice = memlens_apply::choose(profile, &[], &program.file);
+    let machine = args.machine.or_of(&profile.machine.name)?;
+    resimulate(&choice, &machine, &args.command).map(Some)
 }
 
 fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {

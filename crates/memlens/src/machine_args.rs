@@ -62,6 +62,17 @@ impl MachineArgs {
         Ok(machine)
     }
 
+    /// The machine meant; if none is named and a profile's machine is one of ours, that.
+    ///
+    /// # Errors
+    /// As [`Self::description`].
+    pub fn or_of(&self, profiles: &str) -> Result<MachineDescription, Failure> {
+        if !self.is_given() && MachineDescription::names().any(|name| name == profiles) {
+            return Self { machine: profiles.to_owned(), ..self.clone() }.description();
+        }
+        self.description()
+    }
+
     /// How far behind what waits samples land, where that was measured.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 //! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
 //! import.rs        import lackey                               export.rs     export callgrind
 //! compare.rs       compare                                     advise.rs     advise              apply.rs      apply
+//! captured_process.rs   programs as a model of memory sees them: bus_capture.rs, resimulate.rs (what huge pages would do)
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
@@ -32,6 +33,7 @@ mod bus_series_svg;
 mod bus_table;
 mod bus_tools;
 mod calibrate;
+mod captured_process;
 mod cli;
 mod compare;
 mod completions;
@@ -47,6 +49,7 @@ mod mode_choice;
 mod output;
 mod recorder;
 mod report;
+mod resimulate;
 mod run;
 mod sample;
 mod streams;

@@ -2,9 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::mem;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -36,6 +37,40 @@ pub fn die_of(signal: i32) {
         libc::sigaddset(&raw mut set, signal);
         libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
         libc::kill(libc::getpid(), signal);
+    }
+}
+
+/// As long as this lives, this process's stdout, and that of programs that it starts, goes nowhere.
+pub struct SilentStdout(OwnedFd);
+
+impl SilentStdout {
+    /// From now on.
+    ///
+    /// # Errors
+    /// When there is no descriptor left, or no `/dev/null`.
+    pub fn begin() -> io::Result<Self> {
+        io::stdout().flush()?;
+        let nowhere = File::options().write(true).open("/dev/null")?;
+        // SAFETY: duplicates a descriptor number; a descriptor that comes back is ours to close.
+        let kept = unsafe {
+            let kept = libc::fcntl(libc::STDOUT_FILENO, libc::F_DUPFD_CLOEXEC, 3);
+            if kept < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(kept)
+        };
+        // SAFETY: both are open; what was stdout stays open as `kept`.
+        match unsafe { libc::dup2(nowhere.as_raw_fd(), libc::STDOUT_FILENO) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(Self(kept)),
+        }
+    }
+}
+
+impl Drop for SilentStdout {
+    fn drop(&mut self) {
+        // SAFETY: both are open.
+        unsafe { libc::dup2(self.0.as_raw_fd(), libc::STDOUT_FILENO) };
     }
 }
 

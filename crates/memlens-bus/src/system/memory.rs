@@ -30,6 +30,13 @@ pub struct Mapping {
     pub may_be_large: bool,
 }
 
+impl Mapping {
+    /// Whether it has memory of its own.
+    pub fn is_anonymous(&self) -> bool {
+        self.backing == Backing::Anonymous
+    }
+}
+
 impl Default for Mapping {
     /// Small anonymous pages: what is assumed of memory of which no mapping was seen.
     fn default() -> Self {

@@ -36,4 +36,5 @@ pub use faults::{FaultCounts, FaultPlan, inject_faults};
 pub use memory::{Backing, Mapping};
 pub use options::SystemOptions;
 pub use real_frames::{FrameCounts, FrameSource, RealFrame};
+pub(crate) use system::unborn_pid;
 pub use system::{System, SystemCounts};

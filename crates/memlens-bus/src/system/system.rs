@@ -925,6 +925,6 @@ impl<W: Write> System<W> {
 }
 
 /// Stands for a child between the fork and its first sign of life. Linux has no such process ids.
-fn unborn_pid(token: u64) -> u32 {
+pub(crate) fn unborn_pid(token: u64) -> u32 {
     0x8000_0000 | (token as u32 & 0x7fff_ffff)
 }
