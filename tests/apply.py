@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+RESERVED = Path("/proc/sys/vm/nr_hugepages")
 UNAVAILABLE = 69
 # Arrays of every_way.c, by the variable that they go to, and what else may name them.
 EVERY_WAY = {"from_malloc", "from_wrapper", "from_calloc", "from_aligned", "from_posix", "from_realloc", "in_bss"}
@@ -83,6 +84,88 @@ def every_way(runner):
         least = 0.7 if known["name"] in ("from_realloc", "in_bss") else 0.95
         expect(with_ is not None and with_ >= least, f"{known['name']}: {with_} in huge pages: {known}")
         expect(known["placed_blocks"] >= 1 and known["refused_blocks"] == 0, f"{known}")
+
+
+class ReservedPages:
+    """So many 2-MiB pages that the system reserves as long as this lives."""
+
+    def __init__(self, pages):
+        self.pages = pages
+
+    def __enter__(self):
+        try:
+            self.before = int(RESERVED.read_text())
+            RESERVED.write_text(str(self.before + self.pages))
+        except OSError as why:
+            raise Skipped(f"{RESERVED}: {why}") from why
+        if int(RESERVED.read_text()) < self.before + self.pages:
+            self.__exit__()
+            raise Skipped(f"the kernel finds no {self.pages} huge pages to reserve")
+
+    def __exit__(self, *_):
+        RESERVED.write_text(str(self.before))
+
+
+def reserved_pages(runner):
+    """Blocks from functions that allocate lie in hugetlb pages as far as there are some; nothing else changes."""
+    program = runner.build(ROOT / "tests/apply/every_way.c")
+    profile = runner.record(program, 8)
+    blocks = sorted(EVERY_WAY - {"from_realloc", "in_bss"})
+    words = [word for name in blocks for word in ("--object", name)]
+    # 8 MiB each, but of the block that is short of it the whole pages only.
+    whole = {name: (6 if name == "from_calloc" else 8) << 20 for name in blocks}
+    # Two blocks come from calloc, and auto wants room for all.
+    with ReservedPages(4 * (len(blocks) + 1)):
+        found = runner.document("--pages", "hugetlb", *words, "--runs", 1, profile, "--", program, 8)
+        automatic = runner.document("--pages", "auto", *words, "--runs", 0, profile, "--", program, 8)
+    expect(found["same_output"] is True, f"the output differs: {found['verdict']}")
+    for result in (found, automatic):
+        for known in result["objects"]:
+            expect(known["reserved_bytes"] == whole[known["name"]], f"{known}")
+            expect(known["refused_blocks"] == 0, f"{known}")
+            expect(known["backing_without"]["hugetlb_bytes"] == 0, f"{known}")
+    # Looked at while it runs, before it forks.
+    seen = [known["backing_with"]["hugetlb_bytes"] for known in found["objects"]]
+    expect(max(seen) >= 6 << 20, f"{found['objects']}")
+    # Too few: the rest gets transparent ones.
+    with ReservedPages(4):
+        few = runner.document("--pages", "hugetlb", *words, "--runs", 1, profile, "--", program, 8)
+        none = runner.document("--pages", "auto", *words, "--runs", 0, profile, "--", program, 8)
+    expect(few["same_output"] is True, f"the output differs: {few['verdict']}")
+    taken = [known["reserved_bytes"] for known in few["objects"]]
+    expect(sum(taken) == 8 << 20 and any("found too few" in line for line in few["verdict"]), f"{few}")
+    expect(any("are free" in line for line in none["verdict"]), f"{none['verdict']}")
+    expect(all(known["backing_with"]["hugetlb_bytes"] == 0 for known in none["objects"]), f"{none['objects']}")
+
+
+def predicted(runner):
+    """The page walks of the program once more: in small pages those of the profile; in huge pages those that a table of
+    8 MiB leaves, of four huge pages, which a TLB of 32 entries holds."""
+    program = runner.build(ROOT / "examples/kernels/gups.c", f"-I{ROOT}/examples/kernels")
+    profile = runner.folder / "gups.predicted.memlens"
+    record = [runner.memlens, "record", "--mode", "exact", "--machine", "e5504", "-q", "--force", "--out", profile]
+    command = ["--", program, 20, 100000]
+    subprocess.run(list(map(str, record + command)), check=True, stdout=subprocess.DEVNULL)
+    run = lambda *words: subprocess.run(
+        list(map(str, [runner.memlens, *words])), check=True, capture_output=True, text=True
+    ).stdout
+    recorded = json.loads(run("report", profile, "--format", "json"))
+    advice = json.loads(run("advise", "--format", "json", profile, *command))["resimulation"]
+    expect(advice["machine"] == "e5504" and advice["exit_code"] == 0, f"{advice}")
+    small, [trial] = advice["small_pages"], advice["huge_pages"]
+    by_name = {known["name"]: known["stlb_misses"] for known in recorded["objects"]}
+    expect(small["causes"][0]["name"] == "table", f"{small}")
+    # Start-up code reads the environment, which differs by the collector's words.
+    walks = recorded["totals"]["stlb_misses"]
+    expect(abs(small["page_walks"] - walks) <= 20, f"{walks} in the profile, {small['page_walks']} once more")
+    expect(abs(small["causes"][0]["page_walks"] - by_name["table"]) <= 20, f"{by_name} and {small}")
+    expect(trial["names"] == ["table"] and trial["extra_memory_bytes"] < 4096 * 8, f"{trial}")
+    left = small["page_walks"] - small["causes"][0]["page_walks"]
+    expect(trial["page_walks"] <= left + 4, f"{left} of other objects, then {trial['page_walks']}")
+    expect(trial["causes"][0]["name"] != "table", f"{trial}")
+    expect(advice["all_huge_pages"]["page_walks"] <= trial["page_walks"], f"{advice}")
+    text = runner.apply("--predict", "--machine", "e5504", "--runs", 0, profile, *command).stdout
+    expect("With table in huge pages, " in text and "causes most page walks" in text, text)
 
 
 def small_blocks(runner):
@@ -186,7 +269,7 @@ def prefetch_nothing(runner):
     expect(result.returncode in (0, UNAVAILABLE), result.stderr)
 
 
-HUGE_PAGES = [every_way, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
+HUGE_PAGES = [every_way, reserved_pages, predicted, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
 PREFETCH = [
     prefetch_plain,
     prefetch_optimised_at_a_fixed_place,

@@ -3,6 +3,31 @@
 use std::fs;
 use std::path::Path;
 
+/// Pages of 2 MiB that the system keeps for programs that ask for them (Documentation/admin-guide/mm/hugetlbpage.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReservedPages {
+    /// Those that nobody has been promised yet.
+    pub free: u64,
+}
+
+impl ReservedPages {
+    /// Reads the system's pool; a kernel without one has no pages.
+    pub fn of_this_system() -> Self {
+        Self::in_folder(Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB"))
+    }
+
+    fn in_folder(folder: &Path) -> Self {
+        let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+        let free = number("free_hugepages").unwrap_or(0);
+        Self { free: free.saturating_sub(number("resv_hugepages").unwrap_or(0)) }
+    }
+
+    /// Their bytes.
+    pub fn free_bytes(&self) -> u64 {
+        self.free.saturating_mul(memlens_placement::HUGE_PAGE_BYTES)
+    }
+}
+
 /// When anonymous memory gets huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
@@ -80,6 +105,17 @@ impl HugePages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn promised_pages_are_not_free() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let read = || ReservedPages::in_folder(folder.path());
+        assert_eq!(read(), ReservedPages::default());
+        fs::write(folder.path().join("free_hugepages"), "8\n").expect("written");
+        assert_eq!(read().free_bytes(), 16 << 20);
+        fs::write(folder.path().join("resv_hugepages"), "3\n").expect("written");
+        assert_eq!(read().free, 5);
+    }
 
     #[test]
     fn settings_are_read_as_the_kernel_writes_them() {

@@ -32,7 +32,7 @@ mod trial;
 pub use memlens_agent_host::{NotPreloadable, check_preloadable};
 
 pub use choice::{Basis, Choice, Chosen, Method, Rejected, choose};
-pub use huge_pages::{HugePages, Setting};
+pub use huge_pages::{HugePages, ReservedPages, Setting};
 pub use library::PlacementError;
 pub use memlens_backing::Backing;
 pub use memlens_prefetch::Pattern;

@@ -28,6 +28,10 @@ pub struct Placed {
     pub bytes: u64,
     /// Those that the kernel refused to place.
     pub refused: u64,
+    /// Bytes put into reserved pages (hugetlb).
+    pub reserved_bytes: u64,
+    /// Blocks that were to lie there and found too few pages, or cannot.
+    pub unreserved: u64,
     /// How its blocks were backed when most of their memory was resident; None: never seen.
     pub backing: Option<Backing>,
 }
@@ -42,17 +46,19 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Plans some objects. With `places` false they are only noted, so that one sees how they lie without.
+    /// Plans some objects. With `places` false they are only noted, so that one sees how they lie without. With
+    /// `takes_reserved` blocks go into hugetlb pages as far as there are some.
     ///
     /// # Errors
     /// See [`PlacementError`].
-    pub fn new(chosen: &[Chosen], places: bool) -> Result<Self, PlacementError> {
+    pub fn new(chosen: &[Chosen], places: bool, takes_reserved: bool) -> Result<Self, PlacementError> {
         let needs_heap = places && chosen.iter().any(|object| object.method == Method::Heap);
         let tunables = if needs_heap { HEAP_TUNABLES } else { "" };
         let shared = SharedPlan::new(|plan| {
             plan.tunables_bytes = tunables.len() as u32;
             plan.own_tunables_bytes =
                 std::env::var_os("GLIBC_TUNABLES").map_or(NO_VARIABLE, |own| own.len() as u32);
+            plan.takes_reserved = u32::from(takes_reserved);
             fill(plan, chosen, places)
         })?;
         let placed = chosen.iter().map(|object| Placed { id: object.id, ..Placed::default() }).collect();
@@ -105,6 +111,8 @@ impl Placement {
                 place.blocks = site.blocks.load(Ordering::Relaxed);
                 place.bytes = site.bytes.load(Ordering::Relaxed);
                 place.refused = site.refused.load(Ordering::Relaxed);
+                place.reserved_bytes = site.reserved_bytes.load(Ordering::Relaxed);
+                place.unreserved = site.unreserved.load(Ordering::Relaxed);
             } else if let Some(variable) =
                 self.shared.plan().statics().iter().find(|found| found.object == place.id)
             {

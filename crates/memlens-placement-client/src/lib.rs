@@ -42,6 +42,7 @@ mod modules;
 mod patch;
 mod place;
 mod real;
+mod reserved;
 mod session;
 
 #[cfg(all(panic = "abort", not(test)))]

@@ -32,7 +32,11 @@ pub fn find(plan: &Plan) {
 
 /// The same, however often it was done.
 pub fn find_now(plan: &Plan) {
-    let modules = plan.modules();
+    each_mapping(|line| note(line, plan.modules()));
+}
+
+/// Hands out the lines of `/proc/self/maps`.
+pub fn each_mapping(mut each: impl FnMut(&[u8])) {
     // SAFETY: a constant path; read-only, closed on execve.
     let descriptor = unsafe {
         const READ_ONLY_CLOSE_ON_EXEC: usize = 0o2_000_000;
@@ -51,7 +55,7 @@ pub fn find_now(plan: &Plan) {
             break;
         }
         for &byte in &chunk[..got as usize] {
-            lines.push(byte, |line| note(line, modules));
+            lines.push(byte, &mut each);
         }
     }
     // SAFETY: the descriptor is ours.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use memlens_inside::{number, syscall};
 use memlens_placement::{HUGE_PAGE_BYTES, MAX_BLOCKS, NEAR_BYTES, Plan, Site, is_on_stack, whole};
 
-use crate::{modules, real, session};
+use crate::{modules, real, reserved, session};
 
 /// Smaller blocks go to the real functions directly. 0 until those are known.
 pub static LEAST_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -58,6 +58,25 @@ fn read_stack(sp: usize, words: &mut [u64; STACK_WORDS]) -> &[u64] {
     &words[..1]
 }
 
+/// A block of a site on a boundary of huge pages, as far as possible in reserved ones, whose place is returned, too; 0:
+/// there is none, ask the real function.
+fn placed(plan: &Plan, site: &Site, alignment: usize, bytes: usize) -> (usize, Option<(u64, u64)>) {
+    let block = aligned(plan, alignment, bytes);
+    let taken = if block != 0 && plan.takes_reserved != 0 { reserve(site, block, bytes) } else { None };
+    (block, taken)
+}
+
+/// Puts a new block of glibc's into reserved pages, if there are enough.
+fn reserve(site: &Site, block: usize, bytes: usize) -> Option<(u64, u64)> {
+    // SAFETY: the callers have it from glibc, and the program has not got it yet.
+    let taken = unsafe { reserved::take(block as u64, bytes as u64) };
+    match taken {
+        Some((_, length)) => site.reserved_bytes.fetch_add(length, Ordering::Relaxed),
+        None => site.unreserved.fetch_add(1, Ordering::Relaxed),
+    };
+    taken
+}
+
 /// Asks the kernel to use huge pages for all pages that a range touches: left out, its last one would keep the kernel
 /// from a huge page there. Whether it agreed.
 fn advise(start: u64, bytes: u64) -> bool {
@@ -81,11 +100,11 @@ fn note(plan: &Plan, object: u32, start: u64, bytes: u64) {
     block.bytes.store(bytes, Ordering::Release);
 }
 
-/// A block of a site exists.
-fn made(plan: &Plan, site: &Site, start: usize, bytes: usize) {
+/// A block of a site exists; `taken`: in reserved pages, which need no advice.
+fn made(plan: &Plan, site: &Site, start: usize, bytes: usize, taken: bool) {
     site.blocks.fetch_add(1, Ordering::Relaxed);
     site.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    if plan.places != 0 && !advise(start as u64, bytes as u64) {
+    if plan.places != 0 && !taken && !advise(start as u64, bytes as u64) {
         site.refused.fetch_add(1, Ordering::Relaxed);
     }
     note(plan, site.object, start as u64, bytes as u64);
@@ -137,11 +156,11 @@ fn clear(start: usize, bytes: usize) {
 pub unsafe extern "C" fn slow_malloc(bytes: usize, sp: usize) -> usize {
     real::find();
     let found = site_at(sp, bytes, 0);
-    let block = found.map_or(0, |(plan, _)| aligned(plan, 0, bytes));
+    let (block, taken) = found.map_or((0, None), |(plan, site)| placed(plan, site, 0, bytes));
     // SAFETY: as malloc(3).
     let block = if block == 0 { unsafe { real::call!(real::MALLOC, bytes) } } else { block };
     if let Some((plan, site)) = found.filter(|_| block != 0) {
-        made(plan, site, block, bytes);
+        made(plan, site, block, bytes, taken.is_some());
     }
     block
 }
@@ -153,13 +172,17 @@ pub unsafe extern "C" fn slow_malloc(bytes: usize, sp: usize) -> usize {
 pub unsafe extern "C" fn slow_calloc(count: usize, size: usize, sp: usize) -> usize {
     real::find();
     let found = count.checked_mul(size).and_then(|bytes| Some((site_at(sp, bytes, 0)?, bytes)));
-    let mut block = 0;
-    if let Some(((plan, _), bytes)) = found {
-        block = aligned(plan, 0, bytes);
+    let (mut block, mut taken) = (0, None);
+    if let Some(((plan, site), bytes)) = found {
+        (block, taken) = placed(plan, site, 0, bytes);
         if block != 0 {
             // First: a small page that clearing touches would keep the kernel from a huge one.
             advise(block as u64, bytes as u64);
-            clear(block, bytes);
+            // Reserved pages are zero.
+            let (first, length) = taken.unwrap_or((block as u64, 0));
+            let end = (first + length) as usize;
+            clear(block, first as usize - block);
+            clear(end, block + bytes - end);
         }
     }
     if block == 0 {
@@ -167,7 +190,7 @@ pub unsafe extern "C" fn slow_calloc(count: usize, size: usize, sp: usize) -> us
         block = unsafe { real::call!(real::CALLOC, count, size) };
     }
     if let Some(((plan, site), bytes)) = found.filter(|_| block != 0) {
-        made(plan, site, block, bytes);
+        made(plan, site, block, bytes, taken.is_some());
     }
     block
 }
@@ -183,7 +206,7 @@ pub unsafe extern "C" fn slow_realloc(block: usize, bytes: usize, sp: usize) -> 
     // SAFETY: as realloc(3).
     let block = unsafe { real::call!(real::REALLOC, block, bytes) };
     if let Some((plan, site)) = found.filter(|_| block != 0) {
-        made(plan, site, block, bytes);
+        made(plan, site, block, bytes, false);
     }
     block
 }
@@ -211,10 +234,10 @@ pub unsafe extern "C" fn slow_aligned_alloc(alignment: usize, bytes: usize, sp: 
 fn with_alignment(alignment: usize, bytes: usize, sp: usize, real: impl FnOnce() -> usize) -> usize {
     // What the real function refuses it shall refuse.
     let found = site_at(sp, bytes, 0).filter(|_| alignment.is_power_of_two());
-    let block = found.map_or(0, |(plan, _)| aligned(plan, alignment, bytes));
+    let (block, taken) = found.map_or((0, None), |(plan, site)| placed(plan, site, alignment, bytes));
     let block = if block == 0 { real() } else { block };
     if let Some((plan, site)) = found.filter(|_| block != 0) {
-        made(plan, site, block, bytes);
+        made(plan, site, block, bytes, taken.is_some());
     }
     block
 }
@@ -244,7 +267,10 @@ pub unsafe extern "C" fn slow_posix_memalign(
     // `int`: the upper half of the register means nothing.
     if let Some((plan, site)) = found.filter(|_| status as u32 == 0) {
         // SAFETY: the function succeeded, so it has written the block's address.
-        made(plan, site, unsafe { place.read() }, bytes);
+        let block = unsafe { place.read() };
+        let takes = asked != alignment && plan.takes_reserved != 0;
+        let taken = takes && reserve(site, block, bytes).is_some();
+        made(plan, site, block, bytes, taken);
     }
     status
 }
@@ -272,7 +298,7 @@ pub unsafe extern "C" fn slow_mmap(
         && flags & (PRIVATE_ANONYMOUS | HUGETLB) == PRIVATE_ANONYMOUS
         && let Some((plan, site)) = site_at(sp, bytes, 0)
     {
-        made(plan, site, mapped, bytes);
+        made(plan, site, mapped, bytes, false);
     }
     mapped
 }

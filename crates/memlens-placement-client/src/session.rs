@@ -13,7 +13,7 @@ use memlens_inside::environment::{self, value_of};
 use memlens_placement::{MAGIC, NO_VARIABLE, Plan, VARIABLE, VERSION};
 
 use crate::place::{self, LEAST_BYTES};
-use crate::{modules, patch, real};
+use crate::{modules, patch, real, reserved};
 
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
 
@@ -44,6 +44,9 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
         }
     }
     patch::at_start(plan);
+    if plan.takes_reserved != 0 {
+        reserved::prepare_for_forks();
+    }
     PLAN.store(ptr::from_ref(plan).cast_mut(), Ordering::Release);
     let least = if plan.sites().is_empty() { u64::MAX } else { plan.least_bytes.max(1) };
     LEAST_BYTES.store(least, Ordering::Release);

@@ -21,7 +21,7 @@ pub const VARIABLE: &str = "MEMLENS_PLACEMENT";
 /// First word of a plan: "memlens" and a zero byte, as this machine orders bytes.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"memlens\0");
 /// Changes with the layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes of a transparent huge page on x86-64, and its alignment.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -86,8 +86,9 @@ pub struct Plan {
     pub tunables_bytes: u32,
     /// Bytes of the variable's value without memlens, behind that colon; [`NO_VARIABLE`]: it was not set.
     pub own_tunables_bytes: u32,
-    /// Fills up.
-    pub reserved: u32,
+    /// Whether blocks go into the pages that the system has reserved (hugetlb) as far as there are some (1), or only into
+    /// transparent huge pages (0).
+    pub takes_reserved: u32,
     /// Used entries of the tables below.
     pub modules_used: u32,
     /// As above.
@@ -190,6 +191,10 @@ pub struct Site {
     pub bytes: AtomicU64,
     /// Those that the kernel refused.
     pub refused: AtomicU64,
+    /// Bytes in reserved pages.
+    pub reserved_bytes: AtomicU64,
+    /// Blocks that were to lie in reserved pages and do not.
+    pub unreserved: AtomicU64,
 }
 
 /// Where a call returns to.
@@ -315,6 +320,14 @@ pub fn file_start(line: &[u8]) -> Option<(u64, &[u8])> {
     (offset == 0 && path.first() == Some(&b'/')).then_some((start, path))
 }
 
+/// The place of a mapping of reserved pages (hugetlb) without a file: start and end, of a line of `/proc/PID/maps`.
+pub fn reserved_mapping(line: &[u8]) -> Option<(u64, u64)> {
+    line.ends_with(b" /anon_hugepage (deleted)").then_some(())?;
+    let range = line.split(|&byte| byte == b' ').next()?;
+    let dash = range.iter().position(|&byte| byte == b'-')?;
+    Some((hexadecimal(&range[..dash])?, hexadecimal(&range[dash + 1..])?))
+}
+
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 16 {
         return None;
@@ -359,6 +372,17 @@ mod tests {
             b"zz-1 r--p 00000000 fe:00 1 /a",
         ] {
             assert_eq!(file_start(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_maps_name_reserved_pages() {
+        let line = b"7f5d4c400000-7f5d4cc00000 rw-p 00000000 00:0f 77    /anon_hugepage (deleted)";
+        assert_eq!(reserved_mapping(line), Some((0x7f5d_4c40_0000, 0x7f5d_4cc0_0000)));
+        for other in
+            [&b"7f5d4c400000-7f5d4cc00000 rw-p 00000000 00:00 0 "[..], b" /anon_hugepage (deleted)", b""]
+        {
+            assert_eq!(reserved_mapping(other), None, "{other:?}");
         }
     }
 

@@ -11,7 +11,7 @@ use memlens_profile::{CodeIx, Object, Profile};
 use memlens_report::short_count;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
 use crate::resimulate::{Prediction, resimulate};
@@ -89,7 +89,14 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
 /// What huge pages would do to the program that is named, if one is.
 fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>, Failure> {
     if args.command.is_empty() {
-        return Ok(None);
+        return match args.machine.is_given() {
+            true => {
+                let message =
+                    "--machine and --cache are for a program that is modelled once more: -- PROGRAM";
+                Err(Failure::new(FailureKind::Usage, message))
+            }
+            false => Ok(None),
+        };
     }
     let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
     let choice = memlens_apply::choose(profile, &[], &program.file);

@@ -12,8 +12,11 @@ use memlens_apply::{
 use memlens_exact::{Program, SessionError};
 use serde_json::{Value, json};
 
+use crate::apply_pages::{self, Pages, Reserved, bytes};
 use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
+use crate::machine_args::MachineArgs;
+use crate::resimulate::{Prediction, resimulate};
 use crate::streams;
 
 /// Arguments of `memlens apply`.
@@ -43,6 +46,11 @@ pub struct ApplyArgs {
     #[arg(long, value_name = "N", requires = "prefetch", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub distance: Vec<u32>,
 
+    /// Which huge pages: transparent ones (thp), those that the system has reserved as far as there are some (hugetlb), or
+    /// reserved ones if there are enough for all objects, else transparent ones (auto)
+    #[arg(long, value_name = "KIND", default_value = "thp", conflicts_with = "prefetch")]
+    pub pages: Pages,
+
     /// Only this object: its number or name in `memlens report`; may be repeated
     #[arg(long, value_name = "ID|NAME")]
     pub object: Vec<String>,
@@ -50,6 +58,14 @@ pub struct ApplyArgs {
     /// Pairs of runs, without and with; 0: only look at how the kernel backs the objects, without and with
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub runs: u32,
+
+    /// First run the program in exact mode and model its page walks with and without huge pages: what is to be expected,
+    /// and what causes most walks afterwards. Takes 20 to 100 times as long as a run
+    #[arg(long, conflicts_with = "prefetch")]
+    pub predict: bool,
+
+    #[command(flatten)]
+    pub machine: MachineArgs,
 
     /// A table, or everything for programs (json)
     #[arg(long, value_name = "FORMAT", default_value = "table")]
@@ -83,10 +99,16 @@ struct Found {
     /// Runs without and with, in pairs.
     pairs: Pairs,
     setting: HugePages,
+    reserved: Reserved,
+    /// What was to be expected, if that was asked for.
+    prediction: Option<Prediction>,
 }
 
 /// Acts on a profile.
 pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
+    if args.machine.is_given() && !args.predict {
+        return Err(Failure::new(FailureKind::Usage, "--machine and --cache are for --predict"));
+    }
     let profile = open_profile(&args.profile)?;
     let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
     if let Err(reason) = memlens_apply::check_preloadable(&program.file) {
@@ -98,15 +120,23 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
         return crate::apply_prefetch::apply(args, &profile, &command);
     }
     let setting = HugePages::of_this_system();
-    if let Some(obstacle) = setting.obstacle() {
+    let choice = memlens_apply::choose(&profile, &args.object, &program.file);
+    let reserved = Reserved::of(args.pages, &choice.chosen);
+    if let Some(obstacle) = setting.obstacle().filter(|_| !reserved.are_taken) {
         return Err(Failure::new(FailureKind::Unavailable, obstacle));
     }
-    let choice = memlens_apply::choose(&profile, &args.object, &program.file);
     if choice.chosen.is_empty() {
         return Err(Failure::new(FailureKind::Unavailable, nothing_to_do(&choice, &args.object)));
     }
+    let prediction = match args.predict {
+        true => {
+            let machine = args.machine.or_of(&profile.machine.name)?;
+            Some(resimulate(&choice, &machine, &args.command)?)
+        }
+        false => None,
+    };
     let command = Command { file: program.file, arguments: program.arguments };
-    let found = measure(choice, setting, &command, args.runs)?;
+    let found = Found { prediction, ..measure(choice, setting, reserved, &command, args.runs)? };
     match args.format {
         ApplyFormat::Table => streams::write_result(|out| out.write_all(table(&found).as_bytes()))?,
         ApplyFormat::Json => streams::write_json(&document(&found))?,
@@ -158,14 +188,20 @@ impl Words for Choice {
 }
 
 /// Runs the program: once each way while looking at its memory, then in pairs with nothing in the way.
-fn measure(choice: Choice, setting: HugePages, command: &Command, runs: u32) -> Result<Found, Failure> {
+fn measure(
+    choice: Choice,
+    setting: HugePages,
+    reserved: Reserved,
+    command: &Command,
+    runs: u32,
+) -> Result<Found, Failure> {
     let failed = |error| cannot_run(command, &error);
     let plain_run = Variant::default();
     let mut pairs = Pairs::default();
     let mut backing = [Vec::new(), Vec::new()];
     let mut whole = [None, None];
     for (at, places) in [false, true].into_iter().enumerate() {
-        let mut placement = Placement::new(&choice.chosen, places)?;
+        let mut placement = Placement::new(&choice.chosen, places, reserved.are_taken)?;
         let variant = placement.variant();
         let trial =
             memlens_apply::run(command, &variant, Some(&mut |pid| placement.look(pid))).map_err(failed)?;
@@ -175,9 +211,9 @@ fn measure(choice: Choice, setting: HugePages, command: &Command, runs: u32) -> 
         }
         (backing[at], whole[at]) = (placement.placed(), placement.whole());
     }
-    let placement = Placement::new(&choice.chosen, true)?;
+    let placement = Placement::new(&choice.chosen, true, reserved.are_taken)?;
     pairs.run(command, [&plain_run, &placement.variant()], runs).map_err(failed)?;
-    Ok(Found { choice, backing, whole, pairs, setting })
+    Ok(Found { choice, backing, whole, pairs, setting, reserved, prediction: None })
 }
 
 pub(crate) fn did_not_start() -> Failure {
@@ -194,11 +230,6 @@ impl From<PlacementError> for Failure {
     fn from(error: PlacementError) -> Self {
         Self::new(FailureKind::Engine, format!("failed to {error}"))
     }
-}
-
-fn bytes(count: u64) -> String {
-    let mib = count as f64 / f64::from(1 << 20);
-    if mib >= 10.0 { format!("{mib:.0} MiB") } else { format!("{mib:.1} MiB") }
 }
 
 fn share(backing: Option<Backing>) -> String {
@@ -257,6 +288,10 @@ fn table(found: &Found) -> String {
         let _ = writeln!(text, "not {} ({:.1} %): {}", object.name, object.share * 100.0, object.reason);
     }
     text.push('\n');
+    if let Some(prediction) = &found.prediction {
+        text += &prediction.text();
+        text.push('\n');
+    }
     if !found.pairs.pairs.is_empty() {
         text += &times(&found.pairs);
         text.push('\n');
@@ -351,6 +386,9 @@ fn verdict(found: &Found) -> Vec<String> {
                 ),
             });
         }
+        if found.reserved.are_taken && object.method == Method::Blocks {
+            lines.push(apply_pages::in_reserved(name, &placed));
+        }
         if before.and_then(|backing| backing.huge_share()).is_some_and(|share| share > 0.5) {
             lines.push(format!(
                 "{name}: it lies in huge pages without memlens, too{}.",
@@ -362,6 +400,7 @@ fn verdict(found: &Found) -> Vec<String> {
             ));
         }
     }
+    lines.extend(found.reserved.why_not.clone());
     lines.extend(sameness(&found.pairs, "huge pages"));
     lines
 }
@@ -393,7 +432,10 @@ fn names(chosen: &[Chosen]) -> String {
 
 fn document(found: &Found) -> Value {
     let backing = |backing: Option<Backing>| {
-        backing.map(|backing| json!({"resident_bytes": backing.resident, "huge_bytes": backing.huge}))
+        backing.map(|backing| {
+            json!({"resident_bytes": backing.resident, "huge_bytes": backing.huge,
+                   "hugetlb_bytes": backing.hugetlb, "swapped_bytes": backing.swapped})
+        })
     };
     let objects: Vec<Value> = found
         .choice
@@ -410,6 +452,7 @@ fn document(found: &Found) -> Value {
                     Method::Blocks => "blocks", Method::Heap => "heap", Method::Variable { .. } => "variable",
                 },
                 "placed_blocks": placed(1).blocks, "placed_bytes": placed(1).bytes, "refused_blocks": placed(1).refused,
+                "reserved_bytes": placed(1).reserved_bytes, "unreserved_blocks": placed(1).unreserved,
                 "backing_without": backing(placed(0).backing), "backing_with": backing(placed(1).backing),
             })
         })
@@ -432,6 +475,7 @@ fn document(found: &Found) -> Value {
             "without": found.pairs.values(0, |trial| trial.max_resident_bytes as f64),
             "with": found.pairs.values(1, |trial| trial.max_resident_bytes as f64),
         },
+        "resimulation": found.prediction.as_ref().map(Prediction::document),
         "same_output": found.pairs.is_deterministic().then(|| found.pairs.is_same()),
         "verdict": verdict(found),
     })
@@ -474,8 +518,8 @@ mod tests {
             id: 7,
             blocks: 1,
             bytes: 64 << 20,
-            refused: 0,
             backing: Some(Backing { resident: 64 << 20, huge, ..Backing::default() }),
+            ..Placed::default()
         };
         Found {
             choice: Choice {
@@ -493,6 +537,8 @@ mod tests {
                 makes_room_at_fault: true,
                 is_disabled_here: false,
             },
+            reserved: Reserved::default(),
+            prediction: None,
         }
     }
 

@@ -10,7 +10,7 @@
 //! family.rs        --follow children
 //! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
 //! import.rs        import lackey                               export.rs     export callgrind
-//! compare.rs       compare                                     advise.rs     advise              apply.rs      apply
+//! compare.rs       compare                                     advise.rs     advise              apply.rs      apply (apply_pages.rs, apply_prefetch.rs)
 //! captured_process.rs   programs as a model of memory sees them: bus_capture.rs, resimulate.rs (what huge pages would do)
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
@@ -24,6 +24,7 @@
 
 mod advise;
 mod apply;
+mod apply_pages;
 mod apply_prefetch;
 mod bus;
 mod bus_analyze;
