@@ -9,9 +9,11 @@ that are derived by hand. The last line is `N passed, N failed, N skipped`.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +39,8 @@ VERIFIED = [
     ("remapping-real", PROGRAMS / "remapping.c", [], ["--frames", "real"]),
     ("shared_memory-real", PROGRAMS / "shared_memory.c", [], ["--frames", "real"]),
     ("huge_pages-real", PROGRAMS / "huge_pages.c", [], ["--frames", "real"]),
+    ("advice", PROGRAMS / "advice.c", [], []),
+    ("advice-thp", PROGRAMS / "advice.c", [], ["--thp=always", "--nodes", "2"]),
 ]
 # Exit code where the kernel does not let one look.
 NO_PERMISSION = 77
@@ -125,25 +129,107 @@ def five_arrays(runner):
             raise Failure(f"a{array} with losses: {objects(found)[f'a{array}']}")
 
 
+def around_median(lines, pages):
+    """Lines of entries that are near the median one: those of the array."""
+    median = sorted(lines)[len(lines) // 2] if lines else 0
+    return [line for line in lines if abs(line - median) <= pages // 8 + 2]
+
+
 def page_walk(runner):
     """Zhang et al., 5.2: each page touched once in order is a miss, in order; more pages than any TLB has."""
-    for page, options in ((4096, []), (2 << 20, ["--thp"])):
-        pages = 2000 if page == 4096 else 100
-        trace = runner.capture(
-            f"page_walk-{page}",
-            PROGRAMS / "page_walk.c",
-            [str(pages), str(page)],
-            ["--ptat", "--start-on", "walk", "--stop-on", "walked", "--memory", "8", *options],
-        )
+    cases = ((4096, 2000, ["--memory", "8"]), (2 << 20, 100, ["--memory", "8", "--thp"]),
+             (1 << 30, 10, ["--memory", "24", "--hugetlb", "1g"]))
+    for page, pages, options in cases:
+        options = ["--start-on", "walk", "--stop-on", "walked", *options]
+        arguments = [str(pages), str(page)]
+        trace = runner.capture(f"page_walk-{page}", PROGRAMS / "page_walk.c", arguments, ["--ptat", *options])
         rows = [line.split(",") for line in runner.run("dump", trace, "--tlb-misses").splitlines()[1:]]
         found = [int(vaddr, 16) // page // 8 for _, _, _, vaddr, size in rows if int(size) == page]
         # A line has the entries of eight neighbours: pages in order show as eight misses a line.
         # The few others (the stack, the globals) are far away.
-        median = sorted(found)[len(found) // 2]
-        walked = [line for line in found if abs(line - median) <= pages // 8 + 2]
+        walked = around_median(found, pages)
         in_order = all(after - before in (0, 1) for before, after in zip(walked, walked[1:]))
         if not in_order or len(walked) != pages:
             raise Failure(f"{page}: {len(walked)} misses, in order: {in_order}")
+        found = runner.analysis(trace)["walked_pages"]
+        # Each entry is read as often as any other: 5 % of them cause 5 % of the reads.
+        if page == 4096 and abs(found["top_5_percent"] - 0.05) > 0.005:
+            raise Failure(f"the curve of pages that are read equally: {found}")
+        # With cached tables a line of eight entries is read from memory once, if the caches have lost it: those of
+        # 20,000 small pages, but not those of few large ones.
+        pages = 20000 if page == 4096 else pages
+        arguments = [str(pages), str(page)]
+        trace = runner.capture(f"page_walk-{page}-cached", PROGRAMS / "page_walk.c", arguments, options)
+        rows = [line.split(",") for line in runner.run("dump", trace, "--tlb-misses").splitlines()[1:]]
+        found = [int(vaddr, 16) // page // 8 for _, _, _, vaddr, size in rows if int(size) == page]
+        cached = around_median(found, pages) if page == 4096 else found
+        if len(cached) != len(set(cached)) or page == 4096 and len(cached) != pages // 8:
+            raise Failure(f"{page}, cached tables: {len(cached)} misses on the bus")
+
+
+def writing_end(pipe):
+    """A descriptor to write to a named pipe, once somebody reads it."""
+    try:
+        end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    os.set_blocking(end, True)
+    return end
+
+
+def restarted(runner):
+    """An analysis that is killed goes on from its checkpoint to the same result. It cannot end before it is
+    killed: it waits for the second half of the trace, which comes through a pipe."""
+    trace = runner.capture("restarted", KERNELS / "fivearrays.c", [str(1 << 20), "262144"], [])
+    expected = runner.run("analyze", trace, "--format", "json")
+    bus, checkpoint = trace / "bus.mlbus", runner.folder / "checkpoint"
+    whole = bus.read_bytes()
+    words = ["analyze", trace, "--format", "json", "--checkpoint", checkpoint, "--checkpoint-every", "1000"]
+    bus.unlink()
+    os.mkfifo(bus)
+    process = subprocess.Popen([runner.memlens, "bus", *map(str, words)], stdout=subprocess.DEVNULL)
+
+    def wait_for(happened):
+        while not (result := happened()):
+            if process.poll() is not None:
+                raise Failure(f"it ended without a checkpoint: {process.returncode}")
+            time.sleep(0.01)
+        return result
+
+    with os.fdopen(wait_for(lambda: writing_end(bus)), "wb", buffering=0) as pipe:
+        pipe.write(whole[: len(whole) * 3 // 4])
+        wait_for(checkpoint.exists)
+        process.kill()
+        process.wait()
+    bus.unlink()
+    bus.write_bytes(whole)
+    sound = checkpoint.read_bytes()
+    checkpoint.write_bytes(sound[:-1])
+    code, _, err = runner.bus(*words)
+    if code != 65 or "is damaged" not in err:
+        raise Failure(f"a cut checkpoint: exit code {code}: {err}")
+    checkpoint.write_bytes(sound)
+    if runner.run(*words) != expected or checkpoint.exists():
+        raise Failure("the result is another, or the checkpoint is left")
+
+
+def memory_nodes(runner):
+    """Each thread's array lies in the memory of its core's node, and every line is counted for one node."""
+    trace = runner.capture("nodes", KERNELS / "fivearrays.c", [str(1 << 20), "262144"], ["--nodes", "2"])
+    found = runner.analysis(trace)
+    for row in found["objects"]:
+        if sum(row["lines_by_node"]) != row["reads"] + row["writes"]:
+            raise Failure(f"lines by node: {row}")
+    for array in range(5):
+        lines = objects(found)[f"a{array}"]["lines_by_node"]
+        if min(lines) > 0:
+            raise Failure(f"a{array} was touched by one thread, and lies in two nodes: {lines}")
+    lines = sum(node["reads"] + node["writes"] for node in found["nodes"])
+    if len(found["nodes"]) != 2 or lines != found["totals"]["data_reads"] + found["totals"]["data_writes"]:
+        raise Failure(f"nodes: {found['nodes']}")
+    code, _, err = runner.bus("capture", "--out", runner.folder / "none", "--memory", "1", "--nodes", "2", "--", "true")
+    if code != 64 or "memory nodes" not in err:
+        raise Failure(f"more nodes than GiB: exit code {code}: {err}")
 
 
 def bad_inputs(runner):
@@ -157,7 +243,7 @@ def bad_inputs(runner):
         path.write_bytes(content)
         code, out, err = runner.bus("check", trace)
         analysed = runner.bus("analyze", trace, "--format", "json")
-        path.write_bytes(sound[path])
+        path.write_bytes(sound.get(path, b""))
         return code, out + err, analysed
 
     def expect(path, content, wanted, text, least):
@@ -192,6 +278,20 @@ def bad_inputs(runner):
         word = ((number & 255) << 14 | 5) << 1 | (direction == "r")
         content += (word << 41 | int(paddr, 16) // 64).to_bytes(8, "big")
     expect(bus, content, 65, "1000 records", 1000)
+    # A line of text that makes no sense costs itself alone.
+    lines = [b"# " + header.replace(b'"packing":"blocks"', b'"packing":"text"'), b"seq,duration,rw,paddr"]
+    lines += [b"%d,5,%s,%s" % (at, rw.encode(), paddr.encode()) for at, (_, _, rw, paddr, *_) in enumerate(rows)]
+    lines.insert(500, b"498,5,sideways,0x40")
+    bus.unlink()
+    expect(trace / "bus.csv", b"\n".join(lines) + b"\n", 65, "line 501", 1000)
+    (trace / "bus.csv").unlink(missing_ok=True)
+    bus.write_bytes(sound[bus])
+    # Events whose tags never came.
+    untagged = runner.folder / "untagged.bus"
+    runner.run("damage", trace, "--force", "--out", untagged, "--drop-tags", "1")
+    code, out, err = runner.bus("check", untagged)
+    if code != 65 or "tags" not in out + err or runner.analysis(untagged)["losses"]["page_tags"]["events_left"] == 0:
+        raise Failure(f"events without tags: exit code {code}: {out}{err}")
     code, _, err = runner.bus("analyze", runner.folder / "nowhere")
     if code != 66:
         raise Failure(f"a trace that is not there: exit code {code}: {err}")
@@ -207,7 +307,8 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     tests = {name: lambda r, n=name, rest=rest: verified(r, n, *rest) for name, *rest in VERIFIED}
-    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "bad_inputs": bad_inputs}
+    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "memory_nodes": memory_nodes}
+    tests |= {"restarted": restarted, "bad_inputs": bad_inputs}
     passed = failed = skipped = 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)

@@ -21,11 +21,11 @@ __attribute__((noinline)) void walked(void)
     sum++;
 }
 
-static char *map(long bytes)
+static char *map(long bytes, long align)
 {
-    /* Aligned to the largest page by hand. */
-    long align = 2L << 20;
-    char *block = mmap(NULL, (size_t)(bytes + align), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* Aligned to the page by hand, to 2 MiB at least. */
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *block = mmap(NULL, (size_t)(bytes + align), PROT_READ | PROT_WRITE, flags, -1, 0);
     if (block == MAP_FAILED)
         exit(1);
     return (char *)(((unsigned long)block + (unsigned long)align - 1) & ~((unsigned long)align - 1));
@@ -36,8 +36,9 @@ int main(int argc, char **argv)
     if (argc != 3)
         return 2;
     long pages = atol(argv[1]), bytes = atol(argv[2]);
-    array = map(pages * bytes);
-    sweep = map(pages * bytes);
+    long align = bytes > 2L << 20 ? bytes : 2L << 20;
+    array = map(pages * bytes, align);
+    sweep = map(pages * bytes, align);
     for (long at = 0; at < pages; at++)
         array[at * bytes] = 1;
     for (long at = 0; at < pages; at++)

@@ -2,7 +2,7 @@
 
 use crate::format::ObjectEvent;
 use crate::resimulation::Resimulation;
-use crate::system::{Mapping, System};
+use crate::system::{Advice, Mapping, System};
 use memlens_sim::CoreId;
 use memlens_types::AccessAttr;
 use std::io::Write;
@@ -30,6 +30,10 @@ pub trait MemorySystem: Send {
     fn unmap(&mut self, pid: u32, range: Range<u64>);
     /// Memory was moved (`mremap`).
     fn remap(&mut self, pid: u32, old: Range<u64>, new: Range<u64>);
+    /// A process advised the kernel of its memory (`madvise`).
+    fn advise(&mut self, pid: u32, range: Range<u64>, advice: Advice) {
+        let _ = (pid, range, advice);
+    }
     /// A process is about to fork: its memory is copied now, for a child named later.
     fn prepare_fork(&mut self, parent: u32, token: u64);
     /// The forked process begins.
@@ -85,6 +89,10 @@ impl<W: Write + Send> MemorySystem for System<W> {
 
     fn remap(&mut self, pid: u32, old: Range<u64>, new: Range<u64>) {
         Self::remap(self, pid, old, new);
+    }
+
+    fn advise(&mut self, pid: u32, range: Range<u64>, advice: Advice) {
+        Self::advise(self, pid, range, advice);
     }
 
     fn prepare_fork(&mut self, parent: u32, token: u64) {

@@ -4,7 +4,9 @@ use memlens_bus::analysis::{
     Analysis, Analyzer, Attribution, Observer, RecordKind, Verification, Verifier, analyze,
 };
 use memlens_bus::format::{FormatError, ObjectEvent, TraceFolder};
-use memlens_bus::system::{Backing, Card, FaultPlan, Mapping, System, SystemOptions, inject_faults};
+use memlens_bus::system::{
+    Advice, Backing, Card, FaultPlan, Mapping, System, SystemOptions, ThpSetting, inject_faults,
+};
 use memlens_sim::{CoreId, MachineDescription};
 use memlens_types::{AccessAttr, AccessKind, ObjectKind};
 use std::fs::File;
@@ -15,6 +17,7 @@ type Machine = System<BufWriter<File>>;
 
 const MIB: u64 = 1 << 20;
 const PID: u32 = 7;
+const THP: [ThpSetting; 3] = [ThpSetting::Always, ThpSetting::Madvise, ThpSetting::Never];
 
 fn options() -> SystemOptions {
     let machine = MachineDescription::named("e5504").expect("shipped");
@@ -109,6 +112,71 @@ fn pages_touched_in_order_miss_in_order() {
             assert_eq!(verified(&folder).0.wrong(), 0, "level {level}");
         }
     }
+}
+
+/// Memory comes from the node of the core that touches it first, and lines are counted where it lies.
+#[test]
+fn lines_come_from_the_node_of_the_core_that_touched_first() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let base = |array: u64| (1 << 32) + array * 64 * MIB;
+    let folder = capture(place.path(), SystemOptions { nodes: 2, ..options() }, |system| {
+        for array in 0..2 {
+            system.map(PID, base(array)..base(array) + MIB, Mapping::default());
+            object(system, PID, array as u32 + 1, &format!("a{array}"), base(array), MIB);
+            // Core 3 belongs to the second node.
+            let first = CoreId(3 * array as u16);
+            for line in 0..MIB / 64 {
+                system.access(PID, first, base(array) + line * 64, AccessAttr::new(AccessKind::Load, 8));
+            }
+        }
+        (0..MIB / 64).for_each(|line| load(system, base(1) + line * 64));
+    });
+    let found = analysis(&folder, &mut ());
+    let lines = |name: &str| {
+        found.objects.iter().find(|row| row.name == name).expect("touched").lines_by_node.clone()
+    };
+    assert_eq!((lines("a0"), lines("a1")), (vec![MIB / 64, 0], vec![0, MIB / 64]));
+    let nodes: Vec<u64> = found.nodes.iter().map(|node| node.start).collect();
+    assert_eq!(nodes, [0, 4 << 30]);
+    assert_eq!(verified(&folder).0.wrong(), 0);
+}
+
+/// `madvise`: what goes, what becomes huge, and that the small table's frame is used again.
+#[test]
+fn advice_changes_the_pages_that_are_there() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let folder = TraceFolder::create(place.path(), true).expect("a folder");
+    let mut system = System::new(options(), |header| Card::create(&folder, header)).expect("a machine");
+    let (base, huge) = (4 << 30, 2 * MIB);
+    system.map(PID, base..base + 4 * huge, Mapping::default());
+    let faults = |system: &Machine| system.counts().faults;
+    // The first becomes huge at once, the second stays small although it is asked for later.
+    system.advise(PID, base..base + huge, Advice::HugePage);
+    load(&mut system, base);
+    load(&mut system, base + huge);
+    assert_eq!(faults(&system), [1, 1, 0]);
+    system.advise(PID, base + huge..base + 2 * huge, Advice::HugePage);
+    load(&mut system, base + huge + 4096);
+    assert_eq!(faults(&system), [2, 1, 0], "there is a table of small pages already");
+    system.advise(PID, base..base + 4 * huge, Advice::Collapse);
+    load(&mut system, base + huge + 8192);
+    // Where nothing was touched there is nothing to collapse.
+    assert_eq!((faults(&system), system.counts().collapses), ([2, 1, 0], 1));
+    // A part of a huge page goes: the rest is small, and stays.
+    system.advise(PID, base + 4096..base + 8192, Advice::DontNeed);
+    load(&mut system, base + 8192);
+    assert_eq!(faults(&system), [2, 1, 0]);
+    load(&mut system, base + 4096);
+    assert_eq!(faults(&system), [3, 1, 0]);
+    // What is forbidden stays small; filled at once, it faults no more.
+    system.advise(PID, base + 2 * huge..base + 3 * huge, Advice::NoHugePage);
+    system.advise(PID, base + 2 * huge..base + 3 * huge, Advice::PopulateWrite);
+    assert_eq!(faults(&system), [3 + 512, 1, 0]);
+    (0..512).for_each(|page| load(&mut system, base + 2 * huge + page * 4096));
+    assert_eq!(faults(&system), [3 + 512, 1, 0]);
+    let counts = system.finish().expect("written");
+    assert_eq!(counts.out_of_memory, 0);
+    assert_eq!(verified(&folder).0.wrong(), 0);
 }
 
 /// O8 with synthetic threads: five arrays, from all-read to all-written, walked with stride 64 by five cores in
@@ -214,7 +282,7 @@ fn anything(system: &mut Machine, seed: u64) {
         let pid = alive[random.below(alive.len() as u64) as usize];
         let at = place(random.below(PLACES));
         let length = (1 + random.below(1024)) * 4096;
-        match random.below(16) {
+        match random.below(20) {
             0..=3 => {
                 let backing = match random.below(4) {
                     0 | 1 => Backing::Anonymous,
@@ -222,8 +290,7 @@ fn anything(system: &mut Machine, seed: u64) {
                         Backing::File { file: random.below(3), page: random.below(9), is_shared: kind == 2 }
                     }
                 };
-                let may_be_large = backing == Backing::Anonymous;
-                system.map(pid, at..at + length, Mapping { backing, level: 1, may_be_large });
+                system.map(pid, at..at + length, Mapping { backing, ..Mapping::default() });
                 let id = step as u32 + 1;
                 system.tell_objects(&[
                     ObjectEvent::Object { pid, id, kind: ObjectKind::Mmap, name: format!("o{step}") },
@@ -259,6 +326,18 @@ fn anything(system: &mut Machine, seed: u64) {
                 let start = at + random.below(999) * 16;
                 object(system, pid, id, &format!("b{step}"), start, 16 + random.below(99_999));
             }
+            10..=12 => {
+                const ADVICE: [Advice; 6] = [
+                    Advice::DontNeed,
+                    Advice::HugePage,
+                    Advice::NoHugePage,
+                    Advice::Collapse,
+                    Advice::PopulateRead,
+                    Advice::PopulateWrite,
+                ];
+                let range = at + random.below(64) * 4096..at + length.max(4 * MIB);
+                system.advise(pid, range, ADVICE[random.below(6) as usize]);
+            }
             _ => load_some(system, &mut random, pid, at),
         }
     }
@@ -278,8 +357,14 @@ fn load_some(system: &mut Machine, random: &mut Random, pid: u32, at: u64) {
 #[test]
 fn every_record_of_any_behaviour_is_attributed_rightly() {
     let place = tempfile::tempdir().expect("a temporary folder");
+    let (mut shared, mut late) = (0, 0);
     for seed in 0..4 {
-        let with = SystemOptions { thp: seed % 2 == 0, ptat: seed % 3 == 0, ..options() };
+        let with = SystemOptions {
+            thp: THP[seed as usize % 3],
+            nodes: 1 + seed as u8 % 2,
+            ptat: seed % 3 == 0,
+            ..options()
+        };
         let folder = capture(place.path(), with, |system| anything(system, seed));
         let (verification, found) = verified(&folder);
         assert!(verification.records > 10_000, "seed {seed}: {}", verification.records);
@@ -290,9 +375,10 @@ fn every_record_of_any_behaviour_is_attributed_rightly() {
             found.losses,
             found.totals
         );
-        assert!(found.totals.shared > 0 && found.totals.late > 0, "seed {seed}: {:?}", found.totals);
+        (shared, late) = (shared + found.totals.shared, late + found.totals.late);
         assert_eq!((found.losses.page_tags.missing, found.losses.page_tags.events_left), (0, 0));
     }
+    assert!(shared > 0 && late > 0, "{shared} shared, {late} late");
 }
 
 /// Tags that never come, come late, or are lost with their packet: few records are wrong, and it is known.

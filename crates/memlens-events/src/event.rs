@@ -16,6 +16,7 @@
 /// | `Fork` | token; afterwards token, pid of the child (0: it failed) |
 /// | `Exec` | how the process image is about to be replaced: see [`ExecHow`]; bytes of the program's name, the name |
 /// | `ProcessExit` | what the process gives `exit_group` |
+/// | `MapAdvice` | start, length, advice (Linux `madvise` values) |
 /// | `AllocatedPointer` | what an allocation function stored through its first argument |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -35,6 +36,7 @@ pub enum EventKind {
     Exec = 12,
     ProcessExit = 13,
     AllocatedPointer = 14,
+    MapAdvice = 15,
 }
 
 /// The first word of an `Exec` event: what becomes of the program about to be executed.
@@ -80,7 +82,7 @@ impl ExecHow {
 }
 
 impl EventKind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::ThreadStart,
         Self::ThreadExit,
         Self::MapAdd,
@@ -95,6 +97,7 @@ impl EventKind {
         Self::Exec,
         Self::ProcessExit,
         Self::AllocatedPointer,
+        Self::MapAdvice,
     ];
 
     /// The kind with this code.
@@ -167,7 +170,7 @@ mod tests {
             assert_eq!(EventKind::from_code(kind as u16), Some(kind));
         }
         assert_eq!(EventKind::from_code(0), None);
-        assert_eq!(EventKind::from_code(15), None);
+        assert_eq!(EventKind::from_code(16), None);
         let roles = [
             SpecialRole::AllocEntry(0),
             SpecialRole::AllocEntry(77),

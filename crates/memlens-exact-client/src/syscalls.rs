@@ -17,6 +17,7 @@ const SYS_BRK: c_int = 12;
 const SYS_RT_SIGACTION: c_int = 13;
 const SYS_RT_SIGPROCMASK: c_int = 14;
 const SYS_MREMAP: c_int = 25;
+const SYS_MADVISE: c_int = 28;
 const SYS_CLONE: c_int = 56;
 const SYS_FORK: c_int = 57;
 const SYS_VFORK: c_int = 58;
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 thread.event(EventKind::MapRemove, &[argument(context, 0), argument(context, 1)]);
             }
             // The current break, so that the change shows afterwards.
-            SYS_BRK | SYS_MMAP | SYS_MREMAP | SYS_ARCH_PRCTL => remember_arguments(context),
+            SYS_BRK | SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_ARCH_PRCTL => remember_arguments(context),
             _ => {}
         }
         STATE.thread(context).publish(SlotState::InSystemCall);
@@ -125,6 +126,7 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                 // The new length is mremap's third argument; protection and flags stay.
                 thread.event(EventKind::MapAdd, &[result as u64, third, u64::MAX, u64::MAX, address]);
             }
+            SYS_MADVISE if !failed => thread.event(EventKind::MapAdvice, &[address, length, third]),
             SYS_RT_SIGACTION if !failed && length != 0 => signals::disposition_set(address, fourth),
             SYS_RT_SIGPROCMASK if !failed && length != 0 => {
                 thread.blocked_signals = signals::changed_mask(thread.blocked_signals, address, fourth);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use memlens_bus::format::{FormatError, TraceFolder};
+use memlens_bus::system::ThpSetting;
 
 use crate::failure::{Failure, FailureKind, plain};
 use crate::machine_args::MachineArgs;
@@ -62,9 +63,24 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub ptat: bool,
 
-    /// Give anonymous memory transparent huge pages
-    #[arg(long)]
-    pub thp: bool,
+    /// When anonymous memory gets transparent huge pages; without a SETTING: always
+    #[arg(
+        long,
+        value_name = "SETTING",
+        default_value = "madvise",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always"
+    )]
+    pub thp: ThpChoice,
+
+    /// Give anonymous memory pages of this size, as from hugetlbfs, where a whole one fits
+    #[arg(long, value_name = "SIZE")]
+    pub hugetlb: Option<HugePageSize>,
+
+    /// Memory nodes (NUMA) that the memory and the cores are dealt to
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub nodes: u8,
 
     /// Whose frames pages get: those of the model, or those that this machine's kernel gave the running program, with
     /// its page sizes, as far as they can be read (root)
@@ -112,6 +128,38 @@ pub enum Frames {
     Real,
 }
 
+/// The kernel's setting for transparent huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ThpChoice {
+    /// Only by MADV_COLLAPSE.
+    Never,
+    /// Where the program asks by MADV_HUGEPAGE.
+    Madvise,
+    /// Wherever the program does not forbid it.
+    Always,
+}
+
+impl From<ThpChoice> for ThpSetting {
+    fn from(choice: ThpChoice) -> Self {
+        match choice {
+            ThpChoice::Never => Self::Never,
+            ThpChoice::Madvise => Self::Madvise,
+            ThpChoice::Always => Self::Always,
+        }
+    }
+}
+
+/// Sizes of pages from hugetlbfs; the number is the level of their entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HugePageSize {
+    /// 2 MiB.
+    #[value(name = "2m")]
+    TwoMib = 2,
+    /// 1 GiB.
+    #[value(name = "1g")]
+    OneGib = 3,
+}
+
 /// Arguments of `memlens bus analyze`.
 #[derive(Args, Debug)]
 pub struct AnalyzeArgs {
@@ -134,6 +182,14 @@ pub struct AnalyzeArgs {
     /// Replace the profile if it exists
     #[arg(long)]
     pub force: bool,
+
+    /// Keep the state of the analysis in FILE; if it is there, go on from it. Removed at the end
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Write the checkpoint after each N records
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub checkpoint_every: u64,
 }
 
 /// Forms of an analysis.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use memlens_bus::analysis::{self, Analysis, Observer};
+use memlens_bus::analysis::{self, Analysis, Checkpoints, Observer};
 use memlens_bus::format::{FormatError, TraceFolder};
 use memlens_profile::{
     Attribution, Cell, CodeIx, CodeLocation, Existing, Frame, FrameIx, MachineInfo, Module, ModuleIx, Object,
@@ -21,13 +21,21 @@ pub fn run(folder: &TraceFolder, observer: &mut impl Observer) -> Result<Analysi
     analysis::analyze(folder.bus()?, folder.pages()?, folder.objects()?, observer)
 }
 
+fn run_restartable(folder: &TraceFolder, checkpoints: &mut Checkpoints) -> Result<Analysis, FormatError> {
+    analysis::analyze_restartable(folder.bus()?, folder.pages()?, folder.objects()?, checkpoints)
+}
+
 /// Shows what a trace says.
 pub fn analyze(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let folder = bus::open(&args.trace)?;
     let existing = if args.force { Existing::Replace } else { Existing::Refuse };
     // What can be known to fail must fail before the work.
     let writer = args.out.as_ref().map(|out| ProfileWriter::create(out, existing)).transpose()?;
-    let found = run(&folder, &mut ()).map_err(|error| bus::failure(&args.trace, &error))?;
+    let found = match &args.checkpoint {
+        Some(path) => run_restartable(&folder, &mut Checkpoints::new(path, args.checkpoint_every)),
+        None => run(&folder, &mut ()),
+    };
+    let found = found.map_err(|error| bus::failure(&args.trace, &error))?;
     if let Some(mut writer) = writer {
         writer.flush(&profile(&found), true)?;
     }

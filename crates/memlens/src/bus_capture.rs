@@ -16,6 +16,15 @@ use crate::streams::say;
 pub fn capture(args: CaptureArgs) -> Result<u8, Failure> {
     let machine = args.machine.description()?;
     check(&machine)?;
+    if args.memory < u32::from(args.nodes) {
+        let message =
+            format!("{} GiB are less than one for each of {} memory nodes", args.memory, args.nodes);
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
+    if args.frames == Frames::Real && args.nodes > 1 {
+        let message = "--nodes deals modelled memory to nodes; it does not go with --frames real";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
     let frames = match args.frames {
         Frames::Modelled => None,
@@ -26,7 +35,9 @@ pub fn capture(args: CaptureArgs) -> Result<u8, Failure> {
     let options = SystemOptions {
         memory_bytes: u64::from(args.memory) << 30,
         real_bytes: frames.as_ref().map_or(0, |frames| frames.memory_bytes),
-        thp: args.thp,
+        nodes: args.nodes,
+        thp: args.thp.into(),
+        page_level: args.hugetlb.map_or(1, |size| size as u8),
         ptat: args.ptat,
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         capture: format!("{:x}-{:x}", now.as_nanos(), std::process::id()),

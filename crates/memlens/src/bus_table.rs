@@ -65,6 +65,29 @@ fn row(row: &ObjectRow, analysis: &Analysis) -> Vec<String> {
     ]
 }
 
+/// Which memory node lines come from: of each object, and altogether. Nothing if the trace names no nodes.
+fn memory_nodes(analysis: &Analysis, shown: usize) -> String {
+    if analysis.nodes.is_empty() {
+        return String::new();
+    }
+    let numbers = 0..analysis.nodes.len();
+    let titles = numbers.flat_map(|node| [format!("node {node}"), "%".to_owned()]);
+    let mut rows = vec![[String::from("lines of"), String::new()].into_iter().chain(titles).collect()];
+    let mut add = |name: String, kind: &str, counts: &[u64]| {
+        let all = counts.iter().sum::<u64>() as f64;
+        let cells = counts.iter().flat_map(|&lines| [grouped(lines), percent(lines as f64, all)]);
+        rows.push([name, kind.to_owned()].into_iter().chain(cells).collect());
+    };
+    for object in analysis.objects.iter().take(shown) {
+        add(printable(&object.name), object.kind, &object.lines_by_node);
+    }
+    let data: Vec<u64> = analysis.nodes.iter().map(|node| node.reads + node.writes).collect();
+    let tables: Vec<u64> = analysis.nodes.iter().map(|node| node.walk_reads).collect();
+    add("all data".into(), "", &data);
+    add("page tables".into(), "", &tables);
+    format!("\nMemory nodes\n{}", columns(&rows))
+}
+
 /// The tables. `top`: how many objects; 0: all.
 pub fn table(analysis: &Analysis, top: usize) -> String {
     let totals = &analysis.totals;
@@ -90,6 +113,7 @@ pub fn table(analysis: &Analysis, top: usize) -> String {
     if analysis.objects.len() > shown {
         text += &format!("… and {} more objects (--top 0)\n", analysis.objects.len() - shown);
     }
+    text += &memory_nodes(analysis, shown);
     text += "\nPage walks\n";
     let mut rows =
         vec![vec!["level".to_owned(), String::new(), "reads".to_owned(), "of leaf entries".to_owned()]];

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memlens_bus::MemorySystem;
 use memlens_bus::format::ObjectEvent;
-use memlens_bus::system::{Backing, Mapping};
+use memlens_bus::system::{Advice, Backing, Mapping};
 use memlens_events::{BlockFlags, Definition, EventKind, ModuleAnswer, RecordHeader, RecordSink};
 use memlens_exact::{Session, SessionOptions};
 use memlens_pipeline::{AccessExpander, FamilyEvent, Process, ProcessOptions, SpaceEvent};
@@ -200,12 +200,16 @@ impl<M: MemorySystem> CapturedProcess<M> {
                 let mapping = self.mapping(start, argument(3));
                 self.system(|system| system.map(self.pid, range, mapping));
             }
+            Some(EventKind::MapAdvice) => {
+                if let Some(advice) = Advice::from_number(argument(2)) {
+                    self.system(|system| system.advise(self.pid, range, advice));
+                }
+            }
             Some(EventKind::Break) => {
                 let (old, new) = (argument(0), argument(1));
-                let mapping = Mapping { may_be_large: true, ..Mapping::default() };
                 self.system(|system| match new < old {
                     true => system.unmap(self.pid, new.next_multiple_of(4096)..old),
-                    false => system.found(self.pid, old & !0xfff..new, mapping),
+                    false => system.found(self.pid, old & !0xfff..new, Mapping::default()),
                 });
             }
             // The thread pointer alone is told again.
@@ -262,7 +266,7 @@ impl<M: MemorySystem> CapturedProcess<M> {
             }
             _ => Backing::Anonymous,
         };
-        Mapping { backing, level, may_be_large: backing == Backing::Anonymous && level == 1 }
+        Mapping { backing, level, ..Mapping::default() }
     }
 
     /// The core on which the thread in a slot runs: threads are dealt to cores in the order of their start.

@@ -1,33 +1,24 @@
 //! Goes through a trace, keeps the tables up to date and attributes every record.
 
 use super::counts::{ObjectCounts, Points, TotalCounts};
+use super::nodes::NodeLines;
 use super::object_space::{NO_OBJECT, ObjectSpaces};
 use super::report::{Analysis, Losses};
 use super::reverse_table::{Place, ReverseTable};
+use super::stream::Events;
 use super::tags::TagCounter;
 use super::time_bins::TimeBins;
-use crate::format::{
-    BusBlock, FormatError, FrameUse, Header, MergedBus, ObjectEvent, ObjectReader, PageEvent, PageReader,
-    PageRecord, TagRegion,
-};
+use crate::format::{BusBlock, FormatError, FrameUse, Header, ObjectEvent, PageEvent, PageRecord, TagRegion};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use serde::{Deserialize, Serialize};
 use std::io::BufRead;
-use std::sync::mpsc;
-use std::thread;
 
 /// What a line of a page is, as the reverse table remembers it: an object, or the following.
 const UNKNOWN: u32 = u32::MAX;
 /// The page has lines of several objects: see `Analyzer::mixed`.
 const MIXED: u32 = u32::MAX - 1;
-/// So many page-table records ahead are searched when a read finds a frame that nothing maps.
-const SEARCHED_RECORDS: usize = 64;
 /// So many problems are kept as text.
 const KEPT_PROBLEMS: usize = 5;
-/// Blocks between reading and analysing.
-const BLOCKS_AHEAD: usize = 4;
-/// No tag announces more records.
-const MAX_GROUP: usize = 1 << 24;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,67 +81,8 @@ impl Observer for () {
     }
 }
 
-/// Where events come from. A stream that is missing has none.
-struct Events<R> {
-    pages: Option<PageReader<R>>,
-    objects: Option<ObjectReader<R>>,
-    /// Groups of page-table records read ahead.
-    waiting: VecDeque<Vec<PageRecord>>,
-    group: Vec<PageRecord>,
-}
-
-impl<R: BufRead> Events<R> {
-    /// Reads a group of page-table records.
-    fn read_group(&mut self) -> Result<Option<Vec<PageRecord>>, FormatError> {
-        let Some(pages) = &mut self.pages else { return Ok(None) };
-        let mut group = std::mem::take(&mut self.group);
-        group.clear();
-        while let Some(record) = pages.next_record()? {
-            let is_last = !record.more || group.len() >= MAX_GROUP;
-            group.push(record);
-            if is_last {
-                break;
-            }
-        }
-        Ok((!group.is_empty()).then_some(group))
-    }
-
-    fn next_group(&mut self) -> Result<Option<Vec<PageRecord>>, FormatError> {
-        match self.waiting.pop_front() {
-            Some(group) => Ok(Some(group)),
-            None => self.read_group(),
-        }
-    }
-
-    /// How many groups have to happen until one maps the frame, if one of the next does.
-    fn groups_until_mapped(&mut self, frame: u64) -> Result<Option<usize>, FormatError> {
-        let mut searched = 0;
-        for at in 0.. {
-            if at >= self.waiting.len() {
-                match self.read_group()? {
-                    Some(group) => self.waiting.push_back(group),
-                    None => return Ok(None),
-                }
-            }
-            let group = &self.waiting[at];
-            let maps = |record: &PageRecord| {
-                let frames = record.frame..record.frame + PageRecord::pages(record.level);
-                record.event == PageEvent::Map && frames.contains(&frame)
-                    || record.event == PageEvent::Table && record.frame == frame
-            };
-            if group.iter().take(SEARCHED_RECORDS).any(maps) {
-                return Ok(Some(at + 1));
-            }
-            searched += group.len();
-            if searched >= SEARCHED_RECORDS {
-                break;
-            }
-        }
-        Ok(None)
-    }
-}
-
 /// The state of an analysis.
+#[derive(Serialize, Deserialize)]
 pub struct Analyzer {
     /// Constants of the trace.
     pub header: Header,
@@ -165,18 +97,20 @@ pub struct Analyzer {
     mixed: FxHashMap<u64, Box<[u32]>>,
     page_tags: TagCounter,
     object_tags: TagCounter,
+    #[serde(with = "super::checkpoint::exact_counts")]
     counts: Vec<ObjectCounts>,
     totals: TotalCounts,
     /// Lines of page tables whose reads are not yet attributed, by process.
     fresh: FxHashMap<u32, Vec<(u32, u32)>>,
     bins: TimeBins,
     points: Points,
-    losses: Losses,
+    nodes: NodeLines,
+    pub(super) losses: Losses,
     cycles: u64,
 }
 
 impl Analyzer {
-    fn new(header: &Header) -> Self {
+    pub(super) fn new(header: &Header) -> Self {
         let line_shift = header.line_shift();
         let tags = header.tags.unwrap_or(TagRegion { start: 0, bytes: 0, sequence_bits: 0 });
         let to_lines = |bytes: u64| bytes >> line_shift;
@@ -199,10 +133,16 @@ impl Analyzer {
             fresh: FxHashMap::default(),
             bins: TimeBins::default(),
             points: Points::default(),
+            nodes: NodeLines::new(&header.nodes),
             losses: Losses::default(),
             cycles: 0,
             header: header.clone(),
         }
+    }
+
+    /// Records analysed so far.
+    pub(super) fn records(&self) -> u64 {
+        self.totals.records
     }
 
     /// The reverse page table as it is now.
@@ -336,7 +276,7 @@ impl Analyzer {
     }
 
     /// What was there when the trace began: everything up to the dump's end.
-    fn apply_dump<R: BufRead>(&mut self, events: &mut Events<R>) -> Result<(), FormatError> {
+    pub(super) fn apply_dump<R: BufRead>(&mut self, events: &mut Events<R>) -> Result<(), FormatError> {
         if !events.pages.as_ref().is_some_and(|pages| pages.header().dump) {
             return Ok(());
         }
@@ -441,7 +381,7 @@ impl Analyzer {
     }
 
     /// Objects that were there when the trace began: everything up to `started`.
-    fn initial_objects<R: BufRead>(&mut self, events: &mut Events<R>) -> Result<(), FormatError> {
+    pub(super) fn initial_objects<R: BufRead>(&mut self, events: &mut Events<R>) -> Result<(), FormatError> {
         if !events.objects.as_ref().is_some_and(|objects| objects.header().dump) {
             return Ok(());
         }
@@ -456,7 +396,7 @@ impl Analyzer {
     }
 
     /// A line that makes no sense is counted; everything else ends the analysis.
-    fn problem(&mut self, error: FormatError) -> Result<(), FormatError> {
+    pub(super) fn problem(&mut self, error: FormatError) -> Result<(), FormatError> {
         match error {
             FormatError::Line { .. } => {
                 self.losses.bad_lines += 1;
@@ -469,7 +409,7 @@ impl Analyzer {
         }
     }
 
-    fn block<R: BufRead, O: Observer>(
+    pub(super) fn block<R: BufRead, O: Observer>(
         &mut self,
         block: &BusBlock,
         events: &mut Events<R>,
@@ -533,6 +473,7 @@ impl Analyzer {
         counts.writes += u64::from(record.write);
         counts.shared += u64::from(record.is_shared);
         counts.late += u64::from(is_late);
+        self.nodes.data(record.paddr, record.object, record.write);
         self.points.offer(record.cycles, record.vaddr, record.object, record.write);
     }
 
@@ -547,6 +488,7 @@ impl Analyzer {
             return;
         }
         record.kind = RecordKind::Walk(level);
+        self.nodes.walk(record.paddr);
         self.totals.walk_reads[usize::from(level - 1) % 4] += 1;
         if level <= 3 && self.is_leaf(pid, level, pages.start) {
             self.totals.leaf_reads[usize::from(level - 1)] += 1;
@@ -609,8 +551,10 @@ impl Analyzer {
         Ok(())
     }
 
-    fn finish<R: BufRead>(mut self, events: &mut Events<R>) -> Result<Analysis, FormatError> {
-        let pids: Vec<u32> = self.fresh.keys().copied().collect();
+    pub(super) fn finish<R: BufRead>(mut self, events: &mut Events<R>) -> Result<Analysis, FormatError> {
+        // In one order, whatever was restarted: the shares are sums of floating-point numbers.
+        let mut pids: Vec<u32> = self.fresh.keys().copied().collect();
+        pids.sort_unstable();
         pids.into_iter().for_each(|pid| self.settle_walks(pid));
         // Numbered tags that are missing at the very end.
         while events.next_group()?.is_some() {
@@ -651,67 +595,7 @@ impl Analyzer {
             self.losses,
             (self.spaces.objects(), &self.counts),
             &self.table,
-            (self.bins, self.points),
+            (self.bins, self.points, self.nodes),
         ))
     }
-}
-
-/// Analyses a trace. Blocks are read and unpacked on a thread of their own.
-///
-/// # Errors
-/// When a file cannot be read, the files do not belong together, or the observer ends it. Damage is no
-/// error: it is counted, and what is sound is used.
-pub fn analyze<B, R, O>(
-    mut bus: MergedBus<B>,
-    pages: Option<PageReader<R>>,
-    objects: Option<ObjectReader<R>>,
-    observer: &mut O,
-) -> Result<Analysis, FormatError>
-where
-    B: BufRead + Send,
-    R: BufRead,
-    O: Observer,
-{
-    let Some(header) = bus.header().cloned() else {
-        return Err(FormatError::Mismatch("there are no bus records".into()));
-    };
-    let others = [pages.as_ref().map(PageReader::header), objects.as_ref().map(ObjectReader::header)];
-    others.into_iter().flatten().try_for_each(|other| header.check_same_capture(other))?;
-    let mut events = Events { pages, objects, waiting: VecDeque::new(), group: Vec::new() };
-    let mut analyzer = Analyzer::new(&header);
-    analyzer.apply_dump(&mut events)?;
-    analyzer.initial_objects(&mut events)?;
-    let damage = thread::scope(|scope| {
-        let (full, next) = mpsc::sync_channel::<Result<BusBlock, FormatError>>(BLOCKS_AHEAD);
-        let (used, empty) = mpsc::channel::<BusBlock>();
-        let reader = scope.spawn(move || {
-            loop {
-                let mut block = empty.try_recv().unwrap_or_default();
-                let read = bus.next_block(&mut block);
-                let (is_over, message) = match read {
-                    Ok(true) => (false, Ok(block)),
-                    Ok(false) => return bus.damage(),
-                    // The next call goes on behind a bad line.
-                    Err(error @ FormatError::Line { .. }) => (false, Err(error)),
-                    Err(error) => (true, Err(error)),
-                };
-                if full.send(message).is_err() || is_over {
-                    return bus.damage();
-                }
-            }
-        });
-        for message in next {
-            match message {
-                Ok(block) => {
-                    analyzer.block(&block, &mut events, observer)?;
-                    // The reader may have ended.
-                    let _ = used.send(block);
-                }
-                Err(error) => analyzer.problem(error)?,
-            }
-        }
-        Ok::<_, FormatError>(reader.join().unwrap_or_default())
-    })?;
-    analyzer.losses.bus_damage = damage;
-    analyzer.finish(&mut events)
 }

@@ -1,6 +1,6 @@
 //! What is counted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What the bus saw of one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -29,7 +29,7 @@ impl ObjectCounts {
 }
 
 /// What the bus saw altogether. Units: records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalCounts {
     /// Records read from the trace.
     pub records: u64,
@@ -62,13 +62,12 @@ pub struct TotalCounts {
 }
 
 /// A sample of data records for plots of address against time: every n-th one, n chosen so that they fit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Points {
     /// One in so many data records is kept.
     pub every: u64,
     /// Cycles, virtual address of the line, object, whether it was written.
     pub points: Vec<(u64, u64, u32, bool)>,
-    #[serde(skip)]
     until_next: u64,
 }
 

@@ -25,25 +25,36 @@
 //! maps, while one of the next events maps it, shows that its tag is missing or late: the events happen
 //! at once. Each case is counted ([`TagCounts`]).
 //!
+//! # Restarting
+//!
+//! An analysis keeps a checkpoint if it is asked to: the whole state and the place in each file, between two
+//! blocks of records ([`Checkpoints`]). One that goes on from there gives the result of one that was never stopped.
+//!
 //! # Cost
 //!
 //! Memory: 16 bytes a frame that was ever mapped, some 100 a mapping and a block; none a record. A trace is
 //! read once, a block of records at a time.
 
 mod analyzer;
+mod checkpoint;
 mod counts;
+mod nodes;
 mod object_space;
 mod report;
 mod reverse_table;
+mod stream;
 mod tags;
 mod time_bins;
 mod verify;
 
-pub use analyzer::{Analyzer, Attribution, Observer, RecordKind, analyze};
+pub use analyzer::{Analyzer, Attribution, Observer, RecordKind};
+pub use checkpoint::Checkpoints;
 pub use counts::{ObjectCounts, Points, TotalCounts};
+pub use nodes::NodeCounts;
 pub use object_space::{ObjectInfo, ObjectSpaces};
 pub use report::{Analysis, Losses, ObjectRow, WalkedPages};
 pub use reverse_table::{Place, ReverseTable};
+pub use stream::{analyze, analyze_restartable};
 pub use tags::TagCounts;
 pub use time_bins::TimeBins;
 pub use verify::{Verification, Verifier};

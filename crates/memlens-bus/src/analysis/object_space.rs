@@ -3,6 +3,7 @@
 use crate::format::ObjectEvent;
 use memlens_types::ObjectKind;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -10,11 +11,12 @@ use std::ops::Range;
 pub const NO_OBJECT: u32 = 0;
 
 /// An object as reports name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectInfo {
     /// The process that named it first; 0 for "no object".
     pub pid: u32,
     /// Kind.
+    #[serde(with = "super::checkpoint::kind")]
     pub kind: ObjectKind,
     /// Name.
     pub name: String,
@@ -33,7 +35,7 @@ type Ranges = BTreeMap<u64, (u64, u32)>;
 type Numbers = FxHashMap<u32, u32>;
 
 /// The objects of one process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Space {
     /// Regions, blocks of the heap, blocks of pools.
     layers: [Ranges; 3],
@@ -43,7 +45,7 @@ struct Space {
 }
 
 /// All processes' objects.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ObjectSpaces {
     objects: Vec<ObjectInfo>,
     spaces: FxHashMap<u32, Space>,

@@ -1,12 +1,13 @@
 //! What an analysis found, as numbers.
 
 use super::counts::{ObjectCounts, Points, TotalCounts};
+use super::nodes::{NodeCounts, NodeLines};
 use super::object_space::ObjectInfo;
 use super::reverse_table::ReverseTable;
 use super::tags::TagCounts;
 use super::time_bins::TimeBins;
 use crate::format::{Damage, Header};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An object and what the bus saw of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,10 +29,13 @@ pub struct ObjectRow {
     /// Counts.
     #[serde(flatten)]
     pub counts: ObjectCounts,
+    /// Lines read and written by memory node; empty if the trace names no nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines_by_node: Vec<u64>,
 }
 
 /// What was lost or odd. Units: records, unless said otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
     /// Bus records that never came, by their numbers.
     pub lost_records: u64,
@@ -127,6 +131,8 @@ pub struct Analysis {
     pub losses: Losses,
     /// Objects that the bus saw, those with the most reads and writes first.
     pub objects: Vec<ObjectRow>,
+    /// What each memory node delivered; empty if the trace names no nodes.
+    pub nodes: Vec<NodeCounts>,
     /// Walk reads by page.
     pub walked_pages: WalkedPages,
     /// Reads and writes over time.
@@ -144,7 +150,7 @@ impl Analysis {
         losses: Losses,
         (infos, counts): (&[ObjectInfo], &[ObjectCounts]),
         table: &ReverseTable,
-        (bins, points): (TimeBins, Points),
+        (bins, points, nodes): (TimeBins, Points, NodeLines),
     ) -> Self {
         let rows = infos.iter().zip(counts).enumerate().map(|(number, (info, &counts))| ObjectRow {
             number: number as u32,
@@ -155,6 +161,7 @@ impl Analysis {
             bytes: info.bytes,
             blocks: info.blocks,
             counts,
+            lines_by_node: nodes.of_object(number as u32),
         });
         let mut objects: Vec<ObjectRow> = rows.filter(|row| row.counts != ObjectCounts::default()).collect();
         objects.sort_by_key(|row| std::cmp::Reverse(row.counts.reads + row.counts.writes));
@@ -164,6 +171,7 @@ impl Analysis {
             totals,
             losses,
             objects,
+            nodes: nodes.into_counts(),
             walked_pages: WalkedPages::of(table, header.line_bytes),
             bins,
             points,

@@ -2,6 +2,7 @@
 
 use crate::format::{FrameUse, PageEvent, PageRecord};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -14,7 +15,8 @@ const CHUNK_FRAMES: u64 = 1 << 12;
 const DENSE_CHUNKS: u64 = 1 << 16;
 
 /// A mapping of consecutive frames.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(into = "(u32, u64, u64, u32, u32)", from = "(u32, u64, u64, u32, u32)")]
 struct Mapping {
     pid: u32,
     page: u64,
@@ -27,7 +29,8 @@ struct Mapping {
 
 /// What is known of a frame. Process and page of its first mapping are kept here, too: nearly all records are of frames
 /// that one page maps, and for those nothing else is read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(into = "(u32, u32, u32, u32, u64, bool, bool)", from = "(u32, u32, u32, u32, u64, bool, bool)")]
 struct Frame {
     /// First of its mappings, or the last one that it had.
     head: u32,
@@ -45,6 +48,31 @@ struct Frame {
     may_be_shared: bool,
 }
 
+impl From<Mapping> for (u32, u64, u64, u32, u32) {
+    fn from(mapping: Mapping) -> Self {
+        (mapping.pid, mapping.page, mapping.frame, mapping.next, mapping.frames)
+    }
+}
+
+impl From<(u32, u64, u64, u32, u32)> for Mapping {
+    fn from((pid, page, frame, next, frames): (u32, u64, u64, u32, u32)) -> Self {
+        Self { pid, page, frame, next, frames }
+    }
+}
+
+impl From<Frame> for (u32, u32, u32, u32, u64, bool, bool) {
+    fn from(frame: Frame) -> Self {
+        (frame.head, frame.table, frame.memo, frame.pid, frame.page, frame.is_former, frame.may_be_shared)
+    }
+}
+
+impl From<(u32, u32, u32, u32, u64, bool, bool)> for Frame {
+    fn from(frame: (u32, u32, u32, u32, u64, bool, bool)) -> Self {
+        let (head, table, memo, pid, page, is_former, may_be_shared) = frame;
+        Self { head, table, memo, pid, page, is_former, may_be_shared }
+    }
+}
+
 impl Default for Frame {
     fn default() -> Self {
         Self { head: NONE, table: NONE, memo: NONE, pid: 0, page: 0, is_former: false, may_be_shared: false }
@@ -52,7 +80,7 @@ impl Default for Frame {
 }
 
 /// A page table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Table {
     /// Process.
     pub pid: u32,
@@ -94,7 +122,7 @@ pub enum Place {
 
 /// Mappings of a process: by level of the leaf, frames by first page. Levels are apart, because looking for
 /// what covers a page would otherwise go through a gigabyte of small ones.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Forward {
     levels: [BTreeMap<u64, u64>; 3],
 }
@@ -118,7 +146,7 @@ impl Forward {
 }
 
 /// The reverse page table.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReverseTable {
     dense: Vec<Option<Box<[Frame]>>>,
     sparse: FxHashMap<u64, Box<[Frame]>>,

@@ -9,7 +9,7 @@ const REMEMBERED: u64 = 4096;
 const BELIEVED: i64 = 64;
 
 /// What happened to tags of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TagCounts {
     /// Tags on the bus.
     pub seen: u64,
@@ -28,7 +28,7 @@ pub struct TagCounts {
 }
 
 /// Follows the tags of one kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct TagCounter {
     /// Width of the numbers on the bus; 0: tags are not numbered.
     bits: u32,

@@ -1,11 +1,11 @@
 //! Reads and writes over time in a bounded number of bins.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 const BINS: usize = 1024;
 
 /// Counts by time. The width of a bin doubles whenever there would be more than 1,024.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeBins {
     /// Width of a bin in clock cycles.
     pub width_cycles: u64,

@@ -9,7 +9,7 @@
 //! Numbers are little-endian. A damaged block is left out and counted; reading goes on at the next sound one.
 
 use super::FormatError;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 
 const MAGIC: [u8; 4] = *b"MLBK";
 const HEADER_BYTES: usize = 32;
@@ -19,7 +19,7 @@ const MAX_BLOCK_BYTES: u32 = 64 << 20;
 const LEVEL: i32 = 1;
 
 /// What of a file could not be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Damage {
     /// Blocks whose content is damaged.
     pub blocks: u64,
@@ -102,8 +102,35 @@ pub struct BlockInfo {
 pub struct BlockReader<R> {
     source: R,
     damage: Damage,
+    /// Bytes read so far.
+    consumed: u64,
     is_over: bool,
     packed: Vec<u8>,
+}
+
+/// A place between two blocks, from which reading can go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct BlockPosition {
+    /// Bytes behind the file's header.
+    bytes: u64,
+    /// What could not be read before.
+    damage: Damage,
+    is_over: bool,
+}
+
+impl<R: BufRead + Seek> BlockReader<R> {
+    /// Goes on from a place, on a reader that has not read yet.
+    pub(super) fn resume(&mut self, position: &BlockPosition) -> Result<(), FormatError> {
+        skip(&mut self.source, position.bytes)?;
+        (self.consumed, self.damage, self.is_over) = (position.bytes, position.damage, position.is_over);
+        Ok(())
+    }
+}
+
+/// Passes over bytes without reading them.
+pub(super) fn skip(source: &mut impl Seek, bytes: u64) -> Result<(), FormatError> {
+    let distance = i64::try_from(bytes).map_err(|_| FormatError::Checkpoint("it makes no sense".into()))?;
+    source.seek(SeekFrom::Current(distance)).map(|_| ()).map_err(FormatError::read)
 }
 
 /// A header that makes sense.
@@ -117,12 +144,17 @@ struct BlockHeader {
 impl<R: BufRead> BlockReader<R> {
     /// Reads from where `source` stands.
     pub fn new(source: R) -> Self {
-        Self { source, damage: Damage::default(), is_over: false, packed: Vec::new() }
+        Self { source, damage: Damage::default(), consumed: 0, is_over: false, packed: Vec::new() }
     }
 
     /// What could not be read so far.
     pub fn damage(&self) -> Damage {
         self.damage
+    }
+
+    /// Where reading stands: between two blocks.
+    pub(super) fn position(&self) -> BlockPosition {
+        BlockPosition { bytes: self.consumed, damage: self.damage, is_over: self.is_over }
     }
 
     /// The block read last is sound, but what is in it makes no sense.
@@ -141,6 +173,7 @@ impl<R: BufRead> BlockReader<R> {
             let wanted = header.packed as u64;
             let got =
                 (&mut self.source).take(wanted).read_to_end(&mut self.packed).map_err(FormatError::read)?;
+            self.consumed += got as u64;
             if got < header.packed {
                 self.damage.is_cut = true;
                 break;
@@ -166,6 +199,7 @@ impl<R: BufRead> BlockReader<R> {
         loop {
             let missing = (HEADER_BYTES - window.len()) as u64;
             let got = (&mut self.source).take(missing).read_to_end(&mut window)? as u64;
+            self.consumed += got;
             if got < missing {
                 self.damage.is_cut = true;
                 self.damage.skipped_bytes += window.len() as u64;

@@ -1,11 +1,12 @@
 //! Reading and writing bus traces, in any packing.
 
-use super::blocks::{BlockReader, BlockWriter, Damage};
+use super::blocks::{self, BlockPosition, BlockReader, BlockWriter, Damage};
 use super::bus_block::BusBlock;
 use super::fixed::{FixedLayout, Sequence};
 use super::header::{Header, Packing, Stream};
 use super::{FormatError, bus_columns, bus_text};
-use std::io::{BufRead, Read, Write};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Read, Seek, Write};
 
 /// Records of a block.
 const BLOCK_RECORDS: usize = 1 << 16;
@@ -117,11 +118,68 @@ pub struct BusReader<R> {
 #[derive(Debug)]
 enum Source<R> {
     Blocks(BlockReader<R>),
-    Fixed { source: R, layout: FixedLayout, sequence: Sequence, damage: Damage },
-    Text { source: R, line: u64, layout: FixedLayout, sequence: Sequence, is_over: bool },
+    Fixed {
+        source: R,
+        layout: FixedLayout,
+        plain: PlainPosition,
+    },
+    Text {
+        source: R,
+        layout: FixedLayout,
+        plain: PlainPosition,
+        /// The line behind the records given last makes no sense.
+        problem: Option<(FormatError, u64)>,
+    },
+}
+
+/// Where reading of plain records or lines stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct PlainPosition {
+    /// Bytes behind the file's header.
+    bytes: u64,
+    /// Lines of text before, with the header.
+    line: u64,
+    sequence: Sequence,
+    /// The file ended inside a record.
+    is_cut: bool,
+}
+
+/// A place between two blocks of records, from which reading can go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusPosition {
+    next: u64,
+    cycles: u64,
+    blocks: BlockPosition,
+    plain: PlainPosition,
+}
+
+impl<R: BufRead + Seek> BusReader<R> {
+    /// Goes on from a place, on a reader that has not read yet.
+    ///
+    /// # Errors
+    /// When the file has no such place.
+    pub fn resume(&mut self, position: &BusPosition) -> Result<(), FormatError> {
+        (self.next, self.cycles) = (position.next, position.cycles);
+        match &mut self.source {
+            Source::Blocks(reader) => reader.resume(&position.blocks),
+            Source::Fixed { source, plain, .. } | Source::Text { source, plain, .. } => {
+                *plain = position.plain;
+                blocks::skip(source, plain.bytes)
+            }
+        }
+    }
 }
 
 impl<R: BufRead> BusReader<R> {
+    /// Where reading stands.
+    pub fn position(&self) -> BusPosition {
+        let (blocks, plain) = match &self.source {
+            Source::Blocks(reader) => (reader.position(), PlainPosition::default()),
+            Source::Fixed { plain, .. } | Source::Text { plain, .. } => (BlockPosition::default(), *plain),
+        };
+        BusPosition { next: self.next, cycles: self.cycles, blocks, plain }
+    }
+
     /// Reads the header.
     ///
     /// # Errors
@@ -132,14 +190,14 @@ impl<R: BufRead> BusReader<R> {
             return Err(FormatError::Header("the file is of another stream than bus".into()));
         }
         let layout = FixedLayout::of(&header);
-        let sequence = Sequence::default();
+        let plain = PlainPosition { line: 1, ..PlainPosition::default() };
         let source = match header.packing {
             Packing::Blocks => Source::Blocks(BlockReader::new(source)),
-            Packing::Fixed => Source::Fixed { source, layout, sequence, damage: Damage::default() },
+            Packing::Fixed => Source::Fixed { source, layout, plain },
             // Text has the whole number.
             Packing::Text => {
                 let layout = FixedLayout::of(&Header { sequence_bits: 63, ..header.clone() });
-                Source::Text { source, line: 1, layout, sequence, is_over: false }
+                Source::Text { source, layout, plain, problem: None }
             }
             Packing::Ptat => return Err(FormatError::Unsupported("a bus trace packed as ptat".into())),
         };
@@ -155,8 +213,9 @@ impl<R: BufRead> BusReader<R> {
     pub fn damage(&self) -> Damage {
         match &self.source {
             Source::Blocks(reader) => reader.damage(),
-            Source::Fixed { damage, .. } => *damage,
-            Source::Text { .. } => Damage::default(),
+            Source::Fixed { plain, .. } | Source::Text { plain, .. } => {
+                Damage { is_cut: plain.is_cut, ..Damage::default() }
+            }
         }
     }
 
@@ -179,33 +238,51 @@ impl<R: BufRead> BusReader<R> {
                 reader.count_damaged();
                 block.restart(self.next, self.cycles);
             },
-            Source::Fixed { source, layout, sequence, damage } => {
+            Source::Fixed { source, layout, plain } => {
                 let bytes = layout.record_bytes();
                 self.content.clear();
                 let wanted = (bytes * BLOCK_RECORDS) as u64;
-                source.take(wanted).read_to_end(&mut self.content).map_err(FormatError::read)?;
+                let got = source.take(wanted).read_to_end(&mut self.content).map_err(FormatError::read)?;
+                plain.bytes += got as u64;
                 let records = self.content.chunks_exact(bytes);
-                damage.is_cut |= !records.remainder().is_empty();
+                plain.is_cut |= !records.remainder().is_empty();
                 for record in records {
                     let (packet, duration, line, write) = layout.decode(record);
-                    block.push(line, duration, write, layout.lost_before(packet, sequence));
+                    block.push(line, duration, write, layout.lost_before(packet, &mut plain.sequence));
                 }
                 !block.is_empty()
             }
-            Source::Text { source, line, layout, sequence, is_over } => {
-                while block.len() < BLOCK_RECORDS && !*is_over {
+            Source::Text { source, layout, plain, problem } => {
+                if let Some((error, bytes)) = problem.take() {
+                    (plain.line, plain.bytes) = (plain.line + 1, plain.bytes + bytes);
+                    return Err(error);
+                }
+                while block.len() < BLOCK_RECORDS {
                     self.content.clear();
                     let got = source.read_until(b'\n', &mut self.content).map_err(FormatError::read)?;
-                    *line += 1;
-                    *is_over = got == 0;
+                    if got == 0 {
+                        break;
+                    }
                     let text = String::from_utf8_lossy(&self.content);
                     let text = text.trim();
-                    if text.is_empty() || text.starts_with('#') || text == bus_text::COLUMNS {
-                        continue;
+                    if !text.is_empty() && !text.starts_with('#') && text != bus_text::COLUMNS {
+                        match bus_text::parse(text, plain.line + 1) {
+                            Ok((packet, duration, addr, write)) => {
+                                let lost = layout.lost_before(packet, &mut plain.sequence);
+                                block.push(addr >> self.header.line_shift(), duration, write, lost);
+                            }
+                            // The sound records before it come first.
+                            Err(error) if !block.is_empty() => {
+                                *problem = Some((error, got as u64));
+                                break;
+                            }
+                            Err(error) => {
+                                (plain.line, plain.bytes) = (plain.line + 1, plain.bytes + got as u64);
+                                return Err(error);
+                            }
+                        }
                     }
-                    let (packet, duration, addr, write) = bus_text::parse(text, *line)?;
-                    let lost = layout.lost_before(packet, sequence);
-                    block.push(addr >> self.header.line_shift(), duration, write, lost);
+                    (plain.line, plain.bytes) = (plain.line + 1, plain.bytes + got as u64);
                 }
                 !block.is_empty()
             }
@@ -244,6 +321,29 @@ mod tests {
             writer.record(line, duration, write, lost).expect("written");
         }
         writer.finish().expect("written")
+    }
+
+    /// A line of text that makes no sense is named, and every other one is read.
+    #[test]
+    fn a_bad_line_costs_no_other() {
+        let mut text = header(Packing::Text).to_line();
+        for at in 0..100_u64 {
+            let paddr = at * 64;
+            text += &if at % 33 == 10 { "7,1,?,0\n".to_owned() } else { format!("{at},1,r,{paddr}\n") };
+        }
+        let mut reader = BusReader::new(text.as_bytes()).expect("a header");
+        let (mut block, mut lines, mut bad) = (BusBlock::default(), Vec::new(), Vec::new());
+        loop {
+            match reader.next_block(&mut block) {
+                Ok(true) => lines.extend(block.lines.iter().copied()),
+                Ok(false) => break,
+                Err(FormatError::Line { line, .. }) => bad.push(line),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        // The header is the first line.
+        assert_eq!(bad, [12, 45, 78]);
+        assert_eq!(lines, (0..100).filter(|at| at % 33 != 10).collect::<Vec<_>>());
     }
 
     /// Number, cycles, line, whether it was written.

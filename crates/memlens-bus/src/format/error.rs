@@ -29,6 +29,9 @@ pub enum FormatError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A checkpoint from which an analysis cannot go on.
+    #[error("go on from the checkpoint: {0}")]
+    Checkpoint(String),
     /// Files that do not belong together.
     #[error("combine the files: {0}")]
     Mismatch(String),

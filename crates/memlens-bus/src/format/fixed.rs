@@ -22,7 +22,7 @@ pub struct FixedLayout {
 }
 
 /// Follows sequence numbers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sequence {
     last: Option<u64>,
     /// Records seen of that packet.

@@ -9,6 +9,8 @@ const MAGIC: &str = "memlens-bus-trace";
 /// Raised when an older reader would misread a file.
 const VERSION: u32 = 1;
 /// No header is longer.
+/// As many memory nodes as a header may name: Linux's default limit.
+const MAX_NODES: usize = 64;
 const MAX_HEADER_BYTES: u64 = 16 << 10;
 
 /// What a file holds.
@@ -120,6 +122,9 @@ pub struct Header {
     /// Uncached region of last-level page tables (PTAT): start and bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ptat: Option<(u64, u64)>,
+    /// Memory nodes (NUMA), by ascending address: start and bytes. Empty: one, or not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<(u64, u64)>,
     /// Order of bytes in `fixed` and `ptat` records.
     #[serde(default)]
     pub endian: Endian,
@@ -179,6 +184,7 @@ impl Header {
             channel: 0,
             tags: None,
             ptat: None,
+            nodes: Vec::new(),
             endian: Endian::Little,
             sequence_bits: 0,
             duration_bits: 0,
@@ -254,6 +260,20 @@ impl Header {
                 return problem(format!("the region {start:#x}+{bytes:#x} does not lie on lines of memory"));
             }
         }
+        let mut end = 0;
+        for &(start, bytes) in &self.nodes {
+            match start.checked_add(bytes).filter(|_| start >= end && bytes > 0) {
+                Some(next) => end = next,
+                None => {
+                    return problem(format!(
+                        "the memory node {start:#x}+{bytes:#x} does not lie behind the others"
+                    ));
+                }
+            }
+        }
+        if self.nodes.len() > MAX_NODES {
+            return problem(format!("{} memory nodes; at most {MAX_NODES} are supported", self.nodes.len()));
+        }
         if let Some(tags) = self.tags {
             let needed = 2_u64.checked_shl(u32::from(tags.sequence_bits));
             let needed = needed.and_then(|lines| lines.checked_mul(u64::from(self.line_bytes)));
@@ -326,6 +346,10 @@ mod tests {
             ("memlens-bus-trace 1 {}\n", "missing field"),
             ("memlens-bus-trace 1 {\"stream\":\"bus\",\"packing\":\"blocks\",\"line_bytes\":48}\n", "is 48"),
             ("memlens-bus-trace 1 {\"stream\":\"bus\",\"packing\":\"fixed\"}\n", "address"),
+            (
+                "memlens-bus-trace 1 {\"stream\":\"bus\",\"packing\":\"blocks\",\"nodes\":[[0,64],[32,64]]}\n",
+                "memory node 0x20+0x40",
+            ),
             ("memlens-bus-trace 1 {\"stream\":\"pages\",\"packing\":\"ptat\"}\n", "frame_bytes"),
         ] {
             let error = read(text).expect_err(text).to_string();

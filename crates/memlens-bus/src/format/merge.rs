@@ -3,8 +3,9 @@
 //! Each memory channel has a card of its own (PTAT's set-up); their clocks are synchronous. Records of the
 //! same cycle come in the order of the cards. Numbers of records are then those of the merged trace.
 
-use super::{BusBlock, BusReader, Damage, FormatError, Header};
-use std::io::BufRead;
+use super::{BusBlock, BusPosition, BusReader, Damage, FormatError, Header};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Seek};
 
 const BLOCK_RECORDS: usize = 1 << 16;
 
@@ -20,6 +21,8 @@ pub struct MergedBus<R> {
 struct Card<R> {
     reader: BusReader<R>,
     block: BusBlock,
+    /// Where `block` was read; `None` before the first.
+    before: Option<BusPosition>,
     at: usize,
     /// Cycles at the record before `at`.
     cycles: u64,
@@ -31,6 +34,7 @@ impl<R: BufRead> Card<R> {
     /// Makes sure that a record is at hand, if there is one.
     fn fill(&mut self) -> Result<(), FormatError> {
         while !self.is_over && self.at >= self.block.len() {
+            self.before = Some(self.reader.position());
             self.is_over = !self.reader.next_block(&mut self.block)?;
             (self.at, self.gaps_seen, self.cycles) = (0, 0, self.block.start_cycles);
         }
@@ -43,7 +47,57 @@ impl<R: BufRead> Card<R> {
     }
 }
 
+/// A place in merged traces from which reading can go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedPosition {
+    cards: Vec<CardPosition>,
+    next: u64,
+    cycles: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct CardPosition {
+    reader: BusPosition,
+    /// Records of the block that follows which are used already; `None` if none of it is.
+    used: Option<usize>,
+    cycles: u64,
+    gaps_seen: usize,
+}
+
+impl<R: BufRead + Seek> MergedBus<R> {
+    /// Goes on from a place, on readers that have not read yet.
+    ///
+    /// # Errors
+    /// When the files have no such place.
+    pub fn resume(&mut self, position: &MergedPosition) -> Result<(), FormatError> {
+        if position.cards.len() != self.cards.len() {
+            let problem = format!("it has {} cards, the trace {}", position.cards.len(), self.cards.len());
+            return Err(FormatError::Checkpoint(problem));
+        }
+        for (card, place) in self.cards.iter_mut().zip(&position.cards) {
+            card.reader.resume(&place.reader)?;
+            if let Some(used) = place.used {
+                card.fill()?;
+                (card.at, card.cycles, card.gaps_seen) = (used, place.cycles, place.gaps_seen);
+            }
+        }
+        (self.next, self.cycles) = (position.next, position.cycles);
+        Ok(())
+    }
+}
+
 impl<R: BufRead> MergedBus<R> {
+    /// Where reading stands.
+    pub fn position(&self) -> MergedPosition {
+        let card = |card: &Card<R>| CardPosition {
+            reader: card.before.clone().unwrap_or_else(|| card.reader.position()),
+            used: card.before.as_ref().map(|_| card.at),
+            cycles: card.cycles,
+            gaps_seen: card.gaps_seen,
+        };
+        MergedPosition { cards: self.cards.iter().map(card).collect(), next: self.next, cycles: self.cycles }
+    }
+
     /// Merges what the readers give.
     ///
     /// # Errors
@@ -55,6 +109,7 @@ impl<R: BufRead> MergedBus<R> {
         let card = |reader| Card {
             reader,
             block: BusBlock::default(),
+            before: None,
             at: 0,
             cycles: 0,
             gaps_seen: 0,

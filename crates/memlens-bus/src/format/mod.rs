@@ -15,13 +15,13 @@ mod pages;
 mod truth;
 
 pub use blocks::{BlockReader, BlockWriter, Damage};
-pub use bus::{BusReader, BusWriter};
+pub use bus::{BusPosition, BusReader, BusWriter};
 pub use bus_block::{BusBlock, Gap};
 pub use error::FormatError;
 pub use fixed::FixedLayout;
 pub use folder::{TraceFolder, TraceSource};
 pub use header::{Endian, Header, Packing, Stream, TagRegion};
-pub use merge::MergedBus;
-pub use objects::{ObjectEvent, ObjectReader, ObjectWriter};
-pub use pages::{FrameUse, PageEvent, PageReader, PageRecord, PageWriter};
+pub use merge::{MergedBus, MergedPosition};
+pub use objects::{ObjectEvent, ObjectPosition, ObjectReader, ObjectWriter};
+pub use pages::{FrameUse, PageEvent, PagePosition, PageReader, PageRecord, PageWriter};
 pub use truth::{TruthKind, TruthReader, TruthRecord, TruthWriter};

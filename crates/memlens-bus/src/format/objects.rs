@@ -19,7 +19,8 @@
 use super::FormatError;
 use super::header::{Header, Packing, Stream};
 use memlens_types::ObjectKind;
-use std::io::{BufRead, Read, Write};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Read, Seek, Write};
 
 /// No line is longer.
 const MAX_LINE_BYTES: u64 = 1 << 16;
@@ -258,12 +259,38 @@ impl<W: Write> ObjectWriter<W> {
 pub struct ObjectReader<R> {
     header: Header,
     source: R,
-    line: u64,
+    place: ObjectPosition,
     buffer: Vec<u8>,
+}
+
+/// A place between two lines, from which reading can go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectPosition {
+    /// Bytes behind the header.
+    bytes: u64,
+    /// Lines read, with the header.
+    line: u64,
+    /// The last line of all was there.
     has_end: bool,
 }
 
+impl<R: BufRead + Seek> ObjectReader<R> {
+    /// Goes on from a place, on a reader that has not read yet.
+    ///
+    /// # Errors
+    /// When the file has no such place.
+    pub fn resume(&mut self, position: &ObjectPosition) -> Result<(), FormatError> {
+        self.place = *position;
+        super::blocks::skip(&mut self.source, position.bytes)
+    }
+}
+
 impl<R: BufRead> ObjectReader<R> {
+    /// Where reading stands.
+    pub fn position(&self) -> ObjectPosition {
+        self.place
+    }
+
     /// Reads the header.
     ///
     /// # Errors
@@ -273,7 +300,12 @@ impl<R: BufRead> ObjectReader<R> {
         if header.stream != Stream::Objects || header.packing != Packing::Text {
             return Err(FormatError::Header("the file is of another stream than objects".into()));
         }
-        Ok(Self { header, source, line: 1, buffer: Vec::new(), has_end: false })
+        Ok(Self {
+            header,
+            source,
+            place: ObjectPosition { line: 1, ..ObjectPosition::default() },
+            buffer: Vec::new(),
+        })
     }
 
     /// The header.
@@ -283,7 +315,7 @@ impl<R: BufRead> ObjectReader<R> {
 
     /// Whether the last line was there.
     pub fn has_end(&self) -> bool {
-        self.has_end
+        self.place.has_end
     }
 
     /// The next event; `None` at the end.
@@ -298,17 +330,18 @@ impl<R: BufRead> ObjectReader<R> {
             if got == 0 {
                 return Ok(None);
             }
-            self.line += 1;
+            self.place.bytes += got as u64;
+            self.place.line += 1;
             let text = String::from_utf8_lossy(&self.buffer);
             let text = text.trim_end_matches(['\n', '\r']);
             if text == "# end" {
-                self.has_end = true;
+                self.place.has_end = true;
             } else if !text.is_empty() && !text.starts_with('#') {
-                self.has_end = false;
+                self.place.has_end = false;
                 let parsed = ObjectEvent::parse(text);
                 return match parsed {
                     Ok(event) => Ok(Some(event)),
-                    Err(problem) => Err(FormatError::Line { line: self.line, problem }),
+                    Err(problem) => Err(FormatError::Line { line: self.place.line, problem }),
                 };
             }
         }

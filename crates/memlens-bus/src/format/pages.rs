@@ -1,15 +1,16 @@
 //! Page-table records: what changed, when (by the tag that announces it), and where the entry lies.
 
 use super::FormatError;
-use super::blocks::{BlockReader, BlockWriter, Damage};
+use super::blocks::{self, BlockPosition, BlockReader, BlockWriter, Damage};
 use super::header::{Header, Packing, Stream};
-use std::io::{BufRead, Read, Write};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Read, Seek, Write};
 
 const RECORD_BYTES: usize = 32;
 const BLOCK_RECORDS: usize = 1 << 13;
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum PageEvent {
     /// A virtual page was mapped by a leaf entry. Level 1: 4 KiB, 2: 2 MiB, 3: 1 GiB.
@@ -49,7 +50,7 @@ impl FrameUse {
 }
 
 /// One record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageRecord {
     /// What happened.
     pub event: PageEvent,
@@ -243,6 +244,8 @@ pub struct PageReader<R> {
     next: u64,
     lost: u64,
     bad_records: u64,
+    /// Where the block in `content` was read; `None` before the first.
+    before: Option<BlockPosition>,
 }
 
 #[derive(Debug)]
@@ -252,11 +255,68 @@ enum Source<R> {
     Ptat {
         source: R,
         waiting: Option<PageRecord>,
+        /// Bytes read so far.
+        consumed: u64,
         is_cut: bool,
     },
 }
 
+/// A place between two records, from which reading can go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PagePosition {
+    blocks: BlockPosition,
+    /// Bytes of the block that follows which are used already; `None` if none of it is.
+    used: Option<usize>,
+    next: u64,
+    lost: u64,
+    bad_records: u64,
+    plain_bytes: u64,
+    waiting: Option<PageRecord>,
+    is_cut: bool,
+}
+
+impl<R: BufRead + Seek> PageReader<R> {
+    /// Goes on from a place, on a reader that has not read yet.
+    ///
+    /// # Errors
+    /// When the file has no such place.
+    pub fn resume(&mut self, position: &PagePosition) -> Result<(), FormatError> {
+        match &mut self.source {
+            Source::Blocks(reader) => {
+                reader.resume(&position.blocks)?;
+                if let Some(used) = position.used {
+                    self.before = Some(reader.position());
+                    reader.next_block(&mut self.content)?;
+                    self.at = used;
+                }
+            }
+            Source::Ptat { source, waiting, consumed, is_cut } => {
+                blocks::skip(source, position.plain_bytes)?;
+                (*waiting, *consumed, *is_cut) = (position.waiting, position.plain_bytes, position.is_cut);
+            }
+        }
+        (self.next, self.lost, self.bad_records) = (position.next, position.lost, position.bad_records);
+        Ok(())
+    }
+}
+
 impl<R: BufRead> PageReader<R> {
+    /// Where reading stands.
+    pub fn position(&self) -> PagePosition {
+        let (next, lost, bad_records) = (self.next, self.lost, self.bad_records);
+        let place = PagePosition { next, lost, bad_records, ..PagePosition::default() };
+        match &self.source {
+            Source::Blocks(reader) => PagePosition {
+                blocks: self.before.unwrap_or_else(|| reader.position()),
+                used: self.before.map(|_| self.at),
+                ..place
+            },
+            Source::Ptat { waiting, consumed, is_cut, .. } => {
+                PagePosition { plain_bytes: *consumed, waiting: *waiting, is_cut: *is_cut, ..place }
+            }
+        }
+    }
+
     /// Reads the header.
     ///
     /// # Errors
@@ -268,10 +328,19 @@ impl<R: BufRead> PageReader<R> {
         }
         let source = match header.packing {
             Packing::Blocks => Source::Blocks(BlockReader::new(source)),
-            Packing::Ptat => Source::Ptat { source, waiting: None, is_cut: false },
+            Packing::Ptat => Source::Ptat { source, waiting: None, consumed: 0, is_cut: false },
             _ => return Err(FormatError::Unsupported("a page-table trace of this packing".into())),
         };
-        Ok(Self { header, source, content: Vec::new(), at: 0, next: 0, lost: 0, bad_records: 0 })
+        Ok(Self {
+            header,
+            source,
+            content: Vec::new(),
+            at: 0,
+            next: 0,
+            lost: 0,
+            bad_records: 0,
+            before: None,
+        })
     }
 
     /// The header.
@@ -312,6 +381,7 @@ impl<R: BufRead> PageReader<R> {
             }
             let Source::Blocks(reader) = &mut self.source else { return Ok(None) };
             self.at = 0;
+            self.before = Some(reader.position());
             let Some(info) = reader.next_block(&mut self.content)? else {
                 self.content.clear();
                 return Ok(None);
@@ -322,12 +392,13 @@ impl<R: BufRead> PageReader<R> {
     }
 
     fn next_ptat(&mut self) -> Result<Option<PageRecord>, FormatError> {
-        let Source::Ptat { source, waiting, is_cut } = &mut self.source else { return Ok(None) };
+        let Source::Ptat { source, waiting, consumed, is_cut } = &mut self.source else { return Ok(None) };
         let frame_bytes = usize::from(self.header.frame_bytes);
         let bytes = 1 + 4 + frame_bytes + 5;
         loop {
             self.content.clear();
             let got = source.take(bytes as u64).read_to_end(&mut self.content).map_err(FormatError::read)?;
+            *consumed += got as u64;
             if got < bytes {
                 *is_cut |= got > 0;
                 return Ok(waiting.take());

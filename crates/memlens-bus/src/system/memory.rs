@@ -19,6 +19,18 @@ pub enum Backing {
     },
 }
 
+/// What the program said of transparent huge pages for a mapping, by `madvise`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThpAdvice {
+    /// Nothing.
+    #[default]
+    None,
+    /// It wants them.
+    Huge,
+    /// It does not.
+    Small,
+}
+
 /// A mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -26,8 +38,8 @@ pub struct Mapping {
     pub backing: Backing,
     /// Level of its leaf entries: 1, or 2 and 3 for `MAP_HUGETLB`.
     pub level: u8,
-    /// May have transparent huge pages.
-    pub may_be_large: bool,
+    /// What the program said of transparent huge pages.
+    pub thp: ThpAdvice,
 }
 
 impl Mapping {
@@ -40,7 +52,7 @@ impl Mapping {
 impl Default for Mapping {
     /// Small anonymous pages: what is assumed of memory of which no mapping was seen.
     fn default() -> Self {
-        Self { backing: Backing::Anonymous, level: 1, may_be_large: false }
+        Self { backing: Backing::Anonymous, level: 1, thp: ThpAdvice::None }
     }
 }
 
@@ -71,6 +83,13 @@ impl Mappings {
         });
         let start = joined.map_or(pages.start, |(start, _)| start);
         self.ranges.insert(start, (pages.end, mapping));
+    }
+
+    /// Changes what was said of transparent huge pages for what is mapped in a range.
+    pub fn advise(&mut self, pages: Range<u64>, thp: ThpAdvice) {
+        for (piece, mapping) in self.remove(pages) {
+            self.insert(piece, Mapping { thp, ..mapping });
+        }
     }
 
     /// Unmaps pages; returns what was there, in pieces.

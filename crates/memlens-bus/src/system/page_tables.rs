@@ -86,6 +86,11 @@ impl PageTables {
         self.tables.insert((level, page & !(pages_of(level + 1) - 1)), frame);
     }
 
+    /// Takes a table out; returns its frame.
+    pub fn clear_table(&mut self, level: u8, page: u64) -> Option<u64> {
+        self.tables.remove(&(level, page & !(pages_of(level + 1) - 1)))
+    }
+
     /// Frames of all tables.
     pub fn table_frames(&self) -> impl Iterator<Item = u64> + '_ {
         self.tables.values().copied()
