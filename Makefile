@@ -85,6 +85,7 @@ bench: build
 	$(PYTHON) bench/run.py --memlens $(MEMLENS) $(BENCH)
 	$(PYTHON) bench/sample.py --memlens $(MEMLENS) $(BENCH)
 	$(PYTHON) bench/bursts.py --memlens $(MEMLENS)
+	$(PYTHON) bench/allocations.py --memlens $(MEMLENS) $(BENCH)
 
 lint:
 	@scripts/setup.sh build
