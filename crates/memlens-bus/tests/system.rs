@@ -141,6 +141,31 @@ fn lines_come_from_the_node_of_the_core_that_touched_first() {
     assert_eq!(verified(&folder).0.wrong(), 0);
 }
 
+/// The time in which nothing is recorded is not the trace's.
+#[test]
+fn the_clock_stands_still_while_nothing_is_recorded() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let mut cycles = [0, 1_000_000].map(|pause| {
+        let folder = capture(place.path(), options(), |system| {
+            system.map(PID, 1 << 32..(1 << 32) + 4 * MIB, Mapping::default());
+            (0..256).for_each(|page| load(system, (1 << 32) + page * 4096));
+            system.set_recording(false);
+            // Mapped, and told by tags, while nothing else is recorded.
+            (256..300).for_each(|page| load(system, (1 << 32) + page * 4096));
+            system.advance(pause);
+            system.set_recording(true);
+            (300..600).for_each(|page| load(system, (1 << 32) + page * 4096));
+        });
+        let found = analysis(&folder, &mut ());
+        assert_eq!(verified(&folder).0.wrong(), 0);
+        assert_eq!(found.totals.data_reads, 556);
+        found.cycles
+    });
+    cycles.sort_unstable();
+    // Rounding: the card's clock is five times slower than the cores'.
+    assert!(cycles[1] - cycles[0] <= 1 && cycles[0] > 0, "{cycles:?}");
+}
+
 /// `madvise`: what goes, what becomes huge, and that the small table's frame is used again.
 #[test]
 fn advice_changes_the_pages_that_are_there() {

@@ -242,6 +242,10 @@ pub struct SeriesArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub top: usize,
 
+    /// Threads of each run: shows the reduced speed-up, too, which is 1 where N times the threads are N times as fast
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: Vec<u32>,
+
     /// A table, CSV for plots, or a plot as SVG
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: SeriesFormat,

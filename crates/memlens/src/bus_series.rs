@@ -8,8 +8,10 @@ use crate::bus::{self, SeriesArgs, SeriesFormat};
 use crate::bus_analyze::{field, run};
 use crate::bus_series_svg::{Panel, svg};
 use crate::bus_table::{columns, printable};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::streams;
+
+const SECONDS: &str = "seconds";
 
 /// One number of one run.
 type Measure = (&'static str, fn(&ObjectRow) -> f64);
@@ -28,26 +30,44 @@ struct Row {
     values: Vec<f64>,
 }
 
+/// 0 where there is nothing to divide by.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
 /// Values relative to the first run's; 0 where that is 0.
 fn relative(values: &[f64]) -> impl Iterator<Item = f64> + '_ {
     let first = values.first().copied().unwrap_or(0.0);
-    values.iter().map(move |value| if first > 0.0 { value / first } else { 0.0 })
+    values.iter().map(move |&value| ratio(value, first))
+}
+
+/// How many times as fast as the first each run is, and, where the threads are known, how much slower than it would
+/// be if it were as many times as fast as it has threads (Chen et al., figure 19).
+fn speed_ups(seconds: &[f64], threads: &[u32]) -> Vec<Row> {
+    let faster: Vec<f64> = seconds.iter().map(|&time| ratio(seconds[0], time)).collect();
+    let wanted = threads.iter().map(|&count| f64::from(count) / f64::from(threads[0]));
+    let reduced: Vec<f64> = wanted.zip(&faster).map(|(wanted, &faster)| ratio(wanted, faster)).collect();
+    let row = |what, values| Row { what, name: String::new(), values };
+    let rows = [row("speed-up", faster), row("reduced speed-up", reduced)];
+    rows.into_iter().filter(|row| !row.values.is_empty()).collect()
 }
 
 /// The objects with the most lines in any run, and the program as a whole.
-fn rows(runs: &[Analysis], top: usize) -> Vec<Row> {
+fn rows(runs: &[Analysis], threads: &[u32], top: usize) -> Vec<Row> {
     let whole = |what, value: fn(&Analysis) -> f64| Row {
         what,
         name: String::new(),
         values: runs.iter().map(value).collect(),
     };
     let mut all = vec![
-        whole("seconds", |run| run.seconds),
+        whole(SECONDS, |run| run.seconds),
         whole("lines", |run| run.totals.records as f64),
         whole("bytes/s", |run| run.bandwidth().unwrap_or(0.0)),
         whole("walk reads", |run| run.totals.walk_reads.iter().sum::<u64>() as f64),
         whole("TLB misses", |run| run.totals.leaf_reads.iter().sum::<u64>() as f64),
     ];
+    let after_seconds = speed_ups(&all[0].values, threads);
+    all.splice(1..1, after_seconds);
     // Objects of one name are one: numbers differ from run to run.
     let mut names: BTreeMap<&str, f64> = BTreeMap::new();
     for row in runs.iter().flat_map(|run| &run.objects) {
@@ -58,7 +78,10 @@ fn rows(runs: &[Analysis], top: usize) -> Vec<Row> {
     names.sort_by(|a, b| b.1.total_cmp(&a.1));
     for (name, _) in names.into_iter().take(if top == 0 { usize::MAX } else { top }) {
         for (what, measure) in MEASURES {
-            let value = |run: &Analysis| run.objects.iter().filter(|row| row.name == name).map(measure).sum();
+            // An empty sum of floating-point numbers is -0.
+            let value = |run: &Analysis| {
+                run.objects.iter().filter(|row| row.name == name).map(measure).sum::<f64>() + 0.0
+            };
             all.push(Row { what, name: name.to_owned(), values: runs.iter().map(value).collect() });
         }
     }
@@ -67,12 +90,17 @@ fn rows(runs: &[Analysis], top: usize) -> Vec<Row> {
 
 /// Shows how a program's memory behaviour changes from run to run.
 pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
+    if !args.threads.is_empty() && args.threads.len() != args.traces.len() {
+        let message =
+            format!("--threads names {} runs, but there are {}", args.threads.len(), args.traces.len());
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     let mut runs = Vec::new();
     for place in &args.traces {
         let folder = bus::open(place)?;
         runs.push(run(&folder, &mut ()).map_err(|error| bus::failure(place, &error))?);
     }
-    let rows = rows(&runs, args.top);
+    let rows = rows(&runs, &args.threads, args.top);
     let titles: Vec<String> = args.traces.iter().map(|place| place.display().to_string()).collect();
     streams::write_result(|out| match args.format {
         SeriesFormat::Table => {
@@ -99,22 +127,19 @@ pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A panel for each quantity, with a line for the program and each object; times as speed-up.
+/// A panel for each quantity but the time, which shows as speed-up; a line for the program and each object.
 fn picture(rows: &[Row], runs: &[String]) -> String {
     let (mut names, mut panels): (Vec<String>, Vec<Panel>) = (Vec::new(), Vec::new());
-    for row in rows {
+    for row in rows.iter().filter(|row| row.what != SECONDS) {
         let name = if row.name.is_empty() { "whole program" } else { row.name.as_str() };
         let name = names.iter().position(|known| known == name).unwrap_or_else(|| {
             names.push(name.to_owned());
             names.len() - 1
         });
-        let is_time = row.what == "seconds";
-        let title = if is_time { "speed-up" } else { row.what };
-        let inverse = |ratio: f64| if is_time && ratio > 0.0 { 1.0 / ratio } else { ratio };
-        let values = relative(&row.values).map(inverse).collect();
-        match panels.iter_mut().find(|panel| panel.title == title) {
+        let values = relative(&row.values).collect();
+        match panels.iter_mut().find(|panel| panel.title == row.what) {
             Some(panel) => panel.lines.push((name, values)),
-            None => panels.push(Panel { title: title.to_owned(), lines: vec![(name, values)] }),
+            None => panels.push(Panel { title: row.what.to_owned(), lines: vec![(name, values)] }),
         }
     }
     svg(&panels, &names, runs)
@@ -129,7 +154,8 @@ mod tests {
         let row =
             |what, name: &str, values: [f64; 2]| Row { what, name: name.into(), values: values.to_vec() };
         let rows = [
-            row("seconds", "", [4.0, 2.0]),
+            row(SECONDS, "", [4.0, 2.0]),
+            row("speed-up", "", [1.0, 2.0]),
             row("walk reads", "", [10.0, 5.0]),
             row("walk reads", "column", [8.0, 8.0]),
         ];
@@ -140,6 +166,15 @@ mod tests {
         assert_eq!(text.matches("<polyline").count(), 3);
         // Twice the speed: the top of a scale of 2.
         assert!(text.contains("<polyline points=\"60.0,140.0 400.0,40.0\""), "{text}");
+    }
+
+    #[test]
+    fn a_reduced_speed_up_is_what_is_missing() {
+        // Twice the threads, 1.6 times as fast: as the paper's 2 ÷ 1.95.
+        let rows = speed_ups(&[8.0, 5.0], &[2, 4]);
+        assert_eq!(rows.iter().map(|row| row.what).collect::<Vec<_>>(), ["speed-up", "reduced speed-up"]);
+        assert_eq!((&rows[0].values[..], &rows[1].values[..]), (&[1.0, 1.6][..], &[1.0, 1.25][..]));
+        assert_eq!(speed_ups(&[8.0, 5.0], &[]).len(), 1);
     }
 
     #[test]

@@ -17,6 +17,8 @@ use std::io::BufRead;
 const UNKNOWN: u32 = u32::MAX;
 /// The page has lines of several objects: see `Analyzer::mixed`.
 const MIXED: u32 = u32::MAX - 1;
+/// So many records ahead their frames are fetched into the processor's caches.
+const AHEAD: usize = 16;
 /// So many problems are kept as text.
 const KEPT_PROBLEMS: usize = 5;
 
@@ -419,8 +421,13 @@ impl Analyzer {
         self.losses.lost_records += block.lost();
         let (mut number, mut cycles) = (block.first, block.start_cycles);
         let mut gaps = block.gaps.iter().peekable();
+        let is_large = self.table.is_large();
         let columns = block.lines.iter().zip(&block.durations).zip(&block.writes).enumerate();
         for (at, ((&line, &duration), &write)) in columns {
+            if is_large && at % AHEAD == 0 {
+                let next = block.lines.get(at + AHEAD..).unwrap_or_default();
+                self.table.fetch(next.iter().take(AHEAD).map(|line| line >> self.frame_shift));
+            }
             while let Some(gap) = gaps.next_if(|gap| gap.position as usize <= at) {
                 number += gap.lost;
                 self.losses.gaps += 1;
@@ -471,8 +478,11 @@ impl Analyzer {
         let counts = self.counts_of(record.object);
         counts.reads += u64::from(!record.write);
         counts.writes += u64::from(record.write);
-        counts.shared += u64::from(record.is_shared);
-        counts.late += u64::from(is_late);
+        // Rare, so that the branch is cheaper than the addition.
+        if record.is_shared || is_late {
+            counts.shared += u64::from(record.is_shared);
+            counts.late += u64::from(is_late);
+        }
         self.nodes.data(record.paddr, record.object, record.write);
         self.points.offer(record.cycles, record.vaddr, record.object, record.write);
     }

@@ -122,7 +122,9 @@ pub struct System<W: Write> {
     pub(super) time: u64,
     pub(super) stalls: u64,
     pub(super) running: u64,
-    is_recording: bool,
+    /// Core cycles when recording was stopped, if it is; and those for which it was before.
+    paused_at: Option<u64>,
+    paused: u64,
     pub(super) card: Card<W>,
     /// The first failure to write; nothing is written after it.
     failure: Option<FormatError>,
@@ -199,7 +201,8 @@ impl<W: Write> System<W> {
             time: 0,
             stalls: 0,
             running: 1,
-            is_recording: true,
+            paused_at: None,
+            paused: 0,
             card,
             failure: None,
             counts: SystemCounts::default(),
@@ -243,14 +246,25 @@ impl<W: Write> System<W> {
         self.running = threads.max(1);
     }
 
-    /// Whether lines on the bus are recorded from now on. Caches, tables and tags go on.
+    /// Whether lines on the bus are recorded from now on. Caches, tables and tags go on; the card's clock stands
+    /// still meanwhile.
     pub fn set_recording(&mut self, is_on: bool) {
         self.run_batch();
-        self.is_recording = is_on;
+        let now = self.time + self.stalls;
+        match (is_on, self.paused_at) {
+            (false, None) => self.paused_at = Some(now),
+            (true, Some(since)) => {
+                self.paused += now - since;
+                self.paused_at = None;
+            }
+            _ => {}
+        }
     }
 
     /// The card's clock at a time of the cores.
     pub(super) fn cycles(&self, core_cycles: u64) -> u64 {
+        let core_cycles =
+            self.paused_at.map_or(core_cycles, |since| core_cycles.min(since)).saturating_sub(self.paused);
         (u128::from(core_cycles) * u128::from(self.options.clock_hz) / u128::from(self.options.core_hz))
             as u64
     }
@@ -431,7 +445,7 @@ impl<W: Write> System<W> {
     }
 
     fn put(&mut self, paddr: u64, write: bool, time: u64, truth: TruthRecord) {
-        if !self.is_recording {
+        if self.paused_at.is_some() {
             return;
         }
         let cycles = self.cycles(time + self.stalls);
