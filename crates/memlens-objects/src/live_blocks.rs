@@ -379,6 +379,19 @@ impl LiveBlocks {
         self.len() == 0
     }
 
+    /// The live blocks of at least `least_bytes` bytes (more than 0), in no order. Linear in all blocks.
+    pub fn at_least(&self, least_bytes: u64) -> impl Iterator<Item = Block> + '_ {
+        let slots = 1..self.records.len() as u32;
+        slots.filter_map(move |slot| {
+            let record = &self.records[slot as usize];
+            let is_large = self.len_of(slot, record) >= least_bytes.max(1);
+            // A slot that is free keeps what it had.
+            let is_live =
+                is_large && matches!(self.slot_at(record.start, record.layer()), Found::At(at) if at == slot);
+            is_live.then(|| self.block(slot)).flatten()
+        })
+    }
+
     /// What was irregular so far.
     pub fn stats(&self) -> &IndexStats {
         &self.stats

@@ -221,6 +221,27 @@ fn a_sub_block_wins_while_it_lives() {
 }
 
 #[test]
+fn large_blocks_are_listed_as_long_as_they_live() {
+    let mut index = LiveBlocks::new();
+    for (at, len_bytes) in [(1_u64, 100), (2, 4096), (3, 8192), (4, 4095), (5, 0), (6, 5 << 32)] {
+        index.insert(block(at << 36, len_bytes, at as u32, Layer::HEAP), &mut none).unwrap();
+    }
+    // A pool's block at the very start of an outer one.
+    index.insert(block(3 << 36, 4096, 7, Layer::POOL), &mut none).unwrap();
+    let large = |index: &LiveBlocks| {
+        let mut found: Vec<_> =
+            index.at_least(4096).map(|block| (block.object.get(), block.len_bytes)).collect();
+        found.sort_unstable();
+        found
+    };
+    assert_eq!(large(&index), [(2, 4096), (3, 8192), (6, 5 << 32), (7, 4096)]);
+    index.remove(2 << 36, Layer::HEAP, &mut none).unwrap();
+    index.remove(3 << 36, Layer::HEAP, &mut none).unwrap();
+    assert_eq!(large(&index), [(6, 5 << 32)], "a pool's blocks end with it");
+    assert_eq!(index.at_least(0).count(), 3, "those of no bytes are not listed");
+}
+
+#[test]
 fn freeing_a_pool_ends_its_sub_blocks() {
     let mut index = LiveBlocks::new();
     index.insert(block(0x1000, 4096, 1, Layer::HEAP), &mut none).unwrap();

@@ -570,6 +570,17 @@ impl AddressSpace {
         Some((range, resolved))
     }
 
+    /// Mappings of at least `least_bytes` bytes, each with its object's number.
+    pub(crate) fn large_mappings(&self, least_bytes: u64) -> Vec<(Range<u64>, u32)> {
+        let large = self.regions.iter().filter(|(range, _)| range.end - range.start >= least_bytes);
+        large
+            .filter_map(|(range, label)| match self.labels.get(label as usize)? {
+                Label::Mapping { object, .. } => Some((range, object.get())),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Whether the region at an address is one object.
     pub(crate) fn is_whole(&mut self, addr: u64) -> bool {
         let label = self.region(addr).map(|(_, number)| self.labels[number as usize]);

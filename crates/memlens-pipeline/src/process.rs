@@ -3,6 +3,7 @@
 mod allocations;
 mod events;
 pub(crate) mod fork;
+mod live_memory;
 pub(crate) mod space_events;
 
 use crate::address_space::AddressSpace;
@@ -23,7 +24,7 @@ use memlens_events::{
 };
 use memlens_objects::Merge;
 use memlens_objects::alloc_functions::{self, AllocFunction, Effect};
-use memlens_profile::Mark;
+use memlens_profile::{Mark, ObjectBacking};
 use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::DebugSearch;
 use memlens_trace::TraceWriter;
@@ -106,6 +107,8 @@ pub struct Process {
     slots: Vec<Option<usize>>,
     /// Lines written back, by owner (object number).
     pub(crate) dram_writes: FxHashMap<u32, u64>,
+    /// How objects' memory was backed, by object number, where somebody looked.
+    pub(crate) backing: FxHashMap<u32, ObjectBacking>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) irregularities: Irregularities,
     pub(crate) merge_sites: bool,
@@ -155,6 +158,7 @@ impl Process {
             threads: Vec::new(),
             slots: Vec::new(),
             dram_writes: FxHashMap::default(),
+            backing: FxHashMap::default(),
             marks: Vec::new(),
             irregularities: Irregularities::default(),
             merge_sites: options.merge_sites,

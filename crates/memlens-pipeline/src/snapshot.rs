@@ -50,6 +50,9 @@ impl Process {
         (builder.code, builder.frames) = Default::default();
         builder.objects(&cells, &self.dram_writes, self.merge_sites);
         builder.cells(cells);
+        for row in &mut builder.profile.objects {
+            row.backing = self.backing.get(&row.id).copied();
+        }
         let mut profile = builder.profile;
         // Encoding comes next, and needs room.
         self.space.release_pages();

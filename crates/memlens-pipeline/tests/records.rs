@@ -5,7 +5,7 @@ use memlens_events::{
     WordRole,
 };
 use memlens_pipeline::{Process, ProcessOptions};
-use memlens_profile::{Object, Profile};
+use memlens_profile::{Object, ObjectBacking, Profile};
 use memlens_sim::MachineDescription;
 use memlens_types::{AccessAttr, AccessKind, ObjectKind};
 
@@ -153,6 +153,28 @@ fn accesses_go_to_the_block_that_is_live() {
     assert_eq!((objects[1].blocks, objects[1].bytes, objects[1].counts.stores), (1, Some(64), 3));
     let unknown: u64 = profile.attribution.unknown_reasons.values().sum();
     assert_eq!(unknown, 3, "before, beyond and after: {:?}", profile.attribution);
+}
+
+#[test]
+fn large_blocks_can_be_looked_at_as_long_as_they_live() {
+    let mut target = Target::new();
+    target.malloc(0, CALL, 1 << 20, 0x10_0000);
+    target.malloc(0, CALL_ELSEWHERE, 100, 0x30_0000);
+    target.store(0x10_0000);
+    let pieces = target.process.live_memory(4096);
+    let [(range, object)] = &pieces[..] else { panic!("{pieces:?}") };
+    assert_eq!(*range, 0x10_0000..0x20_0000);
+    let seen = |small_bytes| ObjectBacking { small_bytes, swapped_bytes: 7, ..ObjectBacking::default() };
+    // The state with most memory stays.
+    [8192, 65536, 4096]
+        .map(seen)
+        .into_iter()
+        .for_each(|backing| target.process.note_backing(*object, backing));
+    target.free(0, 0x10_0000);
+    assert_eq!(target.process.live_memory(4096), []);
+    let profile = target.profile();
+    let backing: Vec<_> = heap(&profile).iter().map(|object| object.backing).collect();
+    assert_eq!(backing, [Some(seen(65536)), None]);
 }
 
 #[test]

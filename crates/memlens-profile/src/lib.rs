@@ -20,8 +20,8 @@ pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
 pub use merge::{MergeError, Merger};
 pub use profile::{
-    AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, PathSamples,
-    Profile, SeriesPoint, SourceLine, Stack, Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, ObjectBacking,
+    PathSamples, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
 pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{

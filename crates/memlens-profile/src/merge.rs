@@ -390,6 +390,10 @@ impl Merger {
                 existing.bytes = existing.bytes.zip(object.bytes).map(|(a, b)| a + b);
                 existing.max_live_bytes =
                     existing.max_live_bytes.zip(object.max_live_bytes).map(|(a, b)| a.max(b));
+                // Each process has memory of its own.
+                if let Some(backing) = object.backing {
+                    *existing.backing.get_or_insert_default() += backing;
+                }
                 if existing.type_name.is_none() {
                     existing.type_name = object.type_name;
                 }

@@ -142,6 +142,8 @@ pub struct Object {
     pub bytes: Option<u64>,
     /// The most bytes live at one time.
     pub max_live_bytes: Option<u64>,
+    /// How the kernel backed its memory when most of it was there; `None`: nobody could look.
+    pub backing: Option<ObjectBacking>,
     /// The pointer that samples reached it through (`column`, `graph->rows`), where no allocation is
     /// known.
     pub access_path: Option<String>,
@@ -149,6 +151,42 @@ pub struct Object {
     pub unknown_reason: Option<String>,
     /// Its accesses.
     pub counts: Counts,
+}
+
+/// How the kernel backed an object's memory at a moment. Units: bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectBacking {
+    /// In pages of 4 KiB.
+    pub small_bytes: u64,
+    /// In transparent huge pages, mapped as a whole.
+    pub transparent_bytes: u64,
+    /// In pages that the system had reserved (hugetlb).
+    pub hugetlb_bytes: u64,
+    /// Swapped out.
+    pub swapped_bytes: u64,
+}
+
+impl ObjectBacking {
+    /// What was in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        self.small_bytes + self.transparent_bytes + self.hugetlb_bytes
+    }
+
+    /// It was seen again: of several states the one with most memory is kept, of equal ones the last.
+    pub fn keep_larger(&mut self, seen: Self) {
+        if seen.resident_bytes() >= self.resident_bytes() {
+            *self = seen;
+        }
+    }
+}
+
+impl std::ops::AddAssign for ObjectBacking {
+    fn add_assign(&mut self, other: Self) {
+        self.small_bytes += other.small_bytes;
+        self.transparent_bytes += other.transparent_bytes;
+        self.hugetlb_bytes += other.hugetlb_bytes;
+        self.swapped_bytes += other.swapped_bytes;
+    }
 }
 
 impl Default for Object {
@@ -165,6 +203,7 @@ impl Default for Object {
             blocks: 0,
             bytes: None,
             max_live_bytes: None,
+            backing: None,
             access_path: None,
             unknown_reason: None,
             counts: Counts::default(),

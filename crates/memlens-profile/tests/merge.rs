@@ -2,7 +2,8 @@
 
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Inconsistency, MergeError, Module, ModuleIx,
-    Object, ObjectIx, PathIx, PathSamples, Profile, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    Object, ObjectBacking, ObjectIx, PathIx, PathSamples, Profile, SourceLine, Stack, StackIx, Thread,
+    ThreadIx,
 };
 use memlens_types::{Counts, ObjectKind, Sampled};
 
@@ -39,6 +40,7 @@ fn process(pid: u32, library_first: bool, site_offset: u64, heap_loads: u64) -> 
                 blocks: 2,
                 bytes: Some(100),
                 max_live_bytes: Some(50 * u64::from(pid)),
+                backing: (pid > 1).then_some(ObjectBacking { small_bytes: 4096, ..ObjectBacking::default() }),
                 counts: Counts { dram_writes: 3, ..Counts::default() },
                 ..Object::default()
             },
@@ -89,6 +91,7 @@ fn the_same_site_in_two_processes_is_one_object() {
     let block = &merged.objects[0];
     assert_eq!((block.counts.loads, block.counts.dram_writes), (15, 6));
     assert_eq!((block.blocks, block.bytes, block.max_live_bytes), (4, Some(200), Some(100)));
+    assert_eq!(block.backing.map(|backing| backing.small_bytes), Some(4096), "unknown of the first");
     assert_eq!(merged.objects[1].counts.loads, 2);
     assert_eq!(merged.code[0].counts.loads, 17);
     // A library with debug information in one process has it.

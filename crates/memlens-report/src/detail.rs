@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memlens_profile::{Cell, Object, Profile};
-use memlens_types::Counts;
+use memlens_types::{Counts, ObjectKind};
 
 use crate::UnknownWord;
 use crate::View;
@@ -125,6 +125,10 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
     size_pieces.extend(object.bytes.map(|bytes| format!("{} requested", size(bytes))));
     size_pieces.extend(object.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
     out += &wrap("size", INDENT, &size_pieces, width, colour);
+    let is_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global);
+    if is_memory || object.backing.is_some() {
+        out += &wrap("in pages", INDENT, &backing(object), width, colour);
+    }
     if let Some(declared) = &object.declared {
         out += &wrap("declared", INDENT, &[format!("{}:{}", declared.file, declared.line)], width, colour);
     }
@@ -163,6 +167,25 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
         format!("DRAM {} lines read{}", count(reads), written.unwrap_or_default())
     }));
     out + &wrap("modelled", INDENT, &modelled, width, colour)
+}
+
+/// How the kernel backed an object's memory: shares of what was in memory.
+fn backing(object: &Object) -> Vec<String> {
+    let Some(backing) = &object.backing else {
+        return vec!["how the kernel backed it is unknown".to_owned()];
+    };
+    let resident = backing.resident_bytes();
+    let part = |bytes: u64, what: &str| {
+        let share = percent_of_share(bytes as f64 / resident.max(1) as f64);
+        (bytes > 0).then(|| format!("{} ({share} %) {what}", size(bytes)))
+    };
+    let mut pieces: Vec<String> = Vec::new();
+    pieces.extend(part(backing.small_bytes, "of 4 KiB"));
+    pieces.extend(part(backing.transparent_bytes, "transparent huge"));
+    pieces.extend(part(backing.hugetlb_bytes, "hugetlb"));
+    pieces
+        .extend((backing.swapped_bytes > 0).then(|| format!("{} swapped out", size(backing.swapped_bytes))));
+    pieces
 }
 
 /// The allocation stack, innermost first.

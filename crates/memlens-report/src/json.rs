@@ -278,6 +278,12 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
         "blocks": object.blocks,
         "bytes": object.bytes,
         "max_live_bytes": object.max_live_bytes,
+        "backing": object.backing.map(|backing| json!({
+            "small_bytes": backing.small_bytes,
+            "transparent_bytes": backing.transparent_bytes,
+            "hugetlb_bytes": backing.hugetlb_bytes,
+            "swapped_bytes": backing.swapped_bytes,
+        })),
         "module": module_name(profile, object.module),
         "site": site,
         "declared": declared,

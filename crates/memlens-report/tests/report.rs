@@ -3,8 +3,8 @@
 mod bfs;
 
 use memlens_profile::{
-    CallPath, Cell, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Object, ObjectIx, PathIx,
-    PathSamples, Profile, SamplingInfo, Stack, StackIx, Thread,
+    CallPath, Cell, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Object, ObjectBacking, ObjectIx,
+    PathIx, PathSamples, Profile, SamplingInfo, Stack, StackIx, Thread,
 };
 use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, table};
 use memlens_types::{Counts, Sampled};
@@ -250,6 +250,15 @@ fn from_an_object_to_its_code_and_back() {
     {
         assert!(object.contains(words), "{words}: {object}");
     }
+    assert!(object.contains("how the kernel backed it is unknown"), "{object}");
+    let mut seen = bfs::profile();
+    seen.objects[0].backing =
+        Some(ObjectBacking { small_bytes: 1 << 20, transparent_bytes: 3 << 20, ..ObjectBacking::default() });
+    let text = object_detail(&seen, 1, &view).unwrap();
+    assert!(text.contains("1 MiB (25.0 %) of 4 KiB · 3 MiB (75.0 %) transparent huge"), "{text}");
+    let entry = &json(&seen)["objects"][0]["backing"];
+    assert_eq!((&entry["transparent_bytes"], &entry["hugetlb_bytes"]), (&value!(3 << 20), &value!(0)));
+    assert!(json(&profile)["objects"][0]["backing"].is_null());
     assert!(object_detail(&profile, 77, &view).unwrap_err().to_string().contains("77"));
     let code = code_detail(&profile, "bfs_from", &view).unwrap();
     for words in ["bfs_from · ", "visited", "newq", "7 lines", "pred[w] = v;"] {

@@ -198,6 +198,7 @@ impl ProfileBuilder {
                 blocks: detail
                     .map_or(u64::from(object.bytes.is_some()), |detail| detail.blocks.round() as u64),
                 bytes: detail.map_or(object.bytes, |detail| Some(detail.bytes.round() as u64)),
+                backing: detail.and_then(|detail| detail.backing),
                 access_path: object.access_path.clone(),
                 unknown_reason: object.unknown_reason.clone(),
                 ..Object::default()

@@ -8,7 +8,9 @@
 
 use memlens_events::agent::Allocation;
 use memlens_objects::{Block, Layer, LiveBlocks, ObjectId, SiteId, Sites};
+use memlens_profile::ObjectBacking;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// What became of a watched block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct HeapSite {
     pub moved_blocks: f64,
     /// Those of the bytes that were not watched themselves.
     pub unwatched_bytes: f64,
+    /// How the kernel backed its blocks, where somebody looked.
+    pub backing: Option<ObjectBacking>,
 }
 
 /// A watched block that owns an address.
@@ -184,6 +188,23 @@ impl Heap {
     /// A site's call stack.
     pub fn stack(&self, site: SiteId) -> &[u64] {
         self.sites.stack(site)
+    }
+
+    /// Watched blocks of at least `least_bytes` bytes: process, place, number of the site. Linear in all blocks.
+    pub fn live_blocks(&self, least_bytes: u64) -> Vec<(u32, Range<u64>, u32)> {
+        let of_process = |(&pid, heap): (&u32, &ProcessHeap)| {
+            let blocks = heap.blocks.at_least(least_bytes);
+            blocks.map(|block| (pid, block.range(), block.object.get())).collect::<Vec<_>>()
+        };
+        self.processes.iter().flat_map(of_process).collect()
+    }
+
+    /// The blocks of a site, by its number, were backed like this; see [`ObjectBacking::keep_larger`].
+    pub fn note_backing(&mut self, site: u32, backing: ObjectBacking) {
+        let detail = SiteId::new(site).and_then(|site| self.details.get_mut(site.index()));
+        if let Some(detail) = detail {
+            detail.backing.get_or_insert_default().keep_larger(backing);
+        }
     }
 
     /// A site's figures.

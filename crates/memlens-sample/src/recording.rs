@@ -7,6 +7,7 @@ use std::ops::AddAssign;
 use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
 use memlens_objects::{SiteId, frame_key};
+use memlens_profile::ObjectBacking;
 use memlens_types::Sampled;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -528,6 +529,11 @@ impl Recording {
     /// The watched blocks.
     pub fn heap(&self) -> &Heap {
         &self.heap
+    }
+
+    /// How the kernel backed the blocks of a site: see [`Heap::note_backing`].
+    pub fn note_backing(&mut self, site: u32, backing: ObjectBacking) {
+        self.heap.note_backing(site, backing);
     }
 
     /// The ends of watched blocks were lost: none of those that are known may be live.

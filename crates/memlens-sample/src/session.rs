@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use memlens_agent_host::{BurstOptions, check_attachable, check_preloadable};
 use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
 use memlens_code::SampleSkid;
-use memlens_profile::{MachineInfo, Profile, SampleUnit, SamplingInfo};
+use memlens_profile::{MachineInfo, ObjectBacking, Profile, SampleUnit, SamplingInfo};
 
 use crate::address_space::running_mappings;
 use crate::allocations::{AllocationSource, Watch};
@@ -370,6 +371,16 @@ impl SampleSession {
     /// What was counted of bursts so far; None: there are none to be.
     pub fn bursts(&self) -> Option<&BurstCounts> {
         self.recording.bursts().map(Bursts::counts)
+    }
+
+    /// Where watched blocks of the heap of at least `least_bytes` bytes lie now: process, place, number of the site.
+    pub fn live_memory(&self, least_bytes: u64) -> Vec<(u32, Range<u64>, u32)> {
+        self.recording.heap().live_blocks(least_bytes)
+    }
+
+    /// The blocks of a site, by its number, were backed like this; see [`ObjectBacking::keep_larger`].
+    pub fn note_backing(&mut self, site: u32, backing: ObjectBacking) {
+        self.recording.note_backing(site, backing);
     }
 
     /// The profile as of now. Command, exit code and the like are left to the caller. Cost: names of

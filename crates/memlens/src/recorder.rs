@@ -13,6 +13,7 @@ use memlens_pipeline::{FamilyEvent, Process};
 use memlens_profile::{Profile, RunInfo};
 use memlens_trace::TraceWriter;
 
+use crate::backing_looks::{self, BackingLooks};
 use crate::failure::Failure;
 use crate::family::Family;
 use crate::internal_error;
@@ -61,6 +62,8 @@ pub trait Pipeline: RecordSink {
     fn exit_status(&self) -> Option<i32> {
         None
     }
+    /// Looks at how the kernel backs the process's objects now.
+    fn look_at_backing(&mut self) {}
 }
 
 impl Pipeline for Process {
@@ -86,6 +89,10 @@ impl Pipeline for Process {
 
     fn exit_status(&self) -> Option<i32> {
         Process::exit_status(self)
+    }
+
+    fn look_at_backing(&mut self) {
+        backing_looks::look(self);
     }
 }
 
@@ -131,6 +138,10 @@ impl Pipeline for Box<dyn Pipeline> {
     fn exit_status(&self) -> Option<i32> {
         (**self).exit_status()
     }
+
+    fn look_at_backing(&mut self) {
+        (**self).look_at_backing();
+    }
 }
 
 /// The sink of a run.
@@ -142,6 +153,7 @@ pub struct Recorder<P> {
     started: Instant,
     next_flush: Option<Instant>,
     next_progress: Option<Instant>,
+    backing: BackingLooks,
     words_since_look: usize,
     /// A fault of ours; nothing is recorded after it.
     fault: Option<String>,
@@ -179,6 +191,7 @@ impl<P: Pipeline> Recorder<P> {
             started,
             next_flush: options.flush_every.map(|every| started + every.min(FIRST_FLUSH)),
             next_progress: options.shows_progress.then_some(started + PROGRESS_EVERY),
+            backing: BackingLooks::new(),
             words_since_look: 0,
             fault: None,
             has_complained: false,
@@ -222,6 +235,10 @@ impl<P: Pipeline> Recorder<P> {
             let took = now.elapsed();
             let pause = self.options.flush_every.map(|every| every.max(took * FLUSH_SHARE));
             self.next_flush = pause.map(|pause| Instant::now() + pause);
+        }
+        if self.backing.are_due(now) {
+            self.guarded(P::look_at_backing);
+            self.backing.done(now);
         }
         if self.next_progress.is_some_and(|due| now >= due) {
             self.next_progress = Some(now + PROGRESS_EVERY);

@@ -13,6 +13,7 @@ use memlens_sample::{
     SampleSession, Target, Watch,
 };
 
+use crate::backing_looks::{self, BackingLooks};
 use crate::failure::{Failure, FailureKind};
 use crate::internal_error;
 use crate::output::Output;
@@ -224,7 +225,14 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
     run.pid = Some(session.process_id());
 
     let mut flushes = Flushes::new(args.flush_every);
+    let mut looks = BackingLooks::new();
     let outcome = session.run(args.sample.duration, |session| {
+        let now = Instant::now();
+        if looks.are_due(now) {
+            // A fault of ours is no reason to stop.
+            let _ = internal_error::catch(|| backing_looks::look_at_heap(session));
+            looks.done(now);
+        }
         flushes.look(session, &run, &mut output);
     })?;
     let exit = match outcome {

@@ -4,8 +4,8 @@ use memlens_types::Counts;
 
 use super::columns::{Columns, Row};
 use crate::{
-    AccessPattern, CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint,
-    SourceLine, Stack, Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, ObjectBacking, PathSamples,
+    SeriesPoint, SourceLine, Stack, Thread,
 };
 
 impl Row for Module {
@@ -70,6 +70,25 @@ impl Row for Object {
         c.column("blocks", "allocations, mappings or frames merged into it", &mut self.blocks);
         c.column("bytes", "bytes of all blocks as requested, summed over the run", &mut self.bytes);
         c.column("max_live_bytes", "most bytes live at one time", &mut self.max_live_bytes);
+        let (mut small, mut transparent, mut hugetlb, mut swapped) = match self.backing.take() {
+            Some(it) => (
+                Some(it.small_bytes),
+                Some(it.transparent_bytes),
+                Some(it.hugetlb_bytes),
+                Some(it.swapped_bytes),
+            ),
+            None => (None, None, None, None),
+        };
+        c.column("small_page_bytes", "bytes that the kernel had in 4-KiB pages; null: not seen", &mut small);
+        c.column("transparent_huge_bytes", "the same in transparent huge pages", &mut transparent);
+        c.column("hugetlb_bytes", "the same in reserved huge pages", &mut hugetlb);
+        c.column("swapped_bytes", "bytes that it had swapped out", &mut swapped);
+        self.backing = small.map(|small_bytes| ObjectBacking {
+            small_bytes,
+            transparent_bytes: transparent.unwrap_or(0),
+            hugetlb_bytes: hugetlb.unwrap_or(0),
+            swapped_bytes: swapped.unwrap_or(0),
+        });
         c.column(
             "access_path",
             "the pointer that samples reached it through, where no allocation is known",

@@ -12,7 +12,8 @@ use super::writer::flush;
 use super::{Existing, OpenError, ProfileWriter, WriteError, reader};
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Mark, Module, ModuleIx, Object,
-    ObjectIx, PathIx, PathSamples, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    ObjectBacking, ObjectIx, PathIx, PathSamples, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread,
+    ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -139,6 +140,12 @@ fn sample() -> Profile {
                 blocks: 1,
                 bytes: Some(8192),
                 max_live_bytes: Some(8192),
+                backing: Some(ObjectBacking {
+                    small_bytes: 4096,
+                    transparent_bytes: 2 << 20,
+                    hugetlb_bytes: 4 << 20,
+                    swapped_bytes: 8192,
+                }),
                 counts: Counts { dram_writes: 5, ..Counts::default() },
                 ..Object::default()
             },
