@@ -63,12 +63,19 @@ pub enum ObjectKey {
         /// Counts the site's blocks.
         block: u64,
     },
-    /// A global or static variable, or an unnamed stretch of a module's data at this svma.
+    /// A global or static variable.
     Global {
         /// Module.
         module: ModuleId,
         /// Where the variable begins.
         svma: u64,
+    },
+    /// What lies between the variables of a section of a module, or all of it where there are none.
+    DataGap {
+        /// Module.
+        module: ModuleId,
+        /// Where the section begins; 0: in none.
+        section_svma: u64,
     },
     /// A variable in a function's frame.
     Local {
@@ -130,7 +137,7 @@ impl ObjectKey {
     pub fn kind(&self) -> ObjectKind {
         match self {
             Self::HeapSite(_) | Self::HeapBlock { .. } => ObjectKind::Heap,
-            Self::Global { .. } => ObjectKind::Global,
+            Self::Global { .. } | Self::DataGap { .. } => ObjectKind::Global,
             Self::Local { .. } => ObjectKind::Local,
             Self::StackFrame { .. } | Self::Stack { .. } => ObjectKind::Stack,
             Self::Tls { .. } => ObjectKind::Tls,

@@ -721,7 +721,7 @@ impl AddressSpace {
         let bias = module.load_bias;
         let svma = addr.wrapping_sub(bias);
         let (key, range) = match &module.symbols {
-            None => (ObjectKey::Global { module: number, svma: 0 }, None),
+            None => (ObjectKey::DataGap { module: number, section_svma: 0 }, None),
             Some(symbols) => {
                 let section = symbols.sections().iter().find(|section| section.contains(svma));
                 match (symbols.data_place(svma), section) {
@@ -734,9 +734,11 @@ impl AddressSpace {
                     // Between two variables of the section, or in one without symbols.
                     (DataPlace::Gap(gap), Some(section)) => {
                         let range = gap.start.max(section.start)..gap.end.min(section.end);
-                        (ObjectKey::Global { module: number, svma: section.start }, Some(range))
+                        (ObjectKey::DataGap { module: number, section_svma: section.start }, Some(range))
                     }
-                    (DataPlace::Gap(_), None) => (ObjectKey::Global { module: number, svma: 0 }, None),
+                    (DataPlace::Gap(_), None) => {
+                        (ObjectKey::DataGap { module: number, section_svma: 0 }, None)
+                    }
                 }
             }
         };

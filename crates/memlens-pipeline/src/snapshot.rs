@@ -365,7 +365,9 @@ impl<'a> Builder<'a> {
         self.read_ahead(&wanted);
         // Globals in the order of addresses, for the debug information's sake; rows in that of numbers.
         wanted.sort_by_key(|(id, key)| match key {
-            ObjectKey::Global { module, svma } => (*module, *svma, *id),
+            ObjectKey::Global { module, svma } | ObjectKey::DataGap { module, section_svma: svma } => {
+                (*module, *svma, *id)
+            }
             _ => (u32::MAX, 0, *id),
         });
         let mut rows: Vec<Object> = Vec::with_capacity(wanted.len());
@@ -431,6 +433,7 @@ impl<'a> Builder<'a> {
         match *key {
             ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. } => self.heap_object(site),
             ObjectKey::Global { module, svma } => self.global(module, svma),
+            ObjectKey::DataGap { module, section_svma } => self.data_gap(module, section_svma),
             ObjectKey::Local { module, .. } => self.local(id, module),
             ObjectKey::StackFrame { module, function_svma } => Object {
                 name: format!("frame of {}", self.function_name(module, function_svma)),
@@ -488,25 +491,30 @@ impl<'a> Builder<'a> {
     fn global(&self, module: u32, svma: u64) -> Object {
         let symbols = self.symbols(module);
         let mut object = Object { module: Self::module_ix(module), ..Object::default() };
-        let symbol = symbols.and_then(|symbols| symbols.data_symbol(svma));
-        match symbol {
-            Some(symbol) => {
-                object.name = symbol.name;
-                object.bytes = Some(symbol.size);
-                if let Some(info) = symbols.and_then(|symbols| symbols.variable_info(svma)) {
-                    object.type_name = info.type_name;
-                    object.declared = declared(info.decl_file.as_deref(), info.decl_line);
-                }
-            }
-            None => {
-                let section = symbols
-                    .and_then(|symbols| symbols.sections().iter().find(|section| section.start == svma));
-                let place = section.map_or("data", |section| section.name.as_str());
-                object.name = format!("{place} of {}", self.module_name(module));
-                object.bytes = section.map(|section| section.end - section.start);
-            }
+        let Some(symbol) = symbols.and_then(|symbols| symbols.data_symbol(svma)) else {
+            object.name = format!("data of {}", self.module_name(module));
+            return object;
+        };
+        object.name = symbol.name;
+        object.bytes = Some(symbol.size);
+        if let Some(info) = symbols.and_then(|symbols| symbols.variable_info(svma)) {
+            object.type_name = info.type_name;
+            object.declared = declared(info.decl_file.as_deref(), info.decl_line);
         }
         object
+    }
+
+    fn data_gap(&self, module: u32, section_svma: u64) -> Object {
+        let section = self.symbols(module).and_then(|symbols| {
+            symbols.sections().iter().find(|section| section_svma != 0 && section.start == section_svma)
+        });
+        let place = section.map_or("data", |section| section.name.as_str());
+        Object {
+            module: Self::module_ix(module),
+            name: format!("{place} of {}", self.module_name(module)),
+            bytes: section.map(|section| section.end - section.start),
+            ..Object::default()
+        }
     }
 
     fn local(&self, id: ObjectId, module: u32) -> Object {
@@ -612,7 +620,13 @@ impl<'a> Builder<'a> {
     /// Name and type of a local, global or thread-local variable.
     fn variable_name(&mut self, id: ObjectId) -> Option<(String, Option<String>)> {
         let key = *self.space.heap.objects().key(id)?;
-        let named = matches!(key, ObjectKey::Local { .. } | ObjectKey::Global { .. } | ObjectKey::Tls { .. });
+        let named = matches!(
+            key,
+            ObjectKey::Local { .. }
+                | ObjectKey::Global { .. }
+                | ObjectKey::DataGap { .. }
+                | ObjectKey::Tls { .. }
+        );
         let object = named.then(|| self.describe(id, &key))?;
         Some((object.name, object.type_name))
     }

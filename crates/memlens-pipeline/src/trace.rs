@@ -205,8 +205,9 @@ impl Tracer {
                 let next = self.blocks.len() as u64 + 1;
                 return (block.start, *self.blocks.entry((object, block.serial)).or_insert(next));
             }
-            // The svma is that of the variable, or of the section for what lies between variables.
-            ObjectKey::Global { module, svma } => bias(space, module).wrapping_add(svma),
+            ObjectKey::Global { module, svma } | ObjectKey::DataGap { module, section_svma: svma } => {
+                bias(space, module).wrapping_add(svma)
+            }
             ObjectKey::Code { module } => bias(space, module),
             ObjectKey::Local { cfa_offset, .. } => frame_address(stack, addr).wrapping_add_signed(cfa_offset),
             ObjectKey::StackFrame { .. } => {
