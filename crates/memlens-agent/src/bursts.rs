@@ -15,9 +15,9 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use memlens_burst::{Area, Burst, Counted, Hooks, Limits};
-use memlens_events::agent::{BurstHead, Control, Kind};
-use memlens_events::burst::{End, REFERENCE_WORDS, Reference};
+use memlens_burst::{Area, Burst, Counted, Hooks, Limits, NewBlock};
+use memlens_events::agent::{BurstHead, Control, Kind, block_head};
+use memlens_events::burst::{End, REFERENCE_WORDS};
 
 use crate::arch::{self, ThreadArea, number, syscall};
 use crate::faults;
@@ -154,7 +154,8 @@ fn has_pending_signal() -> bool {
     pending != 0
 }
 
-fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) -> bool {
+fn on_block(_: &Area, generation: u64, block: &NewBlock<'_>) -> bool {
+    let references = block.references;
     let _visit = visit();
     let Some(segment) = segment() else { return false };
     let mut words = [0; MOST_REFERENCES * REFERENCE_WORDS];
@@ -162,7 +163,7 @@ fn on_block(_: &Area, generation: u64, number: u32, references: &[Reference]) ->
     for (place, reference) in sent.chunks_exact_mut(REFERENCE_WORDS).zip(references) {
         place.copy_from_slice(&reference.words());
     }
-    let head = [generation, u64::from(number)];
+    let head = block_head(generation, block.number, block.ends_indirectly);
     let is_sent = segment.write_words(Kind::Block, now_ns(), arch::thread(), &head, sent);
     if !is_sent {
         segment.control().lost_bursts.fetch_add(1, Ordering::Relaxed);

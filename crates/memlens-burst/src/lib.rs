@@ -39,6 +39,6 @@ mod translate;
 
 pub use area::Area;
 pub use runtime::{
-    Burst, Counted, Hooks, Limits, MOST_WORDS, Missing, active, begin, check_support, code_has_changed,
-    forget_after_fork, is_interrupted, leave_at_fault,
+    Burst, Counted, Hooks, Limits, MOST_WORDS, Missing, NewBlock, active, begin, check_support,
+    code_has_changed, forget_after_fork, is_interrupted, leave_at_fault,
 };

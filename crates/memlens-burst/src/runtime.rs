@@ -45,6 +45,9 @@ const CONTEXT_BYTES: usize = 304;
 const STAGE_NS: u64 = 300_000;
 /// Words after which the clock is asked.
 const CHUNK_WORDS: usize = 25_000;
+/// A visit of the runtime translates one block, in some ten thousand cycles. Where it took longer than this, another thread
+/// ran meanwhile.
+const MOST_VISIT_CYCLES: u64 = 100_000;
 /// After so many tries a thread that waits for another one's translation lets others run.
 const PATIENCE: u32 = 200;
 
@@ -52,10 +55,21 @@ const PATIENCE: u32 = 200;
 /// handle and that do not come from the code itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {
-    /// A block has been made: its number and its references. False: it could not be reported, and is not used.
-    pub block: fn(area: &Area, generation: u64, number: u32, references: &[Reference]) -> bool,
+    /// A block has been made. False: it could not be reported, and is not used.
+    pub block: fn(area: &Area, generation: u64, block: &NewBlock<'_>) -> bool,
     /// A burst has ended. True: if that was for its length, another one follows at once.
     pub burst: fn(area: &Area, burst: &Burst<'_>) -> bool,
+}
+
+/// A block that has been made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewBlock<'a> {
+    /// Its number.
+    pub number: u32,
+    /// Whether it ends with a return or an indirect jump or call.
+    pub ends_indirectly: bool,
+    /// Its references.
+    pub references: &'a [Reference],
 }
 
 /// A burst.
@@ -162,6 +176,12 @@ impl Lane {
         if self.stage == Stage::Recording { Variant::Recording } else { Variant::Counting }
     }
 
+    /// Counts cycles that are spent once for all bursts: they are not what this one may translate.
+    fn spend_once(&mut self, cycles: u64) {
+        self.runtime_cycles += cycles;
+        self.limits.runtime_cycles = self.limits.runtime_cycles.saturating_add(cycles);
+    }
+
     /// Words so far in this stage.
     fn length(&self, area: &Area) -> u64 {
         (area.next.get() - self.words as u64) / 8
@@ -228,6 +248,11 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.0.is_held.store(false, Ordering::Release);
     }
+}
+
+/// Cycles that the runtime took since `came`, at most those of a visit without another thread's turn in it.
+fn visit_cycles(came: u64) -> u64 {
+    cycles().saturating_sub(came).min(MOST_VISIT_CYCLES)
 }
 
 fn cycles() -> u64 {
@@ -492,8 +517,7 @@ impl Inner {
         let came = cycles();
         let (arena, is_new) = self.cache.arena_for(pc, range.start)?;
         if is_new {
-            // Once for all bursts, as in `first_block`.
-            lane.limits.runtime_cycles = lane.limits.runtime_cycles.saturating_add(cycles() - came);
+            lane.spend_once(cycles() - came);
         }
         let code = &self.code;
         // SAFETY: the map's ranges are mapped code of files, which nothing unmaps while this thread runs in it or may
@@ -509,9 +533,12 @@ impl Inner {
         if variant == Variant::Counting {
             return Ok(number);
         }
-        let references = &self.cache.references[marks..];
-        let is_reported =
-            lane.hooks.is_some_and(|hooks| (hooks.block)(area, lane.generation, number as u32, references));
+        let block = NewBlock {
+            number: number as u32,
+            ends_indirectly: self.trace.ends_indirectly(),
+            references: &self.cache.references[marks..],
+        };
+        let is_reported = lane.hooks.is_some_and(|hooks| (hooks.block)(area, lane.generation, &block));
         if !is_reported {
             self.cache.forget_last_block();
             return Err(End::Full);
@@ -565,7 +592,7 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
         },
     };
     drop(held);
-    lane.runtime_cycles += cycles() - came;
+    lane.runtime_cycles += visit_cycles(came);
     match next {
         Ok(code) => code,
         Err((target, end)) => {
@@ -603,8 +630,7 @@ fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u6
     if held.inner().is_none() {
         let began = cycles();
         *held.inner() = Inner::new(area);
-        // Once for all bursts: not what this one may translate.
-        lane.limits.runtime_cycles = lane.limits.runtime_cycles.saturating_add(cycles() - began);
+        lane.spend_once(cycles() - began);
     }
     let Some(inner) = held.inner() else { return Err((pc, End::Full)) };
     lane.generation = GENERATION.load(Ordering::Relaxed);
@@ -652,7 +678,7 @@ fn next_stage(area: &Area, lane: &mut Lane, target: u64, end: End) -> Option<u64
     let code = inner.cache.blocks()[block].cold;
     drop(held);
     let now = cycles();
-    lane.runtime_cycles += now - came;
+    lane.runtime_cycles += visit_cycles(came);
     if lane.stage == Stage::Timed && lane.stage_words == 0 {
         (lane.counted.cycles, lane.counted.runtime_cycles) = (now, lane.runtime_cycles);
         lane.counted.ns = thread_ns();

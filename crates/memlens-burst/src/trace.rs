@@ -189,9 +189,13 @@ impl Trace {
         self.free_flags_at = self.find_free_flags();
         Ok(())
     }
-
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions[..self.length]
+    }
+
+    /// Whether it ends with a return or an indirect jump or call.
+    pub fn ends_indirectly(&self) -> bool {
+        matches!(self.tail, Tail::Transfer(Flow::Return | Flow::JumpIndirect | Flow::CallIndirect))
     }
 
     /// The memory operands of an instruction.

@@ -357,6 +357,12 @@ pub struct BurstHead {
     pub words_between: u64,
 }
 
+/// What comes before a block's references: which numbering it belongs to; its number and, in bit 32, whether it ends with a
+/// return or an indirect jump or call.
+pub const fn block_head(generation: u64, number: u32, ends_indirectly: bool) -> [u64; 2] {
+    [generation, number as u64 | (ends_indirectly as u64) << 32]
+}
+
 /// Words of [`BurstHead`].
 pub const BURST_HEAD_WORDS: usize = 14;
 
@@ -461,6 +467,8 @@ pub enum Event<'a> {
         generation: u64,
         /// Its number.
         number: u32,
+        /// Whether it ends with a return or an indirect jump or call.
+        ends_indirectly: bool,
         /// Its references: [`REFERENCE_WORDS`](crate::burst::REFERENCE_WORDS) words each, in the machine's order.
         references: &'a [u8],
     },
@@ -526,7 +534,8 @@ impl<'a> AgentRecord<'a> {
                 Event::Tick { period_ns: word(3)?, registers, ip: word(20)?, stack: stack(TICK_WORDS - 1)? }
             }
             Kind::Block => {
-                Event::Block { generation: word(3)?, number: word(4)? as u32, references: rest(5)? }
+                let (number, ends_indirectly) = (word(4)? as u32, word(4)? >> 32 & 1 != 0);
+                Event::Block { generation: word(3)?, number, ends_indirectly, references: rest(5)? }
             }
             Kind::Burst => {
                 let mut words = [0; BURST_HEAD_WORDS];

@@ -298,11 +298,11 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
             };
             return Some(TimedRecord { time_ns, record: Record::Sample(Box::new(sample)) });
         }
-        Event::Block { generation, number, references } => {
+        Event::Block { generation, number, ends_indirectly, references } => {
             let references = references_of(references)?;
             return Some(TimedRecord {
                 time_ns,
-                record: Record::Block { pid, generation, number, references },
+                record: Record::Block { pid, generation, number, ends_indirectly, references },
             });
         }
         Event::Burst { head, words } => {

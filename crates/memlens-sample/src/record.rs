@@ -128,6 +128,8 @@ pub enum Record {
         generation: u64,
         /// Its number.
         number: u32,
+        /// Whether it ends with a return or an indirect jump or call.
+        ends_indirectly: bool,
         /// Its references.
         references: Vec<Reference>,
     },

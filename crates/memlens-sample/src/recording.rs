@@ -269,9 +269,9 @@ impl Recording {
                 HeapEvent::Moving(address) => self.heap.moving(pid, tid, address),
                 HeapEvent::Kept(address) => self.heap.kept(pid, tid, address),
             },
-            Record::Block { pid, generation, number, references } => {
+            Record::Block { pid, generation, number, ends_indirectly, references } => {
                 if let Some(bursts) = &mut self.bursts {
-                    bursts.block(pid, generation, number, references);
+                    bursts.block(pid, generation, number, ends_indirectly, references);
                 }
             }
             Record::Burst { pid, tid, head, words } => self.burst(pid, tid, &head, &words),

@@ -9,7 +9,7 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memlens_burst::heap::OwnHeap;
-use memlens_burst::{Area, Burst, Hooks, Limits, begin, check_support};
+use memlens_burst::{Area, Burst, Hooks, Limits, NewBlock, begin, check_support};
 use memlens_events::burst::{Reference, Source, Use, block_of};
 
 /// The runtime's memory is its own, as in the agent: a burst may have begun inside of the allocator.
@@ -98,9 +98,10 @@ fn held<T>(use_them: impl FnOnce(&mut Vec<(u32, u32)>, &mut Vec<Reference>, &mut
     result
 }
 
-fn on_block(_: &Area, _: u64, number: u32, references: &[Reference]) -> bool {
+fn on_block(_: &Area, _: u64, block: &NewBlock<'_>) -> bool {
+    let references = block.references;
     held(|blocks, all, _| {
-        let number = number as usize;
+        let number = block.number as usize;
         if number >= blocks.capacity() || all.len() + references.len() > all.capacity() {
             return false;
         }

@@ -21,9 +21,27 @@ pub struct Known {
     is_repeated: bool,
 }
 
+/// A block.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    references: Vec<Known>,
+    ends_indirectly: bool,
+}
+
+/// What [`Blocks::decode`] went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// Executions of blocks …
+    pub blocks: u64,
+    /// … and of such as end with a return or an indirect jump or call.
+    pub indirect: u64,
+    /// Whether all blocks were known.
+    pub is_whole: bool,
+}
+
 /// The blocks of all processes.
 #[derive(Debug, Default)]
-pub struct Blocks(FxHashMap<(u32, u64), Vec<Vec<Known>>>);
+pub struct Blocks(FxHashMap<(u32, u64), Vec<Block>>);
 
 impl Blocks {
     /// A process has none any more.
@@ -32,23 +50,29 @@ impl Blocks {
     }
 
     /// A block has been made.
-    pub fn add(&mut self, pid: u32, generation: u64, number: u32, references: Vec<Reference>) {
+    pub fn add(
+        &mut self,
+        numbering: (u32, u64),
+        number: u32,
+        ends_indirectly: bool,
+        references: Vec<Reference>,
+    ) {
         /// As many as the agent makes before it begins anew.
         const MOST: usize = 1 << 18;
-        let list = self.0.entry((pid, generation)).or_default();
+        let list = self.0.entry(numbering).or_default();
         let index = number as usize;
         if index >= MOST {
             return;
         }
         if list.len() <= index {
-            list.resize_with(index + 1, Vec::new);
+            list.resize_with(index + 1, Block::default);
         }
         let repeated: Vec<u64> = references
             .iter()
             .filter(|reference| reference.used == Use::Count)
             .map(|reference| reference.pc)
             .collect();
-        list[index] = references
+        let references = references
             .into_iter()
             .map(|reference| Known {
                 reference,
@@ -62,24 +86,27 @@ impl Blocks {
                 is_repeated: repeated.contains(&reference.pc),
             })
             .collect();
+        list[index] = Block { references, ends_indirectly };
     }
 
     /// Hands each access of a burst to `each`, in program order: what is known of its reference, its address (None:
-    /// not known), and how many elements follow each other there. False: a block was never reported.
+    /// not known), and how many elements follow each other there.
     pub fn decode(
         &mut self,
         numbering: (u32, u64),
         words: &[u64],
         thread_pointer: u64,
         mut each: impl FnMut(&mut Known, Option<u64>, u64),
-    ) -> bool {
-        let Some(blocks) = self.0.get_mut(&numbering) else { return words.is_empty() };
-        let mut is_whole = true;
+    ) -> Decoded {
+        let Some(blocks) = self.0.get_mut(&numbering) else {
+            return Decoded { is_whole: words.is_empty(), ..Decoded::default() };
+        };
+        let mut decoded = Decoded { is_whole: true, ..Decoded::default() };
         let mut at = 0;
         while at < words.len() {
             let Some(block) = block_of(words[at]) else {
                 // Words without a block: damage.
-                is_whole = false;
+                decoded.is_whole = false;
                 at += 1;
                 continue;
             };
@@ -87,12 +114,16 @@ impl Blocks {
             let length = words[at..].iter().take_while(|&&word| block_of(word).is_none()).count();
             let stored = &words[at..at + length];
             at += length;
-            match blocks.get_mut(block as usize) {
-                Some(block) if !block.is_empty() => execution(block, stored, thread_pointer, &mut each),
-                _ => is_whole &= stored.is_empty(),
-            }
+            decoded.blocks += 1;
+            let Some(block) = blocks.get_mut(block as usize) else {
+                decoded.is_whole &= stored.is_empty();
+                continue;
+            };
+            decoded.indirect += u64::from(block.ends_indirectly);
+            decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
+            execution(&mut block.references, stored, thread_pointer, &mut each);
         }
-        is_whole
+        decoded
     }
 }
 
@@ -149,10 +180,10 @@ mod tests {
 
     fn decoded(blocks: &mut Blocks, words: &[u64]) -> (Vec<(u64, u64, u64)>, bool) {
         let mut list = Vec::new();
-        let is_whole = blocks.decode((1, 2), words, 0x7000, |known, address, elements| {
+        let decoded = blocks.decode((1, 2), words, 0x7000, |known, address, elements| {
             list.push((known.reference.pc, address.unwrap_or(0), elements));
         });
-        (list, is_whole)
+        (list, decoded.is_whole)
     }
 
     #[test]
@@ -166,7 +197,7 @@ mod tests {
             reference(13, Use::Read, Source::Word),
             reference(14, Use::Read, Source::Thread(16)),
         ];
-        blocks.add(1, 2, 5, references);
+        blocks.add((1, 2), 5, false, references);
         let words = [block_word(5), 0x1000, 0x2000, block_word(5), 0x3000];
         let (list, is_whole) = decoded(&mut blocks, &words);
         assert!(is_whole);
@@ -191,16 +222,27 @@ mod tests {
             reference(10, Use::Read, Source::Word),
             reference(10, Use::Count, Source::Word),
         ];
-        blocks.add(1, 2, 5, references);
+        blocks.add((1, 2), 5, false, references);
         let (list, _) =
             decoded(&mut blocks, &[block_word(5), 0x1000, 0x2000, 7, block_word(5), 0x1000, 0x2000, 0]);
         assert_eq!(list, [(10, 0x1000, 7), (10, 0x2000, 7)], "none are none");
     }
 
     #[test]
+    fn executions_are_counted_and_those_that_end_indirectly() {
+        let mut blocks = Blocks::default();
+        blocks.add((1, 2), 5, true, vec![reference(10, Use::Read, Source::Word)]);
+        blocks.add((1, 2), 6, false, Vec::new());
+        blocks.add((1, 2), 7, true, Vec::new());
+        let words = [block_word(5), 0x1000, block_word(6), block_word(6), block_word(7)];
+        let decoded = blocks.decode((1, 2), &words, 0x7000, |_, _, _| {});
+        assert_eq!(decoded, Decoded { blocks: 4, indirect: 2, is_whole: true });
+    }
+
+    #[test]
     fn blocks_that_were_not_reported_are_noticed() {
         let mut blocks = Blocks::default();
-        blocks.add(1, 2, 5, vec![reference(10, Use::Read, Source::Word)]);
+        blocks.add((1, 2), 5, false, vec![reference(10, Use::Read, Source::Word)]);
         assert!(!decoded(&mut blocks, &[block_word(6), 0x1000]).1);
         assert!(!decoded(&mut blocks, &[0x1000]).1);
     }

@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use self::blocks::Blocks;
 pub use self::places::Surroundings;
 use self::places::{Memo, Places};
-use self::weights::Weights;
+use self::weights::{Content, Weights};
 use crate::recording::{Code, TallyKey};
 
 /// Steps of a line that a repeated string instruction has at most: 4 MB.
@@ -213,8 +213,15 @@ impl Bursts {
     }
 
     /// A block of translated code.
-    pub fn block(&mut self, pid: u32, generation: u64, number: u32, references: Vec<BlockReference>) {
-        self.blocks.add(pid, generation, number, references);
+    pub fn block(
+        &mut self,
+        pid: u32,
+        generation: u64,
+        number: u32,
+        ends_indirectly: bool,
+        references: Vec<BlockReference>,
+    ) {
+        self.blocks.add((pid, generation), number, ends_indirectly, references);
     }
 
     /// The process has another program: the blocks of its code are no more.
@@ -229,7 +236,7 @@ impl Bursts {
         references.clear();
         places.next_burst();
         let (mut unknown, mut repeated) = (0, 0);
-        let is_whole = blocks.decode(
+        let decoded = blocks.decode(
             (surroundings.pid, head.generation),
             words,
             head.thread_pointer,
@@ -293,7 +300,7 @@ impl Bursts {
             },
         );
         counts.unknown_references += unknown;
-        if !is_whole {
+        if !decoded.is_whole {
             counts.undecoded += 1;
         }
         counts.bursts += 1;
@@ -308,9 +315,16 @@ impl Bursts {
             return;
         }
         let seen = references.len() as f64;
-        let weight = self.weights.weight(head, words, seen, repeated as f64);
+        let content = Content {
+            words: words.len() as f64,
+            blocks: decoded.blocks as f64,
+            indirect: decoded.indirect as f64,
+            accesses: seen,
+            repeated: repeated as f64,
+        };
+        let weight = self.weights.weight(head, &content);
         counts.measured += u64::from(weight.is_measured);
-        tracing::debug!(number, seen, ?weight, recorded_ns = head.recorded_ns, "weighed");
+        tracing::debug!(number, ?content, ?weight, ?head, "weighed");
         let burst = Burst {
             thread: number,
             start: head.cycles,
