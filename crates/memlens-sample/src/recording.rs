@@ -6,6 +6,7 @@ use std::ops::AddAssign;
 
 use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
+use memlens_events::burst::block_of;
 use memlens_objects::{SiteId, frame_key};
 use memlens_profile::ObjectBacking;
 use memlens_types::Sampled;
@@ -299,11 +300,26 @@ impl Recording {
     fn burst(&mut self, pid: u32, tid: u32, head: &BurstHead, words: &[u64]) {
         tracing::debug!(pid, tid, ?head, words = words.len(), "a burst");
         self.know_mappings(pid);
+        if self.is_live && self.has_unknown_memory(pid, words) {
+            self.refresh_mappings(pid);
+        }
         let thread = self.thread(pid, tid);
         let Self { bursts: Some(bursts), spaces, files, heap, stacks, .. } = self else { return };
         let space = spaces.entry(pid).or_default();
         let stack = stacks.get(&thread);
         bursts.burst(thread, head, words, &Surroundings { pid, space, files, heap, stack });
+    }
+
+    /// Whether a burst was somewhere where nothing is known to be mapped, as far as some of its addresses tell.
+    fn has_unknown_memory(&self, pid: u32, words: &[u64]) -> bool {
+        /// Of so many words one is looked at.
+        const EACH: usize = 61;
+        /// Numbers of elements are no addresses; nothing is mapped below this (`vm.mmap_min_addr`).
+        const LOWEST: u64 = 1 << 16;
+        let space = self.spaces.get(&pid);
+        let mut addresses =
+            words.iter().step_by(EACH).filter(|&&word| word >= LOWEST && block_of(word).is_none());
+        addresses.any(|&address| space.is_none_or(|space| space.find(address) == Place::Unmapped))
     }
 
     fn sample(&mut self, sample: &Sample) {

@@ -4,6 +4,7 @@ use memlens_events::burst::{Reference, Source, Use, block_of};
 use memlens_types::AccessKind;
 use rustc_hash::FxHashMap;
 
+use super::calls::Accessor;
 use super::places::Memo;
 
 /// A reference of a block, with what is known of it.
@@ -15,6 +16,8 @@ pub struct Known {
     pub kind: AccessKind,
     /// The number of its instruction and operand, once asked for.
     pub instruction: Option<u32>,
+    /// Where that is, once asked for.
+    pub accessor: Option<Accessor>,
     /// Whose its last address was.
     pub memo: Memo,
     /// Whether the word behind its instruction's addresses counts elements.
@@ -82,6 +85,7 @@ impl Blocks {
                     Use::Read | Use::Count => AccessKind::Load,
                 },
                 instruction: None,
+                accessor: None,
                 memo: Memo::default(),
                 is_repeated: repeated.contains(&reference.pc),
             })

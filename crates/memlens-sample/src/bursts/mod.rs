@@ -9,6 +9,7 @@
 //! A burst stands for the accesses of its thread since the last one; how many these were: `weights.rs`.
 
 mod blocks;
+mod calls;
 mod places;
 mod weights;
 
@@ -234,7 +235,7 @@ impl Bursts {
     pub fn burst(&mut self, number: u32, head: &BurstHead, words: &[u64], surroundings: &Surroundings<'_>) {
         let Self { blocks, places, instructions, cells, cell_numbers, references, counts, .. } = self;
         references.clear();
-        places.next_burst();
+        places.next_burst(surroundings);
         let (mut unknown, mut repeated) = (0, 0);
         let decoded = blocks.decode(
             (surroundings.pid, head.generation),
@@ -254,7 +255,15 @@ impl Bursts {
                 };
                 let memo: &mut Memo = &mut known.memo;
                 if !memo.holds(places.present(), address) {
-                    let (place, range) = places.find(address, surroundings);
+                    let by = *known.accessor.get_or_insert_with(|| surroundings.accessor(known.reference.pc));
+                    let on_stack = places.on_stack(address, by, surroundings.files);
+                    let (place, range) = match on_stack {
+                        Some(place) => (place, None),
+                        None => {
+                            let (place, range) = places.find(address, surroundings);
+                            (place, Some(range))
+                        }
+                    };
                     let next = cells.len() as u32;
                     let cell =
                         *cell_numbers.entry((instruction, number, place.number)).or_insert_with(|| {
@@ -278,7 +287,10 @@ impl Bursts {
                             });
                             next
                         });
-                    *memo = Memo::new(places.present(), range, cell, place.unseen as f32);
+                    *memo = match range {
+                        Some(range) => Memo::new(places.present(), range, cell, place.unseen as f32),
+                        None => Memo::of_one(cell),
+                    };
                 }
                 let size = u64::from(known.reference.size_bytes).max(1);
                 let cell = &mut cells[memo.cell as usize];

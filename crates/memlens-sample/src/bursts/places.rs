@@ -3,14 +3,13 @@
 use memlens_objects::SiteId;
 use rustc_hash::FxHashMap;
 
+use super::calls::{Accessor, Calls};
 use crate::address_space::{AddressSpace, Area, Place};
 use crate::heap::Heap;
 use crate::modules::Files;
 use crate::recording::{Code, Spot};
 use crate::unwinder::StackFrame;
 
-/// How far below the stack pointer of its tick a burst's frames are looked for, in bytes.
-const BELOW_STACK_POINTER: u64 = 1 << 20;
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
 
@@ -34,6 +33,14 @@ impl Surroundings<'_> {
     pub fn code(&self, pc: u64) -> Code {
         self.space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma))
     }
+
+    /// An instruction and its function.
+    pub fn accessor(&self, pc: u64) -> Accessor {
+        let code = self.code(pc);
+        let symbols = code.0.and_then(|file| self.files.get(file)).and_then(|mapped| mapped.symbols());
+        let function = symbols.and_then(|symbols| symbols.function_at(code.1));
+        Accessor { code, function: (code.0, function.map_or(code.1, |function| function.start)) }
+    }
 }
 
 /// The addresses around a reference's last one that are the same cell's, in the present burst.
@@ -51,6 +58,11 @@ pub struct Memo {
 impl Memo {
     pub fn new(burst: u64, (start, end): (u64, u64), cell: u32, unseen: f32) -> Self {
         Self { burst, start, end, cell, unseen }
+    }
+
+    /// Of an address of which the next access has to be asked for anew.
+    pub fn of_one(cell: u32) -> Self {
+        Self { cell, ..Self::default() }
     }
 
     pub fn holds(&self, burst: u64, address: u64) -> bool {
@@ -71,14 +83,27 @@ pub struct Places {
     spots: Vec<Spot>,
     numbers: FxHashMap<Spot, u32>,
     burst: u64,
+    calls: Calls,
+    /// Numbers of spots on the stack: the instruction in the frame, and the distance from the frame's address.
+    locals: FxHashMap<(Code, i64), u32>,
     /// In the data of a file: where the variable around an svma begins, and its size.
     variables: FxHashMap<u32, Vec<(u64, u64)>>,
 }
 
 impl Places {
     /// What was remembered of the last burst holds no more.
-    pub fn next_burst(&mut self) {
+    pub fn next_burst(&mut self, surroundings: &Surroundings<'_>) {
         self.burst += 1;
+        let Some((pointer, frames)) = surroundings.stack else {
+            self.calls = Calls::default();
+            return;
+        };
+        let unwound = frames.iter().enumerate().map(|(level, frame)| {
+            // Return addresses are those of the instruction behind the call.
+            let pc = if level == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
+            (surroundings.accessor(pc), frame.cfa)
+        });
+        self.calls.begin(*pointer, unwound);
     }
 
     /// The present burst's number.
@@ -91,12 +116,25 @@ impl Places {
         &self.spots[number as usize]
     }
 
-    /// Whose an address is, and the addresses around it that are the same's.
+    /// Whose an address on the thread's stack is. None: it lies elsewhere.
+    pub fn on_stack(&mut self, address: u64, by: Accessor, files: &Files) -> Option<Found> {
+        let (code, offset) = self.calls.touch(address, by)?;
+        let number = match self.locals.get(&(code, offset)) {
+            Some(&number) => number,
+            None => {
+                let cfa_offset = local(code, offset, files);
+                let spot = Spot::Frame { file: code.0, svma: code.1, cfa_offset };
+                let number = self.numbered(spot, 0.0).number;
+                self.locals.insert((code, offset), number);
+                number
+            }
+        };
+        Some(Found { number, unseen: 0.0 })
+    }
+
+    /// Whose an address elsewhere is, and the addresses around it that are the same's.
     pub fn find(&mut self, address: u64, surroundings: &Surroundings<'_>) -> (Found, (u64, u64)) {
         let alone = (address, address.saturating_add(1));
-        if let Some((spot, range)) = on_stack(address, surroundings) {
-            return (self.numbered(spot, 0.0), range);
-        }
         match surroundings.space.find(address) {
             Place::Image { file, svma } => {
                 let (start, size) = self.variable(file, svma, surroundings.files);
@@ -136,12 +174,15 @@ impl Places {
         let list = self.variables.entry(file).or_insert_with(|| variables_of(file, files));
         let after = list.partition_point(|&(start, _)| start <= svma);
         let end_of_gap = list.get(after).map_or(u64::MAX, |&(start, _)| start);
-        match after.checked_sub(1).map(|at| list[at]) {
+        let before = after.checked_sub(1).map(|at| list[at]);
+        match before {
             Some((start, size)) if svma - start < size => (start, size),
             // Behind a variable, or before the first: a line's worth of it.
             _ => {
-                let start = svma & !63;
-                (start, (end_of_gap - start).min(64))
+                let end_before = before.map_or(0, |(start, size)| start + size);
+                let line = svma & !63;
+                let start = line.max(end_before);
+                (start, end_of_gap.min(line.saturating_add(64)) - start)
             }
         }
     }
@@ -156,34 +197,13 @@ fn variables_of(file: u32, files: &Files) -> Vec<(u64, u64)> {
     list
 }
 
-/// An address on the thread's stack: its frame's as of the burst's begin, or below them all.
-fn on_stack(address: u64, surroundings: &Surroundings<'_>) -> Option<(Spot, (u64, u64))> {
-    let (pointer, frames) = surroundings.stack?;
-    let mut low = pointer.saturating_sub(128);
-    if (low.saturating_sub(BELOW_STACK_POINTER)..low).contains(&address) {
-        return Some((Spot::Stack, (low.saturating_sub(BELOW_STACK_POINTER), low)));
-    }
-    for (level, frame) in frames.iter().enumerate() {
-        let cfa = frame.cfa?;
-        if (low..cfa).contains(&address) {
-            let pc = if level == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
-            let (file, svma) = surroundings.code(pc);
-            let (cfa_offset, size) = local(file, svma, address.wrapping_sub(cfa) as i64, surroundings.files);
-            let start = cfa.wrapping_add_signed(cfa_offset);
-            return Some((Spot::Frame { file, svma, cfa_offset }, (start, start.saturating_add(size))));
-        }
-        low = cfa;
-    }
-    None
-}
-
-/// The local around an offset from the canonical frame address: its begin and size.
-fn local(file: Option<u32>, svma: u64, offset: i64, files: &Files) -> (i64, u64) {
+/// The begin of the local around a distance from the canonical frame address.
+fn local((file, svma): Code, offset: i64, files: &Files) -> i64 {
     let symbols = file.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
     let variables = symbols.map(|symbols| symbols.frame_variables(svma)).unwrap_or_default();
     let found = variables.iter().rev().find(|variable| {
         let within = offset.checked_sub(variable.cfa_offset).and_then(|within| u64::try_from(within).ok());
         within.is_some_and(|within| within < variable.size_bytes)
     });
-    found.map_or((offset & !7, 8), |variable| (variable.cfa_offset, variable.size_bytes))
+    found.map_or(offset & !7, |variable| variable.cfa_offset)
 }

@@ -1,0 +1,162 @@
+//! Which function's frame an address of the stack belongs to, while a burst goes on.
+//!
+//! The frames at its begin are unwound from the tick. From then on accesses tell: what touches the stack below all frames
+//! known has been called, and what touches its own frame has been returned to. A call stores its return address
+//! last, so the canonical frame address of what was called is one word above the caller's last access.
+//!
+//! ```text
+//!   main │ frame …………… low │ f │ frame …… low │            a function touches
+//!        ▲ outermost                  ▲ innermost  ▲        below all: it is a new frame
+//!                                                           its own frame: those below it are gone
+//!                                                           another's: an argument, nothing changes
+//! ```
+//!
+//! A function that calls itself through others may stand there once for several times; functions that never touch their
+//! frames do not stand there.
+
+use crate::recording::Code;
+
+/// How far below the stack pointer of its tick a burst's frames are looked for, in bytes.
+const BELOW_STACK_POINTER: u64 = 1 << 20;
+/// Below the stack pointer a function may keep something without a frame (System V ABI AMD64 1.0, section 3.2.2).
+const RED_ZONE: u64 = 128;
+const WORD: u64 = 8;
+/// How large the last frame that was found is taken to be, if that is not known: it may hold more than a tick copies of the
+/// stack.
+const UNKNOWN_BYTES: u64 = 1 << 20;
+/// Deeper calls are their callers'.
+const MOST_FRAMES: usize = 4096;
+
+/// Where an access is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accessor {
+    /// The instruction.
+    pub code: Code,
+    /// Where its function begins.
+    pub function: Code,
+}
+
+/// A frame that is in use.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// Its function, and the instruction of it that was executed last, as far as is known.
+    at: Accessor,
+    /// The canonical frame address.
+    cfa: u64,
+    /// The lowest address that it has.
+    low: u64,
+    /// Where the function touched it last.
+    last: u64,
+}
+
+/// The frames of a burst's thread, outermost first.
+#[derive(Debug, Default)]
+pub struct Calls {
+    frames: Vec<Frame>,
+    lowest: u64,
+}
+
+impl Calls {
+    /// Begins with what was unwound: the stack pointer, and the frames with their addresses, innermost first. The last
+    /// one's address may be unknown.
+    pub fn begin(&mut self, pointer: u64, unwound: impl Iterator<Item = (Accessor, Option<u64>)>) {
+        self.frames.clear();
+        self.lowest = pointer.saturating_sub(BELOW_STACK_POINTER);
+        let mut low = pointer.saturating_sub(RED_ZONE);
+        for (at, cfa) in unwound {
+            let cfa = cfa.unwrap_or(low.saturating_add(UNKNOWN_BYTES));
+            self.frames.push(Frame { at, cfa, low, last: low });
+            low = cfa;
+        }
+        self.frames.reverse();
+    }
+
+    /// An access: the instruction in whose function's frame it is, and its distance from that frame's address. None: it is
+    /// not on the stack as far as that is known.
+    pub fn touch(&mut self, address: u64, by: Accessor) -> Option<(Code, i64)> {
+        let outermost = self.frames.first()?.cfa;
+        if !(self.lowest..outermost).contains(&address) {
+            return None;
+        }
+        let innermost = *self.frames.last()?;
+        if address < innermost.low && innermost.at.function != by.function {
+            let cfa = innermost.last.max(address) + WORD;
+            if self.frames.len() < MOST_FRAMES {
+                self.frames.push(Frame { at: by, cfa, low: address, last: address });
+            }
+        } else if let Some(own) = self.frames.iter().rposition(|frame| frame.at.function == by.function) {
+            self.frames.truncate(own + 1);
+        }
+        let innermost = self.frames.last_mut()?;
+        if innermost.at.function == by.function && address < innermost.cfa {
+            innermost.low = innermost.low.min(address);
+            (innermost.at, innermost.last) = (by, address);
+        }
+        let owner = self.frames.iter().rev().find(|frame| address < frame.cfa)?;
+        Some((owner.at.code, address.wrapping_sub(owner.cfa) as i64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An instruction of the function that begins at this address.
+    fn at(function: u64, offset: u64) -> Accessor {
+        Accessor { code: (Some(0), function + offset), function: (Some(0), function) }
+    }
+
+    const MAIN: u64 = 0x1000;
+    const F: u64 = 0x2000;
+    const G: u64 = 0x3000;
+
+    /// `main` with a frame of 0x40 bytes below 0x8000, and `f`, which it called, with one of 0x20.
+    fn calls() -> Calls {
+        let mut calls = Calls::default();
+        calls.begin(0x7fa0, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), Some(0x8000))].into_iter());
+        calls
+    }
+
+    #[test]
+    fn frames_at_the_begin_are_those_that_were_unwound() {
+        let mut calls = calls();
+        assert_eq!(calls.touch(0x7fa8, at(F, 8)), Some(((Some(0), F + 8), -0x18)));
+        assert_eq!(calls.touch(0x7f90, at(F, 12)), Some(((Some(0), F + 12), -0x30)), "the red zone");
+        // A pointer to the caller's local.
+        assert_eq!(calls.touch(0x7fd0, at(F, 16)), Some(((Some(0), MAIN + 9), -0x30)));
+        assert_eq!(calls.touch(0x8000, at(F, 20)), None);
+    }
+
+    #[test]
+    fn the_last_frame_found_may_reach_further_than_was_copied() {
+        let mut calls = Calls::default();
+        calls.begin(0x7fa0, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), None)].into_iter());
+        assert_eq!(calls.touch(0x9000, at(MAIN, 12)).map(|(code, _)| code), Some((Some(0), MAIN + 12)));
+        assert_eq!(calls.touch(0x7fc0 + UNKNOWN_BYTES, at(MAIN, 12)), None);
+    }
+
+    #[test]
+    fn functions_called_get_frames_and_lose_them() {
+        let mut calls = calls();
+        // f calls g: its return address lies where g's frame begins.
+        assert_eq!(calls.touch(0x7f18, at(F, 8)), Some(((Some(0), F + 8), -0xa8)));
+        assert_eq!(calls.touch(0x7f10, at(G, 0)), Some(((Some(0), G), -0x10)));
+        assert_eq!(calls.touch(0x7f00, at(G, 4)), Some(((Some(0), G + 4), -0x20)));
+        assert_eq!(calls.touch(0x7fb0, at(G, 8)), Some(((Some(0), F + 8), -0x10)), "f's local");
+        // g and f are left: main calls g itself, at the place where f's frame was.
+        assert_eq!(calls.touch(0x7fb8, at(MAIN, 20)), Some(((Some(0), MAIN + 20), -0x48)));
+        assert_eq!(calls.touch(0x7fb0, at(G, 0)), Some(((Some(0), G), -0x10)));
+        assert_eq!(calls.touch(0x7fc8, at(MAIN, 24)), Some(((Some(0), MAIN + 24), -0x38)));
+    }
+
+    #[test]
+    fn a_function_that_calls_itself_keeps_its_callers() {
+        let mut calls = calls();
+        for address in [0x7f10, 0x7e10, 0x7d10] {
+            assert_eq!(calls.touch(address, at(G, 0)).map(|(code, _)| code), Some((Some(0), G)));
+            let below = calls.touch(address - 0x80, at(F, 0)).map(|(code, _)| code);
+            assert_eq!(below, Some((Some(0), F)), "one more f, below");
+        }
+        assert_eq!(calls.touch(0x7fc8, at(MAIN, 24)), Some(((Some(0), MAIN + 24), -0x38)));
+    }
+}
