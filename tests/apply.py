@@ -168,6 +168,24 @@ def predicted(runner):
     expect("With table in huge pages, " in text and "causes most page walks" in text, text)
 
 
+def predicted_for_small_blocks(runner):
+    """A tree of small blocks: the heap in huge pages, of which the e5504's TLB holds all."""
+    program = runner.build(ROOT / "examples/kernels/tree.c", f"-I{ROOT}/examples/kernels")
+    profile = runner.folder / "tree.memlens"
+    record = [runner.memlens, "record", "--mode", "exact", "--machine", "e5504", "-q", "--force", "--out", profile]
+    command = ["--", program, 100000, 10000]
+    subprocess.run(list(map(str, record + command)), check=True, stdout=subprocess.DEVNULL)
+    advise = [runner.memlens, "advise", "--format", "json", profile, *command]
+    result = subprocess.run(list(map(str, advise)), check=True, capture_output=True, text=True)
+    advice = json.loads(result.stdout)["resimulation"]
+    before, [trial] = advice["small_pages"], advice["huge_pages"]
+    of_nodes = before["causes"][0]
+    expect(of_nodes["page_walks"] > 10_000 and trial["names"] == [of_nodes["name"]], f"{advice}")
+    expect(trial["page_walks"] < before["page_walks"] / 50, f"{before['page_walks']}, then {trial['page_walks']}")
+    # Less than two huge pages: what the first and the last have beyond the heap.
+    expect(0 <= trial["extra_memory_bytes"] < 4 << 20, f"{trial}")
+
+
 def small_blocks(runner):
     program = runner.build(ROOT / "tests/apply/small_blocks.c")
     profile = runner.record(program)
@@ -269,7 +287,7 @@ def prefetch_nothing(runner):
     expect(result.returncode in (0, UNAVAILABLE), result.stderr)
 
 
-HUGE_PAGES = [every_way, reserved_pages, predicted, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
+HUGE_PAGES = [every_way, reserved_pages, predicted, predicted_for_small_blocks, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
 PREFETCH = [
     prefetch_plain,
     prefetch_optimised_at_a_fixed_place,

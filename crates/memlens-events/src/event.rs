@@ -8,7 +8,7 @@
 /// | `ThreadExit` | tid |
 /// | `MapAdd` | start, length, protection, flags (Linux `mmap` values), old start (`mremap`, else 0) |
 /// | `MapRemove` | start, length |
-/// | `Break` | old end, new end of the `brk` heap |
+/// | `Break` | the end of the `brk` heap that was asked for, and the one that it has now |
 /// | `ModuleLoad`, `ModuleUnload` | module id |
 /// | `SignalFrame` | stack pointer at the handler's entry, handler pc |
 /// | `Request` | code, five arguments (client request); for named ones: bytes of the name, the name |

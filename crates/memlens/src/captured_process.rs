@@ -39,6 +39,8 @@ struct Shared<M> {
     running: Mutex<Running>,
     /// Which of the images that a process has executed is the present one.
     images: Mutex<HashMap<u32, u64>>,
+    /// Ends of heaps (`brk`), by process.
+    breaks: Mutex<HashMap<u32, u64>>,
     /// Numbers of files, by name, and of shared memory without one.
     files: Mutex<HashMap<String, u64>>,
 }
@@ -57,6 +59,7 @@ impl<M> Shared<M> {
             min_block,
             running: Mutex::default(),
             images: Mutex::default(),
+            breaks: Mutex::default(),
             files: Mutex::default(),
         }
     }
@@ -205,13 +208,7 @@ impl<M: MemorySystem> CapturedProcess<M> {
                     self.system(|system| system.advise(self.pid, range, advice));
                 }
             }
-            Some(EventKind::Break) => {
-                let (old, new) = (argument(0), argument(1));
-                self.system(|system| match new < old {
-                    true => system.unmap(self.pid, new.next_multiple_of(4096)..old),
-                    false => system.found(self.pid, old & !0xfff..new, Mapping::default()),
-                });
-            }
+            Some(EventKind::Break) => self.move_break(argument(1)),
             // The thread pointer alone is told again.
             Some(EventKind::ThreadStart) if argument(1) != 0 => self.count_thread(true),
             Some(EventKind::ThreadExit) => {
@@ -224,6 +221,20 @@ impl<M: MemorySystem> CapturedProcess<M> {
             }
             _ => {}
         }
+    }
+
+    /// The heap ends here now. Where it ended before is what was seen last: the event has what was asked for.
+    fn move_break(&mut self, new: u64) {
+        let old = self.shared.lock(&self.shared.breaks).insert(self.pid, new);
+        match old {
+            Some(old) if new < old => {
+                self.system(|system| system.unmap(self.pid, new.next_multiple_of(4096)..old))
+            }
+            Some(old) if new > old => {
+                self.system(|system| system.found(self.pid, old & !0xfff..new, Mapping::default()))
+            }
+            _ => None,
+        };
     }
 
     fn forget_core(&mut self, slot: usize) {
@@ -521,6 +532,13 @@ fn record<M: MemorySystem + 'static>(
     let wrapper: Wrapper = {
         let shared = shared.clone();
         Box::new(move |process: Process, pid: u32, forked: Option<(u32, u64)>| {
+            {
+                let mut breaks = shared.lock(&shared.breaks);
+                match forked.and_then(|(parent, _)| breaks.get(&parent).copied()) {
+                    Some(end) => breaks.insert(pid, end),
+                    None => breaks.remove(&pid),
+                };
+            }
             if let Some(system) = shared.lock(&shared.system).as_mut() {
                 match forked {
                     Some((parent, token)) => system.fork(parent, token, pid),
