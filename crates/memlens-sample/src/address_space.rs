@@ -3,6 +3,7 @@
 //! The kernel reports mappings that come, not those that go: a later mapping replaces what it covers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::modules::{Files, Placement};
 use crate::record::NewMapping;
@@ -53,6 +54,8 @@ pub struct AddressSpace {
     /// Start → image; none overlap.
     images: BTreeMap<u64, Image>,
     unwinder: StackUnwinder,
+    /// Memlens's own: the agent's code and data, and its segment.
+    agents: Vec<Range<u64>>,
 }
 
 impl AddressSpace {
@@ -60,6 +63,14 @@ impl AddressSpace {
     pub fn map(&mut self, mapping: &NewMapping, files: &mut Files) {
         let Some(end) = mapping.start.checked_add(mapping.length) else { return };
         let name = mapping.name.as_str();
+        if name.contains("/memfd:memlens-agent") || name.ends_with("/libmemlens_agent.so") {
+            let is_known = self.is_agents(mapping.start);
+            match self.agents.iter_mut().find(|range| range.end == mapping.start) {
+                Some(range) => range.end = end,
+                None if is_known => {}
+                None => self.agents.push(mapping.start..end),
+            }
+        }
         let is_file = name.starts_with('/')
             && !name.starts_with("//")
             && !name.starts_with("/dev/")
@@ -158,6 +169,11 @@ impl AddressSpace {
         Some(svma.wrapping_add(image.placement.bias))
     }
 
+    /// Whether it is memory of the agent, which the program would not have without memlens.
+    pub fn is_agents(&self, address: u64) -> bool {
+        self.agents.iter().any(|range| range.contains(&address))
+    }
+
     /// For its stacks.
     pub fn unwinder(&self) -> &StackUnwinder {
         &self.unwinder
@@ -225,6 +241,21 @@ mod tests {
         assert_eq!(space.find(0x3000), Place::Area(Area::Anonymous));
         assert_eq!(space.find(0x8000), Place::Unmapped);
         assert_eq!(space.find(0), Place::Unmapped);
+    }
+
+    #[test]
+    fn the_agents_memory_is_known() {
+        let (mut space, mut files) = (AddressSpace::default(), Files::default());
+        space.map(&mapping(0x1000, 0x1000, "/cache/agent-12/libmemlens_agent.so"), &mut files);
+        space.map(&mapping(0x2000, 0x1000, "/cache/agent-12/libmemlens_agent.so"), &mut files);
+        space.map(&mapping(0x3000, 0x1000, ""), &mut files);
+        space.map(&mapping(0x8000, 0x1000, "/memfd:memlens-agent (deleted)"), &mut files);
+        space.map(&mapping(0x8000, 0x1000, "/memfd:memlens-agent (deleted)"), &mut files);
+        assert_eq!(
+            [0xfff, 0x1000, 0x2fff, 0x3000, 0x8800].map(|at| space.is_agents(at)),
+            [false, true, true, false, true]
+        );
+        assert_eq!(space.agents.len(), 2);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Known {
     pub instruction: Option<u32>,
     /// Where that is, once asked for.
     pub accessor: Option<Accessor>,
+    /// Whether it is the agent's own code, once asked for.
+    pub is_agents: Option<bool>,
     /// Whose its last address was.
     pub memo: Memo,
     /// Whether the word behind its instruction's addresses counts elements.
@@ -86,6 +88,7 @@ impl Blocks {
                 },
                 instruction: None,
                 accessor: None,
+                is_agents: None,
                 memo: Memo::default(),
                 is_repeated: repeated.contains(&reference.pc),
             })

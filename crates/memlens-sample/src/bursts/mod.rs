@@ -253,6 +253,11 @@ impl Bursts {
                     unknown += 1;
                     return;
                 };
+                let space = surroundings.space;
+                let is_agents = *known.is_agents.get_or_insert_with(|| space.is_agents(known.reference.pc));
+                if is_agents || space.is_agents(address) {
+                    return;
+                }
                 let memo: &mut Memo = &mut known.memo;
                 if !memo.holds(places.present(), address) {
                     let by = *known.accessor.get_or_insert_with(|| surroundings.accessor(known.reference.pc));
