@@ -67,7 +67,7 @@ pub struct Attribution {
     pub is_shared: bool,
 }
 
-/// Sees every record. [`analyze`] is compiled for each observer; `()` sees nothing and costs nothing.
+/// Sees every record. `analyze` is compiled for each observer; `()` sees nothing and costs nothing.
 pub trait Observer {
     /// A record was attributed; `analyzer` has the state that holds for it.
     ///
