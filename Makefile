@@ -3,7 +3,7 @@
 #   make demo     memlens on two programs, from nothing: build, run, tables
 #   make test     everything that must hold, in a bounded form
 #   make bench    memlens beside native, cachegrind and callgrind; sample mode beside native, perf, heaptrack and
-#                 dhat (BENCH='--quick' is faster)
+#                 dhat; what watching large blocks costs; bursts against exact mode (BENCH='--quick' is faster)
 #   make lint     formatting and clippy
 #   make doc      the crates' documentation, with warnings as errors
 #   make setup    the system packages all of these need

@@ -3,8 +3,9 @@
 //! every access (`memlens-burst`).
 //!
 //! It knows the allocation functions of C, its own thread areas and the shared segment
-//! ([`memlens_events::agent`]). It deliberately knows nothing of objects, symbols, files or unwinding: a record
-//! carries registers and stack bytes, and memlens makes sense of them in another process.
+//! ([`memlens_events::agent`]). It deliberately knows nothing of objects, symbols or unwinding, and of files only whether a
+//! program about to be executed would load it: a record carries registers and stack bytes, and memlens makes sense of them
+//! in another process.
 //!
 //! ```text
 //!  program: malloc(n) ──► x86_64/entry.rs   thread-local budget -= n       ── budget left: jump to the real one
@@ -36,8 +37,9 @@
 //!
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
-//! nothing from the target's heap, waits for no lock but another thread's translation in a burst, calls of libc only `clock_gettime` and, at the start, `dlsym`,
-//! and makes its other system calls itself. There is no Rust runtime: where it is built to be carried, the crate
+//! nothing from the target's heap, waits for no lock but another thread's translation in a burst, calls of libc only
+//! `clock_gettime`, what the program itself has called through it, and, at the start, `dlsym`, and makes its other system
+//! calls itself. Before a program is executed it takes some 2 to 90 KiB of the caller's stack, by the environment's size. There is no Rust runtime: where it is built to be carried, the crate
 //! is `no_std`, with panics that stop.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 #![cfg_attr(test, allow(dead_code))]

@@ -189,6 +189,7 @@ impl Trace {
         self.free_flags_at = self.find_free_flags();
         Ok(())
     }
+
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions[..self.length]
     }
