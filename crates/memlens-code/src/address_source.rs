@@ -29,18 +29,52 @@ pub enum AddressSource {
 pub struct LoopCode {
     flow: ControlFlow,
     loops: Loops,
-    /// By instruction: full registers read and written; registers of address operands are not in the first.
+    /// By instruction.
     effects: Vec<Effects>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Effects {
-    reads: Vec<Register>,
-    writes: Vec<Register>,
+    /// Registers read; those of address operands are not among them.
+    reads: Registers,
+    writes: Registers,
     /// Base and index of what it loads from, if it loads.
-    address: Option<Vec<Register>>,
+    address: Option<Registers>,
     is_frame: bool,
     is_call: bool,
+}
+
+/// Full general and vector registers, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Registers(u64);
+
+/// The bit of the first vector register: the general ones come before.
+const FIRST_VECTOR: usize = 16;
+/// Registers that calls keep (System V ABI AMD64 1.0, section 3.2.1): rbx, rsp, rbp, r12 to r15.
+const KEPT_IN_CALLS: Registers = Registers(1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12);
+
+impl Registers {
+    fn insert(&mut self, register: Register) {
+        let register = register.full_register();
+        if register.is_gpr64() {
+            self.0 |= 1 << register.number();
+        } else if register.is_vector_register() {
+            self.0 |= 1 << (FIRST_VECTOR + register.number());
+        }
+    }
+
+    fn contains(self, bit: u32) -> bool {
+        self.0 >> bit & 1 == 1
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The bits of its registers.
+    fn bits(self) -> impl Iterator<Item = u32> {
+        (0..u64::BITS).filter(move |&bit| self.contains(bit))
+    }
 }
 
 impl LoopCode {
@@ -58,19 +92,19 @@ impl LoopCode {
     pub fn address_source(&self, pc: u64) -> Option<AddressSource> {
         let at = self.flow.instruction_at(pc)?;
         let around = self.loops.innermost[self.flow.block_of(at)]?;
-        let first = self.effects[at].address.clone()?;
+        let first = self.effects[at].address?;
         if first.is_empty() {
             return None;
         }
-        let Some(loader) = self.loader(at, around, &first) else { return Some(AddressSource::Computed) };
+        let Some(loader) = self.loader(at, around, first) else { return Some(AddressSource::Computed) };
         // A chain is closed where a load's address comes from itself.
         let (mut load, mut seen) = (loader, HashSet::new());
         for _ in 0..MOST_LOADS {
             if load == at || !seen.insert(load) {
                 return Some(AddressSource::Chain);
             }
-            let Some(registers) = self.effects[load].address.clone() else { break };
-            match self.loader(load, around, &registers) {
+            let Some(registers) = self.effects[load].address else { break };
+            match self.loader(load, around, registers) {
                 Some(next) => load = next,
                 None => break,
             }
@@ -80,9 +114,9 @@ impl LoopCode {
 
     /// The nearest load in the loop whose value reaches one of `registers` before instruction `at`. Loads from the
     /// frame and from fixed addresses are variables that were spilled: none.
-    fn loader(&self, at: usize, around: usize, registers: &[Register]) -> Option<usize> {
-        let mut queue: VecDeque<(usize, Register)> = registers.iter().map(|&one| (at, one)).collect();
-        let mut seen: HashSet<(usize, Register)> = HashSet::new();
+    fn loader(&self, at: usize, around: usize, registers: Registers) -> Option<usize> {
+        let mut queue: VecDeque<(usize, u32)> = registers.bits().map(|one| (at, one)).collect();
+        let mut seen: HashSet<(usize, u32)> = HashSet::new();
         let mut visits = 0;
         while let Some((at, register)) = queue.pop_front() {
             if !seen.insert((at, register)) {
@@ -94,16 +128,16 @@ impl LoopCode {
             }
             for before in self.before(at, around) {
                 let effects = &self.effects[before];
-                if effects.is_call && is_lost_in_calls(register) {
+                if effects.is_call && !KEPT_IN_CALLS.contains(register) {
                     continue;
                 }
-                if !effects.writes.contains(&register) {
+                if !effects.writes.contains(register) {
                     queue.push_back((before, register));
                     continue;
                 }
-                match &effects.address {
+                match effects.address {
                     Some(address) if !effects.is_frame && !address.is_empty() => return Some(before),
-                    _ => queue.extend(effects.reads.iter().map(|&one| (before, one))),
+                    _ => queue.extend(effects.reads.bits().map(|one| (before, one))),
                 }
             }
         }
@@ -121,12 +155,6 @@ impl LoopCode {
         let inside = known.predecessors.iter().filter(|block| members.binary_search(block).is_ok());
         inside.filter_map(|&block| self.flow.blocks[block].instructions.end.checked_sub(1)).collect()
     }
-}
-
-/// Registers that calls do not keep (System V ABI AMD64 1.0, section 3.2.1).
-fn is_lost_in_calls(register: Register) -> bool {
-    use Register::{R12, R13, R14, R15, RBP, RBX, RSP};
-    !matches!(register, RBX | RBP | RSP | R12 | R13 | R14 | R15)
 }
 
 impl Effects {
@@ -150,14 +178,13 @@ impl Effects {
             let of_address = registers.into_iter().filter(|one| one.is_gpr64() || one.is_gpr32());
             // `lea` computes an address and loads nothing: its registers are read as any other's.
             if !info.used_memory().is_empty() {
-                effects.address = Some(of_address.map(Register::full_register).collect());
+                let mut address = Registers::default();
+                of_address.for_each(|one| address.insert(one));
+                effects.address = Some(address);
             }
         }
         for used in info.used_registers() {
-            let register = used.register().full_register();
-            if !register.is_gpr64() && !register.is_vector_register() {
-                continue;
-            }
+            let register = used.register();
             let (reads, writes) = match used.access() {
                 OpAccess::Read | OpAccess::CondRead => (true, false),
                 OpAccess::Write | OpAccess::CondWrite => (used.access() == OpAccess::CondWrite, true),
@@ -165,10 +192,10 @@ impl Effects {
                 OpAccess::None | OpAccess::NoMemAccess => (false, false),
             };
             if writes {
-                effects.writes.push(register);
+                effects.writes.insert(register);
             }
             if reads {
-                effects.reads.push(register);
+                effects.reads.insert(register);
             }
         }
         if !is_load {
@@ -185,6 +212,18 @@ mod tests {
 
     fn source(bytes: &[u8], pc: u64) -> Option<AddressSource> {
         LoopCode::new(&[(0x1000, bytes)]).address_source(pc)
+    }
+
+    #[test]
+    fn registers_have_a_bit_each() {
+        use Register::{EAX, EBX, R12D, R13, R14, R15, RBP, RSP, XMM0, ZMM31};
+        let set = |registers: &[Register]| {
+            let mut set = Registers::default();
+            registers.iter().for_each(|&one| set.insert(one));
+            set
+        };
+        assert_eq!(set(&[EBX, RSP, RBP, R12D, R13, R14, R15]), KEPT_IN_CALLS);
+        assert_eq!(set(&[EAX, XMM0, ZMM31, Register::RIP]).bits().collect::<Vec<_>>(), [0, 16, 47]);
     }
 
     #[test]

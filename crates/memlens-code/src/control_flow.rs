@@ -1,7 +1,5 @@
 //! A function's basic blocks and the edges between them.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 /// Consecutive instructions that are entered only at the first and left only after the last.
@@ -35,7 +33,8 @@ pub struct ControlFlow {
     pub instructions: Vec<Instruction>,
     /// The blocks: the entry's first, the others ascending by address.
     pub blocks: Vec<Block>,
-    by_address: BTreeMap<u64, usize>,
+    /// Address and position of each instruction, ascending.
+    by_address: Vec<(u64, usize)>,
     block_of: Vec<usize>,
 }
 
@@ -45,9 +44,8 @@ impl ControlFlow {
     pub fn new(parts: &[(u64, &[u8])]) -> Self {
         let mut instructions = Vec::new();
         // The first instruction of each part, to which nothing falls through.
-        let mut part_starts = BTreeSet::new();
+        let part_starts: Vec<u64> = parts.iter().map(|part| part.0).collect();
         for &(start, bytes) in parts {
-            part_starts.insert(start);
             let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
             while decoder.can_decode() {
                 let instruction = decoder.decode();
@@ -57,8 +55,9 @@ impl ControlFlow {
                 instructions.push(instruction);
             }
         }
-        let by_address: BTreeMap<u64, usize> =
+        let mut by_address: Vec<(u64, usize)> =
             instructions.iter().enumerate().map(|(at, instruction)| (instruction.ip(), at)).collect();
+        by_address.sort_unstable();
         let mut flow = Self { instructions, blocks: Vec::new(), by_address, block_of: Vec::new() };
         flow.cut(&part_starts);
         flow.connect();
@@ -67,7 +66,8 @@ impl ControlFlow {
 
     /// The position of the instruction at an address.
     pub fn instruction_at(&self, address: u64) -> Option<usize> {
-        self.by_address.get(&address).copied()
+        let at = self.by_address.binary_search_by_key(&address, |known| known.0).ok()?;
+        Some(self.by_address[at].1)
     }
 
     /// The block of an instruction.
@@ -104,21 +104,22 @@ impl ControlFlow {
         order
     }
 
-    fn cut(&mut self, part_starts: &BTreeSet<u64>) {
-        let mut leaders: BTreeSet<usize> = BTreeSet::new();
+    fn cut(&mut self, part_starts: &[u64]) {
+        let mut leaders: Vec<usize> = Vec::new();
         for (at, instruction) in self.instructions.iter().enumerate() {
             if at == 0 || part_starts.contains(&instruction.ip()) {
-                leaders.insert(at);
+                leaders.push(at);
             }
             if ends_block(instruction) {
-                leaders.insert(at + 1);
+                leaders.push(at + 1);
                 if let Some(target) = direct_target(instruction).and_then(|to| self.instruction_at(to)) {
-                    leaders.insert(target);
+                    leaders.push(target);
                 }
             }
         }
-        leaders.insert(self.instructions.len());
-        let leaders: Vec<usize> = leaders.into_iter().collect();
+        leaders.push(self.instructions.len());
+        leaders.sort_unstable();
+        leaders.dedup();
         self.block_of = vec![0; self.instructions.len()];
         for pair in leaders.windows(2) {
             let instructions = pair[0]..pair[1];
@@ -136,7 +137,7 @@ impl ControlFlow {
     }
 
     fn connect(&mut self) {
-        let mut edges: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); self.blocks.len()];
+        let mut edges: Vec<Vec<usize>> = vec![Vec::new(); self.blocks.len()];
         let mut indirect = Vec::new();
         // Blocks behind code that does not fall through.
         let mut detached = Vec::new();
@@ -148,7 +149,7 @@ impl ControlFlow {
             let last = &self.instructions[block.instructions.end - 1];
             falls = falls_through(last);
             if falls && let Some(next) = self.instruction_at(last.next_ip()) {
-                edges[index].insert(self.block_of[next]);
+                edges[index].push(self.block_of[next]);
             }
             match last.flow_control() {
                 FlowControl::IndirectBranch => indirect.push(index),
@@ -159,16 +160,19 @@ impl ControlFlow {
                 _ => {}
             }
         }
-        let reached: BTreeSet<usize> = edges.iter().flatten().copied().collect();
-        detached.retain(|block| !reached.contains(block) && !self.is_padding(*block));
+        let mut is_reached = vec![false; self.blocks.len()];
+        edges.iter().flatten().for_each(|&block| is_reached[block] = true);
+        detached.retain(|&block| !is_reached[block] && !self.is_padding(block));
         for block in indirect {
-            edges[block].extend(&detached);
+            edges[block].extend_from_slice(&detached);
         }
-        for (from, to) in edges.into_iter().enumerate() {
+        for (from, mut to) in edges.into_iter().enumerate() {
+            to.sort_unstable();
+            to.dedup();
             for &block in &to {
                 self.blocks[block].predecessors.push(from);
             }
-            self.blocks[from].successors = to.into_iter().collect();
+            self.blocks[from].successors = to;
         }
     }
 

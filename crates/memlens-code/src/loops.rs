@@ -1,7 +1,5 @@
 //! Dominators and natural loops.
 
-use std::collections::BTreeSet;
-
 use crate::control_flow::ControlFlow;
 
 /// Immediate dominators by block; the entry is its own, unreachable blocks have none.
@@ -91,8 +89,11 @@ impl Loops {
         order.iter().enumerate().for_each(|(at, &block)| number[block] = at);
         let mut irreducible = 0;
         let mut loops: Vec<NaturalLoop> = Vec::new();
+        // By block: the header whose loop it was last found in.
+        let mut found_in = vec![usize::MAX; flow.blocks.len()];
         for &header in &order {
-            let mut members = BTreeSet::from([header]);
+            let mut members = vec![header];
+            found_in[header] = header;
             let mut is_header = false;
             for &from in &flow.blocks[header].predecessors {
                 if number[from] == usize::MAX || number[from] < number[header] {
@@ -105,19 +106,16 @@ impl Loops {
                 is_header = true;
                 let mut open = vec![from];
                 while let Some(block) = open.pop() {
-                    if members.insert(block) {
+                    if std::mem::replace(&mut found_in[block], header) != header {
+                        members.push(block);
                         let reachable = |p: &&usize| number[**p] != usize::MAX;
                         open.extend(flow.blocks[block].predecessors.iter().filter(reachable));
                     }
                 }
             }
             if is_header {
-                loops.push(NaturalLoop {
-                    header,
-                    blocks: members.into_iter().collect(),
-                    parent: None,
-                    depth: 1,
-                });
+                members.sort_unstable();
+                loops.push(NaturalLoop { header, blocks: members, parent: None, depth: 1 });
             }
         }
         loops.sort_by_key(|one| (std::cmp::Reverse(one.blocks.len()), one.header));
