@@ -540,7 +540,7 @@ impl AddressSpace {
 
     // ---- lookup --------------------------------------------------------------------------------
 
-    /// The object at `addr` if that is known at once: a block, or a line of something large looked up lately.
+    /// The object at `addr` if that is known at once: a block, or a line or variable looked up lately.
     #[inline(always)]
     pub fn known_at(&self, addr: u64) -> Option<ObjectId> {
         let block = self.heap.blocks().object_at(addr);
@@ -549,12 +549,22 @@ impl AddressSpace {
 
     /// What lies at `addr`, accessed by the code at `pc` in a thread with these calls under way.
     pub fn resolve(&mut self, addr: u64, pc: u64, stack: &ShadowStack) -> Resolved {
-        let resolved = self.look_up(addr, pc, stack);
-        if let CacheRange::Fixed { start, len } | CacheRange::Volatile { start, len } = resolved.range {
-            let generation = self.generation();
-            self.lines.put(addr, start..start.saturating_add(len), generation, resolved.object);
+        // A block in a variable's memory goes first.
+        if let Some((object, range)) = self.lines.variable(addr)
+            && self.heap.blocks().object_at(addr).is_none()
+        {
+            let range = CacheRange::Fixed { start: range.start, len: range.end - range.start };
+            return Resolved { object, range };
         }
-        resolved
+        let Resolved { object, range } = self.look_up(addr, pc, stack);
+        if let CacheRange::Fixed { start, len } | CacheRange::Volatile { start, len } = range {
+            let (generation, owned) = (self.generation(), start..start.saturating_add(len));
+            let is_line = self.lines.put_line(addr, &owned, generation, object);
+            if !is_line && matches!(range, CacheRange::Fixed { .. }) {
+                self.lines.put_variable(addr, owned, object);
+            }
+        }
+        Resolved { object, range }
     }
 
     /// The region at an address and its object, whatever heap blocks lie there; stacks are one object each.

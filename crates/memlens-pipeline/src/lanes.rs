@@ -35,6 +35,8 @@ pub struct Group {
     pub cells: [u32; LANES],
     /// Kinds and sizes.
     pub attrs: [AccessAttr; LANES],
+    /// Which word of a call or return holds the slot's address (first groups).
+    pub slot_word: u8,
     /// How often the block ran while accesses were collected (first groups).
     pub executions: u64,
     /// Number of the first reference.
@@ -65,6 +67,7 @@ impl Default for Group {
             callers: 0,
             cells: [0; LANES],
             attrs: [AccessAttr::default(); LANES],
+            slot_word: 0,
             executions: 0,
             first_reference: 0,
             instructions: 0,
@@ -155,6 +158,9 @@ pub trait Kernel: Copy {
 
     /// As [`Self::pack64`].
     fn pack32(self, words: &[u32; PACKED], bits: u32, to: &mut [u32; PACKED]);
+
+    /// Asks for a group's two cache lines, which are needed soon.
+    fn fetch(self, group: &Group);
 }
 
 /// Work that is compiled once for each kernel.
@@ -259,6 +265,9 @@ impl Kernel for Portable {
     fn pack32(self, words: &[u32; PACKED], bits: u32, to: &mut [u32; PACKED]) {
         pack(words, bits, to);
     }
+
+    #[inline(always)]
+    fn fetch(self, _: &Group) {}
 }
 
 #[inline(always)]
@@ -407,6 +416,16 @@ mod x86 {
         unsafe { [_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))] }
     }
 
+    #[inline(always)]
+    fn fetch_lines(group: &Group) {
+        let at = std::ptr::from_ref(group).cast::<i8>();
+        // SAFETY: SSE, which every x86-64 processor has; a hint, which may be given for any address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(at);
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(size_of::<Group>() / 2));
+        }
+    }
+
     impl Kernel for Avx2 {
         #[inline(always)]
         fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
@@ -500,6 +519,11 @@ mod x86 {
                 _mm256_storeu_si256(to.as_mut_ptr().cast(), packed(words, bits));
             }
         }
+
+        #[inline(always)]
+        fn fetch(self, group: &Group) {
+            fetch_lines(group);
+        }
     }
 
     impl Kernel for Avx512 {
@@ -572,6 +596,11 @@ mod x86 {
                 let words = _mm256_maskz_compress_epi32(bits as u8, words);
                 _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
             }
+        }
+
+        #[inline(always)]
+        fn fetch(self, group: &Group) {
+            fetch_lines(group);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::address_space::AddressSpace;
 use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Switch};
 use crate::cells::DISCARD;
-use crate::hot_loop::{HotLoop, OneBlock};
+use crate::hot_loop::{HotLoop, Lookahead, OneBlock};
 use crate::lanes::{self, Vectors};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
@@ -599,12 +599,13 @@ impl RecordSink for Process {
         if self.collecting && self.windows.is_due(self.serial) {
             self.windows.look(&self.blocks, number, self.serial, words);
         }
+        let mut lookahead = Lookahead::default();
         while at < words.len() {
             if self.collecting && self.tracer.is_none() {
                 let Self { ref blocks, ref mut batch, ref mut space, ref mut serial, .. } = *self;
                 let words = &words[at..];
-                let thread = &mut *thread;
-                let hot = HotLoop { blocks, batch, space, thread, words, serial };
+                let (thread, lookahead) = (&mut *thread, &mut lookahead);
+                let hot = HotLoop { blocks, batch, space, thread, words, lookahead, serial };
                 at += lanes::dispatch(self.vectors, hot);
             }
             if self.batch.is_full() {
@@ -619,6 +620,7 @@ impl RecordSink for Process {
                 break;
             };
             self.special_record(&mut thread, number, header.block_id(), payload);
+            lookahead.pass(end - at);
             at = end;
         }
         self.threads[number] = Some(thread);

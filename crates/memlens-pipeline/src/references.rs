@@ -57,6 +57,13 @@ impl Groups {
         Some(&mut piece[id as usize % PIECE])
     }
 
+    /// As [`Self::first`], to look at.
+    #[inline(always)]
+    fn peek(&self, id: u32) -> Option<&Group> {
+        let piece = self.pieces.get(id as usize / PIECE)?.as_ref()?;
+        Some(&piece[id as usize % PIECE])
+    }
+
     #[inline]
     fn get(&mut self, number: u32) -> Option<&mut Group> {
         match number.checked_sub(BLOCK_ID_LIMIT) {
@@ -77,6 +84,7 @@ impl Groups {
         let own = &mut piece[id as usize % PIECE];
         *own = Group::of(blocks, references.start, references.end);
         (own.instructions, own.ending) = (block.instructions.max(1), block.ending);
+        own.slot_word = block.slot_word;
         // From the last to the first, so that each knows the number of the next.
         let mut next = 0;
         for first in references.clone().step_by(LANES).skip(1).rev() {
@@ -156,6 +164,12 @@ impl References {
     #[inline(always)]
     pub fn first_group(&mut self, id: u32) -> Option<&mut Group> {
         self.groups.first(id)
+    }
+
+    /// As [`Self::first_group`], to look at.
+    #[inline(always)]
+    pub fn peek(&self, id: u32) -> Option<&Group> {
+        self.groups.peek(id)
     }
 
     /// The group with this number.

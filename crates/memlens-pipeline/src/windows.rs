@@ -23,6 +23,8 @@ pub struct Windows {
     patterns: Patterns,
     /// Number of each operand, by instruction and operand of it.
     numbers: FxHashMap<(u64, u8), u32>,
+    /// The same by reference, plus 1; 0: not met yet.
+    of_references: Vec<u32>,
     /// Accesses seen when the next window begins.
     due: u64,
     window: Vec<Reference>,
@@ -34,6 +36,7 @@ impl Windows {
         Self {
             patterns: Patterns::new(MOST_OPERANDS),
             numbers: FxHashMap::default(),
+            of_references: Vec::new(),
             // The first accesses are the dynamic linker's.
             due: INTERVAL,
             window: Vec::new(),
@@ -64,9 +67,8 @@ impl Windows {
                 continue;
             }
             for (reference, &address) in blocks.references_of(header.block_id()).zip(addresses) {
+                let number = self.number(blocks, reference as usize);
                 let reference = blocks.references()[reference as usize];
-                let next = self.numbers.len() as u32;
-                let number = *self.numbers.entry((reference.pc, reference.operand)).or_insert(next);
                 let (kind, size) = (reference.attr.kind(), reference.attr.size_bytes());
                 self.window.push(Reference { address, instruction: number, owner: 0, size, kind });
             }
@@ -79,6 +81,21 @@ impl Windows {
             unseen_before: None,
             references: &self.window,
         });
+    }
+
+    /// The number of a reference's operand: blocks that begin at different places share instructions.
+    fn number(&mut self, blocks: &BlockTable, reference: usize) -> u32 {
+        if self.of_references.len() <= reference {
+            self.of_references.resize(blocks.references().len().max(reference + 1), 0);
+        }
+        if let Some(number) = self.of_references[reference].checked_sub(1) {
+            return number;
+        }
+        let known = blocks.references()[reference];
+        let next = self.numbers.len() as u32;
+        let number = *self.numbers.entry((known.pc, known.operand)).or_insert(next);
+        self.of_references[reference] = number + 1;
+        number
     }
 
     /// The patterns, and the number in them of the operand of an instruction.
