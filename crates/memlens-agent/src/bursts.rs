@@ -41,8 +41,11 @@ const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
 /// What bursts of a process may take before the budget counts, in ns: a short program has some bursts, too.
 static FREE_NS: AtomicU64 = AtomicU64::new(20_000_000);
 
-/// Of the words of a burst, how many are counted behind it at most, twice.
-const COUNTED: usize = 4;
+/// Of the words of a burst, how many times as many are counted behind it at most.
+const COUNTED: usize = 8;
+/// Processor time after which a burst has enough, in ns: one that waits for memory at each access would take what ten others
+/// take.
+const RECORDED_NS: u64 = 2_000_000;
 /// How many times more often ticks come while bursts are free.
 const HURRY: u64 = 4;
 /// Of the time that counting takes, what the program would take natively: so many percent, or all but so many ns a word if
@@ -92,6 +95,7 @@ pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, 
     }
     let mut limits = Limits {
         words,
+        recorded_ns: RECORDED_NS,
         counted_words: COUNTED * words,
         new_blocks: NEW_BLOCKS,
         runtime_cycles: RUNTIME_CYCLES,
@@ -99,6 +103,7 @@ pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, 
     if u64::from(control.burst_millionths.load(Ordering::Relaxed)) >= ALL {
         // Nothing lies between bursts whose length would have to be known.
         limits.counted_words = 0;
+        limits.recorded_ns = u64::MAX;
         (limits.new_blocks, limits.runtime_cycles) = (u32::MAX, u64::MAX);
     }
     let (start, end) = arch::own_image();
@@ -124,7 +129,7 @@ fn cost_ns(own_ns: u64, recorded_words: u64, counted: &Counted) -> u64 {
     if counted.words < FEWEST_COUNTED {
         return own_ns;
     }
-    let words = recorded_words + counted.words_before + counted.words;
+    let words = recorded_words + counted.words_besides + counted.words;
     let counted_ns = u128::from(counted.ns) * u128::from(words) / u128::from(counted.words);
     let native_ns =
         (counted_ns * NATIVE_PERCENT / 100).max(counted_ns.saturating_sub(COUNTING_NS * u128::from(words)));
@@ -197,9 +202,8 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         new_blocks: u64::from(burst.new_blocks),
         counted_words: counted.words,
         counted_ns: counted.ns,
-        counted_cycles: counted.cycles,
-        counted_runtime_cycles: counted.runtime_cycles,
-        words_between: counted.words_before,
+        words_besides: counted.words_besides,
+        loop_cycles: counted.loop_cycles,
     };
     if !segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
         control.lost_bursts.fetch_add(1, Ordering::Relaxed);
@@ -235,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_the_program_did_by_itself_costs_it_nothing() {
-        let counted = |ns| Counted { words: 10_000, ns, words_before: 10_000, ..Counted::default() };
+        let counted = |ns| Counted { words: 10_000, ns, words_besides: 10_000, ..Counted::default() };
         // 30,000 words at 100 ns, less one for each.
         assert_eq!(cost_ns(3_500_000, 10_000, &counted(1_000_000)), 530_000);
         // At 2 ns: three quarters.

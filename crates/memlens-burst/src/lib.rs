@@ -3,6 +3,7 @@
 //! ```text
 //!  runtime.rs    begin (from a signal handler) … next_code (when the copy does not know the way) … end
 //!  code_map.rs   which code may be copied
+//!  counting.rs   how fast the thread is in copies that only count
 //!  trace.rs      native code ─► a straight path of instructions
 //!  translate.rs  path ─► block, by assembler.rs
 //!  cache.rs      blocks, exits, what is found how
@@ -29,6 +30,7 @@ mod area;
 mod assembler;
 mod cache;
 mod code_map;
+mod counting;
 mod entry;
 pub mod heap;
 mod runtime;
@@ -38,7 +40,8 @@ mod trace;
 mod translate;
 
 pub use area::Area;
+pub use counting::Counted;
 pub use runtime::{
-    Burst, Counted, Hooks, Limits, MOST_WORDS, Missing, NewBlock, active, begin, check_support,
-    code_has_changed, forget_after_fork, is_interrupted, leave_at_fault,
+    Burst, Hooks, Limits, MOST_WORDS, Missing, NewBlock, active, begin, check_support, code_has_changed,
+    forget_after_fork, is_interrupted, leave_at_fault,
 };

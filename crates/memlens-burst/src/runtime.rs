@@ -8,9 +8,8 @@
 //!                                                                           registers and mask, and rt_sigreturn
 //! ```
 //!
-//! A burst has stages, each begun where the one before reached its length: it records; then, if that is wanted, it runs
-//! a while in blocks that only count, first unwatched, since recording has filled caches and new blocks are translated,
-//! and then timed. So the native speed of what was recorded is measured where it was recorded.
+//! A burst has two stages: it records; then, if that is wanted and it reached its length, it runs a while in blocks that
+//! only count (`counting.rs`). So the native speed of what was recorded is measured where it was recorded.
 //!
 //! The end is always correct: all that translated code does to the program's state is what the native code would have
 //! done, and the kernel puts registers, mask and next instruction back at once.
@@ -27,8 +26,9 @@ use memlens_inside::{number, syscall};
 use crate::area::{Area, Offsets};
 use crate::cache::{Block, Cache, Exit, Variant};
 use crate::code_map::CodeMap;
+use crate::counting::{Counted, Counting};
 use crate::entry::{FLAGS_BELOW_TOP, first_entry};
-use crate::sys::{own_memory, thread_ns, thread_pointer};
+use crate::sys::{cycles, own_memory, thread_ns, thread_pointer};
 use crate::trace::{Trace, find_announcement};
 use crate::translate::translate;
 
@@ -40,11 +40,8 @@ const STACK_BYTES: usize = 128 << 10;
 const VECTORS_BYTES: usize = 16 << 10;
 /// Bytes of the kernel's `struct ucontext` with its signal mask (arch/x86/include/uapi/asm/ucontext.h).
 const CONTEXT_BYTES: usize = 304;
-/// A counted stage goes on for so long, in ns of processor time, or until it has its words: a tick often comes with another
-/// thread's turn, and caches take some hundred µs to be again as they were.
-const STAGE_NS: u64 = 300_000;
-/// Words after which the clock is asked.
-const CHUNK_WORDS: usize = 25_000;
+/// Words after which a burst whose time is limited asks the clock.
+const CLOCK_WORDS: usize = 10_000;
 /// A visit of the runtime translates one block, in some ten thousand cycles. Where it took longer than this, another thread
 /// ran meanwhile.
 const MOST_VISIT_CYCLES: u64 = 100_000;
@@ -93,28 +90,15 @@ pub struct Burst<'a> {
     pub counted: Option<Counted>,
 }
 
-/// A stretch of code that ran from copies which only count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Words that recording would have stored in the timed part.
-    pub words: u64,
-    /// Processor time of the timed part in ns.
-    pub ns: u64,
-    /// Cycles of it (time-stamp counter) …
-    pub cycles: u64,
-    /// … and those of them that the runtime took.
-    pub runtime_cycles: u64,
-    /// Words that would have been stored before the timed part.
-    pub words_before: u64,
-}
-
 /// What a burst may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Words of its record, at most [`MOST_WORDS`].
     pub words: usize,
-    /// The most words of the timed stretch that follows, and of that before it; 0: there is none. Limits of translation
-    /// hold for them anew.
+    /// Processor time in ns after which it ends as if it had them, once it has some thousand.
+    pub recorded_ns: u64,
+    /// The most words of the stretch that follows and only counts; 0: there is none. Limits of translation hold for it
+    /// anew.
     pub counted_words: usize,
     /// Blocks that are translated in it …
     pub new_blocks: u32,
@@ -131,17 +115,14 @@ struct Lane {
     limits: Limits,
     generation: u64,
     began: u64,
+    began_ns: u64,
     runtime_cycles: u64,
     new_blocks: u32,
     has_looked: bool,
     stage: Stage,
-    /// What was recorded, while the stages after that last.
+    /// What was recorded, and what is counted, in the stage after that.
     recorded: Recorded,
-    /// Of a counting stage: words of its chunks so far, and when it began.
-    stage_words: u64,
-    stage_began_ns: u64,
-    /// Of the timed stage: where it began.
-    counted: Counted,
+    counting: Counting,
     /// Whether nothing has been executed yet.
     is_new: bool,
     hooks: Option<Hooks>,
@@ -156,10 +137,8 @@ enum Stage {
     /// Blocks record.
     #[default]
     Recording,
-    /// They only count, and nobody looks.
-    WarmUp,
-    /// They only count, and are timed.
-    Timed,
+    /// They only count.
+    Counting,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,6 +164,22 @@ impl Lane {
     /// Words so far in this stage.
     fn length(&self, area: &Area) -> u64 {
         (area.next.get() - self.words as u64) / 8
+    }
+
+    /// Lets blocks write up to so many words.
+    fn set_limit(&self, area: &Area, words: usize) {
+        area.limit.set(self.words as u64 + 8 * words.min(MOST_WORDS) as u64);
+    }
+
+    /// What is recorded by now.
+    fn recorded(&self, area: &Area) -> Recorded {
+        Recorded {
+            words: self.length(area),
+            cycles: cycles() - self.began,
+            runtime_cycles: self.runtime_cycles,
+            new_blocks: self.new_blocks,
+            until_ns: thread_ns(),
+        }
     }
 }
 
@@ -253,12 +248,6 @@ impl Drop for Held {
 /// Cycles that the runtime took since `came`, at most those of a visit without another thread's turn in it.
 fn visit_cycles(came: u64) -> u64 {
     cycles().saturating_sub(came).min(MOST_VISIT_CYCLES)
-}
-
-fn cycles() -> u64 {
-    // SAFETY: an instruction of every x86-64 processor; where it is forbidden (prctl(2), PR_SET_TSC) bursts are not
-    // begun.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// What bursts need and is not there: numbers of [`memlens_events::agent::NO_BURSTS`], from 0 on.
@@ -439,6 +428,7 @@ pub unsafe fn begin(
     lane.hooks = Some(hooks);
     lane.is_new = true;
     lane.began = cycles();
+    lane.began_ns = thread_ns();
     lane.runtime_cycles = 0;
     lane.new_blocks = 0;
     lane.has_looked = false;
@@ -446,7 +436,10 @@ pub unsafe fn begin(
     lane.context = *context;
     lane.vectors[MARKS_AT..MARKS_AT + 48].copy_from_slice(&marks);
     area.next.set(lane.words as u64);
-    area.limit.set(lane.words as u64 + 8 * limits.words.min(MOST_WORDS) as u64);
+    lane.set_limit(
+        area,
+        if limits.recorded_ns == u64::MAX { limits.words } else { limits.words.min(CLOCK_WORDS) },
+    );
     area.target.set(pc);
     area.jump.set(0);
     area.third.set(context[CX_AT]);
@@ -597,7 +590,9 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
         Ok(code) => code,
         Err((target, end)) => {
             note_full(end);
-            if let Some(code) = next_stage(area, lane, target, end) {
+            if end == End::Length
+                && let Some(code) = further(area, lane, target)
+            {
                 return code;
             }
             // SAFETY: the thread's own.
@@ -637,53 +632,49 @@ fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u6
     inner.after(area, lane)
 }
 
-/// The burst's next stage, from `target` on. None: there is none.
-fn next_stage(area: &Area, lane: &mut Lane, target: u64, end: End) -> Option<u64> {
-    let most_words = lane.limits.counted_words;
-    if end != End::Length || most_words == 0 {
-        return None;
-    }
+/// Goes on at `target` where a limit of words was reached, with recording or counting. None: the burst is over.
+fn further(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
     let length = lane.length(area);
-    let now_ns = thread_ns();
-    let stage_words = lane.stage_words + length;
-    let has_enough =
-        stage_words >= most_words as u64 || now_ns.saturating_sub(lane.stage_began_ns) >= STAGE_NS;
     match lane.stage {
         Stage::Recording => {
-            lane.recorded = Recorded {
-                words: length,
-                cycles: cycles() - lane.began,
-                runtime_cycles: lane.runtime_cycles,
-                new_blocks: lane.new_blocks,
-                until_ns: now_ns,
-            };
-            (lane.stage, lane.counted) = (Stage::WarmUp, Counted::default());
-            (lane.stage_words, lane.stage_began_ns) = (0, now_ns);
+            let is_longer = length < lane.limits.words.min(MOST_WORDS) as u64;
+            if is_longer && thread_ns().saturating_sub(lane.began_ns) < lane.limits.recorded_ns {
+                lane.set_limit(area, lane.limits.words.min(length as usize + CLOCK_WORDS));
+                return code_at(area, lane, target);
+            }
+            if lane.limits.counted_words == 0 {
+                return None;
+            }
+            lane.recorded = lane.recorded(area);
+            lane.stage = Stage::Counting;
             (lane.runtime_cycles, lane.new_blocks) = (0, 0);
+            lane.counting.begin();
         }
-        Stage::WarmUp if has_enough => {
-            (lane.stage, lane.counted.words_before) = (Stage::Timed, stage_words);
-            (lane.stage_words, lane.stage_began_ns) = (0, now_ns);
+        Stage::Counting => {
+            lane.counting.end_piece(length, lane.runtime_cycles);
+            area.next.set(lane.words as u64);
+            if lane.counting.is_complete(lane.limits.counted_words as u64) {
+                return None;
+            }
         }
-        Stage::Timed if has_enough => return None,
-        Stage::WarmUp | Stage::Timed => lane.stage_words = stage_words,
     }
-    let words = most_words.min(CHUNK_WORDS);
     area.next.set(lane.words as u64);
-    area.limit.set(lane.words as u64 + 8 * words as u64);
+    let code = code_at(area, lane, target);
+    let words = lane.counting.begin_piece(lane.runtime_cycles);
+    lane.set_limit(area, words);
+    code
+}
+
+/// The code of the present stage for `target`.
+fn code_at(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
     let came = cycles();
     let mut held = Held::certainly();
     let inner = held.inner().as_mut()?;
-    let block = inner.block_at(area, lane, target, (15, 14)).ok()?;
-    let code = inner.cache.blocks()[block].cold;
+    let block = inner.block_at(area, lane, target, (15, 14));
+    let code = block.ok().map(|block| inner.cache.blocks()[block].cold);
     drop(held);
-    let now = cycles();
     lane.runtime_cycles += visit_cycles(came);
-    if lane.stage == Stage::Timed && lane.stage_words == 0 {
-        (lane.counted.cycles, lane.counted.runtime_cycles) = (now, lane.runtime_cycles);
-        lane.counted.ns = thread_ns();
-    }
-    Some(code)
+    code
 }
 
 /// Another burst, from `target` on. None: it cannot be.
@@ -692,10 +683,7 @@ fn go_on(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
     lane.began = cycles();
     lane.runtime_cycles = 0;
     lane.new_blocks = 0;
-    let mut held = Held::certainly();
-    let inner = held.inner().as_mut()?;
-    let block = inner.block_at(area, lane, target, (15, 14)).ok()?;
-    Some(inner.cache.blocks()[block].cold)
+    code_at(area, lane, target)
 }
 
 /// Whether the calling thread's burst has been interrupted, as a handler's `context` says, in translated code.
@@ -780,34 +768,13 @@ fn finish(area: &Area) {
 ///
 /// # Safety
 /// The area and the lane are the calling thread's.
-unsafe fn report(area: &Area, lane: &Lane, end: End) -> bool {
-    let length = lane.length(area);
+unsafe fn report(area: &Area, lane: &mut Lane, end: End) -> bool {
     let (recorded, end, counted) = match lane.stage {
-        Stage::Recording => {
-            let recorded = Recorded {
-                words: length,
-                cycles: cycles() - lane.began,
-                runtime_cycles: lane.runtime_cycles,
-                new_blocks: lane.new_blocks,
-                until_ns: thread_ns(),
-            };
-            (recorded, end, None)
-        }
-        Stage::WarmUp => (
-            lane.recorded,
-            End::Length,
-            Some(Counted { words_before: lane.stage_words + length, ..lane.counted }),
-        ),
-        Stage::Timed => {
-            let began = lane.counted;
-            let counted = Counted {
-                words: lane.stage_words + length,
-                ns: thread_ns().saturating_sub(began.ns),
-                cycles: cycles() - began.cycles,
-                runtime_cycles: lane.runtime_cycles - began.runtime_cycles,
-                words_before: began.words_before,
-            };
-            (lane.recorded, End::Length, Some(counted))
+        Stage::Recording => (lane.recorded(area), end, None),
+        Stage::Counting => {
+            // A piece that did not reach its length: what is there is counted, but its time holds the end's.
+            lane.counting.leave_piece(lane.length(area));
+            (lane.recorded, End::Length, Some(lane.counting.counted()))
         }
     };
     // SAFETY: the words that translated code wrote, below the margin's end.

@@ -344,17 +344,15 @@ pub struct BurstHead {
     pub end: u64,
     /// Blocks that were translated in it.
     pub new_blocks: u64,
-    /// Words that the thread would have stored in a stretch behind the burst, which ran from copies that only count; 0:
-    /// there was none …
+    /// Words that the thread would have stored behind the burst, where it ran from copies that only count: in the pieces of
+    /// that stretch which tell its speed; 0: there are none …
     pub counted_words: u64,
-    /// … its processor time in ns …
+    /// … their processor time in ns …
     pub counted_ns: u64,
-    /// … its cycles …
-    pub counted_cycles: u64,
-    /// … those of them that were translation …
-    pub counted_runtime_cycles: u64,
-    /// … and words that it would have stored between burst and stretch.
-    pub words_between: u64,
+    /// … words that it would have stored in the other pieces …
+    pub words_besides: u64,
+    /// … and processor cycles that a fixed number of additions took there; 0: not measured.
+    pub loop_cycles: u64,
 }
 
 /// What comes before a block's references: which numbering it belongs to; its number and, in bit 32, whether it ends with a
@@ -364,7 +362,7 @@ pub const fn block_head(generation: u64, number: u32, ends_indirectly: bool) -> 
 }
 
 /// Words of [`BurstHead`].
-pub const BURST_HEAD_WORDS: usize = 14;
+pub const BURST_HEAD_WORDS: usize = 13;
 
 impl BurstHead {
     /// As it is sent.
@@ -381,9 +379,8 @@ impl BurstHead {
             new_blocks,
             counted_words,
             counted_ns,
-            counted_cycles,
-            counted_runtime_cycles,
-            words_between,
+            words_besides,
+            loop_cycles,
         } = self;
         [
             generation,
@@ -397,9 +394,8 @@ impl BurstHead {
             new_blocks,
             counted_words,
             counted_ns,
-            counted_cycles,
-            counted_runtime_cycles,
-            words_between,
+            words_besides,
+            loop_cycles,
         ]
     }
 
@@ -416,9 +412,8 @@ impl BurstHead {
             new_blocks,
             counted_words,
             counted_ns,
-            counted_cycles,
-            counted_runtime_cycles,
-            words_between,
+            words_besides,
+            loop_cycles,
         ] = words;
         Self {
             generation,
@@ -432,9 +427,8 @@ impl BurstHead {
             new_blocks,
             counted_words,
             counted_ns,
-            counted_cycles,
-            counted_runtime_cycles,
-            words_between,
+            words_besides,
+            loop_cycles,
         }
     }
 }

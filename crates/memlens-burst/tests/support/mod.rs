@@ -121,7 +121,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     ENDS[burst.end as usize].fetch_add(1, Ordering::Relaxed);
     WORDS.fetch_add(burst.words.len() as u64, Ordering::Relaxed);
     if let Some(counted) = burst.counted {
-        COUNTED.fetch_add(counted.words_before + counted.words, Ordering::Relaxed);
+        COUNTED.fetch_add(counted.words_besides + counted.words, Ordering::Relaxed);
     }
     held(|_, _, words| {
         if words.len() + burst.words.len() <= words.capacity() {
@@ -136,6 +136,7 @@ const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
 extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let limits = Limits {
         words: BURST_WORDS.load(Ordering::Relaxed),
+        recorded_ns: u64::MAX,
         counted_words: COUNTED_WORDS.load(Ordering::Relaxed),
         new_blocks: u32::MAX,
         runtime_cycles: u64::MAX,

@@ -1,0 +1,204 @@
+//! The stretch behind a burst in which the thread runs from copies that only count: how fast it is by itself.
+//!
+//! ```text
+//!  recorded │ piece │ piece │ … │ piece │ piece │ … │ native
+//!           └─ caches get over the recording ─┴─ tell its speed: without translation, without interruptions
+//! ```
+//!
+//! It runs in pieces of some microseconds, each timed by itself. The earlier half of the time is left out if there are pieces in
+//! the later, as are pieces in which the runtime translated, and those that took several times the median: an interrupt, or the
+//! hypervisor's turn.
+
+use crate::sys::{cycles, sum_cycles, thread_ns};
+
+/// Most pieces of a stretch.
+const MOST_PIECES: usize = 64;
+/// A stretch goes on for so long, in ns of processor time, or until it has its words: a tick often comes with another
+/// thread's turn, and caches take some hundred µs to be again as they were.
+const STRETCH_NS: u64 = 600_000;
+/// What a piece should take, in ns.
+const PIECE_NS: u64 = 20_000;
+/// Words of the first piece, and of the shortest …
+const LEAST_PIECE_WORDS: u64 = 2_500;
+/// … and the longest.
+const MOST_PIECE_WORDS: u64 = 12_500;
+/// A piece tells nothing if the runtime took more than one in so many of its cycles.
+const RUNTIME_PART: u64 = 20;
+/// Nor does one that took so many times as long as the median, for its words.
+const INTERRUPTED: u64 = 4;
+
+/// What a stretch tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Words that recording would have stored in the pieces that tell the thread's speed; 0: there are none.
+    pub words: u64,
+    /// Processor time of those in ns.
+    pub ns: u64,
+    /// Words that it would have stored in the others.
+    pub words_besides: u64,
+    /// Cycles of [`sum_cycles`]' loop beside the stretch.
+    pub loop_cycles: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Piece {
+    began_ns: u64,
+    ns: u64,
+    words: u64,
+    is_clear: bool,
+}
+
+impl Piece {
+    /// Processor time of a thousand words, in ns.
+    fn slowness(&self) -> u64 {
+        1000 * self.ns / self.words.max(1)
+    }
+}
+
+/// A stretch that goes on.
+pub struct Counting {
+    pieces: [Piece; MOST_PIECES],
+    count: usize,
+    words: u64,
+    began_ns: u64,
+    /// Of the present piece.
+    piece_began_ns: u64,
+    began_cycles: u64,
+    began_runtime_cycles: u64,
+    loop_cycles: u64,
+}
+
+impl Counting {
+    /// Begins a stretch.
+    pub fn begin(&mut self) {
+        (self.count, self.words) = (0, 0);
+        self.loop_cycles = sum_cycles();
+        self.began_ns = thread_ns();
+    }
+
+    /// Begins a piece: the most words that it should have. `runtime_cycles`: the runtime's in the burst so far.
+    pub fn begin_piece(&mut self, runtime_cycles: u64) -> usize {
+        let words = match self.pieces[..self.count].last() {
+            Some(last) => (PIECE_NS * last.words / last.ns.max(1)).clamp(LEAST_PIECE_WORDS, MOST_PIECE_WORDS),
+            None => LEAST_PIECE_WORDS,
+        };
+        self.began_runtime_cycles = runtime_cycles;
+        self.began_cycles = cycles();
+        self.piece_began_ns = thread_ns();
+        words as usize
+    }
+
+    /// Ends it with so many words.
+    pub fn end_piece(&mut self, words: u64, runtime_cycles: u64) {
+        let now_ns = thread_ns();
+        let took = cycles().saturating_sub(self.began_cycles);
+        self.words += words;
+        if words > 0
+            && let Some(place) = self.pieces.get_mut(self.count)
+        {
+            *place = Piece {
+                began_ns: self.piece_began_ns,
+                ns: now_ns.saturating_sub(self.piece_began_ns),
+                words,
+                is_clear: runtime_cycles.saturating_sub(self.began_runtime_cycles) <= took / RUNTIME_PART,
+            };
+            self.count += 1;
+        }
+    }
+
+    /// Ends it where it is left early: its words count, its time tells nothing.
+    pub fn leave_piece(&mut self, words: u64) {
+        self.words += words;
+    }
+
+    /// Whether that is enough.
+    pub fn is_complete(&self, most_words: u64) -> bool {
+        self.count == MOST_PIECES || self.words >= most_words || self.end_ns() - self.began_ns >= STRETCH_NS
+    }
+
+    fn end_ns(&self) -> u64 {
+        self.pieces[..self.count].last().map_or(self.began_ns, |last| last.began_ns + last.ns)
+    }
+
+    /// What it tells.
+    pub fn counted(&self) -> Counted {
+        let clear = || self.pieces[..self.count].iter().filter(|piece| piece.is_clear);
+        let half_ns = self.began_ns.midpoint(self.end_ns());
+        let settled_ns = if clear().any(|piece| piece.began_ns >= half_ns) { half_ns } else { 0 };
+        let telling = || clear().filter(|piece| piece.began_ns >= settled_ns);
+        let mut sorted = [0; MOST_PIECES];
+        let found = telling().count();
+        for (place, piece) in sorted.iter_mut().zip(telling()) {
+            *place = piece.slowness();
+        }
+        sorted[..found].sort_unstable();
+        let most = sorted[found / 2].saturating_mul(INTERRUPTED);
+        let (mut words, mut ns) = (0, 0);
+        for piece in telling().filter(|piece| piece.slowness() <= most) {
+            words += piece.words;
+            ns += piece.ns;
+        }
+        Counted {
+            words,
+            ns,
+            words_besides: self.words - words,
+            loop_cycles: self.loop_cycles.midpoint(sum_cycles()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stretch of pieces: words, ns, whether they are clear.
+    fn counting(pieces: &[(u64, u64, bool)]) -> Counting {
+        // SAFETY: numbers and bools, for all of which zeros are a value.
+        let mut counting: Counting = unsafe { core::mem::zeroed() };
+        let mut began_ns = 0;
+        for &(words, ns, is_clear) in pieces {
+            counting.pieces[counting.count] = Piece { began_ns, ns, words, is_clear };
+            counting.count += 1;
+            counting.words += words;
+            began_ns += ns;
+        }
+        counting
+    }
+
+    fn telling(pieces: &[(u64, u64, bool)]) -> (u64, u64, u64) {
+        let Counted { words, ns, words_besides, .. } = counting(pieces).counted();
+        (words, ns, words_besides)
+    }
+
+    #[test]
+    fn the_later_half_of_the_time_tells_the_speed() {
+        let cold = (1000, 30_000, true);
+        let warm = (1000, 10_000, true);
+        assert_eq!(telling(&[cold, warm, warm, warm]), (3000, 30_000, 1000));
+        assert_eq!(
+            telling(&[cold, cold, warm]),
+            (1000, 10_000, 2000),
+            "the second began in the earlier half"
+        );
+        assert_eq!(telling(&[]), (0, 0, 0));
+        assert_eq!(telling(&[cold]), (1000, 30_000, 0), "better than nothing");
+    }
+
+    #[test]
+    fn pieces_with_translation_or_interruptions_tell_nothing() {
+        let warm = (1000, 10_000, true);
+        let translated = (1000, 12_000, false);
+        let interrupted = (1000, 60_000, true);
+        let pieces = [(1000, 200_000, true), warm, translated, warm, interrupted, warm];
+        assert_eq!(telling(&pieces), (3000, 30_000, 3000));
+        assert_eq!(telling(&[translated, translated]), (0, 0, 2000));
+    }
+
+    #[test]
+    fn a_stretch_ends_after_its_time_or_words() {
+        assert!(!counting(&[(1000, 10_000, true)]).is_complete(2000));
+        assert!(counting(&[(1000, 10_000, true), (1000, 10_000, true)]).is_complete(2000));
+        assert!(counting(&[(1000, STRETCH_NS, true)]).is_complete(2000));
+        assert!(counting(&[(1, 1, true); MOST_PIECES]).is_complete(2000));
+    }
+}
