@@ -195,12 +195,8 @@ def small_blocks(runner):
     heap = [known for known in found["objects"] if known["method"] == "heap"]
     expect(len(heap) == 1 and heap[0]["blocks"] == 200000, f"{found['objects']}")
     expect(found["same_output"] is True, f"{found['verdict']}")
-    # Seen on a busy machine: every fourth run or so gets no huge page at all from the kernel.
-    shares = [huge_share(found["whole_with"])]
-    while shares[-1] is not None and shares[-1] <= 0.6 and len(shares) < 6:
-        again = runner.document("--runs", 0, profile, "--", program)
-        shares.append(huge_share(again["whole_with"]))
-    expect(shares[-1] is not None and shares[-1] > 0.6, f"{shares} of the program's memory in huge pages")
+    share = huge_share(found["whole_with"])
+    expect(share is not None and share > 0.6, f"{share} of the program's memory in huge pages")
 
 
 def nothing_to_gain(runner):
@@ -224,9 +220,11 @@ def from_a_bus_trace(runner):
     capture = [runner.memlens, "bus", "capture", "-q", "--machine", "e5504", "--out", trace, "--", program]
     subprocess.run(list(map(str, [*capture, 20, 100000])), **quiet)
     subprocess.run(list(map(str, [runner.memlens, "bus", "analyze", "--out", profile, trace])), **quiet)
-    found = runner.document("--runs", 1, profile, "--", program, 22, 1000000)
+    # So long that it is looked at many times: updates take half a second.
+    found = runner.document("--runs", 1, profile, "--", program, 22, 30000000)
     expect([known["name"] for known in found["objects"]] == ["table"], f"{found['objects']}")
-    expect(huge_share(found["objects"][0]["backing_with"]) > 0.95, f"{found['objects']}")
+    share = huge_share(found["objects"][0]["backing_with"])
+    expect(share is not None and share > 0.95, f"{found['objects']}")
     expect(found["same_output"] is True, f"{found['verdict']}")
 
 

@@ -3,7 +3,7 @@
 //! They are looked up at the first allocation, which the dynamic linker makes before any constructor runs. What the
 //! look-up itself should allocate comes from glibc directly.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -72,7 +72,35 @@ pub fn find() {
     set(&REALLOC, next(c"realloc"));
     set(&CALLOC, next(c"calloc"));
     set(&MALLOC, next(c"malloc"));
+    initialise_glibc();
     STATE.store(FOUND, Ordering::Release);
+}
+
+/// Has glibc's malloc initialise itself while its stack holds zeros.
+///
+/// It then reads `/sys/kernel/mm/transparent_hugepage/enabled` to see whether it is to ask for huge pages, and compares
+/// what it read as a string without having put a zero byte behind it (glibc 2.36, `__malloc_thp_mode`): what was on the
+/// stack before decides. In every fourth process it did not ask.
+fn initialise_glibc() {
+    /// A parameter that mallopt(3) does not know: it initialises the allocator, and changes nothing.
+    const NO_PARAMETER: c_int = c_int::MAX;
+    let mallopt = weak!("mallopt");
+    if mallopt == 0 || !is_glibc() {
+        return;
+    }
+    clear_stack();
+    // SAFETY: the C function of that name, of the allocator that the program uses.
+    unsafe {
+        let mallopt: unsafe extern "C" fn(c_int, c_int) -> c_int = core::mem::transmute(mallopt);
+        mallopt(NO_PARAMETER, 0);
+    }
+}
+
+/// Leaves zeros where the next function that is called has its frame, and those that it calls.
+#[inline(never)]
+fn clear_stack() {
+    let mut below = [0_u64; 1024];
+    core::hint::black_box(&mut below);
 }
 
 /// Whether the program's allocator is glibc's, whose blocks of any alignment are freed like any other, and whose
