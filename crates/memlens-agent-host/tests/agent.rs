@@ -105,7 +105,11 @@ fn run_with(
 }
 
 fn agent(watch: Watch) -> Agent {
-    Agent::new(&AgentOptions { watch, stack_bytes: 4096, ..AgentOptions::default() }).expect("unpacked")
+    agent_with_stacks(watch, 4096)
+}
+
+fn agent_with_stacks(watch: Watch, stack_bytes: u32) -> Agent {
+    Agent::new(&AgentOptions { watch, stack_bytes, ..AgentOptions::default() }).expect("unpacked")
 }
 
 #[test]
@@ -153,7 +157,9 @@ fn every_entry_point_is_seen_and_every_block_ends() {
 fn the_program_sees_the_environment_and_the_descriptors_that_it_would_see() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compiled(folder.path(), "entry_points", &[]);
-    let native = Command::new(&program).arg("environment").output().expect("it starts");
+    // In the order in which `Command` has what it is told, for it is told something below.
+    let native = Command::new(&program).arg("environment").envs(std::env::vars_os()).output();
+    let native = native.expect("it starts");
     let (output, _) = run(&mut agent(Watch::Sampled), &program, &["environment"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&native.stdout));
 }
@@ -196,7 +202,8 @@ fn weights_of_drawn_blocks_add_up_to_what_was_allocated() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compiled(folder.path(), "blocks", &[]);
     for (blocks, size) in [(400_000u64, 64u64), (20_000, 4000), (500, 60_000)] {
-        let mut agent = agent(Watch::Sampled);
+        // So little of the stack that a ring holds all that is drawn, however late this process gets to read it.
+        let mut agent = agent_with_stacks(Watch::Sampled, 256);
         let (_, told) = run(&mut agent, &program, &[&blocks.to_string(), &size.to_string()]);
         let (mut sum, mut variance) = (0.0, 0.0);
         for (_, what) in &told {
@@ -211,9 +218,10 @@ fn weights_of_drawn_blocks_add_up_to_what_was_allocated() {
             }
         }
         assert_eq!(agent.losses().allocations, 0);
-        // Five standard errors: one run in a million fails.
+        // Seven standard errors. Of the largest blocks 13 of 500 are not drawn, on average, which are 39 or more with
+        // a probability of 3e-9 (Poisson); of the others there are so many that it is far less.
         assert!(
-            (sum - blocks as f64).abs() <= 5.0 * variance.sqrt() + 1.0,
+            (sum - blocks as f64).abs() <= 7.0 * variance.sqrt() + 1.0,
             "{size}: {sum} ± {}",
             variance.sqrt()
         );

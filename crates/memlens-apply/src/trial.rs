@@ -205,10 +205,18 @@ mod tests {
 
     #[test]
     fn a_program_is_looked_at_while_it_runs() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let enough = folder.path().join("enough");
         let mut looks = 0;
-        let command = shell("sleep 0.2");
-        let trial = run(&command, &Variant::default(), Some(&mut |_| looks += 1)).expect("runs");
-        assert!(looks > 3 && trial.wall >= Duration::from_millis(200), "{looks}");
+        let mut look = |_| {
+            looks += 1;
+            if looks == 4 {
+                File::create(&enough).expect("created");
+            }
+        };
+        let script = format!("sleep 0.2; while ! [ -e '{}' ]; do sleep 0.01; done", enough.display());
+        let trial = run(&shell(&script), &Variant::default(), Some(&mut look)).expect("runs");
+        assert!(looks >= 4 && trial.wall >= Duration::from_millis(200), "{looks}");
         assert!(trial.cpu < trial.wall);
     }
 

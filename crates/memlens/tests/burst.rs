@@ -7,8 +7,6 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 use support::{call, compiled, failing, memlens, stderr, stdout, succeeding, wait_until};
@@ -217,23 +215,54 @@ fn handlers_may_have_no_information_and_may_jump_out() {
     assert!(notes.contains("at faults"), "some came in a burst: {notes}");
 }
 
+/// Computes the same again and again, until its input ends.
+const REPEATS: &str = r#"
+#include <poll.h>
+#include <stdio.h>
+static unsigned table[1 << 16];
+static unsigned long once(void)
+{
+    unsigned long sum = 0, state = 1;
+    for (unsigned i = 0; i < 1 << 16; i++)
+        table[i] = i;
+    for (unsigned i = 0; i < 1000000; i++) {
+        state = state * 6364136223846793005ul + 1442695040888963407ul;
+        sum += table[state >> 48] += i;
+    }
+    return sum;
+}
+int main(void)
+{
+    struct pollfd input = {0, POLLIN, 0};
+    unsigned long first = once(), differ = 0;
+    while (poll(&input, 1, 0) == 0)
+        differ += once() != first;
+    printf("%lu, %lu differ\n", first, differ);
+    return 0;
+}
+"#;
+
 #[test]
 fn a_program_whose_memlens_is_killed_goes_on() {
     let folder = folder();
-    let program = compiled(folder.path(), "works", WORKS, &["-O1", "-g"]);
-    let native = Command::new(&program).arg("60000000").output().expect("runs");
+    let program = compiled(folder.path(), "repeats", REPEATS, &["-O1", "-g"]);
+    let native = Command::new(&program).stdin(Stdio::null()).output().expect("runs");
     let out = folder.path().join("out");
     let mut recording = memlens(folder.path())
-        .args(["run", "--mode", "burst", "--quiet", "--out", "p", "--"])
+        .args(["run", "--mode", "burst", "--overhead", "100", "--frequency", "1000", "--flush-every", "1"])
+        .args(["--quiet", "--out", "p", "--"])
         .arg(&program)
-        .arg("60000000")
+        .stdin(Stdio::piped())
         .stdout(fs::File::create(&out).expect("a file"))
         .stderr(Stdio::null())
         .spawn()
         .expect("runs");
-    sleep(Duration::from_millis(300));
-    recording.kill().expect("killed");
+    wait_until(|| folder.path().join("p/profile.json").exists());
+    recording.kill().expect("it runs");
+    // The program has its own copy of the pipe's other end.
+    let input = recording.stdin.take();
     assert_eq!(recording.wait().expect("ended").signal(), Some(9));
+    drop(input);
     wait_until(|| fs::read(&out).expect("readable") == native.stdout);
 }
 

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -103,6 +105,9 @@ fn an_interrupt_while_waiting_ends_the_recording_and_not_the_processes() {
 #[test]
 fn a_killed_memlens_leaves_profiles_of_all_processes_and_unharmed_programs() {
     let folder = tempfile::tempdir().expect("a temporary folder");
+    // Who reads from it waits until somebody writes.
+    let pipe = Command::new("mkfifo").arg(folder.path().join("go")).status().expect("mkfifo is there");
+    assert!(pipe.success());
     let mut child = memlens(folder.path())
         .args([
             "run",
@@ -117,19 +122,22 @@ fn a_killed_memlens_leaves_profiles_of_all_processes_and_unharmed_programs() {
             "sh",
             "-c",
         ])
-        .arg("sleep 4; echo done >done")
+        .arg("cat go; echo done >done")
         .spawn()
         .expect("runs");
     let flushed = || {
         let folders = std::fs::read_dir(folder.path().join("p/processes")).into_iter().flatten().flatten();
         folders.filter(|entry| entry.path().join("profile.json").exists()).count()
     };
-    // The shell, and the process that becomes sleep; whether the shell forks for it is its own affair.
+    // The shell, and the process that becomes cat; whether the shell forks for it is its own affair.
     wait_until(|| flushed() >= 2);
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     let table = succeeding(folder.path(), &["report", "p"]);
     assert!(table.contains("profile ends before the program did"), "{table}");
+    let told =
+        || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(folder.path().join("go"));
+    wait_until(|| told().is_ok());
     wait_until(|| folder.path().join("done").exists());
 }
 

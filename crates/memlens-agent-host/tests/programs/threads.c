@@ -158,6 +158,9 @@ int main(int count, char **words) {
     fflush(stdout);
     if (read(0, word, sizeof word) < 1)
         fault("read");
+    /* On a busy machine the word may come before any thread has run. */
+    while (!rounds || !alarms)
+        usleep(1000);
     stops = 1;
     if (write(nothing[1], "x", 1) != 1)
         fault("write");
