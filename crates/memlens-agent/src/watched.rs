@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  address ── bits 6..22 ──► FILTER: watched blocks with these bits, as far as a byte counts
-//!          ── hash ────────► table: 32 places, in one of which it is
+//!          ── hash ────────► table: 31 places, in one of which it is: the 7 of a cache line, or 24 behind it
 //! ```
 //!
 //! Of the blocks that a program frees nearly none is watched. The filter tells that with one byte, which lies in
-//! one cache line for all blocks of a page. The table decides.
+//! one cache line for all blocks of a page. The table decides; its lines' eighth words say how many addresses are
+//! behind them.
 //!
 //! # Signal safety
 //! Lock-free: an address is put in by the thread that allocated it before the program has it, and taken out by
@@ -24,8 +25,9 @@ pub const FILTER_MASK: usize = FILTER_BYTES - 1;
 const FILTER_BYTES: usize = 1 << 16;
 /// A byte that has come so far stays: it can no longer count down.
 const STUCK: u8 = u8::MAX;
-/// Places that an address may be at.
+/// Words among which an address may be, and of those the ones in the first cache line.
 const WINDOW: usize = 32;
+const LINE: usize = 8;
 
 /// Read by the entry points.
 pub static FILTER: [AtomicU8; FILTER_BYTES] = [const { AtomicU8::new(0) }; FILTER_BYTES];
@@ -43,45 +45,79 @@ impl Table {
         Self { places: AtomicPtr::new(ptr::null_mut()), capacity: AtomicUsize::new(0) }
     }
 
-    fn window(&self, address: u64) -> &[AtomicU64] {
+    fn window(&self, address: u64) -> Option<Window<'_>> {
         let places = self.places.load(Ordering::Acquire);
         // 0 is no block's address: it marks a free place.
         if places.is_null() || address == 0 {
-            return &[];
+            return None;
         }
         let windows = self.capacity.load(Ordering::Relaxed) / WINDOW;
         let hash = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         // SAFETY: `use_memory` was promised zeroed memory for `capacity` words that stays; a window of them.
-        unsafe { core::slice::from_raw_parts(places.add(hash as usize % windows * WINDOW), WINDOW) }
+        let words = unsafe { &*places.add(hash as usize % windows * WINDOW).cast::<[AtomicU64; WINDOW]>() };
+        let (line, rest) = words.split_at(LINE);
+        let (spilled, first) = line.split_last()?;
+        Some(Window { first, spilled, rest })
     }
 
     fn insert(&self, address: u64) -> bool {
-        let window = self.window(address);
-        loop {
-            let mut free = None;
-            for place in window {
-                match place.load(Ordering::Relaxed) {
-                    // Its end was not seen; it is the same place again.
-                    known if known == address => return true,
-                    0 => free = free.or(Some(place)),
-                    _ => {}
-                }
-            }
-            let Some(place) = free else { return false };
-            if place.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                count(address, 1);
-                return true;
+        let Some(window) = self.window(address) else { return false };
+        // Known: its end was not seen; it is the same place again.
+        if window.find(address).is_some() {
+            return true;
+        }
+        if !put(window.first, address) {
+            window.spilled.fetch_add(1, Ordering::Relaxed);
+            if !put(window.rest, address) {
+                window.spilled.fetch_sub(1, Ordering::Relaxed);
+                return false;
             }
         }
+        count(address, 1);
+        true
     }
 
     fn remove(&self, address: u64) -> bool {
-        let place = self.window(address).iter().find(|place| place.load(Ordering::Relaxed) == address);
-        let Some(place) = place else { return false };
+        let Some(window) = self.window(address) else { return false };
+        let Some((place, has_spilled)) = window.find(address) else { return false };
         place.store(0, Ordering::Relaxed);
+        if has_spilled {
+            window.spilled.fetch_sub(1, Ordering::Relaxed);
+        }
         count(address, -1);
         true
     }
+}
+
+/// The places where an address may be. Nearly always the first cache line says all: what found no room there is
+/// counted.
+struct Window<'a> {
+    first: &'a [AtomicU64],
+    /// Addresses in `rest`, or on their way there.
+    spilled: &'a AtomicU64,
+    rest: &'a [AtomicU64],
+}
+
+impl<'a> Window<'a> {
+    /// Where an address is, and whether that is in `rest`.
+    fn find(&self, address: u64) -> Option<(&'a AtomicU64, bool)> {
+        let find_in =
+            |places: &'a [AtomicU64]| places.iter().find(|place| place.load(Ordering::Relaxed) == address);
+        let first = find_in(self.first).map(|place| (place, false));
+        if first.is_some() || self.spilled.load(Ordering::Relaxed) == 0 {
+            return first;
+        }
+        find_in(self.rest).map(|place| (place, true))
+    }
+}
+
+/// Puts an address into a free place, if there is one.
+fn put(places: &[AtomicU64], address: u64) -> bool {
+    let is_free = |place: &AtomicU64| place.load(Ordering::Relaxed) == 0;
+    let take = |place: &AtomicU64| {
+        is_free(place) && place.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    places.iter().any(take)
 }
 
 fn byte_of(address: u64) -> &'static AtomicU8 {

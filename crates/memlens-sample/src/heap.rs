@@ -7,10 +7,12 @@
 //! Sites are the same for all processes; live blocks are a process's own. A forked child starts with its parent's.
 
 use memlens_events::agent::Allocation;
-use memlens_objects::{Block, Layer, LiveBlocks, ObjectId, SiteId, Sites};
+use memlens_objects::{SiteId, Sites};
 use memlens_profile::ObjectBacking;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
+
+use crate::heap_blocks::{HeapBlock, HeapBlocks};
 
 /// What became of a watched block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,9 +71,9 @@ pub struct OwnedBy {
 
 #[derive(Clone, Debug, Default)]
 struct ProcessHeap {
-    blocks: LiveBlocks,
-    /// By thread: the block that it is moving.
-    moving: FxHashMap<u32, Block>,
+    blocks: HeapBlocks,
+    /// By thread: the block that it is moving, with its start.
+    moving: FxHashMap<u32, (u64, HeapBlock)>,
 }
 
 /// The watched blocks of all processes.
@@ -90,11 +92,6 @@ fn probability(size_bytes: u64, gap_bytes: u64) -> f64 {
     }
 }
 
-/// Live blocks belong to sites: their numbers are the objects' numbers.
-fn object_of(site: SiteId) -> Option<ObjectId> {
-    ObjectId::new(site.get())
-}
-
 impl Heap {
     /// The site of a call stack: frame keys of return addresses, innermost first.
     pub fn site(&mut self, keys: &[u64], stored: Option<Stored>) -> SiteId {
@@ -110,9 +107,7 @@ impl Heap {
     /// A block was allocated at a site. One that was moved, and was watched before, stays its first site's.
     pub fn allocated(&mut self, pid: u32, tid: u32, allocation: &Allocation, site: SiteId) {
         let process = self.processes.entry(pid).or_default();
-        let moved = process.moving.remove(&tid).filter(|block| block.start == allocation.old_address);
-        let object = moved.map(|block| block.object).or_else(|| object_of(site));
-        let Some(object) = object else { return };
+        let moved = process.moving.remove(&tid).filter(|(start, _)| *start == allocation.old_address);
         if moved.is_none()
             && let Some(detail) = self.details.get_mut(site.index())
         {
@@ -124,29 +119,26 @@ impl Heap {
             detail.bytes += weight * allocation.size_bytes as f64;
             detail.unwatched_bytes += (weight - 1.0) * allocation.size_bytes as f64;
         }
-        let block = Block {
-            start: allocation.address,
+        let block = HeapBlock {
+            site: moved.map_or(site, |(_, block)| block.site),
             len_bytes: allocation.size_bytes,
-            object,
-            layer: Layer::HEAP,
-            serial: u64::from(allocation.gap_bytes.trailing_zeros()),
+            gap_bytes: allocation.gap_bytes,
         };
-        // What cannot be represented is not found later: its memory counts as not watched.
-        let _ = process.blocks.insert(block, &mut |_| {});
+        process.blocks.insert(allocation.address, block);
     }
 
     /// A block ended.
     pub fn freed(&mut self, pid: u32, address: u64) {
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.blocks.remove(address, Layer::HEAP, &mut |_| {});
+            process.blocks.remove(address);
         }
     }
 
     /// A block is being moved.
     pub fn moving(&mut self, pid: u32, tid: u32, address: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        match process.blocks.remove(address, Layer::HEAP, &mut |_| {}) {
-            Some(block) => process.moving.insert(tid, block),
+        match process.blocks.remove(address) {
+            Some(block) => process.moving.insert(tid, (address, block)),
             None => process.moving.remove(&tid),
         };
     }
@@ -154,18 +146,16 @@ impl Heap {
     /// It was not moved after all.
     pub fn kept(&mut self, pid: u32, tid: u32, address: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        if let Some(block) = process.moving.remove(&tid).filter(|block| block.start == address) {
-            let _ = process.blocks.insert(block, &mut |_| {});
+        if let Some((_, block)) = process.moving.remove(&tid).filter(|(start, _)| *start == address) {
+            process.blocks.insert(address, block);
         }
     }
 
     /// The watched block that owns an address.
     pub fn owner(&self, pid: u32, address: u64) -> Option<OwnedBy> {
-        let block = self.processes.get(&pid)?.blocks.block_at(address)?;
-        let site = SiteId::new(block.object.get())?;
-        let gap_bytes = if block.serial < 64 { 1 << block.serial } else { 0 };
-        let range = (block.start, block.start.saturating_add(block.len_bytes));
-        Some(OwnedBy { site, probability: probability(block.len_bytes, gap_bytes), range })
+        let (start, block) = self.processes.get(&pid)?.blocks.at(address)?;
+        let probability = probability(block.len_bytes, block.gap_bytes);
+        Some(OwnedBy { site: block.site, probability, range: (start, start + block.len_bytes) })
     }
 
     /// A process made a copy of itself.
@@ -194,7 +184,7 @@ impl Heap {
     pub fn live_blocks(&self, least_bytes: u64) -> Vec<(u32, Range<u64>, u32)> {
         let of_process = |(&pid, heap): (&u32, &ProcessHeap)| {
             let blocks = heap.blocks.at_least(least_bytes);
-            blocks.map(|block| (pid, block.range(), block.object.get())).collect::<Vec<_>>()
+            blocks.map(|(range, site)| (pid, range, site.get())).collect::<Vec<_>>()
         };
         self.processes.iter().flat_map(of_process).collect()
     }

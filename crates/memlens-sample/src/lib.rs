@@ -44,6 +44,7 @@ mod contention;
 mod error;
 mod event;
 mod heap;
+mod heap_blocks;
 mod imported;
 mod kin;
 mod modules;

@@ -1,0 +1,128 @@
+//! The live heap blocks of one process.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use memlens_objects::SiteId;
+
+/// A block that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapBlock {
+    /// Who allocated it.
+    pub site: SiteId,
+    /// Its size as it was asked for.
+    pub len_bytes: u64,
+    /// Mean of the gaps that it was drawn from, in bytes; 0: watched for its size alone.
+    pub gap_bytes: u64,
+}
+
+/// Which block owns an address.
+///
+/// # Model
+/// An allocator hands out no memory twice, so live blocks do not overlap: one that is put over others proves that
+/// their ends were missed, and ends them. Blocks of zero bytes own nothing, and are not kept.
+///
+/// # Cost
+/// A search among the live blocks for each operation, whatever the blocks' sizes: blocks come and go by the million,
+/// and addresses are asked for by the thousand. ([`memlens_objects::LiveBlocks`], made for asking with every access,
+/// writes a word per 16 bytes of each block.)
+#[derive(Clone, Debug, Default)]
+pub struct HeapBlocks {
+    by_start: BTreeMap<u64, HeapBlock>,
+}
+
+impl HeapBlocks {
+    /// A block came into being at `start`. One that would reach beyond the last address is not kept.
+    pub fn insert(&mut self, start: u64, block: HeapBlock) {
+        let Some(end) = start.checked_add(block.len_bytes) else { return };
+        // What was there has ended, or it would not be given out again.
+        self.by_start.remove(&start);
+        if block.len_bytes == 0 {
+            return;
+        }
+        let last_before = self.by_start.range(..start).next_back();
+        if let Some((&covered, _)) = last_before.filter(|&(&at, before)| at + before.len_bytes > start) {
+            self.by_start.remove(&covered);
+        }
+        while let Some((&covered, _)) = self.by_start.range(start..end).next() {
+            self.by_start.remove(&covered);
+        }
+        self.by_start.insert(start, block);
+    }
+
+    /// The block that begins at `start` ends.
+    pub fn remove(&mut self, start: u64) -> Option<HeapBlock> {
+        self.by_start.remove(&start)
+    }
+
+    /// The block that `address` lies in, with its start.
+    pub fn at(&self, address: u64) -> Option<(u64, HeapBlock)> {
+        let (&start, &block) = self.by_start.range(..=address).next_back()?;
+        (address - start < block.len_bytes).then_some((start, block))
+    }
+
+    /// Those of at least `least_bytes` bytes: place and site. Linear in all.
+    pub fn at_least(&self, least_bytes: u64) -> impl Iterator<Item = (Range<u64>, SiteId)> + '_ {
+        let large = self.by_start.iter().filter(move |(_, block)| block.len_bytes >= least_bytes);
+        large.map(|(&start, block)| (start..start + block.len_bytes, block.site))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memlens_objects::{Block, Layer, LiveBlocks, ObjectId};
+
+    use super::*;
+
+    /// The index of exact mode says the same of blocks of one layer, whatever is missed and doubled.
+    #[test]
+    fn any_sequence_leaves_the_owners_that_the_index_of_exact_mode_has() {
+        const PLACES: u64 = 2048;
+        let (mut blocks, mut index) = (HeapBlocks::default(), LiveBlocks::new());
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut owned = 0;
+        for step in 0..4000_u64 {
+            let start = 0x7f00_0000_0000 + draw(PLACES);
+            if draw(3) == 0 {
+                // Every second one is the end of a block that is there.
+                let start = match (draw(2), blocks.at(start)) {
+                    (0, Some((known, _))) => known,
+                    _ => start,
+                };
+                let (found, expected) = (blocks.remove(start), index.remove(start, Layer::HEAP, &mut |_| {}));
+                let expected = expected.filter(|block| block.len_bytes > 0);
+                assert_eq!(found.map(|it| it.len_bytes), expected.map(|it| it.len_bytes), "step {step}");
+            } else {
+                let largest = [1, 24, 300][draw(3) as usize];
+                let len_bytes = draw(largest);
+                let site = SiteId::new(1 + draw(5) as u32).expect("not 0");
+                let object = ObjectId::new(site.get()).expect("not 0");
+                blocks.insert(start, HeapBlock { site, len_bytes, gap_bytes: 0 });
+                let block = Block { start, len_bytes, object, layer: Layer::HEAP, serial: step };
+                index.insert(block, &mut |_| {}).expect("room");
+            }
+            for address in (0..PLACES + 300).step_by(7).map(|at| 0x7f00_0000_0000 + at) {
+                let found = blocks.at(address).map(|(start, it)| (start, it.len_bytes, it.site.get()));
+                let expected = index.block_at(address);
+                let expected = expected.map(|it| (it.start, it.len_bytes, it.object.get()));
+                assert_eq!(found, expected, "step {step}, {address:#x}");
+                owned += usize::from(found.is_some());
+            }
+        }
+        assert!(owned > 10_000, "{owned}");
+        let (found, expected) = (blocks.at_least(20).count(), index.at_least(20).count());
+        assert!(found == expected && found > 0, "{found} {expected}");
+    }
+
+    #[test]
+    fn a_block_at_the_end_of_all_addresses_is_not_kept() {
+        let mut blocks = HeapBlocks::default();
+        let block = HeapBlock { site: SiteId::new(1).expect("not 0"), len_bytes: 4096, gap_bytes: 0 };
+        blocks.insert(u64::MAX - 100, block);
+        assert_eq!(blocks.at(u64::MAX - 50), None);
+    }
+}
