@@ -9,7 +9,7 @@ addresses, and by static analysis alone. `memlens compare` ranks the objects tha
 time at instructions that wait for no data is left out, as exact mode has none. *Wait* charges every access the
 latency of the level that served it; *stall* leaves out the first level's, which processors hide.
 
---check takes only the programs that are quick and fails where a figure is below LEAST. The last line is
+--check takes only the programs that are quick and fails where more than MOST is misplaced. The last line is
 `N passed, N failed, N skipped`.
 """
 
@@ -48,9 +48,11 @@ PROGRAMS = [
     ("cpython", "cpython", []),
     ("xz", "xz", []),
 ]
-# For --check: Spearman's coefficient by addresses, how many of the top 3, Spearman's coefficient by static
-# analysis; None: not looked at. Samples are few there and caches shared, so the bounds are wide.
-LEAST = {"bfs": (0.2, 1, None), "spmv": (0.4, 1, 0.3), "gups": (None, 1, None)}
+# For --check: which part of the cost may be booked on other objects, by addresses and by static analysis (None: not
+# looked at); at least one of the top 3 is the same. Samples are few there and caches shared: the means and standard
+# deviations of 14 runs on a busy machine were 0.25 ± 0.02, 0.13 ± 0.05 and 0.02 ± 0.01 by addresses, 0.13 ± 0.02 by
+# static analysis. (Ranks of objects that cost little change places: 0.46 ± 0.06 for bfs.)
+MOST = {"bfs": (0.45, None), "spmv": (0.55, 0.4), "gups": (0.2, None)}
 QUICK = {"bfs": ["14", "16", "1", "20"], "spmv": ["100000", "16", "6"], "gups": ["18"]}
 
 
@@ -126,7 +128,7 @@ def main():
     rows = []
     try:
         for name, source, arguments in PROGRAMS:
-            if options.check and name not in LEAST or options.names and name not in options.names:
+            if options.check and name not in MOST or options.names and name not in options.names:
                 continue
             if options.check:
                 arguments = QUICK[name]
@@ -145,14 +147,11 @@ def main():
             rows.append((name, addresses, stall, static))
             wrong = []
             if options.check:
-                least, top3, least_static = LEAST[name]
-                for what, value, bound in [
-                    ("Spearman by addresses", addresses["spearman"], least),
-                    ("of the top 3 the same", addresses["top3"], top3),
-                    ("Spearman by static analysis", static["spearman"], least_static),
-                ]:
-                    if bound is not None and (value is None or value < bound):
-                        wrong.append(f"{what}: {value} is below {bound}")
+                for way, found, most in zip(("addresses", "static analysis"), (addresses, static), MOST[name]):
+                    if most is not None and found["misplaced"] > most:
+                        wrong.append(f"by {way} {found['misplaced']:.2f} of the cost is elsewhere, more than {most}")
+                if addresses["top3"] < 1:
+                    wrong.append("none of the top 3 is the same")
             failed += bool(wrong)
             passed += not wrong
             print(f"{name}: {'; '.join(wrong) or 'ok'} {addresses} {stall} {static}", flush=True)
