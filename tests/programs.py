@@ -192,7 +192,7 @@ def main():
     parser.add_argument("--native", action="store_true")
     parser.add_argument("--level", action="append", choices=["-O0", "-O1", "-O2", "-O3"])
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="build and profile here, and leave it")
-    parser.add_argument("--timeout", type=float, default=60, metavar="SECONDS")
+    parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
     parser.add_argument("names", nargs="*", metavar="NAME")
     # A level looks like an option to argparse: `--level -O2` needs joining.
     words = sys.argv[1:]
