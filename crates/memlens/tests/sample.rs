@@ -123,7 +123,7 @@ __attribute__((noinline)) static unsigned *make(size_t count)
 int main(void)
 {
     unsigned *cursor = make(1 << 22), at = 0;
-    for (long i = 0; i < 10000000; i++)
+    for (long i = 0; i < 5000000; i++)
         at = cursor[at ^ (unsigned)(i & 1023)];
     printf("%u\n", at);
     return 6;
