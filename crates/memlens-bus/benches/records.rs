@@ -1,21 +1,22 @@
-//! Records a second that an analysis takes on one core, by processor time: decoding, reverse table, objects.
+//! Records a second that an analysis takes, by processor time and by the clock: decoding, reverse table, objects; on one
+//! thread, and on as many as are given or as there are processors.
 //!
-//!     cargo bench -p memlens-bus --bench records [-- MILLIONS]
+//!     cargo bench -p memlens-bus --bench records [-- MILLIONS [EVENT_every]]
 //!
 //! The trace has a gigabyte of small pages in eight arrays, half of the records in order, half at random, a
-//! sixteenth of them page walks, with an event for each 4,096 records.
+//! sixteenth of them page walks, with an event for each 4,096 records, or for as many as are given.
 
 use memlens_bus::analysis::analyze;
 use memlens_bus::format::{
     BusReader, BusWriter, Header, MergedBus, ObjectEvent, ObjectReader, ObjectWriter, Packing, PageEvent,
     PageReader, PageRecord, PageWriter, Stream, TagRegion,
 };
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 const PAGES: u64 = 1 << 18;
 const ARRAYS: u64 = 8;
 const TABLES: u64 = 1 << 20;
-const EVERY: u64 = 4096;
 
 /// Processor seconds of this process so far, in steps of 10 ms.
 fn cpu_seconds() -> f64 {
@@ -26,7 +27,10 @@ fn cpu_seconds() -> f64 {
 }
 
 fn main() {
-    let millions = std::env::args().find_map(|word| word.parse::<u64>().ok()).unwrap_or(16);
+    let mut numbers = std::env::args().filter_map(|word| word.parse::<u64>().ok());
+    let (millions, every) = (numbers.next().unwrap_or(16), numbers.next().unwrap_or(4096));
+    let given = numbers.next().and_then(|threads| NonZeroUsize::new(threads as usize));
+    let all = given.or(std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let records = millions * 1_000_000;
     let tags = TagRegion { start: 1 << 36, bytes: 32 << 20, sequence_bits: 18 };
     let header = Header { tags: Some(tags), dump: true, ..Header::new(Stream::Bus, Packing::Blocks) };
@@ -52,7 +56,7 @@ fn main() {
     for at in 0..records {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let line = match at % 16 {
-            _ if at % EVERY == EVERY - 1 => {
+            _ if at % every == every - 1 => {
                 pages.record(&map(tag % PAGES)).expect("written");
                 tag += 1;
                 (tags.start >> 6) + (tag - 1) % (1 << 18)
@@ -66,19 +70,23 @@ fn main() {
     let (bus, pages) = (bus.finish().expect("written"), pages.finish().expect("written"));
     let objects = objects.finish().expect("written");
     println!("{millions} million records, {:.2} bytes each", bus.len() as f64 / records as f64);
-    for _ in 0..3 {
+    for threads in [NonZeroUsize::MIN, all, NonZeroUsize::MIN, all, NonZeroUsize::MIN, all] {
         let (start, cpu) = (Instant::now(), cpu_seconds());
         let source = MergedBus::new(vec![BusReader::new(&bus[..]).expect("sound")]).expect("one card");
         let found = analyze(
             source,
             Some(PageReader::new(&pages[..]).expect("sound")),
             Some(ObjectReader::new(&objects[..]).expect("sound")),
-            &mut (),
+            threads,
         );
         let totals = found.expect("readable").totals;
-        assert_eq!((totals.records, totals.unknown, totals.tags), (records, 0, records / EVERY));
+        assert_eq!((totals.records, totals.unknown, totals.tags), (records, 0, records / every));
         let (wall, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let rate = |seconds: f64| records as f64 / seconds / 1e6;
-        println!("{:.1} million a second of processor time, {:.1} of wall time", rate(cpu), rate(wall));
+        println!(
+            "{threads} threads: {:.1} million a second of processor time, {:.1} of wall time",
+            rate(cpu),
+            rate(wall)
+        );
     }
 }

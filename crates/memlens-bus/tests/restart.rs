@@ -6,6 +6,7 @@ use memlens_bus::format::{
     PageEvent, PageReader, PageRecord, PageWriter, Stream, TagRegion,
 };
 use std::io::{self, BufRead, Cursor, Read, Seek, SeekFrom};
+use std::num::NonZeroUsize;
 
 /// Records in the trace: more than four blocks.
 const RECORDS: u64 = 300_000;
@@ -146,6 +147,10 @@ fn open(trace: &Trace, left: usize) -> Result<Streams, FormatError> {
     Ok((bus, Some(pages), Some(objects)))
 }
 
+fn threads(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).expect("not 0")
+}
+
 fn text(analysis: &Analysis) -> String {
     format!("{}{:?}", serde_json::to_string(analysis).expect("numbers and texts"), analysis.points)
 }
@@ -162,7 +167,7 @@ fn an_analysis_goes_on_where_it_was_stopped() {
         let trace = trace(packing, page_packing);
         let whole = trace.bus[0].len();
         let (bus, pages, objects) = open(&trace, usize::MAX).expect("sound");
-        let expected = analyze(bus, pages, objects, &mut ()).expect("readable");
+        let expected = analyze(bus, pages, objects, threads(1)).expect("readable");
         assert!(
             expected.losses.gaps > 100 && expected.totals.leaf_reads[0] > 10_000,
             "{:?}",
@@ -175,7 +180,7 @@ fn an_analysis_goes_on_where_it_was_stopped() {
             let (bus, pages, objects) = open(&trace, whole * part / 8).expect("sound");
             // What is read on from a checkpoint counts from there.
             let mut keeper = Checkpoints::new(&path, 1);
-            let stopped = analyze_restartable(bus, pages, objects, &mut keeper);
+            let stopped = analyze_restartable(bus, pages, objects, threads(1), &mut keeper);
             assert!(
                 matches!(stopped, Err(FormatError::Io { .. })) || part > 4,
                 "{packing:?} {part}: {stopped:?}"
@@ -187,10 +192,78 @@ fn an_analysis_goes_on_where_it_was_stopped() {
         }
         assert!(checkpoints >= 2, "{packing:?}: {checkpoints}");
         let (bus, pages, objects) = open(&trace, usize::MAX).expect("sound");
-        let found =
-            analyze_restartable(bus, pages, objects, &mut Checkpoints::new(&path, 1)).expect("readable");
+        // On another number of threads than before.
+        let mut keeper = Checkpoints::new(&path, 1);
+        let found = analyze_restartable(bus, pages, objects, threads(2), &mut keeper).expect("readable");
         assert!(!path.exists(), "it is removed at the end");
         assert!(text(&found) == text(&expected), "{packing:?}: {found:?}\n{expected:?}");
+    }
+}
+
+/// One card's records with so few events that what lies between two of them is for all threads: a frame in three is never
+/// mapped, objects share lines, each second event is needed before its tag, and one block is damaged.
+fn trace_with_long_stretches() -> Trace {
+    const EVERY: u64 = 40_000;
+    let tags = TagRegion { start: 1 << 33, bytes: 32 << 20, sequence_bits: 18 };
+    let header = Header { tags: Some(tags), dump: true, ..Header::new(Stream::Bus, Packing::Blocks) };
+    let mut bus = BusWriter::new(Vec::new(), header.clone()).expect("written");
+    let mut pages = PageWriter::new(Vec::new(), header.of(Stream::Pages, Packing::Blocks)).expect("written");
+    let mut objects =
+        ObjectWriter::new(Vec::new(), &header.of(Stream::Objects, Packing::Text)).expect("written");
+    let map = |page: u64| PageRecord::new(PageEvent::Map, 1, 1, page, page, (1 << 30) + page * 8);
+    for page in 0..1024 {
+        pages.record(&map(page)).expect("written");
+    }
+    pages.record(&PageRecord::new(PageEvent::DumpEnd, 0, 0, 0, 0, 0)).expect("written");
+    for id in 1..60 {
+        for line in [format!("object 1 {id} heap a{id}"), format!("block 1 1 {} 70000 {id}", id * 70_000)] {
+            objects.event(&ObjectEvent::parse(&line).expect("an event")).expect("written");
+        }
+    }
+    objects.event(&ObjectEvent::Started).expect("written");
+    let (mut random, mut tag) = (1_u64, 0_u64);
+    for at in 0..400_000_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let draw = random >> 33;
+        let line = match at % EVERY {
+            9000 => {
+                pages.record(&map(2000 + tag)).expect("written");
+                tag += 1;
+                (tags.start >> 6) + tag - 1
+            }
+            // The frame of the tag that comes next, or of the one that came last.
+            8000 if tag % 2 == 1 => (2000 + tag) * 64,
+            30_000 => (2000 + tag - 1) * 64,
+            _ if at % 7 == 0 => (1 << 24) + draw % 128,
+            _ => draw % (1536 * 64),
+        };
+        bus.record(line, draw % 90, draw % 5 == 0, u64::from(draw % 50_000 == 0)).expect("written");
+    }
+    let mut bus = bus.finish().expect("written");
+    // Somewhere in the third block.
+    let third = bus.windows(4).enumerate().filter(|(_, four)| four == b"MLBK").map(|(at, _)| at).nth(2);
+    bus[third.expect("several blocks") + 200] ^= 1;
+    Trace {
+        bus: vec![bus],
+        pages: pages.finish().expect("written"),
+        objects: objects.finish().expect("written"),
+    }
+}
+
+#[test]
+fn any_number_of_threads_finds_the_same() {
+    let many = trace(Packing::Fixed, Packing::Blocks);
+    for (what, trace) in [("many events", many), ("few events", trace_with_long_stretches())] {
+        let found = |count| {
+            let (bus, pages, objects) = open(&trace, usize::MAX).expect("sound");
+            analyze(bus, pages, objects, threads(count)).expect("readable")
+        };
+        let one = found(1);
+        let (early, unknown) = (one.losses.page_tags.early, one.totals.unknown);
+        assert!(early >= 4 && unknown > 1000 && one.losses.gaps > 3, "{what}: {:?} {unknown}", one.losses);
+        for count in [2, 3, 8] {
+            assert!(text(&found(count)) == text(&one), "{what} on {count} threads");
+        }
     }
 }
 
@@ -200,12 +273,12 @@ fn a_damaged_or_foreign_checkpoint_is_refused() {
     let path = place.path().join("checkpoint");
     let first = trace(Packing::Blocks, Packing::Blocks);
     let (bus, pages, objects) = open(&first, first.bus[0].len() * 3 / 4).expect("sound");
-    assert!(analyze_restartable(bus, pages, objects, &mut Checkpoints::new(&path, 1)).is_err());
+    assert!(analyze_restartable(bus, pages, objects, threads(1), &mut Checkpoints::new(&path, 1)).is_err());
     let sound = std::fs::read(&path).expect("written");
     let refused = |bytes: &[u8], trace: &Trace| {
         std::fs::write(&path, bytes).expect("written");
         let (bus, pages, objects) = open(trace, usize::MAX).expect("sound");
-        match analyze_restartable(bus, pages, objects, &mut Checkpoints::new(&path, 1)) {
+        match analyze_restartable(bus, pages, objects, threads(1), &mut Checkpoints::new(&path, 1)) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("accepted"),
         }

@@ -1,7 +1,7 @@
 //! The virtual card and the analysis, held against each other and against what can be said by hand.
 
 use memlens_bus::analysis::{
-    Analysis, Analyzer, Attribution, Observer, RecordKind, Verification, Verifier, analyze,
+    Analysis, Analyzer, Attribution, Observer, RecordKind, Verification, Verifier, analyze, observe,
 };
 use memlens_bus::format::{FormatError, ObjectEvent, TraceFolder};
 use memlens_bus::system::{
@@ -11,6 +11,7 @@ use memlens_sim::{CoreId, MachineDescription};
 use memlens_types::{AccessAttr, AccessKind, ObjectKind};
 use std::fs::File;
 use std::io::BufWriter;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 type Machine = System<BufWriter<File>>;
@@ -33,10 +34,26 @@ fn capture(place: &Path, options: SystemOptions, program: impl FnOnce(&mut Machi
     folder
 }
 
+/// What `observer` sees comes to the same as what three threads find.
 fn analysis(folder: &TraceFolder, observer: &mut impl Observer) -> Analysis {
     let open = || Ok::<_, FormatError>((folder.bus()?, folder.pages()?, folder.objects()?));
     let (bus, pages, objects) = open().expect("sound files");
-    analyze(bus, pages, objects, observer).expect("readable")
+    let found = observe(bus, pages, objects, observer).expect("readable");
+    let (bus, pages, objects) = open().expect("sound files");
+    let threads = NonZeroUsize::new(3).expect("not 0");
+    let same = analyze(bus, pages, objects, threads).expect("readable");
+    let text = |found: &Analysis| serde_json::to_string(found).expect("numbers and texts");
+    assert!(text(&found) == text(&same) && found.points == same.points, "{found:?}\n{same:?}");
+    found
+}
+
+/// Sees nothing.
+struct Blind;
+
+impl Observer for Blind {
+    fn record(&mut self, _: &Analyzer, _: &Attribution) -> Result<(), FormatError> {
+        Ok(())
+    }
 }
 
 fn verified(folder: &TraceFolder) -> (Verification, Analysis) {
@@ -131,7 +148,7 @@ fn lines_come_from_the_node_of_the_core_that_touched_first() {
         }
         (0..MIB / 64).for_each(|line| load(system, base(1) + line * 64));
     });
-    let found = analysis(&folder, &mut ());
+    let found = analysis(&folder, &mut Blind);
     let lines = |name: &str| {
         found.objects.iter().find(|row| row.name == name).expect("touched").lines_by_node.clone()
     };
@@ -156,7 +173,7 @@ fn the_clock_stands_still_while_nothing_is_recorded() {
             system.set_recording(true);
             (300..600).for_each(|page| load(system, (1 << 32) + page * 4096));
         });
-        let found = analysis(&folder, &mut ());
+        let found = analysis(&folder, &mut Blind);
         assert_eq!(verified(&folder).0.wrong(), 0);
         assert_eq!(found.totals.data_reads, 556);
         found.cycles

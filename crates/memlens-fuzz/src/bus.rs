@@ -6,6 +6,7 @@ use memlens_bus::format::{
     Packing, PageEvent, PageReader, PageRecord, PageWriter, Stream, TagRegion, TruthKind, TruthReader,
     TruthRecord, TruthWriter,
 };
+use std::num::NonZeroUsize;
 
 fn header(stream: Stream, packing: Packing) -> Header {
     Header {
@@ -130,7 +131,8 @@ fn check_bus(bytes: &[u8], header: &Header) {
     pages().iter().for_each(|record| pages_out.record(record).expect("written"));
     let pages = pages_out.finish().expect("written");
     let bus = MergedBus::new(vec![BusReader::new(bytes).expect("read before")]).expect("one card");
-    let found = analyze(bus, PageReader::new(&pages[..]).ok(), None::<ObjectReader<&[u8]>>, &mut ());
+    let pages = PageReader::new(&pages[..]).ok();
+    let found = analyze(bus, pages, None::<ObjectReader<&[u8]>>, NonZeroUsize::MIN);
     let totals = found.expect("memory can be read").totals;
     let by_kind = [
         totals.data_reads,
@@ -164,6 +166,6 @@ fn check_pages(bytes: &[u8], header: &Header) {
     lines().into_iter().for_each(|line| bus.record(line, 1, false, 0).expect("written"));
     let bus = bus.finish().expect("written");
     let bus = MergedBus::new(vec![BusReader::new(&bus[..]).expect("sound")]).expect("one card");
-    analyze(bus, PageReader::new(bytes).ok(), None::<ObjectReader<&[u8]>>, &mut ())
+    analyze(bus, PageReader::new(bytes).ok(), None::<ObjectReader<&[u8]>>, NonZeroUsize::MIN)
         .expect("memory can be read");
 }

@@ -1,6 +1,7 @@
 //! `memlens bus`: physical bus traces.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -182,6 +183,10 @@ pub struct AnalyzeArgs {
     /// Replace the profile if it exists
     #[arg(long)]
     pub force: bool,
+
+    /// Threads to analyse on; as many as there are processors if not given. The result is the same
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
 
     /// Keep the state of the analysis in FILE; if it is there, go on from it. Removed at the end
     #[arg(long, value_name = "FILE")]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::num::NonZeroUsize;
 
 use memlens_bus::analysis::{self, Analysis, Checkpoints, Observer};
 use memlens_bus::format::{FormatError, TraceFolder};
@@ -17,12 +18,26 @@ use crate::failure::{Failure, FailureKind};
 use crate::streams;
 
 /// Analyses a trace; `observer` sees every record.
-pub fn run(folder: &TraceFolder, observer: &mut impl Observer) -> Result<Analysis, FormatError> {
-    analysis::analyze(folder.bus()?, folder.pages()?, folder.objects()?, observer)
+pub fn observe(folder: &TraceFolder, observer: &mut dyn Observer) -> Result<Analysis, FormatError> {
+    analysis::observe(folder.bus()?, folder.pages()?, folder.objects()?, observer)
 }
 
-fn run_restartable(folder: &TraceFolder, checkpoints: &mut Checkpoints) -> Result<Analysis, FormatError> {
-    analysis::analyze_restartable(folder.bus()?, folder.pages()?, folder.objects()?, checkpoints)
+/// Analyses a trace on so many threads.
+pub fn run(folder: &TraceFolder, threads: NonZeroUsize) -> Result<Analysis, FormatError> {
+    analysis::analyze(folder.bus()?, folder.pages()?, folder.objects()?, threads)
+}
+
+fn run_restartable(
+    folder: &TraceFolder,
+    threads: NonZeroUsize,
+    checkpoints: &mut Checkpoints,
+) -> Result<Analysis, FormatError> {
+    analysis::analyze_restartable(folder.bus()?, folder.pages()?, folder.objects()?, threads, checkpoints)
+}
+
+/// As many threads as the machine runs at once.
+pub fn all_processors() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Shows what a trace says.
@@ -31,9 +46,10 @@ pub fn analyze(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let existing = if args.force { Existing::Replace } else { Existing::Refuse };
     // What can be known to fail must fail before the work.
     let writer = args.out.as_ref().map(|out| ProfileWriter::create(out, existing)).transpose()?;
+    let threads = args.threads.unwrap_or_else(all_processors);
     let found = match &args.checkpoint {
-        Some(path) => run_restartable(&folder, &mut Checkpoints::new(path, args.checkpoint_every)),
-        None => run(&folder, &mut ()),
+        Some(path) => run_restartable(&folder, threads, &mut Checkpoints::new(path, args.checkpoint_every)),
+        None => run(&folder, threads),
     };
     let found = found.map_err(|error| bus::failure(&args.trace, &error))?;
     if let Some(mut writer) = writer {

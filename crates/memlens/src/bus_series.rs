@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use memlens_bus::analysis::{Analysis, ObjectRow};
 
 use crate::bus::{self, SeriesArgs, SeriesFormat};
-use crate::bus_analyze::{field, run};
+use crate::bus_analyze::{all_processors, field, run};
 use crate::bus_series_svg::{Panel, svg};
 use crate::bus_table::{columns, printable};
 use crate::failure::{Failure, FailureKind};
@@ -98,7 +98,7 @@ pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
     let mut runs = Vec::new();
     for place in &args.traces {
         let folder = bus::open(place)?;
-        runs.push(run(&folder, &mut ()).map_err(|error| bus::failure(place, &error))?);
+        runs.push(run(&folder, all_processors()).map_err(|error| bus::failure(place, &error))?);
     }
     let rows = rows(&runs, &args.threads, args.top);
     let titles: Vec<String> = args.traces.iter().map(|place| place.display().to_string()).collect();

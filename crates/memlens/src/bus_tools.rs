@@ -8,7 +8,7 @@ use memlens_bus::format::{FormatError, FrameUse};
 use memlens_bus::system::{FaultPlan, inject_faults};
 
 use crate::bus::{self, DamageArgs, DumpArgs};
-use crate::bus_analyze::{field, lacks, run};
+use crate::bus_analyze::{all_processors, field, lacks, observe, run};
 use crate::bus_table;
 use crate::failure::{Failure, FailureKind};
 use crate::streams::{self, say};
@@ -20,7 +20,7 @@ pub fn verify(place: &Path) -> Result<u8, Failure> {
     let truth = folder.truth().map_err(failed)?;
     let truth = truth.ok_or_else(|| lacks(place, "truth: only a virtual card's trace can be verified"))?;
     let mut verifier = Verifier::new(truth);
-    let found = run(&folder, &mut verifier).map_err(failed)?;
+    let found = observe(&folder, &mut verifier).map_err(failed)?;
     let verification = verifier.into_verification();
     let lost = bus_table::losses(&found.losses);
     streams::write_result(|out| {
@@ -37,7 +37,7 @@ pub fn verify(place: &Path) -> Result<u8, Failure> {
 /// Says what is wrong with a trace.
 pub fn check(place: &Path) -> Result<u8, Failure> {
     let folder = bus::open(place)?;
-    let found = run(&folder, &mut ()).map_err(|error| bus::failure(place, &error))?;
+    let found = run(&folder, all_processors()).map_err(|error| bus::failure(place, &error))?;
     let lost = bus_table::losses(&found.losses);
     streams::write_result(|out| {
         let (records, tags) = (found.totals.records, found.totals.tags);
@@ -127,7 +127,7 @@ pub fn dump(args: &DumpArgs) -> Result<u8, Failure> {
         }
         let left = args.limit.unwrap_or(u64::MAX);
         let mut printer = Printer { out, only_tlb_misses: args.tlb_misses, left, error: None };
-        let result = run(&folder, &mut printer);
+        let result = observe(&folder, &mut printer);
         if let Some(error) = printer.error {
             return Err(error);
         }

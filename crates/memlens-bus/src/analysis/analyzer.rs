@@ -1,24 +1,20 @@
 //! Goes through a trace, keeps the tables up to date and attributes every record.
 
-use super::counts::{ObjectCounts, Points, TotalCounts};
-use super::nodes::NodeLines;
+use super::counts::{ObjectCounts, Points};
+use super::events::Events;
 use super::object_space::{NO_OBJECT, ObjectSpaces};
+use super::piece::Piece;
 use super::report::{Analysis, Losses};
 use super::reverse_table::{Place, ReverseTable};
-use super::stream::Events;
+use super::tables::{Learned, Tables};
 use super::tags::TagCounter;
-use super::time_bins::TimeBins;
+use super::tally::Tally;
 use crate::format::{BusBlock, FormatError, FrameUse, Header, ObjectEvent, PageEvent, PageRecord, TagRegion};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
+use std::ops::Range;
 
-/// What a line of a page is, as the reverse table remembers it: an object, or the following.
-const UNKNOWN: u32 = u32::MAX;
-/// The page has lines of several objects: see `Analyzer::mixed`.
-const MIXED: u32 = u32::MAX - 1;
-/// So many records ahead their frames are fetched into the processor's caches.
-const AHEAD: usize = 16;
 /// So many problems are kept as text.
 const KEPT_PROBLEMS: usize = 5;
 
@@ -67,7 +63,7 @@ pub struct Attribution {
     pub is_shared: bool,
 }
 
-/// Sees every record. `analyze` is compiled for each observer; `()` sees nothing and costs nothing.
+/// Sees every record.
 pub trait Observer {
     /// A record was attributed; `analyzer` has the state that holds for it.
     ///
@@ -76,11 +72,15 @@ pub trait Observer {
     fn record(&mut self, analyzer: &Analyzer, record: &Attribution) -> Result<(), FormatError>;
 }
 
-impl Observer for () {
-    #[inline(always)]
-    fn record(&mut self, _: &Analyzer, _: &Attribution) -> Result<(), FormatError> {
-        Ok(())
-    }
+/// What a record's turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It was a tag, and its events have happened.
+    Tag,
+    /// More is known now: it is to be resolved again.
+    Again,
+    /// What maps its frame has happened: it is to be resolved without looking ahead.
+    Last,
 }
 
 /// The state of an analysis.
@@ -88,164 +88,134 @@ impl Observer for () {
 pub struct Analyzer {
     /// Constants of the trace.
     pub header: Header,
-    line_shift: u32,
-    frame_shift: u32,
-    tag_lines: std::ops::Range<u64>,
-    tags: TagRegion,
-    last_line: u64,
-    table: ReverseTable,
-    spaces: ObjectSpaces,
-    /// Objects of the lines of pages that have several.
-    mixed: FxHashMap<u64, Box<[u32]>>,
+    pub(super) tables: Tables,
     page_tags: TagCounter,
     object_tags: TagCounter,
-    #[serde(with = "super::checkpoint::exact_counts")]
-    counts: Vec<ObjectCounts>,
-    totals: TotalCounts,
+    pub(super) tally: Tally,
     /// Lines of page tables whose reads are not yet attributed, by process.
     fresh: FxHashMap<u32, Vec<(u32, u32)>>,
-    bins: TimeBins,
     points: Points,
-    nodes: NodeLines,
+    /// Records so far, and those of data.
+    records: u64,
+    data: u64,
     pub(super) losses: Losses,
-    cycles: u64,
+    pub(super) cycles: u64,
 }
 
 impl Analyzer {
     pub(super) fn new(header: &Header) -> Self {
-        let line_shift = header.line_shift();
-        let tags = header.tags.unwrap_or(TagRegion { start: 0, bytes: 0, sequence_bits: 0 });
-        let to_lines = |bytes: u64| bytes >> line_shift;
+        let sequence_bits = header.tags.map_or(0, |tags| tags.sequence_bits);
         Self {
-            line_shift,
-            frame_shift: 12 - line_shift.min(12),
-            tag_lines: to_lines(tags.start)..to_lines(tags.start.saturating_add(tags.bytes)),
-            tags,
-            last_line: match header.memory_bytes {
-                0 => u64::MAX,
-                bytes => to_lines(bytes),
-            },
-            table: ReverseTable::new(header.line_bytes),
-            spaces: ObjectSpaces::default(),
-            mixed: FxHashMap::default(),
-            page_tags: TagCounter::new(tags.sequence_bits),
-            object_tags: TagCounter::new(tags.sequence_bits),
-            counts: Vec::new(),
-            totals: TotalCounts::default(),
+            tables: Tables::new(header),
+            page_tags: TagCounter::new(sequence_bits),
+            object_tags: TagCounter::new(sequence_bits),
+            tally: Tally::new(&header.nodes),
             fresh: FxHashMap::default(),
-            bins: TimeBins::default(),
             points: Points::default(),
-            nodes: NodeLines::new(&header.nodes),
+            records: 0,
+            data: 0,
             losses: Losses::default(),
             cycles: 0,
             header: header.clone(),
         }
     }
 
-    /// Records analysed so far.
+    /// Records of the blocks analysed so far.
     pub(super) fn records(&self) -> u64 {
-        self.totals.records
+        self.records
     }
 
     /// The reverse page table as it is now.
     pub fn reverse_table(&self) -> &ReverseTable {
-        &self.table
+        &self.tables.reverse
     }
 
     /// The objects as they are now.
     pub fn objects(&self) -> &ObjectSpaces {
-        &self.spaces
+        &self.tables.spaces
     }
 
     /// The pages whose entries are in a line of a page table.
-    pub fn pages_of_line(&self, paddr: u64) -> Option<(u32, std::ops::Range<u64>)> {
-        let Place::Table(number) = self.table.place(paddr >> 12) else { return None };
-        let table = self.table.tables().get(number as usize)?;
-        let line = (paddr & 0xfff) as usize >> self.line_shift;
-        Some((table.pid, self.table.pages_of_line(table, line)))
+    pub fn pages_of_line(&self, paddr: u64) -> Option<(u32, Range<u64>)> {
+        self.tables.pages_of_line(paddr)
     }
 
     /// Objects of the mapped pages in a range, with their share: by pages.
-    pub fn objects_below(&self, pid: u32, pages: std::ops::Range<u64>) -> Vec<(u32, f64)> {
-        let mut shares: Vec<(u32, f64)> = Vec::new();
-        let mut all = 0.0;
-        let mut add = |object: u32, bytes: f64| {
-            all += bytes;
-            match shares.iter_mut().find(|(known, _)| *known == object) {
-                Some((_, sum)) => *sum += bytes,
-                None => shares.push((object, bytes)),
-            }
-        };
-        let mut run: Option<std::ops::Range<u64>> = None;
-        let mut flush = |run: std::ops::Range<u64>| {
-            self.spaces
-                .pieces(pid, run.start << 12..run.end << 12, |object, bytes| add(object, bytes as f64));
-        };
-        for (page, _, count) in self.table.mapped(pid, pages) {
-            match &mut run {
-                Some(run) if run.end == page => run.end += count,
-                _ => {
-                    if let Some(done) = run.replace(page..page + count) {
-                        flush(done);
-                    }
-                }
-            }
-        }
-        if let Some(done) = run {
-            flush(done);
-        }
-        shares.iter_mut().for_each(|(_, share)| *share /= all);
-        shares
+    pub fn objects_below(&self, pid: u32, pages: Range<u64>) -> Vec<(u32, f64)> {
+        self.tables.objects_below(pid, pages)
     }
 
-    #[inline]
-    fn counts_of(&mut self, object: u32) -> &mut ObjectCounts {
-        let index = object as usize;
-        if self.counts.len() <= index {
-            self.make_room(index);
-        }
-        &mut self.counts[index]
+    /// One in so many data records is a point.
+    pub(super) fn points_every(&self) -> u64 {
+        self.points.every
     }
 
-    #[cold]
-    fn make_room(&mut self, index: usize) {
-        self.counts.resize(index + 1, ObjectCounts::default());
+    /// The records of a block come next.
+    pub(super) fn begin(&mut self, block: &BusBlock) {
+        self.records += block.len() as u64;
+        self.losses.lost_records += block.lost();
+        self.losses.gaps += block.gaps.len() as u64;
+    }
+
+    /// Gives a resolved piece its place in the trace: behind the one before.
+    pub(super) fn place(&mut self, piece: &mut Piece, block: &BusBlock) {
+        if piece.records.start == 0 {
+            self.cycles = block.start_cycles;
+        }
+        (piece.start_cycles, piece.first_data) = (self.cycles, self.data);
+        let durations = &block.durations[piece.records.start..piece.end()];
+        self.cycles = durations.iter().fold(self.cycles, |sum, duration| sum.wrapping_add(*duration));
+        self.data += piece.data;
+    }
+
+    /// Takes points and fresh lines of a tally; tallies come in the order of what they counted.
+    pub(super) fn collect(&mut self, tally: &mut Tally) {
+        for (ordinal, point) in tally.points.drain(..) {
+            self.points.offer(ordinal, point);
+        }
+        for (number, line) in tally.fresh.drain(..) {
+            if let Some(table) = self.tables.reverse.tables().get(number as usize) {
+                self.fresh.entry(table.pid).or_default().push((number, line));
+            }
+        }
+    }
+
+    /// Counts a piece itself.
+    pub(super) fn count(&mut self, piece: &mut Piece, block: &BusBlock) {
+        let mut tally = std::mem::take(&mut self.tally);
+        tally.count(&self.tables, block, piece, self.points.every);
+        self.tables.learn(&mut piece.learned);
+        self.collect(&mut tally);
+        self.tally = tally;
     }
 
     /// Attributes the walk reads of a process that happened under the mappings and objects that hold until now.
     fn settle_walks(&mut self, pid: u32) {
-        let Some(lines) = self.fresh.get_mut(&pid).map(std::mem::take) else { return };
+        let Some(mut lines) = self.fresh.get_mut(&pid).map(std::mem::take) else { return };
+        // In one order, whoever saw them first: the shares are sums of floating-point numbers.
+        lines.sort_unstable();
         for (number, line) in lines {
-            let reads = f64::from(self.table.take_fresh(number, line as usize));
-            let Some(table) = self.table.tables().get(number as usize) else { continue };
-            let (level, pages) = (table.level, self.table.pages_of_line(table, line as usize));
+            let reads = f64::from(self.tables.reverse.take_fresh(number, line as usize));
+            let tables = &self.tables;
+            let Some(table) = tables.reverse.tables().get(number as usize) else { continue };
+            let (level, pages) = (table.level, tables.reverse.pages_of_line(table, line as usize));
             let first = pages.start;
             // Mostly the line's pages are one object's.
-            let (object, bounds) = self.spaces.at(pid, first << 12);
+            let (object, bounds) = tables.spaces.at(pid, first << 12);
             let mut shares = match bounds.end >> 12 >= pages.end {
                 true => vec![(object, 1.0)],
-                false => self.objects_below(pid, pages),
+                false => tables.objects_below(pid, pages),
             };
             if shares.is_empty() {
                 shares.push((NO_OBJECT, 1.0));
             }
-            let is_leaf = self.is_leaf(pid, level, first);
+            let is_leaf = tables.is_leaf(pid, level, first);
             for (object, share) in shares {
-                let counts = self.counts_of(object);
+                let counts = self.tally.of(object);
                 counts.walks[usize::from(level - 1) % 4] += reads * share;
                 counts.tlb_misses += if is_leaf { reads * share } else { 0.0 };
             }
         }
-    }
-
-    /// Whether a line of a table of this level, for pages from `first` on, has leaf entries.
-    fn is_leaf(&self, pid: u32, level: u8, first: u64) -> bool {
-        if level == 1 {
-            return true;
-        }
-        let entries = 512 / (4096 >> self.line_shift).max(1) as u64;
-        let each = PageRecord::pages(level);
-        (0..entries).any(|at| self.table.leaf_level(pid, first + at * each) == Some(level))
     }
 
     fn apply_pages(&mut self, group: &[PageRecord]) {
@@ -255,7 +225,7 @@ impl Analyzer {
                 self.settle_walks(record.pid);
                 settled = Some(record.pid);
             }
-            self.table.apply(record);
+            self.tables.reverse.apply(record);
         }
     }
 
@@ -272,8 +242,8 @@ impl Analyzer {
         if let Some(pid) = pid {
             self.settle_walks(pid);
         }
-        if let Some((pid, range)) = self.spaces.apply(event) {
-            self.table.forget(pid, range, |_| {});
+        if let Some((pid, range)) = self.tables.spaces.apply(event) {
+            self.tables.reverse.forget(pid, range, |_| {});
         }
     }
 
@@ -293,49 +263,38 @@ impl Analyzer {
         Ok(())
     }
 
-    /// The object of a line of a mapped page.
-    #[inline]
-    fn object_of(&mut self, frame: u64, line: u64, pid: u32, page: u64, memo: u32) -> u32 {
-        match memo {
-            UNKNOWN => self.look_up(frame, line, pid, page),
-            MIXED => {
-                let index = (line & ((1 << self.frame_shift) - 1)) as usize;
-                match self.mixed.get(&frame).and_then(|lines| lines.get(index)) {
-                    Some(&object) if object != UNKNOWN => object,
-                    _ => self.look_up_line(frame, index, pid, page),
-                }
-            }
-            object => object,
+    /// The turn of a record that may change the tables; whether it is done with, or to be resolved again.
+    pub(super) fn turn<R: BufRead>(
+        &mut self,
+        line: u64,
+        write: bool,
+        duration: u64,
+        events: &mut Events<R>,
+    ) -> Result<Turn, FormatError> {
+        if self.tables.tag_lines.contains(&line) {
+            self.cycles = self.cycles.wrapping_add(duration);
+            self.tally.bins.add(self.cycles, write);
+            self.tag(line, events)?;
+            return Ok(Turn::Tag);
         }
-    }
-
-    #[cold]
-    fn look_up(&mut self, frame: u64, line: u64, pid: u32, page: u64) -> u32 {
-        let (object, bounds) = self.spaces.at(pid, page << 12);
-        if bounds.end >= (page + 1) << 12 {
-            self.table.remember(frame, object);
-            return object;
+        if !events.lookahead.is_full() {
+            events.look_ahead()?;
+            return Ok(Turn::Again);
         }
-        self.table.remember(frame, MIXED);
-        let lines = vec![UNKNOWN; 1 << self.frame_shift].into();
-        self.mixed.insert(frame, lines);
-        self.look_up_line(frame, (line & ((1 << self.frame_shift) - 1)) as usize, pid, page)
-    }
-
-    #[cold]
-    fn look_up_line(&mut self, frame: u64, index: usize, pid: u32, page: u64) -> u32 {
-        let start = (page << 12) + ((index as u64) << self.line_shift);
-        let object = self.spaces.largest(pid, start..start + (1 << self.line_shift));
-        if let Some(place) = self.mixed.get_mut(&frame).and_then(|lines| lines.get_mut(index)) {
-            *place = object;
+        let frame = line >> self.tables.frame_shift;
+        let groups = events.lookahead.groups_until_mapped(frame).unwrap_or(0);
+        for _ in 0..groups {
+            self.next_pages(events)?;
         }
-        object
+        self.page_tags.happened_early(groups as u64);
+        Ok(Turn::Last)
     }
 
     fn tag<R: BufRead>(&mut self, line: u64, events: &mut Events<R>) -> Result<(), FormatError> {
-        self.totals.tags += 1;
-        let index = line - self.tag_lines.start;
-        let bits = u32::from(self.tags.sequence_bits);
+        self.tally.totals.tags += 1;
+        let TagRegion { start, sequence_bits, .. } = self.header.tags.unwrap_or_default();
+        let index = line - (start >> self.tables.line_shift);
+        let bits = u32::from(sequence_bits);
         let number = index & ((1 << bits) - 1);
         match index >> bits {
             0 => {
@@ -411,154 +370,43 @@ impl Analyzer {
         }
     }
 
-    pub(super) fn block<R: BufRead, O: Observer>(
-        &mut self,
-        block: &BusBlock,
-        events: &mut Events<R>,
-        observer: &mut O,
-    ) -> Result<(), FormatError> {
-        self.totals.records += block.len() as u64;
-        self.losses.lost_records += block.lost();
-        let (mut number, mut cycles) = (block.first, block.start_cycles);
-        let mut gaps = block.gaps.iter().peekable();
-        let is_large = self.table.is_large();
-        let columns = block.lines.iter().zip(&block.durations).zip(&block.writes).enumerate();
-        for (at, ((&line, &duration), &write)) in columns {
-            if is_large && at % AHEAD == 0 {
-                let next = block.lines.get(at + AHEAD..).unwrap_or_default();
-                self.table.fetch(next.iter().take(AHEAD).map(|line| line >> self.frame_shift));
-            }
-            while let Some(gap) = gaps.next_if(|gap| gap.position as usize <= at) {
-                number += gap.lost;
-                self.losses.gaps += 1;
-            }
-            cycles = cycles.wrapping_add(duration);
-            self.bins.add(cycles, write);
-            let mut record = Attribution {
-                number,
-                cycles,
-                paddr: line << self.line_shift,
-                write,
-                kind: RecordKind::Data,
-                pid: 0,
-                vaddr: 0,
-                object: NO_OBJECT,
-                is_shared: false,
-            };
-            number += 1;
-            let frame = line >> self.frame_shift;
-            match self.table.place(frame) {
-                Place::Page { pid, page, is_shared, is_former, memo } => {
-                    let object = self.object_of(frame, line, pid, page, memo);
-                    let in_page = record.paddr & 0xfff;
-                    (record.pid, record.vaddr, record.object) = (pid, page << 12 | in_page, object);
-                    record.is_shared = is_shared;
-                    if is_former {
-                        record.kind = RecordKind::Late;
-                    }
-                    self.count_data(&record);
-                }
-                Place::Table(table) => self.count_table(table, &mut record),
-                other if self.tag_lines.contains(&line) => {
-                    debug_assert!(matches!(other, Place::Unknown | Place::Used(_)));
-                    record.kind = RecordKind::Tag;
-                    self.tag(line, events)?;
-                }
-                other => self.elsewhere(other, frame, line, &mut record, events)?,
-            }
-            observer.record(self, &record)?;
-        }
-        self.cycles = cycles;
-        Ok(())
-    }
-
-    #[inline]
-    fn count_data(&mut self, record: &Attribution) {
-        let is_late = record.kind == RecordKind::Late;
-        let counts = self.counts_of(record.object);
-        counts.reads += u64::from(!record.write);
-        counts.writes += u64::from(record.write);
-        // Rare, so that the branch is cheaper than the addition.
-        if record.is_shared || is_late {
-            counts.shared += u64::from(record.is_shared);
-            counts.late += u64::from(is_late);
-        }
-        self.nodes.data(record.paddr, record.object, record.write);
-        self.points.offer(record.cycles, record.vaddr, record.object, record.write);
-    }
-
-    fn count_table(&mut self, number: u32, record: &mut Attribution) {
-        let line = (record.paddr & 0xfff) as usize >> self.line_shift;
-        let Some(table) = self.table.tables().get(number as usize) else { return };
-        let (pid, level, pages) = (table.pid, table.level, self.table.pages_of_line(table, line));
-        (record.pid, record.vaddr) = (pid, pages.start << 12);
-        if record.write {
-            record.kind = RecordKind::TableWrite(level);
-            self.totals.table_writes += 1;
-            return;
-        }
-        record.kind = RecordKind::Walk(level);
-        self.nodes.walk(record.paddr);
-        self.totals.walk_reads[usize::from(level - 1) % 4] += 1;
-        if level <= 3 && self.is_leaf(pid, level, pages.start) {
-            self.totals.leaf_reads[usize::from(level - 1)] += 1;
-        }
-        if self.table.count_read(number, line) {
-            self.fresh.entry(pid).or_default().push((number, line as u32));
-        }
-    }
-
-    /// A frame that nothing maps.
-    #[cold]
-    fn elsewhere<R: BufRead>(
-        &mut self,
-        place: Place,
-        frame: u64,
-        line: u64,
-        record: &mut Attribution,
-        events: &mut Events<R>,
-    ) -> Result<(), FormatError> {
-        if line >= self.last_line {
-            self.totals.out_of_range += 1;
-            record.kind = RecordKind::OutOfRange;
-            return Ok(());
-        }
-        if let Some(groups) = if record.write { None } else { events.groups_until_mapped(frame)? } {
-            for _ in 0..groups {
-                self.next_pages(events)?;
-            }
-            self.page_tags.happened_early(groups as u64);
-            match self.table.place(frame) {
-                Place::Page { pid, page, is_shared, memo, .. } => {
-                    let object = self.object_of(frame, line, pid, page, memo);
-                    (record.pid, record.vaddr) = (pid, page << 12 | record.paddr & 0xfff);
-                    (record.object, record.is_shared) = (object, is_shared);
-                    self.count_data(record);
-                    return Ok(());
-                }
-                Place::Table(table) => {
-                    self.count_table(table, record);
-                    return Ok(());
-                }
-                _ => {}
-            }
-        }
-        let counter = match place {
-            Place::Used(usage) => {
-                record.kind = RecordKind::Used(usage);
-                match usage {
-                    FrameUse::Kernel => &mut self.totals.kernel,
-                    FrameUse::PageCache => &mut self.totals.page_cache,
-                    FrameUse::Device => &mut self.totals.device,
-                }
-            }
-            _ => {
-                record.kind = RecordKind::Unknown;
-                &mut self.totals.unknown
-            }
+    /// What is known of a record that stands where the analysis does.
+    pub(super) fn attribution(&self, (number, cycles): (u64, u64), line: u64, write: bool) -> Attribution {
+        let tables = &self.tables;
+        let mut record = Attribution {
+            number,
+            cycles,
+            paddr: line << tables.line_shift,
+            write,
+            kind: RecordKind::Unknown,
+            pid: 0,
+            vaddr: 0,
+            object: NO_OBJECT,
+            is_shared: false,
         };
-        *counter += 1;
-        Ok(())
+        match tables.reverse.place(line >> tables.frame_shift) {
+            Place::Page { pid, page, is_shared, is_former, memo } => {
+                record.kind = if is_former { RecordKind::Late } else { RecordKind::Data };
+                (record.pid, record.vaddr) = (pid, page << 12 | record.paddr & 0xfff);
+                record.object = tables.object_of(line, pid, page, memo, &mut Learned::default());
+                record.is_shared = is_shared;
+            }
+            Place::Table(number) => {
+                let Some(table) = tables.reverse.tables().get(number as usize) else { return record };
+                let in_table = (record.paddr & 0xfff) as usize >> tables.line_shift;
+                (record.pid, record.vaddr) =
+                    (table.pid, tables.reverse.pages_of_line(table, in_table).start << 12);
+                record.kind = match write {
+                    true => RecordKind::TableWrite(table.level),
+                    false => RecordKind::Walk(table.level),
+                };
+            }
+            _ if tables.tag_lines.contains(&line) => record.kind = RecordKind::Tag,
+            _ if line >= tables.last_line => record.kind = RecordKind::OutOfRange,
+            Place::Used(usage) => record.kind = RecordKind::Used(usage),
+            Place::Unknown => {}
+        }
+        record
     }
 
     pub(super) fn finish<R: BufRead>(mut self, events: &mut Events<R>) -> Result<Analysis, FormatError> {
@@ -589,23 +437,26 @@ impl Analyzer {
             self.losses.lost_page_records = lost + bad;
         }
         self.losses.objects_cut = events.objects.as_ref().is_some_and(|objects| !objects.has_end());
-        self.losses.contradictions = self.table.contradictions;
+        self.losses.contradictions = self.tables.reverse.contradictions;
         (self.losses.page_tags, self.losses.object_tags) = (self.page_tags.counts, self.object_tags.counts);
-        self.counts.resize(self.spaces.objects().len(), ObjectCounts::default());
-        for counts in &self.counts {
-            self.totals.data_reads += counts.reads;
-            self.totals.data_writes += counts.writes;
-            self.totals.shared += counts.shared;
-            self.totals.late += counts.late;
+        let objects = self.tables.spaces.objects();
+        let Tally { mut counts, mut totals, bins, nodes, .. } = self.tally;
+        counts.resize(objects.len(), ObjectCounts::default());
+        totals.records = self.records;
+        for counts in &counts {
+            totals.data_reads += counts.reads;
+            totals.data_writes += counts.writes;
+            totals.shared += counts.shared;
+            totals.late += counts.late;
         }
         Ok(Analysis::new(
             self.header,
             self.cycles,
-            self.totals,
+            totals,
             self.losses,
-            (self.spaces.objects(), &self.counts),
-            &self.table,
-            (self.bins, self.points, self.nodes),
+            (objects, &counts),
+            &self.tables.reverse,
+            (bins, self.points, nodes),
         ))
     }
 }

@@ -1,7 +1,7 @@
 //! The state of an analysis on disk, from which it can go on after it was stopped.
 //!
 //! ```text
-//! memlens-bus-checkpoint 1 ⟨CRC-32 of what follows, as a number⟩\n   then, packed by zstd:   the state as JSON
+//! memlens-bus-checkpoint 2 ⟨CRC-32 of what follows, as a number⟩\n   then, packed by zstd:   the state as JSON
 //! ```
 //!
 //! The file is written beside its name and renamed: it is the last whole one, whenever the process is killed.
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &str = "memlens-bus-checkpoint";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// zstd's fastest ordinary level.
 const LEVEL: i32 = 1;
 
@@ -77,18 +77,15 @@ impl Checkpoints {
             .map_err(|error| problem(&format!("makes no sense: {error}")))
     }
 
-    /// Writes the state, if so many records were analysed since the last time.
-    pub(super) fn offer(
-        &mut self,
-        analyzer: &Analyzer,
-        place: impl FnOnce() -> Place,
-    ) -> Result<(), FormatError> {
-        if analyzer.records() < self.next_at {
-            return Ok(());
-        }
+    /// Whether so many records were analysed since the last time.
+    pub(super) fn is_due(&self, analyzer: &Analyzer) -> bool {
+        analyzer.records() >= self.next_at
+    }
+
+    /// Writes the state.
+    pub(super) fn keep(&mut self, place: &Place, analyzer: &Analyzer) -> Result<(), FormatError> {
         self.next_at = analyzer.records() + self.every_records;
-        self.save(&place(), analyzer)
-            .map_err(|source| FormatError::Io { what: "write the checkpoint", source })
+        self.save(place, analyzer).map_err(|source| FormatError::Io { what: "write the checkpoint", source })
     }
 
     fn save(&self, place: &Place, analyzer: &Analyzer) -> io::Result<()> {

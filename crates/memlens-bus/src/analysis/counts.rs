@@ -28,6 +28,17 @@ impl ObjectCounts {
     }
 }
 
+impl std::ops::AddAssign for ObjectCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.shared += other.shared;
+        self.late += other.late;
+        self.walks.iter_mut().zip(other.walks).for_each(|(sum, walks)| *sum += walks);
+        self.tlb_misses += other.tlb_misses;
+    }
+}
+
 /// What the bus saw altogether. Units: records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalCounts {
@@ -61,47 +72,64 @@ pub struct TotalCounts {
     pub out_of_range: u64,
 }
 
-/// A sample of data records for plots of address against time: every n-th one, n chosen so that they fit.
+impl std::ops::AddAssign for TotalCounts {
+    fn add_assign(&mut self, other: Self) {
+        let Self { records, data_reads, data_writes, shared, late, walk_reads, leaf_reads, .. } = other;
+        let Self { table_writes, tags, kernel, page_cache, device, unknown, out_of_range, .. } = other;
+        self.records += records;
+        self.data_reads += data_reads;
+        self.data_writes += data_writes;
+        self.shared += shared;
+        self.late += late;
+        self.walk_reads.iter_mut().zip(walk_reads).for_each(|(sum, reads)| *sum += reads);
+        self.leaf_reads.iter_mut().zip(leaf_reads).for_each(|(sum, reads)| *sum += reads);
+        self.table_writes += table_writes;
+        self.tags += tags;
+        self.kernel += kernel;
+        self.page_cache += page_cache;
+        self.device += device;
+        self.unknown += unknown;
+        self.out_of_range += out_of_range;
+    }
+}
+
+/// Cycles, virtual address of the line, object, whether it was written.
+pub type Point = (u64, u64, u32, bool);
+
+/// A sample of data records for plots of address against time: those whose ordinal numbers are multiples of n, n chosen
+/// so that they fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Points {
     /// One in so many data records is kept.
     pub every: u64,
-    /// Cycles, virtual address of the line, object, whether it was written.
-    pub points: Vec<(u64, u64, u32, bool)>,
-    until_next: u64,
+    /// The points.
+    pub points: Vec<Point>,
 }
 
 const MAX_POINTS: usize = 1 << 17;
 
 impl Default for Points {
     fn default() -> Self {
-        Self { every: 1, points: Vec::new(), until_next: 0 }
+        Self { every: 1, points: Vec::new() }
     }
 }
 
 impl Points {
-    /// Takes every n-th record.
-    #[inline]
-    pub fn offer(&mut self, cycles: u64, vaddr: u64, object: u32, write: bool) {
-        if self.until_next > 0 {
-            self.until_next -= 1;
+    /// Takes the data record of this ordinal number if it is one in [`Self::every`]. Numbers come in order.
+    pub fn offer(&mut self, ordinal: u64, point: Point) {
+        if !ordinal.is_multiple_of(self.every) {
             return;
         }
-        self.keep((cycles, vaddr, object, write));
-    }
-
-    #[cold]
-    fn keep(&mut self, point: (u64, u64, u32, bool)) {
         if self.points.len() >= MAX_POINTS {
             let mut is_kept = false;
             self.points.retain(|_| {
                 is_kept = !is_kept;
                 is_kept
             });
+            // The number of this one is a multiple: so many were kept before.
             self.every *= 2;
         }
         self.points.push(point);
-        self.until_next = self.every - 1;
     }
 }
 
@@ -112,7 +140,7 @@ mod tests {
     #[test]
     fn points_are_thinned_evenly() {
         let mut points = Points::default();
-        (0..1_000_000).for_each(|at| points.offer(at, 0, 0, false));
+        (0..1_000_000).for_each(|at| points.offer(at, (at, 0, 0, false)));
         assert_eq!(points.every, 8);
         assert!(points.points.windows(2).all(|two| two[1].0 - two[0].0 == 8));
         assert!(points.points.len() > MAX_POINTS / 2 && points.points.len() <= MAX_POINTS);

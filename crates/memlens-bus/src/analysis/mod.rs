@@ -4,8 +4,23 @@
 //! bus record ─┬─ in the tag region ──► TagCounter ──► next page-table or object events ─┐
 //!             │                                                                         ▼
 //!             └─ else ──► ReverseTable: frame ─► table page (level, process)   ObjectSpaces: address
-//!                                            └► (process, virtual page) ─────────────► object ──► Counts
+//!                                            └► (process, virtual page) ─────────────► object ──► Tally
 //! ```
+//!
+//! # Threads
+//!
+//! Between two events the tables (`Tables`) do not change, so records can be attributed in any order, by any thread:
+//!
+//! ```text
+//! file ─ next_packed ─► unpack ─► numbers ─► records up to the next tag, in pieces of 1,024
+//!        one thread     any       in order      ├─ resolve  any thread: what does each belong to? stops at a record
+//!                                               │                       that may change the tables (see Repairs)
+//!                                               ├─ cut      in order:   what is behind such a record waits
+//!                                               └─ count    any thread: into a tally of its own
+//! ```
+//!
+//! Tallies are sums of whole numbers, points are taken by their place among the data records, and walk reads are settled
+//! in the order of their tables: the result does not depend on the number of threads, to the last bit.
 //!
 //! # What is counted how
 //!
@@ -32,18 +47,23 @@
 //!
 //! # Cost
 //!
-//! Memory: 16 bytes a frame that was ever mapped, some 100 a mapping and a block; none a record. A trace is
-//! read once, a block of records at a time.
+//! Memory: 32 bytes a frame that was ever mapped, some 100 a mapping and a block; none a record. A trace is
+//! read once, some blocks of records (1.1 MB each) at a time: four a thread at most.
 
 mod analyzer;
 mod checkpoint;
 mod counts;
+mod events;
 mod nodes;
 mod object_space;
+mod piece;
 mod report;
 mod reverse_table;
+mod rounds;
 mod stream;
+mod tables;
 mod tags;
+mod tally;
 mod time_bins;
 mod verify;
 
@@ -54,7 +74,7 @@ pub use nodes::NodeCounts;
 pub use object_space::{ObjectInfo, ObjectSpaces};
 pub use report::{Analysis, Losses, ObjectRow, WalkedPages};
 pub use reverse_table::{Place, ReverseTable};
-pub use stream::{analyze, analyze_restartable};
+pub use stream::{analyze, analyze_restartable, observe};
 pub use tags::TagCounts;
 pub use time_bins::TimeBins;
 pub use verify::{Verification, Verifier};

@@ -32,6 +32,23 @@ impl NodeLines {
         Self { nodes: nodes.iter().map(node).collect(), by_object: Vec::new() }
     }
 
+    /// Whether there are no nodes to count for.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Adds another's counts, for the same nodes, and takes them from it.
+    pub fn absorb(&mut self, other: &mut Self) {
+        for (mine, theirs) in self.nodes.iter_mut().zip(&mut other.nodes) {
+            mine.reads += std::mem::take(&mut theirs.reads);
+            mine.writes += std::mem::take(&mut theirs.writes);
+            mine.walk_reads += std::mem::take(&mut theirs.walk_reads);
+        }
+        let lines = self.by_object.len().max(other.by_object.len());
+        self.by_object.resize(lines, 0);
+        self.by_object.iter_mut().zip(other.by_object.drain(..)).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
     /// The node of an address.
     fn find(&self, paddr: u64) -> Option<usize> {
         let node = self.nodes.partition_point(|node| node.start <= paddr).checked_sub(1)?;
@@ -39,14 +56,7 @@ impl NodeLines {
     }
 
     /// Counts a line of an object's data.
-    #[inline]
     pub fn data(&mut self, paddr: u64, object: u32, write: bool) {
-        if !self.nodes.is_empty() {
-            self.count_data(paddr, object, write);
-        }
-    }
-
-    fn count_data(&mut self, paddr: u64, object: u32, write: bool) {
         let Some(node) = self.find(paddr) else { return };
         let counts = &mut self.nodes[node];
         counts.reads += u64::from(!write);

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const NONE: u32 = u32::MAX;
 /// Lines of entries in a table of 4,096 bytes, for lines of 64 bytes; tables of other line sizes use fewer.
@@ -82,7 +83,7 @@ impl Default for Frame {
 }
 
 /// A page table.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Table {
     /// Process.
     pub pid: u32,
@@ -90,9 +91,9 @@ pub struct Table {
     pub level: u8,
     /// The first page that it covers.
     pub first_page: u64,
-    /// Reads of each of its lines not yet attributed.
-    pub fresh: Box<[u32]>,
-    /// All reads of each line.
+    /// Reads of each of its lines not yet attributed; several threads count them.
+    pub fresh: Box<[AtomicU32]>,
+    /// All reads of each line that are attributed.
     pub reads: Box<[u32]>,
     /// An entry of it maps pages, rather than pointing to a table.
     pub has_leaves: bool,
@@ -148,7 +149,7 @@ impl Forward {
 }
 
 /// The reverse page table.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ReverseTable {
     dense: Vec<Option<Box<[Frame]>>>,
     sparse: FxHashMap<u64, Box<[Frame]>>,
@@ -268,6 +269,11 @@ impl ReverseTable {
         self.frame_mut(frame).memo = memo;
     }
 
+    /// What is kept for the frame.
+    pub fn memo(&self, frame: u64) -> u32 {
+        self.frame(frame).map_or(NONE, |frame| frame.memo)
+    }
+
     /// Forgets what was kept for the frames of these virtual addresses; tells what it was.
     pub fn forget(&mut self, pid: u32, addresses: Range<u64>, mut forgotten: impl FnMut(u32)) {
         let pages = addresses.start >> 12..addresses.end.div_ceil(4096);
@@ -310,18 +316,18 @@ impl ReverseTable {
 
     /// Counts a read of a table's line; returns whether it is the first since [`Self::take_fresh`].
     #[inline]
-    pub fn count_read(&mut self, table: u32, line: usize) -> bool {
-        let Some(table) = self.tables.get_mut(table as usize) else { return false };
-        let line = line % self.lines_per_table;
-        table.reads[line] = table.reads[line].saturating_add(1);
-        table.fresh[line] += 1;
-        table.fresh[line] == 1
+    pub fn count_read(&self, table: &Table, line: usize) -> bool {
+        // Threads agree on who is the first by the count itself; it is read when all have come to their end.
+        table.fresh[line % self.lines_per_table].fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// The reads of a line not yet attributed.
     pub fn take_fresh(&mut self, table: u32, line: usize) -> u32 {
         let line = line % self.lines_per_table;
-        self.tables.get_mut(table as usize).map_or(0, |table| std::mem::take(&mut table.fresh[line]))
+        let Some(table) = self.tables.get_mut(table as usize) else { return 0 };
+        let fresh = std::mem::take(table.fresh[line].get_mut());
+        table.reads[line] = table.reads[line].saturating_add(fresh);
+        fresh
     }
 
     /// Pages covered by the entries of a table's line.
@@ -510,7 +516,7 @@ impl ReverseTable {
             pid,
             level,
             first_page,
-            fresh: vec![0; lines].into(),
+            fresh: (0..lines).map(|_| AtomicU32::new(0)).collect(),
             reads: vec![0; lines].into(),
             has_leaves: level == 1,
         });

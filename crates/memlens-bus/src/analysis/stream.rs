@@ -1,147 +1,56 @@
 //! Brings a trace's streams together: blocks of bus records, and the events that tags announce.
 
 use super::analyzer::{Analyzer, Observer};
-use super::checkpoint::{Checkpoints, Place};
+use super::checkpoint::Checkpoints;
+use super::events::Events;
 use super::report::Analysis;
-use crate::format::{
-    BusBlock, FormatError, MergedBus, MergedPosition, ObjectReader, PageEvent, PageReader, PageRecord,
-};
-use std::collections::VecDeque;
-use std::io::{BufRead, Seek};
+use super::rounds::{Rounds, TaggedBlock};
+use crate::format::{FormatError, MergedBus, MergedPosition, ObjectReader, PackedBus, PageReader, Sequencer};
+use rayon::prelude::*;
+use std::io::{self, BufRead, Seek};
+use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
 
-/// So many page-table records ahead are searched when a read finds a frame that nothing maps.
-const SEARCHED_RECORDS: usize = 64;
-/// Blocks between reading and analysing.
-const BLOCKS_AHEAD: usize = 4;
-/// No tag announces more records.
-const MAX_GROUP: usize = 1 << 24;
+/// Blocks of a batch, for each thread.
+const BLOCKS_PER_THREAD: usize = 2;
 
-/// Where events come from. A stream that is missing has none.
-pub(super) struct Events<R> {
-    pub pages: Option<PageReader<R>>,
-    pub objects: Option<ObjectReader<R>>,
-    /// Groups of page-table records read ahead.
-    pub waiting: VecDeque<Vec<PageRecord>>,
-    pub group: Vec<PageRecord>,
-}
-
-impl<R: BufRead + Seek> Events<R> {
-    /// Goes on from a place, on readers that have not read yet.
-    fn resume(&mut self, place: Place) -> Result<(), FormatError> {
-        if (place.pages.is_some(), place.objects.is_some()) != (self.pages.is_some(), self.objects.is_some())
-        {
-            return Err(FormatError::Checkpoint("the trace has other streams than it had".into()));
-        }
-        if let (Some(pages), Some(position)) = (&mut self.pages, &place.pages) {
-            pages.resume(position)?;
-        }
-        if let (Some(objects), Some(position)) = (&mut self.objects, &place.objects) {
-            objects.resume(position)?;
-        }
-        self.waiting = place.waiting;
-        Ok(())
-    }
-}
-
-impl<R: BufRead> Events<R> {
-    /// Events of these streams, which must belong to the bus records.
-    fn new<B: BufRead>(
-        bus: &MergedBus<B>,
-        pages: Option<PageReader<R>>,
-        objects: Option<ObjectReader<R>>,
-    ) -> Result<Self, FormatError> {
-        let headers = [pages.as_ref().map(PageReader::header), objects.as_ref().map(ObjectReader::header)];
-        if let Some(header) = bus.header() {
-            headers.into_iter().flatten().try_for_each(|other| header.check_same_capture(other))?;
-        }
-        Ok(Self { pages, objects, waiting: VecDeque::new(), group: Vec::new() })
-    }
-
-    /// The place in all streams, given that of the bus records.
-    fn place(&self, bus: MergedPosition) -> Place {
-        Place {
-            bus,
-            pages: self.pages.as_ref().map(PageReader::position),
-            objects: self.objects.as_ref().map(ObjectReader::position),
-            waiting: self.waiting.clone(),
-        }
-    }
-
-    /// Reads a group of page-table records.
-    pub fn read_group(&mut self) -> Result<Option<Vec<PageRecord>>, FormatError> {
-        let Some(pages) = &mut self.pages else { return Ok(None) };
-        let mut group = std::mem::take(&mut self.group);
-        group.clear();
-        while let Some(record) = pages.next_record()? {
-            let is_last = !record.more || group.len() >= MAX_GROUP;
-            group.push(record);
-            if is_last {
-                break;
-            }
-        }
-        Ok((!group.is_empty()).then_some(group))
-    }
-
-    pub fn next_group(&mut self) -> Result<Option<Vec<PageRecord>>, FormatError> {
-        match self.waiting.pop_front() {
-            Some(group) => Ok(Some(group)),
-            None => self.read_group(),
-        }
-    }
-
-    /// How many groups have to happen until one maps the frame, if one of the next does.
-    pub fn groups_until_mapped(&mut self, frame: u64) -> Result<Option<usize>, FormatError> {
-        let mut searched = 0;
-        for at in 0.. {
-            if at >= self.waiting.len() {
-                match self.read_group()? {
-                    Some(group) => self.waiting.push_back(group),
-                    None => return Ok(None),
-                }
-            }
-            let group = &self.waiting[at];
-            let maps = |record: &PageRecord| {
-                let frames = record.frame..record.frame + PageRecord::pages(record.level);
-                record.event == PageEvent::Map && frames.contains(&frame)
-                    || record.event == PageEvent::Table && record.frame == frame
-            };
-            if group.iter().take(SEARCHED_RECORDS).any(maps) {
-                return Ok(Some(at + 1));
-            }
-            searched += group.len();
-            if searched >= SEARCHED_RECORDS {
-                break;
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// Analyses a trace. Blocks are read and unpacked on a thread of their own.
+/// Analyses a trace on so many threads, which makes no difference to the result. With several, one more reads files.
 ///
 /// # Errors
-/// When a file cannot be read, the files do not belong together, or the observer ends it. Damage is no
-/// error: it is counted, and what is sound is used.
-pub fn analyze<B, R, O>(
+/// When a file cannot be read, or the files do not belong together. Damage is no error: it is counted, and what is sound
+/// is used.
+pub fn analyze<B, R>(
     bus: MergedBus<B>,
     pages: Option<PageReader<R>>,
     objects: Option<ObjectReader<R>>,
-    observer: &mut O,
+    threads: NonZeroUsize,
 ) -> Result<Analysis, FormatError>
 where
     B: BufRead + Send,
-    R: BufRead,
-    O: Observer,
+    R: BufRead + Send,
 {
-    let mut events = Events::new(&bus, pages, objects)?;
-    let mut analyzer = start(&bus, &mut events)?;
-    go_through(bus, &mut analyzer, &mut events, observer, |_, _, _| Ok(()))?;
-    analyzer.finish(&mut events)
+    let mut course = Course::start(&bus, Events::new(&bus, pages, objects)?, threads)?;
+    course.go_through(bus, None)?;
+    course.finish()
 }
 
-/// The same, keeping a checkpoint, and going on from it if there is one.
+/// The same on one thread; `observer` sees every record.
+///
+/// # Errors
+/// As [`analyze`]; also if the observer ends it.
+pub fn observe<B: BufRead, R: BufRead>(
+    bus: MergedBus<B>,
+    pages: Option<PageReader<R>>,
+    objects: Option<ObjectReader<R>>,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, FormatError> {
+    let mut course = Course::start(&bus, Events::new(&bus, pages, objects)?, NonZeroUsize::MIN)?;
+    course.go_through_alone(bus, Some(observer), None)?;
+    course.finish()
+}
+
+/// [`analyze`], keeping a checkpoint, and going on from it if there is one, on any number of threads.
 ///
 /// # Errors
 /// As [`analyze`]; also if there is a checkpoint and it is damaged or of another trace, or none can be written.
@@ -149,93 +58,229 @@ pub fn analyze_restartable<B, R>(
     mut bus: MergedBus<B>,
     pages: Option<PageReader<R>>,
     objects: Option<ObjectReader<R>>,
+    threads: NonZeroUsize,
     checkpoints: &mut Checkpoints,
 ) -> Result<Analysis, FormatError>
 where
     B: BufRead + Seek + Send,
-    R: BufRead + Seek,
+    R: BufRead + Seek + Send,
 {
     let mut events = Events::new(&bus, pages, objects)?;
-    let mut analyzer = match checkpoints.load()? {
+    let mut course = match checkpoints.load()? {
         Some((place, analyzer)) => {
             if bus.header() != Some(&analyzer.header) {
                 return Err(FormatError::Checkpoint("it is of another trace".into()));
             }
             bus.resume(&place.bus)?;
             events.resume(place)?;
-            analyzer
+            Course::of(analyzer, events, threads)
         }
-        None => start(&bus, &mut events)?,
+        None => Course::start(&bus, events, threads)?,
     };
-    go_through(bus, &mut analyzer, &mut events, &mut (), |analyzer, events, position| {
-        checkpoints.offer(analyzer, || events.place(position))
-    })?;
-    let found = analyzer.finish(&mut events)?;
+    course.go_through(bus, Some(checkpoints))?;
+    let found = course.finish()?;
     checkpoints.finish()?;
     Ok(found)
 }
 
-/// An analysis at the beginning of a trace.
-fn start<B: BufRead, R: BufRead>(
-    bus: &MergedBus<B>,
-    events: &mut Events<R>,
-) -> Result<Analyzer, FormatError> {
-    let Some(header) = bus.header() else {
-        return Err(FormatError::Mismatch("there are no bus records".into()));
-    };
-    let mut analyzer = Analyzer::new(header);
-    analyzer.apply_dump(events)?;
-    analyzer.initial_objects(events)?;
-    Ok(analyzer)
+/// An analysis on its way through a trace.
+struct Course<R> {
+    analyzer: Analyzer,
+    events: Events<R>,
+    rounds: Rounds,
+    threads: NonZeroUsize,
 }
 
-/// What the reading thread sends: a block and the place behind it.
-type Message = Result<(BusBlock, MergedPosition), FormatError>;
+impl<R: BufRead> Course<R> {
+    fn of(analyzer: Analyzer, events: Events<R>, threads: NonZeroUsize) -> Self {
+        let rounds = Rounds::new(threads, &analyzer.header.nodes);
+        Self { analyzer, events, rounds, threads }
+    }
 
-/// Analyses all blocks from where `bus` stands; `after_block` is called behind each.
-fn go_through<B, R, O>(
-    mut bus: MergedBus<B>,
-    analyzer: &mut Analyzer,
-    events: &mut Events<R>,
-    observer: &mut O,
-    mut after_block: impl FnMut(&Analyzer, &Events<R>, MergedPosition) -> Result<(), FormatError>,
-) -> Result<(), FormatError>
-where
-    B: BufRead + Send,
-    R: BufRead,
-    O: Observer,
-{
-    analyzer.losses.bus_damage = thread::scope(|scope| {
-        let (full, next) = mpsc::sync_channel::<Message>(BLOCKS_AHEAD);
-        let (used, empty) = mpsc::channel::<BusBlock>();
-        let reader = scope.spawn(move || {
-            loop {
-                let mut block = empty.try_recv().unwrap_or_default();
-                let read = bus.next_block(&mut block);
-                let (is_over, message) = match read {
-                    Ok(true) => (false, Ok((block, bus.position()))),
-                    Ok(false) => return bus.damage(),
-                    // The next call goes on behind a bad line.
-                    Err(error @ FormatError::Line { .. }) => (false, Err(error)),
-                    Err(error) => (true, Err(error)),
-                };
-                if full.send(message).is_err() || is_over {
-                    return bus.damage();
-                }
+    /// At the beginning of a trace.
+    fn start<B: BufRead>(
+        bus: &MergedBus<B>,
+        mut events: Events<R>,
+        threads: NonZeroUsize,
+    ) -> Result<Self, FormatError> {
+        let Some(header) = bus.header() else {
+            return Err(FormatError::Mismatch("there are no bus records".into()));
+        };
+        let mut analyzer = Analyzer::new(header);
+        analyzer.apply_dump(&mut events)?;
+        analyzer.initial_objects(&mut events)?;
+        Ok(Self::of(analyzer, events, threads))
+    }
+
+    fn finish(mut self) -> Result<Analysis, FormatError> {
+        self.rounds.absorb_into(&mut self.analyzer);
+        self.analyzer.finish(&mut self.events)
+    }
+
+    /// Keeps a checkpoint if one is due.
+    fn keep(&mut self, checkpoints: Option<&mut Checkpoints>, at: MergedPosition) -> Result<(), FormatError> {
+        match checkpoints.filter(|checkpoints| checkpoints.is_due(&self.analyzer)) {
+            Some(checkpoints) => {
+                self.rounds.absorb_into(&mut self.analyzer);
+                checkpoints.keep(&self.events.place(at), &self.analyzer)
             }
-        });
-        for message in next {
-            match message {
-                Ok((block, position)) => {
-                    analyzer.block(&block, events, observer)?;
-                    // The reader may have ended.
-                    let _ = used.send(block);
-                    after_block(analyzer, events, position)?;
+            None => Ok(()),
+        }
+    }
+
+    /// Reads, unpacks and analyses on this thread, a block at a time.
+    fn go_through_alone<B: BufRead>(
+        &mut self,
+        mut bus: MergedBus<B>,
+        mut observer: Option<&mut dyn Observer>,
+        mut checkpoints: Option<&mut Checkpoints>,
+    ) -> Result<(), FormatError> {
+        let mut sequencer = bus.sequencer();
+        let (mut block, mut scratch) = (TaggedBlock::default(), Vec::new());
+        loop {
+            match bus.next_packed(&mut block.packed) {
+                Ok(false) => break,
+                Ok(true) => {
+                    block.unpack(&mut scratch, &self.analyzer.tables.tag_lines);
+                    let Some(position) = sequencer.place(&mut block.packed) else { continue };
+                    let blocks = std::slice::from_ref(&block);
+                    self.rounds.batch(&mut self.analyzer, blocks, &mut self.events, &mut observer)?;
+                    self.keep(checkpoints.as_deref_mut(), position)?;
                 }
-                Err(error) => analyzer.problem(error)?,
+                // After a bad line the next call goes on behind it; all else ends here.
+                Err(error) => self.analyzer.problem(error)?,
             }
         }
-        Ok::<_, FormatError>(reader.join().unwrap_or_default())
-    })?;
-    Ok(())
+        self.analyzer.losses.bus_damage = sequencer.with_damaged(bus.damage());
+        Ok(())
+    }
+
+    /// Analyses all blocks from where `bus` stands.
+    fn go_through<B>(
+        &mut self,
+        mut bus: MergedBus<B>,
+        checkpoints: Option<&mut Checkpoints>,
+    ) -> Result<(), FormatError>
+    where
+        B: BufRead + Send,
+        R: Send,
+    {
+        if self.threads.get() == 1 {
+            return self.go_through_alone(bus, None, checkpoints);
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.get()).build();
+        let pool =
+            pool.map_err(|error| FormatError::Io { what: "start threads", source: io::Error::other(error) })?;
+        let batch_blocks = self.threads.get() * BLOCKS_PER_THREAD;
+        let mut sequencer = bus.sequencer();
+        let damage = thread::scope(|scope| {
+            let (full, packed) = mpsc::sync_channel(batch_blocks);
+            let (used, empty) = mpsc::channel::<PackedBus>();
+            let reader = scope.spawn(move || {
+                loop {
+                    let mut block = empty.try_recv().unwrap_or_default();
+                    let (is_over, message) = match bus.next_packed(&mut block) {
+                        Ok(true) => (false, Ok(block)),
+                        Ok(false) => return bus.damage(),
+                        Err(error) => (!matches!(error, FormatError::Line { .. }), Err(error)),
+                    };
+                    if full.send(message).is_err() || is_over {
+                        return bus.damage();
+                    }
+                }
+            });
+            let source = Source { packed, used, sequencer: &mut sequencer, batch_blocks };
+            pool.install(|| self.go_through_batches(source, checkpoints))?;
+            Ok::<_, FormatError>(reader.join().unwrap_or_default())
+        })?;
+        self.analyzer.losses.bus_damage = sequencer.with_damaged(damage);
+        Ok(())
+    }
+
+    /// Analyses a batch while the next one is unpacked.
+    fn go_through_batches(
+        &mut self,
+        mut source: Source<'_>,
+        mut checkpoints: Option<&mut Checkpoints>,
+    ) -> Result<(), FormatError>
+    where
+        R: Send,
+    {
+        let tag_lines = self.analyzer.tables.tag_lines.clone();
+        let (mut batch, mut next) = (Batch::default(), Batch::default());
+        source.fill(&mut batch, &tag_lines);
+        while !batch.is_end() {
+            let Self { analyzer, events, rounds, .. } = self;
+            let (analysed, ()) = rayon::join(
+                || rounds.batch(analyzer, &batch.blocks, events, &mut None),
+                || source.fill(&mut next, &tag_lines),
+            );
+            analysed?;
+            if let Some(position) = batch.position.take() {
+                self.keep(checkpoints.as_deref_mut(), position)?;
+            }
+            if let Some(problem) = batch.problem.take() {
+                self.analyzer.problem(problem)?;
+            }
+            std::mem::swap(&mut batch, &mut next);
+        }
+        Ok(())
+    }
+}
+
+/// Some blocks, and what was wrong behind them.
+#[derive(Default)]
+struct Batch {
+    blocks: Vec<TaggedBlock>,
+    /// The place behind them.
+    position: Option<MergedPosition>,
+    problem: Option<FormatError>,
+}
+
+impl Batch {
+    /// Whether there is nothing more.
+    fn is_end(&self) -> bool {
+        self.blocks.is_empty() && self.problem.is_none()
+    }
+}
+
+/// Where batches come from: the reading thread.
+struct Source<'a> {
+    packed: mpsc::Receiver<Result<PackedBus, FormatError>>,
+    /// Blocks to be read into.
+    used: mpsc::Sender<PackedBus>,
+    sequencer: &'a mut Sequencer,
+    batch_blocks: usize,
+}
+
+impl Source<'_> {
+    /// Fills a batch with the next blocks, unpacked by whichever threads are free; up to a problem, if there is one.
+    fn fill(&mut self, batch: &mut Batch, tag_lines: &std::ops::Range<u64>) {
+        for block in batch.blocks.drain(..) {
+            // The reader may have ended.
+            let _ = self.used.send(block.packed);
+        }
+        // Damaged blocks are left out; a batch without any other is no end.
+        while batch.is_end() {
+            while batch.blocks.len() < self.batch_blocks && batch.problem.is_none() {
+                match self.packed.recv() {
+                    Ok(Ok(packed)) => batch.blocks.push(TaggedBlock::new(packed)),
+                    Ok(Err(problem)) => batch.problem = Some(problem),
+                    Err(_) => break,
+                }
+            }
+            if batch.is_end() {
+                return;
+            }
+            let blocks = batch.blocks.par_iter_mut();
+            blocks.for_each_init(Vec::new, |scratch, block| block.unpack(scratch, tag_lines));
+            batch.blocks.retain_mut(|block| match self.sequencer.place(&mut block.packed) {
+                Some(position) => {
+                    batch.position = Some(position);
+                    true
+                }
+                None => false,
+            });
+        }
+    }
 }

@@ -23,32 +23,78 @@ impl Default for TimeBins {
 }
 
 impl TimeBins {
+    /// Counts records in order, each so many cycles after the one before.
+    pub fn add_all(&mut self, start_cycles: u64, durations: &[u64], writes: &[bool]) {
+        let cycles = durations.iter().fold(start_cycles, |sum, duration| sum.wrapping_add(*duration));
+        // No sum of so few overflows on the way, so that all lie between the first and the last.
+        let is_small = durations.len() < 1 << 16
+            && start_cycles < 1 << 62
+            && durations.iter().fold(0, |all, duration| all | duration) < 1 << 40;
+        let (end, bin) = self.last;
+        if is_small && cycles < end && end - start_cycles <= self.width_cycles {
+            let written = writes.iter().filter(|write| **write).count() as u64;
+            self.bins[bin][0] += writes.len() as u64 - written;
+            self.bins[bin][1] += written;
+            return;
+        }
+        let mut cycles = start_cycles;
+        for (&duration, &write) in durations.iter().zip(writes) {
+            cycles = cycles.wrapping_add(duration);
+            self.add(cycles, write);
+        }
+    }
+
     /// Counts a record.
     #[inline]
     pub fn add(&mut self, cycles: u64, write: bool) {
         let (end, bin) = self.last;
-        if cycles >= end || end - cycles > self.width_cycles {
-            self.find(cycles, write);
-        } else {
-            self.bins[bin][usize::from(write)] += 1;
-        }
+        let bin = match cycles >= end || end - cycles > self.width_cycles {
+            true => self.find(cycles),
+            false => bin,
+        };
+        self.bins[bin][usize::from(write)] += 1;
     }
 
+    /// The bin of a time.
     #[cold]
-    fn find(&mut self, cycles: u64, write: bool) {
+    fn find(&mut self, cycles: u64) -> usize {
         while cycles / self.width_cycles >= BINS as u64 {
-            self.width_cycles = self.width_cycles.saturating_mul(2);
-            let pairs = self.bins.chunks(2).map(|pair| {
-                pair.iter().fold([0, 0], |sum: [u64; 2], bin| [sum[0] + bin[0], sum[1] + bin[1]])
-            });
-            self.bins = pairs.collect();
+            self.double();
         }
         let bin = (cycles / self.width_cycles) as usize;
         if self.bins.len() <= bin {
             self.bins.resize(bin + 1, [0, 0]);
         }
         self.last = ((bin as u64 + 1).saturating_mul(self.width_cycles), bin);
-        self.bins[bin][usize::from(write)] += 1;
+        bin
+    }
+
+    fn double(&mut self) {
+        self.width_cycles = self.width_cycles.saturating_mul(2);
+        let pairs = self
+            .bins
+            .chunks(2)
+            .map(|pair| pair.iter().fold([0, 0], |sum: [u64; 2], bin| [sum[0] + bin[0], sum[1] + bin[1]]));
+        self.bins = pairs.collect();
+        self.last = (0, 0);
+    }
+
+    /// Adds another's counts, and takes them from it.
+    pub fn absorb(&mut self, other: &mut Self) {
+        while self.width_cycles < other.width_cycles {
+            self.double();
+        }
+        while other.width_cycles < self.width_cycles {
+            other.double();
+        }
+        if self.bins.len() < other.bins.len() {
+            self.bins.resize(other.bins.len(), [0, 0]);
+        }
+        for (mine, theirs) in self.bins.iter_mut().zip(other.bins.drain(..)) {
+            mine[0] += theirs[0];
+            mine[1] += theirs[1];
+        }
+        other.last = (0, 0);
     }
 }
 
@@ -67,6 +113,30 @@ mod tests {
             let expected = times.iter().filter(inside).filter(|time| *time % 3 == 0).count() as u64;
             assert_eq!((writes, reads + writes), (expected, times.iter().filter(inside).count() as u64));
         }
+    }
+
+    /// Whoever counts what, and in however large groups.
+    #[test]
+    fn counts_of_several_add_up() {
+        let durations: Vec<u64> = (0..50_000_u64).map(|at| at * 37 % 900 * (at / 500)).collect();
+        let writes: Vec<bool> = (0..50_000).map(|at| at % 7 < 2).collect();
+        let mut plain = TimeBins::default();
+        let mut parts = [const { TimeBins { width_cycles: 1024, bins: Vec::new(), last: (0, 0) } }; 3];
+        let (mut cycles, mut start) = (0, 0);
+        for (at, group) in durations.chunks(300).enumerate() {
+            let writes = &writes[at * 300..at * 300 + group.len()];
+            parts[at * at % 3].add_all(start, group, writes);
+            for (duration, write) in group.iter().zip(writes) {
+                cycles += duration;
+                plain.add(cycles, *write);
+            }
+            start = cycles;
+        }
+        let mut sum = TimeBins::default();
+        parts.iter_mut().for_each(|part| sum.absorb(part));
+        assert!(plain.width_cycles > 4096);
+        assert_eq!((sum.width_cycles, sum.bins), (plain.width_cycles, plain.bins));
+        assert!(parts.iter().all(|part| part.bins.is_empty()));
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! end:    a block of 0 records whose first record is the number of all
 //! ```
 //!
-//! Numbers are little-endian. A damaged block is left out and counted; reading goes on at the next sound one.
+//! Numbers are little-endian. A damaged block is left out and counted; reading goes on at the next sound one. Finding
+//! a block and unpacking it are apart ([`BlockReader::next_packed`]), so that several threads can unpack.
 
 use super::FormatError;
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
@@ -89,7 +90,7 @@ impl<W: Write> BlockWriter<W> {
 }
 
 /// A block as it was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockInfo {
     /// Records in it.
     pub records: u32,
@@ -105,7 +106,23 @@ pub struct BlockReader<R> {
     /// Bytes read so far.
     consumed: u64,
     is_over: bool,
-    packed: Vec<u8>,
+    packed: PackedBlock,
+}
+
+/// A block as it stands in the file: neither its checksum nor its content was looked at.
+#[derive(Debug, Default)]
+pub(super) struct PackedBlock {
+    pub info: BlockInfo,
+    unpacked: usize,
+    checksum: u32,
+    bytes: Vec<u8>,
+}
+
+impl PackedBlock {
+    /// Unpacks it into `content`; `false` if it is damaged.
+    pub fn unpack(&self, content: &mut Vec<u8>) -> bool {
+        crc32fast::hash(&self.bytes) == self.checksum && unpack(&self.bytes, self.unpacked, content)
+    }
 }
 
 /// A place between two blocks, from which reading can go on.
@@ -114,7 +131,7 @@ pub(super) struct BlockPosition {
     /// Bytes behind the file's header.
     bytes: u64,
     /// What could not be read before.
-    damage: Damage,
+    pub(super) damage: Damage,
     is_over: bool,
 }
 
@@ -144,7 +161,13 @@ struct BlockHeader {
 impl<R: BufRead> BlockReader<R> {
     /// Reads from where `source` stands.
     pub fn new(source: R) -> Self {
-        Self { source, damage: Damage::default(), consumed: 0, is_over: false, packed: Vec::new() }
+        Self {
+            source,
+            damage: Damage::default(),
+            consumed: 0,
+            is_over: false,
+            packed: PackedBlock::default(),
+        }
     }
 
     /// What could not be read so far.
@@ -167,30 +190,38 @@ impl<R: BufRead> BlockReader<R> {
     /// # Errors
     /// When reading fails. Damage is no error, it is counted.
     pub fn next_block(&mut self, content: &mut Vec<u8>) -> Result<Option<BlockInfo>, FormatError> {
-        while !self.is_over {
-            let Some(header) = self.next_header().map_err(FormatError::read)? else { break };
-            self.packed.clear();
-            let wanted = header.packed as u64;
-            let got =
-                (&mut self.source).take(wanted).read_to_end(&mut self.packed).map_err(FormatError::read)?;
-            self.consumed += got as u64;
-            if got < header.packed {
-                self.damage.is_cut = true;
-                break;
+        let mut packed = std::mem::take(&mut self.packed);
+        let found = loop {
+            match self.next_packed(&mut packed) {
+                Ok(true) if packed.unpack(content) => break Ok(Some(packed.info)),
+                Ok(true) => self.count_damaged(),
+                Ok(false) => break Ok(None),
+                Err(error) => break Err(error),
             }
-            if header.info.records == 0 && header.unpacked == 0 {
-                self.is_over = true;
-                break;
-            }
-            if crc32fast::hash(&self.packed) == header.checksum
-                && unpack(&self.packed, header.unpacked, content)
-            {
-                return Ok(Some(header.info));
-            }
-            self.damage.blocks += 1;
+        };
+        self.packed = packed;
+        found
+    }
+
+    /// The next block, not yet unpacked; `false` at the end.
+    pub(super) fn next_packed(&mut self, block: &mut PackedBlock) -> Result<bool, FormatError> {
+        if self.is_over {
+            return Ok(false);
         }
         self.is_over = true;
-        Ok(None)
+        let Some(header) = self.next_header().map_err(FormatError::read)? else { return Ok(false) };
+        block.bytes.clear();
+        let wanted = header.packed as u64;
+        let got = (&mut self.source).take(wanted).read_to_end(&mut block.bytes).map_err(FormatError::read)?;
+        self.consumed += got as u64;
+        self.damage.is_cut |= got < header.packed;
+        let is_end = header.info.records == 0 && header.unpacked == 0;
+        if self.damage.is_cut || is_end {
+            return Ok(false);
+        }
+        (block.info, block.unpacked, block.checksum) = (header.info, header.unpacked, header.checksum);
+        self.is_over = false;
+        Ok(true)
     }
 
     /// The next header that makes sense; `None` when the file ends before.
@@ -237,13 +268,11 @@ fn sound(bytes: &[u8]) -> Option<BlockHeader> {
 /// Whether the bytes unpack to as many as they should.
 fn unpack(packed: &[u8], unpacked: usize, content: &mut Vec<u8>) -> bool {
     content.clear();
-    content.reserve(unpacked);
-    let decoder = zstd::stream::read::Decoder::with_buffer(packed);
-    let limit = unpacked as u64 + 1;
-    match decoder.map(|decoder| decoder.take(limit).read_to_end(content)) {
-        Ok(Ok(length)) => length == unpacked,
-        _ => false,
-    }
+    // A byte more shows that there is too much.
+    content.reserve(unpacked + 1);
+    let length = zstd::bulk::Decompressor::new()
+        .and_then(|mut decompressor| decompressor.decompress_to_buffer(packed, content));
+    length.is_ok_and(|length| length == unpacked)
 }
 
 #[cfg(test)]

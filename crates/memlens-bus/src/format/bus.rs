@@ -4,14 +4,13 @@ use super::blocks::{self, BlockPosition, BlockReader, BlockWriter, Damage};
 use super::bus_block::BusBlock;
 use super::fixed::{FixedLayout, Sequence};
 use super::header::{Header, Packing, Stream};
+use super::raw_block::{Numbering, RawBlock, RawPlace};
 use super::{FormatError, bus_columns, bus_text};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Read, Seek, Write};
 
 /// Records of a block.
 const BLOCK_RECORDS: usize = 1 << 16;
-/// No block has more.
-const MAX_BLOCK_RECORDS: u32 = 1 << 20;
 
 /// Writes a bus trace.
 #[derive(Debug)]
@@ -109,10 +108,10 @@ impl<W: Write> BusWriter<W> {
 pub struct BusReader<R> {
     header: Header,
     source: Source<R>,
+    /// A line of text, or plain records.
     content: Vec<u8>,
-    /// Number of the record expected next, and the cycles before it.
-    next: u64,
-    cycles: u64,
+    numbering: Numbering,
+    raw: RawBlock,
 }
 
 #[derive(Debug)]
@@ -134,7 +133,7 @@ enum Source<R> {
 
 /// Where reading of plain records or lines stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct PlainPosition {
+pub(super) struct PlainPosition {
     /// Bytes behind the file's header.
     bytes: u64,
     /// Lines of text before, with the header.
@@ -147,10 +146,11 @@ struct PlainPosition {
 /// A place between two blocks of records, from which reading can go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusPosition {
-    next: u64,
-    cycles: u64,
-    blocks: BlockPosition,
-    plain: PlainPosition,
+    /// Number of the record expected next, and the cycles before it.
+    pub(super) next: u64,
+    pub(super) cycles: u64,
+    pub(super) blocks: BlockPosition,
+    pub(super) plain: PlainPosition,
 }
 
 impl<R: BufRead + Seek> BusReader<R> {
@@ -159,7 +159,7 @@ impl<R: BufRead + Seek> BusReader<R> {
     /// # Errors
     /// When the file has no such place.
     pub fn resume(&mut self, position: &BusPosition) -> Result<(), FormatError> {
-        (self.next, self.cycles) = (position.next, position.cycles);
+        self.numbering = Numbering::from(position);
         match &mut self.source {
             Source::Blocks(reader) => reader.resume(&position.blocks),
             Source::Fixed { source, plain, .. } | Source::Text { source, plain, .. } => {
@@ -173,11 +173,17 @@ impl<R: BufRead + Seek> BusReader<R> {
 impl<R: BufRead> BusReader<R> {
     /// Where reading stands.
     pub fn position(&self) -> BusPosition {
-        let (blocks, plain) = match &self.source {
-            Source::Blocks(reader) => (reader.position(), PlainPosition::default()),
-            Source::Fixed { plain, .. } | Source::Text { plain, .. } => (BlockPosition::default(), *plain),
-        };
-        BusPosition { next: self.next, cycles: self.cycles, blocks, plain }
+        self.numbering.position(&self.place())
+    }
+
+    /// Where the blocks stand that were read.
+    fn place(&self) -> RawPlace {
+        match &self.source {
+            Source::Blocks(reader) => RawPlace { blocks: reader.position(), ..RawPlace::default() },
+            Source::Fixed { plain, .. } | Source::Text { plain, .. } => {
+                RawPlace { plain: *plain, ..RawPlace::default() }
+            }
+        }
     }
 
     /// Reads the header.
@@ -201,7 +207,13 @@ impl<R: BufRead> BusReader<R> {
             }
             Packing::Ptat => return Err(FormatError::Unsupported("a bus trace packed as ptat".into())),
         };
-        Ok(Self { header, source, content: Vec::new(), next: 0, cycles: 0 })
+        Ok(Self {
+            header,
+            source,
+            content: Vec::new(),
+            numbering: Numbering::default(),
+            raw: RawBlock::default(),
+        })
     }
 
     /// The header.
@@ -211,12 +223,18 @@ impl<R: BufRead> BusReader<R> {
 
     /// What could not be read so far.
     pub fn damage(&self) -> Damage {
-        match &self.source {
+        let damage = match &self.source {
             Source::Blocks(reader) => reader.damage(),
             Source::Fixed { plain, .. } | Source::Text { plain, .. } => {
                 Damage { is_cut: plain.is_cut, ..Damage::default() }
             }
-        }
+        };
+        self.numbering.with_damaged(damage)
+    }
+
+    /// Where the records of blocks stand whose numbers are given elsewhere.
+    pub(super) fn numbering(&self) -> Numbering {
+        self.numbering.clone()
     }
 
     /// The next records; `false` at the end. Records that are missing between blocks show as a gap.
@@ -224,21 +242,32 @@ impl<R: BufRead> BusReader<R> {
     /// # Errors
     /// When reading fails, or a line of text makes no sense; after the latter the next call goes on behind it.
     pub fn next_block(&mut self, block: &mut BusBlock) -> Result<bool, FormatError> {
-        block.restart(self.next, self.cycles);
-        let there = match &mut self.source {
-            Source::Blocks(reader) => loop {
-                let Some(info) = reader.next_block(&mut self.content)? else { break false };
-                let is_small = info.records <= MAX_BLOCK_RECORDS;
-                if is_small
-                    && info.first >= self.next
-                    && bus_columns::decode(&self.content, info.first, info.records, block).is_some()
-                {
-                    break true;
+        let mut raw = std::mem::take(&mut self.raw);
+        let found = loop {
+            match self.next_raw(&mut raw) {
+                Ok(false) => break Ok(false),
+                Ok(true) => {
+                    let is_sound = raw.unpack(&mut self.content, block);
+                    if self.numbering.number(is_sound, block) {
+                        break Ok(true);
+                    }
                 }
-                reader.count_damaged();
-                block.restart(self.next, self.cycles);
-            },
+                Err(error) => break Err(error),
+            }
+        };
+        self.raw = raw;
+        if !matches!(found, Ok(true)) {
+            self.numbering.restart(block);
+        }
+        found
+    }
+
+    /// The next records as they stand in the file; `false` at the end. Whoever unpacks them gives them their numbers.
+    pub(super) fn next_raw(&mut self, raw: &mut RawBlock) -> Result<bool, FormatError> {
+        let there = match &mut self.source {
+            Source::Blocks(reader) => reader.next_packed(raw.packed())?,
             Source::Fixed { source, layout, plain } => {
+                let block = raw.records();
                 let bytes = layout.record_bytes();
                 self.content.clear();
                 let wanted = (bytes * BLOCK_RECORDS) as u64;
@@ -253,6 +282,7 @@ impl<R: BufRead> BusReader<R> {
                 !block.is_empty()
             }
             Source::Text { source, layout, plain, problem } => {
+                let block = raw.records();
                 if let Some((error, bytes)) = problem.take() {
                     (plain.line, plain.bytes) = (plain.line + 1, plain.bytes + bytes);
                     return Err(error);
@@ -287,15 +317,7 @@ impl<R: BufRead> BusReader<R> {
                 !block.is_empty()
             }
         };
-        if there {
-            // A block that is missing altogether.
-            let missing = block.first - self.next;
-            if missing > 0 {
-                block.first = self.next;
-                block.gaps.insert(0, super::Gap { position: 0, lost: missing });
-            }
-            (self.next, self.cycles) = (block.next(), block.end_cycles());
-        }
+        raw.place = self.place();
         Ok(there)
     }
 }

@@ -61,6 +61,12 @@ impl BusBlock {
         self.gaps.iter().map(|gap| gap.lost).sum()
     }
 
+    /// Number of the record at a position.
+    pub fn number(&self, at: usize) -> u64 {
+        let before = self.gaps.partition_point(|gap| gap.position as usize <= at);
+        self.first + at as u64 + self.gaps[..before].iter().map(|gap| gap.lost).sum::<u64>()
+    }
+
     /// Number of the record that follows.
     pub fn next(&self) -> u64 {
         self.first + self.len() as u64 + self.lost()

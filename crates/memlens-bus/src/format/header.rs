@@ -77,7 +77,7 @@ impl Endian {
 /// The address of a tag says what it announces: bit 6 + `sequence_bits` (after the line offset) is 0 for the
 /// next page-table event and 1 for the next object event, the bits below it count the tags of the kind.
 /// With 0 sequence bits tags cannot be numbered; then each merely means "the next one".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TagRegion {
     /// First byte, a multiple of the line size.

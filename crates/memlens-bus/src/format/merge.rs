@@ -3,6 +3,7 @@
 //! Each memory channel has a card of its own (PTAT's set-up); their clocks are synchronous. Records of the
 //! same cycle come in the order of the cards. Numbers of records are then those of the merged trace.
 
+use super::raw_block::{HasNumbers, Numbering, RawBlock};
 use super::{BusBlock, BusPosition, BusReader, Damage, FormatError, Header};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Seek};
@@ -163,6 +164,76 @@ impl<R: BufRead> MergedBus<R> {
         }
         self.next = block.next();
         Ok(!block.is_empty())
+    }
+}
+
+/// The next records of a trace, to be unpacked by any thread. Those of several cards are unpacked already, because
+/// merging looks at each.
+#[derive(Debug, Default)]
+pub struct PackedBus {
+    raw: RawBlock,
+    block: BusBlock,
+    unpacked: Option<HasNumbers>,
+    /// Where merging stands behind it; `None`: the records are one card's.
+    merged: Option<MergedPosition>,
+}
+
+impl PackedBus {
+    /// Unpacks it.
+    pub fn unpack(&mut self, scratch: &mut Vec<u8>) {
+        if self.merged.is_none() {
+            self.unpacked = self.raw.unpack(scratch, &mut self.block);
+        }
+    }
+
+    /// The records, once they are unpacked and have their place.
+    pub fn block(&self) -> &BusBlock {
+        &self.block
+    }
+}
+
+/// Gives unpacked records their numbers and cycles, in the order in which they were read.
+#[derive(Debug)]
+pub struct Sequencer(Numbering);
+
+impl Sequencer {
+    /// Gives the records their place; the place behind them, or `None` if they are damaged and left out.
+    pub fn place(&mut self, packed: &mut PackedBus) -> Option<MergedPosition> {
+        if let Some(position) = packed.merged.take() {
+            return Some(position);
+        }
+        let is_placed = self.0.number(packed.unpacked.take(), &mut packed.block);
+        is_placed.then(|| {
+            let reader = self.0.position(&packed.raw.place);
+            let card = CardPosition { reader, ..CardPosition::default() };
+            MergedPosition { cards: vec![card], ..MergedPosition::default() }
+        })
+    }
+
+    /// The damage that reading found, with the blocks that were left out here.
+    pub fn with_damaged(&self, damage: Damage) -> Damage {
+        self.0.with_damaged(damage)
+    }
+}
+
+impl<R: BufRead> MergedBus<R> {
+    /// The next records, not yet unpacked; `false` at the end.
+    ///
+    /// # Errors
+    /// As [`BusReader::next_block`].
+    pub fn next_packed(&mut self, packed: &mut PackedBus) -> Result<bool, FormatError> {
+        if let [only] = &mut self.cards[..] {
+            packed.merged = None;
+            return only.reader.next_raw(&mut packed.raw);
+        }
+        let there = self.next_block(&mut packed.block)?;
+        packed.merged = Some(self.position());
+        Ok(there)
+    }
+
+    /// For the records of [`Self::next_packed`], from where it stands.
+    pub fn sequencer(&self) -> Sequencer {
+        Sequencer(self.cards.first().map_or_else(Numbering::default, |card| card.reader.numbering()))
     }
 }
 

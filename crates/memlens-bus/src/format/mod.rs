@@ -12,6 +12,7 @@ mod header;
 mod merge;
 mod objects;
 mod pages;
+mod raw_block;
 mod truth;
 
 pub use blocks::{BlockReader, BlockWriter, Damage};
@@ -21,7 +22,7 @@ pub use error::FormatError;
 pub use fixed::FixedLayout;
 pub use folder::{TraceFolder, TraceSource};
 pub use header::{Endian, Header, Packing, Stream, TagRegion};
-pub use merge::{MergedBus, MergedPosition};
+pub use merge::{MergedBus, MergedPosition, PackedBus, Sequencer};
 pub use objects::{ObjectEvent, ObjectPosition, ObjectReader, ObjectWriter};
 pub use pages::{FrameUse, PageEvent, PagePosition, PageReader, PageRecord, PageWriter};
 pub use truth::{TruthKind, TruthReader, TruthRecord, TruthWriter};
