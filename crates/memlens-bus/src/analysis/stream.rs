@@ -208,12 +208,15 @@ impl<R: BufRead> Course<R> {
     {
         let tag_lines = self.analyzer.tables.tag_lines.clone();
         let (mut batch, mut next) = (Batch::default(), Batch::default());
-        source.fill(&mut batch, &tag_lines);
-        while !batch.is_end() {
+        loop {
+            // A trace may come through a pipe: what is there is not kept waiting for more.
+            if batch.is_empty() && !source.fill(&mut batch, &tag_lines, Wait::ForOne) {
+                return Ok(());
+            }
             let Self { analyzer, events, rounds, .. } = self;
-            let (analysed, ()) = rayon::join(
+            let (analysed, _) = rayon::join(
                 || rounds.batch(analyzer, &batch.blocks, events, &mut None),
-                || source.fill(&mut next, &tag_lines),
+                || source.fill(&mut next, &tag_lines, Wait::Not),
             );
             analysed?;
             if let Some(position) = batch.position.take() {
@@ -222,9 +225,9 @@ impl<R: BufRead> Course<R> {
             if let Some(problem) = batch.problem.take() {
                 self.analyzer.problem(problem)?;
             }
+            source.give_back(&mut batch);
             std::mem::swap(&mut batch, &mut next);
         }
-        Ok(())
     }
 }
 
@@ -238,10 +241,17 @@ struct Batch {
 }
 
 impl Batch {
-    /// Whether there is nothing more.
-    fn is_end(&self) -> bool {
+    /// Whether there is nothing in it.
+    fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.problem.is_none()
     }
+}
+
+/// Whether to wait if nothing is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    ForOne,
+    Not,
 }
 
 /// Where batches come from: the reading thread.
@@ -254,23 +264,24 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Fills a batch with the next blocks, unpacked by whichever threads are free; up to a problem, if there is one.
-    fn fill(&mut self, batch: &mut Batch, tag_lines: &std::ops::Range<u64>) {
-        for block in batch.blocks.drain(..) {
-            // The reader may have ended.
-            let _ = self.used.send(block.packed);
-        }
+    /// Fills an empty batch with the next blocks that are there, unpacked by whichever threads are free; up to a problem,
+    /// if there is one. Whether anything is in it.
+    fn fill(&mut self, batch: &mut Batch, tag_lines: &std::ops::Range<u64>, wait: Wait) -> bool {
         // Damaged blocks are left out; a batch without any other is no end.
-        while batch.is_end() {
+        while batch.is_empty() {
             while batch.blocks.len() < self.batch_blocks && batch.problem.is_none() {
-                match self.packed.recv() {
-                    Ok(Ok(packed)) => batch.blocks.push(TaggedBlock::new(packed)),
-                    Ok(Err(problem)) => batch.problem = Some(problem),
-                    Err(_) => break,
+                let message = match wait {
+                    Wait::ForOne if batch.blocks.is_empty() => self.packed.recv().ok(),
+                    _ => self.packed.try_recv().ok(),
+                };
+                match message {
+                    Some(Ok(packed)) => batch.blocks.push(TaggedBlock::new(packed)),
+                    Some(Err(problem)) => batch.problem = Some(problem),
+                    None => break,
                 }
             }
-            if batch.is_end() {
-                return;
+            if batch.is_empty() {
+                return false;
             }
             let blocks = batch.blocks.par_iter_mut();
             blocks.for_each_init(Vec::new, |scratch, block| block.unpack(scratch, tag_lines));
@@ -281,6 +292,15 @@ impl Source<'_> {
                 }
                 None => false,
             });
+        }
+        true
+    }
+
+    /// Lets the reader have blocks again.
+    fn give_back(&self, batch: &mut Batch) {
+        for block in batch.blocks.drain(..) {
+            // The reader may have ended.
+            let _ = self.used.send(block.packed);
         }
     }
 }
