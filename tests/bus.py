@@ -213,6 +213,21 @@ def restarted(runner):
         raise Failure("the result is another, or the checkpoint is left")
 
 
+def page_sizes(runner):
+    """How pages of which size map an array of 4 MiB that is touched everywhere: every byte once, in 2-MiB pages as far as
+    whole ones fit, wherever it begins."""
+    array, huge = 4 << 20, 2 << 20
+    for options, least in (([], 0), (["--thp=always"], 1)):
+        trace = runner.capture(f"page_sizes{least}", KERNELS / "gups.c", ["19", "100"], options)
+        row = objects(runner.analysis(trace))["table"]
+        small, large = row["bytes_in_4k_pages"], row["bytes_in_2m_pages"]
+        if small + large != array or large // huge < least or (least == 0 and large > 0):
+            raise Failure(f"{options}: {row}")
+        text = runner.run("analyze", trace)
+        if "Page sizes" not in text:
+            raise Failure(text)
+
+
 def memory_nodes(runner):
     """Each thread's array lies in the memory of its core's node, and every line is counted for one node."""
     trace = runner.capture("nodes", KERNELS / "fivearrays.c", [str(1 << 20), "262144"], ["--nodes", "2"])
@@ -307,7 +322,7 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     tests = {name: lambda r, n=name, rest=rest: verified(r, n, *rest) for name, *rest in VERIFIED}
-    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "memory_nodes": memory_nodes}
+    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "memory_nodes": memory_nodes, "page_sizes": page_sizes}
     tests |= {"restarted": restarted, "bad_inputs": bad_inputs}
     passed = failed = skipped = 0
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,6 +1,6 @@
 //! An analysis as tables for people.
 
-use memlens_bus::analysis::{Analysis, Losses, ObjectRow, TagCounts, Verification};
+use memlens_bus::analysis::{Analysis, Losses, MappedBytes, ObjectRow, TagCounts, Verification};
 
 /// Groups of three digits.
 fn grouped(number: u64) -> String {
@@ -88,6 +88,30 @@ fn memory_nodes(analysis: &Analysis, shown: usize) -> String {
     format!("\nMemory nodes\n{}", columns(&rows))
 }
 
+/// How much of the first objects pages of which size mapped, in MiB; empty if the trace has no page tables.
+fn page_sizes(analysis: &Analysis, shown: usize) -> String {
+    let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+    let titles = ["object", "kind", "MiB in 4-KiB pages", "2-MiB pages", "1-GiB pages", "% huge"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for object in analysis.objects.iter().take(shown).filter(|object| object.mapped.total() > 0) {
+        let MappedBytes { bytes_in_4k_pages, bytes_in_2m_pages, bytes_in_1g_pages } = object.mapped;
+        let huge = bytes_in_2m_pages + bytes_in_1g_pages;
+        rows.push(vec![
+            printable(&object.name),
+            object.kind.to_owned(),
+            mib(bytes_in_4k_pages),
+            mib(bytes_in_2m_pages),
+            mib(bytes_in_1g_pages),
+            percent(huge as f64, object.mapped.total() as f64),
+        ]);
+    }
+    let whose = match analysis.header.real_bytes {
+        0 => "",
+        _ => ", the running kernel's where its frames were known",
+    };
+    if rows.len() == 1 { String::new() } else { format!("\nPage sizes{whose}\n{}", columns(&rows)) }
+}
+
 /// The tables. `top`: how many objects; 0: all.
 pub fn table(analysis: &Analysis, top: usize) -> String {
     let totals = &analysis.totals;
@@ -113,6 +137,7 @@ pub fn table(analysis: &Analysis, top: usize) -> String {
     if analysis.objects.len() > shown {
         text += &format!("… and {} more objects (--top 0)\n", analysis.objects.len() - shown);
     }
+    text += &page_sizes(analysis, shown);
     text += &memory_nodes(analysis, shown);
     text += "\nPage walks\n";
     let mut rows =

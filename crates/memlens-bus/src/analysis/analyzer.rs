@@ -1,5 +1,6 @@
 //! Goes through a trace, keeps the tables up to date and attributes every record.
 
+use super::backing::ObjectBacking;
 use super::counts::{ObjectCounts, Points};
 use super::events::Events;
 use super::object_space::{NO_OBJECT, ObjectSpaces};
@@ -92,6 +93,7 @@ pub struct Analyzer {
     page_tags: TagCounter,
     object_tags: TagCounter,
     pub(super) tally: Tally,
+    backing: ObjectBacking,
     /// Lines of page tables whose reads are not yet attributed, by process.
     fresh: FxHashMap<u32, Vec<(u32, u32)>>,
     points: Points,
@@ -110,6 +112,7 @@ impl Analyzer {
             page_tags: TagCounter::new(sequence_bits),
             object_tags: TagCounter::new(sequence_bits),
             tally: Tally::new(&header.nodes),
+            backing: ObjectBacking::default(),
             fresh: FxHashMap::default(),
             points: Points::default(),
             records: 0,
@@ -225,7 +228,9 @@ impl Analyzer {
                 self.settle_walks(record.pid);
                 settled = Some(record.pid);
             }
+            self.backing.before_pages(&self.tables.reverse, &self.tables.spaces, record);
             self.tables.reverse.apply(record);
+            self.backing.after_pages(&self.tables.spaces, record);
         }
     }
 
@@ -242,7 +247,8 @@ impl Analyzer {
         if let Some(pid) = pid {
             self.settle_walks(pid);
         }
-        if let Some((pid, range)) = self.tables.spaces.apply(event) {
+        let Tables { reverse, spaces, .. } = &mut self.tables;
+        if let Some((pid, range)) = self.backing.apply(reverse, spaces, event) {
             self.tables.reverse.forget(pid, range, |_| {});
         }
     }
@@ -454,7 +460,7 @@ impl Analyzer {
             self.cycles,
             totals,
             self.losses,
-            (objects, &counts),
+            (objects, &counts, &self.backing),
             &self.tables.reverse,
             (bins, self.points, nodes),
         ))

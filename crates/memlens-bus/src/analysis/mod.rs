@@ -51,6 +51,7 @@
 //! read once, some blocks of records (1.1 MB each) at a time: four a thread at most.
 
 mod analyzer;
+mod backing;
 mod checkpoint;
 mod counts;
 mod events;
@@ -68,6 +69,7 @@ mod time_bins;
 mod verify;
 
 pub use analyzer::{Analyzer, Attribution, Observer, RecordKind};
+pub use backing::MappedBytes;
 pub use checkpoint::Checkpoints;
 pub use counts::{ObjectCounts, Points, TotalCounts};
 pub use nodes::NodeCounts;

@@ -99,6 +99,24 @@ impl ObjectSpaces {
         self.spaces.get(&pid).and_then(|space| space.ids.get(&number)).copied().unwrap_or(0)
     }
 
+    /// The addresses of which process an event gives to another object, before it happens; `None`: of none.
+    pub fn concerned(&self, event: &ObjectEvent) -> Option<(u32, Range<u64>)> {
+        match event {
+            ObjectEvent::Region { pid, start, bytes, .. }
+            | ObjectEvent::Block { pid, start, bytes, .. }
+            | ObjectEvent::Clear { pid, start, bytes } => Some((*pid, *start..start.saturating_add(*bytes))),
+            ObjectEvent::End { pid, layer, start } => {
+                let ranges = &self.spaces.get(pid)?.layers[usize::from(*layer).min(2)];
+                ranges.get(start).map(|&(end, _)| (*pid, *start..end))
+            }
+            ObjectEvent::Fork { child: pid, .. } | ObjectEvent::Exit { pid } => Some((*pid, 0..u64::MAX)),
+            ObjectEvent::Object { .. }
+            | ObjectEvent::Site { .. }
+            | ObjectEvent::Tag
+            | ObjectEvent::Started => None,
+        }
+    }
+
     /// Lets an event happen; returns the addresses of which process it concerns.
     pub fn apply(&mut self, event: &ObjectEvent) -> Option<(u32, Range<u64>)> {
         match event {

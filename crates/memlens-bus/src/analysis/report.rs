@@ -1,5 +1,6 @@
 //! What an analysis found, as numbers.
 
+use super::backing::{MappedBytes, ObjectBacking};
 use super::counts::{ObjectCounts, Points, TotalCounts};
 use super::nodes::{NodeCounts, NodeLines};
 use super::object_space::ObjectInfo;
@@ -29,6 +30,9 @@ pub struct ObjectRow {
     /// Counts.
     #[serde(flatten)]
     pub counts: ObjectCounts,
+    /// How much of it pages of which size mapped.
+    #[serde(flatten)]
+    pub mapped: MappedBytes,
     /// Lines read and written by memory node; empty if the trace names no nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines_by_node: Vec<u64>,
@@ -148,7 +152,7 @@ impl Analysis {
         cycles: u64,
         totals: TotalCounts,
         losses: Losses,
-        (infos, counts): (&[ObjectInfo], &[ObjectCounts]),
+        (infos, counts, backing): (&[ObjectInfo], &[ObjectCounts], &ObjectBacking),
         table: &ReverseTable,
         (bins, points, nodes): (TimeBins, Points, NodeLines),
     ) -> Self {
@@ -161,6 +165,7 @@ impl Analysis {
             bytes: info.bytes,
             blocks: info.blocks,
             counts,
+            mapped: backing.of_object(number as u32),
             lines_by_node: nodes.of_object(number as u32),
         });
         let mut objects: Vec<ObjectRow> = rows.filter(|row| row.counts != ObjectCounts::default()).collect();

@@ -303,6 +303,13 @@ impl ReverseTable {
         })
     }
 
+    /// Leaf entries that map pages of a range: first page and level.
+    pub fn leaves(&self, pid: u32, pages: Range<u64>) -> impl Iterator<Item = (u64, u8)> + '_ {
+        let all = self.processes.get(&pid).map(|forward| forward.overlapping(pages.clone()));
+        let found = all.into_iter().flatten().map(|(page, _, level)| (page, level));
+        found.filter(move |&(page, level)| page + PageRecord::pages(level) > pages.start)
+    }
+
     /// The level of the leaf entry that maps a page.
     pub fn leaf_level(&self, pid: u32, page: u64) -> Option<u8> {
         let forward = self.processes.get(&pid)?;
