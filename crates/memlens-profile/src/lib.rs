@@ -11,6 +11,7 @@
 mod index;
 mod machine_info;
 mod merge;
+mod prediction;
 mod profile;
 mod run_info;
 mod store;
@@ -19,12 +20,14 @@ mod validate;
 pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
 pub use merge::{MergeError, Merger};
+pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{
     AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, ObjectBacking,
     PathSamples, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
 pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{
-    Existing, FORMAT_VERSION, OpenError, ProcessFolder, ProfileWriter, WriteError, schema_markdown,
+    Existing, FORMAT_VERSION, OpenError, ProcessFolder, ProfileWriter, WriteError, keep_prediction,
+    schema_markdown,
 };
 pub use validate::Inconsistency;

@@ -74,7 +74,8 @@ impl Profile {
     ///
     /// What cannot be added is treated thus: command, exit and start are the first profile's; wall time
     /// is the longest; `max_live_bytes` is the largest of any one process, a lower bound of the true
-    /// peak; series are dropped, because their instruction counts are each process's own.
+    /// peak; series are dropped, because their instruction counts are each process's own, and so are predictions,
+    /// which name objects by number.
     ///
     /// # Errors
     /// When the profiles were modelled on different machines or collected in different modes.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
 use crate::{
-    Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, PathIx, RunInfo, StackIx, ThreadIx,
+    Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, PathIx, Prediction, RunInfo, StackIx,
+    ThreadIx,
 };
 
 /// Everything a report needs, without the binaries or sources it came from.
@@ -52,6 +53,8 @@ pub struct Profile {
     pub marks: Vec<Mark>,
     /// The objects' counts over time.
     pub series: Vec<SeriesPoint>,
+    /// What page walks would be left with objects in huge pages, as far as somebody asked; the latest last.
+    pub predictions: Vec<Prediction>,
     /// How much was attributed, and what was lost.
     pub attribution: Attribution,
 }

@@ -8,6 +8,7 @@ use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::grid::{Elide, Style, elide, printable, wrap};
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
+use crate::prediction;
 
 /// Width of the labels at the left.
 const INDENT: usize = 11;
@@ -42,6 +43,9 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
     out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
+    for prediction in &profile.predictions {
+        out += &wrap("predicted", INDENT, &prediction::pieces(prediction), width, colour);
+    }
     let notes: Vec<&String> = run.notes.iter().chain(&profile.attribution.notes).collect();
     for note in notes.iter().take(NOTES) {
         out += &wrap("note", INDENT, &[(*note).clone()], width, colour);

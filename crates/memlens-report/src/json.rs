@@ -42,6 +42,7 @@ pub fn json(profile: &Profile) -> Value {
         "objects": objects(&cost),
         "instructions": instructions(&cost),
         "delinquent_loads": delinquent(profile),
+        "predictions": profile.predictions,
         "call_tree": call_tree(&cost),
     })
 }

@@ -4,12 +4,57 @@ mod bfs;
 
 use memlens_profile::{
     CallPath, Cell, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Object, ObjectBacking, ObjectIx,
-    PathIx, PathSamples, Profile, SamplingInfo, Stack, StackIx, Thread,
+    PathIx, PathSamples, PredictedCause, PredictedPlacement, PredictedWalks, Prediction, Profile,
+    SamplingInfo, Stack, StackIx, Thread,
 };
-use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, table};
+use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, prediction_table, table};
 use memlens_types::{Counts, Sampled};
 use serde_json::{Value, json as value};
 use unicode_width::UnicodeWidthStr;
+
+#[test]
+fn kept_predictions_are_in_the_header_and_the_json() {
+    let walks = |page_walks, cause: &str| PredictedWalks {
+        page_walks,
+        page_walk_accesses: 2 * page_walks,
+        extra_memory_bytes: 0,
+        causes: vec![PredictedCause {
+            name: cause.into(),
+            kind: "heap".into(),
+            page_walks,
+            page_walk_accesses: 0,
+        }],
+    };
+    let mut profile = bfs::profile();
+    assert_eq!(json(&profile)["predictions"], value!([]));
+    profile.predictions = vec![Prediction {
+        command: vec!["./bfs".into(), "16".into()],
+        machine: "e5504".into(),
+        small_pages: walks(1000, "column"),
+        huge_pages: vec![PredictedPlacement {
+            objects: vec![1],
+            names: vec!["column".into()],
+            walks: walks(30, "rowstarts"),
+        }],
+        all_huge_pages: walks(10, "pred"),
+        ..Prediction::default()
+    }];
+    let kept = &json(&profile)["predictions"][0];
+    assert_eq!(kept["huge_pages"][0]["page_walks"], 30);
+    assert_eq!(kept["huge_pages"][0]["causes"][0]["name"], "rowstarts");
+    let text = table(&profile, &View { width: 140, ..View::default() });
+    let line = text.lines().find(|line| line.starts_with("predicted")).expect("a line of its own");
+    for part in
+        ["./bfs 16 on e5504", "with column in huge pages 30 of 1.00k page walks", "then most of rowstarts"]
+    {
+        assert!(line.contains(part), "{line}");
+    }
+    let whole = prediction_table(&profile.predictions[0]);
+    assert!(
+        whole.contains("-97.0 %") && whole.contains("rowstarts (heap) causes most page walks: 100.0 %"),
+        "{whole}"
+    );
+}
 
 #[test]
 fn json_has_every_field_of_the_design() {

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use memlens_analysis::{Finding, LEAST_GAIN, Remedy, findings};
 use memlens_exact::{Program, SessionError};
-use memlens_profile::{CodeIx, Object, Profile};
-use memlens_report::short_count;
+use memlens_profile::{CodeIx, Object, Prediction, Profile};
+use memlens_report::{prediction_table, short_count};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
-use crate::resimulate::{Prediction, resimulate};
+use crate::resimulate::{self, resimulate};
 use crate::streams;
 
 /// What the first key of the JSON says.
@@ -50,7 +50,7 @@ pub struct AdviseArgs {
     pub machine: MachineArgs,
 
     /// Run this program in exact mode and model its page walks with the objects to blame in huge pages: on the machine
-    /// of the profile, if --machine names no other. Its output goes nowhere
+    /// of the profile, if --machine names no other. Its output goes nowhere; the prediction is kept with the profile
     #[arg(value_name = "PROGRAM", last = true)]
     pub command: Vec<OsString>,
 }
@@ -72,13 +72,13 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     match args.format {
         Format::Json => {
             let mut document = document(&profile, &found);
-            document["resimulation"] = prediction.map_or(Value::Null, |prediction| prediction.document());
+            document["resimulation"] = json!(prediction);
             streams::write_json(&document)?;
         }
         Format::Text => {
             let mut text = text(&profile, &found, args);
             if let Some(prediction) = prediction {
-                text = text + "\n" + &prediction.text();
+                text = text + "\n" + &prediction_table(&prediction);
             }
             streams::write_result(|out| out.write_all(text.as_bytes()))?;
         }
@@ -101,7 +101,9 @@ fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>
     let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
     let choice = memlens_apply::choose(profile, &[], &program.file);
     let machine = args.machine.or_of(&profile.machine.name)?;
-    resimulate(&choice, &machine, &args.command).map(Some)
+    let prediction = resimulate(&choice, &machine, &args.command)?;
+    resimulate::keep(&args.profile, &prediction);
+    Ok(Some(prediction))
 }
 
 fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {

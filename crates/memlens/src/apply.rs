@@ -10,13 +10,15 @@ use memlens_apply::{
     PlacementError, Setting, Trial, Variant, cpu, wall,
 };
 use memlens_exact::{Program, SessionError};
+use memlens_profile::Prediction;
+use memlens_report::prediction_table;
 use serde_json::{Value, json};
 
 use crate::apply_pages::{self, Pages, Reserved, bytes};
 use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
-use crate::resimulate::{Prediction, resimulate};
+use crate::resimulate::{self, resimulate};
 use crate::streams;
 
 /// Arguments of `memlens apply`.
@@ -60,7 +62,7 @@ pub struct ApplyArgs {
     pub runs: u32,
 
     /// First run the program in exact mode and model its page walks with and without huge pages: what is to be expected,
-    /// and what causes most walks afterwards. Takes 20 to 100 times as long as a run
+    /// and what causes most walks afterwards. Takes 20 to 100 times as long as a run. Kept with the profile
     #[arg(long, conflicts_with = "prefetch")]
     pub predict: bool,
 
@@ -131,7 +133,9 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
     let prediction = match args.predict {
         true => {
             let machine = args.machine.or_of(&profile.machine.name)?;
-            Some(resimulate(&choice, &machine, &args.command)?)
+            let prediction = resimulate(&choice, &machine, &args.command)?;
+            resimulate::keep(&args.profile, &prediction);
+            Some(prediction)
         }
         false => None,
     };
@@ -289,7 +293,7 @@ fn table(found: &Found) -> String {
     }
     text.push('\n');
     if let Some(prediction) = &found.prediction {
-        text += &prediction.text();
+        text += &prediction_table(prediction);
         text.push('\n');
     }
     if !found.pairs.pairs.is_empty() {
@@ -475,7 +479,7 @@ fn document(found: &Found) -> Value {
             "without": found.pairs.values(0, |trial| trial.max_resident_bytes as f64),
             "with": found.pairs.values(1, |trial| trial.max_resident_bytes as f64),
         },
-        "resimulation": found.prediction.as_ref().map(Prediction::document),
+        "resimulation": found.prediction,
         "same_output": found.pairs.is_deterministic().then(|| found.pairs.is_same()),
         "verdict": verdict(found),
     })

@@ -2,37 +2,25 @@
 //! modelled with small pages, with each object in huge pages, with all of them, and with all that can be.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use memlens_apply::{Choice, Chosen, Method};
 use memlens_bus::analysis::ObjectInfo;
 use memlens_bus::resimulation::{Candidate, Resimulation, TrialOutcome, WalkCounts};
-use memlens_report::short_count;
+use memlens_profile::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction, keep_prediction};
 use memlens_sim::MachineDescription;
-use serde_json::{Value, json};
 
 use crate::bus_capture;
 use crate::captured_process::{Watched, watch};
 use crate::failure::{Failure, FailureKind};
+use crate::streams::say;
 use crate::system::SilentStdout;
 
 /// Objects that get a trial of their own.
 const ALONE: usize = 4;
-/// Causes that are named in the JSON.
+/// Causes that are kept.
 const CAUSES: usize = 10;
-
-/// What came of it.
-pub struct Prediction {
-    machine: String,
-    /// What the program returned.
-    exit_code: u8,
-    /// All memory in small pages.
-    small: TrialOutcome,
-    /// Objects (names and numbers) in huge pages, and what came of that; the last one has all that were chosen.
-    trials: Vec<(Vec<(String, u32)>, TrialOutcome)>,
-    /// Everything in huge pages that can be.
-    all: TrialOutcome,
-}
 
 /// Runs a program once more. Its output goes nowhere.
 pub fn resimulate(
@@ -65,9 +53,44 @@ pub fn resimulate(
     let (Some(small), Some(all)) = (found.next(), found.next()) else {
         return Err(Failure::new(FailureKind::Internal, "the page walks were not modelled".to_owned()));
     };
-    let name = |&at: &usize| (chosen[at].name.clone(), chosen[at].id);
-    let trials = sets.iter().map(|set| set.iter().map(name).collect()).zip(found).collect();
-    Ok(Prediction { machine: machine.name.clone(), exit_code, small, trials, all })
+    let placement = |(set, outcome): (&Vec<usize>, TrialOutcome)| PredictedPlacement {
+        objects: set.iter().map(|&at| chosen[at].id).collect(),
+        names: set.iter().map(|&at| chosen[at].name.clone()).collect(),
+        walks: walks(&outcome),
+    };
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    Ok(Prediction {
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        machine: machine.name.clone(),
+        memlens_version: env!("CARGO_PKG_VERSION").to_owned(),
+        made_unix_seconds: since_1970.map(|time| time.as_secs()),
+        exit_code,
+        small_pages: walks(&small),
+        huge_pages: sets.iter().zip(found).map(placement).collect(),
+        all_huge_pages: walks(&all),
+    })
+}
+
+/// Keeps a prediction with the profile that it was made for; that it cannot be kept is no failure.
+pub fn keep(profile: &Path, prediction: &Prediction) {
+    if let Err(error) = keep_prediction(profile, prediction) {
+        say(&format!("the prediction is not kept with the profile: {error}"));
+    }
+}
+
+fn walks(outcome: &TrialOutcome) -> PredictedWalks {
+    let cause = |(object, counts): &(ObjectInfo, WalkCounts)| PredictedCause {
+        name: object.name.clone(),
+        kind: object.kind.to_string(),
+        page_walks: counts.walks,
+        page_walk_accesses: counts.entries,
+    };
+    PredictedWalks {
+        page_walks: outcome.total.walks,
+        page_walk_accesses: outcome.total.entries,
+        extra_memory_bytes: outcome.extra_bytes,
+        causes: outcome.objects.iter().take(CAUSES).map(cause).collect(),
+    }
 }
 
 fn candidate(object: &Chosen) -> Candidate {
@@ -79,95 +102,4 @@ fn candidate(object: &Chosen) -> Candidate {
         Method::Heap => Candidate::Heap,
         Method::Variable { bytes, .. } => Candidate::Variable { name: object.name.clone(), bytes: *bytes },
     }
-}
-
-impl Prediction {
-    /// For people.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        let before = self.small.total;
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "The program once more, modelled on {}: in 4-KiB pages {} page walks read {} entries.",
-            self.machine,
-            short_count(before.walks),
-            short_count(before.entries)
-        );
-        let _ = writeln!(
-            text,
-            "{:<32} {:>12} {:>9} {:>13} {:>12}",
-            "in 2-MiB pages", "page walks", "change", "entries read", "memory"
-        );
-        for (names, outcome) in &self.trials {
-            let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-            text += &self.line(&names.join(", "), outcome);
-        }
-        text += &self.line("all that can be", &self.all);
-        if let Some((names, outcome)) = self.trials.last() {
-            let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-            text += &match outcome.objects.first() {
-                Some((cause, counts)) => format!(
-                    "With {} in huge pages, {} ({}) causes most page walks: {} of {}.\n",
-                    names.join(", "),
-                    cause.name,
-                    cause.kind,
-                    percent(counts.walks, outcome.total.walks),
-                    short_count(outcome.total.walks)
-                ),
-                None => format!("With {} in huge pages there are no page walks left.\n", names.join(", ")),
-            };
-        }
-        if self.exit_code != 0 {
-            let _ = writeln!(text, "The program ended with exit code {} in this run.", self.exit_code);
-        }
-        text
-    }
-
-    fn line(&self, names: &str, outcome: &TrialOutcome) -> String {
-        let change = match self.small.total.walks {
-            0 => String::new(),
-            before => format!("{:+.1} %", (outcome.total.walks as f64 / before as f64 - 1.0) * 100.0),
-        };
-        let mib = outcome.extra_bytes as f64 / f64::from(1 << 20);
-        format!(
-            "{names:<32} {:>12} {change:>9} {:>13} {:>12}\n",
-            short_count(outcome.total.walks),
-            short_count(outcome.total.entries),
-            format!("{mib:+.1} MiB")
-        )
-    }
-
-    /// For programs.
-    pub fn document(&self) -> Value {
-        let outcome = |outcome: &TrialOutcome| {
-            let cause = |(object, counts): &(ObjectInfo, WalkCounts)| {
-                json!({"name": object.name, "kind": object.kind.to_string(), "page_walks": counts.walks,
-                       "page_walk_accesses": counts.entries})
-            };
-            json!({
-                "page_walks": outcome.total.walks,
-                "page_walk_accesses": outcome.total.entries,
-                "extra_memory_bytes": outcome.extra_bytes,
-                "causes": outcome.objects.iter().take(CAUSES).map(cause).collect::<Vec<_>>(),
-            })
-        };
-        let trial = |(names, found): &(Vec<(String, u32)>, TrialOutcome)| {
-            let mut trial = outcome(found);
-            trial["objects"] = names.iter().map(|(_, id)| *id).collect();
-            trial["names"] = names.iter().map(|(name, _)| name.as_str()).collect();
-            trial
-        };
-        json!({
-            "machine": self.machine,
-            "exit_code": self.exit_code,
-            "small_pages": outcome(&self.small),
-            "huge_pages": self.trials.iter().map(trial).collect::<Vec<_>>(),
-            "all_huge_pages": outcome(&self.all),
-        })
-    }
-}
-
-fn percent(part: u64, of: u64) -> String {
-    format!("{:.1} %", 100.0 * part as f64 / of.max(1) as f64)
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attribution, MachineInfo, RunInfo};
+use crate::{Attribution, MachineInfo, Prediction, RunInfo};
 
 /// Its name.
 pub(crate) const MANIFEST: &str = "profile.json";
 /// Its name while it is written.
 pub(crate) const MANIFEST_NEW: &str = "profile.json.new";
+/// The key of predictions, which are added later; see [`Manifest::predictions`].
+pub(crate) const PREDICTIONS: &str = "predictions";
 /// What `format` says.
 pub(crate) const FORMAT: &str = "memlens-profile";
 
@@ -24,6 +26,8 @@ pub(crate) struct Manifest {
     pub(crate) run: RunInfo,
     pub(crate) machine: MachineInfo,
     pub(crate) attribution: Attribution,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) predictions: Vec<Prediction>,
     pub(crate) tables: BTreeMap<String, TableFile>,
 }
 

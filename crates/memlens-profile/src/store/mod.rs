@@ -32,7 +32,7 @@ mod writer;
 pub use error::{OpenError, WriteError};
 pub use processes::ProcessFolder;
 pub use schema::schema_markdown;
-pub use writer::{Existing, ProfileWriter};
+pub use writer::{Existing, ProfileWriter, keep_prediction};
 
 /// The version of the format this crate writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;

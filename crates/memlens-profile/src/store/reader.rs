@@ -105,6 +105,7 @@ fn read_tables(folder: &impl Folder, manifest: &Manifest) -> Result<Profile, Ope
         threads: tables.read()?,
         marks: tables.read()?,
         series: tables.read()?,
+        predictions: manifest.predictions.clone(),
         attribution: manifest.attribution.clone(),
     };
     profile.attribution.truncated |= !manifest.complete;

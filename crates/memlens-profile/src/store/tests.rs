@@ -8,12 +8,12 @@ use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind, Sampled};
 use proptest::prelude::*;
 
 use super::folder::Folder;
-use super::writer::flush;
-use super::{Existing, OpenError, ProfileWriter, WriteError, reader};
+use super::writer::{add_prediction, flush};
+use super::{Existing, OpenError, ProfileWriter, WriteError, keep_prediction, reader};
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Mark, Module, ModuleIx, Object,
-    ObjectBacking, ObjectIx, PathIx, PathSamples, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread,
-    ThreadIx,
+    ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause, PredictedPlacement, PredictedWalks,
+    Prediction, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -299,6 +299,64 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     }
     // Operations 1 to 14 leave the first state, as does dying in the 15th, the rename.
     assert_eq!(seen, [16, 13]);
+}
+
+fn prediction(machine: &str, walks: u64) -> Prediction {
+    let cause = PredictedCause {
+        name: "column".into(),
+        kind: "heap".into(),
+        page_walks: walks,
+        page_walk_accesses: 2 * walks,
+    };
+    let small = PredictedWalks { page_walks: walks, causes: vec![cause], ..PredictedWalks::default() };
+    Prediction {
+        command: vec!["./bfs".into(), "16".into()],
+        machine: machine.into(),
+        huge_pages: vec![PredictedPlacement {
+            objects: vec![1],
+            names: vec!["column".into()],
+            walks: PredictedWalks { extra_memory_bytes: 4096, ..small.clone() },
+        }],
+        small_pages: small,
+        ..Prediction::default()
+    }
+}
+
+#[test]
+fn predictions_are_added_and_replaced() {
+    let (_guard, path) = on_disk(&sample());
+    let added = [prediction("e5504", 100), prediction("host", 50), prediction("e5504", 70)];
+    added.iter().for_each(|prediction| keep_prediction(&path, prediction).unwrap());
+    let expected = Profile { predictions: added[1..].to_vec(), ..sample() };
+    assert_eq!(Profile::open(&path).unwrap(), expected);
+    // A flush writes what the profile has, and keys of later versions stay.
+    let manifest = path.join("profile.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replacen('{', "{\"of_later\": [7],", 1)).unwrap();
+    keep_prediction(&path, &added[0]).unwrap();
+    assert!(std::fs::read_to_string(&manifest).unwrap().contains("of_later"));
+    assert_eq!(Profile::open(&path).unwrap().predictions, [added[1].clone(), added[0].clone()]);
+    assert!(keep_prediction(&path.join("nowhere"), &added[0]).is_err());
+}
+
+#[test]
+fn dying_while_a_prediction_is_added_leaves_it_out_or_in() {
+    let (first, second) = (sample(), Profile { predictions: vec![prediction("e5504", 9)], ..sample() });
+    let mut seen = [0, 0];
+    // Write, sync, rename, sync.
+    for survived in 0..=4 {
+        let folder = MemoryFolder::default();
+        flush(&folder, 1, &first, true).unwrap();
+        folder.left.set(Some(survived));
+        let added = add_prediction(&folder, &second.predictions[0]);
+        folder.left.set(None);
+        folder.lose_unsynced();
+        let found = reader::open(&folder).unwrap();
+        assert!(found == first || found == second, "after {survived} operations");
+        assert!(added.is_err() || found == second);
+        seen[usize::from(found == second)] += 1;
+    }
+    assert!(seen[0] >= 3 && seen[1] >= 1, "{seen:?}");
 }
 
 #[test]

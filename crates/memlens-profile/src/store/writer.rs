@@ -13,14 +13,18 @@ use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::columns::{INDEX, Row, schema_of, to_arrays};
 use super::folder::{DiskFolder, Folder};
-use super::manifest::{FORMAT, MANIFEST, MANIFEST_NEW, Manifest, TableFile, generation_of, table_file_name};
+use super::manifest::{
+    FORMAT, MANIFEST, MANIFEST_NEW, Manifest, PREDICTIONS, TableFile, generation_of, table_file_name,
+};
 use super::processes::{self, PROCESSES};
 use super::schema::TABLES;
 use super::{FORMAT_VERSION, WriteError};
-use crate::{Cell, Profile};
+use crate::{Cell, Prediction, Profile};
 
 /// What to do when something is at the path already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,10 +168,40 @@ fn write_generation(
         run: profile.run.clone(),
         machine: profile.machine.clone(),
         attribution: profile.attribution.clone(),
+        predictions: profile.predictions.clone(),
         tables: tables.files,
     };
+    replace_manifest(folder, &manifest)
+}
+
+/// Adds a prediction to a stored profile, in place of one of the same command and machine. The tables, and what a newer
+/// memlens may have written beside them, stay as they are; whenever the system dies, the profile is whole.
+///
+/// # Errors
+/// When there is no profile, or the system refuses.
+pub fn keep_prediction(path: &Path, prediction: &Prediction) -> Result<(), WriteError> {
+    add_prediction(&DiskFolder::new(path), prediction)
+}
+
+pub(super) fn add_prediction(folder: &impl Folder, prediction: &Prediction) -> Result<(), WriteError> {
+    let content =
+        folder.read(MANIFEST).map_err(|problem| WriteError::from_io(&folder.path_of(MANIFEST), problem))?;
+    let unfit = |what: String| WriteError::Encode { table: MANIFEST, what };
+    let mut document: Value =
+        serde_json::from_slice(&content).map_err(|problem| unfit(problem.to_string()))?;
+    let new = serde_json::to_value(prediction).map_err(|problem| unfit(problem.to_string()))?;
+    let Value::Object(keys) = &mut document else { return Err(unfit("it is no object".to_owned())) };
+    let known = keys.entry(PREDICTIONS).or_insert_with(|| Value::Array(Vec::new()));
+    let Value::Array(known) = known else { return Err(unfit("its predictions are no list".to_owned())) };
+    known.retain(|old| ["command", "machine"].iter().any(|key| old.get(key) != new.get(key)));
+    known.push(new);
+    replace_manifest(folder, &document)
+}
+
+/// Writes `profile.json` beside the one that is there, and puts it in its place.
+fn replace_manifest(folder: &impl Folder, document: &impl Serialize) -> Result<(), WriteError> {
     let path = folder.path_of(MANIFEST);
-    let text = serde_json::to_vec_pretty(&manifest)
+    let text = serde_json::to_vec_pretty(document)
         .map_err(|problem| WriteError::Encode { table: MANIFEST, what: problem.to_string() })?;
     let failed = |problem| WriteError::from_io(&path, problem);
     folder.write(MANIFEST_NEW, &text).map_err(failed)?;
