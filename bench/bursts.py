@@ -177,7 +177,8 @@ def covered_shares(compared, burst):
 
 
 def correlation(pairs):
-    if len(pairs) < 3:
+    # Ratios that are all the same have none.
+    if len(pairs) < 3 or any(len(set(column)) == 1 for column in zip(*pairs)):
         return None
     return statistics.correlation([x for x, _ in pairs], [y for _, y in pairs])
 
