@@ -436,10 +436,8 @@ pub unsafe fn begin(
     lane.context = *context;
     lane.vectors[MARKS_AT..MARKS_AT + 48].copy_from_slice(&marks);
     area.next.set(lane.words as u64);
-    lane.set_limit(
-        area,
-        if limits.recorded_ns == u64::MAX { limits.words } else { limits.words.min(CLOCK_WORDS) },
-    );
+    let has_no_end = limits.recorded_ns == u64::MAX;
+    lane.set_limit(area, if has_no_end { limits.words } else { limits.words.min(CLOCK_WORDS) });
     area.target.set(pc);
     area.jump.set(0);
     area.third.set(context[CX_AT]);
@@ -649,6 +647,7 @@ fn further(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
             lane.stage = Stage::Counting;
             (lane.runtime_cycles, lane.new_blocks) = (0, 0);
             lane.counting.begin();
+            area.next.set(lane.words as u64);
         }
         Stage::Counting => {
             lane.counting.end_piece(length, lane.runtime_cycles);
@@ -658,7 +657,6 @@ fn further(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
             }
         }
     }
-    area.next.set(lane.words as u64);
     let code = code_at(area, lane, target);
     let words = lane.counting.begin_piece(lane.runtime_cycles);
     lane.set_limit(area, words);

@@ -5,7 +5,7 @@ use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
 
 /// Places for cells asked for lately; a power of two.
-const RECENT: usize = 16384;
+const RECENT: usize = 4096;
 
 /// Accesses whose cell this is are not collected.
 pub const DISCARD: u32 = 0;

@@ -2,7 +2,7 @@
 //!
 //! Every [`INTERVAL`] accesses the records that come next are read once more, apart from the loop that counts: a
 //! window of at most [`WINDOW`] accesses of one thread. Blocks whose words are not plain addresses are left out of
-//! it. Cost: some 10 ns an access of a window, less than a hundredth of the run's.
+//! it. Cost: a hundredth of a recording's processor time (SQLite), mostly waiting for what is kept of each operand.
 
 use memlens_events::{BlockFlags, RecordHeader};
 use memlens_locality::{Burst, Patterns, Reference};
