@@ -19,6 +19,10 @@ use memlens_events::{
     Definition, DefinitionKind, EventKind, MAX_BLOCK_WORDS, RecordHeader, ThreadDefinition,
 };
 
+/// memlens is not woken for definitions of blocks until so many bytes wait: a program in new code makes some thousand a
+/// second, each with little to do. It looks by itself every few milliseconds.
+const DEFINITIONS_PER_WAKE: usize = DEFINITION_BYTES / 8;
+
 /// How long to sleep before looking whether memlens still lives.
 const PATIENCE_MS: i64 = 50;
 
@@ -247,9 +251,10 @@ impl Channel {
         unsafe { dr_mutex_lock(lock) };
         let control = self.control();
         let written = control.definitions_written.load(Ordering::Relaxed);
-        loop {
+        let waiting = loop {
             let used = written - control.definitions_read.load(Ordering::Acquire);
-            if used as usize + payload.len() <= DEFINITION_BYTES {
+            let waiting = used as usize + payload.len();
+            if waiting <= DEFINITION_BYTES {
                 let position = written as usize % DEFINITION_BYTES;
                 let first = payload.len().min(DEFINITION_BYTES - position);
                 // SAFETY: the ring lies at this offset of the mapping; the two pieces stay inside
@@ -266,18 +271,20 @@ impl Channel {
                 if kept.forks > 0 {
                     kept.definitions.push((end, payload.to_vec()));
                 }
-                break;
+                break waiting;
             }
             self.ring();
             if self.reader_is_gone() {
                 self.detach();
-                break;
+                break 0;
             }
             sys::futex_wait(&control.closed, 0, 1);
-        }
+        };
         // SAFETY: locked above.
         unsafe { dr_mutex_unlock(lock) };
-        self.ring();
+        if waiting >= DEFINITIONS_PER_WAKE {
+            self.ring();
+        }
     }
 
     /// Defines a module and waits for memlens to say which of its addresses are special.

@@ -44,6 +44,8 @@ struct Build {
     returns_value: bool,
     bumps_epoch: bool,
     next_word: usize,
+    /// General registers that the block names, a bit each.
+    registers: u16,
     pointer: reg_id_t,
     checked: bool,
     after: Option<(reg_id_t, usize)>,
@@ -142,6 +144,7 @@ unsafe fn plan_block(
         let (mut instructions, mut end, mut last_pc) = (0_u16, pc, 0);
         let (mut slot_word, mut returns_value, mut is_request) = (0, false, false);
         let mut tells_pointer = false;
+        let mut registers = 0;
         let mut instr = instrlist_first_app(block);
         while !instr.is_null() {
             let at = instr_get_app_pc(instr) as u64;
@@ -151,6 +154,7 @@ unsafe fn plan_block(
                 last_pc = at;
                 end = end.max(at + instr_length(context, instr).max(0) as u64);
             }
+            registers |= operands::general_registers(instr);
             let plan = operands::plan(instr, at.saturating_sub(pc).min(0xffff) as u16);
             let fits = words.len() + plan.words.len() < MAX_BLOCK_WORDS;
             let instruction = instructions.saturating_sub(1).min(0xff) as u8;
@@ -226,6 +230,7 @@ unsafe fn plan_block(
             returns_value,
             bumps_epoch: bumps_epoch && CHANNEL.is_multi_threaded(),
             next_word: arguments,
+            registers,
             pointer: NONE,
             checked: false,
             after: None,
@@ -356,23 +361,18 @@ fn kept_pointer() -> opnd_t {
     slot(3)
 }
 
-/// Reserves a register, with preference for one that the whole block leaves alone.
-unsafe fn reserve_pointer(here: Inserter) -> reg_id_t {
+/// Reserves a register, with preference for one that the whole block leaves alone: `named` are those it does not.
+unsafe fn reserve_pointer(here: Inserter, named: u16) -> reg_id_t {
     // SAFETY: the vector lives on the stack and is deleted; the block is well-formed.
     unsafe {
         let mut allowed: drvector_t = core::mem::zeroed();
         drreg_init_and_fill_vector(&mut allowed, 1);
-        let mut instr = instrlist_first_app(here.block);
-        while !instr.is_null() {
-            for reg in DR_REG_RAX..=DR_REG_R15 {
-                if instr_uses_reg(instr, reg as reg_id_t) != 0 {
-                    drreg_set_vector_entry(&mut allowed, reg as reg_id_t, 0);
-                }
+        for (number, reg) in (DR_REG_RAX..=DR_REG_R15).enumerate() {
+            // Saving flags needs rax.
+            if named >> number & 1 == 1 || reg == DR_REG_RAX {
+                drreg_set_vector_entry(&mut allowed, reg as reg_id_t, 0);
             }
-            instr = instr_get_next_app(instr);
         }
-        // Saving flags needs rax.
-        drreg_set_vector_entry(&mut allowed, RAX, 0);
         let mut reg = NONE;
         let status = drreg_reserve_register(here.context, here.block, here.at, &mut allowed, &mut reg);
         drvector_delete(&mut allowed);
@@ -399,7 +399,7 @@ unsafe fn unreserve(here: Inserter, reg: reg_id_t) {
 unsafe fn begin(here: Inserter, build: &mut Build) {
     // SAFETY: `here` is the block's first instruction.
     unsafe {
-        build.pointer = reserve_pointer(here);
+        build.pointer = reserve_pointer(here, build.registers);
         let pointer = build.pointer;
         here.load(register(pointer), position());
         if CHANNEL.is_multi_threaded() {

@@ -39,6 +39,20 @@ pub fn register32(reg: reg_id_t) -> opnd_t {
     unsafe { opnd_create_reg(reg_64_to_32(reg)) }
 }
 
+/// The number, as the processor counts, of a general register of 64 or 32 bits.
+pub fn general_register(reg: reg_id_t) -> Option<u8> {
+    match u32::from(reg) {
+        reg @ DR_REG_RAX..=DR_REG_R15 => Some((reg - DR_REG_RAX) as u8),
+        reg @ DR_REG_EAX..=DR_REG_R15D => Some((reg - DR_REG_EAX) as u8),
+        _ => None,
+    }
+}
+
+/// Whether the register is a general one of 64 bits.
+pub fn is_wide_register(reg: reg_id_t) -> bool {
+    (DR_REG_RAX..=DR_REG_R15).contains(&u32::from(reg))
+}
+
 /// Memory at `base + displacement`.
 pub fn memory(base: reg_id_t, displacement: usize, size: u32) -> opnd_t {
     // SAFETY: builds a value.

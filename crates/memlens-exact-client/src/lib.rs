@@ -10,6 +10,7 @@
 //! blocks.rs     block ids                         modules.rs   modules, special addresses
 //! requests.rs   client requests                   channel.rs   the shared segment, writer's side
 //! ir.rs         instruction constructors          sys.rs       system calls of our own
+//! pre_encode.rs instructions' bytes, machine_code.rs how they follow from operands
 //! syscalls.rs   system calls of the target        signals.rs   signals across execve
 //! follow.rs     children that are recorded        own_exe.rs   /proc/self/exe is the program
 //! ```
@@ -24,9 +25,11 @@ mod channel;
 mod follow;
 mod instrument;
 mod ir;
+mod machine_code;
 mod modules;
 mod operands;
 mod own_exe;
+mod pre_encode;
 mod requests;
 mod signals;
 mod startup;
@@ -116,6 +119,7 @@ pub unsafe extern "C" fn dr_client_main(_id: client_id_t, argc: c_int, argv: *co
             Some(instrument::insert),
             core::ptr::null_mut(),
         );
+        drmgr_register_bb_instru2instru_event(Some(pre_encode::pre_encode), core::ptr::null_mut());
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(non_upper_case_globals)] // opcodes keep DynamoRIO's names
 
+use crate::ir::{general_register, reg_is_gpr, reg_to_pointer_sized};
 use dynamorio_sys::*;
 use memlens_events::{Word, WordRole};
 use memlens_types::{AccessAttr, AccessKind};
@@ -56,6 +57,21 @@ pub fn is_repeated_string(instr: *mut instr_t) -> bool {
             | OP_rep_scas
             | OP_repne_scas
     )
+}
+
+/// The general registers that the instruction names, reads or writes: a bit each, as the processor numbers them.
+pub fn general_registers(instr: *mut instr_t) -> u16 {
+    // SAFETY: as above; indices stay below the counts.
+    unsafe {
+        let sources = (0..instr_num_srcs(instr)).map(|index| instr_get_src(instr, index as u32));
+        let targets = (0..instr_num_dsts(instr)).map(|index| instr_get_dst(instr, index as u32));
+        let named = sources.chain(targets).flat_map(|operand| {
+            (0..opnd_num_regs_used(operand)).map(move |at| opnd_get_reg_used(operand, at))
+        });
+        named.filter(|&reg| reg_is_gpr(reg) != 0).fold(0, |bits, reg| {
+            bits | general_register(reg_to_pointer_sized(reg)).map_or(0, |number| 1 << number)
+        })
+    }
 }
 
 fn touches_memory(instr: *mut instr_t) -> bool {
