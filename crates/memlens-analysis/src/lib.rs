@@ -145,8 +145,9 @@ impl About<'_> {
         let mut costs: BTreeMap<CodeIx, u64> = BTreeMap::new();
         let mut counts = Counts::default();
         for cell in cells {
-            counts += &cell.counts;
-            *costs.entry(cell.code).or_default() += self.stall(&cell.counts);
+            let of_cell = cell.counts.get();
+            counts += &of_cell;
+            *costs.entry(cell.code).or_default() += self.stall(&of_cell);
         }
         let mut code: Vec<CodeIx> = costs.keys().copied().collect();
         code.sort_by_key(|code| Reverse(costs[code]));
@@ -204,7 +205,7 @@ impl About<'_> {
 
     fn of_pattern(&self, (kind, value): (u8, i64), cells: &[&Cell]) -> Option<Finding> {
         let mut counts = Counts::default();
-        cells.iter().for_each(|cell| counts += &cell.counts);
+        cells.iter().for_each(|cell| counts += &cell.counts.get());
         let with_misses = |kept_l1: f64, kept: f64| {
             let of_l1 = |count: u64| (count as f64 * kept_l1) as u64;
             let part = |count: u64| (count as f64 * kept) as u64;
@@ -245,7 +246,7 @@ impl About<'_> {
             return None;
         }
         let writers: BTreeSet<_> =
-            self.cells.iter().filter(|cell| cell.counts.stores > 0).map(|cell| cell.thread).collect();
+            self.cells.iter().filter(|cell| cell.counts.get().stores > 0).map(|cell| cell.thread).collect();
         if writers.len() < 2 {
             return None;
         }

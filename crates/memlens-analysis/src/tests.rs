@@ -23,7 +23,7 @@ fn profile() -> Profile {
             llc_load_misses: misses,
             ..Counts::default()
         };
-        Cell { code: CodeIx(code), object: ObjectIx(object), thread: ThreadIx(0), counts }
+        Cell { code: CodeIx(code), object: ObjectIx(object), thread: ThreadIx(0), counts: counts.into() }
     };
     profile.cells = vec![cell(0, 0, 0), cell(1, 1, 900), cell(2, 1, 1000)];
     let pattern = |code, kind, stride_bytes, loaded_by| AccessPattern {
@@ -66,8 +66,9 @@ fn each_pattern_has_its_remedy_with_the_gain_by_hand() {
 fn huge_pages_save_what_fits_the_tlb() {
     let mut profile = profile();
     profile.patterns.clear();
-    let counts = &mut profile.cells[2].counts;
-    (counts.dtlb_misses, counts.stlb_misses, counts.page_walk_accesses) = (1000, 1000, 20_000);
+    profile.cells[2].counts.change(|counts| {
+        (counts.dtlb_misses, counts.stlb_misses, counts.page_walk_accesses) = (1000, 1000, 20_000);
+    });
     profile.sum_cells();
     let gain = |profile: &Profile| {
         let found = findings(profile);
@@ -91,8 +92,7 @@ fn lines_that_two_threads_write_are_to_be_separated_and_one_threads_are_not() {
     profile.patterns.clear();
     profile.threads = vec![memlens_profile::Thread::default(); 2];
     for (number, cell) in profile.cells[1..].iter_mut().enumerate() {
-        cell.counts.stores = 1;
-        cell.counts.invalidations = 400;
+        cell.counts.change(|counts| (counts.stores, counts.invalidations) = (1, 400));
         cell.thread = ThreadIx(number as u32);
     }
     profile.sum_cells();

@@ -281,8 +281,8 @@ fn object_at(profile: &Profile, module: Option<ModuleIx>, svma: u64) -> String {
     for cell in &profile.cells {
         let code = profile.code.get(cell.code.index());
         if code.is_some_and(|code| (code.module, code.offset) == (module, svma)) {
-            *sums.entry(cell.object.0).or_default() +=
-                cell.counts.accesses().max(cell.counts.sampled.samples);
+            let counts = cell.counts.get();
+            *sums.entry(cell.object.0).or_default() += counts.accesses().max(counts.sampled.samples);
         }
     }
     let most = sums.into_iter().max_by_key(|&(_, sum)| sum);

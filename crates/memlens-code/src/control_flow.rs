@@ -1,5 +1,7 @@
 //! A function's basic blocks and the edges between them.
 
+use std::sync::Arc;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 /// Consecutive instructions that are entered only at the first and left only after the last.
@@ -12,9 +14,9 @@ pub struct Block {
     /// Positions of its instructions in [`ControlFlow::instructions`].
     pub instructions: std::ops::Range<usize>,
     /// Blocks that may come next, ascending.
-    pub successors: Vec<usize>,
+    pub successors: Arc<[usize]>,
     /// Blocks that may come before, ascending.
-    pub predecessors: Vec<usize>,
+    pub predecessors: Arc<[usize]>,
 }
 
 /// A function's machine code, decoded and cut into blocks. Block 0 is the entry.
@@ -25,7 +27,8 @@ pub struct Block {
 /// - A jump to code outside the function leaves it (a tail call). So does a jump to its own first
 ///   instruction from a place where the caller of this crate says so: none is assumed.
 /// - An indirect jump goes to every block that nothing else leads to and that follows code which
-///   does not fall through: the arms of a `switch`. Where there is none, it leaves the function.
+///   does not fall through: the arms of a `switch`. Where there is none, it leaves the function. All indirect jumps
+///   share one list of successors, and the arms one of predecessors: an interpreter's main loop has millions of edges.
 /// - Bytes that are no instruction end the part they are in.
 #[derive(Clone, Debug, Default)]
 pub struct ControlFlow {
@@ -163,16 +166,23 @@ impl ControlFlow {
         let mut is_reached = vec![false; self.blocks.len()];
         edges.iter().flatten().for_each(|&block| is_reached[block] = true);
         detached.retain(|&block| !is_reached[block] && !self.is_padding(block));
-        for block in indirect {
-            edges[block].extend_from_slice(&detached);
-        }
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.blocks.len()];
         for (from, mut to) in edges.into_iter().enumerate() {
             to.sort_unstable();
             to.dedup();
-            for &block in &to {
-                self.blocks[block].predecessors.push(from);
+            to.iter().for_each(|&block| before[block].push(from));
+            self.blocks[from].successors = to.into();
+        }
+        for (block, before) in self.blocks.iter_mut().zip(before) {
+            block.predecessors = before.into();
+        }
+        // An indirect jump has no other successors, and an arm no other predecessors.
+        if !detached.is_empty() {
+            let (jumps, arms): (Arc<[usize]>, Arc<[usize]>) = (indirect.into(), detached.into());
+            jumps.iter().for_each(|&block| self.blocks[block].successors = arms.clone());
+            if !jumps.is_empty() {
+                arms.iter().for_each(|&block| self.blocks[block].predecessors = jumps.clone());
             }
-            self.blocks[from].successors = to;
         }
     }
 

@@ -19,7 +19,7 @@ pub fn immediate_dominators(flow: &ControlFlow) -> Vec<Option<usize>> {
         changed = false;
         for &block in order.iter().skip(1) {
             let mut new: Option<usize> = None;
-            for &predecessor in &flow.blocks[block].predecessors {
+            for &predecessor in flow.blocks[block].predecessors.iter() {
                 if dominators[predecessor].is_none() {
                     continue;
                 }
@@ -95,7 +95,7 @@ impl Loops {
             let mut members = vec![header];
             found_in[header] = header;
             let mut is_header = false;
-            for &from in &flow.blocks[header].predecessors {
+            for &from in flow.blocks[header].predecessors.iter() {
                 if number[from] == usize::MAX || number[from] < number[header] {
                     continue;
                 }

@@ -325,7 +325,7 @@ impl Analysis<'_> {
             if !instructions.all(|instruction| self.step(&mut walk, flow, instruction, &mut registers)) {
                 continue;
             }
-            for &successor in &flow.blocks[block].successors {
+            for &successor in flow.blocks[block].successors.iter() {
                 let joined = match before[successor] {
                     None => registers,
                     Some(known) => {

@@ -26,7 +26,7 @@ fn blocks_dominators_and_loops() {
     assert_eq!(starts, [0x1000, 0x1002, 0x1006, 0x100c, 0x1010]);
     let successors: Vec<&[usize]> = flow.blocks.iter().map(|block| &block.successors[..]).collect();
     assert_eq!(successors, [&[1][..], &[2, 4], &[2, 3], &[1], &[]]);
-    assert_eq!(flow.blocks[1].predecessors, [0, 3]);
+    assert_eq!(flow.blocks[1].predecessors[..], [0, 3]);
     assert_eq!(immediate_dominators(&flow), [Some(0), Some(0), Some(1), Some(2), Some(1)]);
     let loops = Loops::new(&flow);
     let found: Vec<_> = loops.loops.iter().map(|l| (l.header, &l.blocks[..], l.parent, l.depth)).collect();
@@ -45,7 +45,7 @@ fn a_switch_reaches_its_arms() {
         0xc3, // 1006 ret
     ];
     let flow = ControlFlow::new(&[(0x1000, &code)]);
-    assert_eq!(flow.blocks[0].successors, [1]);
+    assert_eq!(flow.blocks[0].successors[..], [1]);
     // Damage ends a part and nothing else.
     let flow = ControlFlow::new(&[(0x1000, &[0x31, 0xc0, 0x06]), (0x2000, &[0xc3])]);
     assert_eq!(flow.instructions.len(), 2);
@@ -230,7 +230,7 @@ fn no_bytes_panic() {
         for (index, block) in flow.blocks.iter().enumerate() {
             assert_eq!(block.instructions.start, next);
             next = block.instructions.end;
-            for &to in &block.successors {
+            for &to in block.successors.iter() {
                 assert!(flow.blocks[to].predecessors.contains(&index));
             }
         }

@@ -26,7 +26,12 @@ fn sample() -> Profile {
     profile.objects.push(Object { id: 1, kind: ObjectKind::Heap, name, site, counts, ..Object::default() });
     profile.code.push(CodeLocation { id: 1, stack: site, counts, ..CodeLocation::default() });
     profile.threads.push(Thread::default());
-    profile.cells.push(Cell { code: CodeIx(0), object: ObjectIx(0), counts, ..Cell::default() });
+    profile.cells.push(Cell {
+        code: CodeIx(0),
+        object: ObjectIx(0),
+        counts: counts.into(),
+        ..Cell::default()
+    });
     profile.sum_cells();
     profile
 }

@@ -11,10 +11,12 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
 use memlens_code::{AddressSource as CodeSource, LoopCode};
 use memlens_locality::{AddressSource, Pattern, PatternKind, Patterns};
-use memlens_profile::{AccessPattern, CodeIx, ModuleIx, Profile};
+use memlens_profile::{AccessPattern, CodeIx, CodeLocation, ModuleIx, Profile};
 use memlens_symbols::Module;
 use rustc_hash::FxHashMap;
 
@@ -24,12 +26,14 @@ const MOST_OPERANDS: usize = 500;
 const RARELY: f64 = 0.2;
 
 /// Fills `profile.patterns`. `operands`: which row of code each number of `patterns` is. `symbols_of`: a module of
-/// the profile as a file, where it can be read. The profile's counts must be there: they say what is costly.
+/// the profile as a file, where it can be read. The profile's counts must be there: they say what is costly. `sources`
+/// is what earlier profiles of the same modules have found out of their code.
 pub fn add_patterns<'a>(
     profile: &mut Profile,
     patterns: &mut Patterns,
     operands: &[(u32, CodeIx)],
     symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
+    sources: &mut Sources,
 ) {
     let mut costly: Vec<(u32, CodeIx)> = operands.to_vec();
     costly.sort_by_key(|(_, code)| Reverse(profile.cost(&profile.code[code.index()].counts)));
@@ -43,19 +47,10 @@ pub fn add_patterns<'a>(
         .filter(|(_, code)| code.kind.reads())
         .map(|(at, code)| ((code.module, code.offset), CodeIx::from_index(at)))
         .collect();
-    let mut functions: FxHashMap<(ModuleIx, u64), Option<LoopCode>> = FxHashMap::default();
+    sources.look_at(profile, costly.iter().map(|&(_, code)| code), symbols_of);
     for &(number, code) in &costly {
         let location = &profile.code[code.index()];
-        let Some(module) = location.module else { continue };
-        let Some(symbols) = symbols_of(module) else { continue };
-        let Some(function) = symbols.function_at(location.offset) else { continue };
-        let known = functions.entry((module, function.start)).or_insert_with(|| {
-            let code = symbols.code(function.start, function.end)?;
-            Some(LoopCode::new(&[(function.start, code)]))
-        });
-        let Some(source) = known.as_ref().and_then(|known| known.address_source(location.offset)) else {
-            continue;
-        };
+        let Some(source) = sources.of(location) else { continue };
         let source = match source {
             CodeSource::Chain => AddressSource::Itself,
             CodeSource::Computed => AddressSource::Computed,
@@ -75,6 +70,42 @@ pub fn add_patterns<'a>(
         .collect();
     profile.patterns.sort_by_key(|row| row.code);
     profile.patterns.dedup_by_key(|row| row.code);
+}
+
+/// Where operands' addresses come from, as far as their functions' code was looked at.
+#[derive(Debug, Default)]
+pub struct Sources(FxHashMap<(ModuleIx, u64), Option<CodeSource>>);
+
+impl Sources {
+    fn of(&self, location: &CodeLocation) -> Option<CodeSource> {
+        self.0.get(&(location.module?, location.offset)).copied().flatten()
+    }
+
+    /// Looks at the code of those rows of code that are new. One function at a time: large ones take megabytes.
+    fn look_at<'a>(
+        &mut self,
+        profile: &Profile,
+        operands: impl Iterator<Item = CodeIx>,
+        symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
+    ) {
+        let mut by_function: BTreeMap<(ModuleIx, u64, u64), Vec<u64>> = BTreeMap::new();
+        for location in operands.map(|code| &profile.code[code.index()]) {
+            let Some(module) = location.module else { continue };
+            if let Entry::Vacant(new) = self.0.entry((module, location.offset)) {
+                new.insert(None);
+                let function = symbols_of(module).and_then(|symbols| symbols.function_at(location.offset));
+                let Some(function) = function else { continue };
+                by_function.entry((module, function.start, function.end)).or_default().push(location.offset);
+            }
+        }
+        for ((module, start, end), offsets) in by_function {
+            let Some(code) = symbols_of(module).and_then(|symbols| symbols.code(start, end)) else {
+                continue;
+            };
+            let code = LoopCode::new(&[(start, code)]);
+            self.0.extend(offsets.into_iter().map(|at| ((module, at), code.address_source(at))));
+        }
+    }
 }
 
 fn row(code: CodeIx, pattern: &Pattern, rows: &FxHashMap<u32, CodeIx>) -> AccessPattern {

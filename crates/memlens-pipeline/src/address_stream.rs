@@ -119,7 +119,12 @@ impl AddressStream {
             accesses += counts.accesses();
             let code = CodeIx::from_index(profile.code.len());
             profile.code.push(CodeLocation { id: code.0 + 1, kind, ..CodeLocation::default() });
-            profile.cells.push(Cell { code, object: ObjectIx(0), thread: ThreadIx(0), counts });
+            profile.cells.push(Cell {
+                code,
+                object: ObjectIx(0),
+                thread: ThreadIx(0),
+                counts: counts.into(),
+            });
         }
         profile.objects.push(object);
         profile.sum_cells();

@@ -24,6 +24,7 @@ use memlens_events::{
 };
 use memlens_objects::Merge;
 use memlens_objects::alloc_functions::{self, AllocFunction, Effect};
+use memlens_patterns::Sources;
 use memlens_profile::{Mark, ObjectBacking};
 use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::DebugSearch;
@@ -131,6 +132,8 @@ pub struct Process {
     vectors: Vectors,
     /// How operands go through memory.
     pub(crate) windows: Windows,
+    /// What the code of costly operands was found to say.
+    pub(crate) address_sources: Sources,
     family: fork::Family,
 }
 
@@ -176,6 +179,7 @@ impl Process {
             stack_keys: Vec::new(),
             vectors: Vectors::detect(),
             windows: Windows::new(),
+            address_sources: Sources::default(),
             family: fork::Family::default(),
         })
     }

@@ -101,7 +101,8 @@ impl Process {
                     counts.l2_load_misses += std::mem::take(&mut counts.l2_store_misses);
                     counts.llc_load_misses += std::mem::take(&mut counts.llc_store_misses);
                 }
-                cells.push(Cell { code: CodeIx(reference), object: ObjectIx(object), thread: index, counts });
+                let (code, object, counts) = (CodeIx(reference), ObjectIx(object), counts.into());
+                cells.push(Cell { code, object, thread: index, counts });
             }
         }
         (cells, threads)
@@ -136,7 +137,7 @@ impl Process {
         cells.dedup_by(|next, kept| {
             let is_same = (next.thread, next.code, next.object) == (kept.thread, kept.code, kept.object);
             if is_same {
-                kept.counts += &next.counts;
+                kept.counts.change(|counts| *counts += &next.counts.get());
             }
             is_same
         });
@@ -155,9 +156,8 @@ impl Process {
             })
             .collect();
         let space = &self.space;
-        memlens_patterns::add_patterns(profile, patterns, &operands, &|module| {
-            space.module(module.0 + 1)?.symbols.as_ref()
-        });
+        let symbols_of = |module: ModuleIx| space.module(module.0 + 1)?.symbols.as_ref();
+        memlens_patterns::add_patterns(profile, patterns, &operands, &symbols_of, &mut self.address_sources);
     }
 
     fn attribution(&self, profile: &mut Profile) {

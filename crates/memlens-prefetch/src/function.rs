@@ -153,7 +153,7 @@ impl Function {
                 // What leaves the function, wholly or on one of two ways.
                 let leaves = block.successors.len() < ways(last);
                 let mut out = if leaves { self.live_at_exit(last) } else { (0, 0) };
-                for &next in &block.successors {
+                for &next in block.successors.iter() {
                     out = (out.0 | live_in[next].0, out.1 | live_in[next].1);
                 }
                 let before = block
@@ -389,7 +389,7 @@ impl Loop<'_> {
             return found;
         }
         let mut seen = vec![false; flow.blocks.len()];
-        let mut open = flow.blocks[block].predecessors.clone();
+        let mut open = flow.blocks[block].predecessors.to_vec();
         while let Some(block) = open.pop() {
             if !self.inside[block] || std::mem::replace(&mut seen[block], true) {
                 continue;
@@ -399,7 +399,7 @@ impl Loop<'_> {
             } else if block == self.header {
                 found.is_from_header = true;
             } else {
-                open.extend(&flow.blocks[block].predecessors);
+                open.extend_from_slice(&flow.blocks[block].predecessors);
             }
         }
         found
@@ -465,7 +465,7 @@ impl Loop<'_> {
     fn find_step(&self, register: usize) -> Option<i64> {
         let flow = &self.function.flow;
         let mut step = None;
-        for &latch in &flow.blocks[self.header].predecessors {
+        for &latch in flow.blocks[self.header].predecessors.iter() {
             if !self.inside[latch] {
                 continue;
             }

@@ -11,6 +11,7 @@
 mod index;
 mod machine_info;
 mod merge;
+mod packed_counts;
 mod prediction;
 mod profile;
 mod run_info;
@@ -20,6 +21,7 @@ mod validate;
 pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
 pub use merge::{MergeError, Merger};
+pub use packed_counts::PackedCounts;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{
     AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, ObjectBacking,

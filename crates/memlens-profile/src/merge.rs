@@ -217,10 +217,10 @@ impl Merger {
             let next = self.merged.cells.len();
             let row = *cells.entry(key).or_insert(next);
             match self.merged.cells.get_mut(row) {
-                Some(existing) => existing.counts += &cell.counts,
+                Some(existing) => existing.counts.change(|counts| *counts += &cell.counts.get()),
                 None => {
                     let (code, object, thread) = key;
-                    self.merged.cells.push(Cell { code, object, thread, counts: cell.counts });
+                    self.merged.cells.push(Cell { code, object, thread, counts: cell.counts.clone() });
                 }
             }
         }

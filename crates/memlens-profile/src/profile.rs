@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
 use crate::{
-    Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, PathIx, Prediction, RunInfo, StackIx,
-    ThreadIx,
+    Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, PackedCounts, PathIx, Prediction, RunInfo,
+    StackIx, ThreadIx,
 };
 
 /// Everything a report needs, without the binaries or sources it came from.
@@ -261,7 +261,7 @@ pub struct Cell {
     /// The thread.
     pub thread: ThreadIx,
     /// The accesses (`dram_writes` is always 0).
-    pub counts: Counts,
+    pub counts: PackedCounts,
 }
 
 /// How one operand's addresses follow one another, seen in short windows of the run.
@@ -412,7 +412,7 @@ impl Profile {
             self.patterns.iter().filter_map(|pattern| Some((pattern.loaded_by?, (0, None)))).collect();
         if !most.is_empty() {
             for cell in &self.cells {
-                let accesses = cell.counts.accesses();
+                let accesses = cell.counts.get().accesses();
                 if let Some(most) = most.get_mut(&cell.code)
                     && accesses > most.0
                 {
@@ -436,9 +436,10 @@ impl Profile {
             let code = self.code.get_mut(cell.code.index());
             let thread = self.threads.get_mut(cell.thread.index());
             if let (Some(object), Some(code), Some(thread)) = (object, code, thread) {
-                object.counts += &cell.counts;
-                code.counts += &cell.counts;
-                thread.counts += &cell.counts;
+                let counts = cell.counts.get();
+                object.counts += &counts;
+                code.counts += &counts;
+                thread.counts += &counts;
             }
         }
     }

@@ -133,16 +133,15 @@ impl Profile {
     /// # Errors
     /// The first violation found.
     pub fn validate_counts(&self) -> Result<(), Inconsistency> {
-        possible("objects", self.objects.iter().map(|object| &object.counts))?;
-        possible("code", self.code.iter().map(|code| &code.counts))?;
-        possible("cells", self.cells.iter().map(|cell| &cell.counts))?;
+        possible("objects", self.objects.iter().map(|object| object.counts))?;
+        possible("code", self.code.iter().map(|code| code.counts))?;
+        possible("cells", self.cells.iter().map(|cell| cell.counts.get()))?;
         let of_paths = |part: &PathSamples| Counts {
             sampled: Sampled { samples: part.samples, cost: part.cost, ..Sampled::default() },
             ..Counts::default()
         };
-        let of_paths: Vec<Counts> = self.path_samples.iter().map(of_paths).collect();
-        possible("path_samples", of_paths.iter())?;
-        possible("threads", self.threads.iter().map(|thread| &thread.counts))
+        possible("path_samples", self.path_samples.iter().map(of_paths))?;
+        possible("threads", self.threads.iter().map(|thread| thread.counts))
     }
 
     /// Checks everything: references, possible counts, that counts are the cells' sums, that reasons add up.
@@ -159,15 +158,16 @@ impl Profile {
         if let Some(pair) = order.windows(2).find(|pair| key(pair[0]) == key(pair[1])) {
             return Err(Inconsistency::RepeatedCell { row: pair[1] });
         }
-        no_write_backs("cells", self.cells.iter().map(|cell| &cell.counts))?;
+        no_write_backs("cells", self.cells.iter().map(|cell| cell.counts.get()))?;
 
         let mut objects = vec![Counts::default(); self.objects.len()];
         let mut code = vec![Counts::default(); self.code.len()];
         let mut threads = vec![Counts::default(); self.threads.len()];
         for cell in &self.cells {
-            objects[cell.object.index()] += &cell.counts;
-            code[cell.code.index()] += &cell.counts;
-            threads[cell.thread.index()] += &cell.counts;
+            let counts = cell.counts.get();
+            objects[cell.object.index()] += &counts;
+            code[cell.code.index()] += &counts;
+            threads[cell.thread.index()] += &counts;
         }
         for (sum, object) in objects.iter_mut().zip(&self.objects) {
             sum.dram_writes = object.counts.dram_writes;
@@ -231,7 +231,7 @@ fn unique_ids(table: &'static str, ids: impl Iterator<Item = u32>) -> Result<(),
     Ok(())
 }
 
-fn possible<'a>(table: &'static str, counts: impl Iterator<Item = &'a Counts>) -> Result<(), Inconsistency> {
+fn possible(table: &'static str, counts: impl Iterator<Item = Counts>) -> Result<(), Inconsistency> {
     const MOST: u64 = 1 << 60;
     let mut sum = 0u64;
     for (row, counts) in counts.enumerate() {
@@ -254,7 +254,7 @@ fn possible<'a>(table: &'static str, counts: impl Iterator<Item = &'a Counts>) -
             page_walk_accesses,
             invalidations,
             sampled: Sampled { samples, cost, by_hardware, by_registers, by_code },
-        } = *counts;
+        } = counts;
         // The largest of a row bounds each of its counts, so the sum of the largest bounds each sum.
         let largest = [
             loads,
@@ -287,11 +287,11 @@ fn possible<'a>(table: &'static str, counts: impl Iterator<Item = &'a Counts>) -
     Ok(())
 }
 
-fn no_write_backs<'a>(
+fn no_write_backs(
     table: &'static str,
-    counts: impl Iterator<Item = &'a Counts>,
+    mut counts: impl Iterator<Item = Counts>,
 ) -> Result<(), Inconsistency> {
-    match counts.into_iter().position(|counts| counts.dram_writes != 0) {
+    match counts.position(|counts| counts.dram_writes != 0) {
         Some(row) => Err(Inconsistency::WriteBacksOutsideObjects { table, row }),
         None => Ok(()),
     }

@@ -63,8 +63,13 @@ fn process(pid: u32, library_first: bool, site_offset: u64, heap_loads: u64) -> 
             ..CodeLocation::default()
         }],
         cells: vec![
-            Cell { code: CodeIx(0), object: ObjectIx(0), thread: ThreadIx(0), counts: loads(heap_loads) },
-            Cell { code: CodeIx(0), object: ObjectIx(1), thread: ThreadIx(0), counts: loads(1) },
+            Cell {
+                code: CodeIx(0),
+                object: ObjectIx(0),
+                thread: ThreadIx(0),
+                counts: loads(heap_loads).into(),
+            },
+            Cell { code: CodeIx(0), object: ObjectIx(1), thread: ThreadIx(0), counts: loads(1).into() },
         ],
         threads: vec![Thread { tid: pid, ..Thread::default() }],
         ..Profile::default()
@@ -183,7 +188,7 @@ fn every_broken_invariant_is_named() {
         I::SumMismatch { table: "objects", row: 0 }
     ));
     assert!(matches!(
-        broken(|p| p.cells[1].counts.loads = 1 << 61),
+        broken(|p| p.cells[1].counts.change(|c| c.loads = 1 << 61)),
         I::ImpossibleCounts { table: "cells", row: 1 }
     ));
     assert!(matches!(
@@ -194,7 +199,7 @@ fn every_broken_invariant_is_named() {
     assert!(matches!(broken(|p| p.threads[0].counts.stores += 1), I::SumMismatch { table: "threads", .. }));
     assert!(matches!(broken(|p| p.cells[1].object = ObjectIx(0)), I::RepeatedCell { row: 1 }));
     assert!(matches!(
-        broken(|p| p.cells[0].counts.dram_writes = 1),
+        broken(|p| p.cells[0].counts.change(|c| c.dram_writes = 1)),
         I::WriteBacksOutsideObjects { table: "cells", row: 0 }
     ));
     assert!(matches!(
@@ -211,7 +216,7 @@ fn every_broken_invariant_is_named() {
 fn sampled(pid: u32, library_first: bool, samples: u64) -> Profile {
     let mut profile = process(pid, library_first, 0x40, 10);
     let whole = Sampled { samples: samples + 1, cost: 10 * (samples + 1), ..Sampled::default() };
-    profile.cells[0].counts.sampled = whole;
+    profile.cells[0].counts.change(|counts| counts.sampled = whole);
     profile.sum_cells();
     let object = ObjectIx(0);
     profile.paths = vec![

@@ -179,7 +179,7 @@ fn calls(profile: &Profile) -> BTreeMap<Caller, Calls> {
     for cell in &profile.cells {
         let Some((caller, line)) = callers.get(cell.code.index()) else { continue };
         let key = (*line, cell.object.index());
-        *calls.entry(caller.clone()).or_default().entry(key).or_default() += &cell.counts;
+        *calls.entry(caller.clone()).or_default().entry(key).or_default() += &cell.counts.get();
     }
     calls
 }

@@ -233,8 +233,9 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
     let mut sum = Counts::default();
     let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
     for cell in profile.cells.iter().filter(is_here) {
-        sum += &cell.counts;
-        *by_object.entry(cell.object.index()).or_default() += &cell.counts;
+        let counts = cell.counts.get();
+        sum += &counts;
+        *by_object.entry(cell.object.index()).or_default() += &counts;
     }
     let whole = profile.cost(&sum);
     let share = match profile.cost(&profile.totals()) {

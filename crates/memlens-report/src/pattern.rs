@@ -48,7 +48,7 @@ impl<'a> PatternWords<'a> {
         let mut costs: BTreeMap<String, u64> = BTreeMap::new();
         for cell in cells {
             if let Some(pattern) = self.of_code(cell.code) {
-                *costs.entry(self.describe(pattern)).or_default() += self.stall(&cell.counts) + 1;
+                *costs.entry(self.describe(pattern)).or_default() += self.stall(&cell.counts.get()) + 1;
             }
         }
         let all: u64 = costs.values().sum();
@@ -61,7 +61,7 @@ impl<'a> PatternWords<'a> {
         let mut costs: HashMap<PatternKind, u64> = HashMap::new();
         let mut all = 0;
         for cell in cells {
-            let stall = self.stall(&cell.counts);
+            let stall = self.stall(&cell.counts.get());
             all += stall;
             if let Some(pattern) = self.of_code(cell.code) {
                 *costs.entry(pattern.kind).or_default() += stall;

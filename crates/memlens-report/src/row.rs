@@ -326,8 +326,9 @@ pub(crate) fn by_code<'a>(
         let mut counts = Counts::default();
         let mut by_object: HashMap<usize, u64> = HashMap::new();
         for cell in &cells {
-            counts += &cell.counts;
-            *by_object.entry(cell.object.index()).or_default() += profile.cost(&cell.counts);
+            let of_cell = cell.counts.get();
+            counts += &of_cell;
+            *by_object.entry(cell.object.index()).or_default() += profile.cost(&of_cell);
         }
         let costs = by_object
             .into_iter()

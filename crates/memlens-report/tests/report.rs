@@ -378,7 +378,8 @@ fn sampled_through_calls() -> Profile {
         counts: Counts {
             sampled: Sampled { samples, cost: 10 * samples, ..Sampled::default() },
             ..Counts::default()
-        },
+        }
+        .into(),
         ..Cell::default()
     };
     let path = |parent, frame| CallPath { parent, frame: FrameIx(frame) };

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_locality::Summary;
+use memlens_patterns::Sources;
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
     PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
@@ -222,7 +223,8 @@ impl ProfileBuilder {
         }
         for ((code, object, thread), counts) in cells {
             let Some(object) = places[object as usize] else { continue };
-            profile.cells.push(Cell { code: CodeIx(code), object, thread: ThreadIx(thread), counts });
+            let (code, thread, counts) = (CodeIx(code), ThreadIx(thread), counts.into());
+            profile.cells.push(Cell { code, object, thread, counts });
         }
         let mut paths = PathRows::default();
         for ((path, code, object), sampled) in rows.divided_paths(&sites) {
@@ -304,7 +306,7 @@ fn add_patterns(profile: &mut Profile, bursts: &Bursts, code: &[(Code, u8, Acces
         .filter_map(|(row, &(code, operand, ..))| Some((number(code, operand)?, CodeIx::from_index(row))))
         .collect();
     let symbols_of = |module: ModuleIx| files.get(module.0)?.symbols();
-    memlens_patterns::add_patterns(profile, &mut patterns, &operands, &symbols_of);
+    memlens_patterns::add_patterns(profile, &mut patterns, &operands, &symbols_of, &mut Sources::default());
 }
 
 /// Samples, or accesses where there are no samples.

@@ -97,8 +97,9 @@ fn two_arrays_get_the_time_in_proportion_to_their_accesses() {
         let at =
             ["often", "seldom"].iter().position(|name| profile.objects[cell.object.index()].name == *name);
         if let (Some("main"), Some(at)) = (function, at) {
-            costs[at] += cell.counts.sampled.cost;
-            samples += cell.counts.sampled.samples;
+            let sampled = cell.counts.get().sampled;
+            costs[at] += sampled.cost;
+            samples += sampled.samples;
         }
     }
     let share = costs[0] as f64 / (costs[0] + costs[1]) as f64;

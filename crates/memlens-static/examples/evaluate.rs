@@ -120,8 +120,9 @@ fn evaluate(path: &Path) -> Result<String, String> {
         let place = &profile.code[cell.code.index()];
         if place.module == Some(main) {
             let entry = seen.entry(place.offset).or_default().entry(cell.object.index()).or_default();
-            entry.0 += cell.counts.accesses();
-            entry.1 += profile.wait_cycles(&cell.counts) as f64;
+            let counts = cell.counts.get();
+            entry.0 += counts.accesses();
+            entry.1 += profile.wait_cycles(&counts) as f64;
         }
     }
     let mut claims: BTreeMap<u64, BTreeSet<Identity>> = BTreeMap::new();

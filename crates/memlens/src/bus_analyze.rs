@@ -8,7 +8,7 @@ use memlens_bus::analysis::{self, Analysis, Checkpoints, Observer};
 use memlens_bus::format::{FormatError, TraceFolder};
 use memlens_profile::{
     Attribution, Cell, CodeIx, CodeLocation, Existing, Frame, FrameIx, MachineInfo, Module, ModuleIx, Object,
-    ObjectIx, Profile, ProfileWriter, RunInfo, Stack, StackIx, Thread, ThreadIx,
+    ObjectIx, PackedCounts, Profile, ProfileWriter, RunInfo, Stack, StackIx, Thread, ThreadIx,
 };
 use memlens_types::{AccessKind, Counts};
 
@@ -147,7 +147,7 @@ fn profile(found: &Analysis) -> Profile {
             code: CodeIx(0),
             object: ObjectIx::from_index(at),
             thread: ThreadIx(0),
-            counts: in_code,
+            counts: in_code.into(),
         });
         let kind = row.kind.parse().unwrap_or(memlens_types::ObjectKind::Unknown);
         let is_unknown = kind == memlens_types::ObjectKind::Unknown;
@@ -163,7 +163,7 @@ fn profile(found: &Analysis) -> Profile {
             ..Object::default()
         });
     }
-    cells.retain(|cell| cell.counts != Counts::default());
+    cells.retain(|cell| cell.counts != PackedCounts::default());
     let mut notes = bus_table::losses(&found.losses);
     notes.push("From a bus trace: counts are lines on the memory bus, code is not known.".to_owned());
     Profile {

@@ -256,11 +256,9 @@ impl<P: Pipeline> Recorder<P> {
             return;
         }
         let written = self.output.writer().flush(&profile, false);
-        if self.family.is_some() {
-            // Each process has a heap of its own: what all of them keep adds up.
-            drop(profile);
-            system::give_memory_back();
-        }
+        // What a profile takes for a moment would stay with the allocator: of CPython's, more than all that is recorded.
+        drop(profile);
+        system::give_memory_back();
         match written {
             Ok(()) => tracing::debug!("wrote a partial profile"),
             Err(error) if !self.has_complained => {

@@ -123,7 +123,7 @@ impl Row for Cell {
         c.column("code", "row of `code`", &mut self.code);
         c.column("object", "row of `objects`", &mut self.object);
         c.column("thread", "row of `threads`", &mut self.thread);
-        counts(&mut self.counts, c);
+        self.counts.change(|all| counts(all, c));
     }
 }
 

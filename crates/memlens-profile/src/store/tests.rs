@@ -173,9 +173,9 @@ fn sample() -> Profile {
                 code: CodeIx(0),
                 object: ObjectIx(0),
                 thread: ThreadIx(0),
-                counts: Counts { sampled, ..counts },
+                counts: Counts { sampled, ..counts }.into(),
             },
-            Cell { code: CodeIx(0), object: ObjectIx(1), thread: ThreadIx(0), counts },
+            Cell { code: CodeIx(0), object: ObjectIx(1), thread: ThreadIx(0), counts: counts.into() },
         ],
         patterns: vec![AccessPattern {
             code: CodeIx(0),
@@ -550,7 +550,7 @@ prop_compose! {
             code: CodeIx::from_index(code.index(profile.code.len())),
             object: ObjectIx::from_index(object.index(profile.objects.len())),
             thread: ThreadIx(0),
-            counts,
+            counts: counts.into(),
         }).collect();
         profile.run.notes = notes;
         profile.run.wall_seconds = wall.map(|wall| f64::from(wall) / 7.0);
@@ -601,7 +601,7 @@ fn cost_of_a_million_cells() {
             code: CodeIx(n % code),
             object: ObjectIx(n / 200),
             thread: ThreadIx(0),
-            counts: Counts { loads: u64::from(n % 1000) * 17, load_bytes: 8, ..Counts::default() },
+            counts: Counts { loads: u64::from(n % 1000) * 17, load_bytes: 8, ..Counts::default() }.into(),
         })
         .collect();
     profile.sum_cells();

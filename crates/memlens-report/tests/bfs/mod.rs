@@ -84,7 +84,7 @@ impl Builder {
     }
 
     fn cell(&mut self, code: CodeIx, object: ObjectIx, counts: Counts) {
-        self.0.cells.push(Cell { code, object, thread: ThreadIx(0), counts });
+        self.0.cells.push(Cell { code, object, thread: ThreadIx(0), counts: counts.into() });
     }
 }
 

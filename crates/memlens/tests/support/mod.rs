@@ -137,7 +137,12 @@ pub fn small_profile() -> Profile {
             counts,
             ..CodeLocation::default()
         }],
-        cells: vec![Cell { code: CodeIx(0), object: ObjectIx(0), thread: ThreadIx(0), counts }],
+        cells: vec![Cell {
+            code: CodeIx(0),
+            object: ObjectIx(0),
+            thread: ThreadIx(0),
+            counts: counts.into(),
+        }],
         threads: vec![Thread { tid: 1, counts, ..Thread::default() }],
         ..Profile::default()
     }

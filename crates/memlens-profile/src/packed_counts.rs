@@ -1,0 +1,173 @@
+//! The counts of a cell in less than half the space: there are hundreds of thousands of cells, and most of their counts
+//! are small.
+
+use memlens_types::{Counts, Sampled};
+
+/// The counts of modes that see every access: all but [`Counts::sampled`].
+const COUNTED: usize = 17;
+
+/// Some [`Counts`], to be kept. Reading and changing them cost some nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedCounts(Packed);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Packed {
+    /// Nothing sampled, and no count above 2^32 - 1. Equal counts are packed in the same way.
+    Small([u32; COUNTED]),
+    Large(Box<Counts>),
+}
+
+const _: () = assert!(size_of::<PackedCounts>() <= 72 && size_of::<Counts>() >= 176);
+
+impl PackedCounts {
+    /// The counts.
+    pub fn get(&self) -> Counts {
+        match &self.0 {
+            Packed::Small(small) => counted(small.map(u64::from)),
+            Packed::Large(counts) => **counts,
+        }
+    }
+
+    /// Changes the counts.
+    pub fn change(&mut self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.get();
+        change(&mut counts);
+        *self = counts.into();
+    }
+}
+
+impl From<Counts> for PackedCounts {
+    fn from(counts: Counts) -> Self {
+        let mut small = [0; COUNTED];
+        let is_small = small.iter_mut().zip(values(&counts)).all(|(small, value)| {
+            *small = value as u32;
+            u64::from(*small) == value
+        });
+        Self(match is_small && counts.sampled == Sampled::default() {
+            true => Packed::Small(small),
+            false => Packed::Large(Box::new(counts)),
+        })
+    }
+}
+
+impl Default for PackedCounts {
+    fn default() -> Self {
+        Counts::default().into()
+    }
+}
+
+/// What is not sampled, in the order of [`counted`].
+fn values(counts: &Counts) -> [u64; COUNTED] {
+    let Counts {
+        loads,
+        stores,
+        modifies,
+        load_bytes,
+        store_bytes,
+        l1_load_misses,
+        l1_store_misses,
+        l2_load_misses,
+        l2_store_misses,
+        llc_load_misses,
+        llc_store_misses,
+        dram_reads,
+        dram_writes,
+        dtlb_misses,
+        stlb_misses,
+        page_walk_accesses,
+        invalidations,
+        sampled: _,
+    } = *counts;
+    [
+        loads,
+        stores,
+        modifies,
+        load_bytes,
+        store_bytes,
+        l1_load_misses,
+        l1_store_misses,
+        l2_load_misses,
+        l2_store_misses,
+        llc_load_misses,
+        llc_store_misses,
+        dram_reads,
+        dram_writes,
+        dtlb_misses,
+        stlb_misses,
+        page_walk_accesses,
+        invalidations,
+    ]
+}
+
+/// The reverse of [`values`].
+fn counted(values: [u64; COUNTED]) -> Counts {
+    let [
+        loads,
+        stores,
+        modifies,
+        load_bytes,
+        store_bytes,
+        l1_load_misses,
+        l1_store_misses,
+        l2_load_misses,
+        l2_store_misses,
+        llc_load_misses,
+        llc_store_misses,
+        dram_reads,
+        dram_writes,
+        dtlb_misses,
+        stlb_misses,
+        page_walk_accesses,
+        invalidations,
+    ] = values;
+    Counts {
+        loads,
+        stores,
+        modifies,
+        load_bytes,
+        store_bytes,
+        l1_load_misses,
+        l1_store_misses,
+        l2_load_misses,
+        l2_store_misses,
+        llc_load_misses,
+        llc_store_misses,
+        dram_reads,
+        dram_writes,
+        dtlb_misses,
+        stlb_misses,
+        page_walk_accesses,
+        invalidations,
+        sampled: Sampled::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_any_size_come_back() {
+        for value in [0, 1, u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX] {
+            for at in 0..COUNTED {
+                let mut all = std::array::from_fn(|place| place as u64);
+                all[at] = value;
+                let counts = counted(all);
+                assert_eq!(values(&counts), all);
+                let packed = PackedCounts::from(counts);
+                assert_eq!(packed.get(), counts);
+                assert_eq!(matches!(packed.0, Packed::Small(_)), value <= u64::from(u32::MAX));
+            }
+        }
+        let sampled = Sampled { samples: 3, ..Sampled::default() };
+        let counts = Counts { loads: 7, sampled, ..Counts::default() };
+        assert_eq!(PackedCounts::from(counts).get(), counts);
+    }
+
+    #[test]
+    fn equal_counts_are_equal_whatever_they_were_before() {
+        let mut packed = PackedCounts::from(Counts { loads: 1 << 40, ..Counts::default() });
+        packed.change(|counts| counts.loads = 5);
+        assert_eq!(packed, PackedCounts::from(Counts { loads: 5, ..Counts::default() }));
+    }
+}
