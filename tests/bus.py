@@ -214,18 +214,32 @@ def restarted(runner):
 
 
 def page_sizes(runner):
-    """How pages of which size map an array of 4 MiB that is touched everywhere: every byte once, in 2-MiB pages as far as
-    whole ones fit, wherever it begins."""
+    """How pages of which size and kind map an array of 4 MiB that is touched everywhere: every byte once, in 2-MiB pages
+    as far as whole ones fit, wherever it begins. The profile says the same."""
     array, huge = 4 << 20, 2 << 20
-    for options, least in (([], 0), (["--thp=always"], 1)):
-        trace = runner.capture(f"page_sizes{least}", KERNELS / "gups.c", ["19", "100"], options)
+    for options, kind in (([], "small"), (["--thp=always"], "transparent"), (["--hugetlb", "2m"], "hugetlb")):
+        trace = runner.capture(f"page_sizes-{kind}", KERNELS / "gups.c", ["19", "100"], options)
         row = objects(runner.analysis(trace))["table"]
         small, large = row["bytes_in_4k_pages"], row["bytes_in_2m_pages"]
-        if small + large != array or large // huge < least or (least == 0 and large > 0):
+        if small + large != array or (large < huge if kind != "small" else large > 0):
             raise Failure(f"{options}: {row}")
-        text = runner.run("analyze", trace)
-        if "Page sizes" not in text:
+        kinds = {other: large if other == kind else 0 for other in ("transparent", "hugetlb")}
+        if {other: row[f"bytes_in_{other}_pages"] for other in kinds} != kinds:
+            raise Failure(f"{options}: {row}")
+        profile = runner.folder / f"page_sizes-{kind}.memlens"
+        text = runner.run("analyze", trace, "--force", "--out", profile)
+        if "Page sizes" not in text or "% hugetlb" not in text:
             raise Failure(text)
+        words = [runner.memlens, "report", profile]
+        report = json.loads(subprocess.run([*words, "--format", "json"], capture_output=True, check=True).stdout)
+        table = next(row for row in report["objects"] if row["name"] == "table")
+        wanted = {"small_bytes": small, "untold_huge_bytes": 0, "gigantic_bytes": 0, "swapped_bytes": 0}
+        wanted |= {f"{other}_bytes": size for other, size in kinds.items()}
+        if table["backing"] != wanted:
+            raise Failure(f"{options}: the profile has {table['backing']}, the trace {wanted}")
+        shown = subprocess.run([*words, "--object", str(table["id"])], capture_output=True, text=True, check=True).stdout
+        if not any("in pages" in line and (kind == "small" or kind in line) for line in shown.splitlines()):
+            raise Failure(shown)
 
 
 def memory_nodes(runner):
@@ -278,7 +292,7 @@ def bad_inputs(runner):
     expect(bus, clock + b"\n" + body, 65, "clocks", 0)
     expect(bus, header.replace(b'"capture":"', b'"capture":"x') + b"\n" + body, 65, "different captures", 0)
     expect(bus, b"not a trace\n", 65, "not one of a bus trace", 0)
-    expect(bus, header.replace(b"trace 1 ", b"trace 9 ") + b"\n" + body, 69, "version 9", 0)
+    expect(bus, header.replace(b"trace 2 ", b"trace 9 ") + b"\n" + body, 69, "version 9", 0)
     expect(pages, sound[pages][:-40], 65, "page-table", records)
     page_header = sound[pages].split(b"\n", 1)[0] + b"\n"
     expect(pages, page_header, 65, "tags after the last page-table event", records)

@@ -2,9 +2,9 @@
 
 use memlens_bus::analysis::analyze;
 use memlens_bus::format::{
-    BusBlock, BusReader, BusWriter, FormatError, Header, MergedBus, ObjectEvent, ObjectReader, ObjectWriter,
-    Packing, PageEvent, PageReader, PageRecord, PageWriter, Stream, TagRegion, TruthKind, TruthReader,
-    TruthRecord, TruthWriter,
+    BusBlock, BusReader, BusWriter, FormatError, Header, HugeKind, MergedBus, ObjectEvent, ObjectReader,
+    ObjectWriter, Packing, PageEvent, PageReader, PageRecord, PageWriter, Stream, TagRegion, TruthKind,
+    TruthReader, TruthRecord, TruthWriter,
 };
 use std::num::NonZeroUsize;
 
@@ -24,7 +24,10 @@ fn pages() -> [PageRecord; 4] {
     [
         PageRecord::new(PageEvent::Table, 4, 1, 9, 0, 0),
         PageRecord { more: true, ..PageRecord::new(PageEvent::Map, 1, 1, 5, 77, 0x8008) },
-        PageRecord::new(PageEvent::Map, 2, 1, 512, 1024, 0xa010),
+        PageRecord {
+            huge: Some(HugeKind::Hugetlb),
+            ..PageRecord::new(PageEvent::Map, 2, 1, 512, 1024, 0xa010)
+        },
         PageRecord::new(PageEvent::Unmap, 1, 1, 5, 77, 0),
     ]
 }

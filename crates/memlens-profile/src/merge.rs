@@ -393,7 +393,10 @@ impl Merger {
                     existing.max_live_bytes.zip(object.max_live_bytes).map(|(a, b)| a.max(b));
                 // Each process has memory of its own.
                 if let Some(backing) = object.backing {
-                    *existing.backing.get_or_insert_default() += backing;
+                    match &mut existing.backing {
+                        Some(known) => *known += backing,
+                        None => existing.backing = Some(backing),
+                    }
                 }
                 if existing.type_name.is_none() {
                     existing.type_name = object.type_name;

@@ -156,7 +156,8 @@ pub struct Object {
     pub counts: Counts,
 }
 
-/// How the kernel backed an object's memory at a moment. Units: bytes.
+/// How an object's memory was backed at a moment, by the kernel or, in a profile of a bus trace, as its page tables say.
+/// Units: bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectBacking {
     /// In pages of 4 KiB.
@@ -165,6 +166,10 @@ pub struct ObjectBacking {
     pub transparent_bytes: u64,
     /// In pages that the system had reserved (hugetlb).
     pub hugetlb_bytes: u64,
+    /// In huge pages of which is not told whether they are transparent or reserved: page tables do not say it.
+    pub untold_huge_bytes: u64,
+    /// Of all these, in pages of 1 GiB; `None`: not told, as with all but bus traces.
+    pub gigantic_bytes: Option<u64>,
     /// Swapped out.
     pub swapped_bytes: u64,
 }
@@ -172,7 +177,7 @@ pub struct ObjectBacking {
 impl ObjectBacking {
     /// What was in memory.
     pub fn resident_bytes(&self) -> u64 {
-        self.small_bytes + self.transparent_bytes + self.hugetlb_bytes
+        self.small_bytes + self.transparent_bytes + self.hugetlb_bytes + self.untold_huge_bytes
     }
 
     /// It was seen again: of several states the one with most memory is kept, of equal ones the last.
@@ -188,6 +193,8 @@ impl std::ops::AddAssign for ObjectBacking {
         self.small_bytes += other.small_bytes;
         self.transparent_bytes += other.transparent_bytes;
         self.hugetlb_bytes += other.hugetlb_bytes;
+        self.untold_huge_bytes += other.untold_huge_bytes;
+        self.gigantic_bytes = self.gigantic_bytes.zip(other.gigantic_bytes).map(|(one, more)| one + more);
         self.swapped_bytes += other.swapped_bytes;
     }
 }

@@ -169,7 +169,7 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
     out + &wrap("modelled", INDENT, &modelled, width, colour)
 }
 
-/// How the kernel backed an object's memory: shares of what was in memory.
+/// How an object's memory was backed: shares of what was in memory.
 fn backing(object: &Object) -> Vec<String> {
     let Some(backing) = &object.backing else {
         return vec!["how the kernel backed it is unknown".to_owned()];
@@ -183,6 +183,8 @@ fn backing(object: &Object) -> Vec<String> {
     pieces.extend(part(backing.small_bytes, "of 4 KiB"));
     pieces.extend(part(backing.transparent_bytes, "transparent huge"));
     pieces.extend(part(backing.hugetlb_bytes, "hugetlb"));
+    pieces.extend(part(backing.untold_huge_bytes, "huge, transparent or hugetlb"));
+    pieces.extend(part(backing.gigantic_bytes.unwrap_or(0), "of 1 GiB, of these"));
     pieces
         .extend((backing.swapped_bytes > 0).then(|| format!("{} swapped out", size(backing.swapped_bytes))));
     pieces

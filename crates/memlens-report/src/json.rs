@@ -283,6 +283,8 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
             "small_bytes": backing.small_bytes,
             "transparent_bytes": backing.transparent_bytes,
             "hugetlb_bytes": backing.hugetlb_bytes,
+            "untold_huge_bytes": backing.untold_huge_bytes,
+            "gigantic_bytes": backing.gigantic_bytes,
             "swapped_bytes": backing.swapped_bytes,
         })),
         "module": module_name(profile, object.module),

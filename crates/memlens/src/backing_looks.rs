@@ -85,6 +85,7 @@ fn backing_of(mut pieces: Vec<(u32, Range<u64>, u32)>) -> HashMap<u32, ObjectBac
                 transparent_bytes: found.transparent(),
                 hugetlb_bytes: found.hugetlb,
                 swapped_bytes: found.swapped,
+                ..ObjectBacking::default()
             };
         }
     }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::num::NonZeroUsize;
 
-use memlens_bus::analysis::{self, Analysis, Checkpoints, Observer};
+use memlens_bus::analysis::{self, Analysis, Checkpoints, Observer, PageSizes};
 use memlens_bus::format::{FormatError, TraceFolder};
 use memlens_profile::{
     Attribution, Cell, CodeIx, CodeLocation, Existing, Frame, FrameIx, MachineInfo, Module, ModuleIx, Object,
-    ObjectIx, PackedCounts, Profile, ProfileWriter, RunInfo, Stack, StackIx, Thread, ThreadIx,
+    ObjectBacking, ObjectIx, PackedCounts, Profile, ProfileWriter, RunInfo, Stack, StackIx, Thread, ThreadIx,
 };
 use memlens_types::{AccessKind, Counts};
 
@@ -158,6 +158,7 @@ fn profile(found: &Analysis) -> Profile {
             site: places.site(&row.site),
             bytes: (row.bytes > 0).then_some(row.bytes),
             blocks: row.blocks.max(1),
+            backing: backing(&row.mapped),
             unknown_reason: is_unknown.then(|| "no object event covers the address".to_owned()),
             counts: known,
             ..Object::default()
@@ -196,6 +197,21 @@ fn profile(found: &Analysis) -> Profile {
         },
         ..Profile::default()
     }
+}
+
+/// How an object was backed; None: no page-table record tells.
+fn backing(mapped: &PageSizes) -> Option<ObjectBacking> {
+    let PageSizes { bytes_in_4k_pages, bytes_in_1g_pages, .. } = *mapped;
+    let told = mapped.bytes_in_transparent_pages.zip(mapped.bytes_in_hugetlb_pages);
+    let (transparent_bytes, hugetlb_bytes) = told.unwrap_or_default();
+    (mapped.total() > 0).then_some(ObjectBacking {
+        small_bytes: bytes_in_4k_pages,
+        transparent_bytes,
+        hugetlb_bytes,
+        untold_huge_bytes: mapped.huge() - transparent_bytes - hugetlb_bytes,
+        gigantic_bytes: Some(bytes_in_1g_pages),
+        swapped_bytes: 0,
+    })
 }
 
 /// Modules, frames and stacks of a profile, from the call stacks of a trace.
@@ -261,6 +277,24 @@ mod tests {
         let module = |index| Some(ModuleIx(index));
         assert_eq!(frames, [(module(0), 0x12), (module(1), 3), (module(0), 0x40)]);
         assert_eq!([places.site("main < start"), places.site("")], [None, None]);
+    }
+
+    #[test]
+    fn large_pages_of_unknown_kind_stay_unknown() {
+        let sizes = |told| PageSizes {
+            bytes_in_4k_pages: 1,
+            bytes_in_2m_pages: 20,
+            bytes_in_1g_pages: 300,
+            bytes_in_transparent_pages: told,
+            bytes_in_hugetlb_pages: told.map(|bytes| 320 - bytes),
+        };
+        let kinds = |told| {
+            let found = backing(&sizes(told)).expect("mapped");
+            assert_eq!((found.resident_bytes(), found.gigantic_bytes), (321, Some(300)));
+            [found.transparent_bytes, found.hugetlb_bytes, found.untold_huge_bytes]
+        };
+        assert_eq!([kinds(Some(20)), kinds(None)], [[20, 300, 0], [0, 0, 320]]);
+        assert_eq!(backing(&PageSizes::default()), None);
     }
 
     #[test]

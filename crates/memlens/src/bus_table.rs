@@ -1,6 +1,6 @@
 //! An analysis as tables for people.
 
-use memlens_bus::analysis::{Analysis, Losses, MappedBytes, ObjectRow, TagCounts, Verification};
+use memlens_bus::analysis::{Analysis, Losses, ObjectRow, PageSizes, TagCounts, Verification};
 
 /// Groups of three digits.
 fn grouped(number: u64) -> String {
@@ -91,18 +91,23 @@ fn memory_nodes(analysis: &Analysis, shown: usize) -> String {
 /// How much of the first objects pages of which size mapped, in MiB; empty if the trace has no page tables.
 fn page_sizes(analysis: &Analysis, shown: usize) -> String {
     let mib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
-    let titles = ["object", "kind", "MiB in 4-KiB pages", "2-MiB pages", "1-GiB pages", "% huge"];
+    let titles =
+        ["object", "kind", "MiB in 4-KiB pages", "2-MiB", "1-GiB", "% huge", "% transparent", "% hugetlb"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
     for object in analysis.objects.iter().take(shown).filter(|object| object.mapped.total() > 0) {
-        let MappedBytes { bytes_in_4k_pages, bytes_in_2m_pages, bytes_in_1g_pages } = object.mapped;
-        let huge = bytes_in_2m_pages + bytes_in_1g_pages;
+        let PageSizes { bytes_in_4k_pages, bytes_in_2m_pages, bytes_in_1g_pages, .. } = object.mapped;
+        let share = |bytes: u64| percent(bytes as f64, object.mapped.total() as f64);
+        // Hardware's traces do not tell where large pages are from.
+        let told = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), share);
         rows.push(vec![
             printable(&object.name),
             object.kind.to_owned(),
             mib(bytes_in_4k_pages),
             mib(bytes_in_2m_pages),
             mib(bytes_in_1g_pages),
-            percent(huge as f64, object.mapped.total() as f64),
+            share(object.mapped.huge()),
+            told(object.mapped.bytes_in_transparent_pages),
+            told(object.mapped.bytes_in_hugetlb_pages),
         ]);
     }
     let whose = match analysis.header.real_bytes {

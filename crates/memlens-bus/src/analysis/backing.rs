@@ -2,33 +2,54 @@
 
 use super::object_space::ObjectSpaces;
 use super::reverse_table::ReverseTable;
-use crate::format::{ObjectEvent, PageEvent, PageRecord};
+use crate::format::{HugeKind, ObjectEvent, PageEvent, PageRecord};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Bytes of an object by the size of the pages that map them, in all processes together, when most of it was mapped.
+/// Bytes of an object by the pages that map them, in all processes together, when most of it was mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MappedBytes {
+pub(super) struct MappedBytes {
     /// In pages of 4 KiB.
     pub bytes_in_4k_pages: u64,
-    /// In pages of 2 MiB. Whether they are transparent or from hugetlbfs, page tables do not say.
+    /// In pages of 2 MiB.
     pub bytes_in_2m_pages: u64,
     /// In pages of 1 GiB.
     pub bytes_in_1g_pages: u64,
+    /// Of those of 2 MiB and 1 GiB, in transparent ones.
+    pub bytes_in_transparent_pages: u64,
+    /// Of those of 2 MiB and 1 GiB, in ones from hugetlbfs.
+    pub bytes_in_hugetlb_pages: u64,
 }
 
 impl MappedBytes {
     /// In pages of any size.
     pub fn total(&self) -> u64 {
-        self.bytes_in_4k_pages + self.bytes_in_2m_pages + self.bytes_in_1g_pages
+        self.bytes_in_4k_pages + self.huge()
     }
 
-    fn of_level(&mut self, level: u8) -> &mut u64 {
-        match level {
+    /// In pages of 2 MiB and 1 GiB.
+    pub fn huge(&self) -> u64 {
+        self.bytes_in_2m_pages + self.bytes_in_1g_pages
+    }
+
+    /// In pages of 2 MiB and 1 GiB of which the trace does not say where the kernel took them from.
+    pub fn huge_of_untold_kind(&self) -> u64 {
+        self.huge() - self.bytes_in_transparent_pages - self.bytes_in_hugetlb_pages
+    }
+
+    /// What bytes in a leaf of this level and kind count for.
+    fn places(&mut self, level: u8, kind: Option<HugeKind>) -> [Option<&mut u64>; 2] {
+        let by_size = match level {
             1 => &mut self.bytes_in_4k_pages,
             2 => &mut self.bytes_in_2m_pages,
             _ => &mut self.bytes_in_1g_pages,
-        }
+        };
+        let by_kind = kind.map(|kind| match kind {
+            HugeKind::Transparent => &mut self.bytes_in_transparent_pages,
+            HugeKind::Hugetlb => &mut self.bytes_in_hugetlb_pages,
+        });
+        [Some(by_size), by_kind]
     }
 }
 
@@ -38,32 +59,65 @@ impl MappedBytes {
 pub(super) struct ObjectBacking {
     /// By object: now, and when it was most.
     objects: Vec<(MappedBytes, MappedBytes)>,
+    /// Where large pages are from, as far as that was told: by process, by first page of those of levels 2 and 3.
+    kinds: FxHashMap<u32, [FxHashMap<u64, HugeKind>; 2]>,
 }
 
-/// A leaf entry, or the part of it that an event concerns: addresses and level.
-type Leaf = (Range<u64>, u8);
+/// A leaf entry, or the part of it that an event concerns.
+#[derive(Clone, Debug)]
+struct Leaf {
+    addresses: Range<u64>,
+    level: u8,
+    kind: Option<HugeKind>,
+}
 
 impl ObjectBacking {
     /// Takes out what a page-table event ends or changes; it happens next.
     pub fn before_pages(&mut self, table: &ReverseTable, spaces: &ObjectSpaces, record: &PageRecord) {
         let pages = record.page..record.page + PageRecord::pages(record.level);
-        let leaves: Vec<Leaf> = match record.event {
-            PageEvent::Map => table.leaves(record.pid, pages).map(whole).collect(),
+        let ending: Vec<(u64, u8)> = match record.event {
+            PageEvent::Map => table.leaves(record.pid, pages).collect(),
             PageEvent::Unmap => {
                 let same = |leaf: &(u64, u8)| *leaf == (record.page, record.level);
-                table.leaves(record.pid, pages).filter(same).map(whole).collect()
+                table.leaves(record.pid, pages).filter(same).collect()
             }
-            PageEvent::ProcessEnd => table.leaves(record.pid, 0..u64::MAX).map(whole).collect(),
+            PageEvent::ProcessEnd => table.leaves(record.pid, 0..u64::MAX).collect(),
             _ => return,
         };
+        let leaves: Vec<Leaf> = ending.iter().map(|&leaf| self.whole(record.pid, leaf)).collect();
         self.change(spaces, record.pid, &leaves, false);
+        ending.into_iter().for_each(|(page, level)| self.set_kind(record.pid, page, level, None));
     }
 
     /// Puts in what it begins; it has happened.
     pub fn after_pages(&mut self, spaces: &ObjectSpaces, record: &PageRecord) {
         if record.event == PageEvent::Map {
-            self.change(spaces, record.pid, &[whole((record.page, record.level))], true);
+            self.set_kind(record.pid, record.page, record.level, record.huge);
+            let leaf = self.whole(record.pid, (record.page, record.level));
+            self.change(spaces, record.pid, &[leaf], true);
         }
+    }
+
+    fn set_kind(&mut self, pid: u32, page: u64, level: u8, kind: Option<HugeKind>) {
+        let Some(of_level) = usize::from(level).checked_sub(2) else { return };
+        match kind {
+            Some(kind) => {
+                self.kinds.entry(pid).or_default()[of_level].insert(page, kind);
+            }
+            None => {
+                if let Some(levels) = self.kinds.get_mut(&pid) {
+                    levels[of_level].remove(&page);
+                }
+            }
+        }
+    }
+
+    /// A leaf with all addresses that it maps.
+    fn whole(&self, pid: u32, (page, level): (u64, u8)) -> Leaf {
+        let kinds =
+            usize::from(level).checked_sub(2).and_then(|of_level| self.kinds.get(&pid)?.get(of_level));
+        let kind = kinds.and_then(|kinds| kinds.get(&page)).copied();
+        Leaf { addresses: page << 12..(page + PageRecord::pages(level)) << 12, level, kind }
     }
 
     /// Lets an object event happen, and moves the bytes that it concerns from object to object.
@@ -75,9 +129,11 @@ impl ObjectBacking {
     ) -> Option<(u32, Range<u64>)> {
         let Some((pid, addresses)) = spaces.concerned(event) else { return spaces.apply(event) };
         let pages = addresses.start >> 12..addresses.end.div_ceil(4096);
-        let part =
-            |(range, level): Leaf| (range.start.max(addresses.start)..range.end.min(addresses.end), level);
-        let leaves: Vec<Leaf> = table.leaves(pid, pages).map(whole).map(part).collect();
+        let part = |leaf: Leaf| {
+            let (start, end) = (leaf.addresses.start, leaf.addresses.end);
+            Leaf { addresses: start.max(addresses.start)..end.min(addresses.end), ..leaf }
+        };
+        let leaves: Vec<Leaf> = table.leaves(pid, pages).map(|leaf| part(self.whole(pid, leaf))).collect();
         self.change(spaces, pid, &leaves, false);
         let found = spaces.apply(event);
         self.change(spaces, pid, &leaves, true);
@@ -85,15 +141,16 @@ impl ObjectBacking {
     }
 
     fn change(&mut self, spaces: &ObjectSpaces, pid: u32, leaves: &[Leaf], adds: bool) {
-        for (addresses, level) in leaves {
-            spaces.pieces(pid, addresses.clone(), |object, bytes| {
+        for leaf in leaves {
+            spaces.pieces(pid, leaf.addresses.clone(), |object, bytes| {
                 let index = object as usize;
                 if self.objects.len() <= index {
                     self.objects.resize(index + 1, Default::default());
                 }
                 let (now, most) = &mut self.objects[index];
-                let place = now.of_level(*level);
-                *place = if adds { *place + bytes } else { place.saturating_sub(bytes) };
+                for place in now.places(leaf.level, leaf.kind).into_iter().flatten() {
+                    *place = if adds { *place + bytes } else { place.saturating_sub(bytes) };
+                }
                 if now.total() > most.total() {
                     *most = *now;
                 }
@@ -105,11 +162,6 @@ impl ObjectBacking {
     pub fn of_object(&self, object: u32) -> MappedBytes {
         self.objects.get(object as usize).map_or_else(MappedBytes::default, |(_, most)| *most)
     }
-}
-
-/// A leaf with all addresses that it maps.
-fn whole((page, level): (u64, u8)) -> Leaf {
-    (page << 12..(page + PageRecord::pages(level)) << 12, level)
 }
 
 #[cfg(test)]
@@ -133,7 +185,18 @@ mod tests {
         }
 
         fn page(&mut self, event: PageEvent, level: u8, frame: u64, page: u64) {
-            let record = PageRecord::new(event, level, 1, frame, page, 0);
+            self.page_of_kind(event, level, frame, page, None);
+        }
+
+        fn page_of_kind(
+            &mut self,
+            event: PageEvent,
+            level: u8,
+            frame: u64,
+            page: u64,
+            huge: Option<HugeKind>,
+        ) {
+            let record = PageRecord { huge, ..PageRecord::new(event, level, 1, frame, page, 0) };
             self.backing.before_pages(&self.table, &self.spaces, &record);
             self.table.apply(&record);
             self.backing.after_pages(&self.spaces, &record);
@@ -147,9 +210,10 @@ mod tests {
         fn counted(&self) -> Vec<MappedBytes> {
             let mut counts = vec![MappedBytes::default(); self.spaces.objects().len()];
             for leaf in self.table.leaves(1, 0..u64::MAX) {
-                let (addresses, level) = whole(leaf);
+                let Leaf { addresses, level, kind } = self.backing.whole(1, leaf);
                 self.spaces.pieces(1, addresses, |object, bytes| {
-                    *counts[object as usize].of_level(level) += bytes;
+                    let places = counts[object as usize].places(level, kind);
+                    places.into_iter().flatten().for_each(|place| *place += bytes);
                 });
             }
             counts
@@ -183,6 +247,31 @@ mod tests {
         assert_eq!(column(&followed), (4096, 2 * MIB, 0));
     }
 
+    #[test]
+    fn transparent_and_reserved_pages_are_told_apart_as_long_as_they_are_mapped() {
+        let mut followed = Followed::new();
+        followed.object("object 1 1 heap table");
+        followed.object(&format!("block 1 1 0 {} 1", 8 * MIB));
+        followed.page_of_kind(PageEvent::Map, 2, 512, 0, Some(HugeKind::Transparent));
+        followed.page_of_kind(PageEvent::Map, 2, 1024, 512, Some(HugeKind::Hugetlb));
+        followed.page_of_kind(PageEvent::Map, 2, 1536, 1024, Some(HugeKind::Hugetlb));
+        followed.page(PageEvent::Map, 2, 2048, 1536);
+        let kinds = |found: MappedBytes| {
+            let told = [found.bytes_in_transparent_pages, found.bytes_in_hugetlb_pages];
+            (told.map(|bytes| bytes / MIB), found.huge_of_untold_kind() / MIB)
+        };
+        assert_eq!(kinds(followed.backing.of_object(1)), ([2, 4], 2));
+        // The same page again, split, and gone: the kind is that of what is mapped.
+        followed.page(PageEvent::Map, 2, 2560, 512);
+        assert_eq!(kinds(followed.now()[1]), ([2, 2], 4));
+        followed.page(PageEvent::Unmap, 2, 0, 1024);
+        followed.page(PageEvent::Map, 1, 7, 0);
+        assert_eq!(kinds(followed.now()[1]), ([0, 0], 4));
+        assert!(followed.backing.kinds[&1].iter().all(FxHashMap::is_empty));
+        followed.page(PageEvent::ProcessEnd, 0, 0, 0);
+        assert_eq!(followed.now()[1], MappedBytes::default());
+    }
+
     proptest! {
         #[test]
         fn whatever_comes_and_goes_every_byte_is_counted_once(
@@ -196,7 +285,11 @@ mod tests {
                     0 => followed.object(&format!("region 1 {start} {} {}", size * 300_000, 1 + size % 3)),
                     1 => followed.object(&format!("block 1 1 {start} {} {}", size * 3000, 1 + size % 3)),
                     2 => followed.object(&format!("end 1 1 {start}")),
-                    3 => followed.page(PageEvent::Map, 2, (8 - place) * 512, place * 512),
+                    3 => {
+                        let kinds = [None, Some(HugeKind::Transparent), Some(HugeKind::Hugetlb)];
+                        let kind = kinds[size as usize % 3];
+                        followed.page_of_kind(PageEvent::Map, 2, (8 - place) * 512, place * 512, kind);
+                    }
                     4 => followed.page(PageEvent::Map, 1, 9000 + size, place * 512 + offset),
                     _ => {
                         let level = 1 + (size % 2) as u8;

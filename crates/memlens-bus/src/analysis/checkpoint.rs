@@ -1,7 +1,7 @@
 //! The state of an analysis on disk, from which it can go on after it was stopped.
 //!
 //! ```text
-//! memlens-bus-checkpoint 3 ⟨CRC-32 of what follows, as a number⟩\n   then, packed by zstd:   the state as JSON
+//! memlens-bus-checkpoint 4 ⟨CRC-32 of what follows, as a number⟩\n   then, packed by zstd:   the state as JSON
 //! ```
 //!
 //! The file is written beside its name and renamed: it is the last whole one, whenever the process is killed.
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &str = "memlens-bus-checkpoint";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// zstd's fastest ordinary level.
 const LEVEL: i32 = 1;
 

@@ -69,12 +69,11 @@ mod time_bins;
 mod verify;
 
 pub use analyzer::{Analyzer, Attribution, Observer, RecordKind};
-pub use backing::MappedBytes;
 pub use checkpoint::Checkpoints;
 pub use counts::{ObjectCounts, Points, TotalCounts};
 pub use nodes::NodeCounts;
 pub use object_space::{ObjectInfo, ObjectSpaces};
-pub use report::{Analysis, Losses, ObjectRow, WalkedPages};
+pub use report::{Analysis, Losses, ObjectRow, PageSizes, WalkedPages};
 pub use reverse_table::{Place, ReverseTable};
 pub use stream::{analyze, analyze_restartable, observe};
 pub use tags::TagCounts;

@@ -32,10 +32,50 @@ pub struct ObjectRow {
     pub counts: ObjectCounts,
     /// How much of it pages of which size mapped.
     #[serde(flatten)]
-    pub mapped: MappedBytes,
+    pub mapped: PageSizes,
     /// Lines read and written by memory node; empty if the trace names no nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines_by_node: Vec<u64>,
+}
+
+/// How much of an object pages of which size mapped, in all processes together, when most of it was mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageSizes {
+    /// In pages of 4 KiB.
+    pub bytes_in_4k_pages: u64,
+    /// In pages of 2 MiB.
+    pub bytes_in_2m_pages: u64,
+    /// In pages of 1 GiB.
+    pub bytes_in_1g_pages: u64,
+    /// Of those of 2 MiB and 1 GiB, in transparent ones; `None`: the trace does not say of all of them.
+    pub bytes_in_transparent_pages: Option<u64>,
+    /// The rest, from hugetlbfs.
+    pub bytes_in_hugetlb_pages: Option<u64>,
+}
+
+impl PageSizes {
+    /// In pages of 2 MiB and 1 GiB.
+    pub fn huge(&self) -> u64 {
+        self.bytes_in_2m_pages + self.bytes_in_1g_pages
+    }
+
+    /// In pages of any size.
+    pub fn total(&self) -> u64 {
+        self.bytes_in_4k_pages + self.huge()
+    }
+}
+
+impl From<MappedBytes> for PageSizes {
+    fn from(mapped: MappedBytes) -> Self {
+        let is_told = mapped.huge_of_untold_kind() == 0;
+        Self {
+            bytes_in_4k_pages: mapped.bytes_in_4k_pages,
+            bytes_in_2m_pages: mapped.bytes_in_2m_pages,
+            bytes_in_1g_pages: mapped.bytes_in_1g_pages,
+            bytes_in_transparent_pages: is_told.then_some(mapped.bytes_in_transparent_pages),
+            bytes_in_hugetlb_pages: is_told.then_some(mapped.bytes_in_hugetlb_pages),
+        }
+    }
 }
 
 /// What was lost or odd. Units: records, unless said otherwise.
@@ -165,7 +205,7 @@ impl Analysis {
             bytes: info.bytes,
             blocks: info.blocks,
             counts,
-            mapped: backing.of_object(number as u32),
+            mapped: backing.of_object(number as u32).into(),
             lines_by_node: nodes.of_object(number as u32),
         });
         let mut objects: Vec<ObjectRow> = rows.filter(|row| row.counts != ObjectCounts::default()).collect();

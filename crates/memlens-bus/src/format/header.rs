@@ -6,8 +6,11 @@ use std::io::{BufRead, Read};
 
 /// The words before the JSON of a header; `#␣` may stand before them, as in text forms.
 const MAGIC: &str = "memlens-bus-trace";
-/// Raised when an older reader would misread a file.
-const VERSION: u32 = 1;
+/// Raised when an older reader would misread a file. 2: page-table records say where large pages are from, which
+/// readers of version 1 take for damage.
+const VERSION: u32 = 2;
+/// Older versions are read as well.
+const OLDEST: u32 = 1;
 /// No header is longer.
 /// As many memory nodes as a header may name: Linux's default limit.
 const MAX_NODES: usize = 64;
@@ -233,7 +236,7 @@ impl Header {
         let (version, json) =
             rest.trim().split_once(' ').ok_or_else(|| problem("the first line ends too early"))?;
         match version.parse::<u32>() {
-            Ok(VERSION) => {}
+            Ok(OLDEST..=VERSION) => {}
             Ok(other) => return Err(FormatError::Unsupported(format!("version {other} of the format"))),
             Err(_) => return Err(problem("the version is not a number")),
         }
@@ -333,8 +336,10 @@ mod tests {
         header.command = vec!["bfs".into(), "20\n".into()];
         assert_eq!(read(&header.to_line()).expect("sound"), header);
         let text = header.of(Stream::Objects, Packing::Text);
-        assert!(text.to_line().starts_with("# memlens-bus-trace 1 {"));
+        assert!(text.to_line().starts_with("# memlens-bus-trace 2 {"));
         assert_eq!(read(&text.to_line()).expect("sound"), text);
+        let former = text.to_line().replace("trace 2", "trace 1");
+        assert_eq!(read(&former).expect("an older version"), text);
     }
 
     #[test]
@@ -342,7 +347,7 @@ mod tests {
         for (text, expected) in [
             ("seq,duration\n", "not one of a bus trace"),
             ("memlens-bus-trace 1 {}", "no end"),
-            ("memlens-bus-trace 2 {}\n", "version 2"),
+            ("memlens-bus-trace 3 {}\n", "version 3"),
             ("memlens-bus-trace 1 {}\n", "missing field"),
             ("memlens-bus-trace 1 {\"stream\":\"bus\",\"packing\":\"blocks\",\"line_bytes\":48}\n", "is 48"),
             ("memlens-bus-trace 1 {\"stream\":\"bus\",\"packing\":\"fixed\"}\n", "address"),

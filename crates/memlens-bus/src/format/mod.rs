@@ -24,5 +24,5 @@ pub use folder::{TraceFolder, TraceSource};
 pub use header::{Endian, Header, Packing, Stream, TagRegion};
 pub use merge::{MergedBus, MergedPosition, PackedBus, Sequencer};
 pub use objects::{ObjectEvent, ObjectPosition, ObjectReader, ObjectWriter};
-pub use pages::{FrameUse, PageEvent, PagePosition, PageReader, PageRecord, PageWriter};
+pub use pages::{FrameUse, HugeKind, PageEvent, PagePosition, PageReader, PageRecord, PageWriter};
 pub use truth::{TruthKind, TruthReader, TruthRecord, TruthWriter};

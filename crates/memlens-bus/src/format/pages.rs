@@ -49,6 +49,16 @@ impl FrameUse {
     }
 }
 
+/// Where the kernel takes a page of more than 4 KiB from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HugeKind {
+    /// Made out of ordinary memory, without the program's doing (THP).
+    Transparent,
+    /// From the pool that was set aside for them (hugetlbfs, `MAP_HUGETLB`).
+    Hugetlb,
+}
+
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageRecord {
@@ -56,6 +66,8 @@ pub struct PageRecord {
     pub event: PageEvent,
     /// Level of the table or leaf entry, 1 to 4; of `Use`, the use.
     pub level: u8,
+    /// Of a large page that is mapped, where it is from; `None`: not told, or no such record.
+    pub huge: Option<HugeKind>,
     /// Announced by the same tag as the next record.
     pub more: bool,
     /// Process.
@@ -70,16 +82,24 @@ pub struct PageRecord {
 
 impl PageRecord {
     const MORE: u8 = 1;
+    const TRANSPARENT: u8 = 2;
+    const HUGETLB: u8 = 4;
 
     /// A record that has a tag of its own.
     pub fn new(event: PageEvent, level: u8, pid: u32, frame: u64, page: u64, entry: u64) -> Self {
-        Self { event, level, more: false, pid, frame, page, entry }
+        Self { event, level, huge: None, more: false, pid, frame, page, entry }
     }
 
-    /// Its 32 bytes: event, level, flags (1: more), 0; u32 pid; u64 frame, page, entry.
+    /// Its 32 bytes: event, level, flags (1: more, 2: transparent, 4: hugetlb), 0; u32 pid; u64 frame, page, entry.
     pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
+        let kind = match self.huge {
+            None => 0,
+            Some(HugeKind::Transparent) => Self::TRANSPARENT,
+            Some(HugeKind::Hugetlb) => Self::HUGETLB,
+        };
+        let flags = u8::from(self.more) * Self::MORE | kind;
         let mut bytes = [0; RECORD_BYTES];
-        bytes[..3].copy_from_slice(&[self.event as u8, self.level, u8::from(self.more) * Self::MORE]);
+        bytes[..3].copy_from_slice(&[self.event as u8, self.level, flags]);
         bytes[4..8].copy_from_slice(&self.pid.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.frame.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.page.to_le_bytes());
@@ -103,11 +123,21 @@ impl PageRecord {
             ProcessEnd | DumpEnd => 0..=0,
         };
         let (frame, page, entry) = (number(8), number(16), number(24));
-        let is_sound =
-            levels.contains(&level) && bytes[2] <= Self::MORE && bytes[3] == 0 && (frame | page) < 1 << 52;
+        let huge = match bytes[2] & !Self::MORE {
+            0 => None,
+            Self::TRANSPARENT => Some(HugeKind::Transparent),
+            Self::HUGETLB => Some(HugeKind::Hugetlb),
+            _ => return None,
+        };
+        let may_be_huge = event == Map && level > 1;
+        let is_sound = levels.contains(&level)
+            && (huge.is_none() || may_be_huge)
+            && bytes[3] == 0
+            && (frame | page) < 1 << 52;
         is_sound.then_some(Self {
             event,
             level,
+            huge,
             more: bytes[2] & Self::MORE != 0,
             pid: number(0).wrapping_shr(32) as u32,
             frame,
@@ -464,6 +494,15 @@ mod tests {
             PageRecord::new(PageEvent::Map, 1, 7, 0x1234, 0x55_5555_5555, 0x77_7018),
             PageRecord::new(PageEvent::DumpEnd, 0, 0, 0, 0, 0),
             PageRecord { more: true, ..PageRecord::new(PageEvent::Map, 2, 7, 0x200, 0x400, 0x10_1008) },
+            PageRecord {
+                huge: Some(HugeKind::Transparent),
+                ..PageRecord::new(PageEvent::Map, 2, 7, 0x400, 0x600, 0x10_1010)
+            },
+            PageRecord {
+                huge: Some(HugeKind::Hugetlb),
+                more: true,
+                ..PageRecord::new(PageEvent::Map, 3, 7, 0x4_0000, 0x4_0000, 0x10_2008)
+            },
             PageRecord::new(PageEvent::Unmap, 1, 7, 0x1234, 0x55_5555_5555, 0),
         ]
     }
@@ -488,7 +527,9 @@ mod tests {
         for (frame_bytes, endian) in [(3, Endian::Little), (4, Endian::Big)] {
             let header = Header { frame_bytes, endian, ..Header::new(Stream::Pages, Packing::Ptat) };
             // No record says that another follows: each has a tag.
-            let expected: Vec<_> = records().into_iter().map(|r| PageRecord { more: false, ..r }).collect();
+            // Neither groups nor where large pages are from.
+            let expected: Vec<_> =
+                records().into_iter().map(|r| PageRecord { more: false, huge: None, ..r }).collect();
             assert_eq!(through(header), expected);
         }
     }

@@ -104,8 +104,7 @@ impl<W: Write> System<W> {
         let table = self.processes.get_mut(&pid)?.tables.clear_table(1, first)?;
         group.push(PageRecord::new(PageEvent::TableFreed, 1, pid, table, first, 0));
         self.release_table(table);
-        let leaf = Leaf { frame, is_writable: true, is_shared: false };
-        let result = self.set_leaf(pid, first, 2, leaf, &mut group);
+        let result = self.set_leaf(pid, first, 2, Leaf::own(frame), &mut group);
         self.invalidate(pid, first, 2);
         self.counts.collapses += 1;
         self.tell_pages(group);

@@ -11,6 +11,15 @@ pub struct Leaf {
     pub is_writable: bool,
     /// Belongs to a shared mapping or a file: a fork shares it rather than copying on writes.
     pub is_shared: bool,
+    /// Of a large page: from the pool of hugetlbfs rather than transparent.
+    pub is_reserved: bool,
+}
+
+impl Leaf {
+    /// A frame of the process's own, which it may write.
+    pub fn own(frame: u64) -> Self {
+        Self { frame, is_writable: true, is_shared: false, is_reserved: false }
+    }
 }
 
 /// Pages of 4 KiB below an entry of a level.
@@ -110,7 +119,7 @@ mod tests {
     #[test]
     fn leaves_and_entries_are_where_the_hardware_has_them() {
         let mut tables = PageTables::default();
-        let leaf = |frame| Leaf { frame, is_writable: true, is_shared: false };
+        let leaf = Leaf::own;
         tables.set(5, 1, leaf(100));
         tables.set(512 + 7, 2, leaf(1024));
         assert_eq!(tables.leaf(5), Some((leaf(100), 1)));

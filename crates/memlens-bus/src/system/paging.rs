@@ -3,7 +3,7 @@
 use super::memory::{Backing, Mapping};
 use super::page_tables::{Leaf, pages_of};
 use super::system::{ROOT, System, page_size};
-use crate::format::{FrameUse, PageEvent, PageRecord};
+use crate::format::{FrameUse, HugeKind, PageEvent, PageRecord};
 use std::io::Write;
 
 impl<W: Write> System<W> {
@@ -54,12 +54,12 @@ impl<W: Write> System<W> {
                             && process.tables.table(level - 1, page).is_none()
                 };
                 let is_hugetlb = mapping.level > 1;
-                let level = match mapping.level {
+                let (level, is_reserved) = match mapping.level {
                     1 if self.options.page_level > 1 && fits(self.options.page_level) => {
-                        self.options.page_level
+                        (self.options.page_level, true)
                     }
-                    1 if self.options.thp.allows(mapping.thp) => 2,
-                    level => level,
+                    1 if self.options.thp.allows(mapping.thp) => (2, false),
+                    level => (level, is_hugetlb),
                 };
                 let level = if fits(level) { level } else { 1 };
                 // The kernel's own sizes count there, as far as they fit what the program asked for.
@@ -68,12 +68,17 @@ impl<W: Write> System<W> {
                     _ if fits(2) => real.take(pid, page, false, &[2, 1]),
                     _ => real.take(pid, page, false, &[1]),
                 });
-                let (frame, level) = match real {
-                    Some(real) => real,
-                    None => self.frame_of_level(level, if is_hugetlb { level } else { 1 })?,
+                let (frame, level, is_reserved) = match real {
+                    // Its pages are from the pool where the program asked for that.
+                    Some((frame, level)) => (frame, level, is_hugetlb),
+                    None => {
+                        let least = if is_hugetlb { level } else { 1 };
+                        let (frame, level) = self.frame_of_level(level, least)?;
+                        (frame, level, is_reserved)
+                    }
                 };
                 self.counts.faults[usize::from(level) - 1] += 1;
-                let leaf = Leaf { frame, is_writable: true, is_shared: false };
+                let leaf = Leaf { is_reserved, ..Leaf::own(frame) };
                 self.set_leaf(pid, page, level, leaf, group)?;
                 return Some((leaf, level));
             }
@@ -91,15 +96,14 @@ impl<W: Write> System<W> {
                 };
                 // The page cache is a user, too.
                 *self.users.entry(frame).or_insert(1) += 1;
-                Leaf { frame, is_writable: is_shared, is_shared }
+                Leaf { is_writable: is_shared, is_shared, ..Leaf::own(frame) }
             }
         };
         self.counts.faults[0] += 1;
         if write && !leaf.is_writable {
             // Never mapped itself: the copy is.
             self.drop_user(leaf.frame, 0);
-            let copy =
-                Leaf { frame: self.small_frame(pid, page, false)?, is_writable: true, is_shared: false };
+            let copy = Leaf::own(self.small_frame(pid, page, false)?);
             self.counts.copies += 1;
             self.set_leaf(pid, page, 1, copy, group)?;
             return Some((copy, 1));
@@ -137,7 +141,7 @@ impl<W: Write> System<W> {
             self.generation += 1;
             return Some((leaf, level));
         }
-        let copy = Leaf { frame: self.small_frame(pid, page, false)?, is_writable: true, is_shared: false };
+        let copy = Leaf::own(self.small_frame(pid, page, false)?);
         self.counts.copies += 1;
         self.unown(leaf.frame, 1, pid, page);
         self.drop_user(leaf.frame, 0);
@@ -193,7 +197,14 @@ impl<W: Write> System<W> {
         process.tables.set(page, level, leaf);
         let first = page & !(pages_of(level) - 1);
         let entry = process.tables.entry(level, page)?;
-        group.push(PageRecord::new(PageEvent::Map, level, pid, leaf.frame, first, entry));
+        let huge = (level > 1).then_some(match leaf.is_reserved {
+            true => HugeKind::Hugetlb,
+            false => HugeKind::Transparent,
+        });
+        group.push(PageRecord {
+            huge,
+            ..PageRecord::new(PageEvent::Map, level, pid, leaf.frame, first, entry)
+        });
         self.own(leaf.frame, pages_of(level), pid, first);
         Some(())
     }

@@ -70,23 +70,27 @@ impl Row for Object {
         c.column("blocks", "allocations, mappings or frames merged into it", &mut self.blocks);
         c.column("bytes", "bytes of all blocks as requested, summed over the run", &mut self.bytes);
         c.column("max_live_bytes", "most bytes live at one time", &mut self.max_live_bytes);
-        let (mut small, mut transparent, mut hugetlb, mut swapped) = match self.backing.take() {
-            Some(it) => (
-                Some(it.small_bytes),
-                Some(it.transparent_bytes),
-                Some(it.hugetlb_bytes),
-                Some(it.swapped_bytes),
-            ),
-            None => (None, None, None, None),
-        };
+        let known = self.backing.take();
+        let of = |bytes: fn(&ObjectBacking) -> u64| known.as_ref().map(bytes);
+        let (mut small, mut transparent) = (of(|it| it.small_bytes), of(|it| it.transparent_bytes));
+        let (mut hugetlb, mut untold) = (of(|it| it.hugetlb_bytes), of(|it| it.untold_huge_bytes));
+        let (mut gigantic, mut swapped) = (known.and_then(|it| it.gigantic_bytes), of(|it| it.swapped_bytes));
         c.column("small_page_bytes", "bytes that the kernel had in 4-KiB pages; null: not seen", &mut small);
         c.column("transparent_huge_bytes", "the same in transparent huge pages", &mut transparent);
         c.column("hugetlb_bytes", "the same in reserved huge pages", &mut hugetlb);
+        c.column(
+            "untold_huge_bytes",
+            "the same in huge pages of which is not told whether they are reserved",
+            &mut untold,
+        );
+        c.column("gigantic_bytes", "of all these, in pages of 1 GiB; null: not told", &mut gigantic);
         c.column("swapped_bytes", "bytes that it had swapped out", &mut swapped);
         self.backing = small.map(|small_bytes| ObjectBacking {
             small_bytes,
             transparent_bytes: transparent.unwrap_or(0),
             hugetlb_bytes: hugetlb.unwrap_or(0),
+            untold_huge_bytes: untold.unwrap_or(0),
+            gigantic_bytes: gigantic,
             swapped_bytes: swapped.unwrap_or(0),
         });
         c.column(

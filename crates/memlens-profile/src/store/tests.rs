@@ -144,6 +144,8 @@ fn sample() -> Profile {
                     small_bytes: 4096,
                     transparent_bytes: 2 << 20,
                     hugetlb_bytes: 4 << 20,
+                    untold_huge_bytes: 6 << 20,
+                    gigantic_bytes: Some(2 << 30),
                     swapped_bytes: 8192,
                 }),
                 counts: Counts { dram_writes: 5, ..Counts::default() },
