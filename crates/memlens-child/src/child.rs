@@ -24,7 +24,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Starts a process that will execute `image`. It inherits `kept` besides the descriptors that it
+    /// Starts a process that will execute `image`. It inherits the descriptors `kept` besides those that it
     /// would inherit anyway.
     ///
     /// Signals, their mask and the standard streams are as this process itself found them, see
@@ -32,9 +32,9 @@ impl Held {
     ///
     /// # Errors
     /// Those of fork(2) and pipe(2).
-    pub fn start(image: &Image, kept: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+    pub fn start(image: &Image, kept: &[BorrowedFd<'_>]) -> io::Result<Self> {
         let [argv, envp] = image.argv_and_envp();
-        let kept = kept.map(|kept| kept.as_raw_fd());
+        let kept: Vec<RawFd> = kept.iter().map(BorrowedFd::as_raw_fd).collect();
         let (ignores_pipe, closed) = (inherited::pipe_signal_ignored(), inherited::closed_streams());
         let (gate_out, gate_in) = io::pipe()?;
         let (failure_out, failure_in) = io::pipe()?;
@@ -50,7 +50,7 @@ impl Held {
                 // With an end of its own open it would never see the pipe's end.
                 libc::close(gate_in.as_raw_fd());
                 if is_let_through(gate_out.as_raw_fd()) {
-                    if let Some(kept) = kept {
+                    for &kept in &kept {
                         libc::fcntl(kept, libc::F_SETFD, 0);
                     }
                     libc::execve(image.file.as_ptr(), argv.as_ptr(), envp.as_ptr());

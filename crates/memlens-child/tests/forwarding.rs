@@ -24,11 +24,10 @@ fn the_first_child_gets_the_signals_that_are_sent_to_this_process() {
          echo ready; while :; do wait; done",
         writing.as_raw_fd()
     );
-    let mut first =
-        Held::start(&shell(&script), Some(writing.as_fd())).and_then(Held::release).expect("runs");
+    let mut first = Held::start(&shell(&script), &[writing.as_fd()]).and_then(Held::release).expect("runs");
     assert_eq!(words.next().as_deref(), Some("ready"));
     // Another one meanwhile takes nothing away.
-    let mut second = Held::start(&shell("exit 3"), None).and_then(Held::release).expect("it runs");
+    let mut second = Held::start(&shell("exit 3"), &[]).and_then(Held::release).expect("it runs");
     for name in ["HUP", "INT", "QUIT", "TERM", "USR1", "CONT", "WINCH"] {
         kill(name, own);
         assert_eq!(words.next().as_deref(), Some(name));
@@ -38,7 +37,7 @@ fn the_first_child_gets_the_signals_that_are_sent_to_this_process() {
     assert_eq!(end(&mut first), ExitOutcome::Code(9));
     // The next one has them again.
     let script = "trap 'exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.01; done";
-    let mut third = Held::start(&shell(script), None).and_then(Held::release).expect("it runs");
+    let mut third = Held::start(&shell(script), &[]).and_then(Held::release).expect("it runs");
     assert_eq!(end(&mut third), ExitOutcome::Code(5));
     // No child, no handler: WINCH does nothing by default.
     kill("WINCH", own);

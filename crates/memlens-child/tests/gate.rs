@@ -14,7 +14,7 @@ use support::{alone, end, exists, shell, status, until};
 
 #[test]
 fn the_program_begins_when_it_is_released_and_not_before() {
-    let held = Held::start(&shell("exit 7"), None).expect("it starts");
+    let held = Held::start(&shell("exit 7"), &[]).expect("it starts");
     let pid = held.id();
     // Asleep: it waits, and at the gate, for it is still a copy of this process.
     until("the process to wait", || status(pid, "State:").filter(|state| state.starts_with('S')));
@@ -32,7 +32,7 @@ fn the_program_begins_when_it_is_released_and_not_before() {
 fn a_process_that_is_dropped_executes_nothing_and_is_gone() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mark = folder.path().join("ran");
-    let held = Held::start(&shell(&format!("> {}", mark.display())), None).expect("it starts");
+    let held = Held::start(&shell(&format!("> {}", mark.display())), &[]).expect("it starts");
     let pid = held.id();
     drop(held);
     assert!(!exists(pid) && !mark.exists());
@@ -41,7 +41,7 @@ fn a_process_that_is_dropped_executes_nothing_and_is_gone() {
 #[test]
 fn a_program_that_cannot_be_executed_is_an_error_and_leaves_no_process() {
     let image = Image::new(Path::new("/etc/passwd"), &["passwd".into()]).expect("no zero bytes");
-    let held = Held::start(&image, None).expect("the process itself can be made");
+    let held = Held::start(&image, &[]).expect("the process itself can be made");
     let pid = held.id();
     let error = held.release().expect_err("no program");
     assert_eq!(error.raw_os_error(), Some(libc::EACCES));
@@ -55,8 +55,7 @@ fn one_descriptor_is_kept_and_no_other() {
     let [kept, lost] = [writing.as_raw_fd(), other.as_raw_fd()];
     // Through /proc: a shell's `>&` need not take numbers of two digits.
     let script = format!("test ! -e /proc/self/fd/{lost} && echo kept > /proc/self/fd/{kept}");
-    let mut child =
-        Held::start(&shell(&script), Some(writing.as_fd())).and_then(Held::release).expect("runs");
+    let mut child = Held::start(&shell(&script), &[writing.as_fd()]).and_then(Held::release).expect("runs");
     drop(writing);
     let mut text = String::new();
     reading.read_to_string(&mut text).expect("text");
@@ -69,7 +68,7 @@ fn variables_are_added_to_the_environment() {
     let home = std::env::var_os("HOME").unwrap_or_default();
     image.add_variable("SAME".as_ref(), &home).expect("no zero bytes");
     image.add_variable("MEMLENS_TEST_CODE".as_ref(), "11".as_ref()).expect("no zero bytes");
-    let mut child = Held::start(&image, None).and_then(Held::release).expect("it runs");
+    let mut child = Held::start(&image, &[]).and_then(Held::release).expect("it runs");
     assert_eq!(end(&mut child), ExitOutcome::Code(11));
     assert!(image.add_variable("A".as_ref(), "zero\0byte".as_ref()).is_err());
     assert!(Image::new(Path::new("/bin/sh"), &["zero\0byte".into()]).is_err());
@@ -77,7 +76,7 @@ fn variables_are_added_to_the_environment() {
 
 #[test]
 fn a_signal_that_ends_the_program_is_told_from_a_code() {
-    let mut child = Held::start(&shell("kill -KILL $$"), None).and_then(Held::release).expect("it runs");
+    let mut child = Held::start(&shell("kill -KILL $$"), &[]).and_then(Held::release).expect("it runs");
     // Whoever only looks leaves the end to be found by others.
     assert_eq!(wait_for_end(child.id()).expect("our child"), ExitOutcome::Signal(libc::SIGKILL));
     assert_eq!(end(&mut child), ExitOutcome::Signal(libc::SIGKILL));
@@ -104,7 +103,7 @@ fn a_held_process_ends_when_the_one_that_holds_it_dies() {
 #[test]
 #[ignore = "run by another test, which kills it"]
 fn hold_forever() {
-    let held = Held::start(&shell("exit 1"), None).expect("it starts");
+    let held = Held::start(&shell("exit 1"), &[]).expect("it starts");
     println!("held: {}", held.id());
     loop {
         std::thread::park();

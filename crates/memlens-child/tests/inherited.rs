@@ -42,7 +42,7 @@ fn start_a_program() {
          while read -r name value; do
              if [ \"$name\" = SigIgn: ]; then printf '%s\\n' \"$value\" $open > \"$MEMLENS_TEST_FILE\"; fi
          done < /proc/$$/status";
-    let mut child = Held::start(&shell(script), None).and_then(Held::release).expect("it runs");
+    let mut child = Held::start(&shell(script), &[]).and_then(Held::release).expect("it runs");
     assert_eq!(end(&mut child), ExitOutcome::Code(0));
     let [stdin, _, stderr] = inherited::closed_streams();
     // Rust's runtime has opened them and ignores SIGPIPE for itself, whatever it found.

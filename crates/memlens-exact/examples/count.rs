@@ -37,7 +37,7 @@ impl RecordSink for Counter {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let command = std::env::args_os().skip(1).collect();
-    let mut session = Session::start(&SessionOptions { command, follow_children: false })?;
+    let mut session = Session::start(&SessionOptions { command, ..SessionOptions::default() })?;
     let mut counter = Counter::default();
     let outcome = session.run(&mut counter)?;
     eprintln!(

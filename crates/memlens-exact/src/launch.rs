@@ -8,7 +8,10 @@
 use crate::payload::Payload;
 use crate::program::Program;
 use memlens_child::{Child, Held, Image, inherited};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::{env, fs, io};
 
 /// Options of DynamoRIO that measured best, see `docs/modes.md`: no traces, larger tables of
@@ -22,13 +25,23 @@ pub fn records_nothing() -> bool {
     env::var_os("MEMLENS_EXACT_NULL").is_some_and(|value| value == "1")
 }
 
+/// What a program gets besides what this process has.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Variables that are set.
+    pub environment: Vec<(OsString, OsString)>,
+    /// A descriptor that it inherits.
+    pub inherited: Option<Arc<File>>,
+}
+
 /// Starts `program`; its client connects to the segment behind `segment`.
-/// Its children ask for segments on the abstract socket `follower`, if there is one.
+/// Its children ask for segments on the abstract socket `follower`, if there is one. It gets `extras`, too.
 pub fn spawn(
     program: &Program,
     payload: &Payload,
     segment: BorrowedFd<'_>,
     follower: Option<&str>,
+    extras: &Extras,
 ) -> io::Result<Child> {
     let file = fs::canonicalize(&program.file)?;
     let client = payload.client();
@@ -41,7 +54,9 @@ pub fn spawn(
     let options =
         format!("{ENGINE_OPTIONS} -client_lib '{client};0;{argument} {ignored:x} {blocked:x}{follower}'");
     let mut image = Image::new(&payload.engine(), &program.arguments)?;
+    extras.environment.iter().try_for_each(|(name, value)| image.set_variable(name, value))?;
     image.add_variable("DYNAMORIO_OPTIONS".as_ref(), options.as_ref())?;
     image.add_variable("DYNAMORIO_EXE_PATH".as_ref(), file.as_os_str())?;
-    Held::start(&image, Some(segment))?.release()
+    let kept: Vec<_> = [segment].into_iter().chain(extras.inherited.as_ref().map(AsFd::as_fd)).collect();
+    Held::start(&image, &kept)?.release()
 }

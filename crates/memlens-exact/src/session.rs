@@ -2,7 +2,7 @@
 
 use crate::follower::{Follower, Replacement};
 use crate::last_resort::{self, LastResort};
-use crate::launch;
+use crate::launch::{self, Extras};
 use crate::payload::Payload;
 use crate::program::{Program, ProgramError};
 use crate::reader::{Reader, ReaderStatistics};
@@ -25,12 +25,14 @@ const REPLACED_NAP_MS: u64 = 20;
 const LOOKS_BEFORE_NAP: u32 = 200;
 
 /// What to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
     /// Program and arguments.
     pub command: Vec<OsString>,
     /// Whether the processes that it makes are recorded, too: see [`Session::take_follower`].
     pub follow_children: bool,
+    /// What it gets besides what this process has.
+    pub extras: Extras,
 }
 
 /// Why a run could not begin or go on.
@@ -79,7 +81,7 @@ impl Session {
         let follower = options.follow_children.then(Follower::listen).transpose();
         let follower = follower.map_err(SessionError::Listen)?;
         let socket = follower.as_ref().map(Follower::name);
-        let child = launch::spawn(&program, &payload, segment.file.as_fd(), socket)
+        let child = launch::spawn(&program, &payload, segment.file.as_fd(), socket, &options.extras)
             .map_err(|error| SessionError::Spawn(program.arguments[0].clone(), error))?;
         let (reader, started, replacement) = (Reader::new(), Instant::now(), Replacement::default());
         let _last_resort = LastResort::prepare(segment.control(), child.id());

@@ -205,7 +205,8 @@ impl SampleSession {
                 for (name, value) in allocations.variables() {
                     image.set_variable(name.as_ref(), &value).map_err(SampleError::Start)?;
                 }
-                let held = Held::start(&image, allocations.descriptor()).map_err(SampleError::Start)?;
+                let held =
+                    Held::start(&image, allocations.descriptor().as_slice()).map_err(SampleError::Start)?;
                 let pid = held.id();
                 if tick.is_none() {
                     collector.watch_program(pid).map_err(SampleError::of_event)?;

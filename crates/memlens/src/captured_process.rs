@@ -11,7 +11,7 @@ use memlens_bus::MemorySystem;
 use memlens_bus::format::ObjectEvent;
 use memlens_bus::system::{Advice, Backing, Mapping};
 use memlens_events::{BlockFlags, Definition, EventKind, ModuleAnswer, RecordHeader, RecordSink};
-use memlens_exact::{Session, SessionOptions};
+use memlens_exact::{Extras, Session, SessionOptions};
 use memlens_pipeline::{AccessExpander, FamilyEvent, Process, ProcessOptions, SpaceEvent};
 use memlens_profile::{Existing, Profile};
 use memlens_sim::{CoreId, MachineDescription};
@@ -471,6 +471,8 @@ fn file_at(pid: u32, addr: u64) -> Option<(String, u64)> {
 pub struct Watched {
     /// The program and its arguments.
     pub command: Vec<OsString>,
+    /// What it gets besides what this process has.
+    pub extras: Extras,
     /// Objects, and when recording begins and ends; the model of caches is not asked for anything.
     pub process: ProcessOptions,
     /// Heap blocks smaller than this are not told apart.
@@ -488,7 +490,8 @@ impl Watched {
     /// When there is no smallest machine.
     pub fn new(command: &[OsString], scratch: PathBuf) -> Result<Self, Failure> {
         let process = ProcessOptions::new(small_model()?);
-        Ok(Self { command: command.to_vec(), process, min_block: 0, scratch, quiet: false })
+        let extras = Extras::default();
+        Ok(Self { command: command.to_vec(), extras, process, min_block: 0, scratch, quiet: false })
     }
 }
 
@@ -517,7 +520,11 @@ fn record<M: MemorySystem + 'static>(
     let output = Output::create(Some(&watched.scratch), watched.command[0].as_ref(), Existing::Replace)?;
     let recorder_options = RecorderOptions { flush_every: None, shows_progress: false };
     let mut run_info = run::describe(&watched.command);
-    let session_options = SessionOptions { command: watched.command.clone(), follow_children: true };
+    let session_options = SessionOptions {
+        command: watched.command.clone(),
+        follow_children: true,
+        extras: watched.extras.clone(),
+    };
     let mut session = Session::start(&session_options)?;
     let pid = session.process_id();
     run_info.pid = Some(pid);

@@ -236,7 +236,8 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
         say(&reason);
     }
     let mut run = describe(&config.command);
-    let session_options = SessionOptions { command: config.command, follow_children: follow };
+    let session_options =
+        SessionOptions { command: config.command, follow_children: follow, ..SessionOptions::default() };
     let mut session = match Session::start(&session_options) {
         Ok(session) => session,
         Err(error) => {

@@ -138,7 +138,7 @@ pub fn run(program: &Built, arguments: &[&str]) -> Recording {
     let command =
         std::iter::once(program.file.clone().into()).chain(arguments.iter().map(Into::into)).collect();
     let mut session =
-        Session::start(&SessionOptions { command, follow_children: false }).expect("the engine starts");
+        Session::start(&SessionOptions { command, ..SessionOptions::default() }).expect("the engine starts");
     let mut recording = Recording::default();
     recording.outcome = Some(session.run(&mut recording).expect("the program runs"));
     recording.statistics = session.statistics();

@@ -131,7 +131,7 @@ fn exact() -> Finding {
     let command = vec![OsString::from(TRIAL_PROGRAM)];
     let mut count = WordCount::default();
     let tried =
-        Session::start(&SessionOptions { command, follow_children: false }).and_then(|mut session| {
+        Session::start(&SessionOptions { command, ..SessionOptions::default() }).and_then(|mut session| {
             let outcome = session.run(&mut count)?;
             Ok((session, outcome))
         });
