@@ -170,6 +170,31 @@ def predicted(runner):
     expect("With table in huge pages, " in text and "causes most page walks" in text, text)
 
 
+def observed(runner):
+    """Page walks in the pages that the kernel gives: without, those of the profile as far as pages are small; with, a table
+    of 8 MiB in four huge pages, which a TLB of 32 entries holds, is not the main cause any more."""
+    program = runner.build(ROOT / "examples/kernels/gups.c", f"-I{ROOT}/examples/kernels")
+    profile = runner.folder / "gups.observed.memlens"
+    record = [runner.memlens, "record", "--mode", "exact", "--machine", "e5504", "-q", "--force", "--out", profile]
+    command = ["--", program, 20, 100000]
+    subprocess.run(list(map(str, record + command)), check=True, stdout=subprocess.DEVNULL)
+    report = [runner.memlens, "report", profile, "--format", "json"]
+    recorded = json.loads(subprocess.run(list(map(str, report)), check=True, capture_output=True).stdout)
+    found = runner.document("--observe", "--runs", 0, profile, *command)["observation"]
+    without, with_ = found["without"], found["with"]
+    expect(found["machine"] == "e5504" and without["exit_code"] == with_["exit_code"] == 0, f"{found}")
+    if without["asked"]["huge"] == 0:
+        walks = recorded["totals"]["stlb_misses"]
+        expect(abs(without["page_walks"] - walks) <= 50, f"{walks} in the profile, {without['page_walks']} observed")
+        expect(without["causes"][0]["name"] == "table", f"{without}")
+    of_table = sum(cause["page_walks"] for cause in with_["causes"] if cause["name"] == "table")
+    if with_["asked"]["huge"] - without["asked"]["huge"] >= 4:
+        expect(of_table <= 64, f"{with_}")
+        expect(with_["causes"][0]["name"] != "table", f"{with_}")
+    text = runner.apply("--observe", "--runs", 0, profile, *command).stdout
+    expect("with table in huge pages, " in text and "in the pages that the kernel gave it" in text, text)
+
+
 def predicted_for_small_blocks(runner):
     """A tree of small blocks: the heap in huge pages, of which the e5504's TLB holds all."""
     program = runner.build(ROOT / "examples/kernels/tree.c", f"-I{ROOT}/examples/kernels")
@@ -287,7 +312,7 @@ def prefetch_nothing(runner):
     expect(result.returncode in (0, UNAVAILABLE), result.stderr)
 
 
-HUGE_PAGES = [every_way, reserved_pages, predicted, predicted_for_small_blocks, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
+HUGE_PAGES = [every_way, reserved_pages, predicted, observed, predicted_for_small_blocks, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
 PREFETCH = [
     prefetch_plain,
     prefetch_optimised_at_a_fixed_place,

@@ -5,6 +5,7 @@
 //!        │  words                          │          ▲
 //!        ▼                                 ▼          │ where the map cannot be scanned; what is hugetlb
 //!    frames.rs: the frame of a page ◄── is it huge?   smaps
+//!    page_sizes.rs: only that ◄───────────┘
 //! ```
 //!
 //! It knows the kernel's page maps. It deliberately knows nothing of objects, profiles or models, and it never stops
@@ -23,10 +24,12 @@
 
 mod backing;
 mod frames;
+mod page_sizes;
 mod scan;
 
 pub use backing::{Backing, BackingReader, process_anonymous};
 pub use frames::{Frame, FrameError, FrameReader, memory_bytes};
+pub use page_sizes::PageSizeReader;
 
 /// Bytes of a page and of a frame.
 pub const PAGE_BYTES: u64 = 4096;

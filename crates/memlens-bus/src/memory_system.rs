@@ -1,7 +1,7 @@
 //! Who is told what processes do to their memory.
 
 use crate::format::ObjectEvent;
-use crate::resimulation::Resimulation;
+use crate::resimulation::{ObservedWalks, Resimulation};
 use crate::system::{Advice, Mapping, System};
 use memlens_sim::CoreId;
 use memlens_types::AccessAttr;
@@ -156,6 +156,54 @@ impl MemorySystem for Resimulation {
     fn remap(&mut self, pid: u32, old: Range<u64>, new: Range<u64>) {
         self.unmap(pid, old);
         self.map(pid, new, Mapping::default());
+    }
+
+    fn prepare_fork(&mut self, parent: u32, token: u64) {
+        Self::prepare_fork(self, parent, token);
+    }
+
+    fn fork(&mut self, _: u32, token: u64, child: u32) {
+        Self::fork(self, token, Some(child));
+    }
+
+    fn cancel_fork(&mut self, _: u32, token: u64) {
+        Self::fork(self, token, None);
+    }
+
+    fn end_process(&mut self, pid: u32) {
+        Self::end_process(self, pid);
+    }
+}
+
+impl MemorySystem for ObservedWalks {
+    #[inline]
+    fn access(&mut self, pid: u32, core: CoreId, vaddr: u64, attr: AccessAttr) {
+        Self::access(self, pid, core, vaddr, attr);
+    }
+
+    fn tell_objects(&mut self, events: &[ObjectEvent]) {
+        Self::tell_objects(self, events);
+    }
+
+    fn map(&mut self, pid: u32, range: Range<u64>, _: Mapping) {
+        self.change(pid, range);
+    }
+
+    fn found(&mut self, pid: u32, range: Range<u64>, _: Mapping) {
+        self.change(pid, range);
+    }
+
+    fn unmap(&mut self, pid: u32, range: Range<u64>) {
+        self.change(pid, range);
+    }
+
+    fn remap(&mut self, pid: u32, old: Range<u64>, new: Range<u64>) {
+        self.change(pid, old);
+        self.change(pid, new);
+    }
+
+    fn advise(&mut self, pid: u32, range: Range<u64>, _: Advice) {
+        self.change(pid, range);
     }
 
     fn prepare_fork(&mut self, parent: u32, token: u64) {

@@ -18,6 +18,7 @@ use crate::apply_pages::{self, Pages, Reserved, bytes};
 use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
+use crate::observe::{self, Observation, observe};
 use crate::resimulate::{self, resimulate};
 use crate::streams;
 
@@ -66,6 +67,11 @@ pub struct ApplyArgs {
     #[arg(long, conflicts_with = "prefetch")]
     pub predict: bool,
 
+    /// Run the program twice more in exact mode, without and with, and count its page walks by object in the pages that
+    /// the kernel really gives it: what is left, and what causes most walks now. Each takes 20 to 100 times as long as a run
+    #[arg(long, conflicts_with = "prefetch")]
+    pub observe: bool,
+
     #[command(flatten)]
     pub machine: MachineArgs,
 
@@ -104,12 +110,17 @@ struct Found {
     reserved: Reserved,
     /// What was to be expected, if that was asked for.
     prediction: Option<Prediction>,
+    /// Page walks in the pages that the kernel gave, if that was asked for.
+    observation: Option<Observation>,
 }
 
 /// Acts on a profile.
 pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
-    if args.machine.is_given() && !args.predict {
-        return Err(Failure::new(FailureKind::Usage, "--machine and --cache are for --predict"));
+    if args.machine.is_given() && !args.predict && !args.observe {
+        return Err(Failure::new(
+            FailureKind::Usage,
+            "--machine and --cache are for --predict and --observe",
+        ));
     }
     let profile = open_profile(&args.profile)?;
     let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
@@ -130,17 +141,23 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
     if choice.chosen.is_empty() {
         return Err(Failure::new(FailureKind::Unavailable, nothing_to_do(&choice, &args.object)));
     }
+    let machine = || args.machine.or_of(&profile.machine.name);
     let prediction = match args.predict {
         true => {
-            let machine = args.machine.or_of(&profile.machine.name)?;
+            let machine = machine()?;
             let prediction = resimulate(&choice, &machine, &args.command)?;
             resimulate::keep(&args.profile, &prediction);
             Some(prediction)
         }
         false => None,
     };
+    let observation = match args.observe {
+        true => Some(observe(&machine()?, &args.command, &choice.chosen, reserved.are_taken)?),
+        false => None,
+    };
     let command = Command { file: program.file, arguments: program.arguments };
-    let found = Found { prediction, ..measure(choice, setting, reserved, &command, args.runs)? };
+    let found = measure(choice, setting, reserved, &command, args.runs)?;
+    let found = Found { prediction, observation, ..found };
     match args.format {
         ApplyFormat::Table => streams::write_result(|out| out.write_all(table(&found).as_bytes()))?,
         ApplyFormat::Json => streams::write_json(&document(&found))?,
@@ -217,7 +234,7 @@ fn measure(
     }
     let placement = Placement::new(&choice.chosen, true, reserved.are_taken)?;
     pairs.run(command, [&plain_run, &placement.variant()], runs).map_err(failed)?;
-    Ok(Found { choice, backing, whole, pairs, setting, reserved, prediction: None })
+    Ok(Found { choice, backing, whole, pairs, setting, reserved, prediction: None, observation: None })
 }
 
 pub(crate) fn did_not_start() -> Failure {
@@ -294,6 +311,10 @@ fn table(found: &Found) -> String {
     text.push('\n');
     if let Some(prediction) = &found.prediction {
         text += &prediction_table(prediction);
+        text.push('\n');
+    }
+    if let Some(observation) = &found.observation {
+        text += &observe::table(observation, &choice.chosen);
         text.push('\n');
     }
     if !found.pairs.pairs.is_empty() {
@@ -429,7 +450,8 @@ pub(crate) fn is_sure(estimate: &Estimate) -> bool {
     estimate.coverage >= 0.95
 }
 
-fn names(chosen: &[Chosen]) -> String {
+/// Their names, as a list.
+pub(crate) fn names(chosen: &[Chosen]) -> String {
     let names: Vec<&str> = chosen.iter().map(|object| object.name.as_str()).collect();
     names.join(", ")
 }
@@ -480,6 +502,7 @@ fn document(found: &Found) -> Value {
             "with": found.pairs.values(1, |trial| trial.max_resident_bytes as f64),
         },
         "resimulation": found.prediction,
+        "observation": found.observation.as_ref().map(observe::document),
         "same_output": found.pairs.is_deterministic().then(|| found.pairs.is_same()),
         "verdict": verdict(found),
     })
@@ -543,6 +566,7 @@ mod tests {
             },
             reserved: Reserved::default(),
             prediction: None,
+            observation: None,
         }
     }
 

@@ -48,6 +48,7 @@ mod internal_error;
 mod machine_args;
 mod man;
 mod mode_choice;
+mod observe;
 mod output;
 mod recorder;
 mod report;

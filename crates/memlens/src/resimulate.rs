@@ -6,10 +6,12 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memlens_apply::{Choice, Chosen, Method};
+use memlens_bus::MemorySystem;
 use memlens_bus::analysis::ObjectInfo;
 use memlens_bus::resimulation::{Candidate, Resimulation, TrialOutcome, WalkCounts};
+use memlens_exact::Extras;
 use memlens_profile::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction, keep_prediction};
-use memlens_sim::MachineDescription;
+use memlens_sim::{MachineDescription, ModelError};
 
 use crate::bus_capture;
 use crate::captured_process::{Watched, watch};
@@ -22,7 +24,32 @@ const ALONE: usize = 4;
 /// Causes that are kept.
 const CAUSES: usize = 10;
 
-/// Runs a program once more. Its output goes nowhere.
+/// Runs a program under the exact collector and lets a model of memory know what it does; its output goes nowhere. The
+/// model, and the program's exit code.
+pub fn run_once_more<M: MemorySystem + 'static>(
+    machine: &MachineDescription,
+    command: &[OsString],
+    extras: Extras,
+    system: M,
+) -> Result<(M, u8), Failure> {
+    let scratch = std::env::temp_dir().join(format!("memlens-resimulation.{}", std::process::id()));
+    let watched = Watched { extras, ..Watched::new(command, scratch)? };
+    let silence = SilentStdout::begin().map_err(|error| {
+        Failure::new(FailureKind::Io, format!("cannot keep the program's output apart: {error}"))
+    })?;
+    let (outcome, system) = watch(&watched, machine, system);
+    drop(silence);
+    let exit_code = outcome?;
+    let lost = || Failure::new(FailureKind::Internal, "the page walks were not modelled".to_owned());
+    Ok((system.ok_or_else(lost)?, exit_code))
+}
+
+/// A machine that cannot be modelled.
+pub fn invalid(machine: &MachineDescription, error: &ModelError) -> Failure {
+    Failure::new(FailureKind::Usage, format!("machine {}: {error}", machine.name))
+}
+
+/// Predicts a program's page walks by running it once more.
 pub fn resimulate(
     choice: &Choice,
     machine: &MachineDescription,
@@ -40,16 +67,9 @@ pub fn resimulate(
     let trials: Vec<Option<Vec<usize>>> =
         [Some(Vec::new()), None].into_iter().chain(sets.iter().cloned().map(Some)).collect();
     let system = Resimulation::new(machine, chosen.iter().map(candidate).collect(), &trials)
-        .map_err(|error| Failure::new(FailureKind::Usage, format!("machine {}: {error}", machine.name)))?;
-    let scratch = std::env::temp_dir().join(format!("memlens-resimulation.{}", std::process::id()));
-    let watched = Watched::new(command, scratch)?;
-    let silence = SilentStdout::begin().map_err(|error| {
-        Failure::new(FailureKind::Io, format!("cannot keep the program's output apart: {error}"))
-    })?;
-    let (outcome, system) = watch(&watched, machine, system);
-    drop(silence);
-    let exit_code = outcome?;
-    let mut found = system.map_or_else(Vec::new, Resimulation::finish).into_iter();
+        .map_err(|error| invalid(machine, &error))?;
+    let (system, exit_code) = run_once_more(machine, command, Extras::default(), system)?;
+    let mut found = system.finish().into_iter();
     let (Some(small), Some(all)) = (found.next(), found.next()) else {
         return Err(Failure::new(FailureKind::Internal, "the page walks were not modelled".to_owned()));
     };
@@ -86,10 +106,10 @@ fn walks(outcome: &TrialOutcome) -> PredictedWalks {
         page_walk_accesses: counts.entries,
     };
     PredictedWalks {
-        page_walks: outcome.total.walks,
-        page_walk_accesses: outcome.total.entries,
+        page_walks: outcome.walks.total.walks,
+        page_walk_accesses: outcome.walks.total.entries,
         extra_memory_bytes: outcome.extra_bytes,
-        causes: outcome.objects.iter().take(CAUSES).map(cause).collect(),
+        causes: outcome.walks.objects.iter().take(CAUSES).map(cause).collect(),
     }
 }
 

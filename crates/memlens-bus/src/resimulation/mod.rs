@@ -24,6 +24,7 @@
 //! It knows objects by what [`ObjectEvent`]s say. Cost: some ns an access within a page, 50 to 100 ns for each trial when
 //! a core goes to another page.
 
+mod observed;
 mod placed;
 mod trials;
 
@@ -38,6 +39,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use trials::{Groups, Trials};
 
+pub use observed::{AskedPages, ObservedWalks, PageSizeSource};
 pub use trials::WalkCounts;
 
 /// Candidates at most: each has a bit, and one is for the rest.
@@ -62,13 +64,35 @@ pub enum Candidate {
     },
 }
 
-/// What a trial came to.
+/// Page walks and who caused them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TrialOutcome {
+pub struct WalksByObject {
     /// All page walks.
     pub total: WalkCounts,
     /// The objects that caused them, most walks first.
     pub objects: Vec<(ObjectInfo, WalkCounts)>,
+}
+
+impl WalksByObject {
+    /// From counts by the objects' numbers.
+    fn new(counts: FxHashMap<u32, WalkCounts>, infos: &[ObjectInfo]) -> Self {
+        let mut total = WalkCounts::default();
+        let mut objects: Vec<(u32, WalkCounts)> = counts.into_iter().collect();
+        objects.sort_unstable_by_key(|&(number, counts)| (std::cmp::Reverse(counts.walks), number));
+        for (_, counts) in &objects {
+            total.walks += counts.walks;
+            total.entries += counts.entries;
+        }
+        let named = |(number, counts): (u32, WalkCounts)| Some((infos.get(number as usize)?.clone(), counts));
+        Self { total, objects: objects.into_iter().filter_map(named).collect() }
+    }
+}
+
+/// What a trial came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrialOutcome {
+    /// Its page walks.
+    pub walks: WalksByObject,
     /// Memory that it costs at its most, in bytes.
     pub extra_bytes: u64,
 }
@@ -230,17 +254,9 @@ impl Resimulation {
     /// What the trials came to, in their order.
     pub fn finish(self) -> Vec<TrialOutcome> {
         let infos = self.objects.objects();
-        let outcome = |(counts, extra_bytes): (FxHashMap<u32, WalkCounts>, u64)| {
-            let mut total = WalkCounts::default();
-            let mut objects: Vec<(u32, WalkCounts)> = counts.into_iter().collect();
-            objects.sort_unstable_by_key(|&(number, counts)| (std::cmp::Reverse(counts.walks), number));
-            for (_, counts) in &objects {
-                total.walks += counts.walks;
-                total.entries += counts.entries;
-            }
-            let named =
-                |(number, counts): (u32, WalkCounts)| Some((infos.get(number as usize)?.clone(), counts));
-            TrialOutcome { total, objects: objects.into_iter().filter_map(named).collect(), extra_bytes }
+        let outcome = |(counts, extra_bytes): (FxHashMap<u32, WalkCounts>, u64)| TrialOutcome {
+            walks: WalksByObject::new(counts, infos),
+            extra_bytes,
         };
         self.trials.finish().map(outcome).collect()
     }
@@ -327,7 +343,7 @@ mod tests {
         let small = rounds * 1024;
         let table = rounds * 1280;
         // One MiB of the variable lies before its first huge page: 256 small pages.
-        let walks: Vec<u64> = found.iter().map(|trial| trial.total.walks).collect();
+        let walks: Vec<u64> = found.iter().map(|trial| trial.walks.total.walks).collect();
         let all = 3 * small + table;
         assert_eq!(
             walks,
@@ -340,9 +356,12 @@ mod tests {
                 256 + 8
             ]
         );
-        assert_eq!(found[0].objects[0].0.name, "table");
-        assert_eq!(found[4].objects[0].1.walks, small);
-        assert_eq!((found[5].objects[0].0.name.as_str(), found[5].objects[0].1.walks), ("table", 256 + 2));
+        assert_eq!(found[0].walks.objects[0].0.name, "table");
+        assert_eq!(found[4].walks.objects[0].1.walks, small);
+        assert_eq!(
+            (found[5].walks.objects[0].0.name.as_str(), found[5].walks.objects[0].1.walks),
+            ("table", 256 + 2)
+        );
         assert!(found.iter().all(|trial| trial.extra_bytes == 0), "all of it is used");
     }
 
@@ -363,8 +382,8 @@ mod tests {
         // The parent's block is gone: a small page.
         load(&mut run, start + MIB);
         let found = run.finish().remove(0);
-        let of_block = found.objects.iter().find(|(object, _)| object.name == "block").expect("walked");
-        assert_eq!((found.total.walks, of_block.1.walks), (4, 3));
+        let of_block = found.walks.objects.iter().find(|(object, _)| object.name == "block").expect("walked");
+        assert_eq!((found.walks.total.walks, of_block.1.walks), (4, 3));
         assert_eq!(found.extra_bytes, 2 * (2 * MIB - 4096), "the child's, whose parent has none");
     }
 }
