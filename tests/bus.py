@@ -237,6 +237,12 @@ def page_sizes(runner):
         wanted |= {f"{other}_bytes": size for other, size in kinds.items()}
         if table["backing"] != wanted:
             raise Failure(f"{options}: the profile has {table['backing']}, the trace {wanted}")
+        lines = {"dram_reads": "reads", "dram_writes": "writes", "loads": None, "llc_misses": None, "wait_cycles": None}
+        if {word: table[word] for word in lines} != {word: row.get(of) for word, of in lines.items()}:
+            raise Failure(f"{options}: {table}, in the trace {row}")
+        shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        if not any(" table " in line and " heap " in line for line in shown.splitlines()):
+            raise Failure(shown)
         shown = subprocess.run([*words, "--object", str(table["id"])], capture_output=True, text=True, check=True).stdout
         if not any("in pages" in line and (kind == "small" or kind in line) for line in shown.splitlines()):
             raise Failure(shown)

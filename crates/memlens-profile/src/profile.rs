@@ -180,6 +180,12 @@ impl ObjectBacking {
         self.small_bytes + self.transparent_bytes + self.hugetlb_bytes + self.untold_huge_bytes
     }
 
+    /// Part of what was in memory that lay in huge pages of any kind, 0 to 1; `None`: nothing was in memory.
+    pub fn huge_share(&self) -> Option<f64> {
+        let resident = self.resident_bytes();
+        (resident > 0).then(|| (resident - self.small_bytes) as f64 / resident as f64)
+    }
+
     /// It was seen again: of several states the one with most memory is kept, of equal ones the last.
     pub fn keep_larger(&mut self, seen: Self) {
         if seen.resident_bytes() >= self.resident_bytes() {
@@ -382,8 +388,14 @@ impl Profile {
     pub fn cost(&self, counts: &Counts) -> u64 {
         match self.run.sampling {
             Some(_) => counts.sampled.cost,
+            None if self.is_of_bus() => counts.dram_reads,
             None => self.wait_cycles(counts),
         }
+    }
+
+    /// Whether it is of a bus trace: lines of memory and page walks are counted, accesses and code are not known.
+    pub fn is_of_bus(&self) -> bool {
+        self.run.mode == "bus"
     }
 
     /// What some counts cost on this profile's machine, in cycles; see [`MachineInfo::wait_cycles`].

@@ -49,6 +49,7 @@ pub enum Column {
     Pattern,
     Objects,
     Where,
+    HugeShare,
 }
 
 /// What a row holds in a column; `None` is unknown.
@@ -68,7 +69,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -108,6 +109,7 @@ impl Column {
         Self::ShareHigh,
         Self::Samples,
         Self::StallCycles,
+        Self::HugeShare,
     ];
 
     /// The word for it.
@@ -122,9 +124,10 @@ impl Column {
 
     fn describe(self) -> (&'static str, &'static str) {
         match self {
-            Self::Share => {
-                ("share", "part of the whole program's wait cycles (samples: of its time), 0 to 1")
-            }
+            Self::Share => (
+                "share",
+                "part of the whole program's wait cycles (samples: of its time; bus: of the lines read), 0 to 1",
+            ),
             Self::ShareLow => {
                 ("share_low", "lower end of the share's 95 % interval; samples and bursts only")
             }
@@ -174,6 +177,9 @@ impl Column {
                 "how addresses follow one another where it waits: stream, stride, indirect, pointer-chase, irregular …",
             ),
             Self::Objects => ("objects", "the objects that the code touches, by cost"),
+            Self::HugeShare => {
+                ("huge_share", "part of its memory that lay in huge pages when most of it was there, 0 to 1")
+            }
             Self::Where => ("where", "where it was allocated or declared, or where the code is"),
         }
     }
@@ -224,6 +230,7 @@ impl Column {
             Self::Pattern => Content::Text(row.pattern.as_deref()),
             Self::Objects => Content::Text(row.objects.as_deref()),
             Self::Where => Content::Text(row.place.as_deref()),
+            Self::HugeShare => Content::Ratio(row.huge_share),
         }
     }
 }

@@ -12,7 +12,9 @@ use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, w
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{function_name, module_place, object_place, source_place};
 use crate::row::{By, CodeGroup, Row, by_code, by_path, object_row, sort_rows};
-use crate::table::{ALLOCATED_AT, CALLED_FROM, TableColumn, cost_word, counts, grid, widen_callers};
+use crate::table::{
+    ALLOCATED_AT, CALLED_FROM, TableColumn, cost_word, counts, grid, modelled_word, widen_callers,
+};
 
 const INDENT: usize = 11;
 /// So many functions are named when a part of a name is not enough.
@@ -46,6 +48,10 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
     if view.by == By::Caller {
         out.push('\n');
         return Ok(out + &callers(profile, index, whole, view));
+    }
+    if profile.is_of_bus() {
+        out += "\nWhich code touches it, a bus does not tell.\n";
+        return Ok(out);
     }
     let cells = profile.cells.iter().filter(|cell| cell.object.index() == index);
     let rows = by_code(profile, cells, whole, CodeGroup::Line);
@@ -89,7 +95,7 @@ fn part(
     columns.extend(what);
     columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
     columns.extend(last);
-    let mut grid = grid(&rows, None, columns, profile.run.estimated);
+    let mut grid = grid(&rows, None, columns, profile);
     widen_callers(&mut grid);
     let table = grid.render(view.width, view.colour);
     table + &Style::Dim.paint(&(shown(rows.len(), all, noun, "") + "\n"), view.colour)
@@ -166,7 +172,7 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
         let written = known.dram_writes.map(|writes| format!(", {} written", count(writes)));
         format!("DRAM {} lines read{}", count(reads), written.unwrap_or_default())
     }));
-    out + &wrap("modelled", INDENT, &modelled, width, colour)
+    out + &wrap(modelled_word(profile), INDENT, &modelled, width, colour)
 }
 
 /// How an object's memory was backed: shares of what was in memory.

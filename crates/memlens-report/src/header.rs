@@ -9,6 +9,7 @@ use crate::grid::{Elide, Style, elide, printable, wrap};
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::prediction;
+use crate::table::modelled_word;
 
 /// Width of the labels at the left.
 const INDENT: usize = 11;
@@ -39,7 +40,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap("sampled", INDENT, &sampled_pieces(sampling), width, colour);
         out += &wrap("found by", INDENT, &found_pieces(&totals.sampled, computation(profile)), width, colour);
     }
-    out += &wrap("modelled", INDENT, &modelled_pieces(profile, &known, width), width, colour);
+    out += &wrap(modelled_word(profile), INDENT, &modelled_pieces(profile, &known, width), width, colour);
     out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
@@ -204,7 +205,11 @@ fn delinquent_pieces(profile: &Profile) -> Vec<String> {
 
 fn attribution_pieces(profile: &Profile) -> Vec<String> {
     let attribution = &profile.attribution;
-    let what = if profile.run.sampling.is_some() { "samples" } else { "accesses" };
+    let what = match () {
+        _ if profile.run.sampling.is_some() => "samples",
+        _ if profile.is_of_bus() => "lines",
+        _ => "accesses",
+    };
     let known = attribution.attributed_accesses;
     let all = known.saturating_add(attribution.unknown_accesses);
     let mut pieces = vec![match percent(known, all) {

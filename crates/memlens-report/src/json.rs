@@ -69,7 +69,8 @@ impl Cost<'_> {
         let cost = self.profile.cost(counts);
         fields.insert("share".to_owned(), ratio(cost, self.total));
         let Some(_) = &self.profile.run.sampling else {
-            fields.insert("wait_cycles".to_owned(), cost.into());
+            let wait_cycles = (!self.profile.is_of_bus()).then_some(cost);
+            fields.insert("wait_cycles".to_owned(), wait_cycles.into());
             if self.profile.run.effective_bursts.is_some() {
                 fields.insert("share_ci95".to_owned(), self.interval(cost));
             }

@@ -30,14 +30,18 @@ impl Known {
     /// `write_backs`: whether the counts belong to objects; code has no write-backs.
     pub(crate) fn new(profile: &Profile, counts: &Counts, write_backs: bool) -> Self {
         let machine = &profile.machine;
+        // On a bus neither accesses nor caches show, but lines of memory and page walks do.
+        let is_bus = profile.is_of_bus();
         // Samples count neither accesses nor misses.
-        let counted = profile.run.sampling.is_none();
+        let is_sampled = profile.run.sampling.is_some();
+        let counted = !is_sampled && !is_bus;
         let caches = machine.l1d.is_some() || machine.l2.is_some() || machine.llc.is_some();
+        let (lines, walks) = (caches || is_bus, machine.stlb.is_some() || is_bus);
         // Bursts are too short for lines to be written back, and are simulated one thread at a time.
         let whole = caches && !profile.run.estimated;
         let when = |modelled: bool, value: u64| modelled.then_some(value);
         Self {
-            samples: when(!counted, counts.sampled.samples),
+            samples: when(is_sampled, counts.sampled.samples),
             loads: when(counted, counts.loads),
             stores: when(counted, counts.stores),
             modifies: when(counted, counts.modifies),
@@ -49,11 +53,11 @@ impl Known {
             l2_store_misses: when(machine.l2.is_some(), counts.l2_store_misses),
             llc_load_misses: when(machine.llc.is_some(), counts.llc_load_misses),
             llc_store_misses: when(machine.llc.is_some(), counts.llc_store_misses),
-            dram_reads: when(caches, counts.dram_reads),
-            dram_writes: when(whole && write_backs, counts.dram_writes),
+            dram_reads: when(lines, counts.dram_reads),
+            dram_writes: when((whole || is_bus) && write_backs, counts.dram_writes),
             dtlb_misses: when(machine.dtlb.is_some(), counts.dtlb_misses),
-            stlb_misses: when(machine.stlb.is_some(), counts.stlb_misses),
-            page_walk_accesses: when(machine.stlb.is_some(), counts.page_walk_accesses),
+            stlb_misses: when(walks, counts.stlb_misses),
+            page_walk_accesses: when(walks, counts.page_walk_accesses),
             invalidations: when(whole, counts.invalidations),
         }
     }
@@ -64,7 +68,8 @@ impl Known {
 
     /// Whether anything was seen to touch it.
     pub(crate) fn is_touched(&self) -> bool {
-        self.accesses().or(self.samples).is_some_and(|count| count > 0)
+        let lines = || Some(self.dram_reads? + self.dram_writes.unwrap_or(0) + self.page_walk_accesses?);
+        self.accesses().or(self.samples).or_else(lines).is_some_and(|count| count > 0)
     }
 
     pub(crate) fn l1_misses(&self) -> Option<u64> {

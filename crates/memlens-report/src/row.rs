@@ -93,6 +93,8 @@ pub(crate) struct Row {
     pub(crate) blocks: Option<u64>,
     pub(crate) bytes: Option<u64>,
     pub(crate) max_live_bytes: Option<u64>,
+    /// Part of its memory that lay in huge pages when most of it was there.
+    pub(crate) huge_share: Option<f64>,
     pub(crate) pattern: Option<String>,
     pub(crate) objects: Option<String>,
     pub(crate) place: Option<String>,
@@ -122,6 +124,7 @@ impl Row {
         let hidden_cycles = profile.machine.l1d.as_ref().map_or(0, |_| profile.machine.latencies.l1_cycles);
         let hidden = counts.accesses().saturating_mul(hidden_cycles.into());
         let share = (whole > 0).then(|| cost as f64 / whole as f64);
+        let waits = profile.run.sampling.is_none() && !profile.is_of_bus();
         Self {
             id: None,
             name,
@@ -130,14 +133,15 @@ impl Row {
             blocks: None,
             bytes: None,
             max_live_bytes: None,
+            huge_share: None,
             pattern: None,
             objects: None,
             place: None,
             source_text: None,
             known: Known::new(profile, counts, write_backs),
             cost,
-            waits: profile.run.sampling.is_none(),
-            stall: profile.run.sampling.is_none().then(|| cost.saturating_sub(hidden)),
+            waits,
+            stall: waits.then(|| cost.saturating_sub(hidden)),
             share_interval: share.and_then(|share| interval::of_share(profile, share, whole)),
             share,
         }
@@ -210,6 +214,7 @@ pub(crate) fn object_row(profile: &Profile, object: &Object, whole: u64) -> Row 
         blocks: Some(object.blocks),
         bytes: object.bytes,
         max_live_bytes: object.max_live_bytes,
+        huge_share: object.backing.and_then(|backing| backing.huge_share()),
         place: object_place(profile, object),
         ..Row::new(profile, object.name.clone(), &object.counts, true, whole)
     }

@@ -1,6 +1,6 @@
 //! The table for people.
 
-use memlens_profile::{Profile, SampleUnit};
+use memlens_profile::{Object, Profile, SampleUnit};
 use unicode_width::UnicodeWidthStr;
 
 use crate::By;
@@ -48,6 +48,7 @@ pub fn table(profile: &Profile, view: &View) -> String {
     if rows.is_empty() {
         out += match all {
             0 => "The profile holds no accesses and no samples: nothing was collected.\n",
+            _ if profile.is_of_bus() => "The bus saw no line of any object.\n",
             _ => "No object was accessed while collection was on.\n",
         };
         return out;
@@ -56,7 +57,7 @@ pub fn table(profile: &Profile, view: &View) -> String {
     let totals = profile.totals();
     let whole = profile.cost(&totals);
     let total = Row::new(profile, "total".to_owned(), &totals, view.by.is_data(), whole);
-    let mut grid = grid(&rows, Some(&total), columns(profile, view.by, view.sort), profile.run.estimated);
+    let mut grid = grid(&rows, Some(&total), columns(profile, view.by, view.sort), profile);
     // A site's name is a place: its file and line are what must stay.
     for column in grid.columns.iter_mut().filter(|column| column.titles[1] == By::Site.as_str()) {
         column.elide = Elide::BeforeLastWord;
@@ -74,10 +75,12 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     let part = format!(", {} % of the {}", percent_of_share(share.min(1.0)), cost_word(profile));
     let mut text = shown(rows.len(), touched, view.by.as_str(), &part);
     if all > touched {
-        text += &format!("; {} more never accessed", all - touched);
+        let what = if profile.is_of_bus() { "seen on the bus" } else { "accessed" };
+        text += &format!("; {} more never {what}", all - touched);
     }
     // The way on, where there is room for it.
     let hint = match view.by {
+        By::Object if profile.is_of_bus() => "; --object # shows where one was allocated",
         By::Object => "; --object # shows the code that touches one",
         By::Caller => "; --object # --by caller shows those that lead to one",
         By::Function => "; --code FUNCTION shows the objects that one touches",
@@ -115,6 +118,15 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
         columns.push(TableColumn::Of(Column::Bytes, ["", "bytes"], 3));
     }
     columns.extend(counts());
+    if profile.is_of_bus() {
+        // There are no accesses that could miss; what a card sees of page walks stays in sight.
+        columns.retain(|column| !matches!(column, TableColumn::Of(Column::L1MissRatio, ..)));
+        columns.push(TableColumn::Of(Column::PageWalkAccesses, ["walk", "reads"], 1));
+    }
+    let in_huge = |object: &Object| object.backing.and_then(|backing| backing.huge_share()) > Some(0.0);
+    if by == By::Object && profile.objects.iter().any(in_huge) {
+        columns.push(TableColumn::Of(Column::HugeShare, ["in huge", "pages %"], 3));
+    }
     if !by.is_data() {
         // Code and threads have no write-backs.
         columns.retain(|column| !matches!(column, TableColumn::Of(Column::DramWrites, ..)));
@@ -146,10 +158,16 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
 /// What a share is a share of.
 pub(crate) fn cost_word(profile: &Profile) -> &'static str {
     match &profile.run.sampling {
+        None if profile.is_of_bus() => "reads",
         None => "wait",
         Some(sampling) if sampling.unit == SampleUnit::Nanoseconds => "time",
         Some(_) => "events",
     }
+}
+
+/// Where misses, lines and page walks are from: a model, or what a card saw.
+pub(crate) fn modelled_word(profile: &Profile) -> &'static str {
+    if profile.is_of_bus() { "on the bus" } else { "modelled" }
 }
 
 /// Titles of the place of an object.
@@ -208,8 +226,9 @@ pub(crate) enum TableColumn {
 }
 
 /// A grid of rows; `total` goes below the line.
-pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>, estimated: bool) -> Grid {
-    let counted = if estimated { "estimated" } else { "counted" };
+pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>, profile: &Profile) -> Grid {
+    let estimated = profile.run.estimated;
+    let sections = [if estimated { "estimated" } else { "counted" }, modelled_word(profile)];
     // What is unknown for every row needs no column, nor does an empty text.
     let columns: Vec<TableColumn> = columns
         .into_iter()
@@ -230,11 +249,11 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
     Grid {
         rows: rows.iter().map(|row| line(row, false)).collect(),
         footer: total.map(|total| line(total, true)),
-        columns: columns.iter().map(|column| grid_column(*column, counted)).collect(),
+        columns: columns.iter().map(|column| grid_column(*column, sections)).collect(),
     }
 }
 
-fn grid_column(column: TableColumn, counted: &'static str) -> GridColumn {
+fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> GridColumn {
     let (column, titles, priority) = match column {
         TableColumn::Bar => {
             return GridColumn {
@@ -269,14 +288,15 @@ fn grid_column(column: TableColumn, counted: &'static str) -> GridColumn {
         | Column::Id
         | Column::Blocks
         | Column::Bytes
-        | Column::MaxLiveBytes => None,
+        | Column::MaxLiveBytes
+        | Column::HugeShare => None,
         Column::Accesses
         | Column::Loads
         | Column::Stores
         | Column::Modifies
         | Column::LoadBytes
         | Column::StoreBytes => Some(counted),
-        _ => Some("modelled"),
+        _ => Some(modelled),
     };
     let flexible = |least, comfortable, most| Some(Flexible { least, comfortable, most });
     let flexible = match column {
@@ -316,6 +336,7 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
             | Column::Blocks
             | Column::Bytes
             | Column::MaxLiveBytes
+            | Column::HugeShare
             | Column::Where
             | Column::Objects
     );

@@ -1,6 +1,6 @@
 //! `memlens bus analyze`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::num::NonZeroUsize;
 
@@ -165,6 +165,7 @@ fn profile(found: &Analysis) -> Profile {
         });
     }
     cells.retain(|cell| cell.counts != PackedCounts::default());
+    let (attributed_accesses, unknown_reasons) = attributed(found);
     let mut notes = bus_table::losses(&found.losses);
     notes.push("From a bus trace: counts are lines on the memory bus, code is not known.".to_owned());
     Profile {
@@ -190,6 +191,9 @@ fn profile(found: &Analysis) -> Profile {
         cells,
         threads: vec![Thread { counts: all, ..Thread::default() }],
         attribution: Attribution {
+            attributed_accesses,
+            unknown_accesses: unknown_reasons.values().sum(),
+            unknown_reasons,
             lost_events: found.losses.lost_records,
             truncated: found.losses.bus_damage.is_cut,
             notes,
@@ -197,6 +201,25 @@ fn profile(found: &Analysis) -> Profile {
         },
         ..Profile::default()
     }
+}
+
+/// Lines read and written that belong to objects; those that do not, by reason.
+fn attributed(found: &Analysis) -> (u64, BTreeMap<String, u64>) {
+    let is_known = |row: &&analysis::ObjectRow| row.number != 0;
+    let lines = |row: &analysis::ObjectRow| row.counts.reads + row.counts.writes;
+    let known = found.objects.iter().filter(is_known).map(lines).sum();
+    let without_object = found.objects.iter().filter(|row| row.number == 0).map(lines).sum();
+    let totals = &found.totals;
+    let reasons = [
+        (without_object, "in pages of no object"),
+        (totals.kernel, "of the kernel"),
+        (totals.page_cache, "of the page cache"),
+        (totals.device, "of devices"),
+        (totals.unknown, "in frames that the page-table trace does not mention"),
+        (totals.out_of_range, "beyond the memory"),
+    ];
+    let reasons = reasons.into_iter().filter(|(lines, _)| *lines > 0);
+    (known, reasons.map(|(lines, reason)| (reason.to_owned(), lines)).collect())
 }
 
 /// How an object was backed; None: no page-table record tells.
