@@ -155,6 +155,13 @@ def page_walk(runner):
         # Each entry is read as often as any other: 5 % of them cause 5 % of the reads.
         if page == 4096 and abs(found["top_5_percent"] - 0.05) > 0.005:
             raise Failure(f"the curve of pages that are read equally: {found}")
+        # Line by line: each of the array's entries once.
+        lines = [line.split(",") for line in runner.run("analyze", trace, "--format", "pages").splitlines()[1:]]
+        mine = [line for line in lines if int(line[2]) == page and int(line[1], 16) // page // 8 in set(walked)]
+        if sum(int(line[4]) for line in mine) < pages or not all(float(line[5]) <= 1.5 for line in mine):
+            raise Failure(f"{page}: {lines[:20]}")
+        if sum(int(line[4]) for line in lines) != found["reads"]:
+            raise Failure(f"{page}: the lines have other reads than {found['reads']}")
         # With cached tables a line of eight entries is read from memory once, if the caches have lost it: those of
         # 20,000 small pages, but not those of few large ones.
         pages = 20000 if page == 4096 else pages
@@ -246,6 +253,31 @@ def page_sizes(runner):
         shown = subprocess.run([*words, "--object", str(table["id"])], capture_output=True, text=True, check=True).stdout
         if not any("in pages" in line and (kind == "small" or kind in line) for line in shown.splitlines()):
             raise Failure(shown)
+
+
+def series(runner):
+    """A table of two sizes: captured by `memlens series`, and the same from the traces that it keeps. The larger one has
+    more lines on the bus."""
+    program = runner.build(KERNELS / "gups.c")
+    kept = runner.folder / "series"
+    options = ["--values", "15,16", *SMALL, "--out", kept, "--force", "--format", "csv"]
+    words = [runner.memlens, "series", *options, "--", program, "{}", "5000"]
+    result = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    if result.returncode != 0:
+        raise Failure(f"exit code {result.returncode}: {result.stderr}")
+    rows = {tuple(row[:3]): row[3:] for row in (line.split(",") for line in result.stdout.splitlines()[1:])}
+    from_traces = runner.run("series", "--format", "csv", kept / "15.bus", kept / "16.bus")
+    values = lambda text: [line.split(",")[3:] for line in text.splitlines()]
+    if values(from_traces) != values(result.stdout):
+        raise Failure(f"{from_traces}, from the program {result.stdout}")
+    if float(rows["table", "lines", "15"][1]) != 1 or float(rows["table", "lines", "16"][1]) <= 1:
+        raise Failure(result.stdout)
+    bad = subprocess.run([runner.memlens, "series", "--values", "1,2", "--", program], capture_output=True, text=True)
+    if bad.returncode != 64 or "no {} for the values" not in bad.stderr:
+        raise Failure(f"no place for values: exit code {bad.returncode}: {bad.stderr}")
+    bad = subprocess.run([runner.memlens, "series", "--values", "1", "--", "false", "{}"], capture_output=True, text=True)
+    if bad.returncode != 69 or "exit code 1" not in bad.stderr:
+        raise Failure(f"a run that fails: exit code {bad.returncode}: {bad.stderr}")
 
 
 def memory_nodes(runner):
@@ -342,7 +374,7 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     tests = {name: lambda r, n=name, rest=rest: verified(r, n, *rest) for name, *rest in VERIFIED}
-    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "memory_nodes": memory_nodes, "page_sizes": page_sizes}
+    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "memory_nodes": memory_nodes, "page_sizes": page_sizes, "series": series}
     tests |= {"restarted": restarted, "bad_inputs": bad_inputs}
     passed = failed = skipped = 0
     with tempfile.TemporaryDirectory() as scratch:

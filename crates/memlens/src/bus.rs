@@ -8,9 +8,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use memlens_bus::format::{FormatError, TraceFolder};
 use memlens_bus::system::ThpSetting;
 
+use crate::bus_series::{self, SeriesArgs};
 use crate::failure::{Failure, FailureKind, plain};
 use crate::machine_args::MachineArgs;
-use crate::{bus_analyze, bus_capture, bus_series, bus_tools};
+use crate::{bus_analyze, bus_capture, bus_tools};
 
 /// Arguments of `memlens bus`.
 #[derive(Args, Debug)]
@@ -60,6 +61,17 @@ pub struct CaptureArgs {
     #[arg(long, short)]
     pub quiet: bool,
 
+    #[command(flatten)]
+    pub options: CaptureOptions,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What is modelled, and what of the program is recorded.
+#[derive(Args, Clone, Debug)]
+pub struct CaptureOptions {
     /// Put page tables into an uncached region, so that every TLB miss shows on the bus (PTAT)
     #[arg(long)]
     pub ptat: bool,
@@ -114,10 +126,6 @@ pub struct CaptureArgs {
 
     #[command(flatten)]
     pub machine: MachineArgs,
-
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
-    pub command: Vec<OsString>,
 }
 
 /// Whose frames the pages of a capture get.
@@ -210,6 +218,8 @@ pub enum AnalysisFormat {
     Points,
     /// Reads and writes over time.
     Bandwidth,
+    /// Reads of page-table entries by page, the lines of entries that are read most first.
+    Pages,
 }
 
 /// Arguments of commands that only read a trace.
@@ -234,37 +244,6 @@ pub struct DumpArgs {
     /// No more than so many records
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-}
-
-/// Arguments of `memlens bus series`.
-#[derive(Args, Debug)]
-pub struct SeriesArgs {
-    /// The folders of the traces; the first is the one that the others are held against
-    #[arg(value_name = "TRACE", required = true)]
-    pub traces: Vec<PathBuf>,
-
-    /// How many objects are shown; 0: all
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub top: usize,
-
-    /// Threads of each run: shows the reduced speed-up, too, which is 1 where N times the threads are N times as fast
-    #[arg(long, value_name = "N,N…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
-    pub threads: Vec<u32>,
-
-    /// A table, CSV for plots, or a plot as SVG
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub format: SeriesFormat,
-}
-
-/// Forms of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SeriesFormat {
-    /// A table for people.
-    Table,
-    /// One value a line.
-    Csv,
-    /// A picture: values relative to the first run, a panel for each quantity.
-    Svg,
 }
 
 /// Arguments of `memlens bus damage`.

@@ -64,6 +64,7 @@ pub fn analyze(args: &AnalyzeArgs) -> Result<u8, Failure> {
         AnalysisFormat::Csv => objects_csv(&found, out),
         AnalysisFormat::Points => points_csv(&found, out),
         AnalysisFormat::Bandwidth => bandwidth_csv(&found, out),
+        AnalysisFormat::Pages => pages_csv(&found, out),
     })?;
     Ok(0)
 }
@@ -121,6 +122,17 @@ fn bandwidth_csv(found: &Analysis, out: &mut dyn Write) -> std::io::Result<()> {
     let rate = |lines: u64| lines as f64 * f64::from(found.header.line_bytes) / width;
     for (bin, &[reads, writes]) in found.bins.bins.iter().enumerate() {
         writeln!(out, "{:.9},{:.0},{:.0}", bin as f64 * width, rate(reads), rate(writes))?;
+    }
+    Ok(())
+}
+
+/// TLB misses by page, averaged over the entries of a line of memory; most first.
+fn pages_csv(found: &Analysis, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "pid,vaddr,page_bytes,entries,reads,reads_per_entry")?;
+    for line in &found.walked_lines {
+        let each = f64::from(line.reads) / line.entries as f64;
+        let analysis::WalkedLine { pid, vaddr, page_bytes, entries, reads } = *line;
+        writeln!(out, "{pid},{vaddr:#x},{page_bytes},{entries},{reads},{each:.3}")?;
     }
     Ok(())
 }

@@ -14,31 +14,32 @@ use crate::streams::say;
 
 /// Runs a program and writes what the card sees. The exit code is the program's.
 pub fn capture(args: CaptureArgs) -> Result<u8, Failure> {
-    let machine = args.machine.description()?;
+    let wanted = &args.options;
+    let machine = wanted.machine.description()?;
     check(&machine)?;
-    if args.memory < u32::from(args.nodes) {
+    if wanted.memory < u32::from(wanted.nodes) {
         let message =
-            format!("{} GiB are less than one for each of {} memory nodes", args.memory, args.nodes);
+            format!("{} GiB are less than one for each of {} memory nodes", wanted.memory, wanted.nodes);
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    if args.frames == Frames::Real && args.nodes > 1 {
+    if wanted.frames == Frames::Real && wanted.nodes > 1 {
         let message = "--nodes deals modelled memory to nodes; it does not go with --frames real";
         return Err(Failure::new(FailureKind::Usage, message));
     }
     Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
-    let frames = match args.frames {
+    let frames = match wanted.frames {
         Frames::Modelled => None,
         Frames::Real => Some(KernelFrames::new()?),
     };
     let folder = bus::create(&args.out, args.force)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let options = SystemOptions {
-        memory_bytes: u64::from(args.memory) << 30,
+        memory_bytes: u64::from(wanted.memory) << 30,
         real_bytes: frames.as_ref().map_or(0, |frames| frames.memory_bytes),
-        nodes: args.nodes,
-        thp: args.thp.into(),
-        page_level: args.hugetlb.map_or(1, |size| size as u8),
-        ptat: args.ptat,
+        nodes: wanted.nodes,
+        thp: wanted.thp.into(),
+        page_level: wanted.hugetlb.map_or(1, |size| size as u8),
+        ptat: wanted.ptat,
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         capture: format!("{:x}-{:x}", now.as_nanos(), std::process::id()),
         ..SystemOptions::new(machine.clone())
@@ -49,12 +50,12 @@ pub fn capture(args: CaptureArgs) -> Result<u8, Failure> {
         system.use_real_frames(Box::new(frames));
     }
     let mut watched = Watched::new(&args.command, args.out.join(".processes"))?;
-    watched.process.merge_sites = !args.no_merge;
-    watched.process.alloc_functions = args.alloc_fn.clone();
-    watched.process.collect_at_start = args.start_on.is_empty();
-    watched.process.start_on = args.start_on.clone();
-    watched.process.stop_on = args.stop_on.clone();
-    (watched.min_block, watched.quiet) = (args.min_block, args.quiet);
+    watched.process.merge_sites = !wanted.no_merge;
+    watched.process.alloc_functions = wanted.alloc_fn.clone();
+    watched.process.collect_at_start = wanted.start_on.is_empty();
+    watched.process.start_on = wanted.start_on.clone();
+    watched.process.stop_on = wanted.stop_on.clone();
+    (watched.min_block, watched.quiet) = (wanted.min_block, args.quiet);
     let (outcome, system) = watch(&watched, &machine, system);
     let counts = system.map(System::finish).transpose().map_err(|error| bus::failure(&args.out, &error))?;
     let exit_code = outcome?;
@@ -72,7 +73,7 @@ fn tell(counts: &SystemCounts, args: &CaptureArgs) {
         "{} walks, {faults} page faults, {} copies on write; the trace is in {place}; see: memlens bus analyze {place}",
         counts.walks, counts.copies
     ));
-    if args.frames == Frames::Real {
+    if args.options.frames == Frames::Real {
         let FrameCounts { real: [small, large, largest], unknown, taken } = counts.frames;
         say(&format!(
             "pages in this machine's own frames: {small} of 4 KiB, {large} of 2 MiB, {largest} of 1 GiB; in modelled \

@@ -1,17 +1,79 @@
-//! `memlens bus series`: traces of several runs of a program, each held against the first.
+//! `memlens series`: traces of several runs of a program, each held against the first.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
+use clap::{Args, ValueEnum};
 use memlens_bus::analysis::{Analysis, ObjectRow};
 
-use crate::bus::{self, SeriesArgs, SeriesFormat};
+use crate::bus::{self, CaptureOptions};
 use crate::bus_analyze::{all_processors, field, run};
+use crate::bus_series_runs::{Runs, values};
 use crate::bus_series_svg::{Panel, svg};
 use crate::bus_table::{columns, printable};
 use crate::failure::{Failure, FailureKind};
 use crate::streams;
 
 const SECONDS: &str = "seconds";
+
+/// Arguments of `memlens series`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "memlens series [OPTIONS] TRACE...\n       memlens series [OPTIONS] -- PROGRAM [ARGUMENTS with {}]...",
+    before_help = "\
+Examples:
+  memlens series 1.bus 2.bus 4.bus                                  traces of `memlens bus capture`, by object
+  memlens series --threads 1,2,4 --machine e5504 -- ./bfs 16 {}     captures runs with 1, 2 and 4 in place of {}
+  memlens series --values 14,16 --format svg -- ./bfs {}            of several sizes, as a picture"
+)]
+pub struct SeriesArgs {
+    /// The folders of the traces; the first is the one that the others are held against
+    #[arg(value_name = "TRACE", required_unless_present = "command", conflicts_with = "command")]
+    pub traces: Vec<PathBuf>,
+
+    /// How many objects are shown; 0: all
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub top: usize,
+
+    /// Threads of each run: shows the reduced speed-up, too, which is 1 where N times the threads are N times as fast
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: Vec<u32>,
+
+    /// A table, CSV for plots, or a plot as SVG
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub format: SeriesFormat,
+
+    /// Run the PROGRAM once for each of these words, in place of {} in its arguments; those of --threads if not given
+    #[arg(long, value_name = "V,V…", value_delimiter = ',', requires = "command")]
+    pub values: Vec<String>,
+
+    /// Keep the traces of the PROGRAM's runs in this folder, as VALUE.bus
+    #[arg(long, value_name = "FOLDER", requires = "command")]
+    pub out: Option<PathBuf>,
+
+    /// Replace traces that are there
+    #[arg(long, requires = "out")]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub options: CaptureOptions,
+
+    /// The program and its arguments; its output goes nowhere
+    #[arg(value_name = "PROGRAM", last = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Forms of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SeriesFormat {
+    /// A table for people.
+    Table,
+    /// One value a line.
+    Csv,
+    /// A picture: values relative to the first run, a panel for each quantity.
+    Svg,
+}
 
 /// One number of one run.
 type Measure = (&'static str, fn(&ObjectRow) -> f64);
@@ -90,18 +152,24 @@ fn rows(runs: &[Analysis], threads: &[u32], top: usize) -> Vec<Row> {
 
 /// Shows how a program's memory behaviour changes from run to run.
 pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
-    if !args.threads.is_empty() && args.threads.len() != args.traces.len() {
-        let message =
-            format!("--threads names {} runs, but there are {}", args.threads.len(), args.traces.len());
+    let values = values(args)?;
+    let count = if args.command.is_empty() { args.traces.len() } else { values.len() };
+    if !args.threads.is_empty() && args.threads.len() != count {
+        let message = format!("--threads names {} runs, but there are {count}", args.threads.len());
         return Err(Failure::new(FailureKind::Usage, message));
     }
+    let (traces, titles) = match args.command.is_empty() {
+        true => (args.traces.clone(), args.traces.iter().map(|place| place.display().to_string()).collect()),
+        false => (Vec::new(), values.clone()),
+    };
+    let captured = Runs::capture(args, &values)?;
     let mut runs = Vec::new();
-    for place in &args.traces {
+    for place in traces.iter().chain(&captured.traces) {
         let folder = bus::open(place)?;
         runs.push(run(&folder, all_processors()).map_err(|error| bus::failure(place, &error))?);
     }
+    drop(captured);
     let rows = rows(&runs, &args.threads, args.top);
-    let titles: Vec<String> = args.traces.iter().map(|place| place.display().to_string()).collect();
     streams::write_result(|out| match args.format {
         SeriesFormat::Table => {
             let mut table = vec![[vec!["object".to_owned(), "what".to_owned()], titles].concat()];

@@ -3,7 +3,9 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
-use crate::{advise, apply, bus, calibrate, compare, completions, doctor, export, import, man, report, run};
+use crate::{
+    advise, apply, bus, bus_series, calibrate, compare, completions, doctor, export, import, man, report, run,
+};
 
 /// Three commands that work, at the head of the help.
 const EXAMPLES: &str = "\
@@ -49,6 +51,8 @@ pub enum Command {
     Import(import::ImportArgs),
     /// Capture and analyse physical bus traces: objects, page walks, TLB misses
     Bus(bus::BusArgs),
+    /// Hold runs of a program (thread counts, sizes) against the first, by object
+    Series(bus_series::SeriesArgs),
     /// Write a profile in another tool's format
     Export(export::ExportArgs),
     /// Say what this machine, kernel and container allow, and how to allow more
@@ -103,7 +107,7 @@ mod tests {
     fn the_examples_parse() {
         let definition = definition();
         assert!(parse_examples(&definition) > 15);
-        for name in ["run", "record", "report", "compare", "advise", "apply"] {
+        for name in ["run", "record", "report", "compare", "advise", "apply", "series"] {
             let command = definition.find_subcommand(name).expect("a command");
             assert!(parse_examples(command) >= 3, "{name} has three examples");
         }

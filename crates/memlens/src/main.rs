@@ -31,6 +31,7 @@ mod bus;
 mod bus_analyze;
 mod bus_capture;
 mod bus_series;
+mod bus_series_runs;
 mod bus_series_svg;
 mod bus_table;
 mod bus_tools;
@@ -104,6 +105,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Advise(args) => advise::advise(&args),
         Command::Apply(args) => apply::apply(&args),
         Command::Bus(args) => bus::bus(args),
+        Command::Series(args) => bus_series::series(&args),
         Command::Export(args) => export::export(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Doctor(args) => doctor::doctor(&args),

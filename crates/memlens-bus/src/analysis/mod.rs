@@ -73,7 +73,7 @@ pub use checkpoint::Checkpoints;
 pub use counts::{ObjectCounts, Points, TotalCounts};
 pub use nodes::NodeCounts;
 pub use object_space::{ObjectInfo, ObjectSpaces};
-pub use report::{Analysis, Losses, ObjectRow, PageSizes, WalkedPages};
+pub use report::{Analysis, Losses, ObjectRow, PageSizes, WalkedLine, WalkedPages};
 pub use reverse_table::{Place, ReverseTable};
 pub use stream::{analyze, analyze_restartable, observe};
 pub use tags::TagCounts;

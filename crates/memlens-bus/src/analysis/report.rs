@@ -7,7 +7,7 @@ use super::object_space::ObjectInfo;
 use super::reverse_table::ReverseTable;
 use super::tags::TagCounts;
 use super::time_bins::TimeBins;
-use crate::format::{Damage, Header};
+use crate::format::{Damage, Header, PageRecord};
 use serde::{Deserialize, Serialize};
 
 /// An object and what the bus saw of it.
@@ -160,6 +160,38 @@ impl WalkedPages {
     }
 }
 
+/// Reads of the leaf entries of one memory line, which the bus does not tell apart (T5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkedLine {
+    /// Process.
+    pub pid: u32,
+    /// Virtual address of the first entry's page.
+    pub vaddr: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Entries in the line.
+    pub entries: u64,
+    /// Its reads: TLB misses of these pages, where each shows on the bus.
+    pub reads: u32,
+}
+
+impl WalkedLine {
+    /// All that were read, most reads first.
+    fn all(table: &ReverseTable) -> Vec<Self> {
+        let mut lines = Vec::new();
+        for leaves in table.tables().iter().filter(|table| table.has_leaves) {
+            for (line, &reads) in leaves.reads.iter().enumerate().filter(|(_, reads)| **reads > 0) {
+                let pages = table.pages_of_line(leaves, line);
+                let page_bytes = PageRecord::pages(leaves.level) << 12;
+                let entries = ((pages.end - pages.start) << 12) / page_bytes;
+                lines.push(Self { pid: leaves.pid, vaddr: pages.start << 12, page_bytes, entries, reads });
+            }
+        }
+        lines.sort_by_key(|line| (std::cmp::Reverse(line.reads), line.pid, line.vaddr));
+        lines
+    }
+}
+
 /// Everything that an analysis found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Analysis {
@@ -179,6 +211,9 @@ pub struct Analysis {
     pub nodes: Vec<NodeCounts>,
     /// Walk reads by page.
     pub walked_pages: WalkedPages,
+    /// The same line by line.
+    #[serde(skip)]
+    pub walked_lines: Vec<WalkedLine>,
     /// Reads and writes over time.
     pub bins: TimeBins,
     /// Addresses over time.
@@ -218,6 +253,7 @@ impl Analysis {
             objects,
             nodes: nodes.into_counts(),
             walked_pages: WalkedPages::of(table, header.line_bytes),
+            walked_lines: WalkedLine::all(table),
             bins,
             points,
             header,
