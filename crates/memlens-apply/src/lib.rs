@@ -16,7 +16,7 @@
 //!
 //! # Unsafe code
 //!
-//! The shared plan and `wait4`. What the crate offers is safe.
+//! The shared plan, `wait4` and `perf_event_open`. What the crate offers is safe.
 
 mod choice;
 mod elf;
@@ -28,6 +28,7 @@ mod prefetch_choice;
 mod prefetching;
 mod statistics;
 mod trial;
+mod walk_counter;
 
 pub use memlens_agent_host::{NotPreloadable, check_preloadable};
 
@@ -36,7 +37,7 @@ pub use huge_pages::{HugePages, ReservedPages, Setting};
 pub use library::PlacementError;
 pub use memlens_backing::Backing;
 pub use memlens_prefetch::Pattern;
-pub use pairs::{Pairs, cpu, wall};
+pub use pairs::{Pairs, cpu, walks, wall};
 pub use placement::{Placed, Placement};
 pub use prefetch_choice::{ChosenLoad, Group, PrefetchChoice, RefusedLoad, choose_prefetches};
 pub use prefetching::{Applied, Prefetching};

@@ -15,6 +15,11 @@ pub fn cpu(trial: &Trial) -> f64 {
     trial.cpu.as_secs_f64()
 }
 
+/// Page walks as counted; 0 of runs without a counter, see [`Pairs::are_walks_counted`].
+pub fn walks(trial: &Trial) -> f64 {
+    trial.page_walks.unwrap_or(0) as f64
+}
+
 /// Pairs of runs: without, with.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
@@ -60,6 +65,11 @@ impl Pairs {
             .map(|pair| of(&pair[1]) / of(&pair[0]) - 1.0)
             .collect();
         Estimate::of(&ratios)
+    }
+
+    /// Whether the processor counted the page walks of all runs.
+    pub fn are_walks_counted(&self) -> bool {
+        !self.pairs.is_empty() && self.pairs.iter().flatten().all(|trial| trial.page_walks.is_some())
     }
 
     fn without(&self) -> impl Iterator<Item = &Trial> {

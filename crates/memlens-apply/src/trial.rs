@@ -16,6 +16,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::walk_counter::WalkCounter;
+
 /// Time that a process left behind may keep the output open.
 const LINGER: Duration = Duration::from_secs(2);
 /// Time between two looks at a program: from … to.
@@ -66,6 +68,9 @@ pub struct Trial {
     pub cpu: Duration,
     /// The most memory that was resident, in bytes.
     pub max_resident_bytes: u64,
+    /// Page walks of its data accesses in user mode, as the processor counts them; None: it has no such counters, or they
+    /// may not be used.
+    pub page_walks: Option<u64>,
     /// How it ended.
     pub end: End,
     /// What it wrote to stdout and stderr; None of a stream that a process left behind still has.
@@ -101,6 +106,7 @@ pub fn run(command: &Command, variant: &Variant, look: Option<&mut dyn FnMut(u32
             });
         }
     }
+    let counter = WalkCounter::open();
     let started = Instant::now();
     let mut child = starter.spawn()?;
     let streams = [child.stdout.take().map(summed), child.stderr.take().map(summed)];
@@ -117,6 +123,7 @@ pub fn run(command: &Command, variant: &Variant, look: Option<&mut dyn FnMut(u32
         wall,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
         max_resident_bytes: usage.ru_maxrss.unsigned_abs() * 1024,
+        page_walks: counter.and_then(WalkCounter::read),
         end,
         output: streams.map(|stream| stream?.recv_timeout(LINGER).ok()),
     })

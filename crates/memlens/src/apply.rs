@@ -6,14 +6,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use memlens_apply::{
-    Backing, Basis, Choice, Chosen, Command, Estimate, HugePages, Method, Pairs, Placed, Placement,
-    PlacementError, Setting, Trial, Variant, cpu, wall,
+    Backing, Basis, Choice, Chosen, Command, HugePages, Method, Pairs, Placed, Placement, PlacementError,
+    Setting, Variant, cpu, walks, wall,
 };
 use memlens_exact::{Program, SessionError};
 use memlens_profile::Prediction;
 use memlens_report::prediction_table;
 use serde_json::{Value, json};
 
+use crate::apply_measured::{is_sure, must_be_same, sameness, times, times_document};
 use crate::apply_pages::{self, Pages, Reserved, bytes};
 use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
@@ -165,18 +166,6 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
     must_be_same(&found.pairs, "huge pages")
 }
 
-/// Fails if the program did something else with `what` than without.
-pub(crate) fn must_be_same(pairs: &Pairs, what: &str) -> Result<u8, Failure> {
-    if pairs.is_deterministic() && !pairs.is_same() {
-        let message = format!(
-            "the program did something else with {what} than without: do not use them for it, and report this as a \
-             fault of memlens"
-        );
-        return Err(Failure::new(FailureKind::Internal, message));
-    }
-    Ok(0)
-}
-
 fn nothing_to_do(choice: &Choice, named: &[String]) -> String {
     let mut text = match named {
         [] => format!(
@@ -321,28 +310,25 @@ fn table(found: &Found) -> String {
         text += &times(&found.pairs);
         text.push('\n');
     }
+    if let Some([without, with]) = relative_errors(found) {
+        let _ = writeln!(
+            text,
+            "Page walks modelled against those counted (1 - modelled / counted): {without:+.3} without, {with:+.3} with."
+        );
+    }
     for line in verdict(found) {
         let _ = writeln!(text, "{line}");
     }
     text
 }
 
-/// What the runs took.
-pub(crate) fn times(pairs: &Pairs) -> String {
-    let mut text = String::new();
-    let _ = writeln!(text, "median of {} pairs of runs    without       with     change", pairs.pairs.len());
-    for (name, of) in [("time", wall as fn(&Trial) -> f64), ("processor time", cpu)] {
-        let _ = writeln!(
-            text,
-            "{name:<24} {:>10.3} s {:>8.3} s  {}",
-            pairs.median(0, of),
-            pairs.median(1, of),
-            pairs.change(of).map_or_else(String::new, |estimate| percent(&estimate))
-        );
-    }
-    let memory = [0, 1].map(|which| pairs.median(which, |trial| trial.max_resident_bytes as f64) as u64);
-    let _ = writeln!(text, "{:<24} {:>12} {:>10}", "most memory", bytes(memory[0]), bytes(memory[1]));
-    text
+/// The relative error of the page walks that were modelled, against the processor's counters, without and with (row T6:
+/// 1 − modelled ÷ counted). None: one of them is missing, or nothing was counted.
+fn relative_errors(found: &Found) -> Option<[f64; 2]> {
+    let modelled = found.observation.as_ref().filter(|_| found.pairs.are_walks_counted())?.page_walks();
+    let counted = [0, 1].map(|which| found.pairs.median(which, walks));
+    (counted.iter().all(|&walks| walks > 0.0))
+        .then(|| [0, 1].map(|which| 1.0 - modelled[which] as f64 / counted[which]))
 }
 
 fn method(object: &Chosen) -> &'static str {
@@ -351,13 +337,6 @@ fn method(object: &Chosen) -> &'static str {
         Method::Heap => "the whole heap",
         Method::Variable { .. } => "its pages",
     }
-}
-
-pub(crate) fn percent(estimate: &Estimate) -> String {
-    let value = |value: f64| value * 100.0;
-    let (median, low, high) = (value(estimate.median), value(estimate.low), value(estimate.high));
-    let coverage = value(estimate.coverage);
-    format!("{median:+.1} % ({low:+.1} to {high:+.1} %, {coverage:.0} % interval)")
 }
 
 /// What it comes to, in sentences.
@@ -430,26 +409,6 @@ fn verdict(found: &Found) -> Vec<String> {
     lines
 }
 
-/// Whether the program did the same with and without `what`.
-pub(crate) fn sameness(pairs: &Pairs, what: &str) -> Vec<String> {
-    let mut lines = vec![match (pairs.is_same(), pairs.is_deterministic()) {
-        (true, _) => "Output and exit code were the same in all runs.".to_owned(),
-        (false, true) => format!("OUTPUT OR EXIT CODE DIFFER WITH {}.", what.to_uppercase()),
-        (false, false) => {
-            format!("Output or exit code differ from run to run without {what}, too: they were not compared.")
-        }
-    }];
-    if !pairs.succeeded() {
-        lines.push("Some runs did not end with exit code 0.".to_owned());
-    }
-    lines
-}
-
-/// Whether there were enough runs to tell a gain from chance.
-pub(crate) fn is_sure(estimate: &Estimate) -> bool {
-    estimate.coverage >= 0.95
-}
-
 /// Their names, as a list.
 pub(crate) fn names(chosen: &[Chosen]) -> String {
     let names: Vec<&str> = chosen.iter().map(|object| object.name.as_str()).collect();
@@ -497,6 +456,8 @@ fn document(found: &Found) -> Value {
         "whole_with": backing(found.whole[1]),
         "wall_seconds": times_document(&found.pairs, wall),
         "cpu_seconds": times_document(&found.pairs, cpu),
+        "page_walks": found.pairs.are_walks_counted().then(|| times_document(&found.pairs, walks)),
+        "modelled_walks_relative_error": relative_errors(found),
         "max_resident_bytes": {
             "without": found.pairs.values(0, |trial| trial.max_resident_bytes as f64),
             "with": found.pairs.values(1, |trial| trial.max_resident_bytes as f64),
@@ -508,17 +469,10 @@ fn document(found: &Found) -> Value {
     })
 }
 
-pub(crate) fn times_document(pairs: &Pairs, of: fn(&Trial) -> f64) -> Value {
-    let estimate = pairs.change(of).map(|estimate| {
-        json!({"median": estimate.median, "low": estimate.low, "high": estimate.high, "coverage": estimate.coverage})
-    });
-    json!({"without": pairs.values(0, of), "with": pairs.values(1, of), "change": estimate})
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_apply::{End, Output};
+    use memlens_apply::{End, Output, Trial};
     use std::time::Duration;
 
     fn trial(milliseconds: u64, hash: u64) -> Trial {
@@ -526,6 +480,7 @@ mod tests {
             wall: Duration::from_millis(milliseconds),
             cpu: Duration::from_millis(milliseconds / 2),
             max_resident_bytes: 1 << 20,
+            page_walks: None,
             end: End::Code(0),
             output: [Some(Output { bytes: 3, hash }), Some(Output::default())],
         }
@@ -593,6 +548,22 @@ mod tests {
             text.lines().any(|line| line.starts_with("column") && line.ends_with("0 %   100 %")),
             "{text}"
         );
+    }
+
+    #[test]
+    fn walks_that_the_processor_counts_are_held_against_the_modelled_ones() {
+        let mut found = found(vec![[trial(1000, 1), trial(500, 1)]; 6]);
+        assert!(!table(&found).contains("counted") && document(&found)["page_walks"].is_null());
+        for [without, with] in &mut found.pairs.pairs {
+            (without.page_walks, with.page_walks) = (Some(2_000_000), Some(1000));
+        }
+        found.observation = Some(Observation::with_walks([1_800_000, 1100]));
+        let text = table(&found);
+        assert!(text.contains("page walks, counted"), "{text}");
+        assert!(text.contains("+0.100 without, -0.100 with"), "{text}");
+        assert_eq!(document(&found)["page_walks"]["change"]["median"], -0.9995);
+        found.pairs.pairs[3][1].page_walks = None;
+        assert!(!table(&found).contains("counted"), "one run without a counter");
     }
 
     #[test]

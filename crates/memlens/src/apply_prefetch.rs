@@ -10,10 +10,8 @@ use memlens_apply::{
 use memlens_profile::Profile;
 use serde_json::{Value, json};
 
-use crate::apply::{
-    ApplyArgs, ApplyFormat, cannot_run, did_not_start, is_sure, must_be_same, percent, sameness, times,
-    times_document,
-};
+use crate::apply::{ApplyArgs, ApplyFormat, cannot_run, did_not_start};
+use crate::apply_measured::{is_sure, must_be_same, percent, sameness, times, times_document};
 use crate::failure::{Failure, FailureKind};
 use crate::streams;
 
@@ -316,6 +314,7 @@ mod tests {
             wall: Duration::from_millis(wall),
             cpu: Duration::from_millis(cpu),
             max_resident_bytes: 1 << 20,
+            page_walks: None,
             end: End::Code(0),
             output: [Some(Output::default()); 2],
         }

@@ -24,6 +24,7 @@
 
 mod advise;
 mod apply;
+mod apply_measured;
 mod apply_pages;
 mod apply_prefetch;
 mod backing_looks;

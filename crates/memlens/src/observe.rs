@@ -33,6 +33,20 @@ pub struct Observation {
     runs: [Observed; 2],
 }
 
+impl Observation {
+    /// Page walks without and with.
+    pub fn page_walks(&self) -> [u64; 2] {
+        [0, 1].map(|which| self.runs[which].walks.total.walks)
+    }
+
+    #[cfg(test)]
+    pub fn with_walks(walks: [u64; 2]) -> Self {
+        let mut runs = [Observed::default(), Observed::default()];
+        runs.iter_mut().zip(walks).for_each(|(run, walks)| run.walks.total.walks = walks);
+        Self { machine: "host".to_owned(), runs }
+    }
+}
+
 /// One run.
 #[derive(Debug, Default)]
 pub struct Observed {
