@@ -97,7 +97,7 @@ impl PageRecord {
             Some(HugeKind::Transparent) => Self::TRANSPARENT,
             Some(HugeKind::Hugetlb) => Self::HUGETLB,
         };
-        let flags = u8::from(self.more) * Self::MORE | kind;
+        let flags = if self.more { Self::MORE | kind } else { kind };
         let mut bytes = [0; RECORD_BYTES];
         bytes[..3].copy_from_slice(&[self.event as u8, self.level, flags]);
         bytes[4..8].copy_from_slice(&self.pid.to_le_bytes());

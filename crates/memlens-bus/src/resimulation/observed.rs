@@ -139,7 +139,9 @@ impl ObservedWalks {
 
     /// Objects begin, end, get names.
     pub fn tell_objects(&mut self, events: &[ObjectEvent]) {
-        events.iter().for_each(|event| drop(self.objects.apply(event)));
+        for event in events {
+            self.objects.apply(event);
+        }
     }
 
     /// A process is about to fork: its objects are copied now, for a child named later.
@@ -178,9 +180,12 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const PID: u32 = 3;
 
-    /// Huge pages in some ranges of pages; `None` behind the last.
+    /// Ranges of pages, and whether they are huge.
+    type Ranges = Vec<(Range<u64>, bool)>;
+
+    /// What it is told; nothing is known of other pages.
     #[derive(Clone, Default)]
-    struct Told(Arc<Mutex<Vec<(Range<u64>, bool)>>>);
+    struct Told(Arc<Mutex<Ranges>>);
 
     impl PageSizeSource for Told {
         fn is_huge(&mut self, _: u32, page: u64) -> Option<bool> {
