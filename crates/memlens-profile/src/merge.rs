@@ -391,6 +391,7 @@ impl Merger {
                 existing.bytes = existing.bytes.zip(object.bytes).map(|(a, b)| a + b);
                 existing.max_live_bytes =
                     existing.max_live_bytes.zip(object.max_live_bytes).map(|(a, b)| a.max(b));
+                existing.bursts = existing.bursts.zip(object.bursts).map(|(a, b)| (a + b).min(2));
                 // Each process has memory of its own.
                 if let Some(backing) = object.backing {
                     match &mut existing.backing {

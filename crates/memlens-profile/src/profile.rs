@@ -145,6 +145,8 @@ pub struct Object {
     pub bytes: Option<u64>,
     /// The most bytes live at one time.
     pub max_live_bytes: Option<u64>,
+    /// In mode `burst`: the bursts that saw it, 2 for two and more. `None`: not known, or another mode.
+    pub bursts: Option<u64>,
     /// How the kernel backed its memory when most of it was there; `None`: nobody could look.
     pub backing: Option<ObjectBacking>,
     /// The pointer that samples reached it through (`column`, `graph->rows`), where no allocation is
@@ -219,6 +221,7 @@ impl Default for Object {
             blocks: 0,
             bytes: None,
             max_live_bytes: None,
+            bursts: None,
             backing: None,
             access_path: None,
             unknown_reason: None,

@@ -41,7 +41,7 @@ pub struct RunInfo {
     /// How samples were taken; `None` in modes that see every access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingInfo>,
-    /// In mode `burst`: how many bursts that stand for equally much time tell as much (Kish's effective sample size, as
+    /// In mode `burst`: how many bursts that stand for equally much wait tell as much (Kish's effective sample size, as
     /// in [`SamplingInfo::effective_samples`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_bursts: Option<f64>,

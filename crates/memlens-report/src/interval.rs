@@ -1,6 +1,6 @@
 //! How certain a share is that was estimated from samples.
 
-use memlens_profile::Profile;
+use memlens_profile::{Object, Profile};
 
 /// The 97.5 % point of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
@@ -15,9 +15,10 @@ const DESIGN_EFFECT: f64 = 1.4;
 /// The 95 % interval of a share of `whole` (a cost, the whole program's or a part's); `None` if the
 /// profile holds no samples. The samples behind `whole` are taken in proportion to its cost.
 ///
-/// Bursts are few, and what happens inside of one hangs together: a whole burst counts as one observation. An object's
-/// share of a burst lies between 0 and 1, so that its variance from burst to burst is at most that of one that has all or
-/// nothing of each, share × (1 − share): intervals are too wide where objects are used evenly.
+/// Bursts are few, and what happens inside of one hangs together: a whole burst counts as one observation, and one that
+/// costs much for more than one that costs little. An object's share of a burst lies between 0 and 1, so that its variance from
+/// burst to burst is at most that of one that has all or nothing of each, share × (1 − share): intervals are too wide where
+/// objects are used evenly.
 pub(crate) fn of_share(profile: &Profile, share: f64, whole: u64) -> Option<(f64, f64)> {
     if let Some(bursts) = profile.run.effective_bursts {
         return wilson(share, bursts);
@@ -28,6 +29,13 @@ pub(crate) fn of_share(profile: &Profile, share: f64, whole: u64) -> Option<(f64
     }
     let samples = sampling.effective_samples() / DESIGN_EFFECT * (whole as f64 / sampling.cost as f64);
     wilson(share, samples)
+}
+
+/// The same of an object. What only one burst saw may be anywhere below: one observation tells nothing of how much they
+/// differ, and of many objects that are hardly used some are in a burst by chance.
+pub(crate) fn of_object(profile: &Profile, object: &Object, share: f64, whole: u64) -> Option<(f64, f64)> {
+    let (low, high) = of_share(profile, share, whole)?;
+    Some((if object.bursts == Some(1) { 0.0 } else { low }, high))
 }
 
 /// The score interval for a proportion `share` seen in `samples` independent samples (E. B. Wilson,
@@ -61,6 +69,19 @@ mod tests {
         let (low, high) = wilson(0.0, 20.0).expect("there are samples");
         assert!(low == 0.0 && (high - 0.1611).abs() < 0.00005, "{low} {high}");
         assert_eq!(wilson(0.5, 0.0), None);
+    }
+
+    #[test]
+    fn what_one_burst_saw_may_be_next_to_nothing() {
+        let mut profile = Profile::default();
+        profile.run.effective_bursts = Some(40.0);
+        let seen = |bursts| Object { bursts, ..Object::default() };
+        let plain = of_share(&profile, 0.05, 100).expect("there are bursts");
+        assert!(plain.0 > 0.01, "{plain:?}");
+        for bursts in [None, Some(2)] {
+            assert_eq!(of_object(&profile, &seen(bursts), 0.05, 100), Some(plain));
+        }
+        assert_eq!(of_object(&profile, &seen(Some(1)), 0.05, 100), Some((0.0, plain.1)));
     }
 
     #[test]

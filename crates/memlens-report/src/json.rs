@@ -54,11 +54,15 @@ struct Cost<'a> {
 }
 
 impl Cost<'_> {
-    /// The 95 % interval of a cost's share.
-    fn interval(&self, cost: u64) -> Value {
+    /// The 95 % interval of a cost's share, by a rule of shares and the whole.
+    fn interval(&self, cost: u64, rule: impl FnOnce(f64, u64) -> Option<(f64, f64)>) -> Value {
         let share = if self.total == 0 { 0.0 } else { cost as f64 / self.total as f64 };
-        let interval = interval::of_share(self.profile, share, self.total);
-        interval.map_or(Value::Null, |(low, high)| json!([low, high]))
+        rule(share, self.total).map_or(Value::Null, |(low, high)| json!([low, high]))
+    }
+
+    /// The same of any counts.
+    fn plain_interval(&self, cost: u64) -> Value {
+        self.interval(cost, |share, whole| interval::of_share(self.profile, share, whole))
     }
 
     fn known(&self, counts: &Counts, write_backs: bool) -> Known {
@@ -72,12 +76,12 @@ impl Cost<'_> {
             let wait_cycles = (!self.profile.is_of_bus()).then_some(cost);
             fields.insert("wait_cycles".to_owned(), wait_cycles.into());
             if self.profile.run.effective_bursts.is_some() {
-                fields.insert("share_ci95".to_owned(), self.interval(cost));
+                fields.insert("share_ci95".to_owned(), self.plain_interval(cost));
             }
             return;
         };
         fields.insert("wait_cycles".to_owned(), Value::Null);
-        fields.insert("share_ci95".to_owned(), self.interval(cost));
+        fields.insert("share_ci95".to_owned(), self.plain_interval(cost));
         let sampled = &counts.sampled;
         let found = sampled.by_hardware + sampled.by_registers + sampled.by_code;
         fields.insert("samples".to_owned(), sampled.samples.into());
@@ -297,6 +301,11 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
     let mut fields = entry.as_object().cloned().unwrap_or_default();
     fields.extend(counts(&cost.known(&object.counts, true)));
     cost.insert(&mut fields, &object.counts);
+    if let Some(interval) = fields.get_mut("share_ci95") {
+        *interval = cost.interval(profile.cost(&object.counts), |share, whole| {
+            interval::of_object(profile, object, share, whole)
+        });
+    }
     Value::Object(fields)
 }
 

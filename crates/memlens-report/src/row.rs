@@ -207,6 +207,7 @@ fn object_rows(profile: &Profile, whole: u64) -> Vec<Row> {
 
 /// One object's row.
 pub(crate) fn object_row(profile: &Profile, object: &Object, whole: u64) -> Row {
+    let row = Row::new(profile, object.name.clone(), &object.counts, true, whole);
     Row {
         id: Some(object.id),
         kind: Some(object.kind.as_str().to_owned()),
@@ -216,7 +217,8 @@ pub(crate) fn object_row(profile: &Profile, object: &Object, whole: u64) -> Row 
         max_live_bytes: object.max_live_bytes,
         huge_share: object.backing.and_then(|backing| backing.huge_share()),
         place: object_place(profile, object),
-        ..Row::new(profile, object.name.clone(), &object.counts, true, whole)
+        share_interval: row.share.and_then(|share| interval::of_object(profile, object, share, whole)),
+        ..row
     }
 }
 
