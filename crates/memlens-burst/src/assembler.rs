@@ -165,6 +165,12 @@ impl<'a> Assembler<'a> {
         self.word(value);
     }
 
+    /// `mov byte ptr [address], 0`
+    pub fn store_zero_byte(&mut self, address: Address) {
+        self.memory_op(0xc6, 0, address);
+        self.byte(0);
+    }
+
     /// `mov reg32, [address]`, zero-extended
     pub fn load_half(&mut self, reg: Gpr, address: Address) {
         let at = self.length;

@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicI64, Ordering};
 
 use iced_x86::{
-    Code, CodeSize, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register, RflagsBits, UsedMemory,
+    Code, CodeSize, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, MemorySize,
+    Mnemonic, OpAccess, OpKind, Register, RflagsBits, UsedMemory,
 };
 
 use memlens_events::burst::End;
@@ -472,14 +472,16 @@ fn used_by(
             found.written |= bit;
         }
     }
-    for memory in info.used_memory() {
+    // What a prefetch asks for is no used memory of iced's.
+    let prefetched = prefetched_by(instruction);
+    for memory in info.used_memory().iter().chain(&prefetched) {
         if memory.address_size() == CodeSize::Code32 || memory.address_size() == CodeSize::Code16 {
             return None;
         }
         for register in [memory.base(), memory.index()] {
             found.used |= number_of(register).map_or(0, |number| 1 << number);
         }
-        if memory.access() != OpAccess::NoMemAccess {
+        if memory.access() != OpAccess::NoMemAccess || prefetched.is_some() {
             found.operands += 1;
             if found.memories < MOST_OF_ONE {
                 memories[found.memories] = *memory;
@@ -488,4 +490,35 @@ fn used_by(
         }
     }
     Some(found)
+}
+
+/// The memory operand of a prefetch, whose access is [`OpAccess::NoMemAccess`].
+fn prefetched_by(instruction: &Instruction) -> Option<UsedMemory> {
+    let is_prefetch = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Prefetch
+            | Mnemonic::Prefetchnta
+            | Mnemonic::Prefetcht0
+            | Mnemonic::Prefetcht1
+            | Mnemonic::Prefetcht2
+            | Mnemonic::Prefetchw
+            | Mnemonic::Prefetchwt1
+    );
+    let address_size = match instruction.memory_base().size().max(instruction.memory_index().size()) {
+        4 => CodeSize::Code32,
+        _ => CodeSize::Code64,
+    };
+    is_prefetch.then(|| {
+        UsedMemory::new2(
+            instruction.memory_segment(),
+            instruction.memory_base(),
+            instruction.memory_index(),
+            instruction.memory_index_scale(),
+            instruction.memory_displacement64(),
+            MemorySize::UInt8,
+            OpAccess::NoMemAccess,
+            address_size,
+            0,
+        )
+    })
 }

@@ -296,6 +296,7 @@ impl Writer<'_> {
         let used = match memory.access() {
             OpAccess::Read | OpAccess::CondRead => Use::Read,
             OpAccess::Write | OpAccess::CondWrite => Use::Write,
+            OpAccess::NoMemAccess => Use::Prefetch,
             _ => Use::Both,
         };
         let size_bytes = u16::try_from(memory.memory_size().size()).unwrap_or(u16::MAX);
@@ -357,9 +358,14 @@ impl Writer<'_> {
         } else {
             self.assembler.lea(second, Address { base, index, disp });
         }
-        let word = self.words;
+        let (word, bytes) = (self.words, self.bytes);
         self.store_word(second);
-        if !is_thread {
+        if memory.access() == OpAccess::NoMemAccess {
+            // It may be any number, as no prefetch faults; a word with the top bit is a block's.
+            if self.is_recording() {
+                self.assembler.store_zero_byte(Address::at(self.pair.0, bytes + 7));
+            }
+        } else if !is_thread {
             self.known.note(Recorded { word, ..name });
         }
         Source::Word

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use memlens_burst::code_has_changed;
+use memlens_events::burst::Use;
 use support::{BURST_WORDS, COUNTED, COUNTED_WORDS, accesses, forget_words, listen, prepare, summary};
 
 const DATA_BYTES: usize = 4096;
@@ -472,6 +473,7 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             let range = (mapping.0, mapping.0 + mapping.1 as u64);
             let inside: Vec<_> = accesses()
                 .into_iter()
+                .filter(|(.., reference)| reference.used != Use::Prefetch)
                 .map(|(pc, address, _)| (pc, address))
                 .filter(|(pc, _)| (range.0..range.1).contains(pc))
                 .collect();

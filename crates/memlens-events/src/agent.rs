@@ -41,7 +41,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";

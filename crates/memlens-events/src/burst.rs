@@ -56,6 +56,8 @@ pub enum Use {
     Write,
     /// Both.
     Both,
+    /// Neither: a prefetch, whose address may be any number; of one that took a word the top byte is cleared.
+    Prefetch,
 }
 
 /// One memory operand of a block.
@@ -65,7 +67,7 @@ pub struct Reference {
     pub pc: u64,
     /// Which memory operand of the instruction, from 0.
     pub operand: u8,
-    /// Loads or stores.
+    /// What is done there.
     pub used: Use,
     /// Bytes of one element.
     pub size_bytes: u16,
@@ -81,6 +83,7 @@ impl Reference {
             Use::Read => 1,
             Use::Write => 2,
             Use::Both => 3,
+            Use::Prefetch => 4,
         };
         let (tag, word, value) = match self.source {
             Source::Word => (0u64, 0, 0),
@@ -104,6 +107,7 @@ impl Reference {
             1 => Use::Read,
             2 => Use::Write,
             3 => Use::Both,
+            4 => Use::Prefetch,
             _ => return None,
         };
         let source = match what >> 20 & 15 {
@@ -178,7 +182,7 @@ mod tests {
             Source::Unknown,
         ];
         for source in sources {
-            for used in [Use::Count, Use::Read, Use::Write, Use::Both] {
+            for used in [Use::Count, Use::Read, Use::Write, Use::Both, Use::Prefetch] {
                 let reference = Reference { pc: 0x5555_0000_1234, operand: 1, used, size_bytes: 512, source };
                 assert_eq!(Reference::of(reference.words()), Some(reference));
             }

@@ -14,7 +14,8 @@ pub struct Reference {
     pub owner: u32,
     /// Bytes touched; 0 counts as 1.
     pub size: u32,
-    /// What the operand does. [`AccessKind::Prefetch`] and [`AccessKind::Fetch`] are passed over.
+    /// What the operand does. [`AccessKind::Fetch`] is passed over. [`AccessKind::Prefetch`] uses its block and is no
+    /// access of the program: [`crate::Row::is_prefetch`]. It takes an owner of its own.
     pub kind: AccessKind,
 }
 

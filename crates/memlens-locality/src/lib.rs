@@ -38,7 +38,9 @@
 //!    of being used does not depend on when it was used last. Blocks that are found again in the order in which
 //!    they were used before belong to a sweep, whose reuse times are all alike: the period is estimated and that
 //!    part of the distribution ends there. Where times are longer than everything seen, blocks go on being found
-//!    at the last rate known; if none was ever found, they never are.
+//!    at the last rate known; if none was ever found, they never are. Blocks that are used for a while and then no more
+//!    are not found across bursts. Each octave of time up to the next burst is therefore taken to find at least the part
+//!    of the blocks that the last two octaves inside of bursts found.
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
 //!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts that touch new blocks at like rates). A
 //!    reference misses an LRU cache if the footprint of its reuse time is as large as the cache; sets by Smith's
@@ -57,6 +59,7 @@
 //!   misses and uses before the first burst look alike.
 //! - **Phases** are told apart by how fast bursts touch new blocks. Two that do so alike share a footprint.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less.
+//! - **Prefetches** are uses of their blocks, at the time of the instruction: data is there at once.
 //! - **Levels do not filter each other**: the second level is asked as if it saw all references.
 //! - **Threads**: each as if it had all caches for itself. Invalidation and sharing do not show.
 //! - **Replacement**: LRU.

@@ -10,7 +10,7 @@ use crate::geometry::Geometry;
 use crate::last_use::{LastUse, TAG_SHIFT};
 use crate::model::{LevelModel, Model, estimate};
 use crate::phases::Phases;
-use crate::reuse::{Distribution, Reuse};
+use crate::reuse::{Distribution, Reuse, Typical};
 use crate::scopes::{Scope, Scopes, Sums};
 use crate::spread::Spread;
 use crate::summary::{CurvePoint, Estimate, Row, Summary};
@@ -90,6 +90,8 @@ pub struct Locality {
     /// Longest stretch taken as one burst.
     longest: usize,
     bursts: u64,
+    /// Of bursts that tell it, references since the one before, and how many these are.
+    gaps: (f64, f64),
     spread: Spread,
     /// Stands in for reuse times where there are none yet.
     nothing: Reuse,
@@ -152,7 +154,8 @@ impl Locality {
             sizes,
             threads: HashMap::new(),
             bursts: 0,
-            spread: Spread::default(),
+            gaps: (0.0, 0.0),
+            spread: Spread::new(config.levels.len()),
             nothing: Reuse::default(),
         })
     }
@@ -163,6 +166,9 @@ impl Locality {
             return;
         }
         let a_reference = burst.weight / burst.references.len() as f64;
+        if let Some(unseen) = burst.unseen_before {
+            self.gaps = (self.gaps.0 + unseen as f64, self.gaps.1 + 1.0);
+        }
         for (part, references) in burst.references.chunks(self.longest).enumerate() {
             self.window(burst, part, references, a_reference);
         }
@@ -200,7 +206,7 @@ impl Locality {
         self.program.count_all(0, counted, reads);
         let stands_for = f64::from(counted) * weight;
         self.bursts += 1;
-        self.spread.add(stands_for);
+        self.spread.add(stands_for, self.program.present(0).map(|misses| misses * weight));
         for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
             scopes.end_burst(weight, stands_for, phase.unwrap_or_default());
         }
@@ -215,9 +221,9 @@ impl Locality {
         }
     }
 
-    /// The weight of a typical reference.
-    fn unit(&self) -> f64 {
-        self.program.get(0).map_or(1.0, |program| program.references / program.observed as f64)
+    fn typical(&self) -> Typical {
+        let unit = self.program.get(0).map_or(1.0, |program| program.references / program.observed as f64);
+        Typical { unit, gap: if self.gaps.1 > 0.0 { self.gaps.0 / self.gaps.1 } else { 0.0 } }
     }
 
     /// What is known by now. Cost: some microseconds for each instruction and owner seen.
@@ -234,15 +240,18 @@ impl Locality {
         };
         let (instructions, owners) = (rows(&self.instructions), rows(&self.owners));
         let mut total = rows(&self.program).pop().map(|(_, row)| row).unwrap_or_default();
+        let accesses: Vec<&Row> =
+            instructions.iter().map(|(_, row)| row).filter(|row| !row.is_prefetch).collect();
+        total.references = accesses.iter().map(|row| row.references).sum();
+        total.observed = accesses.iter().map(|row| row.observed).sum();
         for (level, estimate) in total.levels.iter_mut().enumerate() {
-            let sum = |value: fn(&Estimate) -> f64| {
-                instructions.iter().map(|(_, row)| value(&row.levels[level])).sum()
-            };
+            let sum =
+                |value: fn(&Estimate) -> f64| accesses.iter().map(|row| value(&row.levels[level])).sum();
             estimate.misses = sum(|estimate| estimate.misses);
             estimate.low = sum(|estimate| estimate.low);
             estimate.high = sum(|estimate| estimate.high);
         }
-        Summary { bursts: self.bursts, total, instructions, owners }
+        Summary { bursts: self.bursts, total, instructions, owners, spread: self.spread.clone() }
     }
 
     /// The miss-ratio curve of fully associative LRU caches with blocks of one of the sizes asked for at the
@@ -259,7 +268,7 @@ impl Locality {
         let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
         let times = match who {
             Who::Program => known.mixed.clone(),
-            _ => reuse.distribution(scope.references, Some(&known.prior), self.unit()),
+            _ => reuse.distribution(scope.references, Some(&known.prior), self.typical()),
         };
         let point = |&bytes: &u64| {
             let blocks = (bytes / u64::from(block_bytes)).max(1);
@@ -280,14 +289,14 @@ impl Locality {
     fn pooled(&self, size: usize) -> Distribution {
         let program = self.program.get(0);
         let reuse = program.and_then(|program| program.reuse.get(size)?.as_ref()).unwrap_or(&self.nothing);
-        reuse.distribution(program.map_or(0.0, |program| program.references), None, self.unit())
+        reuse.distribution(program.map_or(0.0, |program| program.references), None, self.typical())
     }
 
     fn known(&self, size: usize) -> Known {
         let prior = self.pooled(size);
         let times = |(_, scope, _): (u32, &'_ Scope, &'_ [Sums])| {
             let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
-            reuse.distribution(scope.references, Some(&prior), self.unit())
+            reuse.distribution(scope.references, Some(&prior), self.typical())
         };
         let parts: Vec<(&Scope, Distribution)> =
             self.instructions.seen().map(|row| (row.1, times(row))).collect();
@@ -301,7 +310,7 @@ impl Locality {
         let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
             .map(|(size, known)| {
                 let reuse = scope.reuse.get(size)?.as_ref()?;
-                Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.unit())))
+                Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.typical())))
             })
             .collect();
         let estimates = levels.iter().zip(sums).map(|((size, level), sums)| {
@@ -319,6 +328,7 @@ impl Locality {
             reads: scope.reads,
             observed: scope.observed,
             bursts: scope.bursts,
+            is_prefetch: scope.is_prefetch,
             levels: estimates.collect(),
         }
     }
@@ -350,10 +360,10 @@ fn mixed(reuse: &Reuse, level: &PhaseLevels) -> [f64; BINS] {
     )
 }
 
-/// Whether an access is one of data.
+/// Whether an access uses a block of data.
 #[inline]
 fn counts(kind: AccessKind) -> bool {
-    !matches!(kind, AccessKind::Prefetch | AccessKind::Fetch)
+    kind != AccessKind::Fetch
 }
 
 impl BlockSize {

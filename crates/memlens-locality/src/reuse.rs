@@ -65,6 +65,8 @@ const ENOUGH: f64 = 24.0;
 const PRIOR: f64 = 1.0;
 /// Bins that the rate behind the last one decided is taken from: two octaves of wide bins.
 const TAIL_BINS: usize = 4;
+/// How far back, as a factor of time, it is looked how many blocks an octave finds again: two octaves.
+const TAIL_FACTOR: f64 = 4.0;
 /// Fewest blocks found in earlier bursts from which their order says something.
 const FEWEST_FOUND: f64 = 8.0;
 
@@ -95,13 +97,21 @@ impl Reuse {
     /// estimate, ibid. section 3). Bins that too few references reach inside of a burst are decided by the times
     /// across bursts; where these are too few as well, blocks go on being used at the rate of the last bins that
     /// were decided. `references`: how many in all, those with trivial times, which are not counted here, among
-    /// them. A `prior` counts like one more reference. `unit`: the weight of a typical reference.
+    /// them. A `prior` counts like one more reference.
+    ///
+    /// Times between a burst's length and the gap to the next one are seen by nobody. Across bursts only those blocks are
+    /// found there that are used at a steady rate; what is used for a while and then no more is not. Every octave of time
+    /// is therefore taken to find at least the part of the blocks that the last two octaves inside of bursts found: reuse
+    /// times follow a power law over wide ranges, which is why miss ratios do (D. Thiébaut, On the Fractal Dimension of
+    /// Computer Programs and its Application to the Prediction of the Cache Miss Ratio, IEEE TC 38(7), 1989; A. Hartstein
+    /// et al., Cache Miss Behavior: Is It √2?, CF 2006).
     pub(crate) fn distribution(
         &self,
         references: f64,
         prior: Option<&Distribution>,
-        unit: f64,
+        typical: Typical,
     ) -> Distribution {
+        let unit = typical.unit;
         let mut hazard = [0.0; BINS];
         let counted = self.counted();
         let mut at_risk = references.max(counted);
@@ -111,6 +121,7 @@ impl Reuse {
         let (mut first_across, mut decided) = (BINS, 0);
         // Ends, and references at risk times the width of their bin, of the bins decided.
         let (mut all_ends, mut all_exposure) = ([0.0; BINS], [0.0; BINS]);
+        let mut continued = Continued::NOTHING;
         for bin in 0..BINS {
             let exposed = (at_risk - self.first[bin] / 2.0).max(0.0);
             let visibly = (visible - self.never[bin] / 2.0).max(0.0);
@@ -143,6 +154,11 @@ impl Reuse {
                 }
             }
             .clamp(0.0, 1.0);
+            if inside {
+                continued.seen(bin, ends, exposed);
+            } else if lower_edge(bin) < typical.gap {
+                hazard[bin] = hazard[bin].max(continued.hazard(bin, ENOUGH * unit));
+            }
             at_risk -= within[bin] + self.first[bin];
             visible -= self.across[bin] + self.never[bin];
         }
@@ -151,6 +167,50 @@ impl Reuse {
             found.make_regular(first_across, self.order.in_step / self.order.found, self.order.period());
         }
         found
+    }
+}
+
+/// What is the same for all scopes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Typical {
+    /// The weight of a typical reference.
+    pub(crate) unit: f64,
+    /// References between two bursts of a thread; 0: not known.
+    pub(crate) gap: f64,
+}
+
+/// How many of the blocks that are left each e-fold of time finds again, in the last bins inside of bursts.
+#[derive(Clone, Copy, Debug)]
+struct Continued {
+    ends: [f64; BINS],
+    /// References at risk, times the logarithm of the factor that the bin spans.
+    exposure: [f64; BINS],
+    /// The last bin seen, and one more.
+    until: usize,
+}
+
+impl Continued {
+    const NOTHING: Self = Self { ends: [0.0; BINS], exposure: [0.0; BINS], until: 0 };
+
+    /// A bin inside of bursts. The first begins at 0 and tells nothing of factors.
+    fn seen(&mut self, bin: usize, ends: f64, exposed: f64) {
+        if bin > 0 {
+            (self.ends[bin], self.exposure[bin]) = (ends, exposed * Self::span(bin));
+            self.until = bin + 1;
+        }
+    }
+
+    fn span(bin: usize) -> f64 {
+        (lower_edge(bin + 1) / lower_edge(bin)).ln()
+    }
+
+    /// Of the blocks left at a later bin, how many it finds if that goes on; 0 where too few were exposed to tell.
+    fn hazard(&self, bin: usize, enough: f64) -> f64 {
+        let from = lower_edge(self.until) / TAIL_FACTOR;
+        let tail = (1..self.until).filter(|&bin| lower_edge(bin) >= from);
+        let (ends, exposure) =
+            tail.fold((0.0, 0.0), |sum, bin| (sum.0 + self.ends[bin], sum.1 + self.exposure[bin]));
+        if exposure < enough { 0.0 } else { 1.0 - (-ends / exposure * Self::span(bin)).exp() }
     }
 }
 

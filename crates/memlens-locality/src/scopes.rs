@@ -16,6 +16,8 @@ pub(crate) struct Scope {
     /// Of these, those that read.
     pub(crate) reads: f64,
     pub(crate) observed: u64,
+    /// Whether it is a prefetch.
+    pub(crate) is_prefetch: bool,
     /// In how many bursts it appeared.
     pub(crate) bursts: u64,
     /// References of the present burst, and those that read.
@@ -86,6 +88,10 @@ impl Scopes {
     #[inline]
     pub(crate) fn count(&mut self, id: u32, kind: AccessKind) {
         self.count_all(id, 1, u32::from(kind.reads()));
+        if kind == AccessKind::Prefetch {
+            let at = self.row(id);
+            self.rows[at].is_prefetch = true;
+        }
     }
 
     /// References of the present burst, and how many of them read.
@@ -138,6 +144,12 @@ impl Scopes {
             }
         }
         self.touched.clear();
+    }
+
+    /// Misses of the present burst, by level, without its weight.
+    pub(crate) fn present(&self, id: u32) -> impl Iterator<Item = f64> {
+        let at = (id as usize).min(self.most) * self.levels;
+        self.sums.get(at..at + self.levels).unwrap_or_default().iter().map(|sums| sums.now)
     }
 
     /// All that made references, by rising number.

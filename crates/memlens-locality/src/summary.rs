@@ -1,5 +1,7 @@
 //! What an estimator answers.
 
+use crate::spread::Spread;
+
 /// Misses at one level, in the unit of the bursts' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
@@ -25,6 +27,8 @@ pub struct Row {
     pub reads: f64,
     /// References seen, one by one.
     pub observed: u64,
+    /// Whether they are prefetches: uses of their blocks that are no accesses of the program. The program's row has none.
+    pub is_prefetch: bool,
     /// Bursts that have any of them.
     pub bursts: u64,
     /// In the order of [`crate::LocalityConfig::levels`].
@@ -42,6 +46,8 @@ pub struct Summary {
     pub instructions: Vec<(u32, Row)>,
     /// By number, only those that were seen.
     pub owners: Vec<(u32, Row)>,
+    /// How bursts differ.
+    pub(crate) spread: Spread,
 }
 
 /// One size on a miss-ratio curve.
@@ -55,6 +61,20 @@ pub struct CurvePoint {
     pub low: f64,
     /// The highest.
     pub high: f64,
+}
+
+impl Summary {
+    /// How many bursts of equal cost tell as much of an owner's or instruction's share of a cost. That cost is
+    /// `a_reference` for each, and `a_miss` for each miss by level.
+    ///
+    /// A share of a cost is Σy ÷ Σx over bursts, x a burst's cost and y the part of it. By linearisation (W. G. Cochran,
+    /// Sampling Techniques, 3rd edition, 1977, section 6.4) its variance is Σ(y − R x)² ÷ (Σx)². With y between 0 and x that is
+    /// at most R (1 − R) Σx² ÷ (Σx)², what as many independent observations have as the number returned (L. Kish, Survey
+    /// Sampling, 1965, section 11.7, of weights): a few bursts that cost much count for little, however many cost
+    /// nothing. 0: there was no cost.
+    pub fn effective_bursts(&self, a_reference: f64, a_miss: &[f64]) -> f64 {
+        self.spread.effective(a_reference, a_miss)
+    }
 }
 
 impl Row {

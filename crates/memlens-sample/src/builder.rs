@@ -14,7 +14,7 @@ use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Area;
-use crate::bursts::{Bursts, Cell as BurstCell};
+use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
 use crate::kin::Kin;
 use crate::modules::{Files, REPLACED};
@@ -44,6 +44,8 @@ struct Rows {
     /// The same samples by call path.
     paths: FxHashMap<PathKey, Sampled>,
     unseen: Unseen,
+    /// By object: which bursts saw it.
+    seen: FxHashMap<u32, Seen>,
 }
 
 /// Code, object, thread, and what is not known of the samples.
@@ -91,9 +93,10 @@ impl ProfileBuilder {
         let keys: Vec<_> = cells.iter().map(|(cell, _)| (cell.key.clone(), Tally::default())).collect();
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
-        for (BurstCell { key, unseen_part, .. }, counts) in cells {
+        for (BurstCell { key, seen, unseen_part, kind, size_bytes, .. }, counts) in cells {
             let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
             let object = rows.number(object);
+            rows.saw(object, seen);
             let accesses = counts.accesses() as f64;
             let missing = match &key.spot {
                 Spot::Block { area, .. } => {
@@ -107,7 +110,8 @@ impl ProfileBuilder {
                 }
                 _ => Missing::Nothing,
             };
-            rows.add(object, (key.code, key.operand), key.thread, missing, &counts, files);
+            let place = (key.code, key.operand.unwrap_or(0), kind, size_bytes);
+            rows.add_at(object, place, key.thread, missing, &counts);
         }
         rows
     }
@@ -172,6 +176,7 @@ impl ProfileBuilder {
         }
         let module = |file: Option<u32>| file.map(ModuleIx);
         let sites = rows.sites(recording);
+        let seen = rows.seen_with(&sites);
         let (cells, moved) = rows.divided_cells(&sites);
         let mut frames = FrameRows::default();
         // A pointer whose samples all went to sites is no object.
@@ -199,6 +204,7 @@ impl ProfileBuilder {
                 blocks: detail
                     .map_or(u64::from(object.bytes.is_some()), |detail| detail.blocks.round() as u64),
                 bytes: detail.map_or(object.bytes, |detail| Some(detail.bytes.round() as u64)),
+                bursts: seen.get(&(index as u32)).map(|seen| seen.bursts()),
                 backing: detail.and_then(|detail| detail.backing),
                 access_path: object.access_path.clone(),
                 unknown_reason: object.unknown_reason.clone(),
@@ -281,7 +287,7 @@ impl ProfileBuilder {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
-                profile.run.effective_bursts = Some(bursts.counts().effective());
+                profile.run.effective_bursts = Some(bursts.effective(&summary));
                 profile.run.notes.extend(bursts.counts().notes());
                 profile.run.notes.extend(bursts.last_level_note(&summary));
             }
@@ -337,13 +343,41 @@ impl Rows {
         files: &Files,
     ) {
         let (kind, size_bytes) = access_of(code, operand, files);
-        let place = (code, operand.unwrap_or(0), kind, size_bytes);
+        self.add_at(object, (code, operand.unwrap_or(0), kind, size_bytes), thread, missing, counts);
+    }
+
+    /// The same of an access that is known: its code, operand, kind and bytes.
+    fn add_at(
+        &mut self,
+        object: u32,
+        place: (Code, u8, AccessKind, u32),
+        thread: u32,
+        missing: Missing,
+        counts: &Counts,
+    ) {
         let next = self.code.len() as u32;
         let code = *self.code_numbers.entry(place).or_insert_with(|| {
             self.code.push(place);
             next
         });
         *self.cells.entry((code, object, thread, missing)).or_default() += counts;
+    }
+
+    /// Bursts saw an object.
+    fn saw(&mut self, object: u32, seen: Seen) {
+        self.seen.entry(object).and_modify(|before| *before = before.or(seen)).or_insert(seen);
+    }
+
+    /// Which bursts saw each object, those of the pointers that are divided among sites included.
+    fn seen_with(&self, sites: &Sites) -> FxHashMap<u32, Seen> {
+        let mut all = self.seen.clone();
+        for ((pointer, _), sites) in sites {
+            let Some(&seen) = self.seen.get(pointer) else { continue };
+            for &(site, _) in sites {
+                all.entry(site).and_modify(|before| *before = before.or(seen)).or_insert(seen);
+            }
+        }
+        all
     }
 
     /// Adds the same samples by their call path.

@@ -84,6 +84,7 @@ impl Blocks {
                 kind: match reference.used {
                     Use::Write => AccessKind::Store,
                     Use::Both => AccessKind::Modify,
+                    Use::Prefetch => AccessKind::Prefetch,
                     Use::Read | Use::Count => AccessKind::Load,
                 },
                 instruction: None,

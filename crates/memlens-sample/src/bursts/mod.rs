@@ -51,19 +51,11 @@ pub struct BurstCounts {
     pub own_ns: u64,
     /// … and that they stand for.
     pub period_ns: u64,
-    /// Sum of the squares of the latter, in ns².
-    pub squared_ns: f64,
     /// Behind which the native speed was measured.
     pub measured: u64,
 }
 
 impl BurstCounts {
-    /// How many bursts that stand for equally much time tell as much.
-    pub fn effective(&self) -> f64 {
-        let period_ns = self.period_ns as f64;
-        if self.squared_ns > 0.0 { period_ns * period_ns / self.squared_ns } else { 0.0 }
-    }
-
     /// What a reader of the profile has to know, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         if self.bursts == 0 {
@@ -130,6 +122,8 @@ struct Instruction {
 pub struct Cell {
     /// Which.
     pub key: TallyKey,
+    /// The first burst that saw it, and the last.
+    pub seen: Seen,
     /// Of a watched block: what its accesses stand for on blocks like it that were not watched, besides their own.
     pub unseen_part: f64,
     accesses: u64,
@@ -137,9 +131,32 @@ pub struct Cell {
     steps: u64,
     elements: u64,
     unseen: f64,
-    writes: bool,
-    modifies: bool,
-    size_bytes: u32,
+    /// What its accesses do, and the bytes of each.
+    pub kind: AccessKind,
+    pub size_bytes: u32,
+}
+
+/// Bursts that saw something, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    first: u64,
+    last: u64,
+}
+
+impl Seen {
+    fn by(burst: u64) -> Self {
+        Self { first: burst, last: burst }
+    }
+
+    /// By either.
+    pub fn or(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
+    /// How many, 2 for two and more.
+    pub fn bursts(self) -> u64 {
+        1 + u64::from(self.last > self.first)
+    }
 }
 
 /// Everything that bursts told so far.
@@ -167,6 +184,12 @@ struct Levels {
     llc: Option<usize>,
     dtlb: Option<usize>,
     stlb: Option<usize>,
+}
+
+impl Levels {
+    fn count(&self) -> usize {
+        [self.l1, self.l2, self.llc, self.dtlb, self.stlb].into_iter().flatten().count()
+    }
 }
 
 impl Bursts {
@@ -282,13 +305,13 @@ impl Bursts {
                                     spot: places.spot(place.number).clone(),
                                     path: None,
                                 },
+                                seen: Seen::by(counts.bursts),
                                 unseen_part: 0.0,
                                 accesses: 0,
                                 steps: 0,
                                 elements: 0,
                                 unseen: 0.0,
-                                writes: known.kind == AccessKind::Store,
-                                modifies: known.kind == AccessKind::Modify,
+                                kind: known.kind,
                                 size_bytes: u32::from(reference.size_bytes),
                             });
                             next
@@ -300,6 +323,7 @@ impl Bursts {
                 }
                 let size = u64::from(known.reference.size_bytes).max(1);
                 let cell = &mut cells[memo.cell as usize];
+                cell.seen.last = counts.bursts;
                 cell.unseen += f64::from(memo.unseen);
                 cell.accesses += 1;
                 let reference =
@@ -325,7 +349,6 @@ impl Bursts {
         counts.references += references.len() as u64;
         counts.own_ns += head.own_ns;
         counts.period_ns += head.period_ns;
-        counts.squared_ns += (head.period_ns as f64).powi(2);
         if let Some(end) = End::of(head.end) {
             counts.ends[end as usize] += 1;
         }
@@ -379,6 +402,34 @@ impl Bursts {
         self.locality.summary()
     }
 
+    /// How many bursts of equal cost tell as much of a share of the wait; see [`Summary::effective_bursts`].
+    pub fn effective(&self, summary: &Summary) -> f64 {
+        /// Accesses that costs are taken of: the wait is whole cycles.
+        const MANY: u64 = 1000;
+        let wait = |counts: Counts| self.machine.wait_cycles(&counts) as f64 / MANY as f64;
+        let mut counts = Counts { loads: MANY, ..Counts::default() };
+        let a_reference = wait(counts);
+        let mut a_miss = vec![0.0; self.levels.count()];
+        let mut before = a_reference;
+        let mut add = |level: Option<usize>, counts: Counts| {
+            let Some(level) = level else { return };
+            let whole = wait(counts);
+            a_miss[level] = whole - std::mem::replace(&mut before, whole);
+        };
+        // Each level misses all that the one before missed.
+        counts.l1_load_misses = MANY;
+        add(self.levels.l1, counts);
+        counts.l2_load_misses = MANY;
+        add(self.levels.l2, counts);
+        counts.llc_load_misses = MANY;
+        add(self.levels.llc, counts);
+        counts.dtlb_misses = MANY;
+        add(self.levels.dtlb, counts);
+        (counts.stlb_misses, counts.page_walk_accesses) = (MANY, MANY);
+        add(self.levels.stlb, counts);
+        summary.effective_bursts(a_reference, &a_miss)
+    }
+
     /// The cells with what they count in the whole run, as far as that can be told.
     pub fn cells(&self, summary: &Summary) -> Vec<(Cell, Counts)> {
         let cells = summary.owners.iter().filter_map(|(number, row)| {
@@ -407,18 +458,22 @@ impl Bursts {
         let llc = misses(self.levels.llc).min(l2);
         let misses = [l1, l2, llc].map(whole);
         let bytes = accesses * u64::from(cell.size_bytes);
-        if cell.writes || cell.modifies {
+        if cell.kind == AccessKind::Prefetch {
+            // No access: what it reads from memory counts, and its page walks.
+            return counts;
+        }
+        if cell.kind.writes() {
             counts.stores = accesses;
             counts.store_bytes = bytes;
             [counts.l1_store_misses, counts.l2_store_misses, counts.llc_store_misses] = misses;
         } else {
             [counts.l1_load_misses, counts.l2_load_misses, counts.llc_load_misses] = misses;
         }
-        if !cell.writes {
+        if cell.kind.reads() {
             counts.loads = accesses;
             counts.load_bytes = bytes;
         }
-        if cell.modifies {
+        if cell.kind == AccessKind::Modify {
             counts.modifies = accesses;
         }
         counts
