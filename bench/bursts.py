@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
 """Holds burst mode against exact mode and against the native program, program by program.
 
-    bench/bursts.py [--memlens FILE] [--machine NAME] [--repetitions N] [--keep FOLDER] [--check] [--markdown] [NAME...]
+    bench/bursts.py [--memlens FILE] [--machine NAME] [--repetitions N] [--keep FOLDER] [--longer] [--check] [--markdown]
+                    [NAME...]
 
 Each program is recorded once by exact mode and N times by burst mode, each time beside a native run. Shown are the
 miss ratios of both, in percent of the accesses (of burst mode the first repetition's); all accesses as burst mode has them,
 over the exact ones; how burst mode ranks the objects that make 95 % of either wait (`memlens compare`); and the wall time
 in burst mode over the native one, memlens's own analysis included, the median of the pairs.
 
-Below: the correlation and the mean absolute error of the miss ratios over all programs and repetitions; the same of all
+Below: the correlation and the mean absolute error of the miss ratios over all programs and repetitions, and what comes of
+them if each instruction had its exact miss ratio and the accesses that burst mode gives it (*weights*: which bursts there were, and
+what they stand for), and of the estimates held against these (*misses*); the same of all
 accesses, as the geometric mean, the spread and how many lie within 0.8 and 1.25; in how many cases the exact share of an object
 lies in the interval that burst mode states for it, of objects with 1 % of either. Data that only burst mode has under its name
 (`heap used by f`: the allocation was not watched, and exact mode knows the site) stand beside: no interval could hold them, and
 their share is told. Last the delinquent loads (the smallest set that has 90 % of the last-level load misses) in the measures
-of table 6 of Zhao et al., over the programs with a last-level miss ratio of 1 % or more.
+of table 6 of Zhao et al., of the programs with a last-level miss ratio of 1 % or more: C is the exact set, P that of the estimate and
+of the paper's mini-simulation (`--model umi`, a run of its own).
 
---keep keeps programs and exact profiles, and takes those that are there. --check takes some of the programs, once each,
+--keep keeps programs and exact profiles, and takes those that are there. --longer takes more data in LONGER: their phases at the
+begin last a few ms, as long as the interval of the timer that begins bursts. --check takes some of the programs, once each,
 and fails where there is no burst or a first-level miss ratio is more than CHECKED_POINTS off. The last line is
 `N passed, N failed, N skipped`.
 """
@@ -39,6 +44,8 @@ LEVELS = [("L1", "l1_misses"), ("L2", "l2_misses"), ("LLC", "llc_misses"), ("TLB
 CHECKED = {"bfs": ["16", "16", "1", "10"], "spmv": ["200000", "16", "20"]}
 # Wide: the machine may be busy with other things, which moves what a burst is taken to stand for.
 CHECKED_POINTS = 15
+# For --longer: arguments.
+LONGER = {"gups": ["24"], "lists": ["4194304", "4"], "known": ["1600000"]}
 COVERED = 0.9
 LEAST_RATIO = 0.01
 LEAST_SHARE = 0.01
@@ -119,6 +126,28 @@ def ratios(report):
     return [100 * report["totals"][name] / max(1, accesses_of(report)) for _, name in LEVELS]
 
 
+def by_instruction(report):
+    """Accesses, and misses by level, of each instruction, by (module, offset)."""
+    found = {}
+    for row in report["instructions"]:
+        sums = found.setdefault((row["module"], row["offset"]), [0] * (1 + len(LEVELS)))
+        sums[0] += row["loads"] + row["stores"] - row["modifies"]
+        for level, (_, name) in enumerate(LEVELS):
+            sums[1 + level] += row[name] or 0
+    return found
+
+
+def ratios_at_weights(exact, burst):
+    """Miss ratios in percent, if each instruction had its exact ones and the accesses that burst mode gives it."""
+    true, misses, whole = by_instruction(exact), [0.0] * len(LEVELS), 0
+    for at, (accesses, *_) in by_instruction(burst).items():
+        of, *counts = true.get(at, [0])
+        if of > 0:
+            whole += accesses
+            misses = [sum_ + accesses * count / of for sum_, count in zip(misses, counts)]
+    return [100 * sum_ / max(1, whole) for sum_ in misses]
+
+
 def wall_seconds(command):
     began = os.times().elapsed
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
@@ -151,8 +180,29 @@ def delinquent_quality(exact, burst):
         "recall": common / len(true),
         "false": (len(predicted) - common) / max(1, len(predicted)),
         "coverage": sum(misses.get(at, 0) for at in predicted) / sum(misses.values()),
-        "loads": len(true),
+        "exact": len(true),
+        "predicted": len(predicted),
+        "common": common,
     }
+
+
+def print_delinquent(loads, ratio_of):
+    """Both models beside each other, as table 6 of Zhao et al. has its one; the means are of programs, each the mean of its runs."""
+    print("\n| program | LLC % | C | P | P ∩ C | coverage of P | recall | false positives | UMI: P | P ∩ C | coverage | recall "
+          "| false positives |\n|---|" + "---:|" * 12)
+    keys = ("predicted", "common", "coverage", "recall", "false")
+    sums = {model: [] for model in ("ours", "umi")}
+    for name, models in loads.items():
+        cells = [name, f"{ratio_of[name]:.2f}", str(models["ours"][0]["exact"])]
+        for model, runs in models.items():
+            means = {key: mean([run[key] for run in runs]) for key in keys}
+            sums[model].append(means)
+            cells += [f"{means[key]:.3g}" if key in keys[:2] else f"{means[key]:.2f}" for key in keys]
+        print("| " + " | ".join(cells) + " |")
+    for model, programs in sums.items():
+        whole = {key: mean([program[key] for program in programs]) for key in keys}
+        print(f"delinquent loads of {len(programs)} programs, {model}: recall {whole['recall']:.2f}, false positives "
+              f"{whole['false']:.2f}, coverage {whole['coverage']:.2f}")
 
 
 def covered_shares(compared, burst):
@@ -194,12 +244,14 @@ def main():
     parser.add_argument("--machine", default="e5504", metavar="NAME")
     parser.add_argument("--repetitions", type=int, default=3, metavar="N")
     parser.add_argument("--keep", type=Path, help="folder for programs and exact profiles")
+    parser.add_argument("--longer", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
     options.memlens = str(Path(options.memlens).resolve())
-    programs = [(name, source, CHECKED.get(name, words) if options.check else words) for name, source, words in PROGRAMS]
+    other = CHECKED if options.check else LONGER if options.longer else {}
+    programs = [(name, source, other.get(name, words)) for name, source, words in PROGRAMS]
     chosen = [program for program in programs
               if (not options.names or program[0] in options.names) and (not options.check or program[0] in CHECKED)]
     repetitions = 1 if options.check else options.repetitions
@@ -212,6 +264,8 @@ def main():
     if options.markdown:
         print(line(["---"] + ["---:"] * (len(heads) - 1)))
     pairs = {level: [] for level, _ in LEVELS}
+    weighed = {level: [] for level, _ in LEVELS}
+    ratio_of = {}
     loads, totals, inside, of, otherwise = {}, [], 0, 0, []
     passed = failed = skipped = 0
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="memlens-bursts."))).resolve()
@@ -227,7 +281,8 @@ def main():
                 print(f"{name:<11}skipped: {why}")
                 continue
             command = [str(word) for word in command]
-            exact, burst = folder / f"{name}.{options.machine}.exact", folder / f"{name}.burst"
+            size = "longer." if options.longer and name in LONGER else ""
+            exact, burst = folder / f"{name}.{size}{options.machine}.exact", folder / f"{name}.burst"
             record = [options.memlens, "record", "--quiet", "--force", "--machine", options.machine]
             if not exact.exists():
                 subprocess.run([*record, "--mode", "exact", "--out", str(exact), "--", *command],
@@ -244,15 +299,21 @@ def main():
                 if bursts == "0":
                     shown = shown or (estimated, 0, None, None, (0, 0, 0), bursts)
                     continue
-                for (level, _), x, y in zip(LEVELS, true, estimated):
+                for (level, _), x, y, z in zip(LEVELS, true, estimated, ratios_at_weights(exact_report, burst_report)):
                     pairs[level].append((x, y))
+                    weighed[level].append((x, z, y))
                 compared = accuracy.compared(options, exact, burst)
                 covered = covered_shares(compared, burst_report)
                 inside, of = inside + covered[0], of + covered[1]
                 otherwise.append(covered[2])
                 quality = delinquent_quality(exact_report, burst_report)
-                if quality and exact_report["totals"]["llc_misses"] >= LEAST_RATIO * accesses_of(exact_report):
-                    loads.setdefault(name, []).append(quality)
+                if quality and true[2] >= 100 * LEAST_RATIO:
+                    subprocess.run([*record, "--mode", "burst", "--model", "umi", "--out", str(burst), "--", *command],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=False)
+                    ratio_of[name] = true[2]
+                    models = loads.setdefault(name, {"ours": [], "umi": []})
+                    models["ours"].append(quality)
+                    models["umi"].append(delinquent_quality(exact_report, report_of(options.memlens, burst)))
                 whole = accesses_of(burst_report) / accesses_of(exact_report)
                 totals.append(whole)
                 shown = shown or (estimated, whole, compared["spearman"], compared["top3"], covered, bursts)
@@ -270,8 +331,10 @@ def main():
         if pairs[level]:
             found = correlation(pairs[level])
             error = mean([abs(x - y) for x, y in pairs[level]])
+            by_weights = mean([abs(x - z) for x, z, _ in weighed[level]])
+            by_misses = mean([abs(z - y) for _, z, y in weighed[level]])
             print(f"{level}: correlation {'–' if found is None else f'{found:.3f}'}, "
-                  f"mean absolute error {error:.2f} points")
+                  f"mean absolute error {error:.2f} points; of weights {by_weights:.2f}, of misses {by_misses:.2f}")
     if totals:
         logarithms = [math.log(whole) for whole in totals]
         within = sum(1 / MOST_OFF <= whole <= MOST_OFF for whole in totals)
@@ -281,13 +344,7 @@ def main():
     print(f"objects whose exact share lies in the stated interval: {inside} of {of}; named otherwise than by exact mode: "
           f"{100 * mean(otherwise):.1f} % of the wait, the mean over the runs")
     if loads:
-        of_programs = {key: mean([mean([one[key] for one in runs]) for runs in loads.values()])
-                       for key in ("recall", "false", "coverage")}
-        print(f"delinquent loads of {len(loads)} programs: recall {of_programs['recall']:.2f}, false positives "
-              f"{of_programs['false']:.2f}, coverage {of_programs['coverage']:.2f}")
-        for name, runs in loads.items():
-            print(f"  {name}: {runs[0]['loads']} loads, recall {mean([run['recall'] for run in runs]):.2f}, "
-                  f"false positives {mean([run['false'] for run in runs]):.2f}")
+        print_delinquent(loads, ratio_of)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 

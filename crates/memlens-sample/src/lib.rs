@@ -70,7 +70,7 @@ mod unseen;
 mod unwinder;
 
 pub use allocations::Watch;
-pub use bursts::BurstCounts;
+pub use bursts::{BurstCounts, BurstModel};
 pub use error::{SampleError, paranoid_level, permission_advice};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 pub use memlens_agent_host::AgentError;

@@ -275,7 +275,7 @@ impl Recording {
                     bursts.block(pid, generation, number, ends_indirectly, references);
                 }
             }
-            Record::Burst { pid, tid, head, words } => self.burst(pid, tid, &head, &words),
+            Record::Burst { pid, tid, head, words } => self.burst(pid, tid, record.time_ns, &head, &words),
             Record::Started { pid, mappings } => self.started(pid, &mappings),
             Record::Lost(_) | Record::Throttled | Record::Other => {}
         }
@@ -297,7 +297,7 @@ impl Recording {
         self.add_running(pid, mappings);
     }
 
-    fn burst(&mut self, pid: u32, tid: u32, head: &BurstHead, words: &[u64]) {
+    fn burst(&mut self, pid: u32, tid: u32, time_ns: u64, head: &BurstHead, words: &[u64]) {
         tracing::debug!(pid, tid, ?head, words = words.len(), "a burst");
         self.know_mappings(pid);
         if self.is_live && self.has_unknown_memory(pid, words) {
@@ -307,7 +307,7 @@ impl Recording {
         let Self { bursts: Some(bursts), spaces, files, heap, stacks, .. } = self else { return };
         let space = spaces.entry(pid).or_default();
         let stack = stacks.get(&thread);
-        bursts.burst(thread, head, words, &Surroundings { pid, space, files, heap, stack });
+        bursts.burst(thread, time_ns, head, words, &Surroundings { pid, space, files, heap, stack });
     }
 
     /// Whether a burst was somewhere where nothing is known to be mapped, as far as some of its addresses tell.

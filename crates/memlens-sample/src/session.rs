@@ -16,7 +16,7 @@ use memlens_profile::{MachineInfo, ObjectBacking, Profile, SampleUnit, SamplingI
 use crate::address_space::running_mappings;
 use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
-use crate::bursts::{BurstCounts, Bursts};
+use crate::bursts::{BurstCounts, BurstModel, Bursts};
 use crate::collector::Collector;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
@@ -50,6 +50,8 @@ pub struct BurstSettings {
     pub frequency_hz: u64,
     /// The machine.
     pub machine: MachineInfo,
+    /// How misses follow from bursts.
+    pub model: BurstModel,
 }
 /// What becomes of the heap of a process that the agent cannot be brought into.
 const WITHOUT_AGENT: &str = "its heap, and that of programs it executes, is named by the pointers that lead there; for \
@@ -186,7 +188,7 @@ impl SampleSession {
         };
         let mut recording = Recording::new(true, options.skid, options.way);
         if let Some(settings) = &options.bursts
-            && let Some(bursts) = Bursts::new(settings.machine.clone())
+            && let Some(bursts) = Bursts::new(settings.machine.clone(), settings.model)
         {
             recording = recording.with_bursts(bursts);
         }

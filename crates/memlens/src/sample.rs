@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_sample::{
-    AgentError, AttributionWay, BurstSettings, EventChoice, SampleError, SampleOptions, SampleOutcome,
-    SampleSession, Target, Watch,
+    AgentError, AttributionWay, BurstModel, BurstSettings, EventChoice, SampleError, SampleOptions,
+    SampleOutcome, SampleSession, Target, Watch,
 };
 
 use crate::backing_looks::{self, BackingLooks};
@@ -70,6 +70,10 @@ pub struct SampleArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub burst_length: Option<u32>,
 
+    /// How misses follow from the bursts of --mode burst; reuse if not given
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<Model>,
+
     /// What a sample's data is found by; addresses if not given
     #[arg(long, value_name = "WAY")]
     pub attribution: Option<Attribution>,
@@ -91,8 +95,27 @@ impl SampleArgs {
             (self.event.is_some(), "--event"),
             (self.attribution.is_some(), "--attribution"),
             (self.burst_length.is_some(), "--burst-length"),
+            (self.model.is_some(), "--model"),
         ];
         given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+    }
+}
+
+/// How misses follow from bursts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Model {
+    /// From the times between uses of a line, inside bursts and across them; all levels.
+    Reuse,
+    /// The mini-simulation of Ubiquitous Memory Introspection (Zhao et al. 2007); the last level only.
+    Umi,
+}
+
+impl From<Model> for BurstModel {
+    fn from(model: Model) -> Self {
+        match model {
+            Model::Reuse => Self::Reuse,
+            Model::Umi => Self::Umi,
+        }
     }
 }
 
@@ -170,6 +193,10 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         let message = "--event is sample mode's: bursts begin at ticks of the processor's time";
         return Err(Failure::new(FailureKind::Usage, message));
     }
+    if args.mode == Mode::Sample && args.sample.model.is_some() {
+        let message = "--model is burst mode's: it says how misses follow from bursts";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     if let Some(option) = args.first_of_exact() {
         let message = format!("{option} does not go with samples; --mode exact sees every access");
         return Err(Failure::new(FailureKind::Usage, message));
@@ -199,6 +226,7 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
                 accesses: args.sample.burst_length.unwrap_or(BURST_LENGTH),
                 frequency_hz: args.sample.frequency.unwrap_or(BURSTS_A_SECOND),
                 machine: memlens_pipeline::machine_info(&args.machine.description()?),
+                model: args.sample.model.map_or_else(BurstModel::default, BurstModel::from),
             }),
             _ => None,
         },

@@ -85,6 +85,10 @@ fn what_cannot_have_bursts_is_refused_before_it_starts() {
     let message =
         failing(folder.path(), &["run", "--mode", "exact", "--burst-length", "1000", "--", "true"], 64);
     assert!(message.contains("--burst-length"), "{message}");
+    for mode in ["exact", "sample"] {
+        let message = failing(folder.path(), &["run", "--mode", mode, "--model", "umi", "--", "true"], 64);
+        assert!(message.contains("--model"), "{message}");
+    }
 }
 
 /// A handler that repairs what the instruction needs, many times, in the middle of bursts.

@@ -10,6 +10,7 @@
 
 mod blocks;
 mod calls;
+mod mini_simulation;
 mod places;
 mod weights;
 
@@ -21,6 +22,7 @@ use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
 
 use self::blocks::Blocks;
+use self::mini_simulation::MiniSimulation;
 pub use self::places::Surroundings;
 use self::places::{Memo, Places};
 use self::weights::{Content, Weights};
@@ -33,6 +35,16 @@ const LINE_BYTES: u64 = 64;
 const MOST_PATTERNS: usize = 1 << 16;
 /// Fewer accesses than this are one or two whole bursts: nothing to rank objects by.
 const FEW_REFERENCES: u64 = 100_000;
+
+/// How misses follow from bursts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BurstModel {
+    /// From reuse times, for all levels: `memlens-locality`.
+    #[default]
+    Reuse,
+    /// The mini-simulation of Zhao et al., for the last level: [`memlens_locality::Umi`].
+    Umi,
+}
 
 /// What is told of bursts. Units: bursts, unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,6 +138,8 @@ pub struct Cell {
     pub seen: Seen,
     /// Of a watched block: what its accesses stand for on blocks like it that were not watched, besides their own.
     pub unseen_part: f64,
+    /// The number of its instruction and operand.
+    instruction: u32,
     accesses: u64,
     /// Its accesses as the estimator sees them, and as they count: each element of a repeated string instruction is one.
     steps: u64,
@@ -165,6 +179,8 @@ pub struct Bursts {
     machine: MachineInfo,
     levels: Levels,
     locality: Locality,
+    /// Tells the misses instead, where it is.
+    simulation: Option<MiniSimulation>,
     patterns: Patterns,
     blocks: Blocks,
     places: Places,
@@ -193,8 +209,12 @@ impl Levels {
 }
 
 impl Bursts {
-    /// For the caches and TLBs of a machine. None: it has none that can be estimated.
-    pub fn new(machine: MachineInfo) -> Option<Self> {
+    /// For the caches and TLBs of a machine, as far as the model knows them. None: it has none that can be estimated.
+    pub fn new(machine: MachineInfo, model: BurstModel) -> Option<Self> {
+        let machine = match model {
+            BurstModel::Reuse => machine,
+            BurstModel::Umi => MiniSimulation::known_of(machine),
+        };
         let mut geometries = Vec::new();
         let mut add = |geometry: Option<Geometry>| {
             geometries.push(geometry?);
@@ -210,11 +230,16 @@ impl Bursts {
             dtlb: add(machine.dtlb.map(tlb)),
             stlb: add(machine.stlb.map(tlb)),
         };
+        let simulation = match model {
+            BurstModel::Reuse => None,
+            BurstModel::Umi => Some(MiniSimulation::new(*geometries.first()?)),
+        };
         let locality = Locality::new(&LocalityConfig::new(geometries)).ok()?;
         Some(Self {
             machine,
             levels,
             locality,
+            simulation,
             patterns: Patterns::new(MOST_PATTERNS),
             blocks: Blocks::default(),
             places: Places::default(),
@@ -254,9 +279,16 @@ impl Bursts {
         self.blocks.forget(pid);
     }
 
-    /// A burst of a thread, in the order of time. `number`: the thread's. `surroundings`: the memory that its
-    /// addresses are of.
-    pub fn burst(&mut self, number: u32, head: &BurstHead, words: &[u64], surroundings: &Surroundings<'_>) {
+    /// A burst of a thread, in the order of time, reported at `time_ns`. `number`: the thread's. `surroundings`: the memory
+    /// that its addresses are of.
+    pub fn burst(
+        &mut self,
+        number: u32,
+        time_ns: u64,
+        head: &BurstHead,
+        words: &[u64],
+        surroundings: &Surroundings<'_>,
+    ) {
         let Self { blocks, places, instructions, cells, cell_numbers, references, counts, .. } = self;
         references.clear();
         places.next_burst(surroundings);
@@ -307,6 +339,7 @@ impl Bursts {
                                 },
                                 seen: Seen::by(counts.bursts),
                                 unseen_part: 0.0,
+                                instruction,
                                 accesses: 0,
                                 steps: 0,
                                 elements: 0,
@@ -374,6 +407,9 @@ impl Bursts {
             references: &self.references,
         };
         self.locality.feed(&burst);
+        if let Some(simulation) = &mut self.simulation {
+            simulation.analyze(time_ns.saturating_sub(head.own_ns), &burst);
+        }
         self.patterns.feed(&burst);
     }
 
@@ -385,6 +421,13 @@ impl Bursts {
 
     /// How far the last level's misses are known, in a sentence; None: there is nothing to say.
     pub fn last_level_note(&self, summary: &Summary) -> Option<String> {
+        if self.simulation.is_some() {
+            return Some(
+                "Misses are those of the mini-simulation (Zhao et al. 2007): what is new to a burst counts as missing, but for \
+                 each instruction's first two executions in it."
+                    .into(),
+            );
+        }
         let total = &summary.total;
         let misses = total.levels.get(self.levels.llc?)?;
         let percent = |misses: f64| 100.0 * misses / total.references;
@@ -432,10 +475,19 @@ impl Bursts {
 
     /// The cells with what they count in the whole run, as far as that can be told.
     pub fn cells(&self, summary: &Summary) -> Vec<(Cell, Counts)> {
+        let ratios = self.simulation.as_ref().map(MiniSimulation::ratios);
         let cells = summary.owners.iter().filter_map(|(number, row)| {
             let mut cell = self.cells.get(*number as usize)?.clone();
             cell.unseen_part = cell.unseen / cell.accesses.max(1) as f64;
-            let counts = self.counts_of(&cell, row);
+            let counts = match &ratios {
+                None => self.counts_of(&cell, row),
+                Some(ratios) => {
+                    let mut row = row.clone();
+                    let ratio = ratios.get(&cell.instruction).copied().unwrap_or(0.0);
+                    row.levels.iter_mut().for_each(|level| level.misses = ratio * row.references);
+                    self.counts_of(&cell, &row)
+                }
+            };
             Some((cell, counts))
         });
         cells.collect()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use memlens_events::{Definition, ModuleAnswer, RecordSink};
 use memlens_exact::{Session, SessionOptions};
-use memlens_sample::{BurstSettings, SampleError, SampleOptions, SampleSession, Target};
+use memlens_sample::{BurstModel, BurstSettings, SampleError, SampleOptions, SampleSession, Target};
 
 use memlens_sim::MachineDescription;
 
@@ -26,7 +26,7 @@ fn burst() -> Finding {
         Ok(machine) => memlens_pipeline::machine_info(&machine),
         Err(error) => return Finding::limited(topic, error.to_string(), "name one with --machine"),
     };
-    let bursts = BurstSettings { accesses: 1000, frequency_hz: 1000, machine };
+    let bursts = BurstSettings { accesses: 1000, frequency_hz: 1000, machine, model: BurstModel::default() };
     let options = SampleOptions { bursts: Some(bursts), overhead: 1.0, ..SampleOptions::default() };
     let target = Target::Program { file: PathBuf::from("/bin/sh"), arguments: spin() };
     let tried = SampleSession::start(&target, &options).and_then(|mut session| {
