@@ -230,6 +230,31 @@ def nothing_to_gain(runner):
     expect("no object to put into huge pages" in result.stderr, result.stderr)
 
 
+def not_advised(runner):
+    """Five arrays of 8 MiB that are walked in order: they cause nearly all page walks, but one a page is no part of what the
+    program waits for, so huge pages are not advised. The same walks at random places are another thing."""
+    def advised(source, *arguments):
+        program = runner.build(ROOT / f"examples/kernels/{source}.c", f"-I{ROOT}/examples/kernels", "-pthread")
+        profile = runner.folder / f"{source}.advice.memlens"
+        record = [runner.memlens, "record", "--mode", "exact", "--machine", "e5504", "-q", "--force", "--out", profile]
+        subprocess.run(list(map(str, [*record, "--", program, *arguments])), check=True, stdout=subprocess.DEVNULL)
+        read = lambda *words: json.loads(
+            subprocess.run(list(map(str, [runner.memlens, *words, profile])), check=True, capture_output=True).stdout
+        )
+        findings = read("advise", "--format", "json")["findings"]
+        return read("report", "--format", "json"), [known for known in findings if known["remedy"] == "huge-pages"]
+
+    report, findings = advised("fivearrays", 8 << 20, 1)
+    names = {f"a{at}" for at in range(5)}
+    arrays = [known for known in report["objects"] if known["kind"] == "heap" and known["name"] in names]
+    walks = sum(known["page_walk_accesses"] for known in arrays)
+    expect([known["bytes"] for known in arrays] == [8 << 20] * 5, f"{[known['name'] for known in arrays]}")
+    expect(walks > 0.9 * report["totals"]["page_walk_accesses"], f"{walks} of {report['totals']}")
+    expect(findings == [], f"{findings}")
+    _, findings = advised("gups", 20, 400000)
+    expect([known["title"] for known in findings] == ["table in huge pages"], f"{findings}")
+
+
 def another_build(runner):
     program = runner.build(ROOT / "tests/apply/small_blocks.c")
     profile = runner.record(program)
@@ -312,7 +337,7 @@ def prefetch_nothing(runner):
     expect(result.returncode in (0, UNAVAILABLE), result.stderr)
 
 
-HUGE_PAGES = [every_way, reserved_pages, predicted, observed, predicted_for_small_blocks, small_blocks, nothing_to_gain, another_build, from_a_bus_trace]
+HUGE_PAGES = [every_way, reserved_pages, predicted, observed, predicted_for_small_blocks, small_blocks, nothing_to_gain, not_advised, another_build, from_a_bus_trace]
 PREFETCH = [
     prefetch_plain,
     prefetch_optimised_at_a_fixed_place,
