@@ -221,9 +221,8 @@ impl Locality {
         }
     }
 
-    fn typical(&self) -> Typical {
-        let unit = self.program.get(0).map_or(1.0, |program| program.references / program.observed as f64);
-        Typical { unit, gap: if self.gaps.1 > 0.0 { self.gaps.0 / self.gaps.1 } else { 0.0 } }
+    fn typical(&self, scope: &Scope) -> Typical {
+        Typical { unit: scope.unit(), gap: if self.gaps.1 > 0.0 { self.gaps.0 / self.gaps.1 } else { 0.0 } }
     }
 
     /// What is known by now. Cost: some microseconds for each instruction and owner seen.
@@ -268,7 +267,7 @@ impl Locality {
         let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
         let times = match who {
             Who::Program => known.mixed.clone(),
-            _ => reuse.distribution(scope.references, Some(&known.prior), self.typical()),
+            _ => reuse.distribution(scope.references, Some(&known.prior), self.typical(scope)),
         };
         let point = |&bytes: &u64| {
             let blocks = (bytes / u64::from(block_bytes)).max(1);
@@ -289,14 +288,17 @@ impl Locality {
     fn pooled(&self, size: usize) -> Distribution {
         let program = self.program.get(0);
         let reuse = program.and_then(|program| program.reuse.get(size)?.as_ref()).unwrap_or(&self.nothing);
-        reuse.distribution(program.map_or(0.0, |program| program.references), None, self.typical())
+        match program {
+            Some(program) => reuse.distribution(program.references, None, self.typical(program)),
+            None => reuse.distribution(0.0, None, Typical { unit: 1.0, gap: 0.0 }),
+        }
     }
 
     fn known(&self, size: usize) -> Known {
         let prior = self.pooled(size);
         let times = |(_, scope, _): (u32, &'_ Scope, &'_ [Sums])| {
             let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
-            reuse.distribution(scope.references, Some(&prior), self.typical())
+            reuse.distribution(scope.references, Some(&prior), self.typical(scope))
         };
         let parts: Vec<(&Scope, Distribution)> =
             self.instructions.seen().map(|row| (row.1, times(row))).collect();
@@ -310,7 +312,7 @@ impl Locality {
         let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
             .map(|(size, known)| {
                 let reuse = scope.reuse.get(size)?.as_ref()?;
-                Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.typical())))
+                Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.typical(scope))))
             })
             .collect();
         let estimates = levels.iter().zip(sums).map(|((size, level), sums)| {

@@ -170,10 +170,10 @@ impl Reuse {
     }
 }
 
-/// What is the same for all scopes.
+/// What bursts were like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Typical {
-    /// The weight of a typical reference.
+    /// The weight of a typical reference of the scope.
     pub(crate) unit: f64,
     /// References between two bursts of a thread; 0: not known.
     pub(crate) gap: f64,

@@ -23,12 +23,22 @@ pub(crate) struct Scope {
     /// References of the present burst, and those that read.
     now: u32,
     reads_now: u32,
+    /// Over references: the square of the weight.
+    weights_squared: f64,
     /// Over bursts: the square of the references.
     pub(crate) references_squared: f64,
     /// References by phase of the program, weighted; see [`Phases`].
     pub(crate) phases: [f64; Phases::MOST],
     /// By size of block; none until there is something to count.
     pub(crate) reuse: Vec<Option<Reuse>>,
+}
+
+impl Scope {
+    /// The weight of a reference, if so many of equal weight told as much as these of different ones (L. Kish, Survey
+    /// Sampling, 1965, section 11.7): one that stands for a thousand others tells no more than one.
+    pub(crate) fn unit(&self) -> f64 {
+        if self.references > 0.0 { self.weights_squared / self.references } else { 1.0 }
+    }
 }
 
 /// Misses of a scope at one level: sums over bursts that its standard error comes from.
@@ -128,6 +138,7 @@ impl Scopes {
             row.observed += u64::from(row.now);
             row.references += own;
             row.reads += f64::from(row.reads_now) * weight;
+            row.weights_squared += own * weight;
             row.references_squared += own * own;
             row.phases[phase] += own;
             row.bursts += 1;

@@ -278,6 +278,24 @@ fn what_is_used_for_a_while_is_looked_for_between_bursts() {
 }
 
 #[test]
+fn a_reference_that_stands_for_many_is_one() {
+    // All bursts go over the same 100 lines, which the cache holds. One was cut short, and its few references stand for as
+    // many as the others': each is new in its burst, and that is all that is known.
+    let mut locality = Locality::new(&LocalityConfig::new(vec![cache(512, 8)])).expect("a possible cache");
+    let round = |instruction: u32, length: u64| -> Vec<Reference> {
+        (0..length).map(|at| load(instruction, BASE + at % 100 * LINE)).collect()
+    };
+    for start in 0..20 {
+        let references = if start == 10 { round(1, 20) } else { round(0, 20_000) };
+        let unseen_before = Some(980_000);
+        locality.feed(&Burst { thread: 1, start, weight: 1e6, unseen_before, references: &references });
+    }
+    let summary = locality.summary();
+    assert!(ratio(&summary.instructions[1].1) < 0.1, "{:?}", summary.instructions[1]);
+    assert!(ratio(&summary.total) < 0.01, "{:?}", summary.total);
+}
+
+#[test]
 fn what_is_prefetched_is_there() {
     // 32 lines ahead of a sweep over new memory.
     let mut locality = Locality::new(&LocalityConfig::new(vec![cache(512, 8)])).expect("a possible cache");
