@@ -505,10 +505,12 @@ impl Bursts {
             ..Counts::default()
         };
         // A lower level sees what the upper one misses.
-        let l1 = misses(self.levels.l1);
-        let l2 = misses(self.levels.l2.or(self.levels.l1)).min(l1);
-        let llc = misses(self.levels.llc).min(l2);
-        let misses = [l1, l2, llc].map(whole);
+        let mut most = f64::INFINITY;
+        let misses = [self.levels.l1, self.levels.l2, self.levels.llc].map(|level| {
+            let Some(level) = level else { return 0 };
+            most = most.min(row.levels[level].misses);
+            whole(most)
+        });
         let bytes = accesses * u64::from(cell.size_bytes);
         if cell.kind == AccessKind::Prefetch {
             // No access: what it reads from memory counts, and its page walks.
