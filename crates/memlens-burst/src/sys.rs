@@ -76,7 +76,8 @@ impl CodeMemory {
         // where the kernel likes. A kernel that does not know the flag takes the address as a wish; then the mapping
         // is given back.
         unsafe {
-            if syscall(number::FTRUNCATE, [file, bytes, 0, 0, 0, 0]) != 0 {
+            // Beyond the limit the kernel would raise a signal.
+            if bytes > file_size_limit() || syscall(number::FTRUNCATE, [file, bytes, 0, 0, 0, 0]) != 0 {
                 return None;
             }
             let flags = SHARED | NO_RESERVE;
@@ -112,6 +113,15 @@ impl CodeMemory {
             syscall(number::MUNMAP, [self.execute as usize, self.bytes, 0, 0, 0, 0]);
         }
     }
+}
+
+/// How large a file the process may make, in bytes: beyond it comes SIGXFSZ (getrlimit(2), `RLIMIT_FSIZE`).
+fn file_size_limit() -> usize {
+    const FILE_SIZE: usize = 1;
+    let mut limits = [0usize; 2];
+    // SAFETY: only asks; writes two words.
+    let status = unsafe { syscall(number::PRLIMIT64, [0, FILE_SIZE, 0, limits.as_mut_ptr() as usize, 0, 0]) };
+    if status == 0 { limits[0] } else { 0 }
 }
 
 /// Reads a whole file of `/proc` into `buffer`; how many bytes. None: it cannot be read, or is larger.
