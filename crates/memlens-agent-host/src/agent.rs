@@ -417,6 +417,11 @@ impl Agent {
         self.control().programs_without_agent.load(Ordering::Relaxed)
     }
 
+    /// How many processes it has left because they were about to restrict their system calls (seccomp).
+    pub fn restricted(&self) -> u32 {
+        self.control().restricted.load(Ordering::Relaxed)
+    }
+
     /// In how many of them the program has an allocator of its own, which the agent does not see.
     pub fn own_allocators(&self) -> u32 {
         self.control().own_allocator.load(Ordering::Relaxed)

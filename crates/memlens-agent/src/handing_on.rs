@@ -237,12 +237,15 @@ fn environment() -> *const Word {
     if place.is_null() { ptr::null() } else { unsafe { place.read() } }
 }
 
-/// The file that a name on the path means, handed to `then`; null: it is not found.
+/// The file that a name on the path means, handed to `then`; null: it is not found, or nothing is handed on.
 ///
 /// # Safety
 /// `name` is a string.
 #[inline(never)]
 unsafe fn on_path(name: Word, then: impl FnOnce(Word) -> c_int) -> c_int {
+    if session::segment().is_none() {
+        return then(ptr::null());
+    }
     let mut place = [0; 1024];
     // SAFETY: the caller's string; the environment's strings.
     let found = unsafe {

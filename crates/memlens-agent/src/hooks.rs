@@ -98,7 +98,7 @@ fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
     use crate::arch::entry::own;
     use core::sync::atomic::AtomicPtr;
     type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<c_void>);
-    static ROWS: [Row; 21] = [
+    static ROWS: [Row; 23] = [
         (b"malloc", own::malloc, &real::MALLOC),
         (b"calloc", own::calloc, &real::CALLOC),
         (b"realloc", own::realloc, &real::REALLOC),
@@ -120,6 +120,8 @@ fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
         (b"__sysv_signal", own::__sysv_signal, &real::SYSV_SIGNAL),
         (b"sigset", own::sigset, &real::SIGSET),
         (b"dlclose", own::dlclose, &real::DLCLOSE),
+        (b"syscall", own::syscall, &real::SYSCALL),
+        (b"prctl", own::prctl, &real::PRCTL),
     ];
     let (_, ours, real) = ROWS.iter().find(|row| row.0 == name)?;
     let real = real.load(Ordering::Relaxed) as usize;
@@ -152,6 +154,10 @@ pub fn hook() -> (u32, u32) {
 
 /// Lets all hooked entries lead where they led before.
 pub fn put_back() {
+    // The walk waits for the dynamic linker's lock.
+    if ENTRY_COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
     walk(Walk { hooks: false, hooked: 0, modules: 0 });
     ENTRY_COUNT.store(0, Ordering::Relaxed);
 }

@@ -33,6 +33,7 @@
 //! | `ring.rs` | the writer's side of a ring |
 //! | `ticks.rs` | timers of threads, and what their signal does |
 //! | `faults.rs` | signals that instructions raise in a burst |
+//! | `restriction.rs` | programs that restrict their system calls: the agent leaves first |
 //! | `bursts.rs` | which ticks begin bursts, how long they are, what is reported of them |
 //!
 //! # Signal safety
@@ -56,6 +57,7 @@ mod faults;
 mod handing_on;
 mod hooks;
 mod real;
+mod restriction;
 mod ring;
 mod session;
 mod ticks;

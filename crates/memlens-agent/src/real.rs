@@ -66,6 +66,10 @@ pub static EXECVPE: Function = unknown();
 pub static POSIX_SPAWN: Function = unknown();
 /// posix_spawnp(3).
 pub static POSIX_SPAWNP: Function = unknown();
+/// syscall(2).
+pub static SYSCALL: Function = unknown();
+/// prctl(2).
+pub static PRCTL: Function = unknown();
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = 0;
@@ -112,7 +116,16 @@ fn find() {
     set(&EXECVPE, of_the_program(c"execvpe"));
     set(&POSIX_SPAWN, of_the_program(c"posix_spawn"));
     set(&POSIX_SPAWNP, of_the_program(c"posix_spawnp"));
+    set(&SYSCALL, of_the_program(c"syscall"));
+    set(&PRCTL, of_the_program(c"prctl"));
     set(&FREE, free);
+}
+
+/// One of the functions, also while all are being looked up.
+pub fn at_any_time(function: &Function, name: &core::ffi::CStr) -> *mut c_void {
+    ready();
+    let found = function.load(Ordering::Acquire);
+    if found.is_null() { of_the_program(name) } else { found }
 }
 
 /// What the program calls by a name: of the libraries behind this one, or, where this one came late and stands behind

@@ -257,6 +257,15 @@ fn end() -> Answer {
     Answer::Done
 }
 
+/// Leaves a process that is about to restrict its system calls. The calling thread is in the program's own code.
+pub fn leave() {
+    /// Another thread may be in a burst, for some milliseconds.
+    const TRIES: u32 = 20;
+    let Some(segment) = segment() else { return };
+    segment.control().restricted.fetch_add(1, Ordering::Relaxed);
+    let _ = (0..TRIES).any(|_| end() == Answer::Done);
+}
+
 /// # Safety
 /// Nobody uses the segment any more.
 unsafe fn unmap(segment: Segment) {

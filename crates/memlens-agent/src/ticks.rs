@@ -22,6 +22,8 @@ use crate::bursts;
 #[cfg(not(test))]
 use crate::real::{self, call};
 use crate::ring::{StackPart, clock_ns, now_ns};
+#[cfg(not(test))]
+use crate::session;
 use crate::session::{check_reader, here, visit};
 
 /// `SIGCANCEL` of glibc (sysdeps/unix/sysv/linux/internal-signals.h).
@@ -379,6 +381,9 @@ pub unsafe extern "C" fn create_thread(
     // SAFETY: the program's own call, handed on.
     let plainly =
         || unsafe { call!(real::PTHREAD_CREATE, (thread, attributes, function, argument) -> c_int) };
+    if session::segment().is_none() {
+        return plainly();
+    }
     let first = NEXT_START.fetch_add(1, Ordering::Relaxed) as usize;
     let free = (0..STARTS.len()).map(|step| (first + step) % STARTS.len()).find(|&at| {
         let taken = &STARTS[at].is_taken;

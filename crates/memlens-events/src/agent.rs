@@ -120,6 +120,8 @@ pub struct Control {
     pub programs: AtomicU32,
     /// Programs that were executed without the agent.
     pub programs_without_agent: AtomicU32,
+    /// Processes that the agent left because they were about to restrict their system calls.
+    pub restricted: AtomicU32,
 }
 
 /// The agent's function that memlens calls in a process that runs already, with the address of a [`Request`].

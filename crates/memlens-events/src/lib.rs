@@ -39,6 +39,7 @@ pub mod burst;
 mod definition;
 mod event;
 mod record;
+pub mod restriction;
 pub mod segment;
 mod sink;
 

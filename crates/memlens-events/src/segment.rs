@@ -24,7 +24,7 @@ pub const ARRIVED_BY_EXEC: u64 = 2;
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlens1");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// In `SlotHeader::written`: the writer has left the chunk.
 pub const CHUNK_CLOSED: u64 = 1 << 31;
@@ -75,6 +75,8 @@ pub struct Control {
     pub blocks_without_id: AtomicU32,
     /// Accesses that instrumentation could not record, by static count.
     pub references_unrecorded: AtomicU32,
+    /// Filters of system calls that the target asked for and did not get.
+    pub filters_withheld: AtomicU32,
     /// Slots below this index have been taken at some time.
     pub slots_used: AtomicU32,
     /// The target's process id, once the collector runs.

@@ -7,8 +7,10 @@ use crate::signals;
 use crate::state::STATE;
 use crate::sys::{self, word_at};
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
 use dynamorio_sys::*;
 use memlens_events::EventKind;
+use memlens_events::restriction::{self, by_prctl, by_seccomp};
 use memlens_events::segment::SlotState;
 
 const SYS_MMAP: c_int = 9;
@@ -24,6 +26,8 @@ const SYS_VFORK: c_int = 58;
 const SYS_EXIT_GROUP: c_int = 231;
 const SYS_ARCH_PRCTL: c_int = 158;
 const ARCH_SET_FS: u64 = 0x1002;
+const SYS_PRCTL: c_int = restriction::PRCTL as c_int;
+const SYS_SECCOMP: c_int = restriction::SECCOMP as c_int;
 const SYS_CLONE3: c_int = 435;
 const SYS_CLOSE_RANGE: c_int = 436;
 const CLONE_VM: u64 = 0x100;
@@ -54,6 +58,12 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 }
             }
             None => {}
+        }
+        if restricts(context, number) {
+            // DynamoRIO's own system calls, and ours, would be filtered with the program's.
+            CHANNEL.control().filters_withheld.fetch_add(1, Ordering::Relaxed);
+            dr_syscall_set_result(context, 0);
+            return 0;
         }
         match own_exe::before(context, number) {
             Handled::Answered => return 0,
@@ -156,6 +166,17 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
 unsafe fn argument(context: *mut c_void, index: c_int) -> u64 {
     // SAFETY: called from a pre-system-call event.
     unsafe { dr_syscall_get_param(context, index) }
+}
+
+/// Whether a system call asks the kernel to filter further ones.
+unsafe fn restricts(context: *mut c_void, number: c_int) -> bool {
+    // SAFETY: called from a pre-system-call event.
+    let argument = |index| unsafe { argument(context, index) as usize };
+    match number {
+        SYS_PRCTL => by_prctl(argument(0), argument(1), argument(2)),
+        SYS_SECCOMP => by_seccomp(argument(0), argument(1), argument(2)),
+        _ => false,
+    }
 }
 
 /// A process was made, or not: back in its parent, or in the child.

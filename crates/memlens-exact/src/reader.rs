@@ -44,6 +44,8 @@ pub struct ReaderStatistics {
     pub blocks_without_id: u64,
     /// Memory operands (in the code, not executions) that could not be recorded.
     pub references_unrecorded: u64,
+    /// Filters of system calls (seccomp) that the target asked for and did not get.
+    pub filters_withheld: u64,
 }
 
 /// Reads a segment.
@@ -109,6 +111,7 @@ impl Reader {
             threads_without_slot: control.threads_without_slot.load(Ordering::Relaxed).into(),
             blocks_without_id: control.blocks_without_id.load(Ordering::Relaxed).into(),
             references_unrecorded: control.references_unrecorded.load(Ordering::Relaxed).into(),
+            filters_withheld: control.filters_withheld.load(Ordering::Relaxed).into(),
             ..self.statistics
         }
     }

@@ -258,6 +258,16 @@ impl AllocationSource {
                  system(3) or popen(3)."
             ));
         }
+        if agent.restricted() > 0 {
+            let lost =
+                if self.has_tick { "and nothing was recorded" } else { "and allocations were not watched" };
+            notes.push(format!(
+                "The agent left {} of {} processes, {lost} from then on: they restrict their system calls (seccomp) and \
+                 might have been killed for one of its own.",
+                agent.restricted(),
+                agent.processes()
+            ));
+        }
         let losses = agent.losses();
         let counted = [
             (losses.allocations, "allocations could not be reported: memlens did not keep up"),

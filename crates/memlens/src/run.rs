@@ -470,6 +470,11 @@ pub fn add_losses(ending: &mut Ending, statistics: &ReaderStatistics) {
         (statistics.threads_without_slot, "threads were not recorded: too many at a time"),
         (statistics.blocks_without_id, "blocks of code were not recorded: too many"),
         (statistics.references_unrecorded, "memory operands in the code could not be recorded"),
+        (
+            statistics.filters_withheld,
+            "filters of system calls (seccomp) were withheld from the program, which they would have ended under the engine: \
+             what they forbid was allowed",
+        ),
         (statistics.order_breaks, "times the order between threads was not certain"),
     ];
     for (count, what) in losses {

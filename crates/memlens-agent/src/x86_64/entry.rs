@@ -18,6 +18,7 @@ use crate::draw::ALWAYS_FROM_BYTES;
 use crate::faults;
 use crate::handing_on;
 use crate::real;
+use crate::restriction;
 use crate::watched::{FILTER, FILTER_MASK, FILTER_SHIFT};
 
 /// A function that allocates: `$size` holds the bytes asked for, `$pass` hands on where the caller is.
@@ -346,6 +347,62 @@ executing!(
     execle, handing_on::execle
 );
 
+/// A function of any number of arguments, all in registers or left where they are. Where the first is `$which`,
+/// `$before` is called first.
+macro_rules! preceded {
+    ($(#[$doc:meta])* $name:ident, $which:path, $real:path, $before:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                concat!(".globl memlens_agent_own_", stringify!($name)),
+                concat!(".hidden memlens_agent_own_", stringify!($name)),
+                concat!("memlens_agent_own_", stringify!($name), ":"),
+                // al counts vector registers where C passes any number of arguments: these functions have none.
+                "mov rax, qword ptr [rip + {real}]",
+                "cmp edi, {which}",
+                "je 2f",
+                "test rax, rax",
+                "je 2f",
+                "jmp rax",
+                "2:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "sub rsp, 8",
+                "call {before}",
+                "add rsp, 8",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "jmp rax",
+                real = sym $real,
+                which = const $which,
+                before = sym $before,
+            )
+        }
+    };
+}
+
+preceded!(
+    /// `long syscall(long number, …)`
+    syscall, memlens_events::restriction::SECCOMP, real::SYSCALL, restriction::before_syscall
+);
+preceded!(
+    /// `int prctl(int option, …)`
+    prctl, memlens_events::restriction::SET_SECCOMP, real::PRCTL, restriction::before_prctl
+);
+
 /// The functions of this file, by their own names' hidden twins.
 pub mod own {
     unsafe extern "C" {
@@ -391,5 +448,9 @@ pub mod own {
         pub fn sigset();
         #[link_name = "memlens_agent_own_dlclose"]
         pub fn dlclose();
+        #[link_name = "memlens_agent_own_syscall"]
+        pub fn syscall();
+        #[link_name = "memlens_agent_own_prctl"]
+        pub fn prctl();
     }
 }
