@@ -1,4 +1,4 @@
-//! Whether a program's dynamic linker would preload the agent.
+//! Whether a program's dynamic linker would preload the agent, and whether the agent would see what runs then.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use memlens_events::agent::SANITIZER_FUNCTIONS;
 use object::Endianness;
-use object::elf::{DT_NEEDED, Dyn64, FileHeader64, PT_INTERP};
-use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::elf::{DT_NEEDED, Dyn64, FileHeader64, PT_INTERP, SHT_DYNSYM, Sym64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 use thiserror::Error;
 
@@ -38,6 +39,12 @@ pub enum NotPreloadable {
     /// A sanitizer's library, which must come first.
     #[error("the program is linked with {0}, which must come before all other libraries")]
     Sanitizer(String),
+    /// A sanitizer that is linked statically.
+    #[error("the program is built with a sanitizer ({0}), which takes the agent's copies for errors")]
+    OwnSanitizer(String),
+    /// The runtime of Go without cgo: it makes its threads by clone(2), and uses their `fs` for itself.
+    #[error("the program is Go's without cgo, which makes its threads without libc")]
+    OwnThreads,
     /// It is no ELF file that can be read.
     #[error("the program's file cannot be read")]
     Unreadable,
@@ -82,7 +89,34 @@ fn check_elf(file: &Path) -> Result<(), NotPreloadable> {
         .unwrap_or_default()
         .into_iter()
         .find(|library| SANITIZERS.iter().any(|sanitizer| library.starts_with(sanitizer)));
-    sanitizer.map_or(Ok(()), |library| Err(NotPreloadable::Sanitizer(library)))
+    if let Some(library) = sanitizer {
+        return Err(NotPreloadable::Sanitizer(library));
+    }
+    check_functions(&cache).unwrap_or(Ok(()))
+}
+
+/// Whether an ELF file has functions, or lacks some, that tell what the agent must stay out of; None: it cannot be read.
+///
+/// A Go program that does not ask libc for its threads has the section that Go's linker makes (`cmd/link`, "buildinfo"), and
+/// not the function that `runtime/cgo` makes threads by.
+fn check_functions<'a>(data: impl ReadRef<'a>) -> Option<Result<(), NotPreloadable>> {
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, data).ok()?;
+    let symbols = sections.symbols(endian, data, SHT_DYNSYM).ok()?;
+    let name = |symbol: &Sym64<Endianness>| symbol.name(endian, symbols.strings()).ok();
+    let is_go = sections.section_by_name(endian, b".go.buildinfo").is_some();
+    if is_go && !symbols.iter().any(|symbol| name(symbol) == Some(b"pthread_create".as_slice())) {
+        return Some(Err(NotPreloadable::OwnThreads));
+    }
+    let own = symbols.iter().filter(|symbol| !symbol.is_undefined(endian)).filter_map(name);
+    let sanitizer = own
+        .into_iter()
+        .find_map(|name| SANITIZER_FUNCTIONS.iter().find(|function| function.to_bytes() == name));
+    Some(sanitizer.map_or(Ok(()), |function| {
+        let function = function.to_string_lossy();
+        Err(NotPreloadable::OwnSanitizer(function.trim_matches('_').trim_end_matches("_init").to_owned()))
+    }))
 }
 
 /// The libraries that an ELF file asks for (`DT_NEEDED`).
@@ -123,6 +157,8 @@ fn has_capabilities(file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -141,5 +177,31 @@ mod tests {
         fs::copy(&own, &copy).expect("copied");
         fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("changed");
         assert_eq!(check_preloadable(&copy), Err(NotPreloadable::Privileged));
+    }
+
+    /// Go and clang are not among what tests may need; what tells their programs is.
+    #[test]
+    fn go_without_cgo_and_sanitizers_are_left_alone() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let build = |name: &str, body: &str| {
+            let source = folder.path().join(format!("{name}.c"));
+            fs::write(&source, body).expect("written");
+            let program = folder.path().join(name);
+            let mut compiler = Command::new("cc");
+            compiler.args(["-w", "-pthread", "-rdynamic", "-o"]).args([&program, &source]);
+            let built = compiler.status().expect("a C compiler");
+            assert!(built.success());
+            program
+        };
+        let mark = "__attribute__((section(\".go.buildinfo\"), used)) static char mark[32] = \"go\";";
+        let without = build("without_cgo", &format!("{mark} int main(void) {{ return 0; }}"));
+        assert_eq!(check_preloadable(&without), Err(NotPreloadable::OwnThreads));
+        let with = build(
+            "with_cgo",
+            &format!("#include <pthread.h>\n{mark} int main(void) {{ return pthread_create(0, 0, 0, 0); }}"),
+        );
+        assert_eq!(check_preloadable(&with), Ok(()));
+        let clangs = build("sanitizer", "void __tsan_init(void) {} int main(void) { return 0; }");
+        assert_eq!(check_preloadable(&clangs), Err(NotPreloadable::OwnSanitizer("tsan".into())));
     }
 }

@@ -21,7 +21,9 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use memlens_events::agent::{Answer, Control, Kind, MAGIC, Request, SEGMENT_BYTES, VARIABLE, VERSION, Wish};
+use memlens_events::agent::{
+    Answer, Control, Kind, MAGIC, Request, SANITIZER_FUNCTIONS, SEGMENT_BYTES, VARIABLE, VERSION, Wish,
+};
 use memlens_inside::environment::{self, value_of};
 
 use crate::arch::{self, ThreadArea, number, syscall, thread};
@@ -143,6 +145,12 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
     let Some(taken) = (unsafe { take_out(environment) }) else { return };
     let Some(descriptor) = taken.segment.descriptor() else { return };
     let Some(segment) = map(descriptor) else { return };
+    if SANITIZER_FUNCTIONS.iter().any(|name| !memlens_inside::symbol(name).is_null()) {
+        segment.control().programs_without_agent.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: mapped just now; nobody knows it.
+        unsafe { unmap(segment) };
+        return;
+    }
     if !prepare(segment) {
         return;
     }

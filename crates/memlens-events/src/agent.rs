@@ -36,6 +36,7 @@
 //! `Started` has only these three words. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the numbering that it belongs to, its number, and
 //! the words of its references; a `Burst` the words of [`BurstHead`], then its own.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// First word of the segment.
@@ -45,6 +46,11 @@ pub const VERSION: u32 = 6;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
+
+/// What sanitizers begin by. Where the program itself has one (clang links them statically), its `memcpy` and its like stand
+/// before libc's, also for the agent's calls, and take the copy of a stack for an error.
+pub const SANITIZER_FUNCTIONS: [&CStr; 5] =
+    [c"__asan_init", c"__hwasan_init", c"__lsan_init", c"__msan_init", c"__tsan_init"];
 
 /// Number of rings.
 pub const RINGS: usize = 4;

@@ -30,6 +30,9 @@ pub enum SampleError {
     /// The agent, which was to take the samples, cannot be in the program.
     #[error("sample the program by timers of its own: {0}; use another --event")]
     NoTimers(String),
+    /// The agent, which was to record bursts, cannot be in the program.
+    #[error("record bursts: {0}; --mode sample and --mode exact do without what that needs")]
+    NoBursts(String),
     /// The agent, which was to take the samples, cannot be brought into a running process.
     #[error(transparent)]
     Attach(AgentError),

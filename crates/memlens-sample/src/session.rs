@@ -201,7 +201,11 @@ impl SampleSession {
             Target::Program { file, arguments } => {
                 allocations = AllocationSource::preloaded(file, options.watch, tick, bursts);
                 if let (Some(_), Some(why)) = (tick, allocations.why_not()) {
-                    return Err(SampleError::NoTimers(why.to_owned()));
+                    let why = why.to_owned();
+                    return Err(match options.bursts {
+                        Some(_) => SampleError::NoBursts(why),
+                        None => SampleError::NoTimers(why),
+                    });
                 }
                 let mut image = Image::new(file, arguments).map_err(SampleError::Start)?;
                 for (name, value) in allocations.variables() {

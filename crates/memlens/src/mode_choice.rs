@@ -4,7 +4,7 @@
 //! |---|---|
 //! | an option that only one mode has | that one |
 //! | a program that the agent can be preloaded into | burst |
-//! | any other: static, another C library, setuid | exact |
+//! | any other: static, another C library, setuid, Go without cgo | exact |
 //!
 //! How long the program will run is not known beforehand. A profile of a program too short for bursts says so, and
 //! which mode to take.
@@ -49,7 +49,10 @@ pub fn choose(args: &RecordArgs) -> Choice {
         ),
         Some(why) => because(
             Mode::Exact,
-            format!("exact mode: it sees every access; burst mode would be faster, but {why}"),
+            format!(
+                "exact mode: it sees every access, and takes its time for that; burst mode would be faster, but {why}; \
+                 --mode sample costs about 1 %"
+            ),
         ),
     }
 }

@@ -366,7 +366,7 @@ impl From<SampleError> for Failure {
             SampleError::Start(why) if is_limit(why) => {
                 return engine_failure(&format!("failed to {error}"));
             }
-            SampleError::NoTimers(_) if !system::low_limits().is_empty() => {
+            SampleError::NoTimers(_) | SampleError::NoBursts(_) if !system::low_limits().is_empty() => {
                 return engine_failure(&format!("failed to {error}"));
             }
             SampleError::NoProcess(_) => FailureKind::NoInput,
