@@ -41,6 +41,7 @@ mod bursts;
 mod call_paths;
 mod collector;
 mod contention;
+mod coverage;
 mod error;
 mod event;
 mod heap;

@@ -29,10 +29,19 @@ pub fn has_ended(process: &File) -> bool {
 
 /// Processor time that this process has used, in seconds.
 pub fn own_cpu_seconds() -> f64 {
+    cpu_seconds(libc::RUSAGE_SELF)
+}
+
+/// Processor time that the children of this process which it has waited for, and theirs, have used, in seconds.
+pub fn children_cpu_seconds() -> f64 {
+    cpu_seconds(libc::RUSAGE_CHILDREN)
+}
+
+fn cpu_seconds(who: libc::c_int) -> f64 {
     // SAFETY: zeroed is a valid rusage; the call fills it.
     let usage = unsafe {
         let mut usage: libc::rusage = mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        libc::getrusage(who, &raw mut usage);
         usage
     };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;

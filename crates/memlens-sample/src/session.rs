@@ -18,11 +18,12 @@ use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
 use crate::bursts::{BurstCounts, BurstModel, Bursts};
 use crate::collector::Collector;
+use crate::coverage::Coverage;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
-use crate::process::{has_ended, open_process, own_cpu_seconds};
+use crate::process::{children_cpu_seconds, has_ended, open_process, own_cpu_seconds};
 use crate::record::{Record, TimedRecord};
 use crate::recording::{AttributionWay, Recording};
 use crate::sample_cost::measure_sample_cost;
@@ -152,6 +153,9 @@ pub struct SampleSession {
     pacing_problem: Option<io::Error>,
     started: Instant,
     own_cpu_at_start: f64,
+    children_cpu_at_start: f64,
+    /// Processor time of a program that has ended, in seconds.
+    program_cpu: Option<f64>,
     ended: Option<Duration>,
 }
 
@@ -180,6 +184,7 @@ impl SampleSession {
     /// is not left behind.
     pub fn start(target: &Target, options: &SampleOptions) -> Result<Self, SampleError> {
         let own_cpu_at_start = own_cpu_seconds();
+        let children_cpu_at_start = children_cpu_seconds();
         let Choice { event, refused, without_events, budget } = choose(target, options)?;
         let tick = event.agents_tick();
         let mut collector = match tick {
@@ -262,6 +267,8 @@ impl SampleSession {
             pacing_problem: None,
             started: Instant::now(),
             own_cpu_at_start,
+            children_cpu_at_start,
+            program_cpu: None,
             ended: None,
         })
     }
@@ -309,6 +316,9 @@ impl SampleSession {
         };
         self.collector.disable();
         self.ended = Some(self.started.elapsed());
+        if matches!(outcome, SampleOutcome::Ended(_)) {
+            self.program_cpu = Some(children_cpu_seconds() - self.children_cpu_at_start);
+        }
         self.allocations.leave(outcome == SampleOutcome::Detached);
         self.take(true);
         Ok(outcome)
@@ -365,6 +375,19 @@ impl SampleSession {
         if seconds > 0.0 { paid / seconds } else { 0.0 }
     }
 
+    /// Of how much of the program its agent tells; None: that is not known, or the kernel samples.
+    fn coverage_note(&self) -> Option<String> {
+        let used = self.program_cpu?;
+        self.collector.event().agents_tick()?;
+        match self.bursts() {
+            Some(bursts) => {
+                let told = (bursts.own_ns + bursts.period_ns) as f64 / 1e9;
+                Coverage { told, used }.note("bursts")
+            }
+            None => Coverage { told: self.recording.counts().cost as f64 / 1e9, used }.note("samples"),
+        }
+    }
+
     /// How long it has been sampled.
     pub fn elapsed(&self) -> Duration {
         self.ended.unwrap_or_else(|| self.started.elapsed())
@@ -415,6 +438,7 @@ impl SampleSession {
         profile.attribution.lost_events = losses.lost + losses.damaged + self.allocations.lost();
         let counts = self.recording.counts();
         profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
+        profile.run.notes.extend(self.coverage_note());
         let counted = [
             (losses.doubled, "samples were seen twice and counted once"),
             (losses.late, "records came too late to be put in order"),
