@@ -35,7 +35,7 @@ impl Held {
     pub fn start(image: &Image, kept: &[BorrowedFd<'_>]) -> io::Result<Self> {
         let [argv, envp] = image.argv_and_envp();
         let kept: Vec<RawFd> = kept.iter().map(BorrowedFd::as_raw_fd).collect();
-        let (ignores_pipe, closed) = (inherited::pipe_signal_ignored(), inherited::closed_streams());
+        let (signals, closed) = (inherited::changed_signals(), inherited::closed_streams());
         let (gate_out, gate_in) = io::pipe()?;
         let (failure_out, failure_in) = io::pipe()?;
         // SAFETY: the child makes async-signal-safe system calls, with memory prepared above, until it is
@@ -43,7 +43,9 @@ impl Held {
         let pid = unsafe {
             let pid = libc::fork();
             if pid == 0 {
-                libc::signal(libc::SIGPIPE, if ignores_pipe { libc::SIG_IGN } else { libc::SIG_DFL });
+                for (signal, was_ignored) in signals {
+                    libc::signal(signal, if was_ignored { libc::SIG_IGN } else { libc::SIG_DFL });
+                }
                 for (fd, _) in (0..).zip(closed).filter(|(_, closed)| *closed) {
                     libc::close(fd);
                 }

@@ -1,22 +1,28 @@
 //! What this process was given at its start, before Rust's runtime changed it.
 //!
 //! Rust ignores SIGPIPE and opens `/dev/null` in place of closed standard streams before `main`
-//! (`library/std/src/sys/pal/unix/mod.rs`, `init`). A program started by memlens must find both as
-//! memlens itself found them; so they are looked at earlier still, by a constructor of the ELF image.
+//! (`library/std/src/sys/pal/unix/mod.rs`, `init`). Who ignores SIGCHLD, as some services do, is not told how its children
+//! end (wait(2)), so that is undone here. A program started by memlens must find all three as memlens itself found them; so they
+//! are looked at earlier still, by a constructor of the ELF image.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static PIPE_SIGNAL_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Signals that this process treats otherwise than it was given them.
+const CHANGED: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGCHLD];
+static IGNORED: [AtomicBool; CHANGED.len()] = [const { AtomicBool::new(false) }; CHANGED.len()];
 static CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
 /// Called by the loader, before Rust's runtime. Makes system calls only.
 extern "C" fn remember() {
-    // SAFETY: the calls only ask; a zeroed sigaction is valid.
+    // SAFETY: the calls ask, or set a default action; a zeroed sigaction is valid.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) == 0 {
-            PIPE_SIGNAL_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        for (signal, ignored) in CHANGED.into_iter().zip(&IGNORED) {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 {
+                ignored.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+            }
         }
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         for (fd, closed) in (0..).zip(&CLOSED) {
             closed.store(libc::fcntl(fd, libc::F_GETFD) < 0, Ordering::Relaxed);
         }
@@ -29,9 +35,9 @@ extern "C" fn remember() {
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
-/// Whether SIGPIPE was ignored.
-pub fn pipe_signal_ignored() -> bool {
-    PIPE_SIGNAL_IGNORED.load(Ordering::Relaxed)
+/// The signals that this process treats otherwise than it was given them, and whether they were ignored.
+pub fn changed_signals() -> [(libc::c_int, bool); CHANGED.len()] {
+    std::array::from_fn(|at| (CHANGED[at], IGNORED[at].load(Ordering::Relaxed)))
 }
 
 /// Which of the three standard streams were closed.
@@ -48,7 +54,8 @@ pub fn ignored_signals() -> u64 {
             let known = libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0;
             known && action.sa_sigaction == libc::SIG_IGN
         };
-        let ignored = if signal == libc::SIGPIPE { pipe_signal_ignored() } else { ignored };
+        let changed = changed_signals().into_iter().find(|&(other, _)| other == signal);
+        let ignored = changed.map_or(ignored, |(_, was_ignored)| was_ignored);
         set | u64::from(ignored) << (signal - 1)
     })
 }

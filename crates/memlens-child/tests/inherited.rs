@@ -1,15 +1,19 @@
-//! Programs find SIGPIPE and the standard streams as this process itself found them.
+//! Programs find SIGPIPE, SIGCHLD and the standard streams as this process itself found them.
 
 mod support;
 
-use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
 
-use memlens_child::{ExitOutcome, Held, inherited};
+use memlens_child::{ExitOutcome, Held, Image, inherited};
 
 use support::{alone, end, shell};
 
-/// Bit of SIGPIPE in the masks of `/proc/PID/status`.
+/// Bits in the masks of `/proc/PID/status`.
 const PIPE: u64 = 1 << (libc::SIGPIPE - 1);
+const CHILD: u64 = 1 << (libc::SIGCHLD - 1);
 
 #[test]
 fn a_program_finds_what_this_process_was_given() {
@@ -35,6 +39,41 @@ fn a_program_finds_what_this_process_was_given() {
 }
 
 #[test]
+fn ends_of_children_are_told_here_and_ignored_by_the_program_that_inherits_that() {
+    for action in [libc::SIG_DFL, libc::SIG_IGN] {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        // No shell in between, nor as the program: those handle SIGCHLD themselves.
+        let mut command = Command::new(env::current_exe().expect("a file"));
+        command
+            .args(["--ignored", "--exact", "copy_a_programs_status"])
+            .env("MEMLENS_TEST_FILE", file.path());
+        // SAFETY: a system call, which may be made between fork and exec.
+        let status = unsafe {
+            command.pre_exec(move || {
+                libc::signal(libc::SIGCHLD, action);
+                Ok(())
+            })
+        }
+        .status();
+        assert!(status.expect("it runs").success(), "{action}");
+        let text = fs::read_to_string(file.path()).expect("text");
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+        let ignored = u64::from_str_radix(mask.trim(), 16).expect("a number");
+        assert_eq!(ignored & CHILD != 0, action == libc::SIG_IGN);
+    }
+}
+
+#[test]
+#[ignore = "run by another test, with the signals that it tests"]
+fn copy_a_programs_status() {
+    let file = env::var_os("MEMLENS_TEST_FILE").expect("a file");
+    let words = ["cp".into(), "/proc/self/status".into(), file];
+    let image = Image::new(Path::new("/bin/cp"), &words).expect("no zero bytes");
+    let mut child = Held::start(&image, None).and_then(Held::release).expect("it runs");
+    assert_eq!(end(&mut child), ExitOutcome::Code(0));
+}
+
+#[test]
 #[ignore = "run by another test, with the streams and signals that it tests"]
 fn start_a_program() {
     // The streams first: a file that the shell opens takes the first number that is free.
@@ -45,9 +84,10 @@ fn start_a_program() {
     let mut child = Held::start(&shell(script), &[]).and_then(Held::release).expect("it runs");
     assert_eq!(end(&mut child), ExitOutcome::Code(0));
     let [stdin, _, stderr] = inherited::closed_streams();
-    // Rust's runtime has opened them and ignores SIGPIPE for itself, whatever it found.
-    let expected = inherited::pipe_signal_ignored();
-    assert_eq!(inherited::ignored_signals() & PIPE != 0, expected);
+    // Rust's runtime has opened them and ignores SIGPIPE for itself, and this process ignores no SIGCHLD, whatever was found.
+    for (signal, was_ignored) in inherited::changed_signals() {
+        assert_eq!(inherited::ignored_signals() >> (signal - 1) & 1, u64::from(was_ignored), "{signal}");
+    }
     for (fd, was_closed) in [(0, stdin), (2, stderr)] {
         let target = fs::read_link(format!("/proc/self/fd/{fd}")).expect("open");
         assert!(!was_closed || target.ends_with("null"), "{target:?}");
