@@ -69,7 +69,7 @@ fn copy_a_programs_status() {
     let file = env::var_os("MEMLENS_TEST_FILE").expect("a file");
     let words = ["cp".into(), "/proc/self/status".into(), file];
     let image = Image::new(Path::new("/bin/cp"), &words).expect("no zero bytes");
-    let mut child = Held::start(&image, None).and_then(Held::release).expect("it runs");
+    let mut child = Held::start(&image, &[]).and_then(Held::release).expect("it runs");
     assert_eq!(end(&mut child), ExitOutcome::Code(0));
 }
 
