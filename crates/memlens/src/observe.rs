@@ -103,7 +103,7 @@ impl PageSizeSource for KernelPages {
 pub fn table(observation: &Observation, chosen: &[Chosen]) -> String {
     let Observation { machine, runs: [without, with] } = observation;
     let mut text = format!(
-        "The program twice more, its page walks counted on {} in the pages that the kernel gave it.\n",
+        "The program twice more, its page walks modelled for {} in the pages that the kernel gave it.\n",
         printable(machine)
     );
     let mut rows = vec![["page walks of", "", "without", "with", "change"].map(str::to_owned).to_vec()];
