@@ -1,6 +1,7 @@
 // Restricts its system calls to what it needs itself: for any other the kernel kills it. Then it works for a while.
 //
-// Prints one number; exit code 4.
+// prints: 17178129083710752
+// exit: 4
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
