@@ -10,10 +10,10 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::FromRawFd;
 
 use perf_event_open_sys::bindings as abi;
 use perf_event_open_sys::perf_event_open;
-use std::os::fd::FromRawFd;
 
 /// Second-level data TLB misses of an operation (perf_event_open(2), `PERF_TYPE_HW_CACHE`).
 const fn tlb_misses(operation: u32) -> u64 {

@@ -177,13 +177,9 @@ impl ControlFlow {
             block.predecessors = before.into();
         }
         // An indirect jump has no other successors, and an arm no other predecessors.
-        if !detached.is_empty() {
-            let (jumps, arms): (Arc<[usize]>, Arc<[usize]>) = (indirect.into(), detached.into());
-            jumps.iter().for_each(|&block| self.blocks[block].successors = arms.clone());
-            if !jumps.is_empty() {
-                arms.iter().for_each(|&block| self.blocks[block].predecessors = jumps.clone());
-            }
-        }
+        let (jumps, arms): (Arc<[usize]>, Arc<[usize]>) = (indirect.into(), detached.into());
+        jumps.iter().for_each(|&block| self.blocks[block].successors = arms.clone());
+        arms.iter().for_each(|&block| self.blocks[block].predecessors = jumps.clone());
     }
 
     /// Whether a block begins with what assemblers fill gaps with.

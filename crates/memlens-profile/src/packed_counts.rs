@@ -56,91 +56,41 @@ impl Default for PackedCounts {
     }
 }
 
-/// What is not sampled, in the order of [`counted`].
-fn values(counts: &Counts) -> [u64; COUNTED] {
-    let Counts {
-        loads,
-        stores,
-        modifies,
-        load_bytes,
-        store_bytes,
-        l1_load_misses,
-        l1_store_misses,
-        l2_load_misses,
-        l2_store_misses,
-        llc_load_misses,
-        llc_store_misses,
-        dram_reads,
-        dram_writes,
-        dtlb_misses,
-        stlb_misses,
-        page_walk_accesses,
-        invalidations,
-        sampled: _,
-    } = *counts;
-    [
-        loads,
-        stores,
-        modifies,
-        load_bytes,
-        store_bytes,
-        l1_load_misses,
-        l1_store_misses,
-        l2_load_misses,
-        l2_store_misses,
-        llc_load_misses,
-        llc_store_misses,
-        dram_reads,
-        dram_writes,
-        dtlb_misses,
-        stlb_misses,
-        page_walk_accesses,
-        invalidations,
-    ]
+/// The counts that are not sampled, by name, to an array and back. A count that is missing here does not compile.
+macro_rules! in_order {
+    ($($count:ident),* $(,)?) => {
+        /// All that is not sampled, each count once.
+        pub(crate) fn values(counts: &Counts) -> [u64; COUNTED] {
+            let Counts { $($count,)* sampled: _ } = *counts;
+            [$($count),*]
+        }
+
+        /// The reverse of [`values`].
+        fn counted([$($count),*]: [u64; COUNTED]) -> Counts {
+            Counts { $($count,)* sampled: Sampled::default() }
+        }
+    };
 }
 
-/// The reverse of [`values`].
-fn counted(values: [u64; COUNTED]) -> Counts {
-    let [
-        loads,
-        stores,
-        modifies,
-        load_bytes,
-        store_bytes,
-        l1_load_misses,
-        l1_store_misses,
-        l2_load_misses,
-        l2_store_misses,
-        llc_load_misses,
-        llc_store_misses,
-        dram_reads,
-        dram_writes,
-        dtlb_misses,
-        stlb_misses,
-        page_walk_accesses,
-        invalidations,
-    ] = values;
-    Counts {
-        loads,
-        stores,
-        modifies,
-        load_bytes,
-        store_bytes,
-        l1_load_misses,
-        l1_store_misses,
-        l2_load_misses,
-        l2_store_misses,
-        llc_load_misses,
-        llc_store_misses,
-        dram_reads,
-        dram_writes,
-        dtlb_misses,
-        stlb_misses,
-        page_walk_accesses,
-        invalidations,
-        sampled: Sampled::default(),
-    }
-}
+in_order!(
+    loads,
+    stores,
+    modifies,
+    load_bytes,
+    store_bytes,
+    l1_load_misses,
+    l1_store_misses,
+    l2_load_misses,
+    l2_store_misses,
+    llc_load_misses,
+    llc_store_misses,
+    dram_reads,
+    dram_writes,
+    dtlb_misses,
+    stlb_misses,
+    page_walk_accesses,
+    invalidations,
+);
 
 #[cfg(test)]
 mod tests {

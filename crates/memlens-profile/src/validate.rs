@@ -2,6 +2,7 @@
 
 use memlens_types::{Counts, Sampled};
 
+use crate::packed_counts::values;
 use crate::{PathSamples, Profile};
 
 /// What is wrong with a profile, and where. Messages stand alone.
@@ -235,49 +236,10 @@ fn possible(table: &'static str, counts: impl Iterator<Item = Counts>) -> Result
     const MOST: u64 = 1 << 60;
     let mut sum = 0u64;
     for (row, counts) in counts.enumerate() {
-        let Counts {
-            loads,
-            stores,
-            modifies,
-            load_bytes,
-            store_bytes,
-            l1_load_misses,
-            l1_store_misses,
-            l2_load_misses,
-            l2_store_misses,
-            llc_load_misses,
-            llc_store_misses,
-            dram_reads,
-            dram_writes,
-            dtlb_misses,
-            stlb_misses,
-            page_walk_accesses,
-            invalidations,
-            sampled: Sampled { samples, cost, by_hardware, by_registers, by_code },
-        } = counts;
+        let Counts { loads, stores, modifies, sampled, .. } = counts;
+        let Sampled { samples, cost, by_hardware, by_registers, by_code } = sampled;
         // The largest of a row bounds each of its counts, so the sum of the largest bounds each sum.
-        let largest = [
-            loads,
-            stores,
-            load_bytes,
-            store_bytes,
-            l1_load_misses,
-            l1_store_misses,
-            l2_load_misses,
-            l2_store_misses,
-            llc_load_misses,
-            llc_store_misses,
-            dram_reads,
-            dram_writes,
-            dtlb_misses,
-            stlb_misses,
-            page_walk_accesses,
-            invalidations,
-            samples,
-            cost,
-        ]
-        .into_iter()
-        .fold(0, u64::max);
+        let largest = values(&counts).into_iter().chain([samples, cost]).fold(0, u64::max);
         sum = sum.saturating_add(largest);
         let found = by_hardware.saturating_add(by_registers).saturating_add(by_code);
         if sum > MOST || modifies > loads.min(stores) || found > samples {

@@ -68,7 +68,7 @@ pub struct ApplyArgs {
     #[arg(long, conflicts_with = "prefetch")]
     pub predict: bool,
 
-    /// Run the program twice more in exact mode, without and with, and count its page walks by object in the pages that
+    /// Run the program twice more in exact mode, without and with, and model its page walks by object in the pages that
     /// the kernel really gives it: what is left, and what causes most walks now. Each takes 20 to 100 times as long as a run
     #[arg(long, conflicts_with = "prefetch")]
     pub observe: bool,

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use tempfile::TempDir;
+
 use crate::bus::CaptureArgs;
 use crate::bus_capture::capture;
 use crate::bus_series::SeriesArgs;
@@ -53,12 +55,13 @@ fn with_value(word: &OsStr, value: &str) -> OsString {
     OsString::from_vec(out)
 }
 
-/// Traces of a program's runs. Dropped, those go that nobody wanted to keep.
+/// Traces of a program's runs.
 #[derive(Debug, Default)]
 pub struct Runs {
     /// One a value, in their order.
     pub traces: Vec<PathBuf>,
-    scratch: Option<PathBuf>,
+    /// Where they are if nobody wants to keep them; removed when this is dropped.
+    scratch: Option<TempDir>,
 }
 
 impl Runs {
@@ -71,8 +74,11 @@ impl Runs {
         let folder = match &args.out {
             Some(folder) => folder.clone(),
             None => {
-                let scratch = std::env::temp_dir().join(format!("memlens-series.{}", std::process::id()));
-                runs.scratch.insert(scratch).clone()
+                let scratch = tempfile::Builder::new().prefix("memlens-series.").tempdir();
+                let scratch = scratch.map_err(|error| {
+                    Failure::of_io("make a folder in", &std::env::temp_dir().display().to_string(), &error)
+                })?;
+                runs.scratch.insert(scratch).path().to_owned()
             }
         };
         fs::create_dir_all(&folder)
@@ -95,15 +101,6 @@ impl Runs {
             runs.traces.push(out);
         }
         Ok(runs)
-    }
-}
-
-impl Drop for Runs {
-    fn drop(&mut self) {
-        if let Some(scratch) = &self.scratch {
-            // What cannot be removed lies in the folder for temporary files.
-            let _ = fs::remove_dir_all(scratch);
-        }
     }
 }
 

@@ -30,7 +30,7 @@ mod trials;
 
 use crate::analysis::{ObjectInfo, ObjectSpaces};
 use crate::format::ObjectEvent;
-use crate::system::{Mapping, unborn_pid};
+use crate::system::{Mapping, fork_events, unborn_pid};
 use memlens_sim::{CoreId, MachineDescription, ModelError};
 use memlens_types::{AccessAttr, ObjectKind};
 use placed::{HUGE_PAGE_BYTES, Layer};
@@ -238,11 +238,7 @@ impl Resimulation {
 
     /// The forked process begins; None: it failed, or is not watched.
     pub fn fork(&mut self, token: u64, child: Option<u32>) {
-        let unborn = unborn_pid(token);
-        if let Some(child) = child {
-            self.tell_objects(&[ObjectEvent::Fork { parent: unborn, child }]);
-        }
-        self.tell_objects(&[ObjectEvent::Exit { pid: unborn }]);
+        self.tell_objects(&fork_events(token, child));
     }
 
     /// The process ended, or executes another program.

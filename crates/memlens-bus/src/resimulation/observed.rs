@@ -14,7 +14,7 @@
 use super::{WalkCounts, WalksByObject};
 use crate::analysis::ObjectSpaces;
 use crate::format::ObjectEvent;
-use crate::system::unborn_pid;
+use crate::system::{fork_events, unborn_pid};
 use memlens_sim::{CoreId, MachineDescription, ModelError, PageSize, Translator};
 use memlens_types::AccessAttr;
 use rustc_hash::FxHashMap;
@@ -151,11 +151,7 @@ impl ObservedWalks {
 
     /// The forked process begins; None: it failed, or is not watched.
     pub fn fork(&mut self, token: u64, child: Option<u32>) {
-        let unborn = unborn_pid(token);
-        if let Some(child) = child {
-            self.tell_objects(&[ObjectEvent::Fork { parent: unborn, child }]);
-        }
-        self.tell_objects(&[ObjectEvent::Exit { pid: unborn }]);
+        self.tell_objects(&fork_events(token, child));
     }
 
     /// The process ended, or executes another program.

@@ -44,5 +44,5 @@ pub use faults::{FaultCounts, FaultPlan, inject_faults};
 pub use memory::{Backing, Mapping, ThpAdvice};
 pub use options::{SystemOptions, ThpSetting};
 pub use real_frames::{FrameCounts, FrameSource, RealFrame};
-pub(crate) use system::unborn_pid;
 pub use system::{System, SystemCounts};
+pub(crate) use system::{fork_events, unborn_pid};

@@ -2,7 +2,7 @@
 
 use super::memory::{Backing, Mapping};
 use super::page_tables::{Leaf, pages_of};
-use super::system::{ProcessMemory, System, unborn_pid};
+use super::system::{ProcessMemory, System, fork_events, unborn_pid};
 use crate::format::{ObjectEvent, PageEvent, PageRecord};
 use std::io::Write;
 use std::ops::Range;
@@ -185,8 +185,7 @@ impl<W: Write> System<W> {
                 self.counts.out_of_memory += 1;
             }
         }
-        let unborn = unborn_pid(token);
-        self.tell_objects(&[ObjectEvent::Fork { parent: unborn, child }, ObjectEvent::Exit { pid: unborn }]);
+        self.tell_objects(&fork_events(token, Some(child)));
         self.tell_pages(group);
     }
 
@@ -196,7 +195,7 @@ impl<W: Write> System<W> {
         for (_, level, leaf) in memory.tables.leaves_in(0..1 << 52) {
             self.drop_user(leaf.frame, 9 * (usize::from(level) - 1));
         }
-        self.tell_objects(&[ObjectEvent::Exit { pid: unborn_pid(token) }]);
+        self.tell_objects(&fork_events(token, None));
     }
 
     /// The process ended, or executes another program: all its memory goes.

@@ -493,6 +493,14 @@ impl<W: Write> System<W> {
     }
 }
 
+/// What objects hear when a forked process begins, whose memory was copied when the fork was announced. None: it failed,
+/// or is not watched.
+pub(crate) fn fork_events(token: u64, child: Option<u32>) -> Vec<ObjectEvent> {
+    let unborn = unborn_pid(token);
+    let fork = child.map(|child| ObjectEvent::Fork { parent: unborn, child });
+    fork.into_iter().chain([ObjectEvent::Exit { pid: unborn }]).collect()
+}
+
 /// Stands for a child between the fork and its first sign of life. Linux has no such process ids.
 pub(crate) fn unborn_pid(token: u64) -> u32 {
     0x8000_0000 | (token as u32 & 0x7fff_ffff)
