@@ -71,7 +71,7 @@ def programs(folder, python):
 
 
 def percent(change):
-    values = [change[key] * 100 for key in ("median", "low", "high")]
+    values = [change[key] * 100 for key in ("estimate", "low", "high")]
     return "{:+.1f} % ({:+.1f} to {:+.1f} %)".format(*values)
 
 

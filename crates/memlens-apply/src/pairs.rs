@@ -56,15 +56,15 @@ impl Pairs {
         median(&self.values(which, of)).unwrap_or(0.0)
     }
 
-    /// Change of some time, as a share of that without: the median of the pairs and its interval.
+    /// Change of some time, as a share of that without: out of the pairs, with its interval.
     pub fn change(&self, of: impl Fn(&Trial) -> f64) -> Option<Estimate> {
         let ratios: Vec<f64> = self
             .pairs
             .iter()
-            .filter(|pair| of(&pair[0]) > 0.0)
-            .map(|pair| of(&pair[1]) / of(&pair[0]) - 1.0)
+            .filter(|pair| of(&pair[0]) > 0.0 && of(&pair[1]) > 0.0)
+            .map(|pair| of(&pair[1]) / of(&pair[0]))
             .collect();
-        Estimate::of(&ratios)
+        Estimate::of_ratios(&ratios)
     }
 
     /// Whether the processor counted the page walks of all runs.

@@ -48,9 +48,9 @@ pub fn times(pairs: &Pairs) -> String {
 /// A change with its interval.
 pub fn percent(estimate: &Estimate) -> String {
     let value = |value: f64| value * 100.0;
-    let (median, low, high) = (value(estimate.median), value(estimate.low), value(estimate.high));
+    let (change, low, high) = (value(estimate.change), value(estimate.low), value(estimate.high));
     let coverage = value(estimate.coverage);
-    format!("{median:+.1} % ({low:+.1} to {high:+.1} %, {coverage:.0} % interval)")
+    format!("{change:+.1} % ({low:+.1} to {high:+.1} %, {coverage:.0} % interval)")
 }
 
 /// Whether the program did the same with and without `what`.
@@ -76,7 +76,7 @@ pub fn is_sure(estimate: &Estimate) -> bool {
 /// All values and the change, for programs.
 pub fn times_document(pairs: &Pairs, of: fn(&Trial) -> f64) -> Value {
     let estimate = pairs.change(of).map(|estimate| {
-        json!({"median": estimate.median, "low": estimate.low, "high": estimate.high, "coverage": estimate.coverage})
+        json!({"estimate": estimate.change, "low": estimate.low, "high": estimate.high, "coverage": estimate.coverage})
     });
     json!({"without": pairs.values(0, of), "with": pairs.values(1, of), "change": estimate})
 }

@@ -163,7 +163,7 @@ fn verdict(pairs: &Pairs) -> Verdict {
     if time.high < 0.0 {
         return Verdict::Gain(time, "time");
     }
-    if processor.high < 0.0 && time.median < 0.0 {
+    if processor.high < 0.0 && time.change < 0.0 {
         return Verdict::Gain(processor, "processor time");
     }
     Verdict::Withdrawn
@@ -230,8 +230,8 @@ fn sentences(found: &Found) -> Vec<String> {
         _ if found.kept.is_empty() => "No prefetch got into the program.".to_owned(),
         Verdict::Gain(estimate, what) => format!(
             "With prefetches the program takes {:.1} % less {what} ({:.2} times the speed).",
-            -estimate.median * 100.0,
-            1.0 / (1.0 + estimate.median)
+            -estimate.change * 100.0,
+            1.0 / (1.0 + estimate.change)
         ),
         Verdict::TooFewRuns => "Too few runs to tell a gain from chance: --runs 6 or more.".to_owned(),
         Verdict::Withdrawn => {
