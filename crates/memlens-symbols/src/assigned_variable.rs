@@ -14,7 +14,7 @@ use crate::locals::{FunctionLocals, Local};
 use crate::module::{FunctionRef, Module, SourceFrame};
 use crate::place::Place;
 use crate::source_text;
-use crate::types::TypeId;
+use crate::types::{TypeId, TypeRef};
 
 /// What an assignment was concluded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +33,8 @@ pub struct AssignedVariable {
     pub name: String,
     /// C spelling of its type, if known.
     pub type_name: Option<String>,
+    /// Its type, if known; of the module that was asked.
+    pub type_ref: Option<TypeRef>,
     /// File of the declaration, if known.
     pub decl_file: Option<Arc<str>>,
     /// Line of the declaration, if known.
@@ -355,18 +357,17 @@ impl Module {
         if let Some(entry) = self.static_entry(debug, address, tls) {
             let info = debug.variable_info(&entry)?;
             let id = info.type_ref.and_then(|reference| debug.type_id(reference));
-            let (name, type_name) = match through {
+            let (name, is_of) = match through {
                 None => match id.as_ref().and_then(|id| debug.own_member_at(id, address - entry.start)) {
-                    Some((path, field, _)) => {
-                        (joined(&info.name, ".", &path), Some(debug.type_name(field.as_ref())))
-                    }
-                    None => (info.name, info.type_name),
+                    Some((path, field, _)) => (joined(&info.name, ".", &path), field),
+                    None => (info.name, id),
                 },
                 Some((offset, indexed)) => pointed_name(debug, &info.name, id.as_ref()?, offset, indexed)?,
             };
             return Some(AssignedVariable {
                 name,
-                type_name,
+                type_name: is_of.as_ref().map(|id| debug.type_name(Some(id))),
+                type_ref: is_of.as_ref().map(|id| debug.type_ref(id)),
                 decl_file: info.decl_file,
                 decl_line: info.decl_line,
                 how: Evidence::MachineCode,
@@ -379,6 +380,7 @@ impl Module {
         Some(AssignedVariable {
             name: symbol.name,
             type_name: None,
+            type_ref: None,
             decl_file: None,
             decl_line: None,
             how: Evidence::MachineCode,
@@ -471,16 +473,21 @@ impl Module {
                 let locals = debug.function_locals(&unit, die);
                 let local =
                     locals.locals.iter().filter(|l| *l.name == *head).min_by_key(|l| l.inline_depth)?;
-                let type_name = local.type_id.as_ref().map(|id| debug.type_name(Some(id)));
-                Some((type_name, local.decl_file.clone(), local.decl_line))
+                Some(plain(debug, local))
             });
-            let (type_name, decl_file, decl_line) = found.unwrap_or_default();
-            AssignedVariable {
-                type_name: type_name.filter(|_| whole),
-                name,
-                decl_file,
-                decl_line,
-                how: Evidence::SourceText,
+            let how = Evidence::SourceText;
+            match found {
+                Some(found) if whole => AssignedVariable { name, how, ..found },
+                // Of a part only the whole is known.
+                Some(found) => AssignedVariable { name, type_name: None, type_ref: None, how, ..found },
+                None => AssignedVariable {
+                    name,
+                    type_name: None,
+                    type_ref: None,
+                    decl_file: None,
+                    decl_line: None,
+                    how,
+                },
             }
         })
     }
@@ -531,6 +538,7 @@ fn plain<'a>(debug: &DebugInfo<'a>, local: &Local<'a>) -> AssignedVariable {
     AssignedVariable {
         name: local.name.to_string(),
         type_name: local.type_id.as_ref().map(|id| debug.type_name(Some(id))),
+        type_ref: local.type_id.as_ref().map(|id| debug.type_ref(id)),
         decl_file: local.decl_file.clone(),
         decl_line: local.decl_line,
         how: Evidence::MachineCode,
@@ -547,6 +555,7 @@ fn member_of<'a>(debug: &DebugInfo<'a>, local: &Local<'a>, within: u64) -> Assig
         if name != variable.name {
             variable.name = name;
             variable.type_name = Some(debug.type_name(field.as_ref()));
+            variable.type_ref = field.as_ref().map(|id| debug.type_ref(id));
         }
     }
     variable
@@ -559,25 +568,27 @@ fn pointed<'a>(
     offset: Option<u64>,
     indexed: bool,
 ) -> Option<AssignedVariable> {
-    let (name, type_name) = pointed_name(debug, &local.name, local.type_id.as_ref()?, offset, indexed)?;
-    Some(AssignedVariable { name, type_name, ..plain(debug, local) })
+    let (name, is_of) = pointed_name(debug, &local.name, local.type_id.as_ref()?, offset, indexed)?;
+    let type_name = Some(debug.type_name(is_of.as_ref()));
+    let type_ref = is_of.as_ref().map(|id| debug.type_ref(id));
+    Some(AssignedVariable { name, type_name, type_ref, ..plain(debug, local) })
 }
 
+/// Name and type of what the pointer `name` points to, at `offset`.
 fn pointed_name<'a>(
     debug: &DebugInfo<'a>,
     name: &str,
     pointer: &TypeId<'a>,
     offset: Option<u64>,
     indexed: bool,
-) -> Option<(String, Option<String>)> {
+) -> Option<(String, Option<TypeId<'a>>)> {
     let target = debug.pointee(pointer)?;
     if indexed {
-        return Some((format!("{name}[]"), Some(debug.type_name(Some(&target)))));
+        return Some((format!("{name}[]"), Some(target)));
     }
     let offset = offset?;
     match debug.own_member_at(&target, offset) {
         Some((path, field, _)) => {
-            let field = Some(debug.type_name(field.as_ref()));
             if name == "this" || name == "self" {
                 // Say what class it is instead of how the method calls its object.
                 let class = debug.type_name(Some(&target));
@@ -585,10 +596,10 @@ fn pointed_name<'a>(
             }
             Some((joined(name, "->", &path), field))
         }
-        None if offset == 0 => Some((format!("*{name}"), Some(debug.type_name(Some(&target))))),
+        None if offset == 0 => Some((format!("*{name}"), Some(target))),
         None => {
             let size = debug.size_of(&target).filter(|&size| size > 0 && offset % size == 0)?;
-            Some((format!("{name}[{}]", offset / size), Some(debug.type_name(Some(&target)))))
+            Some((format!("{name}[{}]", offset / size), Some(target)))
         }
     }
 }

@@ -58,6 +58,7 @@ mod debug_info;
 mod debug_search;
 mod demangle;
 mod dwarf_file;
+mod element;
 mod error;
 mod image;
 mod inline_calls;
@@ -81,6 +82,7 @@ pub use assigned_variable::{
 pub use call_frames::{CfaRule, RBP, RSP};
 pub use data_symbols::{DataKind, DataPlace, DataSymbol};
 pub use debug_search::DebugSearch;
+pub use element::{Content, Element, Field};
 pub use error::{Diagnostic, OpenError};
 pub use linking::{Import, InitialPointer};
 pub use locals::FrameVariable;

@@ -8,6 +8,9 @@ use crate::debug_info::DebugInfo;
 use crate::dwarf_file::{Attr, MAX_REFERENCES, UnitHandle, Value, attribute};
 use crate::unit_index::ScopeKind;
 
+/// libstdc++'s buffers in nodes: `__gnu_cxx::__aligned_membuf<T>`, `__aligned_buffer<T>`.
+const ROOM_FOR_A_VALUE: &str = "__aligned_";
+
 /// A type of a module's debug information. Only meaningful for the module that gave it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeRef {
@@ -30,6 +33,17 @@ pub struct StructField {
     pub size_bytes: Option<u64>,
     /// How far into the member the byte is.
     pub offset_in_field: u64,
+}
+
+/// How far members of members are looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// To the last.
+    All,
+    /// Not those of the language's library classes.
+    Own,
+    /// The same, and not those of unions with a name.
+    Apart,
 }
 
 /// A type: its unit and entry.
@@ -366,7 +380,7 @@ impl<'a> DebugInfo<'a> {
         id: &TypeId<'a>,
         offset: u64,
     ) -> Option<(String, Option<TypeId<'a>>, u64)> {
-        self.member(id, offset, 0, false)
+        self.member(id, offset, 0, Depth::All)
     }
 
     /// As [`Self::member_at`], but members of the language's library classes are not looked into:
@@ -376,15 +390,30 @@ impl<'a> DebugInfo<'a> {
         id: &TypeId<'a>,
         offset: u64,
     ) -> Option<(String, Option<TypeId<'a>>, u64)> {
-        self.member(id, offset, 0, true)
+        self.member(id, offset, 0, Depth::Own)
+    }
+
+    /// As [`Self::own_member_at`], but members of unions are not told apart: the union is one.
+    pub(crate) fn member_apart_at(
+        &self,
+        id: &TypeId<'a>,
+        offset: u64,
+    ) -> Option<(String, Option<TypeId<'a>>, u64)> {
+        self.member(id, offset, 0, Depth::Apart)
+    }
+
+    fn is_union(&self, id: &TypeId<'a>) -> bool {
+        self.stripped(id).is_some_and(|(_, tag, _)| tag == gimli::DW_TAG_union_type)
     }
 
     fn is_library_type(&self, id: &TypeId<'a>) -> bool {
-        self.qualified_name(&id.0, id.1).is_some_and(|(name, _)| {
-            ["std::", "alloc::", "core::", "hashbrown::", "__gnu_cxx::"]
-                .iter()
-                .any(|root| name.starts_with(root))
-        })
+        // C has no namespaces.
+        !is_c(id.0.language())
+            && self.qualified_name(&id.0, id.1).is_some_and(|(name, _)| {
+                ["std::", "alloc::", "core::", "hashbrown::", "__gnu_cxx::"]
+                    .iter()
+                    .any(|root| name.starts_with(root))
+            })
     }
 
     fn member(
@@ -392,7 +421,7 @@ impl<'a> DebugInfo<'a> {
         id: &TypeId<'a>,
         offset: u64,
         depth: u32,
-        own: bool,
+        into: Depth,
     ) -> Option<(String, Option<TypeId<'a>>, u64)> {
         if depth >= MAX_REFERENCES {
             return None;
@@ -400,8 +429,15 @@ impl<'a> DebugInfo<'a> {
         let (inner, tag, attributes) = self.stripped(id)?;
         match tag {
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
-                if own && self.is_library_type(&inner) {
+                if into != Depth::All && self.is_library_type(&inner) {
                     return None;
+                }
+                // Room for a value that is made later: it has the value's members.
+                if self.name_of(&inner.0, &attributes).is_some_and(|name| name.starts_with(ROOM_FOR_A_VALUE))
+                    && let Some(value) = self.type_parameter(&inner)
+                {
+                    let found = self.member(&value, offset, depth + 1, into);
+                    return found.or(Some((String::new(), Some(value), offset)));
                 }
                 let mut found: Option<(Option<&'a str>, Option<TypeId<'a>>, u64)> = None;
                 self.children(&inner, |tag, _, attributes| {
@@ -422,13 +458,23 @@ impl<'a> DebugInfo<'a> {
                     let Some(member_type) = self.type_of(&inner.0, attributes) else { return };
                     let Some(within) = offset.checked_sub(start) else { return };
                     if self.size_at(&member_type, depth + 1).is_none_or(|size| within < size.max(1)) {
-                        let name = self.name_of(&inner.0, attributes);
-                        let name = if tag == gimli::DW_TAG_inheritance { None } else { name };
+                        let name = if tag == gimli::DW_TAG_inheritance {
+                            // An empty base takes no room: what is there is a member's.
+                            if self.member(&member_type, within, depth + 1, into).is_none() {
+                                return;
+                            }
+                            None
+                        } else {
+                            self.name_of(&inner.0, attributes)
+                        };
                         found = Some((name, Some(member_type), within));
                     }
                 });
                 let (name, member_type, within) = found?;
-                let deeper = member_type.as_ref().and_then(|t| self.member(t, within, depth + 1, own));
+                // What shares its bytes with others is not told apart, if there is a name for them all.
+                let enters = |t: &&TypeId<'a>| into != Depth::Apart || name.is_none() || !self.is_union(t);
+                let inner = member_type.as_ref().filter(enters);
+                let deeper = inner.and_then(|t| self.member(t, within, depth + 1, into));
                 Some(match (name, deeper) {
                     (Some(name), Some((path, t, rest))) => {
                         let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
@@ -451,7 +497,7 @@ impl<'a> DebugInfo<'a> {
                 }
                 text = format!("[{index}]{text}");
                 let within = offset % size;
-                Some(match self.member(&element, within, depth + 1, own) {
+                Some(match self.member(&element, within, depth + 1, into) {
                     Some((path, t, rest)) => {
                         let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
                         (format!("{text}{dot}{path}"), t, rest)
@@ -461,6 +507,17 @@ impl<'a> DebugInfo<'a> {
             }
             _ => None,
         }
+    }
+
+    /// The first type that a template was made for.
+    pub(crate) fn type_parameter(&self, id: &TypeId<'a>) -> Option<TypeId<'a>> {
+        let mut found = None;
+        self.children(id, |tag, _, attributes| {
+            if tag == gimli::DW_TAG_template_type_parameter && found.is_none() {
+                found = self.type_of(&id.0, attributes);
+            }
+        });
+        found
     }
 
     /// File and line of the declaration of an entry.

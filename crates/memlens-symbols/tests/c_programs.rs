@@ -4,7 +4,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use memlens_symbols::{Assignment, DataKind, DebugSearch, Evidence, Module};
+use memlens_symbols::{Assignment, Content, DataKind, DebugSearch, Evidence, Module};
 use support::{folder, hexadecimal, output, source, tool};
 
 /// Ways to compile: compiler, label, options.
@@ -133,6 +133,19 @@ fn globals_statics_and_thread_locals() {
         assert_eq!((info.decl_line, info.size), (Some(19), Some(384)), "{label}");
         let field = module.struct_field(info.type_ref.expect("a type"), 2 * 24 + 8).expect("a field");
         assert_eq!((field.path.as_str(), field.field_type.as_str()), ("[2].left", "struct node*"), "{label}");
+        let Content::Structures(element) = module.content_of(info.type_ref.expect("a type")) else {
+            panic!("{label}: an array of structures")
+        };
+        assert_eq!((element.type_name.as_str(), element.size_bytes), ("struct node", 24), "{label}");
+        let fields: Vec<_> =
+            module.fields(&element).into_iter().map(|it| (it.offset_bytes, it.size_bytes, it.name)).collect();
+        let field = |offset, name: &str| (offset, 8, name.to_owned());
+        assert_eq!(fields, [field(0, "key"), field(8, "left"), field(16, "right")], "{label}");
+        assert_eq!(
+            module.content_behind(info.type_ref.expect("a type")),
+            Content::Bytes,
+            "{label}: no pointer"
+        );
         let function = module.function_at(module.entry_points(&["xmalloc"])[0].svma + 3).expect("xmalloc");
         assert_eq!(function.name.as_deref(), Some("xmalloc"));
         let frames = module.locate(function.start);

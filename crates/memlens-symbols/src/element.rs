@@ -1,0 +1,200 @@
+//! What blocks and variables consist of: structures, one after the other, and their fields.
+
+use crate::debug_info::DebugInfo;
+use crate::module::Module;
+use crate::types::{TypeId, TypeRef};
+
+/// Classes of the languages' libraries whose memory is an array of their first type parameter, without a header.
+const ARRAY_HOLDERS: [&str; 7] = [
+    "std::vector<",
+    "std::unique_ptr<",
+    "std::valarray<",
+    "std::initializer_list<",
+    "alloc::vec::Vec<",
+    "alloc::boxed::Box<",
+    "alloc::raw_vec::RawVec<",
+];
+/// What libstdc++'s containers of nodes call the type of a node, or a pointer to one.
+const NODE_TYPES: [&str; 4] = ["_Node", "_Link_type", "__node_type", "__node_ptr"];
+/// The member that holds one in what keeps a node until it is linked.
+const NODE_MEMBER: &str = "_M_node";
+/// Larger structures are not read as a whole, byte by byte: only those of their fields that are asked for.
+const MOST_BYTES: u64 = 4096;
+
+/// The structure that some memory consists of: once, or again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// Its type.
+    pub type_ref: TypeRef,
+    /// As the source spells that, e.g. `struct node`.
+    pub type_name: String,
+    /// Its size in bytes, not 0.
+    pub size_bytes: u64,
+}
+
+/// A field of a structure; all elements of an array are one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Field {
+    /// Where it begins, in bytes from the structure's beginning.
+    pub offset_bytes: u64,
+    /// Its size in bytes: that of the whole array for an array's elements, as far as they lie together.
+    pub size_bytes: u64,
+    /// Its path in the structure: `left`, `pos.x`, `items[].key`. Classes of the languages' libraries are one field, and
+    /// so are unions.
+    pub name: String,
+    /// Spelling of its type; of an array's elements the element's.
+    pub type_name: String,
+}
+
+/// What some memory consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Structures.
+    Structures(Element),
+    /// Numbers, pointers: nothing that has fields.
+    Values,
+    /// Its type does not say: `void`, single bytes.
+    Bytes,
+}
+
+impl Module {
+    /// What a block consists of whose address is kept in a variable of this type: what the pointer points to, or what
+    /// a container of the language's library holds.
+    pub fn content_behind(&self, variable: TypeRef) -> Content {
+        self.with_debug(|debug| {
+            let id = debug.type_id(variable)?;
+            let behind = debug.held_element(&id).or_else(|| {
+                let target = debug.pointee(&id)?;
+                // A reference to a container is the container.
+                let held = debug.is_reference(&id).then(|| debug.held_element(&target)).flatten();
+                Some(held.unwrap_or(target))
+            });
+            debug.content(&behind?)
+        })
+        .unwrap_or(Content::Bytes)
+    }
+
+    /// What a variable of this type consists of: itself, or an array's elements.
+    pub fn content_of(&self, variable: TypeRef) -> Content {
+        self.with_debug(|debug| debug.content(&debug.type_id(variable)?)).unwrap_or(Content::Bytes)
+    }
+
+    /// The field at a byte of a structure; None: none is there.
+    pub fn field_at(&self, structure: TypeRef, offset_bytes: u64) -> Option<Field> {
+        self.with_debug(|debug| debug.field_at(&debug.type_id(structure)?, offset_bytes))
+    }
+
+    /// All fields of a structure in the order of their places; of one of more than 4 KiB none. Cost: a look at the debug information for each field.
+    pub fn fields(&self, element: &Element) -> Vec<Field> {
+        if element.size_bytes > MOST_BYTES {
+            return Vec::new();
+        }
+        self.with_debug(|debug| {
+            let id = debug.type_id(element.type_ref)?;
+            let mut fields: Vec<Field> = Vec::new();
+            let mut at = 0;
+            while at < element.size_bytes {
+                let Some(field) = debug.field_at(&id, at) else {
+                    at += 1;
+                    continue;
+                };
+                at = (field.offset_bytes + field.size_bytes).max(at + 1);
+                match fields.iter_mut().find(|known| known.name == field.name) {
+                    // An array's next element.
+                    Some(known) if known.offset_bytes + known.size_bytes == field.offset_bytes => {
+                        known.size_bytes += field.size_bytes;
+                    }
+                    Some(_) => {}
+                    None => fields.push(field),
+                }
+            }
+            Some(fields)
+        })
+        .unwrap_or_default()
+    }
+}
+
+impl<'a> DebugInfo<'a> {
+    fn field_at(&self, structure: &TypeId<'a>, offset: u64) -> Option<Field> {
+        let found = self.member_apart_at(structure, offset).or_else(|| self.member_at(structure, offset));
+        let (path, field, within) = found.filter(|(path, ..)| !path.is_empty())?;
+        Some(Field {
+            offset_bytes: offset.checked_sub(within)?,
+            size_bytes: field.as_ref().and_then(|field| self.size_of(field)).unwrap_or(within + 1),
+            name: without_indices(&path),
+            type_name: self.type_name(field.as_ref()),
+        })
+    }
+
+    /// What the blocks of a container of the language's library consist of.
+    fn held_element(&self, id: &TypeId<'a>) -> Option<TypeId<'a>> {
+        let (id, _, _) = self.stripped(id)?;
+        let (name, _) = self.qualified_name(&id.0, id.1)?;
+        // Inline namespaces with versions do not count.
+        let name = name.replace("::__1::", "::").replace("::__cxx11::", "::");
+        if ARRAY_HOLDERS.iter().any(|holder| name.starts_with(holder)) {
+            return self.type_parameter(&id);
+        }
+        if !name.starts_with("std::") {
+            return None;
+        }
+        let mut node = None;
+        self.children(&id, |tag, _, attributes| {
+            let name = || self.name_of(&id.0, attributes);
+            let is_node = match tag {
+                gimli::DW_TAG_typedef => name().is_some_and(|name| NODE_TYPES.contains(&name)),
+                gimli::DW_TAG_member => name() == Some(NODE_MEMBER),
+                _ => false,
+            };
+            if is_node && node.is_none() {
+                node = self.type_of(&id.0, attributes);
+            }
+        });
+        let node = node?;
+        Some(self.pointee(&node).unwrap_or(node))
+    }
+
+    fn is_reference(&self, id: &TypeId<'a>) -> bool {
+        self.stripped(id).is_some_and(|(_, tag, _)| {
+            matches!(tag, gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type)
+        })
+    }
+
+    /// What memory of a type, or an array of it, consists of.
+    fn content(&self, id: &TypeId<'a>) -> Option<Content> {
+        let mut id = id.clone();
+        loop {
+            let (inner, tag, attributes) = self.stripped(&id)?;
+            match tag {
+                gimli::DW_TAG_array_type => id = self.type_of(&inner.0, &attributes)?,
+                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => {
+                    // Only declared: it has no size.
+                    let size_bytes = self.size_of(&inner).filter(|&size| size > 0)?;
+                    // The name that the source gives it, a typedef's, if it has none of its own.
+                    let type_name = self.type_name(Some(&id));
+                    let type_ref = self.type_ref(&inner);
+                    return Some(Content::Structures(Element { type_ref, type_name, size_bytes }));
+                }
+                gimli::DW_TAG_base_type if self.size_of(&inner) == Some(1) => return Some(Content::Bytes),
+                gimli::DW_TAG_unspecified_type => return Some(Content::Bytes),
+                _ => return Some(Content::Values),
+            }
+        }
+    }
+}
+
+/// `items[3].key` → `items[].key`.
+fn without_indices(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    let mut is_index = false;
+    for letter in path.chars() {
+        match letter {
+            '[' => is_index = true,
+            ']' => is_index = false,
+            _ if is_index => continue,
+            _ => {}
+        }
+        text.push(letter);
+    }
+    text
+}
