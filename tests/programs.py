@@ -16,6 +16,7 @@ Each program says at its top what must be found, in lines that this script reads
     named: 99                 at least so many percent of all loads and stores belong to objects that are
                               not of kind unknown and have a name
     expect[-O0] ...           the same, at this level only
+    field KIND NAME FIELD: key=value ...      a field of the structures that such an object consists of; field[-O0] …
     expect-absent KIND NAME   there is no such object, or nobody accessed it
 
 KIND * means any kind, NAME * the sum over all objects of the kind. A value is a number, or an interval
@@ -45,6 +46,7 @@ COMPILERS = {
 }
 DIRECTIVE = re.compile(r"^(?:/\*|\*|//|!)?\s*(prints|exit|signal|flags|args|levels|requires|memlens|named):\s*(.*)$")
 EXPECT = re.compile(r"^(?:/\*|\*|//|!)?\s*expect(?:\[(-O\d)\])? (\S+) (.+?):(?= |$)\s*(.*)$")
+FIELD = re.compile(r"^(?:/\*|\*|//|!)?\s*field(?:\[(-O\d)\])? (\S+) (.+?) (\S+):(?= |$)\s*(.*)$")
 ABSENT = re.compile(r"^(?:/\*|\*|//|!)?\s*expect-absent (\S+) (.+)$")
 
 
@@ -54,6 +56,7 @@ class Program:
         self.directives = {}
         self.expectations = []
         self.absent = []
+        self.fields = []
         for line in path.read_text().splitlines():
             line = line.strip()
             if match := DIRECTIVE.match(line):
@@ -61,6 +64,9 @@ class Program:
             elif match := EXPECT.match(line):
                 values = dict(pair.split("=", 1) for pair in match[4].split())
                 self.expectations.append((match[1], match[2], match[3], values))
+            elif match := FIELD.match(line):
+                values = dict(pair.split("=", 1) for pair in match[5].split())
+                self.fields.append((match[1], match[2], match[3], match[4], values))
             elif match := ABSENT.match(line):
                 self.absent.append((match[1], match[2]))
 
@@ -157,6 +163,17 @@ def check_report(program, level, report):
         taken.add(id(best))
         if wrong := mismatches(values, best):
             problems.append(f"{kind} {name}: " + ", ".join(wrong))
+    for only_level, kind, name, field, values in program.fields:
+        if only_level not in (None, level):
+            continue
+        of_objects = [f for o in candidates(report["objects"], kind, name) for f in o["fields"] or []]
+        found = [f for f in of_objects if f["name"] == field]
+        if not found:
+            problems.append(f"{kind} {name} has no field {field}, only {[f['name'] for f in of_objects]}")
+            continue
+        best = min(found, key=lambda f: len(mismatches(values, f)))
+        if wrong := mismatches(values, best):
+            problems.append(f"{field} of {kind} {name}: " + ", ".join(wrong))
     for kind, name in program.absent:
         for found in candidates(report["objects"], kind, name):
             if found["loads"] or found["stores"]:
@@ -177,7 +194,7 @@ def run_one(program, level, memlens, folder, timeout):
     run = subprocess.run([memlens, "run", *options, "--", str(binary), *program.words("args")],
                          capture_output=True, text=True, timeout=timeout, cwd=folder)
     program.check_end(run)
-    if not program.expectations and not program.absent and not program.words("named"):
+    if not (program.expectations or program.absent or program.fields) and not program.words("named"):
         return
     report = subprocess.run([memlens, "report", str(profile), "--format", "json"], capture_output=True, text=True,
                             timeout=timeout, cwd=folder)

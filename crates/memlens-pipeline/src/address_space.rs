@@ -6,7 +6,7 @@ use crate::space_change::{Changes, SpaceChange};
 use memlens_objects::{
     Block, HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
 };
-use memlens_symbols::{DataPlace, DebugSearch, FrameVariable, Module, SectionKind};
+use memlens_symbols::{DataPlace, DebugSearch, FrameVariable, Module, SectionKind, TypeRef};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -247,6 +247,22 @@ impl AddressSpace {
     /// What is known of a local variable.
     pub fn local(&self, object: ObjectId) -> Option<&FrameVariable> {
         self.locals.get(&object)
+    }
+
+    /// The type of a variable, and its module.
+    pub fn variable_type(&self, variable: ObjectId) -> Option<(u32, TypeRef)> {
+        match *self.heap.objects().key(variable)? {
+            ObjectKey::Local { module, .. } => Some((module, self.local(variable)?.type_ref?)),
+            ObjectKey::Global { module, svma } => {
+                let symbols = self.module(module)?.symbols.as_ref()?;
+                Some((module, symbols.variable_info(svma)?.type_ref?))
+            }
+            ObjectKey::Tls { module, offset_bytes } => {
+                let symbols = self.module(module)?.symbols.as_ref()?;
+                Some((module, symbols.tls_variable_info(offset_bytes)?.type_ref?))
+            }
+            _ => None,
+        }
     }
 
     /// Names a site, if it has no name yet.
@@ -545,6 +561,34 @@ impl AddressSpace {
     pub fn known_at(&self, addr: u64) -> Option<ObjectId> {
         let block = self.heap.blocks().object_at(addr);
         block.or_else(|| self.lines.get(addr, self.generation()))
+    }
+
+    /// How far from the beginning of its block or variable an address is that [`Self::known_at`] knows.
+    pub fn offset_at(&self, addr: u64) -> Option<u64> {
+        Some(self.place_at(addr)?.1)
+    }
+
+    /// The block or variable at `addr`, if that is known at once, and how far from its beginning.
+    pub fn place_at(&self, addr: u64) -> Option<(ObjectId, u64)> {
+        if let Some(block) = self.heap.blocks().block_at(addr) {
+            return Some((block.object, addr - block.start));
+        }
+        let (object, range) = self.lines.variable(addr)?;
+        Some((object, addr - range.start))
+    }
+
+    /// How far from the beginning of its block or variable an address is, for which [`Self::resolve`] gave `range` in
+    /// a thread with these calls under way.
+    pub fn offset_of(&self, addr: u64, range: CacheRange, stack: &ShadowStack) -> Option<u64> {
+        match range {
+            CacheRange::Nothing => self.offset_at(addr),
+            CacheRange::Fixed { start, .. } | CacheRange::Volatile { start, .. } => addr.checked_sub(start),
+            CacheRange::Frame { start, .. } => addr.checked_sub(stack.cfa().wrapping_add_signed(start)),
+            CacheRange::Caller { start, .. } => {
+                let caller = stack.frames().last()?.slot.wrapping_add(8);
+                addr.checked_sub(caller.wrapping_add_signed(start))
+            }
+        }
     }
 
     /// What lies at `addr`, accessed by the code at `pc` in a thread with these calls under way.

@@ -10,6 +10,9 @@ const RECENT: usize = 4096;
 /// Accesses whose cell this is are not collected.
 pub const DISCARD: u32 = 0;
 
+/// Where in the object a cell's first access was is not known.
+const NO_OFFSET: u32 = u32::MAX;
+
 /// What the memory model found for a cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Misses {
@@ -54,6 +57,8 @@ pub struct Cells {
     /// Bytes beyond count × size (masked accesses; may be negative).
     extra_bytes: FxHashMap<u32, i64>,
     misses: Vec<Misses>,
+    /// Where in the object the first access was, in bytes from its block's beginning.
+    offsets: Vec<u32>,
 }
 
 impl Cells {
@@ -66,24 +71,28 @@ impl Cells {
             counts: vec![0],
             extra_bytes: FxHashMap::default(),
             misses: vec![Misses::default()],
+            offsets: vec![NO_OFFSET],
         }
     }
 
-    /// The cell of a reference and an object.
+    /// The cell of a reference and an object. `offset` is asked of the first access only: where in the object it is,
+    /// in bytes from its block's beginning, if that is known.
     #[inline]
-    pub fn of(&mut self, reference: u32, object: u32) -> u32 {
+    pub fn of(&mut self, reference: u32, object: u32, offset: impl FnOnce() -> Option<u64>) -> u32 {
         let hash = (reference.wrapping_mul(0x9e37_79b9) ^ object.wrapping_mul(0x85eb_ca6b)) >> 16;
         let at = hash as usize % RECENT;
         if self.recent[at].0 == (reference, object) {
             return self.recent[at].1;
         }
-        let cell = self.find(reference, object);
+        let cell = self.find(reference, object, offset);
         self.recent[at] = ((reference, object), cell);
         cell
     }
 
-    fn find(&mut self, reference: u32, object: u32) -> u32 {
+    fn find(&mut self, reference: u32, object: u32, offset: impl FnOnce() -> Option<u64>) -> u32 {
         *self.index.entry((reference, object)).or_insert_with(|| {
+            let offset = offset().and_then(|offset| u32::try_from(offset).ok());
+            self.offsets.push(offset.unwrap_or(NO_OFFSET));
             self.keys.push((reference, object));
             self.counts.push(0);
             self.misses.push(Misses::default());
@@ -125,6 +134,12 @@ impl Cells {
         self.index = FxHashMap::default();
         self.recent = Vec::new();
         self
+    }
+
+    /// Where in their objects the first accesses of cells were: reference, object, bytes from the block's beginning.
+    pub fn offsets(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        let known = self.keys.iter().zip(&self.offsets).filter(|&(_, &offset)| offset != NO_OFFSET);
+        known.map(|(&(reference, object), &offset)| (reference, object, offset.into()))
     }
 
     /// All cells that counted something: reference, object, counts. `attr_of` gives kind and size of a
@@ -182,8 +197,10 @@ mod tests {
     #[test]
     fn a_modify_is_a_load_and_a_store_and_its_misses_are_stores() {
         let mut cells = Cells::new();
-        let cell = cells.of(7, 3);
-        assert_eq!(cells.of(7, 3), cell);
+        let cell = cells.of(7, 3, || Some(16));
+        assert_eq!(cells.of(7, 3, || Some(24)), cell);
+        cells.of(7, 4, || None);
+        assert_eq!(cells.offsets().collect::<Vec<_>>(), [(7, 3, 16)]);
         cells.add(cell, 5);
         cells.misses_mut(cell).l1 = 2;
         let all: Vec<_> = cells.iter(|_| (AccessKind::Modify, 4)).collect();

@@ -43,6 +43,7 @@ mod batch;
 mod block_table;
 mod cells;
 mod expand;
+mod fields;
 mod hot_loop;
 mod lanes;
 mod line_memo;

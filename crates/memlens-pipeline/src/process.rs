@@ -22,6 +22,7 @@ use memlens_events::{
     BlockDefinition, BlockFlags, Definition, ModuleAnswer, ModuleDefinition, RecordHeader, RecordSink,
     SpecialRole, WordRole,
 };
+use memlens_fields::Layouts;
 use memlens_objects::Merge;
 use memlens_objects::alloc_functions::{self, AllocFunction, Effect};
 use memlens_patterns::Sources;
@@ -134,6 +135,8 @@ pub struct Process {
     pub(crate) windows: Windows,
     /// What the code of costly operands was found to say.
     pub(crate) address_sources: Sources,
+    /// Structures of the modules, as far as earlier profiles looked at them.
+    pub(crate) layouts: Layouts,
     family: fork::Family,
 }
 
@@ -180,6 +183,7 @@ impl Process {
             vectors: Vectors::detect(),
             windows: Windows::new(),
             address_sources: Sources::default(),
+            layouts: Layouts::default(),
             family: fork::Family::default(),
         })
     }
@@ -601,7 +605,7 @@ impl RecordSink for Process {
         let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;
         if self.collecting && self.windows.is_due(self.serial) {
-            self.windows.look(&self.blocks, number, self.serial, words);
+            self.windows.look(&self.blocks, &self.space, (number, self.serial), words);
         }
         let mut lookahead = Lookahead::default();
         while at < words.len() {

@@ -316,7 +316,8 @@ impl References {
                 return (None, true);
             }
             if own != 0 {
-                return (Some(self.cells.of(access.reference, object.get())), false);
+                let offset = || space.offset_at(access.addr);
+                return (Some(self.cells.of(access.reference, object.get(), offset)), false);
             }
         }
         (Some(self.find(space, stack, blocks, access)), true)
@@ -341,7 +342,8 @@ impl References {
         if state.object != object {
             self.cells.add(group.cells[lane], executed - state.booked);
             *state = State { booked: executed, object };
-            group.cells[lane] = self.cells.of(reference, object);
+            let offset = || space.offset_of(addr, resolved.range, stack);
+            group.cells[lane] = self.cells.of(reference, object, offset);
         }
         let bit = 1 << lane;
         group.frames &= !bit;

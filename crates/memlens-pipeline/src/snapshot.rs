@@ -9,7 +9,7 @@ use memlens_profile::{
     ModuleIx, Object, ObjectIx, Profile, SourceLine, Stack, StackIx, Thread as ThreadRow, ThreadIx, TlbInfo,
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
-use memlens_symbols::{AssignedVariable, Assignment, Module, receiving_variable, spelling_frame};
+use memlens_symbols::{AssignedVariable, Assignment, Module, TypeRef, receiving_variable, spelling_frame};
 use memlens_types::{AccessKind, Counts, ObjectKind};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
@@ -40,7 +40,9 @@ impl Process {
         if is_last {
             self.space.release_pages();
         }
+        let seen = self.offsets();
         let (cells, threads) = self.counted(is_last);
+        let mut layouts = std::mem::take(&mut self.layouts);
         let mut builder = Builder::new(&self.space);
         builder.profile.machine = machine_info(&self.machine);
         builder.profile.marks = self.marks.clone();
@@ -50,10 +52,12 @@ impl Process {
         (builder.code, builder.frames) = Default::default();
         builder.objects(&cells, &self.dram_writes, self.merge_sites);
         builder.cells(cells);
+        builder.fields(&seen, &code_of, &mut layouts);
         for row in &mut builder.profile.objects {
             row.backing = self.backing.get(&row.id).copied();
         }
         let mut profile = builder.profile;
+        self.layouts = layouts;
         // Encoding comes next, and needs room.
         self.space.release_pages();
         profile.sum_cells();
@@ -227,13 +231,15 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
 
 /// Collects rows and joins equal ones.
 pub(crate) struct Builder<'a> {
-    space: &'a AddressSpace,
-    profile: Profile,
+    pub(crate) space: &'a AddressSpace,
+    pub(crate) profile: Profile,
     frames: FxHashMap<(u64, bool), Vec<FrameIx>>,
     stacks: FxHashMap<Vec<FrameIx>, StackIx>,
     code: FxHashMap<(u64, u8, AccessKind, u32), CodeIx>,
-    object_of: FxHashMap<u32, ObjectIx>,
+    pub(crate) object_of: FxHashMap<u32, ObjectIx>,
     assignments: FxHashMap<u64, Assignment>,
+    /// Type of the variable that holds a site's blocks, and its module.
+    pub(crate) types_behind: FxHashMap<SiteId, (u32, TypeRef)>,
 }
 
 impl<'a> Builder<'a> {
@@ -263,6 +269,7 @@ impl<'a> Builder<'a> {
             code: FxHashMap::default(),
             object_of: FxHashMap::default(),
             assignments: FxHashMap::default(),
+            types_behind: FxHashMap::default(),
         }
     }
 
@@ -467,7 +474,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn symbols(&self, module: u32) -> Option<&'a Module> {
+    pub(crate) fn symbols(&self, module: u32) -> Option<&'a Module> {
         self.space.module(module)?.symbols.as_ref()
     }
 
@@ -589,6 +596,8 @@ impl<'a> Builder<'a> {
                 let handed_on = matches!(assignment, Assignment::HandedOn(_));
                 if !handed_on && let Some((name, type_name)) = self.variable_name(variable) {
                     (object.name, object.type_name) = (name, type_name);
+                    let behind = self.space.variable_type(variable);
+                    self.types_behind.extend(behind.map(|behind| (site, behind)));
                     return object;
                 }
                 self.assigned_variable(site, Some(assignment))
@@ -598,6 +607,9 @@ impl<'a> Builder<'a> {
         match assigned {
             Some((level, variable)) => {
                 object.named_at = Some(self.naming_frame(site, level, &variable.name));
+                let key = self.space.heap.sites().stack(site).get(level);
+                let module = key.map(|&key| u32::from(split_frame_key(key).0));
+                self.types_behind.extend(module.zip(variable.type_ref).map(|behind| (site, behind)));
                 object.name = variable.name;
                 object.type_name = variable.type_name;
             }

@@ -8,6 +8,9 @@ use memlens_events::{BlockFlags, RecordHeader};
 use memlens_locality::{Burst, Patterns, Reference};
 use rustc_hash::FxHashMap;
 
+use memlens_fields::Offsets;
+
+use crate::address_space::AddressSpace;
 use crate::block_table::BlockTable;
 
 /// Accesses from one window to the next. Prime, so that no loop keeps step with it.
@@ -28,6 +31,7 @@ pub struct Windows {
     /// Accesses seen when the next window begins.
     due: u64,
     window: Vec<Reference>,
+    offsets: Offsets,
 }
 
 impl Windows {
@@ -40,6 +44,7 @@ impl Windows {
             // The first accesses are the dynamic linker's.
             due: INTERVAL,
             window: Vec::new(),
+            offsets: Offsets::default(),
         }
     }
 
@@ -51,10 +56,18 @@ impl Windows {
 
     /// Looks at the records in `words`, which come after so many accesses.
     #[cold]
-    pub fn look(&mut self, blocks: &BlockTable, thread: usize, accesses: u64, words: &[u64]) {
+    pub fn look(
+        &mut self,
+        blocks: &BlockTable,
+        space: &AddressSpace,
+        (thread, accesses): (usize, u64),
+        words: &[u64],
+    ) {
         self.due = accesses + INTERVAL;
         self.window.clear();
         let mut at = 0;
+        // Memory is as it is now until the records say otherwise.
+        let mut is_as_known = true;
         while self.window.len() < WINDOW
             && let Some(&header) = words.get(at)
         {
@@ -63,6 +76,8 @@ impl Windows {
             at += 1 + header.words();
             let block = blocks.block(header.block_id());
             let Some(addresses) = payload else { break };
+            let allocates = block.flags.0 & (BlockFlags::ALLOC_ENTRY.0 | BlockFlags::RETURNS_VALUE.0) != 0;
+            is_as_known &= header.block_id() != 0 && !allocates;
             if header.block_id() == 0 || block.flags.contains(BlockFlags::IRREGULAR) {
                 continue;
             }
@@ -70,6 +85,12 @@ impl Windows {
                 let number = self.number(blocks, reference as usize);
                 let reference = blocks.references()[reference as usize];
                 let (kind, size) = (reference.attr.kind(), reference.attr.size_bytes());
+                if is_as_known
+                    && self.offsets.is_due()
+                    && let Some((object, offset)) = space.place_at(address)
+                {
+                    self.offsets.saw(number, object.get(), offset);
+                }
                 self.window.push(Reference { address, instruction: number, owner: 0, size, kind });
             }
         }
@@ -96,6 +117,11 @@ impl Windows {
         let number = *self.numbers.entry((known.pc, known.operand)).or_insert(next);
         self.of_references[reference] = number + 1;
         number
+    }
+
+    /// Where in objects operands were seen, by the operands' numbers, and these numbers.
+    pub fn offsets(&self) -> (&Offsets, &FxHashMap<(u64, u8), u32>) {
+        (&self.offsets, &self.numbers)
     }
 
     /// The patterns, and the number in them of the operand of an instruction.

@@ -51,6 +51,10 @@ index_type! {
     CodeIx
 }
 index_type! {
+    /// Position in [`Profile::fields`](crate::Profile::fields).
+    FieldIx
+}
+index_type! {
     /// Position in [`Profile::threads`](crate::Profile::threads); not the kernel's tid.
     ThreadIx
 }

@@ -8,6 +8,7 @@
 //! [`Profile::merge`] joins the profiles of several processes.
 #![forbid(unsafe_code)]
 
+mod field;
 mod index;
 mod machine_info;
 mod merge;
@@ -18,7 +19,8 @@ mod run_info;
 mod store;
 mod validate;
 
-pub use index::{CodeIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
+pub use field::{Element, Field, FieldShares, FieldUse};
+pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
 pub use machine_info::{CacheInfo, Latencies, MachineInfo, TlbInfo};
 pub use merge::{MergeError, Merger};
 pub use packed_counts::PackedCounts;

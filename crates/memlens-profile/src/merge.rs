@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use memlens_types::{AccessKind, ObjectKind};
 
 use crate::{
-    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module, ModuleIx, Object, ObjectIx,
-    PathIx, PathSamples, Profile, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx, Module,
+    ModuleIx, Object, ObjectIx, PathIx, PathSamples, Profile, SamplingInfo, SourceLine, Stack, StackIx,
+    Thread, ThreadIx,
 };
 
 /// Why profiles cannot be merged.
@@ -115,6 +116,8 @@ pub struct Merger {
     paths: HashMap<(Option<PathIx>, FrameIx), PathIx>,
     path_samples: HashMap<(Option<PathIx>, ObjectIx), usize>,
     patterns: HashMap<CodeIx, usize>,
+    fields: HashMap<Field, FieldIx>,
+    field_uses: HashMap<(CodeIx, FieldIx), usize>,
     /// Samples of profiles without paths: their path is not known, if any other profile has some.
     without_paths: Vec<PathSamples>,
 }
@@ -138,6 +141,8 @@ impl Merger {
             paths: HashMap::new(),
             path_samples: HashMap::new(),
             patterns: HashMap::new(),
+            fields: HashMap::new(),
+            field_uses: HashMap::new(),
             without_paths: Vec::new(),
         }
     }
@@ -228,6 +233,14 @@ impl Merger {
             let at = |ix: CodeIx| code[ix.index()];
             let (code, loaded_by) = (at(pattern.code), pattern.loaded_by.map(at));
             self.add_pattern(AccessPattern { code, loaded_by, ..pattern.clone() });
+        }
+        let fields: Vec<_> = profile
+            .fields
+            .iter()
+            .map(|field| self.field(Field { object: objects[field.object.index()], ..field.clone() }))
+            .collect();
+        for part in &profile.field_uses {
+            self.add_field_use(code[part.code.index()], fields[part.field.index()], part.seen);
         }
         let mut paths: Vec<PathIx> = Vec::with_capacity(profile.paths.len());
         for path in &profile.paths {
@@ -369,6 +382,24 @@ impl Merger {
         }
     }
 
+    fn field(&mut self, field: Field) -> FieldIx {
+        let next = FieldIx::from_index(self.merged.fields.len());
+        let found = *self.fields.entry(field.clone()).or_insert(next);
+        if found == next {
+            self.merged.fields.push(field);
+        }
+        found
+    }
+
+    fn add_field_use(&mut self, code: CodeIx, field: FieldIx, seen: u64) {
+        let next = self.merged.field_uses.len();
+        let row = *self.field_uses.entry((code, field)).or_insert(next);
+        match self.merged.field_uses.get_mut(row) {
+            Some(existing) => existing.seen = existing.seen.saturating_add(seen),
+            None => self.merged.field_uses.push(FieldUse { code, field, seen }),
+        }
+    }
+
     fn add_path_samples(&mut self, part: PathSamples) {
         let next = self.merged.path_samples.len();
         let row = *self.path_samples.entry((part.path, part.object)).or_insert(next);
@@ -398,6 +429,9 @@ impl Merger {
                         Some(known) => *known += backing,
                         None => existing.backing = Some(backing),
                     }
+                }
+                if existing.element.is_none() {
+                    existing.element = object.element;
                 }
                 if existing.type_name.is_none() {
                     existing.type_name = object.type_name;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
 use crate::{
-    Attribution, CodeIx, FrameIx, MachineInfo, ModuleIx, ObjectIx, PackedCounts, PathIx, Prediction, RunInfo,
-    StackIx, ThreadIx,
+    Attribution, CodeIx, Element, Field, FieldUse, FrameIx, MachineInfo, ModuleIx, ObjectIx, PackedCounts,
+    PathIx, Prediction, RunInfo, StackIx, ThreadIx,
 };
 
 /// Everything a report needs, without the binaries or sources it came from.
@@ -15,6 +15,7 @@ use crate::{
 ///  modules ◄── frames ◄── stacks ◄──┬── objects ◄──┐
 ///                      patterns ──►└── code ◄─────┴── cells ──► threads
 ///           ◄── paths ◄── path samples ──► objects
+///                       field uses ──► fields ──► objects
 /// ```
 ///
 /// [`cells`](Self::cells) say which instruction of which thread touched which object; every other
@@ -43,6 +44,10 @@ pub struct Profile {
     pub cells: Vec<Cell>,
     /// How operands' addresses follow one another, where that was looked at: at most one row an operand.
     pub patterns: Vec<AccessPattern>,
+    /// Fields of the structures that objects consist of, as far as they were seen or the debug information has them.
+    pub fields: Vec<Field>,
+    /// Which operands touch them: at most one row for each pair.
+    pub field_uses: Vec<FieldUse>,
     /// Call paths of samples; none where nothing was sampled, or no call stack was seen.
     pub paths: Vec<CallPath>,
     /// What was sampled at the ends of call paths; empty where there are no `paths`.
@@ -130,6 +135,8 @@ pub struct Object {
     pub name: String,
     /// Its type as the source spells it.
     pub type_name: Option<String>,
+    /// The structure that it consists of; `None`: none, or not known.
+    pub element: Option<Element>,
     /// Where it was allocated.
     pub site: Option<StackIx>,
     /// Which frame of `site`, counted from 0 at the innermost, gave it its name: whose variable the block
@@ -214,6 +221,7 @@ impl Default for Object {
             kind: ObjectKind::Unknown,
             name: String::new(),
             type_name: None,
+            element: None,
             site: None,
             named_at: None,
             declared: None,

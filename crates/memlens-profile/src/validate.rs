@@ -111,6 +111,13 @@ impl Profile {
             check("patterns", row, Some(pattern.code.0), "code", self.code.len())?;
             check("patterns", row, pattern.loaded_by.map(|ix| ix.0), "code", self.code.len())?;
         }
+        for (row, field) in self.fields.iter().enumerate() {
+            check("fields", row, Some(field.object.0), "objects", self.objects.len())?;
+        }
+        for (row, part) in self.field_uses.iter().enumerate() {
+            check("field_uses", row, Some(part.code.0), "code", self.code.len())?;
+            check("field_uses", row, Some(part.field.0), "fields", self.fields.len())?;
+        }
         for (row, path) in self.paths.iter().enumerate() {
             check("paths", row, Some(path.frame.0), "frames", self.frames.len())?;
             // A parent comes before its child, so its row is below the child's.

@@ -21,6 +21,7 @@ pub enum Column {
     Kind,
     Type,
     Blocks,
+    Offset,
     Bytes,
     MaxLiveBytes,
     Accesses,
@@ -69,7 +70,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -110,7 +111,13 @@ impl Column {
         Self::Samples,
         Self::StallCycles,
         Self::HugeShare,
+        Self::Offset,
     ];
+
+    /// Whether it is a number by which things are found, and not how much there is of something.
+    pub(crate) fn is_place(self) -> bool {
+        matches!(self, Self::Id | Self::Offset)
+    }
 
     /// The word for it.
     pub fn as_str(self) -> &'static str {
@@ -147,6 +154,7 @@ impl Column {
             Self::Kind => ("kind", "kind of object, or of access"),
             Self::Type => ("type", "type as the source spells it"),
             Self::Blocks => ("blocks", "allocations merged into the object"),
+            Self::Offset => ("offset", "bytes from the structure's, else the block's beginning to the field"),
             Self::Bytes => ("bytes", "bytes requested over the whole run"),
             Self::MaxLiveBytes => ("max_live_bytes", "most bytes live at one time"),
             Self::Accesses => ("accesses", "loads and stores; a modify is one access"),
@@ -202,6 +210,7 @@ impl Column {
             Self::Kind => Content::Text(row.kind.as_deref()),
             Self::Type => Content::Text(row.type_name.as_deref()),
             Self::Blocks => Content::Count(row.blocks),
+            Self::Offset => Content::Count(row.offset),
             Self::Bytes => Content::Bytes(row.bytes),
             Self::MaxLiveBytes => Content::Bytes(row.max_live_bytes),
             Self::Accesses => Content::Count(known.accesses()),

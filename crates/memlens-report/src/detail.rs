@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use memlens_profile::{Cell, Object, Profile};
+use memlens_profile::{Cell, Object, ObjectIx, Profile};
 use memlens_types::{Counts, ObjectKind};
 
 use crate::UnknownWord;
 use crate::View;
 use crate::column::Column;
+use crate::field;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{function_name, module_place, object_place, source_place};
 use crate::row::{By, CodeGroup, Row, by_code, by_path, object_row, sort_rows};
 use crate::table::{
-    ALLOCATED_AT, CALLED_FROM, TableColumn, cost_word, counts, grid, modelled_word, widen_callers,
+    ALLOCATED_AT, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid, modelled_word,
+    widen_callers,
 };
 
 const INDENT: usize = 11;
@@ -53,6 +55,7 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
         out += "\nWhich code touches it, a bus does not tell.\n";
         return Ok(out);
     }
+    out += &fields(profile, ObjectIx::from_index(index), whole, view);
     let cells = profile.cells.iter().filter(|cell| cell.object.index() == index);
     let rows = by_code(profile, cells, whole, CodeGroup::Line);
     if rows.is_empty() {
@@ -66,6 +69,24 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
     ];
     out += &part(profile, rows, "line", (&what, &[TableColumn::Source]), view);
     Ok(out)
+}
+
+/// The structure that an object consists of, in the order of its fields.
+fn fields(profile: &Profile, object: ObjectIx, whole: u64, view: &View) -> String {
+    let rows = field::of_object(profile, object, whole);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let title = match profile.objects.get(object.index()).and_then(|object| object.element.as_ref()) {
+        Some(element) => format!("fields of {}, {} bytes", element.type_name, element.bytes),
+        None => "bytes of its blocks; their type is not known".to_owned(),
+    };
+    let mut what = vec![TableColumn::Of(Column::Name, ["", "field"], 0)];
+    what.extend(field_columns());
+    // In the order of places, which shows what lies beside what.
+    let view = View { sort: Column::Offset, top: None, ..view.clone() };
+    let table = part(profile, rows, "field", (&what, &[]), &view);
+    Style::Dim.paint(&format!("\n{title}\n"), view.colour) + &table
 }
 
 /// The call paths that lead to an object.

@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{
-    CacheInfo, Cell, CodeIx, CodeLocation, Frame, MachineInfo, ModuleIx, Object, PathSamples, Profile,
-    TlbInfo,
+    CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, Frame, MachineInfo, ModuleIx, Object, PathSamples,
+    Profile, TlbInfo,
 };
 use memlens_types::Counts;
 use serde_json::{Map, Value, json};
 
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
+use crate::field::FieldCounts;
 use crate::interval;
 use crate::known::Known;
 use crate::pattern::PatternWords;
@@ -227,14 +228,52 @@ fn objects(cost: &Cost<'_>) -> Vec<Value> {
     }
     let mut order: Vec<(&Object, Vec<&Cell>)> = profile.objects.iter().zip(cells).collect();
     order.sort_by_key(|(object, _)| (std::cmp::Reverse(profile.cost(&object.counts)), object.id));
+    let fields = FieldEntries::new(cost);
     let entries = order.into_iter().map(|(object, cells)| {
         let mut entry = object_entry(cost, object);
+        entry["element"] = object
+            .element
+            .as_ref()
+            .map_or(Value::Null, |element| json!({"type": element.type_name, "bytes": element.bytes}));
+        entry["fields"] = fields.of(object);
         let shares = cost.patterns.shares(cells.into_iter()).into_iter();
         entry["patterns"] =
             shares.map(|(kind, share)| json!({"kind": kind.as_str(), "share": share})).collect();
         entry
     });
     entries.collect()
+}
+
+/// Objects' fields, by the objects' numbers.
+struct FieldEntries(BTreeMap<u32, Vec<Value>>);
+
+impl FieldEntries {
+    fn new(cost: &Cost<'_>) -> Self {
+        let profile = cost.profile;
+        let mut entries: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
+        if profile.fields.is_empty() {
+            return Self(entries);
+        }
+        let all = FieldCounts::of(profile, profile.cells.iter());
+        for (at, field) in profile.fields.iter().enumerate() {
+            let Some(object) = profile.objects.get(field.object.index()) else { continue };
+            let counts = all.get(FieldIx::from_index(at));
+            let mut entry = Map::new();
+            entry.insert("offset".to_owned(), field.offset_bytes.into());
+            entry.insert("bytes".to_owned(), field.size_bytes.into());
+            entry.insert("name".to_owned(), field.name.clone().into());
+            entry.insert("type".to_owned(), field.type_name.clone().into());
+            cost.insert(&mut entry, &counts);
+            entry.extend(self::counts(&cost.known(&counts, false)));
+            entries.entry(object.id).or_default().push(entry.into());
+        }
+        Self(entries)
+    }
+
+    /// `null` where nothing is known of fields.
+    fn of(&self, object: &Object) -> Value {
+        self.0.get(&object.id).map_or(Value::Null, |entries| entries.clone().into())
+    }
 }
 
 /// The fewest instructions with most of the last-level load misses; see [`delinquent_loads`].

@@ -11,6 +11,7 @@ mod compare_text;
 mod csv;
 mod delinquent;
 mod detail;
+mod field;
 mod grid;
 mod header;
 mod interval;

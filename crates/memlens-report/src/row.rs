@@ -10,6 +10,7 @@ use memlens_types::{Counts, Sampled};
 
 use crate::UnknownWord;
 use crate::column::{Column, Content};
+use crate::field::by_field;
 use crate::interval;
 use crate::known::Known;
 use crate::pattern::PatternWords;
@@ -30,6 +31,8 @@ pub enum By {
     Function,
     /// A source line.
     Line,
+    /// A field of a structure, in all objects of that type.
+    Field,
     /// A call path: a function with its callers.
     Caller,
     /// A kind of object.
@@ -40,12 +43,13 @@ pub enum By {
 
 impl By {
     /// All groupings.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Object,
         Self::Site,
         Self::Instruction,
         Self::Function,
         Self::Line,
+        Self::Field,
         Self::Caller,
         Self::Kind,
         Self::Thread,
@@ -59,6 +63,7 @@ impl By {
             Self::Instruction => "instruction",
             Self::Function => "function",
             Self::Line => "line",
+            Self::Field => "field",
             Self::Caller => "caller",
             Self::Kind => "kind",
             Self::Thread => "thread",
@@ -91,6 +96,8 @@ pub(crate) struct Row {
     pub(crate) kind: Option<String>,
     pub(crate) type_name: Option<String>,
     pub(crate) blocks: Option<u64>,
+    /// Of a field: bytes from the structure's beginning.
+    pub(crate) offset: Option<u64>,
     pub(crate) bytes: Option<u64>,
     pub(crate) max_live_bytes: Option<u64>,
     /// Part of its memory that lay in huge pages when most of it was there.
@@ -131,6 +138,7 @@ impl Row {
             kind: None,
             type_name: None,
             blocks: None,
+            offset: None,
             bytes: None,
             max_live_bytes: None,
             huge_share: None,
@@ -158,6 +166,7 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
         By::Instruction => by_code(profile, profile.cells.iter(), whole, CodeGroup::Instruction),
         By::Function => by_code(profile, profile.cells.iter(), whole, CodeGroup::Function),
         By::Line => by_code(profile, profile.cells.iter(), whole, CodeGroup::Line),
+        By::Field => by_field(profile, whole),
         By::Caller => by_path(profile, profile.path_samples.iter(), whole),
         By::Thread => profile.threads.iter().map(|thread| thread_row(profile, thread, whole)).collect(),
     };
@@ -179,7 +188,10 @@ fn compare(a: &Content<'_>, b: &Content<'_>, sort: Column) -> Ordering {
     match (a, b) {
         (Content::Text(Some(a)), Content::Text(Some(b))) => a.cmp(b),
         (Content::Text(a), Content::Text(b)) => b.is_some().cmp(&a.is_some()),
-        (Content::Count(a), Content::Count(b)) if sort == Column::Id => a.cmp(b),
+        (Content::Count(a), Content::Count(b)) if sort.is_place() => match (a, b) {
+            (Some(a), Some(b)) => a.cmp(b),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        },
         (Content::Count(a), Content::Count(b)) | (Content::Bytes(a), Content::Bytes(b)) => b.cmp(a),
         (Content::Ratio(a), Content::Ratio(b)) => falling(*a, *b),
         _ => Ordering::Equal,
@@ -433,7 +445,7 @@ fn code_name(profile: &Profile, code: &CodeLocation, key: CodeKey) -> (String, O
 }
 
 /// The two most expensive names, and how many there are besides.
-fn names_by_cost(mut costs: Vec<(&str, u64)>) -> String {
+pub(crate) fn names_by_cost(mut costs: Vec<(&str, u64)>) -> String {
     costs.sort_by_key(|&(name, cost)| (std::cmp::Reverse(cost), name));
     let mut text = costs.iter().take(2).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if costs.len() > 2 {

@@ -82,6 +82,7 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     let hint = match view.by {
         By::Object if profile.is_of_bus() => "; --object # shows where one was allocated",
         By::Object => "; --object # shows the code that touches one",
+        By::Field => "; --object # shows the structure of one",
         By::Caller => "; --object # --by caller shows those that lead to one",
         By::Function => "; --code FUNCTION shows the objects that one touches",
         _ => "",
@@ -112,6 +113,9 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     }
     if by == By::Object {
         columns.push(TableColumn::Of(Column::Type, ["", "type"], 8));
+    }
+    if by == By::Field {
+        columns.extend(field_columns());
     }
     if by.is_data() {
         columns.push(TableColumn::Of(Column::Blocks, ["", "blocks"], 6));
@@ -153,6 +157,15 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     }
     add_sort(&mut columns, sort);
     columns
+}
+
+/// What is told of a field besides its name.
+pub(crate) fn field_columns() -> [TableColumn; 3] {
+    [
+        TableColumn::Of(Column::Offset, ["", "offset"], 1),
+        TableColumn::Of(Column::Bytes, ["", "bytes"], 3),
+        TableColumn::Of(Column::Type, ["", "type"], 5),
+    ]
 }
 
 /// What a share is a share of.
@@ -286,6 +299,7 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
         | Column::Samples
         | Column::WaitCycles
         | Column::Id
+        | Column::Offset
         | Column::Blocks
         | Column::Bytes
         | Column::MaxLiveBytes
@@ -321,7 +335,7 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     };
     let (text, unknown) = match column.content(row) {
         Content::Text(text) => (text.unwrap_or("").to_owned(), false),
-        Content::Count(Some(value)) if column == Column::Id => (value.to_string(), false),
+        Content::Count(Some(value)) if column.is_place() => (value.to_string(), false),
         Content::Count(Some(value)) => (count(value), false),
         Content::Bytes(Some(value)) => (bytes(value), false),
         Content::Ratio(Some(value)) => (percent_of_share(value), false),
@@ -333,6 +347,7 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
         Column::Id
             | Column::Kind
             | Column::Type
+            | Column::Offset
             | Column::Blocks
             | Column::Bytes
             | Column::MaxLiveBytes

@@ -3,9 +3,9 @@
 mod bfs;
 
 use memlens_profile::{
-    CallPath, Cell, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Object, ObjectBacking, ObjectIx,
-    PathIx, PathSamples, PredictedCause, PredictedPlacement, PredictedWalks, Prediction, Profile,
-    SamplingInfo, Stack, StackIx, Thread,
+    CallPath, Cell, CodeLocation, Element, Field, FieldIx, FieldUse, Frame, FrameIx, Latencies, MachineInfo,
+    Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause, PredictedPlacement, PredictedWalks,
+    Prediction, Profile, SamplingInfo, Stack, StackIx, Thread,
 };
 use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, prediction_table, table};
 use memlens_types::{Counts, Sampled};
@@ -264,7 +264,7 @@ fn a_reason_that_is_the_name_is_not_the_place_as_well() {
 
 #[test]
 fn every_grouping_adds_up_to_the_totals() {
-    let profile = bfs::profile();
+    let profile = with_fields();
     let totals = profile.totals();
     // Call paths are of samples, which count neither loads nor misses.
     for by in By::ALL.into_iter().filter(|by| *by != By::Caller) {
@@ -283,6 +283,50 @@ fn every_grouping_adds_up_to_the_totals() {
         assert_eq!(sum(Column::LlcMisses), totals.llc_misses(), "{by:?}");
         assert_eq!(sum(Column::StlbMisses), totals.stlb_misses, "{by:?}");
     }
+}
+
+/// The example, with a structure of 8 bytes in `column`: its loads are all of `to`, its stores of both fields alike.
+fn with_fields() -> Profile {
+    let mut profile = bfs::profile();
+    let object = ObjectIx(0);
+    profile.objects[0].element = Some(Element { type_name: "struct edge".into(), bytes: 8 });
+    let field = |offset, name: &str| Field {
+        object,
+        offset_bytes: Some(offset),
+        size_bytes: Some(4),
+        name: Some(name.into()),
+        type_name: Some("int".into()),
+    };
+    profile.fields = vec![field(0, "from"), field(4, "to")];
+    let mut uses = Vec::new();
+    for cell in profile.cells.iter().filter(|cell| cell.object == object) {
+        let is_load = cell.counts.get().loads > 0;
+        uses.push(FieldUse { code: cell.code, field: FieldIx(1), seen: 5 });
+        uses.extend((!is_load).then_some(FieldUse { code: cell.code, field: FieldIx(0), seen: 5 }));
+    }
+    profile.field_uses = uses;
+    profile
+}
+
+#[test]
+fn fields_are_rows_in_the_order_of_their_places_or_of_their_cost() {
+    let profile = with_fields();
+    let all = profile.objects[0].counts;
+    let detail = object_detail(&profile, 1, &View { width: 140, ..View::default() }).unwrap();
+    assert!(detail.contains("fields of struct edge, 8 bytes"), "{detail}");
+    let line = |name: &str| detail.lines().position(|line| line.contains(name)).expect(name);
+    assert!(line(" from ") < line(" to "), "{detail}");
+    let report = json(&profile);
+    let fields = &report["objects"].as_array().unwrap().iter().find(|it| it["id"] == 1).unwrap()["fields"];
+    assert_eq!((&fields[0]["loads"], &fields[0]["offset"]), (&value!(0), &value!(0)));
+    assert_eq!((&fields[1]["loads"], &fields[1]["name"]), (&value!(all.loads), &value!("to")));
+    assert_eq!(fields[0]["stores"].as_u64().unwrap() + fields[1]["stores"].as_u64().unwrap(), all.stores);
+    let other = report["objects"].as_array().unwrap().iter().find(|it| it["id"] != 1).unwrap();
+    assert!(other["fields"].is_null() && other["element"].is_null(), "{other}");
+    let text = table(&profile, &View { width: 160, by: By::Field, ..View::default() });
+    let row = text.lines().find(|line| line.contains("edge.to")).expect("a row of its own");
+    assert!(row.contains("column"), "{row}");
+    assert!(text.contains("visited"), "objects without fields are rows themselves: {text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use memlens_fields::{Layouts, Offsets, Seen as SeenField, TypeOf, add_fields};
 use memlens_locality::Summary;
 use memlens_patterns::Sources;
 use memlens_profile::{
@@ -18,7 +19,7 @@ use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
 use crate::kin::Kin;
 use crate::modules::{Files, REPLACED};
-use crate::naming::{NamedObject, Namer, access_of, of_part};
+use crate::naming::{HeldType, NamedObject, Namer, access_of, of_part, offset_in};
 use crate::recording::{Code, Recording, Spot, Tally};
 use crate::site_naming::code_of;
 use crate::static_attribution::CodeSamples;
@@ -31,6 +32,8 @@ pub struct ProfileBuilder {
     rows: Rows,
     /// Samples of which only the instruction is to be used.
     code_samples: CodeSamples,
+    /// Structures of the files, as far as earlier profiles looked at them.
+    layouts: Layouts,
 }
 
 /// Objects, code and the cells where they meet.
@@ -46,6 +49,10 @@ struct Rows {
     unseen: Unseen,
     /// By object: which bursts saw it.
     seen: FxHashMap<u32, Seen>,
+    /// By row of code and object: where in the object samples were.
+    offsets: Offsets,
+    /// The same of bursts' accesses: row of code, object, bytes, how often.
+    burst_offsets: Vec<(u32, u32, u64, u64)>,
 }
 
 /// Code, object, thread, and what is not known of the samples.
@@ -81,7 +88,10 @@ impl ProfileBuilder {
                 _ => Missing::Nothing,
             };
             let counts = Counts { sampled, ..Counts::default() };
-            self.rows.add(object, (key.code, key.operand), key.thread, missing, &counts, files);
+            let code = self.rows.add(object, (key.code, key.operand), key.thread, missing, &counts, files);
+            if let Some(within) = key.operand.and_then(|_| offset_in(&key, files)) {
+                (0..sampled.samples).for_each(|_| self.rows.offsets.saw(code, object, within));
+            }
             self.rows.add_path(key.path, key.code, object, missing, &sampled);
         }
     }
@@ -93,7 +103,8 @@ impl ProfileBuilder {
         let keys: Vec<_> = cells.iter().map(|(cell, _)| (cell.key.clone(), Tally::default())).collect();
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
-        for (BurstCell { key, seen, unseen_part, kind, size_bytes, .. }, counts) in cells {
+        let offsets = bursts.offsets();
+        for (BurstCell { key, seen, unseen_part, kind, size_bytes, number, .. }, counts) in cells {
             let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
             let object = rows.number(object);
             rows.saw(object, seen);
@@ -111,7 +122,17 @@ impl ProfileBuilder {
                 _ => Missing::Nothing,
             };
             let place = (key.code, key.operand.unwrap_or(0), kind, size_bytes);
-            rows.add_at(object, place, key.thread, missing, &counts);
+            let code = rows.add_at(object, place, key.thread, missing, &counts);
+            match offsets.get(&number) {
+                Some(seen) => {
+                    let rows_of = seen.iter().map(|&(within, times)| (code, object, within, times));
+                    rows.burst_offsets.extend(rows_of);
+                }
+                None => {
+                    let within = offset_in(&key, files).map(|within| (code, object, within, 1));
+                    rows.burst_offsets.extend(within);
+                }
+            }
         }
         rows
     }
@@ -143,6 +164,7 @@ impl ProfileBuilder {
         sampling.whole_stacks = counts.whole_stacks;
         sampling.cut_stacks = counts.cut_stacks;
         let mut profile = Profile::default();
+        let mut layouts = std::mem::take(&mut self.layouts);
         let bursts = recording.bursts().map(|bursts| (bursts, bursts.summary()));
         let rows = match &bursts {
             Some((bursts, summary)) => Cow::Owned(self.burst_rows(bursts, summary, recording)),
@@ -248,6 +270,7 @@ impl ProfileBuilder {
                 .collect();
         }
         profile.sum_cells();
+        rows.add_fields(&mut profile, &places, &sites, recording.files(), &mut layouts);
         let attribution = &mut profile.attribution;
         for object in &profile.objects {
             let seen = observations(&object.counts);
@@ -300,6 +323,7 @@ impl ProfileBuilder {
                 profile.run.sampling = Some(sampling);
             }
         }
+        self.layouts = layouts;
         profile
     }
 }
@@ -341,12 +365,12 @@ impl Rows {
         missing: Missing,
         counts: &Counts,
         files: &Files,
-    ) {
+    ) -> u32 {
         let (kind, size_bytes) = access_of(code, operand, files);
-        self.add_at(object, (code, operand.unwrap_or(0), kind, size_bytes), thread, missing, counts);
+        self.add_at(object, (code, operand.unwrap_or(0), kind, size_bytes), thread, missing, counts)
     }
 
-    /// The same of an access that is known: its code, operand, kind and bytes.
+    /// The same of an access that is known: its code, operand, kind and bytes. Returns the row of code.
     fn add_at(
         &mut self,
         object: u32,
@@ -354,13 +378,56 @@ impl Rows {
         thread: u32,
         missing: Missing,
         counts: &Counts,
-    ) {
+    ) -> u32 {
         let next = self.code.len() as u32;
         let code = *self.code_numbers.entry(place).or_insert_with(|| {
             self.code.push(place);
             next
         });
         *self.cells.entry((code, object, thread, missing)).or_default() += counts;
+        code
+    }
+
+    /// The fields of the profile's objects. `places`: the profile's rows of objects.
+    fn add_fields(
+        &self,
+        profile: &mut Profile,
+        places: &[Option<ObjectIx>],
+        sites: &Sites,
+        files: &Files,
+        layouts: &mut Layouts,
+    ) {
+        // What was reached through a pointer and is a site's now has that one's fields.
+        let mut sites_of: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for ((pointer, _), sites) in sites {
+            sites_of.entry(*pointer).or_default().extend(sites.iter().map(|&(site, _)| site));
+        }
+        let of_samples = self.offsets.iter().map(|seen| (seen.operand, seen.object, seen.bytes, seen.times));
+        let mut seen: Vec<SeenField> = Vec::new();
+        for (code, object, offset_bytes, times) in of_samples.chain(self.burst_offsets.iter().copied()) {
+            let moved = sites_of.get(&object).map(Vec::as_slice).unwrap_or_default();
+            for object in std::iter::once(&object).chain(moved) {
+                if let Some(object) = places.get(*object as usize).copied().flatten() {
+                    seen.push(SeenField { code: CodeIx(code), object, offset_bytes, times });
+                }
+            }
+        }
+        seen.sort_unstable_by_key(|seen| (seen.object, seen.code, seen.offset_bytes));
+        let mut held: Vec<Option<HeldType>> = vec![None; profile.objects.len()];
+        for (object, place) in self.objects.iter().zip(places) {
+            if let Some(place) = place {
+                held[place.index()] = object.held;
+            }
+        }
+        let type_of = |object: ObjectIx| {
+            let Some(held) = held.get(object.index()).copied().flatten() else { return TypeOf::Unknown };
+            let HeldType { file: number, type_ref, is_behind } = held;
+            match files.get(number).and_then(|file| file.symbols()) {
+                Some(module) => TypeOf::Known { number, module, type_ref, is_behind },
+                None => TypeOf::Unknown,
+            }
+        };
+        add_fields(profile, &seen, layouts, &type_of);
     }
 
     /// Bursts saw an object.

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Register};
 use memlens_profile::HEAP_THROUGH;
 use memlens_static::{Identity, Part, StaticModule};
-use memlens_symbols::{DataKind, Module, NamedPointer};
+use memlens_symbols::{DataKind, Module, NamedPointer, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
@@ -43,6 +43,8 @@ pub struct NamedObject {
     pub file: Option<u32>,
     /// Size in bytes, where it is a variable.
     pub bytes: Option<u64>,
+    /// The type that says what it consists of.
+    pub held: Option<HeldType>,
     /// Where it was allocated, if that was watched.
     pub site: Option<NamedSite>,
     /// Where the variable is declared that its blocks were assigned to.
@@ -62,6 +64,7 @@ impl NamedObject {
             declared: None,
             file: None,
             bytes: None,
+            held: None,
             site: None,
             variable: None,
             access_path: None,
@@ -71,6 +74,29 @@ impl NamedObject {
 
     fn unknown(reason: &str) -> Self {
         Self { unknown_reason: Some(reason.to_owned()), ..Self::new(ObjectKind::Unknown, reason) }
+    }
+}
+
+/// A type of a file's debug information, and what it says of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HeldType {
+    /// The file.
+    pub file: u32,
+    /// The type.
+    pub type_ref: TypeRef,
+    /// Whether the object is what a variable of this type holds or points to, and not the variable.
+    pub is_behind: bool,
+}
+
+impl HeldType {
+    /// That of a variable.
+    pub(crate) fn of_variable(file: Option<u32>, type_ref: Option<TypeRef>) -> Option<Self> {
+        Some(Self { file: file?, type_ref: type_ref?, is_behind: false })
+    }
+
+    /// That of what a variable holds.
+    pub(crate) fn behind(file: Option<u32>, type_ref: Option<TypeRef>) -> Option<Self> {
+        Some(Self { is_behind: true, ..Self::of_variable(file, type_ref)? })
     }
 }
 
@@ -315,6 +341,7 @@ fn through(pointer: &NamedPointer, mapped: &MappedFile, file: Option<u32>) -> Na
         type_name: mapped.symbols().and_then(|symbols| symbols.pointee_name(pointer)),
         declared: pointer.decl_file.as_deref().map(str::to_owned).zip(pointer.decl_line),
         file,
+        held: HeldType::behind(file, pointer.type_ref),
         access_path: Some(pointer.name.clone()),
         ..NamedObject::new(ObjectKind::Heap, format!("{HEAP_THROUGH}{}", pointer.name))
     }
@@ -360,7 +387,7 @@ fn name_of(origin: &Origin<NamedPointer>, symbols: &Module) -> Option<NamedPoint
             let variable = symbols.assigned_variable(*pc)?;
             Some(NamedPointer {
                 name: variable.name,
-                type_ref: None,
+                type_ref: variable.type_ref,
                 decl_file: variable.decl_file,
                 decl_line: variable.decl_line,
             })
@@ -426,6 +453,7 @@ pub(crate) fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
                 .and_then(|info| info.decl_file.as_deref().map(str::to_owned).zip(info.decl_line)),
             file: Some(file),
             bytes: Some(symbol.size),
+            held: HeldType::of_variable(Some(file), info.as_ref().and_then(|info| info.type_ref)),
             ..NamedObject::new(ObjectKind::Global, symbol.name.clone())
         };
     }
@@ -456,6 +484,7 @@ pub(crate) fn in_frame(file: Option<u32>, svma: u64, cfa_offset: i64, files: &Fi
                 type_name: variable.type_name.as_deref().map(str::to_owned),
                 declared: variable.decl_file.as_deref().map(str::to_owned).zip(variable.decl_line),
                 file,
+                held: HeldType::of_variable(file, variable.type_ref),
                 bytes: Some(variable.size_bytes),
                 ..NamedObject::new(ObjectKind::Local, variable.name.to_string())
             };
@@ -463,6 +492,30 @@ pub(crate) fn in_frame(file: Option<u32>, svma: u64, cfa_offset: i64, files: &Fi
     }
     let function = function_name((file, svma), files).unwrap_or_else(|| "unknown code".to_owned());
     NamedObject { file, ..NamedObject::new(ObjectKind::Stack, format!("frame of {function}")) }
+}
+
+/// How far into its block or variable an access is, in bytes, as far as its address or its code tell.
+pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
+    match key.spot {
+        Spot::Block { .. } => key.within,
+        Spot::Image { file, svma } => {
+            let symbol = files.get(file)?.symbols()?.data_symbol(svma)?;
+            svma.checked_sub(symbol.svma)
+        }
+        Spot::Frame { file, svma, cfa_offset } => {
+            let variables = files.get(file?)?.symbols()?.frame_variables(svma);
+            let within = |start: i64| u64::try_from(cfa_offset.checked_sub(start)?).ok();
+            let mut all =
+                variables.iter().rev().map(|variable| (within(variable.cfa_offset), variable.size_bytes));
+            all.find_map(|(within, size)| within.filter(|&within| within < size))
+        }
+        // Reached through a pointer to it: what is added to that.
+        Spot::Area(Area::Break | Area::Anonymous) | Spot::Lost { .. } | Spot::Unmapped => {
+            let address = operand_of(key, files)?.address;
+            (address.base.is_some() && address.index.is_none()).then(|| u64::try_from(address.disp).ok())?
+        }
+        _ => None,
+    }
 }
 
 /// A thread-local variable of the executable, by its offset from the thread pointer (ELF Handling For

@@ -100,6 +100,8 @@ pub struct TallyKey {
     pub spot: Spot,
     /// Through which calls; None: no call stack is known.
     pub path: Option<PathId>,
+    /// How far into a watched block, in bytes, where the address is known.
+    pub within: Option<u64>,
 }
 
 /// What the samples of a [`TallyKey`] add up to.
@@ -407,16 +409,20 @@ impl Recording {
     /// probable it was that a spot like this one is found.
     fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, f64) {
         let (key, way, owner) = self.spot(thread, sample);
-        let (spot, probability) = match (key.spot, owner) {
+        let (spot, within, probability) = match (key.spot, owner) {
             (Spot::Area(area @ (Area::Break | Area::Anonymous)), Some(address)) => {
                 match self.heap.owner(sample.pid, address) {
-                    Some(owner) => (Spot::Block { site: owner.site, area }, owner.probability),
-                    None => (Spot::Area(area), 1.0),
+                    Some(owner) => {
+                        // Code may tell no more than the block.
+                        let within = (way.by_code == 0).then(|| address - owner.range.0);
+                        (Spot::Block { site: owner.site, area }, within, owner.probability)
+                    }
+                    None => (Spot::Area(area), None, 1.0),
                 }
             }
-            (spot, _) => (spot, 1.0),
+            (spot, _) => (spot, None, 1.0),
         };
-        (TallyKey { spot, ..key }, way, probability)
+        (TallyKey { spot, within, ..key }, way, probability)
     }
 
     /// As [`Self::locate`], without the heap; the third value is the address, if it is known.
@@ -427,7 +433,7 @@ impl Recording {
             let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
             let code = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
             return (
-                TallyKey { thread, code, operand: None, spot: Spot::InKernel, path: None },
+                TallyKey { thread, code, operand: None, spot: Spot::InKernel, path: None, within: None },
                 Sampled::default(),
                 None,
             );
@@ -435,7 +441,7 @@ impl Recording {
         if self.way == AttributionWay::Static {
             let code = space.code(sample.ip).map_or((None, sample.ip), |(file, svma)| (Some(file), svma));
             return (
-                TallyKey { thread, code, operand: None, spot: Spot::CodeOnly, path: None },
+                TallyKey { thread, code, operand: None, spot: Spot::CodeOnly, path: None, within: None },
                 Sampled::default(),
                 None,
             );
@@ -482,7 +488,7 @@ impl Recording {
             };
             let address = (sample.data_address != 0).then_some(sample.data_address);
             let operand = operand.or(address.map(|_| 0));
-            return (TallyKey { thread, code, operand, spot, path }, way, address);
+            return (TallyKey { thread, code, operand, spot, path, within: None }, way, address);
         };
         let Some(access) = access else {
             let spot = match waits {
@@ -490,7 +496,7 @@ impl Recording {
                 Waits::NoCode => Spot::NoCode,
                 _ => Spot::Computation,
             };
-            return (TallyKey { thread, code, operand: None, spot, path }, way, None);
+            return (TallyKey { thread, code, operand: None, spot, path, within: None }, way, None);
         };
         let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
         let expression = &access.operand.address;
@@ -519,7 +525,7 @@ impl Recording {
             });
             Spot::Lost { points_to }
         };
-        (TallyKey { thread, code, operand, spot, path }, way, known)
+        (TallyKey { thread, code, operand, spot, path, within: None }, way, known)
     }
 
     /// The call paths of the samples.

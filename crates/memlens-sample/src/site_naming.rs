@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::heap::{Heap, Stored};
 use crate::modules::{Files, MappedFile};
-use crate::naming::{NamedObject, in_frame, in_image, place_in};
+use crate::naming::{HeldType, NamedObject, in_frame, in_image, place_in};
 
 /// An allocation site as an object knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +98,7 @@ impl SiteNamer {
                 return NamedObject {
                     type_name: variable.type_name,
                     variable: variable.declared,
+                    held: variable.held.map(|held| HeldType { is_behind: true, ..held }),
                     ..unnamed(variable.name)
                 };
             }
@@ -115,7 +116,9 @@ impl SiteNamer {
         match received {
             Some((level, variable)) => {
                 let named_at = naming_frame(keys, level, &variable, files);
+                let file = keys.get(level).and_then(|&key| code_of(key).0);
                 NamedObject {
+                    held: HeldType::behind(file, variable.type_ref),
                     type_name: variable.type_name,
                     variable: variable.decl_file.as_deref().map(str::to_owned).zip(variable.decl_line),
                     site: place.map(|place| NamedSite { named_at: Some(named_at), ..place }),

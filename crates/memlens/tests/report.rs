@@ -28,7 +28,7 @@ fn a_table_shows_the_object_and_fits_the_width() {
 #[test]
 fn every_grouping_and_both_drill_downs_work() {
     let folder = folder_with_profile();
-    for by in ["object", "site", "instruction", "function", "line", "caller", "kind", "thread"] {
+    for by in ["object", "site", "instruction", "function", "line", "field", "caller", "kind", "thread"] {
         succeeding(folder.path(), &["report", "p", "--by", by, "--sort", "l1-misses", "--top", "3"]);
     }
     assert!(succeeding(folder.path(), &["report", "p", "--object", "1"]).contains("bfs.c:20"));

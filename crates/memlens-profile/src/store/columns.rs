@@ -207,6 +207,7 @@ plain_value!(crate::ModuleIx, U32, |value: &mut crate::ModuleIx| value.0, |value
 plain_value!(crate::StackIx, U32, |value: &mut crate::StackIx| value.0, |value| Ok(crate::StackIx(value)));
 plain_value!(crate::ObjectIx, U32, |value: &mut crate::ObjectIx| value.0, |value| Ok(crate::ObjectIx(value)));
 plain_value!(crate::FrameIx, U32, |value: &mut crate::FrameIx| value.0, |value| Ok(crate::FrameIx(value)));
+plain_value!(crate::FieldIx, U32, |value: &mut crate::FieldIx| value.0, |value| Ok(crate::FieldIx(value)));
 plain_value!(crate::PathIx, U32, |value: &mut crate::PathIx| value.0, |value| Ok(crate::PathIx(value)));
 plain_value!(crate::CodeIx, U32, |value: &mut crate::CodeIx| value.0, |value| Ok(crate::CodeIx(value)));
 plain_value!(crate::ThreadIx, U32, |value: &mut crate::ThreadIx| value.0, |value| Ok(crate::ThreadIx(value)));

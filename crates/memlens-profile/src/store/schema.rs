@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::columns::{ColumnSchema, INDEX, Row, schema_of};
 use crate::{
-    AccessPattern, CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, PathSamples, SeriesPoint,
-    Stack, Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Field, FieldUse, Frame, Mark, Module, Object, PathSamples,
+    SeriesPoint, Stack, Thread,
 };
 
 /// Names of all tables.
-pub(crate) const TABLES: [&str; 12] = [
+pub(crate) const TABLES: [&str; 14] = [
     Module::TABLE,
     Frame::TABLE,
     Stack::TABLE,
@@ -17,6 +17,8 @@ pub(crate) const TABLES: [&str; 12] = [
     CodeLocation::TABLE,
     Cell::TABLE,
     AccessPattern::TABLE,
+    Field::TABLE,
+    FieldUse::TABLE,
     CallPath::TABLE,
     PathSamples::TABLE,
     Thread::TABLE,
@@ -35,6 +37,8 @@ pub fn schema_markdown() -> String {
     describe::<CodeLocation>(&mut text);
     describe::<Cell>(&mut text);
     describe::<AccessPattern>(&mut text);
+    describe::<Field>(&mut text);
+    describe::<FieldUse>(&mut text);
     describe::<CallPath>(&mut text);
     describe::<PathSamples>(&mut text);
     describe::<Thread>(&mut text);

@@ -4,8 +4,8 @@ use memlens_types::Counts;
 
 use super::columns::{Columns, Row};
 use crate::{
-    AccessPattern, CallPath, Cell, CodeLocation, Frame, Mark, Module, Object, ObjectBacking, PathSamples,
-    SeriesPoint, SourceLine, Stack, Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Element, Field, FieldUse, Frame, Mark, Module, Object,
+    ObjectBacking, PathSamples, SeriesPoint, SourceLine, Stack, Thread,
 };
 
 impl Row for Module {
@@ -57,6 +57,13 @@ impl Row for Object {
         );
         c.column("name", "variable or function name, or a made-up one", &mut self.name);
         c.column("type", "type as the source spells it", &mut self.type_name);
+        let (mut element, mut element_bytes) = match self.element.take() {
+            Some(Element { type_name, bytes }) => (Some(type_name), Some(bytes)),
+            None => (None, None),
+        };
+        c.column("element_type", "structure that it consists of, once or again and again", &mut element);
+        c.column("element_bytes", "size of that structure", &mut element_bytes);
+        self.element = element.zip(element_bytes).map(|(type_name, bytes)| Element { type_name, bytes });
         c.column("site", "where it was allocated: row of `stacks`", &mut self.site);
         c.column("named_at", "frame of `site` that gave the name, from 0 innermost", &mut self.named_at);
         let (mut file, mut line) = match self.declared.take() {
@@ -177,6 +184,38 @@ impl Row for AccessPattern {
             "lower end of the 95 % interval of the verdict's strides' share, in 1/1000; 0: it rests on none",
             &mut self.confidence_permille,
         );
+    }
+}
+
+impl Row for Field {
+    const TABLE: &'static str = "fields";
+    const DOC: &'static str =
+        "A field of the structures that an object consists of, or bytes without a name.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("object", "row of `objects`", &mut self.object);
+        c.column(
+            "offset_bytes",
+            "from the structure's, else the block's beginning; null: all that is in no field",
+            &mut self.offset_bytes,
+        );
+        c.column("size_bytes", "its size; of bytes without a name the largest access", &mut self.size_bytes);
+        c.column("name", "its path in the structure; null: bytes without a name", &mut self.name);
+        c.column("type", "its type as the source spells it", &mut self.type_name);
+    }
+}
+
+impl Row for FieldUse {
+    const TABLE: &'static str = "field_uses";
+    const DOC: &'static str =
+        "How often an operand was seen at a field; its cells' counts are divided in these proportions.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("code", "row of `code`", &mut self.code);
+        c.column("field", "row of `fields`", &mut self.field);
+        c.column("seen", "accesses seen there", &mut self.seen);
     }
 }
 

@@ -11,9 +11,10 @@ use super::folder::Folder;
 use super::writer::{add_prediction, flush};
 use super::{Existing, OpenError, ProfileWriter, WriteError, keep_prediction, reader};
 use crate::{
-    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Mark, Module, ModuleIx, Object,
-    ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause, PredictedPlacement, PredictedWalks,
-    Prediction, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Element, Field, FieldIx, FieldUse, Frame, FrameIx,
+    Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause,
+    PredictedPlacement, PredictedWalks, Prediction, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread,
+    ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -148,6 +149,7 @@ fn sample() -> Profile {
                     gigantic_bytes: Some(2 << 30),
                     swapped_bytes: 8192,
                 }),
+                element: Some(Element { type_name: "struct node".into(), bytes: 24 }),
                 counts: Counts { dram_writes: 5, ..Counts::default() },
                 ..Object::default()
             },
@@ -191,6 +193,14 @@ fn sample() -> Profile {
             executions: 17,
             confidence_permille: 0,
         }],
+        fields: vec![Field {
+            object: ObjectIx(0),
+            offset_bytes: Some(8),
+            size_bytes: Some(16),
+            name: Some("items[].key".into()),
+            type_name: None,
+        }],
+        field_uses: vec![FieldUse { code: CodeIx(0), field: FieldIx(0), seen: 3 }],
         paths: vec![
             CallPath { parent: None, frame: FrameIx(1) },
             CallPath { parent: Some(PathIx(0)), frame: FrameIx(0) },
@@ -252,8 +262,8 @@ fn an_unfinished_profile_says_so() {
     assert!(Profile::open(&path).unwrap().attribution.truncated);
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
-    // One manifest and twelve tables: the first generation's files are gone.
-    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 13);
+    // One manifest and fourteen tables: the first generation's files are gone.
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 15);
 }
 
 /// More rows than a batch has: positions must run on.
@@ -277,8 +287,8 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     let before = folder.done.get();
     flush(&folder, 2, &second, true).unwrap();
     let operations = folder.done.get() - before;
-    // 12 tables, manifest, sync, rename, sync, 12 removals.
-    assert_eq!(operations, 28);
+    // 14 tables, manifest, sync, rename, sync, 14 removals.
+    assert_eq!(operations, 32);
 
     let mut seen = [0, 0];
     for survived in 0..=operations {
@@ -297,10 +307,10 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
         // The next flush clears up what was left over.
         flush(&folder, 3, &first, true).unwrap();
         assert_eq!(reader::open(&folder).unwrap(), first);
-        assert_eq!(folder.list().unwrap().len(), 13, "after {survived} operations");
+        assert_eq!(folder.list().unwrap().len(), 15, "after {survived} operations");
     }
-    // Operations 1 to 14 leave the first state, as does dying in the 15th, the rename.
-    assert_eq!(seen, [16, 13]);
+    // Operations 1 to 16 leave the first state, as does dying in the 17th, the rename.
+    assert_eq!(seen, [18, 15]);
 }
 
 fn prediction(machine: &str, walks: u64) -> Prediction {
@@ -646,12 +656,19 @@ fn a_profile_without_tables_that_came_later_is_read() {
     let (_guard, path) = on_disk(&sample());
     let manifest = path.join("profile.json");
     let mut document: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
-    for table in ["patterns", "paths", "path_samples"] {
+    for table in ["patterns", "fields", "field_uses", "paths", "path_samples"] {
         assert!(document["tables"].as_object_mut().unwrap().remove(table).is_some());
         std::fs::remove_file(path.join(format!("{table}-000001.parquet"))).unwrap();
     }
     std::fs::write(&manifest, document.to_string()).unwrap();
-    let expected = Profile { patterns: Vec::new(), paths: Vec::new(), path_samples: Vec::new(), ..sample() };
+    let expected = Profile {
+        patterns: Vec::new(),
+        fields: Vec::new(),
+        field_uses: Vec::new(),
+        paths: Vec::new(),
+        path_samples: Vec::new(),
+        ..sample()
+    };
     assert_eq!(Profile::open(&path).unwrap(), expected);
     // Any other table is missed.
     document["tables"].as_object_mut().unwrap().remove("cells");

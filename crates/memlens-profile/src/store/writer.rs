@@ -226,6 +226,8 @@ impl<F: Folder> Tables<'_, F> {
         self.write(&profile.objects)?;
         self.write(&profile.code)?;
         self.write(&profile.patterns)?;
+        self.write(&profile.fields)?;
+        self.write(&profile.field_uses)?;
         self.write(&profile.paths)?;
         self.write(&profile.path_samples)?;
         self.write(&profile.threads)?;

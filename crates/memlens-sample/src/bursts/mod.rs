@@ -16,6 +16,7 @@ mod weights;
 
 use memlens_events::agent::BurstHead;
 use memlens_events::burst::{End, Reference as BlockReference};
+use memlens_fields::Offsets;
 use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Summary};
 use memlens_profile::MachineInfo;
 use memlens_types::{AccessKind, Counts};
@@ -26,7 +27,7 @@ use self::mini_simulation::MiniSimulation;
 pub use self::places::Surroundings;
 use self::places::{Memo, Places};
 use self::weights::{Content, Weights};
-use crate::recording::{Code, TallyKey};
+use crate::recording::{Code, Spot, TallyKey};
 
 /// Steps of a line that a repeated string instruction has at most: 4 MB.
 const MOST_STEPS: u64 = 1 << 16;
@@ -138,6 +139,8 @@ pub struct Cell {
     pub seen: Seen,
     /// Of a watched block: what its accesses stand for on blocks like it that were not watched, besides their own.
     pub unseen_part: f64,
+    /// Its own number.
+    pub number: u32,
     /// The number of its instruction and operand.
     instruction: u32,
     accesses: u64,
@@ -189,6 +192,8 @@ pub struct Bursts {
     cell_numbers: FxHashMap<(u32, u32, u32), u32>,
     references: Vec<Reference>,
     weights: Weights,
+    /// Where in their objects cells' accesses were, by the cells' numbers.
+    offsets: Offsets,
     counts: BurstCounts,
 }
 
@@ -248,6 +253,7 @@ impl Bursts {
             cell_numbers: FxHashMap::default(),
             references: Vec::new(),
             weights: Weights::default(),
+            offsets: Offsets::default(),
             counts: BurstCounts::default(),
         })
     }
@@ -289,7 +295,8 @@ impl Bursts {
         words: &[u64],
         surroundings: &Surroundings<'_>,
     ) {
-        let Self { blocks, places, instructions, cells, cell_numbers, references, counts, .. } = self;
+        let Self { blocks, places, instructions, cells, cell_numbers, references, offsets, counts, .. } =
+            self;
         references.clear();
         places.next_burst(surroundings);
         let (mut unknown, mut repeated) = (0, 0);
@@ -336,9 +343,11 @@ impl Bursts {
                                     operand: Some(reference.operand),
                                     spot: places.spot(place.number).clone(),
                                     path: None,
+                                    within: None,
                                 },
                                 seen: Seen::by(counts.bursts),
                                 unseen_part: 0.0,
+                                number: next,
                                 instruction,
                                 accesses: 0,
                                 steps: 0,
@@ -351,13 +360,16 @@ impl Bursts {
                         });
                     *memo = match range {
                         Some(range) => Memo::new(places.present(), range, cell, place.unseen as f32),
-                        None => Memo::of_one(cell),
+                        None => Memo::of_one(cell, address.wrapping_sub(place.within)),
                     };
                 }
                 let size = u64::from(known.reference.size_bytes).max(1);
                 let cell = &mut cells[memo.cell as usize];
                 cell.seen.last = counts.bursts;
                 cell.unseen += f64::from(memo.unseen);
+                if cell.accesses == 0 || offsets.is_due() {
+                    offsets.saw(memo.cell, 0, address.wrapping_sub(memo.start));
+                }
                 cell.accesses += 1;
                 let reference =
                     Reference { address, instruction, owner: memo.cell, size: size as u32, kind: known.kind };
@@ -411,6 +423,22 @@ impl Bursts {
             simulation.analyze(time_ns.saturating_sub(head.own_ns), &burst);
         }
         self.patterns.feed(&burst);
+    }
+
+    /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: offset in bytes, how
+    /// often.
+    pub fn offsets(&self) -> FxHashMap<u32, Vec<(u64, u64)>> {
+        let mut by_cell: FxHashMap<u32, Vec<(u64, u64)>> = FxHashMap::default();
+        for seen in self.offsets.iter() {
+            let has_start = match self.cells[seen.operand as usize].key.spot {
+                Spot::Block { .. } | Spot::Image { .. } | Spot::Frame { .. } => true,
+                _ => false,
+            };
+            if has_start {
+                by_cell.entry(seen.operand).or_default().push((seen.bytes, seen.times));
+            }
+        }
+        by_cell
     }
 
     /// How operands went through memory: the patterns, and the number in them of an operand that was met.

@@ -47,7 +47,8 @@ impl Surroundings<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memo {
     burst: u64,
-    start: u64,
+    /// Where the block or variable begins.
+    pub start: u64,
     end: u64,
     /// The cell.
     pub cell: u32,
@@ -61,8 +62,8 @@ impl Memo {
     }
 
     /// Of an address of which the next access has to be asked for anew.
-    pub fn of_one(cell: u32) -> Self {
-        Self { cell, ..Self::default() }
+    pub fn of_one(cell: u32, start: u64) -> Self {
+        Self { cell, start, ..Self::default() }
     }
 
     pub fn holds(&self, burst: u64, address: u64) -> bool {
@@ -75,6 +76,8 @@ impl Memo {
 pub struct Found {
     pub number: u32,
     pub unseen: f64,
+    /// How far into a local an address is; 0 elsewhere.
+    pub within: u64,
 }
 
 /// The spots that were met.
@@ -84,8 +87,9 @@ pub struct Places {
     numbers: FxHashMap<Spot, u32>,
     burst: u64,
     calls: Calls,
-    /// Numbers of spots on the stack: the instruction in the frame, and the distance from the frame's address.
-    locals: FxHashMap<(Code, i64), u32>,
+    /// Numbers of spots on the stack, and where the local begins: the instruction in the frame, and the distance from
+    /// the frame's address.
+    locals: FxHashMap<(Code, i64), (u32, i64)>,
     /// In the data of a file: where the variable around an svma begins, and its size.
     variables: FxHashMap<u32, Vec<(u64, u64)>>,
 }
@@ -119,17 +123,17 @@ impl Places {
     /// Whose an address on the thread's stack is. None: it lies elsewhere.
     pub fn on_stack(&mut self, address: u64, by: Accessor, files: &Files) -> Option<Found> {
         let (code, offset) = self.calls.touch(address, by)?;
-        let number = match self.locals.get(&(code, offset)) {
-            Some(&number) => number,
+        let (number, start) = match self.locals.get(&(code, offset)) {
+            Some(&known) => known,
             None => {
                 let cfa_offset = local(code, offset, files);
                 let spot = Spot::Frame { file: code.0, svma: code.1, cfa_offset };
                 let number = self.numbered(spot, 0.0).number;
-                self.locals.insert((code, offset), number);
-                number
+                self.locals.insert((code, offset), (number, cfa_offset));
+                (number, cfa_offset)
             }
         };
-        Some(Found { number, unseen: 0.0 })
+        Some(Found { number, unseen: 0.0, within: offset.abs_diff(start) })
     }
 
     /// Whose an address elsewhere is, and the addresses around it that are the same's.
@@ -166,7 +170,7 @@ impl Places {
             self.spots.push(spot.clone());
             next
         });
-        Found { number, unseen }
+        Found { number, unseen, within: 0 }
     }
 
     /// The variable around an svma, or the gap between two: its begin and size.

@@ -1,0 +1,279 @@
+//! Structures' fields, and where in an object its structures lie.
+
+use std::collections::HashMap;
+
+use memlens_profile::{Field, Object, Profile};
+use memlens_symbols::{Content, Element, Module, TypeRef};
+use memlens_types::ObjectKind;
+
+use crate::{Seen, TypeOf};
+
+/// A structure with more fields is shown by those that were seen.
+const MOST_FIELDS: usize = 24;
+/// What may lie before the first structure of a block. Units: bytes.
+const BEFORE: [u64; 3] = [0, 8, 16];
+/// Accesses of more bytes are copies, of several fields at once.
+const WORD_BYTES: u64 = 8;
+/// Part of the accesses that has to fit fields for a structure to be there without doubt.
+const FITS: f64 = 0.95;
+/// If not more fit anywhere, it is not there.
+const FITS_POORLY: f64 = 0.8;
+
+/// What types consist of and structures look like, as far as they were looked at: by the caller's number of the module,
+/// and type. To be kept for the next profile of the same modules.
+#[derive(Debug, Default)]
+pub struct Layouts {
+    contents: HashMap<(u32, TypeRef, bool), Content>,
+    layouts: HashMap<(u32, TypeRef), Layout>,
+}
+
+/// A structure.
+#[derive(Debug)]
+pub struct Layout {
+    element: Element,
+    whole: Vec<Field>,
+    /// Whether its last member is an array that goes on behind it (C's flexible array member).
+    is_flexible: bool,
+    by_offset: HashMap<u64, Option<Field>>,
+}
+
+/// What a field is known by; in the order in which fields are shown.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// At an offset of a structure.
+    Structure(u64),
+    /// A field of it, by place and name.
+    Field(u64, String),
+    /// At an offset of a block, in no structure.
+    Behind(u64),
+    /// None of these.
+    Elsewhere,
+}
+
+impl Place {
+    /// Of a field with a name.
+    pub fn of(field: &Field) -> Self {
+        Self::Field(field.offset_bytes.unwrap_or(0), field.name.clone().unwrap_or_default())
+    }
+}
+
+impl Layouts {
+    /// What an object of a type consists of.
+    pub(crate) fn content(&mut self, held: &TypeOf<'_>) -> Content {
+        let &TypeOf::Known { number, module, type_ref, is_behind } = held else { return Content::Bytes };
+        let found = self.contents.entry((number, type_ref, is_behind)).or_insert_with(|| match is_behind {
+            true => module.content_behind(type_ref),
+            false => module.content_of(type_ref),
+        });
+        found.clone()
+    }
+
+    /// A structure of a module, by the module's number.
+    pub(crate) fn of(&mut self, number: u32, module: &Module, element: &Element) -> &mut Layout {
+        self.layouts.entry((number, element.type_ref)).or_insert_with(|| {
+            let mut whole: Vec<Field> = module.fields(element).into_iter().map(named).collect();
+            let behind = module.field_at(element.type_ref, element.size_bytes).map(named);
+            let is_flexible = behind.is_some();
+            // How long it is depends on the block.
+            whole.extend(behind.map(|last| Field { size_bytes: None, ..last }));
+            Layout { element: element.clone(), whole, is_flexible, by_offset: HashMap::new() }
+        })
+    }
+}
+
+/// A structure with the module that tells more of it.
+pub struct Structure<'a> {
+    pub layout: &'a mut Layout,
+    pub module: &'a Module,
+}
+
+impl Structure<'_> {
+    /// The structure's size.
+    pub fn bytes(&self) -> u64 {
+        self.layout.element.size_bytes
+    }
+
+    /// All of its fields, if they are not too many to be shown.
+    pub fn whole(&self) -> &[Field] {
+        let whole = self.layout.whole.as_slice();
+        if whole.len() > MOST_FIELDS { &[] } else { whole }
+    }
+
+    /// The field at an offset. Cost: a look at the debug information, once for each offset in arrays.
+    pub fn field_at(&mut self, offset: u64) -> Option<Field> {
+        let Layout { element, whole, by_offset, .. } = &mut *self.layout;
+        let covers = |field: &&Field| {
+            let start = field.offset_bytes.unwrap_or(u64::MAX);
+            let is_plain = field.name.as_ref().is_some_and(|name| !name.contains(']'));
+            is_plain && offset >= start && field.size_bytes.is_some_and(|bytes| offset - start < bytes)
+        };
+        if let Some(known) = whole.iter().find(covers) {
+            return Some(known.clone());
+        }
+        let found = by_offset.entry(offset).or_insert_with(|| {
+            let found = named(self.module.field_at(element.type_ref, offset)?);
+            // Of an array's elements the first stands for all.
+            let known = whole.iter().find(|field| field.name == found.name);
+            Some(known.cloned().unwrap_or(found))
+        });
+        found.clone()
+    }
+
+    /// Whether a field ends before an offset.
+    fn ends_a_field(&mut self, offset: u64) -> bool {
+        let last =
+            offset.checked_sub(1).filter(|_| offset <= self.bytes()).and_then(|last| self.field_at(last));
+        let end = last.and_then(|field| Some(field.offset_bytes? + field.size_bytes?));
+        end == Some(offset)
+    }
+}
+
+fn named(field: memlens_symbols::Field) -> Field {
+    Field {
+        offset_bytes: Some(field.offset_bytes),
+        size_bytes: Some(field.size_bytes),
+        name: Some(field.name),
+        type_name: Some(field.type_name),
+        ..Field::default()
+    }
+}
+
+/// Where an object's structures begin: behind so many bytes that an allocator of the program's own, or C++'s `new[]`
+/// (Itanium C++ ABI, section 2.7), keeps before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// One after the other.
+    Array { bytes: u64, before: u64 },
+    /// There is one in each block, and perhaps something else behind it.
+    One { bytes: u64, before: u64 },
+    /// The same, and its last member takes the rest of the block.
+    Flexible { before: u64 },
+}
+
+impl Start {
+    /// In `object`; None: the accesses seen do not fit the structure, wherever it begins.
+    pub fn of(
+        profile: &Profile,
+        object: &Object,
+        layout: &mut Structure<'_>,
+        seen: &[&Seen],
+    ) -> Option<Self> {
+        let bytes = layout.bytes();
+        let array = |before| Self::Array { bytes, before };
+        let (ObjectKind::Heap, Some(all)) = (object.kind, object.bytes) else { return Some(array(0)) };
+        let is_whole = |before: &u64| {
+            let rest = all.checked_sub(before * object.blocks);
+            rest.is_some_and(|rest| rest > 0 && rest.is_multiple_of(bytes))
+        };
+        if layout.layout.is_flexible {
+            return Self::best(BEFORE.map(|before| Self::Flexible { before }), profile, layout, seen);
+        }
+        // An array if the size of the blocks allows it.
+        let whole = BEFORE.into_iter().filter(is_whole).map(array);
+        Self::best(whole, profile, layout, seen).or_else(|| match goes_in_steps(bytes, seen) {
+            true => Self::best(BEFORE.map(array), profile, layout, seen),
+            false => Self::best(BEFORE.map(|before| Self::One { bytes, before }), profile, layout, seen),
+        })
+    }
+
+    /// The first that fits without doubt, else the one that fits best, if well enough.
+    fn best(
+        candidates: impl IntoIterator<Item = Self>,
+        profile: &Profile,
+        layout: &mut Structure<'_>,
+        seen: &[&Seen],
+    ) -> Option<Self> {
+        let (mut best, mut best_fit) = (None, FITS_POORLY);
+        for candidate in candidates {
+            let fit = candidate.fit(profile, layout, seen);
+            if fit >= FITS {
+                return Some(candidate);
+            }
+            if fit > best_fit {
+                (best, best_fit) = (Some(candidate), fit);
+            }
+        }
+        best
+    }
+
+    /// The part of the accesses to structures that are inside of one field, and aligned in it, or are several fields as a
+    /// whole, as compilers join them. Only of those that are no copies: 1 if there are none.
+    fn fit(self, profile: &Profile, layout: &mut Structure<'_>, seen: &[&Seen]) -> f64 {
+        let (mut fits, mut all) = (0, 0);
+        for one in seen {
+            let size = profile.code.get(one.code.index()).map_or(0, |code| u64::from(code.size_bytes));
+            let Place::Structure(offset) = self.place(one.offset_bytes) else { continue };
+            if size == 0 || size > WORD_BYTES {
+                continue;
+            }
+            all += one.times;
+            let is_field = layout.field_at(offset).is_some_and(|field| {
+                let within = offset.checked_sub(field.offset_bytes.unwrap_or(offset));
+                let is_inside = |within: u64| field.size_bytes.is_none_or(|bytes| within + size <= bytes);
+                within.is_some_and(|within| within.is_multiple_of(size) && is_inside(within))
+                    || within == Some(0) && layout.ends_a_field(offset + size)
+            });
+            fits += if is_field { one.times } else { 0 };
+        }
+        if all == 0 { 1.0 } else { fits as f64 / all as f64 }
+    }
+
+    /// Where an offset of the object is.
+    pub fn place(self, offset: u64) -> Place {
+        let before = match self {
+            Self::Array { before, .. } | Self::One { before, .. } | Self::Flexible { before } => before,
+        };
+        let Some(within) = offset.checked_sub(before) else { return Place::Elsewhere };
+        match self {
+            Self::Array { bytes, .. } => Place::Structure(within % bytes),
+            Self::One { bytes, .. } if within >= bytes => Place::Behind(offset),
+            Self::One { .. } | Self::Flexible { .. } => Place::Structure(within),
+        }
+    }
+}
+
+/// Whether operands that were seen at several offsets are mostly apart from themselves by whole structures, beyond the
+/// first one.
+fn goes_in_steps(bytes: u64, seen: &[&Seen]) -> bool {
+    let (mut alike, mut all) = (0, 0);
+    // Those of one operand follow each other.
+    for pair in seen.windows(2).filter(|pair| pair[0].code == pair[1].code) {
+        let apart = pair[0].offset_bytes.abs_diff(pair[1].offset_bytes);
+        if apart > 0 && pair[0].offset_bytes.max(pair[1].offset_bytes) >= bytes {
+            all += 1;
+            alike += usize::from(apart.is_multiple_of(bytes));
+        }
+    }
+    alike * 10 >= all * 9 && alike > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_profile::{CodeIx, ObjectIx};
+
+    fn seen(code: u32, offset_bytes: u64) -> Seen {
+        Seen { code: CodeIx(code), object: ObjectIx(0), offset_bytes, times: 1 }
+    }
+
+    #[test]
+    fn steps_of_whole_structures_tell_an_array() {
+        let goes = |all: &[Seen]| goes_in_steps(24, &all.iter().collect::<Vec<_>>());
+        assert!(goes(&[seen(0, 8), seen(0, 56), seen(0, 200), seen(1, 16), seen(1, 880)]));
+        // A header of 24 bytes, and numbers behind it.
+        assert!(!goes(&[seen(0, 8), seen(1, 24), seen(1, 32), seen(1, 72), seen(1, 96)]));
+        assert!(!goes(&[seen(0, 8), seen(0, 32)]), "once may be chance");
+    }
+
+    #[test]
+    fn offsets_find_their_structure() {
+        let array = |before| Start::Array { bytes: 24, before };
+        assert_eq!(array(0).place(24 * 7 + 16), Place::Structure(16));
+        assert_eq!(array(8).place(24 * 7 + 24), Place::Structure(16));
+        assert_eq!(array(8).place(7), Place::Elsewhere, "the allocator's");
+        let one = Start::One { bytes: 24, before: 8 };
+        assert_eq!((one.place(8), one.place(31)), (Place::Structure(0), Place::Structure(23)));
+        assert_eq!(one.place(32), Place::Behind(32));
+        assert_eq!(Start::Flexible { before: 0 }.place(4000), Place::Structure(4000));
+    }
+}

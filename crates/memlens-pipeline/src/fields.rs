@@ -1,0 +1,96 @@
+//! Which fields of structures were touched: offsets out of windows and of first accesses, with the objects' types.
+
+use memlens_fields::{Layouts, Seen, TypeOf, add_fields};
+use memlens_objects::{ObjectId, ObjectKey};
+use memlens_profile::{CodeIx, ObjectIx};
+use rustc_hash::FxHashMap;
+
+use crate::process::Process;
+use crate::snapshot::Builder;
+
+/// A reference was seen in an object: its number, the object's, bytes from its block's beginning, how often.
+type SeenOffset = (u32, u32, u64, u64);
+
+impl Process {
+    /// Where in objects references were seen: what windows have, and of those that were in none the first access.
+    pub(crate) fn offsets(&self) -> Vec<SeenOffset> {
+        let (offsets, numbers) = self.windows.offsets();
+        let references = self.blocks.references();
+        let number_of = |reference: u32| {
+            let known = references.get(reference as usize)?;
+            numbers.get(&(known.pc, known.operand)).copied()
+        };
+        let mut reference_of: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut seen: Vec<SeenOffset> = Vec::new();
+        for thread in self.threads.iter().flatten() {
+            for (reference, object, offset) in thread.references.cells().offsets() {
+                let number = number_of(reference);
+                if let Some(number) = number {
+                    reference_of.entry(number).or_insert(reference);
+                }
+                if self.may_have_fields(object) && number.is_none_or(|number| !offsets.knows(number, object))
+                {
+                    seen.push((reference, object, offset, 1));
+                }
+            }
+        }
+        let of_windows = offsets.iter().filter(|seen| self.may_have_fields(seen.object));
+        seen.extend(
+            of_windows
+                .filter_map(|it| Some((*reference_of.get(&it.operand)?, it.object, it.bytes, it.times))),
+        );
+        seen
+    }
+
+    fn may_have_fields(&self, object: u32) -> bool {
+        let key = ObjectId::new(object).and_then(|id| self.space.heap.objects().key(id));
+        matches!(
+            key,
+            Some(
+                ObjectKey::HeapSite(_)
+                    | ObjectKey::HeapBlock { .. }
+                    | ObjectKey::Global { .. }
+                    | ObjectKey::Tls { .. }
+                    | ObjectKey::Local { .. }
+            )
+        )
+    }
+}
+
+impl<'a> Builder<'a> {
+    /// The fields of the profile's objects. `code_of`: rows of code by number of a reference.
+    pub(crate) fn fields(
+        &mut self,
+        seen: &[SeenOffset],
+        code_of: &FxHashMap<u32, CodeIx>,
+        layouts: &mut Layouts,
+    ) {
+        let mut rows: Vec<Seen> = seen
+            .iter()
+            .filter_map(|&(reference, object, offset_bytes, times)| {
+                let (code, object) = (*code_of.get(&reference)?, *self.object_of.get(&object)?);
+                Some(Seen { code, object, offset_bytes, times })
+            })
+            .collect();
+        rows.sort_unstable_by_key(|seen| (seen.object, seen.code, seen.offset_bytes));
+        let ids: Vec<u32> = self.profile.objects.iter().map(|object| object.id).collect();
+        let (space, types_behind) = (self.space, &self.types_behind);
+        let type_of = |object: ObjectIx| {
+            let id = ids.get(object.index()).and_then(|&id| ObjectId::new(id));
+            let key = id.and_then(|id| Some((id, space.heap.objects().key(id)?)));
+            let known = |(number, type_ref), is_behind| {
+                let module = space.module(number)?.symbols.as_ref()?;
+                Some(TypeOf::Known { number, module, type_ref, is_behind })
+            };
+            let found = match key {
+                Some((_, &(ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. }))) => {
+                    types_behind.get(&site).and_then(|&variable| known(variable, true))
+                }
+                Some((id, _)) => space.variable_type(id).and_then(|variable| known(variable, false)),
+                None => None,
+            };
+            found.unwrap_or(TypeOf::Unknown)
+        };
+        add_fields(&mut self.profile, &rows, layouts, &type_of);
+    }
+}

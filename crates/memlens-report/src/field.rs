@@ -1,0 +1,144 @@
+//! Counts by field of the structures that objects consist of.
+
+use std::collections::{BTreeMap, HashMap};
+
+use memlens_profile::{Cell, Field, FieldIx, FieldShares, Object, ObjectIx, Profile};
+use memlens_types::Counts;
+
+use crate::row::{Row, names_by_cost};
+
+/// What a row of a table by field stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Key {
+    /// A field of a type, in whatever objects.
+    Typed { type_name: String, offset: Option<u64>, field: Option<String> },
+    /// Bytes of an object whose type is not known.
+    Untyped { object: ObjectIx, offset: Option<u64> },
+    /// An object, or what was not looked at of one.
+    Whole(ObjectIx),
+}
+
+/// Counts of a profile's fields by their rows: what of the cells is known. Linear in the cells.
+pub(crate) struct FieldCounts {
+    by_field: HashMap<FieldIx, Counts>,
+    /// Of objects with fields: what was not looked at.
+    pub(crate) elsewhere: HashMap<ObjectIx, Counts>,
+}
+
+impl FieldCounts {
+    /// Of some cells.
+    pub(crate) fn of<'a>(profile: &Profile, cells: impl Iterator<Item = &'a Cell>) -> Self {
+        let shares = FieldShares::of(profile);
+        let mut found = Self { by_field: HashMap::new(), elsewhere: HashMap::new() };
+        for cell in cells {
+            let mut is_known = false;
+            for (field, counts) in shares.pieces(cell) {
+                is_known = true;
+                *found.by_field.entry(field).or_default() += &counts;
+            }
+            if !is_known {
+                *found.elsewhere.entry(cell.object).or_default() += &cell.counts.get();
+            }
+        }
+        found
+    }
+
+    /// Those of a field.
+    pub(crate) fn get(&self, field: FieldIx) -> Counts {
+        self.by_field.get(&field).copied().unwrap_or_default()
+    }
+}
+
+/// The fields of one object in the order of their places, and at last what was not looked at.
+pub(crate) fn of_object(profile: &Profile, object: ObjectIx, whole: u64) -> Vec<Row> {
+    let counts = FieldCounts::of(profile, profile.cells.iter().filter(|cell| cell.object == object));
+    let mut rows: Vec<Row> = fields_of(profile, object)
+        .map(|(ix, field)| Row {
+            offset: field.offset_bytes,
+            bytes: field.size_bytes,
+            type_name: field.type_name.clone(),
+            ..Row::new(profile, short_name(field), &counts.get(ix), false, whole)
+        })
+        .collect();
+    if let Some(rest) = counts.elsewhere.get(&object).filter(|_| !rows.is_empty()) {
+        rows.push(Row::new(profile, "not looked at".to_owned(), rest, false, whole));
+    }
+    rows
+}
+
+/// An object's fields.
+pub(crate) fn fields_of(profile: &Profile, object: ObjectIx) -> impl Iterator<Item = (FieldIx, &Field)> {
+    let all = profile.fields.iter().enumerate().map(|(at, field)| (FieldIx::from_index(at), field));
+    all.filter(move |(_, field)| field.object == object)
+}
+
+/// All fields; what is in none by its object. Fields of one type are one row, in whatever objects.
+pub(crate) fn by_field(profile: &Profile, whole: u64) -> Vec<Row> {
+    let counts = FieldCounts::of(profile, profile.cells.iter());
+    let mut groups: BTreeMap<Key, Vec<(ObjectIx, Option<&Field>, Counts)>> = BTreeMap::new();
+    for (at, field) in profile.fields.iter().enumerate() {
+        let Some(object) = profile.objects.get(field.object.index()) else { continue };
+        let one = (field.object, Some(field), counts.get(FieldIx::from_index(at)));
+        groups.entry(key(object, field)).or_default().push(one);
+    }
+    for (&object, &rest) in &counts.elsewhere {
+        groups.entry(Key::Whole(object)).or_default().push((object, None, rest));
+    }
+    let row = |(key, parts): (Key, Vec<(ObjectIx, Option<&Field>, Counts)>)| {
+        let mut sum = Counts::default();
+        let mut costs = Vec::new();
+        for (object, _, counts) in &parts {
+            sum += counts;
+            if let Some(object) = profile.objects.get(object.index()) {
+                costs.push((object.name.as_str(), profile.cost(counts)));
+            }
+        }
+        let field = parts.first().and_then(|(_, field, _)| *field);
+        Row {
+            offset: field.and_then(|field| field.offset_bytes),
+            bytes: field.and_then(|field| field.size_bytes),
+            type_name: field.and_then(|field| field.type_name.clone()),
+            objects: Some(names_by_cost(costs)),
+            ..Row::new(profile, full_name(profile, &key), &sum, false, whole)
+        }
+    };
+    groups.into_iter().map(row).collect()
+}
+
+fn key(object: &Object, field: &Field) -> Key {
+    match &object.element {
+        Some(element) => Key::Typed {
+            type_name: element.type_name.clone(),
+            offset: field.offset_bytes,
+            field: field.name.clone(),
+        },
+        None => Key::Untyped { object: field.object, offset: field.offset_bytes },
+    }
+}
+
+/// A field within its structure.
+fn short_name(field: &Field) -> String {
+    match (&field.name, field.offset_bytes) {
+        (Some(name), _) => name.clone(),
+        (None, Some(offset)) => format!("+{offset}"),
+        (None, None) => "no field".to_owned(),
+    }
+}
+
+fn full_name(profile: &Profile, key: &Key) -> String {
+    let name_of =
+        |object: &ObjectIx| profile.objects.get(object.index()).map_or("", |object| object.name.as_str());
+    let joined = |whole: &str, offset: &Option<u64>, field: &Option<String>| match (field, offset) {
+        (Some(field), _) => format!("{whole}.{field}"),
+        (None, Some(offset)) => format!("{whole}+{offset}"),
+        (None, None) => format!("{whole}, no field"),
+    };
+    match key {
+        Key::Typed { type_name, offset, field } => {
+            let plain = ["struct ", "union "].iter().find_map(|word| type_name.strip_prefix(word));
+            joined(plain.unwrap_or(type_name), offset, field)
+        }
+        Key::Untyped { object, offset } => joined(name_of(object), offset, &None),
+        Key::Whole(object) => name_of(object).to_owned(),
+    }
+}
