@@ -13,16 +13,19 @@
 //! | [`Remedy::HugePages`] | the object has a huge page's worth of memory | its TLB misses and page walks, as far as its huge pages fit the second-level TLB |
 //! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
 //! | [`Remedy::Layout`] | one stride of more than a line | the misses that full lines would save |
+//! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few accesses | the misses that full lines would save, all where the hot bytes fit a cache |
 //! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
 //! | [`Remedy::Separate`] | lines go from core to core | the misses that follow, at most all of those accesses |
 //!
 //! Knows neither collectors nor terminals; profiles that count no misses have no findings.
 #![forbid(unsafe_code)]
 
+mod split;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use memlens_profile::{AccessPattern, Cell, CodeIx, Object, ObjectIx, Profile};
+use memlens_profile::{AccessPattern, Cell, CodeIx, FieldIx, FieldShares, Object, ObjectIx, Profile};
 use memlens_types::{Counts, ObjectKind, PatternKind};
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
@@ -56,6 +59,15 @@ pub enum Remedy {
         /// Bytes of a line that are used.
         used_bytes: u32,
     },
+    /// The fields that wait apart from the rest of their structure.
+    Split {
+        /// These fields.
+        hot: Vec<FieldIx>,
+        /// Their size in bytes.
+        hot_bytes: u64,
+        /// That of the structure.
+        element_bytes: u64,
+    },
     /// Blocks that follow one another side by side.
     Pack,
     /// What different threads write in lines of its own.
@@ -74,6 +86,7 @@ impl Remedy {
             Self::HugePages { .. } => "huge-pages",
             Self::Prefetch { .. } => "prefetch",
             Self::Layout { .. } => "layout",
+            Self::Split { .. } => "split",
             Self::Pack => "pack",
             Self::Separate { .. } => "separate",
         }
@@ -103,6 +116,7 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
     }
     let patterns: HashMap<CodeIx, &AccessPattern> = profile.patterns.iter().map(|it| (it.code, it)).collect();
     let loaded_from = profile.loaded_from();
+    let shares = FieldShares::of(profile);
     let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
     for cell in &profile.cells {
         if let Some(of_object) = cells.get_mut(cell.object.index()) {
@@ -112,10 +126,11 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
     let mut found = Vec::new();
     for ((at, object), cells) in profile.objects.iter().enumerate().zip(&cells) {
         let at = ObjectIx::from_index(at);
-        let about =
-            About { profile, patterns: &patterns, loaded_from: &loaded_from, at, object, cells, whole };
+        let (patterns, loaded_from, shares) = (&patterns, &loaded_from, &shares);
+        let about = About { profile, patterns, loaded_from, shares, at, object, cells, whole };
         found.extend(about.huge_pages());
         found.extend(about.by_pattern());
+        found.extend(about.split());
         found.extend(about.separate());
     }
     found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
@@ -128,6 +143,7 @@ struct About<'a> {
     profile: &'a Profile,
     patterns: &'a HashMap<CodeIx, &'a AccessPattern>,
     loaded_from: &'a HashMap<CodeIx, ObjectIx>,
+    shares: &'a FieldShares,
     at: ObjectIx,
     object: &'a Object,
     cells: &'a [&'a Cell],

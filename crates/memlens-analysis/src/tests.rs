@@ -1,4 +1,4 @@
-use memlens_profile::{CacheInfo, CodeLocation, ThreadIx, TlbInfo};
+use memlens_profile::{CacheInfo, CodeLocation, Element, Field, FieldUse, ThreadIx, TlbInfo};
 
 use super::*;
 
@@ -41,6 +41,53 @@ fn profile() -> Profile {
     profile.threads = vec![memlens_profile::Thread::default()];
     profile.sum_cells();
     profile
+}
+
+/// `b` is an array of structures of 64 bytes, whose first 8 have all of its misses; the other operand touches the rest.
+#[test]
+fn few_bytes_that_do_the_waiting_are_split_off() {
+    let mut profile = profile();
+    profile.patterns.clear();
+    let object = ObjectIx(1);
+    profile.objects[1].element = Some(Element { type_name: "struct entry".into(), bytes: 64 });
+    let field = |offset, size, name: &str| Field {
+        object,
+        offset_bytes: Some(offset),
+        size_bytes: Some(size),
+        name: Some(name.into()),
+        type_name: None,
+    };
+    profile.fields = vec![field(0, 8, "key"), field(8, 56, "rest")];
+    let seen = |code, field| FieldUse { code: CodeIx(code), field: FieldIx(field), seen: 1 };
+    profile.field_uses = vec![seen(1, 1), seen(2, 0)];
+    let split = |profile: &Profile| {
+        let mut all = findings(profile).into_iter();
+        all.find(|finding| matches!(finding.remedy, Remedy::Split { .. }))
+    };
+    assert_eq!(split(&profile), None, "both fields wait");
+    profile.cells[1].counts = Counts { loads: 200, ..Counts::default() }.into();
+    profile.sum_cells();
+    assert_eq!(split(&profile), None, "the rest does not wait, but may be used beside the key");
+    let counts = Counts { loads: 90, ..Counts::default() };
+    profile.cells[1].counts = counts.into();
+    profile.sum_cells();
+    let found = split(&profile).expect("a finding");
+    let hot = vec![FieldIx(0)];
+    assert_eq!(found.remedy, Remedy::Split { hot, hot_bytes: 8, element_bytes: 64 });
+    assert_eq!((found.object, &found.code), (object, &vec![CodeIx(2)]));
+    // An eighth of the lines is left: 256 MiB are 32, which fit no cache.
+    let latencies = profile.machine.latencies;
+    let [l1, dram] = [latencies.l1_cycles, latencies.dram_cycles].map(f64::from);
+    let whole = 1090.0 * l1 + 1000.0 * dram;
+    assert!((found.gain - 875.0 * (dram - l1) / whole).abs() < 0.001, "{}", found.gain);
+    // Of 4 MiB half a MiB is left, which the last level holds.
+    profile.objects[1].max_live_bytes = Some(4 << 20);
+    let llc = f64::from(latencies.llc_cycles);
+    let then = 875.0 * l1 + 125.0 * llc;
+    let gain = split(&profile).expect("a finding").gain;
+    assert!((gain - (1000.0 * dram - then) / whole).abs() < 0.001, "{gain}");
+    profile.objects[1].element = Some(Element { type_name: "std::_List_node<int>".into(), bytes: 64 });
+    assert_eq!(split(&profile), None, "nobody's to change");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use memlens_analysis::{Finding, LEAST_GAIN, Remedy, findings};
 use memlens_exact::{Program, SessionError};
-use memlens_profile::{CodeIx, Object, Prediction, Profile};
+use memlens_profile::{CodeIx, FieldIx, Object, Prediction, Profile};
 use memlens_report::{prediction_table, short_count};
 use serde_json::{Value, json};
 
@@ -165,9 +165,20 @@ fn title(profile: &Profile, finding: &Finding) -> String {
         },
         Remedy::Prefetch { index: None } => format!("prefetch {name}"),
         Remedy::Layout { .. } => format!("another order of {name}"),
+        Remedy::Split { hot, .. } => format!("{} of {name} apart from the rest", field_names(profile, hot)),
         Remedy::Pack => format!("the blocks of {name} side by side"),
         Remedy::Separate { .. } => format!("{name} apart for each thread"),
     }
+}
+
+fn field_names(profile: &Profile, fields: &[FieldIx]) -> String {
+    let names = fields.iter().filter_map(|field| profile.fields.get(field.index())?.name.as_deref());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn element_name(profile: &Profile, finding: &Finding) -> String {
+    let element = object(profile, finding).and_then(|object| object.element.as_ref());
+    element.map_or_else(|| "the structure".to_owned(), |element| element.type_name.clone())
 }
 
 /// Which object, which code, which counts.
@@ -201,6 +212,12 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             part(counts.l1_misses()),
             profile.machine.line_bytes
         ),
+        Remedy::Split { hot_bytes, element_bytes, .. } => format!(
+            "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others few accesses; {} of \
+             {accesses} miss the first level",
+            element_name(profile, finding),
+            part(counts.l1_misses()),
+        ),
         Remedy::Separate { invalidations, writers } => {
             format!("{} lines were lost to another core's write; {writers} threads write it", short_count(*invalidations))
         }
@@ -228,6 +245,9 @@ fn advice(finding: &Finding) -> &'static str {
         }
         Remedy::Layout { .. } => {
             "exchange the loops, or put the fields that are used together side by side, so that lines are used up"
+        }
+        Remedy::Split { .. } => {
+            "in an array of their own, or with the rest behind a pointer, more of them share a line, and more lines stay in a cache"
         }
         Remedy::Pack => {
             "each access waits for the one before: allocate the blocks from a pool in the order of use, put several items \
@@ -278,6 +298,12 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
             Remedy::Layout { stride_bytes, used_bytes } => {
                 entry["stride_bytes"] = (*stride_bytes).into();
                 entry["used_bytes"] = (*used_bytes).into();
+            }
+            Remedy::Split { hot, hot_bytes, element_bytes } => {
+                let names = hot.iter().filter_map(|field| profile.fields.get(field.index())?.name.clone());
+                entry["hot_fields"] = names.collect::<Vec<_>>().into();
+                entry["hot_bytes"] = (*hot_bytes).into();
+                entry["element_bytes"] = (*element_bytes).into();
             }
             Remedy::Pack => {}
             Remedy::Separate { invalidations, writers } => {
