@@ -4,9 +4,9 @@
     tests/cachegrind.py [--memlens FILE | --twin] [NAME...]
 
 Each program runs twice under valgrind without address space randomisation: once with cachegrind, once with
-lackey, whose trace goes through `memlens import lackey --machine cachegrind` with the same geometry. Data
-misses of both levels, of reads and of writes, must be equal to the unit. References are shown beside it:
-lackey itself executes a few dozen instructions more at exit, so they may differ by those.
+lackey, whose trace goes through `memlens import lackey --machine cachegrind` with the same geometry. Misses of
+instruction fetches, reads and writes in both levels must be equal to the unit. References are shown beside it:
+lackey itself may execute a few dozen instructions more at exit.
 
 --twin takes, in memlens's place, a simulator of thirty lines in this file, which shows that the
 comparison is sound.
@@ -40,7 +40,7 @@ PROGRAMS = {
     "sort": sorted_lines,
     "ls": lambda folder: ["ls", "-l", "/usr/include"],
 }
-COLUMNS = ("D1mr", "D1mw", "DLmr", "DLmw")
+COLUMNS = ("I1mr", "ILmr", "D1mr", "D1mw", "DLmr", "DLmw")
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
@@ -76,7 +76,7 @@ class Level:
 
 def by_twin(trace, geometry):
     i1, d1, ll = (Level(*level) for level in geometry)
-    counts = dict.fromkeys(("Dr", "Dw", *COLUMNS), 0)
+    counts = dict.fromkeys(("Ir", "Dr", "Dw", *COLUMNS), 0)
     with open(trace) as lines:
         for line in lines:
             if line[:3] not in ("I  ", " L ", " S ", " M "):
@@ -84,8 +84,10 @@ def by_twin(trace, geometry):
             address, size = line[3:].split(",")
             address, size = int(address, 16), int(size)
             if line[0] == "I":
+                counts["Ir"] += 1
                 if i1.misses(address, size):
-                    ll.misses(address, size)
+                    counts["I1mr"] += 1
+                    counts["ILmr"] += ll.misses(address, size)
                 continue
             # cachegrind counts a modify as a read.
             kind = "w" if line[1] == "S" else "r"
@@ -114,7 +116,8 @@ def main():
             wrong = [f"{c} {ours[c]}, not {theirs[c]}" for c in COLUMNS if ours[c] != theirs[c]]
             shown = f"FAILED: {', '.join(wrong)}" if wrong else " ".join(f"{c} {theirs[c]}" for c in COLUMNS)
             references = ours["Dr"] + ours["Dw"] - theirs["Dr"] - theirs["Dw"]
-            yield f"geometry {number}: {shown}  (references {references:+d})", bool(wrong)
+            fetches = ours["Ir"] - theirs["Ir"]
+            yield f"geometry {number}: {shown}  (references {references:+d}, fetches {fetches:+d})", bool(wrong)
 
     return compare_each(options.names, PROGRAMS, compare)
 

@@ -98,4 +98,5 @@ def counts_of(memlens, profile):
     totals = json.loads(run([memlens, "report", str(profile), "--format", "json"], profile.parent))["totals"]
     return {"Dr": totals["loads"], "Dw": totals["stores"] - totals["modifies"],
             "D1mr": totals["l1_load_misses"], "D1mw": totals["l1_store_misses"],
-            "DLmr": totals["llc_load_misses"], "DLmw": totals["llc_store_misses"]}
+            "DLmr": totals["llc_load_misses"], "DLmw": totals["llc_store_misses"],
+            "Ir": totals["fetches"], "I1mr": totals["l1i_misses"], "ILmr": totals["llci_misses"]}

@@ -89,6 +89,8 @@ pub struct BlockDefinition {
     pub alloc_function: u16,
     /// The words of its record, in order.
     pub words: Vec<Word>,
+    /// Bytes of each of its instructions, in order. Together they are `code_bytes`, if these fit there.
+    pub lengths: Vec<u8>,
 }
 
 /// A module (ELF image) in the process.
@@ -188,13 +190,14 @@ impl Definition {
                 out.extend(block.instructions.to_le_bytes());
                 out.push(block.slot_word);
                 out.push(block.words.len() as u8);
-                out.extend([0; 2]);
+                out.extend((block.lengths.len() as u16).to_le_bytes());
                 for word in &block.words {
                     out.extend(word.attr.0.to_le_bytes());
                     out.extend(word.pc_offset.to_le_bytes());
                     out.push(word.role as u8);
                     out.push(word.instruction);
                 }
+                out.extend(&block.lengths);
             }
             Self::Module(module) => {
                 for field in [u64::from(module.id), module.start, module.end, module.load_bias] {
@@ -219,7 +222,8 @@ impl Definition {
             let pc = fields.u64()?;
             let code_bytes = fields.u16()?;
             let instructions = fields.u16()?;
-            let [slot_word, count, _, _] = fields.take::<4>()?;
+            let [slot_word, count] = fields.take::<2>()?;
+            let length_count = usize::from(fields.u16()?);
             let mut words = Vec::with_capacity(usize::from(count));
             for _ in 0..count {
                 let attr = AccessAttr(fields.u32()?);
@@ -227,9 +231,18 @@ impl Definition {
                 let [role, instruction] = fields.take::<2>()?;
                 words.push(Word { role: WordRole::from_code(role)?, pc_offset, instruction, attr });
             }
-            let block =
-                BlockDefinition { id, pc, code_bytes, instructions, flags, slot_word, alloc_function, words };
-            Ok(Self::Block(block))
+            let lengths = fields.bytes(length_count)?.to_vec();
+            Ok(Self::Block(BlockDefinition {
+                id,
+                pc,
+                code_bytes,
+                instructions,
+                flags,
+                slot_word,
+                alloc_function,
+                words,
+                lengths,
+            }))
         } else if kind == DefinitionKind::Module as u32 {
             let id = fields.u64()? as u32;
             let (start, end, load_bias) = (fields.u64()?, fields.u64()?, fields.u64()?);
@@ -265,14 +278,17 @@ struct Fields<'a> {
     at: usize,
 }
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        let truncated = DecodeError::Truncated { length: self.bytes.len() };
+        let field = self.bytes.get(self.at..self.at + count).ok_or(truncated)?;
+        self.at += count;
+        Ok(field)
+    }
+
     fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let field = self
-            .bytes
-            .get(self.at..self.at + N)
-            .and_then(|slice| slice.try_into().ok())
-            .ok_or(DecodeError::Truncated { length: self.bytes.len() })?;
-        self.at += N;
+        let mut field = [0; N];
+        field.copy_from_slice(self.bytes(N)?);
         Ok(field)
     }
 
@@ -314,6 +330,7 @@ mod tests {
                     },
                     Word::address(AccessKind::Store, 8, 26),
                 ],
+                lengths: vec![4, 1, 2, 3, 4, 5, 3, 4, 5],
             }),
             Definition::Module(ModuleDefinition {
                 id: 3,

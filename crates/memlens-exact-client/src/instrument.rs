@@ -142,6 +142,7 @@ unsafe fn plan_block(
         }
         let arguments = words.len();
         let (mut instructions, mut end, mut last_pc) = (0_u16, pc, 0);
+        let mut starts: Vec<u64> = Vec::new();
         let (mut slot_word, mut returns_value, mut is_request) = (0, false, false);
         let mut tells_pointer = false;
         let mut registers = 0;
@@ -152,6 +153,7 @@ unsafe fn plan_block(
             if at != last_pc {
                 instructions += 1;
                 last_pc = at;
+                starts.push(at);
                 end = end.max(at + instr_length(context, instr).max(0) as u64);
             }
             registers |= operands::general_registers(instr);
@@ -216,6 +218,7 @@ unsafe fn plan_block(
                 slot_word,
                 alloc_function: alloc_function.map_or(0, |entry| entry.function),
                 words,
+                lengths: lengths(&starts, end),
             })
         };
         if id.is_none() {
@@ -240,6 +243,12 @@ unsafe fn plan_block(
             tells_pointer,
         }
     }
+}
+
+/// Bytes of instructions that begin at these addresses, the last before `end`.
+fn lengths(starts: &[u64], end: u64) -> Vec<u8> {
+    let ends = starts.iter().skip(1).chain([&end]);
+    starts.iter().zip(ends).map(|(start, end)| end.saturating_sub(*start).min(0xff) as u8).collect()
 }
 
 /// Where a direct jump goes, or an indirect one through a fixed place, as of a linkage table.

@@ -18,6 +18,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         slot_word: 2,
         alloc_function: 5,
         words,
+        lengths: vec![4, 1, 2, 3, 4, 5, 3, 4, 5],
     };
     let path = "/usr/lib/libc.so.6".to_owned();
     let module = ModuleDefinition { id: 3, start: 0x400000, end: 0x500000, load_bias: 4096, path };

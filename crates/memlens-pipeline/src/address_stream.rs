@@ -18,8 +18,6 @@ pub struct AddressStream {
     outcome: Outcome,
     /// By kind: loads, stores, modifies, prefetches, fetches.
     counts: [Counts; 5],
-    fetches: u64,
-    fetch_misses: [u64; 3],
 }
 
 impl AddressStream {
@@ -38,8 +36,6 @@ impl AddressStream {
             attrs: Vec::with_capacity(CAPACITY),
             outcome: Outcome::default(),
             counts: [Counts::default(); 5],
-            fetches: 0,
-            fetch_misses: [0; 3],
         })
     }
 
@@ -55,7 +51,7 @@ impl AddressStream {
             counts.store_bytes += u64::from(size);
         }
         counts.modifies += u64::from(kind == AccessKind::Modify);
-        self.fetches += u64::from(kind == AccessKind::Fetch);
+        counts.fetched.fetches += u64::from(kind == AccessKind::Fetch);
         self.addrs.push(addr);
         self.attrs.push(AccessAttr::new(kind, size));
         if self.addrs.len() == CAPACITY {
@@ -90,27 +86,30 @@ impl AddressStream {
         }
         // No objects: write-backs are nobody's, and stores made them.
         counts[AccessKind::Store as usize].dram_writes += outcome.dram_writes.len() as u64;
-        self.fetch_misses[0] += outcome.l1i_misses.len() as u64;
-        self.fetch_misses[1] += outcome.l2i_misses.len() as u64;
-        self.fetch_misses[2] += outcome.llci_misses.len() as u64;
+        let code = &mut counts[AccessKind::Fetch as usize];
+        code.fetched.l1i_misses += outcome.l1i_misses.len() as u64;
+        code.fetched.l2i_misses += outcome.l2i_misses.len() as u64;
+        code.fetched.llci_misses += outcome.llci_misses.len() as u64;
+        code.dram_reads += outcome.llci_misses.len() as u64;
         self.addrs.clear();
         self.attrs.clear();
     }
 
-    /// The profile: one object of kind unknown, one row of code for each kind of access. Instruction
-    /// fetches and their misses are in the attribution's notes.
+    /// The profile: one object of kind unknown, one row of code for each kind of access, instruction fetches
+    /// included.
     pub fn finish(mut self) -> Profile {
         self.run();
         let mut profile = Profile { machine: machine_info(&self.machine), ..Profile::default() };
         profile.run.threads = 1;
-        profile.run.instructions = (self.fetches > 0).then_some(self.fetches);
+        let fetches = self.counts[AccessKind::Fetch as usize].fetched.fetches;
+        profile.run.instructions = (fetches > 0).then_some(fetches);
         profile.run.primary_cost = "wait_cycles".into();
         profile.threads.push(Thread::default());
         let mut object = Object { id: 1, kind: ObjectKind::Unknown, ..Object::default() };
         object.name = REASON.into();
         object.unknown_reason = Some(REASON.into());
         let mut accesses = 0;
-        for kind in [AccessKind::Load, AccessKind::Store, AccessKind::Modify, AccessKind::Prefetch] {
+        for kind in AccessKind::ALL {
             let mut counts = self.counts[kind as usize];
             if counts == Counts::default() {
                 continue;
@@ -131,13 +130,6 @@ impl AddressStream {
         profile.attribution.unknown_accesses = accesses;
         if accesses > 0 {
             profile.attribution.unknown_reasons.insert(REASON.into(), accesses);
-        }
-        if self.fetches > 0 {
-            let [l1, l2, llc] = self.fetch_misses;
-            profile
-                .attribution
-                .notes
-                .push(format!("instruction fetches: {}, L1i misses {l1}, L2 {l2}, LLC {llc}", self.fetches));
         }
         profile
     }

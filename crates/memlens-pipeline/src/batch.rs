@@ -2,7 +2,7 @@
 
 use crate::lanes::{self, Kernel, LANES, PACKED, Previous, Task, Vectors};
 use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
-use memlens_types::AccessAttr;
+use memlens_types::{AccessAttr, AccessKind};
 use std::ops::Range;
 
 /// Accesses per run of the model: enough to amortise it, few enough to stay in the second-level cache.
@@ -11,6 +11,9 @@ const CAPACITY: usize = 16 << 10;
 /// [`LANES`] that are written but not meant.
 const SLACK: usize = 4 << 10;
 const ROOM: usize = CAPACITY + SLACK;
+/// Set in the addresses of fetches until the model sees them, so that no line of code is taken for the same line
+/// of data, which another first level holds: no address of a program has it set where the bit above it is not.
+const OF_CODE: u64 = 1 << 62;
 /// Leaving accesses out pauses if more than this part of them is kept.
 const WORTH: (usize, usize) = (2, 3);
 /// For so many runs of the batch.
@@ -32,6 +35,7 @@ pub struct Batch {
     segments: Vec<Segment>,
     line_shift: u32,
     filters: bool,
+    has_fetches: bool,
     /// Runs to come without leaving anything out.
     pause: u32,
     vectors: Vectors,
@@ -49,7 +53,7 @@ struct Segment {
 /// What the model found for one access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// First-level miss.
+    /// First-level miss, of the data or the instruction cache.
     L1,
     /// Second-level miss.
     L2,
@@ -69,8 +73,8 @@ pub enum Finding {
 }
 
 impl Batch {
-    /// An empty one, for this machine.
-    pub fn new(machine: &MachineDescription) -> Self {
+    /// An empty one, for this machine; `has_fetches`: instruction fetches may be among the accesses.
+    pub fn new(machine: &MachineDescription, has_fetches: bool) -> Self {
         let keeps_order = |cache: &CacheDescription| {
             matches!(cache.policy, Policy::Lru | Policy::TreePlru | Policy::Random | Policy::Clock)
         };
@@ -81,6 +85,7 @@ impl Batch {
             len: 0,
             segments: Vec::new(),
             line_shift: machine.line_bytes.max(1).ilog2(),
+            has_fetches,
             filters: machine.line_bytes.is_power_of_two() && keeps_order(&machine.l1d),
             pause: 0,
             vectors: Vectors::detect(),
@@ -111,6 +116,11 @@ impl Batch {
             (*place, self.attrs[self.len], self.cells[self.len]) = (addr, attr, cell);
             self.len += 1;
         }
+    }
+
+    /// Adds an instruction fetch.
+    pub fn push_fetch(&mut self, addr: u64, attr: AccessAttr, cell: u32) {
+        self.push(addr ^ OF_CODE, attr, cell);
     }
 
     /// The columns, and how much of them is used, for who fills them a vector at a time.
@@ -154,9 +164,21 @@ impl Batch {
         self.len = kept;
     }
 
+    /// Gives fetches the addresses that they have.
+    fn restore_fetches(&mut self) {
+        for (addr, attr) in self.addrs[..self.len].iter_mut().zip(self.attrs.iter()) {
+            if attr.kind() == AccessKind::Fetch {
+                *addr ^= OF_CODE;
+            }
+        }
+    }
+
     /// Runs the accesses through the model.
     pub fn run(&mut self, model: &mut Model) {
         self.compact();
+        if self.has_fetches {
+            self.restore_fetches();
+        }
         let outcome = &mut self.outcome;
         outcome.clear();
         for (index, segment) in self.segments.iter().enumerate() {
@@ -175,10 +197,14 @@ impl Batch {
     /// What the model found: for each, the thread, the cell, the finding.
     pub fn findings(&self, mut book: impl FnMut(usize, u32, Finding)) {
         let Outcome { l1_misses, l2_misses, llc_misses, dtlb_misses, stlb_misses, .. } = &self.outcome;
+        let Outcome { l1i_misses, l2i_misses, llci_misses, .. } = &self.outcome;
         let lists = [
             (l1_misses, Finding::L1),
             (l2_misses, Finding::L2),
             (llc_misses, Finding::Llc),
+            (l1i_misses, Finding::L1),
+            (l2i_misses, Finding::L2),
+            (llci_misses, Finding::Llc),
             (dtlb_misses, Finding::Dtlb),
             (stlb_misses, Finding::Stlb),
         ];
@@ -284,6 +310,13 @@ impl Columns<'_> {
     /// Positions below this can be filled as they come: the largest block fits behind.
     pub const FULL: usize = CAPACITY;
 
+    /// Puts an instruction fetch at position `at`.
+    #[inline(always)]
+    pub fn put_fetch(&mut self, at: usize, addr: u64, attr: AccessAttr, cell: u32) {
+        let at = at.min(ROOM - 1);
+        (self.addrs[at], self.attrs[at], self.cells[at]) = (addr ^ OF_CODE, attr, cell);
+    }
+
     /// Puts some accesses at position `at`; those that are not meant are overwritten by the next.
     #[inline(always)]
     pub fn put(
@@ -321,7 +354,7 @@ impl Threads<'_> {
 }
 
 /// How long the lists of an outcome are.
-struct Lengths([usize; 7]);
+struct Lengths([usize; 10]);
 
 impl Lengths {
     fn of(outcome: &Outcome) -> Self {
@@ -333,6 +366,9 @@ impl Lengths {
             outcome.stlb_misses.len(),
             outcome.walks.len(),
             outcome.invalidations.len(),
+            outcome.l1i_misses.len(),
+            outcome.l2i_misses.len(),
+            outcome.llci_misses.len(),
         ])
     }
 
@@ -341,10 +377,13 @@ impl Lengths {
         if start == 0 {
             return;
         }
-        let [l1, l2, llc, dtlb, stlb, walks, invalidations] = self.0;
+        let [l1, l2, llc, dtlb, stlb, walks, invalidations, l1i, l2i, llci] = self.0;
         outcome.l1_misses[l1..].iter_mut().for_each(|index| *index += start);
         outcome.l2_misses[l2..].iter_mut().for_each(|index| *index += start);
         outcome.llc_misses[llc..].iter_mut().for_each(|index| *index += start);
+        outcome.l1i_misses[l1i..].iter_mut().for_each(|index| *index += start);
+        outcome.l2i_misses[l2i..].iter_mut().for_each(|index| *index += start);
+        outcome.llci_misses[llci..].iter_mut().for_each(|index| *index += start);
         outcome.dtlb_misses[dtlb..].iter_mut().for_each(|index| *index += start);
         outcome.stlb_misses[stlb..].iter_mut().for_each(|index| *index += start);
         outcome.walks[walks..].iter_mut().for_each(|walk| walk.index += start);
@@ -356,17 +395,16 @@ impl Lengths {
 mod tests {
     use super::*;
     use memlens_sim::SimdLevel;
-    use memlens_types::AccessKind;
 
     /// Leaving out repeated accesses to a line changes no finding: streams with much repetition, straddling
-    /// accesses and several threads, with and without.
+    /// accesses, fetches from lines of data and several threads, with and without.
     #[test]
     fn what_is_left_out_changes_nothing() {
         for name in ["e5504", "amd-zen4", "intel-sapphire-rapids"] {
             let machine = MachineDescription::named(name).expect("shipped");
             let run = |filters: bool| {
                 let mut model = Model::new(&machine, SimdLevel::detect()).expect("valid");
-                let mut batch = Batch { filters, ..Batch::new(&machine) };
+                let mut batch = Batch { filters, ..Batch::new(&machine, true) };
                 let (mut found, mut written, mut random, mut len) = (Vec::new(), Vec::new(), 7_u64, 0);
                 for round in 0..60 {
                     for segment in 0..3 {
@@ -381,9 +419,16 @@ mod tests {
                                 step if step < steps => addr + (random >> 40) % 24,
                                 _ => 0x10_0000 + (random >> 30) % (64 << 20),
                             };
-                            let kind = AccessKind::ALL[(random >> 50) as usize % 4];
-                            let size = 1 << ((random >> 56) % 7);
-                            batch.push(addr, AccessAttr::new(kind, size), index);
+                            // A third of the time code is fetched.
+                            let kind = match index / 16 % 3 {
+                                0 => AccessKind::Fetch,
+                                _ => AccessKind::ALL[(random >> 50) as usize % 4],
+                            };
+                            let attr = AccessAttr::new(kind, 1 << ((random >> 56) % 7));
+                            match kind {
+                                AccessKind::Fetch => batch.push_fetch(addr, attr, index),
+                                _ => batch.push(addr, attr, index),
+                            }
                         }
                     }
                     batch.run(&mut model);

@@ -1,7 +1,9 @@
 //! What is known of the code that runs: blocks, and the memory operands in them.
 
+use crate::fetches::{FetchRule, Run};
 use memlens_events::{BlockDefinition, BlockFlags, Word, WordRole};
-use memlens_types::AccessAttr;
+use memlens_types::{AccessAttr, AccessKind};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A block, as the records' loop needs it.
@@ -78,7 +80,7 @@ pub enum Switch {
     Toggle,
 }
 
-/// A memory operand of the code.
+/// A memory operand of the code, or the fetch of a run of its instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct Reference {
     /// Address of the instruction.
@@ -98,19 +100,58 @@ pub struct Reference {
 pub struct BlockTable {
     blocks: Vec<BlockInfo>,
     references: Vec<Reference>,
+    /// How fetches are modelled, if they are.
+    fetch_rule: Option<FetchRule>,
+    runs: Vec<Run>,
+    /// Numbers of a block's runs, by block id.
+    runs_of: Vec<Range<u32>>,
     /// Words of irregular blocks, by block id.
     irregular: rustc_hash::FxHashMap<u32, Arc<[Word]>>,
 }
 
 impl BlockTable {
+    /// An empty one; with a rule, fetches of the blocks are modelled.
+    pub fn new(fetch_rule: Option<FetchRule>) -> Self {
+        Self { fetch_rule, ..Self::default() }
+    }
+
+    /// How fetches are modelled, if they are.
+    #[inline(always)]
+    pub fn fetch_rule(&self) -> Option<FetchRule> {
+        self.fetch_rule
+    }
+
+    /// How many ids there are.
+    pub fn count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// All runs of instructions; none if fetches are not modelled.
+    #[inline(always)]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Numbers of a block's runs.
+    #[inline(always)]
+    pub fn runs_of(&self, id: u32) -> Range<u32> {
+        self.runs_of.get(id as usize).cloned().unwrap_or_default()
+    }
+
+    /// The reference that stands for the fetches of a block's run.
+    pub fn reference_of_run(&self, id: u32, run: u32) -> u32 {
+        // Behind those of its operands.
+        self.references_of(id).end + (run - self.runs_of(id).start)
+    }
+
     /// The block with this id; a default one (no references) if it was never defined.
     #[inline(always)]
     pub fn block(&self, id: u32) -> BlockInfo {
         self.blocks.get(id as usize).copied().unwrap_or_default()
     }
 
-    /// Numbers of a block's references.
-    pub fn references_of(&self, id: u32) -> std::ops::Range<u32> {
+    /// Numbers of the references of a block's operands.
+    pub fn references_of(&self, id: u32) -> Range<u32> {
         let block = self.block(id);
         block.first_reference..block.first_reference + u32::from(block.references)
     }
@@ -144,13 +185,15 @@ impl BlockTable {
             let (block, instruction) = (definition.id, word.instruction);
             self.references.push(Reference { pc, block, operand, instruction, attr: word.attr });
         }
+        let references = (self.references.len() - first) as u16;
+        self.define_runs(definition);
         if definition.flags.contains(BlockFlags::IRREGULAR) {
             self.irregular.insert(definition.id, definition.words.clone().into());
         }
         let end_pc = definition.pc + u64::from(definition.code_bytes);
         self.blocks[id] = BlockInfo {
             first_reference: first as u32,
-            references: (self.references.len() - first) as u16,
+            references,
             instructions: definition.instructions,
             flags: definition.flags,
             slot_word: definition.slot_word,
@@ -161,5 +204,24 @@ impl BlockTable {
             end_pc,
             return_key,
         };
+    }
+
+    fn define_runs(&mut self, definition: &BlockDefinition) {
+        let Some(rule) = self.fetch_rule else { return };
+        let (id, first) = (definition.id as usize, self.runs.len() as u32);
+        for run in rule.runs(definition.pc, &definition.lengths) {
+            self.references.push(Reference {
+                pc: run.addr,
+                block: definition.id,
+                operand: 0,
+                instruction: run.position.min(0xff) as u8,
+                attr: AccessAttr::new(AccessKind::Fetch, run.bytes.into()),
+            });
+            self.runs.push(run);
+        }
+        if self.runs_of.len() <= id {
+            self.runs_of.resize(id + 1, 0..0);
+        }
+        self.runs_of[id] = first..self.runs.len() as u32;
     }
 }

@@ -1,7 +1,7 @@
-//! Cells: what one reference did to one object, in one thread.
+//! Cells: what one reference (operand, or run of instructions fetched) did to one object, in one thread.
 
 use crate::batch::Finding;
-use memlens_types::{AccessKind, Counts};
+use memlens_types::{AccessKind, Counts, Fetched};
 use rustc_hash::FxHashMap;
 
 /// Places for cells asked for lately; a power of two.
@@ -183,6 +183,14 @@ fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, mi
         counts.l1_load_misses = misses.l1;
         counts.l2_load_misses = misses.l2;
         counts.llc_load_misses = misses.llc;
+    }
+    if kind == AccessKind::Fetch {
+        counts.fetched = Fetched {
+            fetches: accesses,
+            l1i_misses: misses.l1,
+            l2i_misses: misses.l2,
+            llci_misses: misses.llc,
+        };
     }
     if kind == AccessKind::Modify {
         counts.modifies = accesses;

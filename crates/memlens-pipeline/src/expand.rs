@@ -116,6 +116,7 @@ mod tests {
             slot_word: 0,
             alloc_function: 0,
             words,
+            lengths: Vec::new(),
         }
     }
 

@@ -17,6 +17,7 @@
 use crate::address_space::AddressSpace;
 use crate::batch::{Batch, Columns};
 use crate::block_table::{BlockTable, Ending};
+use crate::fetches::Attribution;
 use crate::lanes::{Kernel, LANES, Task};
 use crate::references::{Access, References};
 use crate::shadow_stack::ShadowStack;
@@ -80,13 +81,34 @@ impl Task for HotLoop<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> usize {
+        self.records::<_, false>(kernel)
+    }
+}
+
+/// The loop with instruction fetches, as a loop of its own: the other one has no work for them.
+pub struct WithFetches<'a>(pub HotLoop<'a>);
+
+impl Task for WithFetches<'_> {
+    /// As [`HotLoop`]'s.
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        self.0.records::<_, true>(kernel)
+    }
+}
+
+impl HotLoop<'_> {
+    /// Works on the records. `FETCHES`: a block's instructions are fetched before its data is accessed.
+    #[inline(always)]
+    fn records<K: Kernel, const FETCHES: bool>(self, kernel: K) -> usize {
         let Self { blocks, batch, space, thread, words, lookahead, serial } = self;
-        let Thread { stack, references, pending, .. } = thread;
+        let Thread { stack, references, pending, fetches, .. } = thread;
         space.set_now(*serial);
         let (mut columns, used) = batch.columns();
         // While an allocation is under way, returned values are of interest.
         let last = if pending.is_empty() { Ending::ReturnsValue } else { Ending::Returns };
-        let (mut at, mut len, mut instructions) = (0, *used, 0);
+        let (mut at, mut len, mut instructions, mut fetched) = (0, *used, 0, 0);
         let mut frames = stack.innermost();
         let mut ahead = *lookahead;
         // A group's words can be read behind the header, and the record's end can be told.
@@ -104,6 +126,17 @@ impl Task for HotLoop<'_> {
             if group.ending > last || header.words() > rest.len() {
                 break;
             }
+            let group = if FETCHES {
+                let attribution = Attribution { blocks, space, stack, references };
+                fetches.count(attribution, id, |addr, attr, cell| {
+                    columns.put_fetch(len, addr, attr, cell);
+                    (len, fetched) = (len + 1, fetched + 1);
+                });
+                let Some(group) = references.first_group(id) else { break };
+                group
+            } else {
+                group
+            };
             at += 1 + header.words();
             ahead.pass(1 + header.words());
             group.executions += 1;
@@ -141,7 +174,7 @@ impl Task for HotLoop<'_> {
             }
         }
         thread.instructions += instructions;
-        *serial += (len - *used) as u64;
+        *serial += (len - *used - fetched) as u64;
         *used = len;
         *lookahead = ahead;
         at

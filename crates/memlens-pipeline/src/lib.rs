@@ -9,6 +9,7 @@
 //!  records ─► Process ─┬─► ShadowStack   calls and returns, frame addresses
 //!                      ├─► AddressSpace  address ─► object     (heap, regions, modules, frames)
 //!                      ├─► Cells         (instruction operand × object) ─► counts
+//!                      ├─► Fetches       lines of code, where they are modelled
 //!                      ├─► Windows       short windows of accesses: strides, chains
 //!                      ├─► Tracer        each access by itself, where that is asked for
 //!                      └─► Batch ─► Simulator (the memory model, on a thread of its own)
@@ -43,6 +44,7 @@ mod batch;
 mod block_table;
 mod cells;
 mod expand;
+mod fetches;
 mod fields;
 mod hot_loop;
 mod lanes;

@@ -8,9 +8,10 @@ pub(crate) mod space_events;
 
 use crate::address_space::AddressSpace;
 use crate::batch::Batch;
-use crate::block_table::{BlockInfo, BlockTable, Switch};
+use crate::block_table::{BlockInfo, BlockTable, Reference, Switch};
 use crate::cells::DISCARD;
-use crate::hot_loop::{HotLoop, Lookahead, OneBlock};
+use crate::fetches::{Attribution, FetchRule};
+use crate::hot_loop::{HotLoop, Lookahead, OneBlock, WithFetches};
 use crate::lanes::{self, Vectors};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
@@ -30,7 +31,7 @@ use memlens_profile::{Mark, ObjectBacking};
 use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::DebugSearch;
 use memlens_trace::TraceWriter;
-use memlens_types::{AccessAttr, AccessKind};
+use memlens_types::AccessAttr;
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
@@ -51,6 +52,8 @@ pub struct ProcessOptions {
     pub stop_on: Vec<String>,
     /// Functions on entering which collection begins if it is off, and the other way round.
     pub toggle_on: Vec<String>,
+    /// Whether instruction fetches are modelled.
+    pub fetches: bool,
     /// Where to look for debug information.
     pub debug_search: DebugSearch,
 }
@@ -66,6 +69,7 @@ impl ProcessOptions {
             start_on: Vec::new(),
             stop_on: Vec::new(),
             toggle_on: Vec::new(),
+            fetches: false,
             debug_search: DebugSearch::default(),
         }
     }
@@ -156,10 +160,10 @@ impl Process {
             .chain(named(options.toggle_on, Switch::Toggle))
             .collect();
         Ok(Self {
-            batch: Batch::new(&options.machine),
-            simulator: Simulator::new(&options.machine, model),
+            batch: Batch::new(&options.machine, options.fetches),
+            simulator: Simulator::new(&options.machine, model, options.fetches),
+            blocks: BlockTable::new(options.fetches.then(|| FetchRule::of(&options.machine))),
             machine: options.machine,
-            blocks: BlockTable::default(),
             space: AddressSpace::new(merge, options.debug_search),
             threads: Vec::new(),
             slots: Vec::new(),
@@ -290,6 +294,9 @@ impl Process {
             self.current = number;
             let core = self.core();
             self.batch.begin(number, core);
+            if let Some(thread) = &mut self.threads[number] {
+                thread.fetches.forget_lines();
+            }
         }
         let mut thread = self.threads[number].take()?;
         thread.references.reserve(&self.blocks);
@@ -342,6 +349,17 @@ impl Process {
             self.switch_pcs.insert(entry.svma.wrapping_add(bias), switch);
         }
         answer
+    }
+
+    /// A block's instructions are fetched, if that is modelled.
+    fn fetch_block(&mut self, thread: &mut Thread, id: u32) {
+        let Self { ref blocks, ref mut batch, ref mut space, .. } = *self;
+        let Thread { stack, references, fetches, .. } = thread;
+        let put = |addr, attr, cell| batch.push_fetch(addr, attr, cell);
+        match self.collecting {
+            true => fetches.count(Attribution { blocks, space, stack, references }, id, put),
+            false => fetches.pass(blocks, id, u64::MAX, put),
+        }
     }
 
     /// A block with plain addresses only.
@@ -447,6 +465,10 @@ impl Process {
         let element = u64::from(last_attr.size_bytes().max(1));
         let distance = end.wrapping_sub(last_start) as i64;
         let elements = distance.unsigned_abs() / element;
+        if self.collecting {
+            let Reference { pc, block, .. } = self.reference(operands[0].0);
+            thread.fetches.string(&self.blocks, thread.references.cells_mut(), (block, pc), elements);
+        }
         let line = u64::from(self.machine.line_bytes.max(1));
         let mut done = 0;
         while done < elements {
@@ -494,7 +516,10 @@ impl Process {
         if let Some(tracer) = self.tracer.as_mut().filter(|_| self.collecting) {
             tracer.accesses(&self.blocks, &mut self.space, thread, id, words, *pc);
         }
-        let references = block.first_reference..block.first_reference + u32::from(block.references);
+        // As with instructions: those of blocks that did not end are not counted.
+        let Self { blocks, batch, .. } = self;
+        thread.fetches.pass(blocks, id, *pc, |addr, attr, cell| batch.push_fetch(addr, attr, cell));
+        let references = self.blocks.references_of(id);
         if block.flags.contains(BlockFlags::IRREGULAR) {
             let roles = self.blocks.words(id);
             let count = roles.iter().take_while(|word| block.pc + u64::from(word.pc_offset) < *pc).count();
@@ -504,7 +529,7 @@ impl Process {
             return;
         }
         for (reference, &addr) in references.zip(words) {
-            let Reference { pc: at, attr } = self.reference(reference);
+            let Reference { pc: at, attr, .. } = self.reference(reference);
             if at >= *pc {
                 break;
             }
@@ -513,8 +538,7 @@ impl Process {
     }
 
     fn reference(&self, number: u32) -> Reference {
-        let reference = self.blocks.references()[number as usize];
-        Reference { pc: reference.pc, attr: reference.attr }
+        self.blocks.references()[number as usize]
     }
 
     /// A record that the hot loop does not take.
@@ -534,6 +558,9 @@ impl Process {
             Switch::Start => self.collecting = true,
             Switch::Stop => self.collecting = false,
             Switch::Toggle => self.collecting = !self.collecting,
+        }
+        if self.blocks.fetch_rule().is_some() {
+            self.fetch_block(thread, id);
         }
         // What an allocation function returns stands behind the accesses.
         let (words, value) = match words.split_last() {
@@ -566,12 +593,6 @@ impl Process {
             }
         }
     }
-}
-
-/// What partial blocks need of a reference.
-struct Reference {
-    pc: u64,
-    attr: AccessAttr,
 }
 
 impl RecordSink for Process {
@@ -614,7 +635,10 @@ impl RecordSink for Process {
                 let words = &words[at..];
                 let (thread, lookahead) = (&mut *thread, &mut lookahead);
                 let hot = HotLoop { blocks, batch, space, thread, words, lookahead, serial };
-                at += lanes::dispatch(self.vectors, hot);
+                at += match blocks.fetch_rule() {
+                    None => lanes::dispatch(self.vectors, hot),
+                    Some(_) => lanes::dispatch(self.vectors, WithFetches(hot)),
+                };
             }
             if self.batch.is_full() {
                 self.run_batch(Some(&mut thread));
@@ -633,9 +657,4 @@ impl RecordSink for Process {
         }
         self.threads[number] = Some(thread);
     }
-}
-
-/// Whether an access kind counts at all for objects.
-pub(crate) fn counts_for_objects(kind: AccessKind) -> bool {
-    kind.reads() || kind.writes() || kind == AccessKind::Prefetch
 }

@@ -20,6 +20,7 @@ pub struct Simulator {
     in_flight: usize,
     spare: Vec<Batch>,
     machine: MachineDescription,
+    has_fetches: bool,
 }
 
 enum Engine {
@@ -28,16 +29,17 @@ enum Engine {
 }
 
 impl Simulator {
-    /// Runs the model on a thread of its own where there is a second core.
-    pub fn new(machine: &MachineDescription, model: Model) -> Self {
+    /// Runs the model on a thread of its own where there is a second core. `has_fetches`: instruction fetches may
+    /// be among the accesses.
+    pub fn new(machine: &MachineDescription, model: Model, has_fetches: bool) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let engine = if cores > 1 { Self::elsewhere(model) } else { Self::here(model) };
-        Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone() }
+        Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone(), has_fetches }
     }
 
     #[cfg(test)]
     fn with_engine(machine: &MachineDescription, engine: Engine) -> Self {
-        Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone() }
+        Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone(), has_fetches: false }
     }
 
     fn here(model: Model) -> Engine {
@@ -60,7 +62,7 @@ impl Simulator {
 
     /// An empty batch.
     pub fn empty_batch(&mut self) -> Batch {
-        self.spare.pop().unwrap_or_else(|| Batch::new(&self.machine))
+        self.spare.pop().unwrap_or_else(|| Batch::new(&self.machine, self.has_fetches))
     }
 
     /// Hands a batch over. Returns one whose findings are to be booked now, if any; give it back with

@@ -1,7 +1,7 @@
 //! From the pipeline's state to a profile: names, source lines, sums.
 
 use crate::address_space::{ANONYMOUS, AddressSpace, BREAK, LoadedModule, SiteName};
-use crate::process::{Process, counts_for_objects};
+use crate::process::Process;
 use crate::references::References;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
 use memlens_profile::{
@@ -90,15 +90,12 @@ impl Process {
                 instructions: Some(thread.instructions),
                 ..ThreadRow::default()
             });
-            thread.references.settle();
+            thread.settle(&self.blocks);
             let taken = is_last.then(|| std::mem::replace(&mut thread.references, References::new()));
             let taken = taken.map(References::into_cells);
             let counted = taken.as_ref().unwrap_or_else(|| thread.references.cells());
             for (reference, object, mut counts) in counted.iter(attr_of) {
                 let kind = references[reference as usize].attr.kind();
-                if !counts_for_objects(kind) {
-                    continue;
-                }
                 if modify_reads && kind == AccessKind::Modify {
                     // Under valgrind's rules a modify misses as a read.
                     counts.l1_load_misses += std::mem::take(&mut counts.l1_store_misses);
@@ -156,6 +153,9 @@ impl Process {
             .iter()
             .filter_map(|(&reference, &code)| {
                 let reference = references.get(reference as usize)?;
+                if reference.attr.kind() == AccessKind::Fetch {
+                    return None;
+                }
                 Some((*numbers.get(&(reference.pc, reference.operand))?, code))
             })
             .collect();

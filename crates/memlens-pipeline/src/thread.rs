@@ -1,5 +1,8 @@
 //! A thread of the target, as the pipeline sees it.
 
+use crate::block_table::BlockTable;
+use crate::cells::Cells;
+use crate::fetches::Fetches;
 use crate::references::References;
 use crate::shadow_stack::ShadowStack;
 use memlens_objects::SiteId;
@@ -25,6 +28,8 @@ pub struct Thread {
     pub stack: ShadowStack,
     /// What its code touched.
     pub references: References,
+    /// What it executed, where fetches are modelled.
+    pub fetches: Fetches,
     /// Allocation calls under way, outermost first.
     pub pending: Vec<PendingAllocation>,
     /// A finished call whose block's address follows in an event, and where it was made from.
@@ -39,8 +44,15 @@ impl Thread {
             instructions: 0,
             stack,
             references: References::new(),
+            fetches: Fetches::new(),
             pending: Vec::new(),
             awaiting_pointer: None,
         }
+    }
+
+    /// Books all that was counted so far in the cells.
+    pub fn settle(&mut self, blocks: &BlockTable) -> &mut Cells {
+        self.fetches.settle(blocks, self.references.cells_mut());
+        self.references.settle()
     }
 }

@@ -7,7 +7,7 @@ use memlens_events::{
 use memlens_pipeline::{Process, ProcessOptions};
 use memlens_profile::{Object, ObjectBacking, Profile};
 use memlens_sim::MachineDescription;
-use memlens_types::{AccessAttr, AccessKind, ObjectKind};
+use memlens_types::{AccessAttr, AccessKind, Fetched, ObjectKind};
 
 const STACK: u64 = 0x7ffd_0000_8000;
 /// Positions of these functions in the table of allocation functions: the C names come first.
@@ -36,7 +36,11 @@ fn word(role: WordRole, kind: AccessKind, size: u32) -> Word {
 impl Target {
     fn new() -> Self {
         let machine = MachineDescription::named("e5504").expect("shipped");
-        let mut target = Self { process: Process::new(ProcessOptions::new(machine)).expect("valid machine") };
+        Self::with(ProcessOptions::new(machine))
+    }
+
+    fn with(options: ProcessOptions) -> Self {
+        let mut target = Self { process: Process::new(options).expect("valid machine") };
         let irregular = |more: BlockFlags| BlockFlags(BlockFlags::IRREGULAR.0 | more.0);
         let store = word(WordRole::Address, AccessKind::Store, 8);
         let load = word(WordRole::Address, AccessKind::Load, 8);
@@ -83,6 +87,7 @@ impl Target {
                 slot_word,
                 alloc_function: function,
                 words,
+                lengths: vec![8, 8],
             }));
         }
         target.start_thread(0, 100, STACK);
@@ -153,6 +158,70 @@ fn accesses_go_to_the_block_that_is_live() {
     assert_eq!((objects[1].blocks, objects[1].bytes, objects[1].counts.stores), (1, Some(64), 3));
     let unknown: u64 = profile.attribution.unknown_reasons.values().sum();
     assert_eq!(unknown, 3, "before, beyond and after: {:?}", profile.attribution);
+}
+
+/// Blocks are 0x100 bytes apart and have two instructions of 8 bytes, each block in one line of 64.
+#[test]
+fn instructions_are_fetched_where_that_is_asked_for() {
+    for name in ["e5504", "cachegrind"] {
+        let machine = MachineDescription::named(name).expect("shipped");
+        let mut target =
+            Target::with(ProcessOptions { fetches: true, ..ProcessOptions::new(machine.clone()) });
+        // Over the loop of plain records and the way of single ones, which the last words of a piece take.
+        for _ in 0..100 {
+            target.store(0x10_0010);
+            target.run(0, STRING, &[0x10_0000, 0x20_0000, 0x20_0000 + 4 * 50]);
+        }
+        let fetched = target.profile().totals().fetched;
+        // 2 × 100 blocks of two instructions; by valgrind's rules 50 more for each string instruction.
+        let elements = if name == "cachegrind" { 100 * 50 } else { 0 };
+        assert_eq!(
+            (fetched.fetches, fetched.l1i_misses, fetched.llci_misses),
+            (400 + elements, 2, 2),
+            "{name}"
+        );
+
+        let mut target = Target::with(ProcessOptions::new(machine));
+        target.store(0x10_0010);
+        assert_eq!(target.profile().totals().fetched, Fetched::default());
+    }
+}
+
+/// Nine lines that share a set of the four ways of the instruction cache (e5504: 128 sets) miss each time they are run
+/// through; the next levels have eight and sixteen ways, and the sets there differ.
+#[test]
+fn code_that_does_not_fit_misses_and_code_run_again_at_once_does_not() {
+    let machine = MachineDescription::named("e5504").expect("shipped");
+    let mut target = Target::with(ProcessOptions { fetches: true, ..ProcessOptions::new(machine) });
+    const FIRST: u32 = 100;
+    for id in FIRST..FIRST + 9 {
+        target.process.define(Definition::Block(BlockDefinition {
+            id,
+            pc: 0x50_0000 + u64::from(id - FIRST) * 128 * 64,
+            code_bytes: 10,
+            instructions: 3,
+            flags: BlockFlags::default(),
+            slot_word: 0,
+            alloc_function: 0,
+            words: Vec::new(),
+            lengths: vec![3, 3, 4],
+        }));
+    }
+    for _ in 0..5 {
+        for id in FIRST..FIRST + 9 {
+            target.run(0, id, &[]);
+            target.run(0, id, &[]);
+        }
+    }
+    let profile = target.profile();
+    let fetched = profile.totals().fetched;
+    assert_eq!((fetched.fetches, fetched.l1i_misses, fetched.llci_misses), (5 * 9 * 2 * 3, 5 * 9, 9));
+    // All of it is code's.
+    let code = profile.code.iter().filter(|code| code.kind == AccessKind::Fetch);
+    assert_eq!(
+        code.map(|code| (code.counts.fetched.fetches, code.size_bytes)).collect::<Vec<_>>(),
+        [(30, 3); 9]
+    );
 }
 
 #[test]

@@ -92,45 +92,56 @@ impl MachineInfo {
     /// of a core that waits for every access. Overlap of misses is not modelled.
     ///
     /// With *a* accesses, *m₁*, *m₂*, *m₃* misses of the three levels, *t₁*, *t₂* TLB misses and *w*
-    /// page-table entries read:
+    /// page-table entries read, and *f₁*, *f₂*, *f₃* misses of instruction fetches, where these are modelled:
     ///
     /// ```text
-    /// (a − m₁)·L1 + (m₁ − m₂)·L2 + (m₂ − m₃)·LLC + m₃·DRAM + (t₁ − t₂)·STLB + w·WALK
+    /// (a − m₁)·L1 + (m₁ + f₁ − m₂ − f₂)·L2 + (m₂ + f₂ − m₃ − f₃)·LLC + (m₃ + f₃)·DRAM
+    /// + (t₁ − t₂)·STLB + w·WALK
     /// ```
+    ///
+    /// Fetches that hit the first level keep nobody waiting.
     ///
     /// A level that is not modelled drops out: what would hit there is served by the next. Terms
     /// never go below 0: an access over two lines can miss twice and is then charged twice.
     pub fn wait_cycles(&self, counts: &Counts) -> u64 {
-        let latencies = &self.latencies;
-        let mut waiting = counts.accesses();
-        let mut cycles = 0u64;
-        let mut serve = |misses: u64, latency_cycles: u32| {
-            let hits = waiting.saturating_sub(misses);
-            cycles = cycles.saturating_add(hits.saturating_mul(u64::from(latency_cycles)));
-            waiting = misses;
+        let fetched = &counts.fetched;
+        let data = [counts.l1_misses(), counts.l2_misses(), counts.llc_misses()];
+        let code = [fetched.l1i_misses, fetched.l2i_misses, fetched.llci_misses];
+        let caches =
+            self.served(counts.accesses(), data).saturating_add(self.served(fetched.l1i_misses, code));
+        let second_level_hits = match self.dtlb.is_some() && self.stlb.is_some() {
+            true => counts.dtlb_misses.saturating_sub(counts.stlb_misses),
+            false => 0,
         };
-        if self.l1d.is_some() {
-            serve(counts.l1_misses(), latencies.l1_cycles);
+        let translation = second_level_hits.saturating_mul(self.latencies.stlb_cycles.into());
+        let walk = counts.page_walk_accesses.saturating_mul(self.latencies.walk_access_cycles.into());
+        caches.saturating_add(translation).saturating_add(walk)
+    }
+
+    /// What the levels take for so many accesses, which miss so often in each of them.
+    fn served(&self, accesses: u64, [l1, l2, llc]: [u64; 3]) -> u64 {
+        let latencies = &self.latencies;
+        let levels = [
+            (self.l1d.is_some(), l1, latencies.l1_cycles),
+            (self.l2.is_some(), l2, latencies.l2_cycles),
+            (self.llc.is_some(), llc, latencies.llc_cycles),
+            (true, 0, latencies.dram_cycles),
+        ];
+        let mut waiting = accesses;
+        let mut cycles = 0u64;
+        for (_, misses, latency_cycles) in levels.into_iter().filter(|&(is_modelled, ..)| is_modelled) {
+            let hits = waiting.saturating_sub(misses);
+            cycles = cycles.saturating_add(hits.saturating_mul(latency_cycles.into()));
+            waiting = misses;
         }
-        if self.l2.is_some() {
-            serve(counts.l2_misses(), latencies.l2_cycles);
-        }
-        if self.llc.is_some() {
-            serve(counts.llc_misses(), latencies.llc_cycles);
-        }
-        serve(0, latencies.dram_cycles);
-        if self.dtlb.is_some() && self.stlb.is_some() {
-            let second_level_hits = counts.dtlb_misses.saturating_sub(counts.stlb_misses);
-            cycles = cycles.saturating_add(second_level_hits.saturating_mul(latencies.stlb_cycles.into()));
-        }
-        let walk = counts.page_walk_accesses.saturating_mul(latencies.walk_access_cycles.into());
-        cycles.saturating_add(walk)
+        cycles
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memlens_types::Fetched;
 
     fn machine() -> MachineInfo {
         let cache = Some(CacheInfo { bytes: 32768, ways: 8, policy: "lru".into() });
@@ -168,6 +179,9 @@ mod tests {
         // 70·4 + 10·14 + 15·50 + 5·250 + (8−3)·7 + 6·14 = 280+140+750+1250+35+84 = 2539.
         assert_eq!(machine().wait_cycles(&counts()), 2539);
         assert_eq!(machine().wait_cycles(&Counts::default()), 0);
+        // Fetches add (9−4)·14 + (4−1)·50 + 1·250 = 470; those that hit cost nothing.
+        let fetched = Fetched { fetches: 1000, l1i_misses: 9, l2i_misses: 4, llci_misses: 1 };
+        assert_eq!(machine().wait_cycles(&Counts { fetched, ..counts() }), 2539 + 470);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The counts of a cell in less than half the space: there are hundreds of thousands of cells, and most of their counts
 //! are small.
 
-use memlens_types::{Counts, Sampled};
+use memlens_types::{Counts, Fetched, Sampled};
 
-/// The counts of modes that see every access: all but [`Counts::sampled`].
+/// The counts of data accesses: all but [`Counts::fetched`] and [`Counts::sampled`].
 const COUNTED: usize = 17;
 
 /// Some [`Counts`], to be kept. Reading and changing them cost some nanoseconds.
@@ -12,7 +12,7 @@ pub struct PackedCounts(Packed);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Packed {
-    /// Nothing sampled, and no count above 2^32 - 1. Equal counts are packed in the same way.
+    /// Nothing fetched or sampled, and no count above 2^32 - 1. Equal counts are packed in the same way.
     Small([u32; COUNTED]),
     Large(Box<Counts>),
 }
@@ -43,7 +43,8 @@ impl From<Counts> for PackedCounts {
             *small = value as u32;
             u64::from(*small) == value
         });
-        Self(match is_small && counts.sampled == Sampled::default() {
+        let is_of_data = counts.fetched == Fetched::default() && counts.sampled == Sampled::default();
+        Self(match is_small && is_of_data {
             true => Packed::Small(small),
             false => Packed::Large(Box::new(counts)),
         })
@@ -56,18 +57,18 @@ impl Default for PackedCounts {
     }
 }
 
-/// The counts that are not sampled, by name, to an array and back. A count that is missing here does not compile.
+/// The counts of data accesses, by name, to an array and back. A count that is missing here does not compile.
 macro_rules! in_order {
     ($($count:ident),* $(,)?) => {
-        /// All that is not sampled, each count once.
+        /// All of data accesses, each count once.
         pub(crate) fn values(counts: &Counts) -> [u64; COUNTED] {
-            let Counts { $($count,)* sampled: _ } = *counts;
+            let Counts { $($count,)* fetched: _, sampled: _ } = *counts;
             [$($count),*]
         }
 
         /// The reverse of [`values`].
         fn counted([$($count),*]: [u64; COUNTED]) -> Counts {
-            Counts { $($count,)* sampled: Sampled::default() }
+            Counts { $($count,)* ..Counts::default() }
         }
     };
 }
@@ -111,6 +112,9 @@ mod tests {
         }
         let sampled = Sampled { samples: 3, ..Sampled::default() };
         let counts = Counts { loads: 7, sampled, ..Counts::default() };
+        assert_eq!(PackedCounts::from(counts).get(), counts);
+        let fetched = Fetched { fetches: 3, ..Fetched::default() };
+        let counts = Counts { fetched, ..Counts::default() };
         assert_eq!(PackedCounts::from(counts).get(), counts);
     }
 

@@ -1,6 +1,6 @@
 //! A profile's invariants.
 
-use memlens_types::{Counts, Sampled};
+use memlens_types::{Counts, Fetched, Sampled};
 
 use crate::packed_counts::values;
 use crate::{PathSamples, Profile};
@@ -243,10 +243,12 @@ fn possible(table: &'static str, counts: impl Iterator<Item = Counts>) -> Result
     const MOST: u64 = 1 << 60;
     let mut sum = 0u64;
     for (row, counts) in counts.enumerate() {
-        let Counts { loads, stores, modifies, sampled, .. } = counts;
+        let Counts { loads, stores, modifies, fetched, sampled, .. } = counts;
+        let Fetched { fetches, l1i_misses, l2i_misses, llci_misses } = fetched;
         let Sampled { samples, cost, by_hardware, by_registers, by_code } = sampled;
         // The largest of a row bounds each of its counts, so the sum of the largest bounds each sum.
-        let largest = values(&counts).into_iter().chain([samples, cost]).fold(0, u64::max);
+        let largest = values(&counts).into_iter().chain([samples, cost]);
+        let largest = largest.chain([fetches, l1i_misses, l2i_misses, llci_misses]).fold(0, u64::max);
         sum = sum.saturating_add(largest);
         let found = by_hardware.saturating_add(by_registers).saturating_add(by_code);
         if sum > MOST || modifies > loads.min(stores) || found > samples {

@@ -12,13 +12,14 @@
 //! cost is what its accesses cost. Write-backs (`DramW`) have no accessing function: an object's self
 //! cost has them, no call does.
 //!
-//! Events of levels that were not modelled are left out.
+//! Events of levels that were not modelled are left out, and those of instruction fetches where there are none: these
+//! are "called", too, in the object of the code.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use memlens_profile::{MachineInfo, Object, Profile};
-use memlens_types::Counts;
+use memlens_types::{Counts, Fetched};
 
 use crate::place::function_name;
 
@@ -27,8 +28,8 @@ use crate::place::function_name;
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let events = events(&profile.machine);
     let totals = profile.totals();
+    let events = events(&profile.machine, totals.fetched != Fetched::default());
     write_header(profile, &events, &totals, out)?;
     let mut names = Names::default();
     let targets: Vec<Target> = profile.objects.iter().map(|object| Target::new(profile, object)).collect();
@@ -47,7 +48,7 @@ pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "cob={}", names.of("ob", &target.ob))?;
             writeln!(out, "cfi={}", names.of("fl", &target.file))?;
             writeln!(out, "cfn={}", names.of("fn", &target.function))?;
-            writeln!(out, "calls={} {}", counts.accesses(), target.line)?;
+            writeln!(out, "calls={} {}", counts.accesses() + counts.fetched.fetches, target.line)?;
             writeln!(out, "{line} {}", costs(&events, &counts))?;
         }
         writeln!(out)?;
@@ -63,7 +64,7 @@ struct Event {
 }
 
 /// The names that KCachegrind knows where there are any, with the same meaning.
-fn events(machine: &MachineInfo) -> Vec<Event> {
+fn events(machine: &MachineInfo, fetches: bool) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     let mut add = |modelled: bool, name, long_name, value| {
         if modelled {
@@ -71,6 +72,10 @@ fn events(machine: &MachineInfo) -> Vec<Event> {
         }
     };
     let (l1, l2, llc) = (machine.l1d.is_some(), machine.l2.is_some(), machine.llc.is_some());
+    add(fetches, "Ir", "Instruction Fetch", |counts| counts.fetched.fetches);
+    add(fetches, "I1mr", "L1 Instr. Fetch Miss", |counts| counts.fetched.l1i_misses);
+    add(fetches && l2, "L2ir", "L2 Instr. Fetch Miss", |counts| counts.fetched.l2i_misses);
+    add(fetches, "ILmr", "LL Instr. Fetch Miss", |counts| counts.fetched.llci_misses);
     add(true, "Dr", "Data Read Access", |counts| counts.loads);
     add(true, "Dw", "Data Write Access", |counts| counts.stores);
     add(l1, "D1mr", "L1 Data Read Miss", |counts| counts.l1_load_misses);

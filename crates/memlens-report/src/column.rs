@@ -47,6 +47,10 @@ pub enum Column {
     DramReads,
     DramWrites,
     Invalidations,
+    Fetches,
+    L1iMisses,
+    L2iMisses,
+    LlciMisses,
     Pattern,
     Objects,
     Where,
@@ -70,7 +74,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 45] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -112,6 +116,10 @@ impl Column {
         Self::StallCycles,
         Self::HugeShare,
         Self::Offset,
+        Self::Fetches,
+        Self::L1iMisses,
+        Self::L2iMisses,
+        Self::LlciMisses,
     ];
 
     /// Whether it is a number by which things are found, and not how much there is of something.
@@ -180,6 +188,10 @@ impl Column {
             Self::DramReads => ("dram_reads", "lines read from memory"),
             Self::DramWrites => ("dram_writes", "lines written back to memory"),
             Self::Invalidations => ("invalidations", "lines lost to another core's write"),
+            Self::Fetches => ("fetches", "instructions fetched; with --fetches only"),
+            Self::L1iMisses => ("l1i_misses", "first-level instruction cache misses; with --fetches only"),
+            Self::L2iMisses => ("l2i_misses", "second-level misses of instruction fetches"),
+            Self::LlciMisses => ("llci_misses", "last-level misses of instruction fetches"),
             Self::Pattern => (
                 "pattern",
                 "how addresses follow one another where it waits: stream, stride, indirect, pointer-chase, irregular …",
@@ -236,6 +248,10 @@ impl Column {
             Self::DramReads => Content::Count(known.dram_reads),
             Self::DramWrites => Content::Count(known.dram_writes),
             Self::Invalidations => Content::Count(known.invalidations),
+            Self::Fetches => Content::Count(known.fetches),
+            Self::L1iMisses => Content::Count(known.l1i_misses),
+            Self::L2iMisses => Content::Count(known.l2i_misses),
+            Self::LlciMisses => Content::Count(known.llci_misses),
             Self::Pattern => Content::Text(row.pattern.as_deref()),
             Self::Objects => Content::Text(row.objects.as_deref()),
             Self::Where => Content::Text(row.place.as_deref()),

@@ -111,7 +111,9 @@ fn counted_pieces(known: &Known) -> Vec<String> {
         Some(format!("{} ({})", plural(count?, noun), size(bytes?)))
     };
     let loads = piece(known.loads, "load", known.load_bytes);
-    loads.into_iter().chain(piece(known.stores, "store", known.store_bytes)).collect()
+    let stores = piece(known.stores, "store", known.store_bytes);
+    let fetches = known.fetches.map(|fetches| format!("{} instructions fetched", count(fetches)));
+    loads.into_iter().chain(stores).chain(fetches).collect()
 }
 
 /// What a sample is, and how many there are.
@@ -177,6 +179,7 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
     misses("L2", known.l2_misses());
     misses("LLC", known.llc_misses());
     misses("TLB", known.dtlb_misses);
+    pieces.extend(known.l1i_misses.map(|misses| format!("L1i {}", count(misses))));
     pieces.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
     let line_bytes = u64::from(profile.machine.line_bytes);
     if let Some(reads) = known.dram_reads {

@@ -190,7 +190,7 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
 
 /// All counts, those of the totals' list first.
 fn counts(known: &Known) -> Map<String, Value> {
-    let pairs: [(&str, Value); 21] = [
+    let pairs: [(&str, Value); 25] = [
         ("loads", known.loads.into()),
         ("stores", known.stores.into()),
         ("load_bytes", known.load_bytes.into()),
@@ -212,6 +212,10 @@ fn counts(known: &Known) -> Map<String, Value> {
         ("modifies", known.modifies.into()),
         ("accesses", known.accesses().into()),
         ("invalidations", known.invalidations.into()),
+        ("fetches", known.fetches.into()),
+        ("l1i_misses", known.l1i_misses.into()),
+        ("l2i_misses", known.l2i_misses.into()),
+        ("llci_misses", known.llci_misses.into()),
     ];
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

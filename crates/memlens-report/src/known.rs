@@ -24,6 +24,10 @@ pub(crate) struct Known {
     pub(crate) stlb_misses: Option<u64>,
     pub(crate) page_walk_accesses: Option<u64>,
     pub(crate) invalidations: Option<u64>,
+    pub(crate) fetches: Option<u64>,
+    pub(crate) l1i_misses: Option<u64>,
+    pub(crate) l2i_misses: Option<u64>,
+    pub(crate) llci_misses: Option<u64>,
 }
 
 impl Known {
@@ -40,6 +44,9 @@ impl Known {
         // Bursts are too short for lines to be written back, and are simulated one thread at a time.
         let whole = caches && !profile.run.estimated;
         let when = |modelled: bool, value: u64| modelled.then_some(value);
+        let fetched = &counts.fetched;
+        // Profiles do not say whether fetches were modelled; what executes nothing has none.
+        let is_code = fetched.fetches > 0;
         Self {
             samples: when(is_sampled, counts.sampled.samples),
             loads: when(counted, counts.loads),
@@ -59,6 +66,10 @@ impl Known {
             stlb_misses: when(walks, counts.stlb_misses),
             page_walk_accesses: when(walks, counts.page_walk_accesses),
             invalidations: when(whole, counts.invalidations),
+            fetches: when(is_code, fetched.fetches),
+            l1i_misses: when(is_code && machine.l1i.is_some(), fetched.l1i_misses),
+            l2i_misses: when(is_code && machine.l2.is_some(), fetched.l2i_misses),
+            llci_misses: when(is_code && machine.llc.is_some(), fetched.llci_misses),
         }
     }
 
@@ -70,6 +81,7 @@ impl Known {
     pub(crate) fn is_touched(&self) -> bool {
         let lines = || Some(self.dram_reads? + self.dram_writes.unwrap_or(0) + self.page_walk_accesses?);
         self.accesses().or(self.samples).or_else(lines).is_some_and(|count| count > 0)
+            || self.fetches.is_some()
     }
 
     pub(crate) fn l1_misses(&self) -> Option<u64> {

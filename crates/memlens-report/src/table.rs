@@ -198,12 +198,14 @@ pub(crate) fn widen_callers(grid: &mut Grid) {
 }
 
 /// The counts every table shows.
-pub(crate) fn counts() -> [TableColumn; 9] {
+pub(crate) fn counts() -> [TableColumn; 11] {
     [
         TableColumn::Of(Column::Samples, ["", "samples"], 1),
+        TableColumn::Of(Column::Fetches, ["", "fetches"], 3),
         TableColumn::Of(Column::Loads, ["", "loads"], 2),
         TableColumn::Of(Column::Stores, ["", "stores"], 2),
         TableColumn::Of(Column::L1MissRatio, ["L1", "miss%"], 2),
+        TableColumn::Of(Column::L1iMisses, ["L1i", "misses"], 3),
         TableColumn::Of(Column::LlcMisses, ["LLC", "misses"], 1),
         TableColumn::Of(Column::DtlbMisses, ["TLB", "misses"], 5),
         TableColumn::Of(Column::StlbMisses, ["page", "walks"], 4),
@@ -309,7 +311,8 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
         | Column::Stores
         | Column::Modifies
         | Column::LoadBytes
-        | Column::StoreBytes => Some(counted),
+        | Column::StoreBytes
+        | Column::Fetches => Some(counted),
         _ => Some(modelled),
     };
     let flexible = |least, comfortable, most| Some(Flexible { least, comfortable, most });

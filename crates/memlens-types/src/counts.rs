@@ -33,7 +33,7 @@ pub struct Counts {
     pub llc_load_misses: u64,
     /// Last-level misses of stores and modifies.
     pub llc_store_misses: u64,
-    /// Lines read from memory for these accesses.
+    /// Lines read from memory for these accesses and fetches.
     pub dram_reads: u64,
     /// Lines of this object written back to memory.
     pub dram_writes: u64,
@@ -45,8 +45,45 @@ pub struct Counts {
     pub page_walk_accesses: u64,
     /// Lines lost to another core's write (coherence misses to come).
     pub invalidations: u64,
+    /// Instruction fetches; all zero where they are not modelled.
+    pub fetched: Fetched,
     /// What samples say; all zero in modes that see every access.
     pub sampled: Sampled,
+}
+
+/// What instruction fetches did. Units: events. An instruction's misses are lines, as those of data are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// Instructions fetched.
+    pub fetches: u64,
+    /// First-level instruction cache misses.
+    pub l1i_misses: u64,
+    /// Second-level misses of fetches.
+    pub l2i_misses: u64,
+    /// Last-level misses of fetches.
+    pub llci_misses: u64,
+}
+
+impl AddAssign<&Fetched> for Fetched {
+    fn add_assign(&mut self, other: &Fetched) {
+        self.fetches += other.fetches;
+        self.l1i_misses += other.l1i_misses;
+        self.l2i_misses += other.l2i_misses;
+        self.llci_misses += other.llci_misses;
+    }
+}
+
+impl Fetched {
+    /// See [`Sampled::piece`].
+    pub fn piece(&self, from: f64, until: f64) -> Self {
+        let part = between(from, until);
+        Self {
+            fetches: part(self.fetches),
+            l1i_misses: part(self.l1i_misses),
+            l2i_misses: part(self.l2i_misses),
+            llci_misses: part(self.llci_misses),
+        }
+    }
 }
 
 /// What samples found. Units: samples, unless the name says otherwise.
@@ -121,6 +158,7 @@ impl Counts {
             stlb_misses: part(self.stlb_misses),
             page_walk_accesses: part(self.page_walk_accesses),
             invalidations: part(self.invalidations),
+            fetched: self.fetched.piece(from, until),
             sampled: self.sampled.piece(from, until),
         }
     }
@@ -165,6 +203,7 @@ impl AddAssign<&Counts> for Counts {
         self.stlb_misses += other.stlb_misses;
         self.page_walk_accesses += other.page_walk_accesses;
         self.invalidations += other.invalidations;
+        self.fetched += &other.fetched;
         self.sampled += &other.sampled;
     }
 }

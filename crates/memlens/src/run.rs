@@ -128,6 +128,11 @@ pub struct RecordArgs {
     )]
     pub collect_at_start: Option<YesNo>,
 
+    /// Model instruction fetches, too: code goes through the first-level instruction cache and shares the further
+    /// levels with data. Exact mode only; takes longer
+    #[arg(long, help_heading = "What is counted")]
+    pub fetches: bool,
+
     #[command(flatten)]
     pub trace: TraceArgs,
 
@@ -150,6 +155,7 @@ impl RecordArgs {
             (!self.stop_on.is_empty(), "--stop-on"),
             (!self.toggle_on.is_empty(), "--toggle-on"),
             (self.collect_at_start.is_some(), "--collect-atstart"),
+            (self.fetches, "--fetches"),
             (self.trace.trace.is_some(), "--trace"),
             // Bursts are of a machine's caches, too.
             (
@@ -390,6 +396,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
     process.start_on = args.start_on;
     process.stop_on = args.stop_on;
     process.toggle_on = args.toggle_on;
+    process.fetches = args.fetches;
     Ok(Config {
         command: args.command,
         process,

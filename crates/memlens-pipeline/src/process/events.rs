@@ -117,9 +117,9 @@ impl Process {
                 while let Some(done) = self.simulator.next_finished() {
                     self.book(done, Some(thread));
                 }
-                thread.references.settle().zero();
+                thread.settle(&self.blocks).zero();
                 for other in self.threads.iter_mut().flatten() {
-                    other.references.settle().zero();
+                    other.settle(&self.blocks).zero();
                 }
                 self.dram_writes.clear();
             }

@@ -69,7 +69,8 @@ impl ForkedProcess {
     /// # Errors
     /// As [`Process::new`].
     pub fn begin(self) -> Result<Process, PipelineError> {
-        let mut process = Process::new(ProcessOptions::new(self.machine))?;
+        let fetches = self.blocks.fetch_rule().is_some();
+        let mut process = Process::new(ProcessOptions { fetches, ..ProcessOptions::new(self.machine) })?;
         process.merge_sites = self.merge_sites;
         process.blocks = self.blocks;
         process.space = self.space;

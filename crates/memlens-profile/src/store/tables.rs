@@ -305,6 +305,16 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
     c.column("stlb_misses", "second-level TLB misses: page walks", &mut counts.stlb_misses);
     c.column("page_walk_accesses", "page-table entries read by walks", &mut counts.page_walk_accesses);
     c.column("invalidations", "lines lost to another core's write", &mut counts.invalidations);
+    let fetched = &mut counts.fetched;
+    none_or(
+        c,
+        "fetches",
+        "instructions fetched; null: none, or fetches were not modelled",
+        &mut fetched.fetches,
+    );
+    none_or(c, "l1i_misses", "first-level misses of fetches", &mut fetched.l1i_misses);
+    none_or(c, "l2i_misses", "second-level misses of fetches", &mut fetched.l2i_misses);
+    none_or(c, "llci_misses", "last-level misses of fetches", &mut fetched.llci_misses);
     let sampled = &mut counts.sampled;
     none_or(c, "samples", "samples taken here; null: none", &mut sampled.samples);
     none_or(c, "sample_cost", "what they stand for, in `run.sampling.unit`", &mut sampled.cost);
