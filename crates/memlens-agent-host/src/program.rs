@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use memlens_events::agent::SANITIZER_FUNCTIONS;
 use object::Endianness;
-use object::elf::{DT_NEEDED, Dyn64, FileHeader64, PT_INTERP, SHT_DYNSYM, Sym64};
+use object::elf::{DT_NEEDED, DT_SONAME, Dyn64, DynamicTag, FileHeader64, PT_INTERP, SHT_DYNSYM, Sym64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 use thiserror::Error;
@@ -30,6 +30,9 @@ pub enum NotPreloadable {
     /// There is no dynamic linker.
     #[error("the program is linked statically")]
     Static,
+    /// It is the dynamic linker, which loads the program that its first argument names.
+    #[error("the program is the dynamic linker itself; give the program that it is to load, without it")]
+    DynamicLinker,
     /// The dynamic linker is not glibc's: the agent might keep the program from starting.
     #[error("the program's dynamic linker is {0}, not glibc's")]
     OtherLoader(String),
@@ -81,11 +84,14 @@ fn check_elf(file: &Path) -> Result<(), NotPreloadable> {
         return Err(NotPreloadable::Privileged);
     }
     let cache = ReadCache::new(opened);
-    let loader = loader_of(&cache).ok_or(NotPreloadable::Unreadable)?.ok_or(NotPreloadable::Static)?;
+    let Some(loader) = loader_of(&cache).ok_or(NotPreloadable::Unreadable)? else {
+        let is_loader = dynamic_names(&cache, DT_SONAME).unwrap_or_default() == [GLIBC_LOADER];
+        return Err(if is_loader { NotPreloadable::DynamicLinker } else { NotPreloadable::Static });
+    };
     if loader.rsplit('/').next() != Some(GLIBC_LOADER) {
         return Err(NotPreloadable::OtherLoader(loader));
     }
-    let sanitizer = libraries(&cache)
+    let sanitizer = dynamic_names(&cache, DT_NEEDED)
         .unwrap_or_default()
         .into_iter()
         .find(|library| SANITIZERS.iter().any(|sanitizer| library.starts_with(sanitizer)));
@@ -119,19 +125,20 @@ fn check_functions<'a>(data: impl ReadRef<'a>) -> Option<Result<(), NotPreloadab
     }))
 }
 
-/// The libraries that an ELF file asks for (`DT_NEEDED`).
-fn libraries<'a>(data: impl ReadRef<'a>) -> Option<Vec<String>> {
+/// What the entries of a kind in an ELF file's dynamic section name: the libraries that it asks for (`DT_NEEDED`), or
+/// what it is called itself (`DT_SONAME`).
+fn dynamic_names<'a>(data: impl ReadRef<'a>, tag: DynamicTag) -> Option<Vec<String>> {
     let header = FileHeader64::<Endianness>::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, data).ok()?;
     let (entries, strings) = sections.dynamic(endian, data).ok()??;
     let strings = sections.strings(endian, data, strings).ok()?;
-    let needed = entries.iter().filter(|entry| entry.d_tag(endian) == DT_NEEDED);
+    let entries = entries.iter().filter(|entry| entry.d_tag(endian) == tag);
     let name = |entry: &Dyn64<Endianness>| {
         let offset = u32::try_from(entry.d_val(endian)).ok()?;
         Some(String::from_utf8_lossy(strings.get(offset).ok()?).into_owned())
     };
-    Some(needed.filter_map(name).collect())
+    Some(entries.filter_map(name).collect())
 }
 
 /// What `PT_INTERP` names, if there is one. None: no 64-bit ELF file.
@@ -172,6 +179,10 @@ mod tests {
         assert_eq!(check_preloadable(&text), expected, "a script is its interpreter");
         fs::write(&text, "no program\n").expect("written");
         assert_eq!(check_preloadable(&text), Err(NotPreloadable::Unreadable));
+        // The dynamic linker as a program.
+        if let Some(loader) = loader_of(&*fs::read(&own).expect("read")).flatten() {
+            assert_eq!(check_preloadable(Path::new(&loader)), Err(NotPreloadable::DynamicLinker));
+        }
         // The same program under the bits that make the dynamic linker careful.
         let copy = folder.path().join("setuid");
         fs::copy(&own, &copy).expect("copied");

@@ -13,6 +13,7 @@
 
 mod calibration;
 pub mod chain;
+mod kernel_clock;
 mod latency;
 pub mod skid;
 

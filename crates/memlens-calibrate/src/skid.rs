@@ -20,6 +20,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use memlens_sample::{EventChoice, SampleError, SampleEvent, sample_own_thread};
 
 use crate::chain::{Chain, Pages};
+use crate::kernel_clock;
 
 /// Samples a second: enough for a histogram in a quarter of a second.
 const FREQUENCY_HZ: u64 = 8_000;
@@ -208,9 +209,9 @@ pub fn measure(choice: EventChoice) -> Result<(SampleEvent, Vec<LoopSkid>), Skid
     let mut used = None;
     for known in &LOOPS {
         let (event, addresses) = sample_own_thread(choice, FREQUENCY_HZ, || {
-            let start = std::time::Instant::now();
+            let start = kernel_clock::now();
             let mut at = if known.name == "store" { chain.first() } else { chain.here() };
-            while start.elapsed().as_secs_f64() < SECONDS {
+            while (kernel_clock::now() - start).as_secs_f64() < SECONDS {
                 // SAFETY: the loops follow a chain that lives on, or write to the second word of each of
                 // its 2^20 lines, or do not touch memory; they change only registers that a call may
                 // change.

@@ -95,6 +95,12 @@ pub enum InjectError {
         /// What was in the way last.
         last: &'static str,
     },
+    /// All of its threads were made without libc.
+    #[error(
+        "attach to process {0}: it makes its threads without libc, as Go's programs do without cgo; take --mode sample, \
+         or start it with `memlens run --mode exact`"
+    )]
+    OwnThreads(u32),
     /// The dynamic linker refused.
     #[error("attach to process {pid}: its dynamic linker does not load the agent: {why}")]
     NotLoaded {
@@ -144,6 +150,7 @@ impl InjectError {
                 | Self::Namespace(_)
                 | Self::Libc(..)
                 | Self::Sanitizer(..)
+                | Self::OwnThreads(_)
                 | Self::Processor(_)
                 | Self::NoRoom(..)
                 | Self::OtherVersion(_)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::arch::{self, Data, Mark, Registers, STUB_BYTES, Scratch};
 use crate::error::InjectError;
 use crate::image::{Image, images};
-use crate::safe_point::{SafePoints, WalkStack, has_descriptor_above, is_of_libc};
+use crate::safe_point::{NOT_OF_LIBC, SafePoints, WalkStack, has_descriptor_above, is_of_libc};
 use crate::target::{self, Target};
 use crate::tracer::{self, Resume, Stop};
 
@@ -17,6 +17,9 @@ use crate::tracer::{self, Resume, Stop};
 pub const MOST_WAIT: Duration = Duration::from_secs(20);
 /// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not.
 const STOP_TAKES: Duration = Duration::from_millis(100);
+/// If all threads are none of libc's for so long, they are not about to become some: a process that has just been
+/// executed takes milliseconds to get there.
+const NEVER_OF_LIBC: Duration = Duration::from_millis(500);
 /// Rounds in which a stack that cannot be walked must be free of anything suspicious.
 const STRICT_ROUNDS: u32 = 5;
 /// Between two rounds through the threads, at first and at most.
@@ -189,8 +192,8 @@ impl<'a> Injector<'a> {
     fn run(&mut self) -> Result<Called, InjectError> {
         let threads = if self.call.wants_threads { self.threads() } else { Vec::new() };
         let left_behind = self.find_place()?;
-        let until = Instant::now() + MOST_WAIT;
-        let (mut pause, mut round) = (PAUSE.0, 0);
+        let begun = Instant::now();
+        let (mut pause, mut round, mut is_of_libc) = (PAUSE.0, 0, false);
         loop {
             round += 1;
             let mut candidates = match left_behind {
@@ -217,6 +220,7 @@ impl<'a> Injector<'a> {
                     points.objection(target, thread, &registers, &mut *call.walk, is_lenient)
                 {
                     self.last = objection;
+                    is_of_libc |= objection != NOT_OF_LIBC;
                     self.release(thread);
                     self.longest_other = self.longest_other.max(stopped.elapsed());
                     continue;
@@ -230,7 +234,10 @@ impl<'a> Injector<'a> {
                     was_there: self.present.is_some(),
                 });
             }
-            if Instant::now() >= until {
+            if self.tries > 0 && !is_of_libc && begun.elapsed() >= NEVER_OF_LIBC {
+                return Err(InjectError::OwnThreads(self.call.pid));
+            }
+            if begun.elapsed() >= MOST_WAIT {
                 return Err(InjectError::NoThread { pid: self.call.pid, tries: self.tries, last: self.last });
             }
             // Meanwhile signals of the first thread pass through our hands.

@@ -29,6 +29,9 @@ const STACK_BYTES: usize = 256 << 10;
 /// Words behind the stack pointer that count as innermost where the stack cannot be walked.
 const INNERMOST_WORDS: usize = 64;
 
+/// Why threads that libc did not make may not be borrowed: libraries expect its descriptor of them.
+pub const NOT_OF_LIBC: &str = "not a thread of libc's";
+
 type Range = (u64, u64);
 
 /// Where a thread may not be.
@@ -128,7 +131,7 @@ impl SafePoints {
             return Some("not in 64-bit code");
         }
         if !is_of_libc(target, thread, registers) {
-            return Some("not a thread of libc's");
+            return Some(NOT_OF_LIBC);
         }
         if in_restartable_sequence(target, thread, registers.ip()) {
             return Some("in a restartable sequence");

@@ -28,6 +28,9 @@ const FREQUENCY: u64 = 4000;
 const DURATION: Duration = Duration::from_millis(10);
 /// Fewer samples than these say nothing.
 const MIN_SAMPLES: usize = 8;
+/// After so many equal readings the clock stands still, as a preloaded library (faketime) may have it: each takes tens of
+/// nanoseconds.
+const MOST_EQUAL: u32 = 10_000;
 /// Readings that lie closer together than this had no interrupt between them, in nanoseconds.
 const SHORTEST_GAP: u64 = 300;
 
@@ -39,7 +42,7 @@ struct Gap {
 }
 
 /// Measures what a sample of the clock costs that copies as much of the stack. Takes 10 ms. `None`: too
-/// few samples came, as where the kernel slows sampling down.
+/// few samples came, as where the kernel slows sampling down, or the clock stands still.
 ///
 /// # Errors
 /// Those of perf_event_open(2).
@@ -67,10 +70,14 @@ fn measure(stack_bytes: u32) -> io::Result<Option<Duration>> {
 fn gaps_of(duration: Duration) -> Vec<Gap> {
     let mut gaps = Vec::with_capacity(4096);
     let start = now_ns();
-    let mut before = start;
-    while before - start < duration.as_nanos() as u64 && gaps.len() < gaps.capacity() {
+    let (mut before, mut equal) = (start, 0);
+    while before.saturating_sub(start) < duration.as_nanos() as u64
+        && gaps.len() < gaps.capacity()
+        && equal < MOST_EQUAL
+    {
         let after = now_ns();
-        if after - before >= SHORTEST_GAP {
+        equal = if after == before { equal + 1 } else { 0 };
+        if after.saturating_sub(before) >= SHORTEST_GAP {
             gaps.push(Gap { before, after });
         }
         before = after;

@@ -198,6 +198,31 @@ fn limits_that_forbid_a_recording_are_named_before_the_program_runs() {
     assert!(stdout(&report).contains("✗ limits"), "{}", stdout(&report));
 }
 
+/// However few files may be open: either the program is not started, or there is a whole profile.
+#[test]
+fn few_descriptors_cost_no_profile() {
+    let folder = folder();
+    for mode in ["exact", "burst"] {
+        let mut written = 0;
+        for limit in [8, 10, 11, 12, 14, 16] {
+            let profile = format!("{mode}.{limit}");
+            let words = format!("run --mode {mode} --quiet --out {profile} -- true");
+            let output = limited(folder.path(), &format!("-n {limit}"), &words);
+            let messages = stderr(&output);
+            match output.status.code() {
+                Some(75) => assert!(messages.contains("ulimit -n"), "{mode} {limit}: {messages}"),
+                code => {
+                    assert_eq!((code, messages.as_str()), (Some(0), ""), "{mode} {limit}");
+                    let opened = memlens_profile::Profile::open(&folder.path().join(profile));
+                    assert!(!opened.expect("readable").attribution.truncated, "{mode} {limit}");
+                    written += 1;
+                }
+            }
+        }
+        assert!(written > 0, "{mode}: 16 are said to be enough");
+    }
+}
+
 #[test]
 fn a_limit_of_file_sizes_reaches_the_program_as_it_is() {
     let folder = folder();

@@ -387,6 +387,28 @@ fn a_stripped_program_has_objects_by_file_and_offset() {
     assert!(name == ".bss of works" && first["kind"] == "global", "{objects:?}");
 }
 
+/// As under faketime: libc's clock says the same for ever, for memlens and for the program.
+#[test]
+fn a_clock_that_stands_still_keeps_nobody_waiting() {
+    let folder = folder();
+    let source = "#include <time.h>\nint clock_gettime(clockid_t clock, struct timespec *now) {\n    \
+        (void)clock; now->tv_sec = 1000000; now->tv_nsec = 0;\n    return 0;\n}\n";
+    let library = compiled(folder.path(), "standing.so", source, &["-shared", "-fPIC"]);
+    for mode in ["sample", "burst"] {
+        let mut command = memlens(folder.path());
+        command.args(["record", "--mode", mode, "--quiet", "--out", mode, "--", "sh", "-c", "exit 7"]);
+        let mut child = command.env("LD_PRELOAD", &library).spawn().expect("it starts");
+        let mut ended = None;
+        wait_until(|| {
+            ended = child.try_wait().expect("our child");
+            ended.is_some()
+        });
+        // 69 and 77 where the kernel allows no events.
+        let code = ended.and_then(|status| status.code());
+        assert!(matches!(code, Some(7 | 69 | 77)), "{mode}: {code:?}");
+    }
+}
+
 #[test]
 fn what_is_no_recording_of_perf_is_one_message() {
     let folder = folder();

@@ -50,8 +50,14 @@ impl DiskFolder {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// So many open descriptors of the folder, or fewer if there are no more to be had.
+    pub(crate) fn descriptors(&self, count: usize) -> Vec<File> {
+        (0..count).map_while(|_| File::open(&self.path).ok()).collect()
+    }
+
     /// Makes the contents of files durable, all at once: the system then commits them together, where one
-    /// after the other each waits for a commit of its own.
+    /// after the other each waits for a commit of its own. Those
+    /// that fail, as for want of a descriptor, are tried again one by one.
     fn sync_contents(&self, names: &[String]) -> io::Result<()> {
         let sync = |name: &String| File::open(self.path.join(name))?.sync_all();
         thread::scope(|scope| {
@@ -59,16 +65,19 @@ impl DiskFolder {
                 .iter()
                 .map(|name| (name, thread::Builder::new().spawn_scoped(scope, || sync(name))))
                 .collect();
-            let mut result = Ok(());
+            let mut left = Vec::new();
             for (name, thread) in started {
                 let synced = match thread {
                     Ok(thread) => thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread failed"))),
                     // No thread to be had.
                     Err(_) => sync(name),
                 };
-                result = result.and(synced);
+                match synced {
+                    Ok(()) => {}
+                    Err(_) => left.push(name),
+                }
             }
-            result
+            left.into_iter().try_for_each(sync)
         })
     }
 

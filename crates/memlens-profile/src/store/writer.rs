@@ -1,6 +1,7 @@
 //! Writes a profile again and again; whenever it stops, the last flushed state is readable.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,9 +60,30 @@ impl Existing {
 pub struct ProfileWriter {
     folder: DiskFolder,
     next_generation: u64,
+    /// Descriptors that are given up when the profile is written: whatever takes all others while a program runs
+    /// leaves these.
+    reserved: Vec<File>,
+}
+
+/// A file at a time is written or made durable, at the end the folder.
+const RESERVED: usize = 2;
+
+/// Descriptors for the next flush, or none where that would take the last ones: what fails then says why.
+fn reserve(folder: &DiskFolder) -> Vec<File> {
+    let mut found = folder.descriptors(RESERVED + 1);
+    if found.len() <= RESERVED {
+        return Vec::new();
+    }
+    found.truncate(RESERVED);
+    found
 }
 
 impl ProfileWriter {
+    fn new(folder: DiskFolder, next_generation: u64) -> Self {
+        let reserved = reserve(&folder);
+        Self { folder, next_generation, reserved }
+    }
+
     /// Creates the profile's folder, or takes over an existing one as `existing` says.
     ///
     /// # Errors
@@ -69,7 +91,7 @@ impl ProfileWriter {
     pub fn create(path: &Path, existing: Existing) -> Result<Self, WriteError> {
         let folder = DiskFolder::new(path);
         match folder.create() {
-            Ok(()) => return Ok(Self { folder, next_generation: 1 }),
+            Ok(()) => return Ok(Self::new(folder, 1)),
             Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => {}
             Err(problem) => return Err(WriteError::from_io(path, problem)),
         }
@@ -93,7 +115,7 @@ impl ProfileWriter {
         // Those of single processes would be taken for the new profile's.
         processes::remove(path)?;
         let newest = names.iter().filter_map(|name| generation_of(name, &TABLES)).max();
-        Ok(Self { folder, next_generation: newest.unwrap_or(0).saturating_add(1) })
+        Ok(Self::new(folder, newest.unwrap_or(0).saturating_add(1)))
     }
 
     /// Where the profile is.
@@ -110,7 +132,10 @@ impl ProfileWriter {
     pub fn flush(&mut self, profile: &Profile, complete: bool) -> Result<(), WriteError> {
         let generation = self.next_generation;
         self.next_generation = generation.saturating_add(1);
-        flush(&self.folder, generation, profile, complete)
+        self.reserved.clear();
+        let result = flush(&self.folder, generation, profile, complete);
+        self.reserved = reserve(&self.folder);
+        result
     }
 }
 
