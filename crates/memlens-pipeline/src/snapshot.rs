@@ -48,8 +48,6 @@ impl Process {
         builder.profile.marks = self.marks.clone();
         builder.profile.threads = threads;
         let (cells, code_of) = self.with_code(cells, &mut builder);
-        // Nothing below looks code up again, only return addresses.
-        (builder.code, builder.frames) = Default::default();
         builder.objects(&cells, &self.dram_writes, self.merge_sites);
         builder.cells(cells);
         builder.fields(&seen, &code_of, &mut layouts);
@@ -126,10 +124,11 @@ impl Process {
         places.dedup();
         let mut code_of: FxHashMap<u32, CodeIx> = FxHashMap::default();
         code_of.reserve(places.len());
-        for (_, reference) in places {
+        builder.profile.code.reserve_exact(places.len());
+        for (place, reference) in places {
             let known = references[reference as usize];
             let attr = known.attr;
-            let code = builder.code(known.pc, known.operand, attr.kind(), attr.size_bytes());
+            let code = builder.code(place, known.operand, attr.kind(), attr.size_bytes());
             code_of.insert(reference, code);
         }
         cells.retain_mut(|cell| code_of.get(&cell.code.0).map(|&code| cell.code = code).is_some());
@@ -235,7 +234,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) profile: Profile,
     frames: FxHashMap<(u64, bool), Vec<FrameIx>>,
     stacks: FxHashMap<Vec<FrameIx>, StackIx>,
-    code: FxHashMap<(u64, u8, AccessKind, u32), CodeIx>,
+    /// The place of the code row made last, its stack, and the first row there.
+    place: Option<(u64, StackIx, usize)>,
     pub(crate) object_of: FxHashMap<u32, ObjectIx>,
     assignments: FxHashMap<u64, Assignment>,
     /// Type of the variable that holds a site's blocks, and its module.
@@ -266,7 +266,7 @@ impl<'a> Builder<'a> {
             profile: Profile::default(),
             frames: FxHashMap::default(),
             stacks: FxHashMap::default(),
-            code: FxHashMap::default(),
+            place: None,
             object_of: FxHashMap::default(),
             assignments: FxHashMap::default(),
             types_behind: FxHashMap::default(),
@@ -277,14 +277,25 @@ impl<'a> Builder<'a> {
         (number > 0).then(|| ModuleIx(number - 1))
     }
 
-    /// The row of a memory operand.
-    fn code(&mut self, pc: u64, operand: u8, kind: AccessKind, size_bytes: u32) -> CodeIx {
-        let key = self.space.frame_key(pc);
-        if let Some(&known) = self.code.get(&(key, operand, kind, size_bytes)) {
-            return known;
+    /// The row of a memory operand at a place. Those of one place are asked for one after another: what is remembered is
+    /// of the last place only, for there are a hundred thousand.
+    fn code(&mut self, key: u64, operand: u8, kind: AccessKind, size_bytes: u32) -> CodeIx {
+        let (stack, first) = match self.place {
+            Some((place, stack, first)) if place == key => (stack, first),
+            _ => {
+                // No other place has these frames.
+                let frames = self.new_frames(key, false);
+                let stack = StackIx::from_index(self.profile.stacks.len());
+                self.profile.stacks.push(Stack(frames));
+                (stack, self.profile.code.len())
+            }
+        };
+        self.place = Some((key, stack, first));
+        let is_it =
+            |row: &CodeLocation| (row.operand, row.kind, row.size_bytes) == (operand, kind, size_bytes);
+        if let Some(known) = self.profile.code[first..].iter().position(is_it) {
+            return CodeIx::from_index(first + known);
         }
-        let frames = self.frames_at(key, false);
-        let stack = self.stack(frames);
         let (number, offset) = split_frame_key(key);
         let code = CodeIx::from_index(self.profile.code.len());
         self.profile.code.push(CodeLocation {
@@ -297,7 +308,6 @@ impl<'a> Builder<'a> {
             size_bytes,
             counts: Counts::default(),
         });
-        self.code.insert((key, operand, kind, size_bytes), code);
         code
     }
 
@@ -324,6 +334,13 @@ impl<'a> Builder<'a> {
         if let Some(known) = self.frames.get(&(key, is_return)) {
             return known.clone();
         }
+        let frames = self.new_frames(key, is_return);
+        self.frames.insert((key, is_return), frames.clone());
+        frames
+    }
+
+    /// As [`Self::frames_at`], of a place that is not asked for again.
+    fn new_frames(&mut self, key: u64, is_return: bool) -> Vec<FrameIx> {
         let (number, offset) = split_frame_key(key);
         let svma = if is_return { offset.wrapping_sub(1) } else { offset };
         let symbols = self.space.module(number.into()).and_then(|module| module.symbols.as_ref());
@@ -351,7 +368,6 @@ impl<'a> Builder<'a> {
             });
             frames.push(frame);
         }
-        self.frames.insert((key, is_return), frames.clone());
         frames
     }
 
