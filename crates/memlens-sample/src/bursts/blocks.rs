@@ -38,7 +38,7 @@ struct Block {
 pub struct Decoded {
     /// Executions of blocks …
     pub blocks: u64,
-    /// … and of such as end with a return or an indirect jump or call.
+    /// … and of those that got to their end, as far as their addresses tell, where that is a return or an indirect jump or call.
     pub indirect: u64,
     /// Whether all blocks were known.
     pub is_whole: bool,
@@ -127,27 +127,27 @@ impl Blocks {
                 decoded.is_whole &= stored.is_empty();
                 continue;
             };
-            decoded.indirect += u64::from(block.ends_indirectly);
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
-            execution(&mut block.references, stored, thread_pointer, &mut each);
+            let is_complete = execution(&mut block.references, stored, thread_pointer, &mut each);
+            decoded.indirect += u64::from(is_complete && block.ends_indirectly);
         }
         decoded
     }
 }
 
-/// One execution of a block, as far as it got.
+/// One execution of a block, as far as it got; whether it got to its last access.
 fn execution(
     block: &mut [Known],
     stored: &[u64],
     thread_pointer: u64,
     each: &mut impl FnMut(&mut Known, Option<u64>, u64),
-) {
+) -> bool {
     let mut taken = 0;
     for at in 0..block.len() {
         let known = &mut block[at];
         let address = match known.reference.source {
             Source::Word => {
-                let Some(&word) = stored.get(taken) else { return };
+                let Some(&word) = stored.get(taken) else { return false };
                 taken += 1;
                 Some(word)
             }
@@ -169,6 +169,7 @@ fn execution(
             each(&mut block[at], address, elements);
         }
     }
+    true
 }
 
 /// How many elements a repeated instruction has: the word behind those of its other references.
@@ -242,9 +243,10 @@ mod tests {
         blocks.add((1, 2), 5, true, vec![reference(10, Use::Read, Source::Word)]);
         blocks.add((1, 2), 6, false, Vec::new());
         blocks.add((1, 2), 7, true, Vec::new());
-        let words = [block_word(5), 0x1000, block_word(6), block_word(6), block_word(7)];
+        // A way out of block 5 was taken before its return: no address was stored.
+        let words = [block_word(5), 0x1000, block_word(6), block_word(6), block_word(7), block_word(5)];
         let decoded = blocks.decode((1, 2), &words, 0x7000, |_, _, _| {});
-        assert_eq!(decoded, Decoded { blocks: 4, indirect: 2, is_whole: true });
+        assert_eq!(decoded, Decoded { blocks: 5, indirect: 2, is_whole: true });
     }
 
     #[test]
