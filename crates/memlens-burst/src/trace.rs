@@ -1,7 +1,9 @@
 //! The instructions that are translated together: a straight path through the code, with side exits.
 //!
 //! The path follows fall-through at conditional jumps and direct jumps forward, for a few jumps; it ends at a call,
-//! a return, an indirect or a backward jump, and before whatever is left to the native code.
+//! a return, an indirect or a backward jump, and before whatever is left to the native code. A loop whose jump leads back to
+//! the path's begin is gone through several times, as often as it fits whole: what a block does besides the program's own work
+//! is then done once in so many rounds.
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
@@ -76,6 +78,8 @@ pub struct Trace {
     length: usize,
     /// How it ends.
     pub tail: Tail,
+    /// Instructions of a round, if it is a loop that the path goes through more than once; else 0.
+    round: usize,
     /// General registers that it uses, as bits by number.
     used: u16,
     /// Before which instruction the flags hold nothing that is used later.
@@ -101,6 +105,7 @@ impl Trace {
             memory_ends: [0; MOST_INSTRUCTIONS],
             length: 0,
             tail: Tail::Next(0),
+            round: 0,
             used: 0,
             free_flags_at: None,
         }
@@ -118,6 +123,7 @@ impl Trace {
         infos: &mut InstructionInfoFactory,
     ) -> Result<(), End> {
         self.length = 0;
+        self.round = 0;
         self.used = NEVER_FREE;
         let mut operands = 0;
         let mut jumps = 0;
@@ -157,6 +163,29 @@ impl Trace {
             next = instruction.next_ip();
             match flow {
                 Flow::Next => {}
+                Flow::Conditional if instruction.near_branch_target() == pc => {
+                    jumps += 1;
+                    if self.round == 0 {
+                        self.round = self.length;
+                    }
+                    let rounds = self.length / self.round;
+                    let has_room = |all: usize, most: usize| all + all / rounds <= most;
+                    let goes_on = has_room(self.length, MOST_INSTRUCTIONS)
+                        && has_room(operands, MOST_OPERANDS)
+                        && has_room(jumps, MOST_JUMPS);
+                    if goes_on {
+                        // SAFETY: as above.
+                        decoder = unsafe { decoder_at(pc, source) }.ok_or(End::Code)?;
+                        next = pc;
+                    } else if rounds > 1 {
+                        break Tail::Next(pc);
+                    } else {
+                        self.round = 0;
+                        if jumps > MOST_JUMPS {
+                            break Tail::Next(next);
+                        }
+                    }
+                }
                 Flow::Conditional | Flow::Counted => {
                     jumps += 1;
                     if jumps > MOST_JUMPS {
@@ -192,6 +221,15 @@ impl Trace {
 
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions[..self.length]
+    }
+
+    /// Where the path leaves at a conditional jump, and whether that is where the jump is not taken: it ends a round.
+    pub fn way_out(&self, index: usize) -> (u64, bool) {
+        let instruction = &self.instructions[index];
+        match self.round != 0 && (index + 1).is_multiple_of(self.round) {
+            true => (instruction.next_ip(), true),
+            false => (instruction.near_branch_target(), false),
+        }
     }
 
     /// Whether it ends with a return or an indirect jump or call.
@@ -254,11 +292,9 @@ impl Trace {
             }
             _ => None,
         };
-        let jumps = self
-            .instructions()
-            .iter()
-            .filter(|each| matches!(flow_of(each), Flow::Conditional | Flow::Counted));
-        jumps.map(Instruction::near_branch_target).chain(tail)
+        let is_way_out =
+            |index: &usize| matches!(flow_of(&self.instructions[*index]), Flow::Conditional | Flow::Counted);
+        (0..self.length).filter(is_way_out).map(|index| self.way_out(index).0).chain(tail)
     }
 
     /// The first instruction before which no status flag is live. At exits all are.

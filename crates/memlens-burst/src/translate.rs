@@ -17,6 +17,9 @@
 //!
 //! A counting block is the same without the stores of words and addresses; its first register counts them all the same.
 //!
+//! A conditional jump leads to the exit where the path does not go on: where it is taken, or, at the end of a loop's round, where
+//! it is not.
+//!
 //! Both jumps of an exit lead to the instruction behind them until the next block is known.
 
 use iced_x86::{Instruction, OpAccess, OpKind, Register, UsedMemory};
@@ -219,7 +222,7 @@ impl Writer<'_> {
             }
             self.record(instruction, trace.memories(index));
             self.cache.places.push(Place { code: self.assembler.here(), pc: instruction.ip() });
-            self.instruction(instruction, trace.displacement(index));
+            self.instruction(instruction, trace.displacement(index), trace.way_out(index));
             self.known.written(instruction, trace.written(index));
         }
         match trace.tail {
@@ -398,14 +401,16 @@ impl Writer<'_> {
         debug_assert!(self.bytes as usize <= 8 * MAX_BLOCK_WORDS);
     }
 
-    /// The instruction itself, or what does the same elsewhere.
-    fn instruction(&mut self, instruction: &Instruction, displacement: u64) {
+    /// The instruction itself, or what does the same elsewhere. `way_out`: see [`Trace::way_out`].
+    fn instruction(&mut self, instruction: &Instruction, displacement: u64, way_out: (u64, bool)) {
+        let (out, is_otherwise) = way_out;
         let (first, second) = self.pair;
         match flow_of(instruction) {
             Flow::Next => self.copy(instruction, displacement),
             Flow::Conditional => {
-                let gap = self.assembler.jump_if(condition_of(instruction));
-                self.side_exit(gap, instruction.near_branch_target());
+                // The lowest bit negates a condition.
+                let gap = self.assembler.jump_if(condition_of(instruction) ^ u8::from(is_otherwise));
+                self.side_exit(gap, out);
             }
             Flow::Counted => {
                 // Its jump is short: it leads over one jump, to the one that leads to the exit.
@@ -417,7 +422,7 @@ impl Writer<'_> {
                 let here = self.assembler.here();
                 let on = self.assembler.jump(here);
                 let gap = self.assembler.jump(here);
-                self.side_exit(gap, instruction.near_branch_target());
+                self.side_exit(gap, out);
                 self.assembler.fill(on, self.assembler.here());
             }
             // The path goes on at the target.

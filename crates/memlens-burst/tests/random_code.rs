@@ -95,12 +95,37 @@ impl Code {
         self.put(&disp.to_le_bytes());
     }
 
+    /// A loop of up to 40 rounds, each with some accesses and ways past an instruction: blocks hold several rounds.
+    fn rounds(&mut self, a: u8) {
+        let count = if a == 1 { 2 } else { 1 };
+        let times = self.random.below(40) as u8 + 1;
+        // mov count, times
+        self.put(&[0xb8 | count, times, 0, 0, 0]);
+        let again = self.bytes.len();
+        for _ in 0..self.random.below(5) {
+            // add, adc or sbb [r13 + disp], a, or the other way
+            let opcode = self.random.one_of(&[0x01, 0x11, 0x19, 0x03, 0x13, 0x1b]);
+            self.put(&[0x49 | (a >> 3) << 2, opcode, 0x85 | (a & 7) << 3]);
+            let disp = (self.random.below(200) * 8) as u32;
+            self.put(&disp.to_le_bytes());
+            if self.random.below(3) == 0 {
+                // A conditional jump over inc a
+                let condition = self.random.below(16) as u8;
+                self.put(&[0x70 | condition, 3, 0x48 | a >> 3, 0xff, 0xc0 | a & 7]);
+            }
+        }
+        // dec count; jnz again
+        self.put(&[0x48, 0xff, 0xc8 | count]);
+        let distance = self.bytes.len() + 2 - again;
+        self.put(&[0x75, (distance as u8).wrapping_neg()]);
+    }
+
     fn instruction(&mut self) {
         let (a, b) = (self.register(), self.register());
         let alu = [0x01, 0x09, 0x11, 0x19, 0x21, 0x29, 0x31, 0x39];
         let code = self.random.below(16) as u8;
         let small = self.random.below(256) as u8;
-        match self.random.below(34) {
+        match self.random.below(35) {
             0..3 => {
                 let opcode = self.random.one_of(&alu);
                 self.registers(&[opcode], a, b);
@@ -195,6 +220,7 @@ impl Code {
                 self.put(&[0x49, 0x8d, 0xb5, 0, 2, 0, 0]);
                 self.put(&[0xb9, small & 31, 0, 0, 0, 0xf3, 0xa4]);
             }
+            33 => self.rounds(a),
             // movdqu, paddd, pxor with memory and back
             _ => {
                 let vector = small & 3;
