@@ -206,6 +206,13 @@ impl Recording {
         Self { bursts: Some(bursts), ..self }
     }
 
+    /// The last bursts of all threads stand for what is known by now: before a profile is made.
+    pub fn settle(&mut self) {
+        if let Some(bursts) = &mut self.bursts {
+            bursts.settle(None);
+        }
+    }
+
     /// What bursts told, if there are any.
     pub fn bursts(&self) -> Option<&Bursts> {
         self.bursts.as_ref()

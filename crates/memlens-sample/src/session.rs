@@ -418,6 +418,7 @@ impl SampleSession {
     pub fn profile(&mut self) -> Profile {
         let own_cpu = own_cpu_seconds() - self.own_cpu_at_start;
         self.builder.fold(&mut self.recording);
+        self.recording.settle();
         let event = self.collector.event();
         let losses = self.collector.losses();
         let mut profile = self.builder.profile(

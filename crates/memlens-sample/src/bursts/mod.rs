@@ -6,12 +6,14 @@
 //!
 //! A *cell* is where an instruction, a thread and a [`Spot`] meet: the estimator's owner, and what a profile adds up.
 //!
-//! A burst stands for the accesses of its thread since the last one; how many these were: `weights.rs`.
+//! A burst stands for the accesses of its thread around it, half of the way to its neighbours (`waiting.rs`); how many these are in
+//! a time: `weights.rs`.
 
 mod blocks;
 mod calls;
 mod mini_simulation;
 mod places;
+mod waiting;
 mod weights;
 
 use memlens_events::agent::BurstHead;
@@ -26,6 +28,7 @@ use self::blocks::Blocks;
 use self::mini_simulation::MiniSimulation;
 pub use self::places::Surroundings;
 use self::places::{Memo, Places};
+use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Weights};
 use crate::recording::{Code, Spot, TallyKey};
 
@@ -194,6 +197,8 @@ pub struct Bursts {
     weights: Weights,
     /// Where in their objects cells' accesses were, by the cells' numbers.
     offsets: Offsets,
+    /// Not yet in `locality`.
+    waiting: WaitingBursts,
     counts: BurstCounts,
 }
 
@@ -254,6 +259,7 @@ impl Bursts {
             references: Vec::new(),
             weights: Weights::default(),
             offsets: Offsets::default(),
+            waiting: WaitingBursts::default(),
             counts: BurstCounts::default(),
         })
     }
@@ -283,6 +289,14 @@ impl Bursts {
     /// The process has another program: the blocks of its code are no more.
     pub fn forget(&mut self, pid: u32) {
         self.blocks.forget(pid);
+        self.settle(Some(pid));
+    }
+
+    /// The last burst of each thread of a process, or of all, stands for what is known by now.
+    pub fn settle(&mut self, pid: Option<u32>) {
+        for waiting in self.waiting.take_all(pid) {
+            feed(&mut self.locality, &waiting);
+        }
     }
 
     /// A burst of a thread, in the order of time, reported at `time_ns`. `number`: the thread's. `surroundings`: the memory
@@ -414,15 +428,34 @@ impl Bursts {
         let burst = Burst {
             thread: number,
             start: head.cycles,
-            weight: seen + weight.unseen + weight.counted,
-            unseen_before: Some(weight.unseen as u64),
+            weight: seen,
+            unseen_before: None,
             references: &self.references,
         };
-        self.locality.feed(&burst);
         if let Some(simulation) = &mut self.simulation {
             simulation.analyze(time_ns.saturating_sub(head.own_ns), &burst);
         }
         self.patterns.feed(&burst);
+        let mut waiting = Waiting {
+            pid: surroundings.pid,
+            thread: number,
+            start: head.cycles,
+            weight: seen + weight.counted,
+            unseen_before: 0.0,
+            counted: weight.counted,
+            access_ns: weight.access_ns,
+            references: std::mem::take(&mut self.references),
+        };
+        let mut before = self.waiting.take(number);
+        waiting.share(head.period_ns as f64, before.as_mut());
+        if let Some(before) = before {
+            feed(&mut self.locality, &before);
+            // Its room serves again.
+            self.references = before.references;
+        }
+        if let Some(first) = self.waiting.add(waiting) {
+            feed(&mut self.locality, &first);
+        }
     }
 
     /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: offset in bytes, how
@@ -468,7 +501,7 @@ impl Bursts {
         })
     }
 
-    /// What is known by now. Cost: some microseconds a cell and instruction.
+    /// What is known by now, without bursts that wait: see [`Self::settle`]. Cost: some microseconds a cell and instruction.
     pub fn summary(&self) -> Summary {
         self.locality.summary()
     }
@@ -560,4 +593,14 @@ impl Bursts {
         }
         counts
     }
+}
+
+fn feed(locality: &mut Locality, waiting: &Waiting) {
+    locality.feed(&Burst {
+        thread: waiting.thread,
+        start: waiting.start,
+        weight: waiting.weight,
+        unseen_before: Some(waiting.unseen_before as u64),
+        references: &waiting.references,
+    });
 }
