@@ -10,13 +10,14 @@ use memlens_events::agent::BurstHead;
 
 /// Shorter stretches say nothing, in words.
 const FEWEST_WORDS: u64 = 2000;
-/// What counting costs at a block in ns: a comparison, an addition and a jump that the native code does not have. For a thread
-/// that has its core for itself. With [`INDIRECT_NS`] and [`MOST_SLOWER`] chosen by the totals of 34 recordings of 19 programs of
-/// `bench/bursts.py` on a busy Zen 3: with 0.4, 5 and 3 the mean square of the logarithm of estimated over exact accesses was
-/// 0.089, with these 0.077.
-const BLOCK_NS: f64 = 0.6;
-/// What it costs in ns where a block ends with a return or an indirect jump or call, whose target is looked for in a table.
-const INDIRECT_NS: f64 = 8.0;
+/// What counting costs at a block in ns: a comparison, an addition and jumps that the native code does not have. For a thread
+/// that has its core for itself. With [`INDIRECT_NS`] chosen by the totals of 15 programs of `bench/bursts.py`, one run each on a busy
+/// Zen 3, of those that are not made of short phases: the mean square of the logarithm of estimated over exact accesses was 0.106 with
+/// 0.6 and 8, 0.055 with these, and 0.050 at the least, with 1.5 and 12.
+const BLOCK_NS: f64 = 1.2;
+/// What it costs in ns where a block ends with a return or an indirect jump or call, whose target is looked for in a table, and
+/// which the processor cannot predict as it predicts returns.
+const INDIRECT_NS: f64 = 10.0;
 /// Counting does not more than multiply the time of an access by this.
 const MOST_SLOWER: f64 = 3.0;
 /// Two threads of one core are not more than this much slower than one alone.
