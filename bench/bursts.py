@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Holds burst mode against exact mode and against the native program, program by program.
 
-    bench/bursts.py [--memlens FILE] [--machine NAME] [--repetitions N] [--keep FOLDER] [--longer] [--check] [--markdown]
-                    [NAME...]
+    bench/bursts.py [--memlens FILE] [--machine NAME] [--repetitions N] [--keep FOLDER] [--longer] [--check] [--phases]
+                    [--markdown] [NAME...]
 
 Each program is recorded once by exact mode and N times by burst mode, each time beside a native run. Shown are the
 miss ratios of both, in percent of the accesses (of burst mode the first repetition's); all accesses as burst mode has them,
@@ -20,7 +20,9 @@ of table 6 of Zhao et al., of the programs with a last-level miss ratio of 1 % o
 of the paper's mini-simulation (`--model umi`, a run of its own).
 
 --keep keeps programs and exact profiles, and takes those that are there. --longer takes more data in LONGER: their phases at the
-begin last a few ms, as long as the interval of the timer that begins bursts. --check takes some of the programs, once each,
+begin last a few ms, as long as the interval of the timer that begins bursts. --phases takes none of the programs, but one whose phases
+have known numbers of accesses (workloads/phases.c), and shows what burst mode has of each over the true number: what bursts stand for
+by itself. --check takes some of the programs, once each,
 and fails where there is no burst or a first-level miss ratio is more than CHECKED_POINTS off. The last line is
 `N passed, N failed, N skipped`.
 """
@@ -226,6 +228,33 @@ def covered_shares(compared, burst):
     return inside, of, otherwise
 
 
+def print_phases(options, folder, repetitions):
+    """How many accesses burst mode gives to each phase of a program, over the true number."""
+    command, why = locality.prepared("phases", WORKLOADS / "phases.c", [], folder)
+    if why:
+        print(f"phases skipped: {why}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    found = {}
+    for _ in range(repetitions):
+        profile = folder / "phases.burst"
+        words = [options.memlens, "record", "--quiet", "--force", "--mode", "burst", "--machine", options.machine, "--out",
+                 str(profile), "--", *command]
+        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        estimated = {}
+        for row in report_of(options.memlens, profile)["instructions"]:
+            accesses = row["loads"] + row["stores"] - row["modifies"]
+            estimated[row["function"]] = estimated.get(row["function"], 0) + accesses
+        for name, true in (line.split() for line in told.splitlines() if not line.startswith("sum")):
+            found.setdefault(name, []).append(estimated.get(name, 0) / int(true))
+    for name, parts in found.items():
+        # None is a thousandth, so that there is a mean.
+        logarithms = [math.log(max(part, 0.001)) for part in parts]
+        print(f"{name:<8} estimated over true accesses, {len(parts)} runs: geometric mean {math.exp(mean(logarithms)):.2f}, from "
+              f"{min(parts):.2f} to {max(parts):.2f}; spread of the logarithm {statistics.pstdev(logarithms):.2f}")
+    print("1 passed, 0 failed, 0 skipped")
+    return 0
+
+
 def correlation(pairs):
     # Ratios that are all the same have none.
     if len(pairs) < 3 or any(len(set(column)) == 1 for column in zip(*pairs)):
@@ -246,10 +275,14 @@ def main():
     parser.add_argument("--keep", type=Path, help="folder for programs and exact profiles")
     parser.add_argument("--longer", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--phases", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
     options.memlens = str(Path(options.memlens).resolve())
+    if options.phases:
+        with tempfile.TemporaryDirectory(prefix="memlens-bursts.") as folder:
+            return print_phases(options, Path(folder), options.repetitions)
     other = CHECKED if options.check else LONGER if options.longer else {}
     programs = [(name, source, other.get(name, words)) for name, source, words in PROGRAMS]
     chosen = [program for program in programs
