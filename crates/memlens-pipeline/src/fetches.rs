@@ -196,7 +196,7 @@ impl Fetches {
             let run = blocks.runs()[number as usize];
             let object = space.resolve(run.addr, run.addr, stack).object;
             let reference = blocks.reference_of_run(id, number);
-            self.cells[number as usize] = references.cells_mut().of(reference, object.get());
+            self.cells[number as usize] = references.cells_mut().of(reference, object.get(), || None);
         }
     }
 

@@ -44,11 +44,13 @@ pub struct FieldUse {
     pub seen: u64,
 }
 
+/// A field, and where its part of the whole begins and ends, from 0 to 1.
+type Part = (FieldIx, f64, f64);
+
 /// Which part of a cell's counts belongs to which field.
 #[derive(Clone, Debug, Default)]
 pub struct FieldShares {
-    /// Each with where its part of the whole begins and ends, from 0 to 1.
-    parts: HashMap<(CodeIx, ObjectIx), Vec<(FieldIx, f64, f64)>>,
+    parts: HashMap<(CodeIx, ObjectIx), Vec<Part>>,
 }
 
 impl FieldShares {

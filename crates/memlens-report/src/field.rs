@@ -18,6 +18,9 @@ enum Key {
     Whole(ObjectIx),
 }
 
+/// What a row is made of: an object, its field, if it is one, and what that counts.
+type Part<'a> = (ObjectIx, Option<&'a Field>, Counts);
+
 /// Counts of a profile's fields by their rows: what of the cells is known. Linear in the cells.
 pub(crate) struct FieldCounts {
     by_field: HashMap<FieldIx, Counts>,
@@ -75,7 +78,7 @@ pub(crate) fn fields_of(profile: &Profile, object: ObjectIx) -> impl Iterator<It
 /// All fields; what is in none by its object. Fields of one type are one row, in whatever objects.
 pub(crate) fn by_field(profile: &Profile, whole: u64) -> Vec<Row> {
     let counts = FieldCounts::of(profile, profile.cells.iter());
-    let mut groups: BTreeMap<Key, Vec<(ObjectIx, Option<&Field>, Counts)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Key, Vec<Part<'_>>> = BTreeMap::new();
     for (at, field) in profile.fields.iter().enumerate() {
         let Some(object) = profile.objects.get(field.object.index()) else { continue };
         let one = (field.object, Some(field), counts.get(FieldIx::from_index(at)));
@@ -84,7 +87,7 @@ pub(crate) fn by_field(profile: &Profile, whole: u64) -> Vec<Row> {
     for (&object, &rest) in &counts.elsewhere {
         groups.entry(Key::Whole(object)).or_default().push((object, None, rest));
     }
-    let row = |(key, parts): (Key, Vec<(ObjectIx, Option<&Field>, Counts)>)| {
+    let row = |(key, parts): (Key, Vec<Part<'_>>)| {
         let mut sum = Counts::default();
         let mut costs = Vec::new();
         for (object, _, counts) in &parts {

@@ -463,10 +463,8 @@ impl Bursts {
     pub fn offsets(&self) -> FxHashMap<u32, Vec<(u64, u64)>> {
         let mut by_cell: FxHashMap<u32, Vec<(u64, u64)>> = FxHashMap::default();
         for seen in self.offsets.iter() {
-            let has_start = match self.cells[seen.operand as usize].key.spot {
-                Spot::Block { .. } | Spot::Image { .. } | Spot::Frame { .. } => true,
-                _ => false,
-            };
+            let spot = &self.cells[seen.operand as usize].key.spot;
+            let has_start = matches!(spot, Spot::Block { .. } | Spot::Image { .. } | Spot::Frame { .. });
             if has_start {
                 by_cell.entry(seen.operand).or_default().push((seen.bytes, seen.times));
             }
