@@ -269,14 +269,14 @@ fn a_memlens_that_is_killed_at_any_moment_harms_nobody() {
 fn a_program_whose_threads_are_not_libcs_is_refused_at_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (source, program) = (folder.path().join("own.c"), folder.path().join("own"));
-    let text = "#include <stdio.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+    let text = "#include <sys/syscall.h>\n\
         static char own[4096] __attribute__((aligned(64)));\n\
         static long call(long number, long a, long b, long c) {\n    long result;\n    \
         __asm__ volatile(\"syscall\" : \"=a\"(result) : \"a\"(number), \"D\"(a), \"S\"(b), \"d\"(c) \
         : \"rcx\", \"r11\", \"memory\");\n    return result;\n}\n\
         __attribute__((optimize(\"no-stack-protector\")))\n\
-        int main(void) {\n    puts(\"ready\"); fflush(stdout);\n    \
-        /* ARCH_SET_FS; from here on no libc. */\n    call(SYS_arch_prctl, 0x1002, (long)(own + 2048), 0);\n    \
+        int main(void) {\n    /* ARCH_SET_FS; from here on no libc. */\n    \
+        call(SYS_arch_prctl, 0x1002, (long)(own + 2048), 0);\n    call(SYS_write, 1, (long)\"ready\\n\", 6);\n    \
         char byte;\n    while (call(SYS_read, 0, (long)&byte, 1) > 0) {}\n    call(SYS_exit_group, 7, 0, 0);\n}\n";
     std::fs::write(&source, text).expect("written");
     let built = Command::new("cc").args(["-O1", "-o"]).args([&program, &source]).status();
