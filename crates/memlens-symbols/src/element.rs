@@ -1,6 +1,7 @@
 //! What blocks and variables consist of: structures, one after the other, and their fields.
 
 use crate::debug_info::DebugInfo;
+use crate::dwarf_file::MAX_REFERENCES;
 use crate::module::Module;
 use crate::types::{TypeId, TypeRef};
 
@@ -18,8 +19,6 @@ const ARRAY_HOLDERS: [&str; 7] = [
 const NODE_TYPES: [&str; 4] = ["_Node", "_Link_type", "__node_type", "__node_ptr"];
 /// The member that holds one in what keeps a node until it is linked.
 const NODE_MEMBER: &str = "_M_node";
-/// Larger structures are not read as a whole, byte by byte: only those of their fields that are asked for.
-const MOST_BYTES: u64 = 4096;
 
 /// The structure that some memory consists of: once, or again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,33 +83,97 @@ impl Module {
         self.with_debug(|debug| debug.field_at(&debug.type_id(structure)?, offset_bytes))
     }
 
-    /// All fields of a structure in the order of their places; of one of more than 4 KiB none. Cost: a look at the debug information for each field.
+    /// All fields of a structure in the order of their places; of bits that share a byte the first field. Cost: the debug
+    /// information of all its members, and of theirs.
     pub fn fields(&self, element: &Element) -> Vec<Field> {
-        if element.size_bytes > MOST_BYTES {
-            return Vec::new();
-        }
+        let mut fields = Vec::new();
         self.with_debug(|debug| {
-            let id = debug.type_id(element.type_ref)?;
-            let mut fields: Vec<Field> = Vec::new();
-            let mut at = 0;
-            while at < element.size_bytes {
-                let Some(field) = debug.field_at(&id, at) else {
-                    at += 1;
-                    continue;
-                };
-                at = (field.offset_bytes + field.size_bytes).max(at + 1);
-                match fields.iter_mut().find(|known| known.name == field.name) {
-                    // An array's next element.
-                    Some(known) if known.offset_bytes + known.size_bytes == field.offset_bytes => {
-                        known.size_bytes += field.size_bytes;
-                    }
-                    Some(_) => {}
-                    None => fields.push(field),
+            if let Some(id) = debug.type_id(element.type_ref) {
+                let walk = Walk { debug, is_library: debug.is_library_type(&id) };
+                walk.members(&id, 0, "", &mut fields, 0);
+            }
+        });
+        fields.sort_by_key(|field| field.offset_bytes);
+        let mut end = 0;
+        fields.retain(|field| {
+            let is_first = field.offset_bytes >= end;
+            end = end.max(field.offset_bytes + field.size_bytes);
+            is_first
+        });
+        fields
+    }
+}
+
+/// A walk through all members of a structure, as [`DebugInfo::member_apart_at`] goes to one.
+struct Walk<'d, 'a> {
+    debug: &'d DebugInfo<'a>,
+    /// Of a library's structure everything is entered, else none of them.
+    is_library: bool,
+}
+
+impl<'a> Walk<'_, 'a> {
+    /// The fields of a structure or union at `base`, whose names begin with `prefix`. False: it has none.
+    fn members(&self, id: &TypeId<'a>, base: u64, prefix: &str, out: &mut Vec<Field>, depth: u32) -> bool {
+        let Some((inner, tag, attributes)) = self.debug.stripped(id).filter(|_| depth < MAX_REFERENCES)
+        else {
+            return false;
+        };
+        let is_union = tag == gimli::DW_TAG_union_type;
+        if !is_union && !matches!(tag, gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type) {
+            return false;
+        }
+        if !self.is_library && self.debug.is_library_type(&inner) {
+            return false;
+        }
+        if let Some(value) = self.debug.value_in(&inner, &attributes) {
+            self.field(&value, base, prefix, out, depth + 1);
+            return true;
+        }
+        let before = out.len();
+        self.debug.each_member(&inner, |name, start, member| {
+            // Of what shares its bytes the first.
+            if is_union && out.len() > before {
+                return;
+            }
+            let at = base.saturating_add(start);
+            match name {
+                Some(name) => {
+                    let dot = if prefix.is_empty() { "" } else { "." };
+                    self.field(&member, at, &format!("{prefix}{dot}{name}"), out, depth + 1);
+                }
+                None => {
+                    self.members(&member, at, prefix, out, depth + 1);
                 }
             }
-            Some(fields)
-        })
-        .unwrap_or_default()
+        });
+        out.len() > before
+    }
+
+    /// The fields that a member with this name is.
+    fn field(&self, id: &TypeId<'a>, at: u64, name: &str, out: &mut Vec<Field>, depth: u32) {
+        let debug = self.debug;
+        let Some((inner, tag, attributes)) = debug.stripped(id).filter(|_| depth < MAX_REFERENCES) else {
+            return;
+        };
+        let (element, name) = match tag {
+            gimli::DW_TAG_array_type => {
+                let Some(element) = debug.type_of(&inner.0, &attributes) else { return };
+                (element, format!("{name}{}", "[]".repeat(debug.dimensions(&inner).len())))
+            }
+            _ => (id.clone(), name.to_owned()),
+        };
+        if self.enters(&element) && self.members(&element, at, &name, out, depth + 1) {
+            return;
+        }
+        if let Some(size_bytes) = debug.size_of(&inner).filter(|&size| size > 0) {
+            let type_name = debug.type_name(Some(&element));
+            out.push(Field { offset_bytes: at, size_bytes, name, type_name });
+        }
+    }
+
+    /// Unions with a name are one field.
+    fn enters(&self, id: &TypeId<'a>) -> bool {
+        self.is_library || !self.debug.is_union(id)
     }
 }
 

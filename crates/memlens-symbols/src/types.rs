@@ -289,7 +289,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The element counts of an array type, outermost dimension first.
-    fn dimensions(&self, id: &TypeId<'a>) -> Vec<Option<u64>> {
+    pub(crate) fn dimensions(&self, id: &TypeId<'a>) -> Vec<Option<u64>> {
         let mut counts = Vec::new();
         self.children(id, |tag, _, attributes| {
             if tag != gimli::DW_TAG_subrange_type {
@@ -402,11 +402,11 @@ impl<'a> DebugInfo<'a> {
         self.member(id, offset, 0, Depth::Apart)
     }
 
-    fn is_union(&self, id: &TypeId<'a>) -> bool {
+    pub(crate) fn is_union(&self, id: &TypeId<'a>) -> bool {
         self.stripped(id).is_some_and(|(_, tag, _)| tag == gimli::DW_TAG_union_type)
     }
 
-    fn is_library_type(&self, id: &TypeId<'a>) -> bool {
+    pub(crate) fn is_library_type(&self, id: &TypeId<'a>) -> bool {
         // C has no namespaces.
         !is_c(id.0.language())
             && self.qualified_name(&id.0, id.1).is_some_and(|(name, _)| {
@@ -432,41 +432,19 @@ impl<'a> DebugInfo<'a> {
                 if into != Depth::All && self.is_library_type(&inner) {
                     return None;
                 }
-                // Room for a value that is made later: it has the value's members.
-                if self.name_of(&inner.0, &attributes).is_some_and(|name| name.starts_with(ROOM_FOR_A_VALUE))
-                    && let Some(value) = self.type_parameter(&inner)
-                {
+                if let Some(value) = self.value_in(&inner, &attributes) {
                     let found = self.member(&value, offset, depth + 1, into);
                     return found.or(Some((String::new(), Some(value), offset)));
                 }
                 let mut found: Option<(Option<&'a str>, Option<TypeId<'a>>, u64)> = None;
-                self.children(&inner, |tag, _, attributes| {
-                    if found.is_some() || !matches!(tag, gimli::DW_TAG_member | gimli::DW_TAG_inheritance) {
+                self.each_member(&inner, |name, start, member_type| {
+                    let Some(within) = offset.checked_sub(start).filter(|_| found.is_none()) else { return };
+                    if self.size_at(&member_type, depth + 1).is_some_and(|size| within >= size.max(1)) {
                         return;
                     }
-                    let number = |name| attribute(attributes, name).and_then(|value| constant(&value));
-                    // A static member is declared here, but is not part of the layout.
-                    if attribute(attributes, gimli::DW_AT_external).is_some()
-                        || attribute(attributes, gimli::DW_AT_declaration).is_some()
-                    {
-                        return;
-                    }
-                    let start = number(gimli::DW_AT_data_member_location)
-                        .or_else(|| number(gimli::DW_AT_data_bit_offset).map(|bits| bits / 8))
-                        .unwrap_or(0);
-                    let Ok(start) = u64::try_from(start) else { return };
-                    let Some(member_type) = self.type_of(&inner.0, attributes) else { return };
-                    let Some(within) = offset.checked_sub(start) else { return };
-                    if self.size_at(&member_type, depth + 1).is_none_or(|size| within < size.max(1)) {
-                        let name = if tag == gimli::DW_TAG_inheritance {
-                            // An empty base takes no room: what is there is a member's.
-                            if self.member(&member_type, within, depth + 1, into).is_none() {
-                                return;
-                            }
-                            None
-                        } else {
-                            self.name_of(&inner.0, attributes)
-                        };
+                    // An empty base takes no room: what is there is a member's.
+                    let is_named = name.is_some();
+                    if is_named || self.member(&member_type, within, depth + 1, into).is_some() {
                         found = Some((name, Some(member_type), within));
                     }
                 });
@@ -507,6 +485,41 @@ impl<'a> DebugInfo<'a> {
             }
             _ => None,
         }
+    }
+
+    /// Calls `each` for the members and bases of a structure or union: name (None of bases and anonymous members), place
+    /// in bytes, type.
+    pub(crate) fn each_member(
+        &self,
+        id: &TypeId<'a>,
+        mut each: impl FnMut(Option<&'a str>, u64, TypeId<'a>),
+    ) {
+        self.children(id, |tag, _, attributes| {
+            if !matches!(tag, gimli::DW_TAG_member | gimli::DW_TAG_inheritance) {
+                return;
+            }
+            let number = |name| attribute(attributes, name).and_then(|value| constant(&value));
+            // A static member is declared here, but is not part of the layout.
+            if attribute(attributes, gimli::DW_AT_external).is_some()
+                || attribute(attributes, gimli::DW_AT_declaration).is_some()
+            {
+                return;
+            }
+            let start = number(gimli::DW_AT_data_member_location)
+                .or_else(|| number(gimli::DW_AT_data_bit_offset).map(|bits| bits / 8))
+                .unwrap_or(0);
+            let (Ok(start), Some(member)) = (u64::try_from(start), self.type_of(&id.0, attributes)) else {
+                return;
+            };
+            let name = self.name_of(&id.0, attributes).filter(|_| tag == gimli::DW_TAG_member);
+            each(name, start, member);
+        });
+    }
+
+    /// The type of the value that libstdc++'s buffers in nodes have room for: it has the value's members.
+    pub(crate) fn value_in(&self, id: &TypeId<'a>, attributes: &[Attr<'a>]) -> Option<TypeId<'a>> {
+        self.name_of(&id.0, attributes).filter(|name| name.starts_with(ROOM_FOR_A_VALUE))?;
+        self.type_parameter(id)
     }
 
     /// The first type that a template was made for.

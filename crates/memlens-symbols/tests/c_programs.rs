@@ -4,7 +4,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use memlens_symbols::{Assignment, Content, DataKind, DebugSearch, Evidence, Module};
+use memlens_symbols::{Assignment, Content, DataKind, DebugSearch, Evidence, Field, Module};
 use support::{folder, hexadecimal, output, source, tool};
 
 /// Ways to compile: compiler, label, options.
@@ -141,6 +141,33 @@ fn globals_statics_and_thread_locals() {
             module.fields(&element).into_iter().map(|it| (it.offset_bytes, it.size_bytes, it.name)).collect();
         let field = |offset, name: &str| (offset, 8, name.to_owned());
         assert_eq!(fields, [field(0, "key"), field(8, "left"), field(16, "right")], "{label}");
+        // Each variable's structure: what is at each of its bytes is one of its fields.
+        let mut structures = 0;
+        for symbol in module.data_symbols().iter().filter(|symbol| symbol.kind != DataKind::Tls) {
+            let held = module.variable_info(symbol.svma).and_then(|info| info.type_ref);
+            let Some(Content::Structures(element)) = held.map(|held| module.content_of(held)) else {
+                continue;
+            };
+            let fields = module.fields(&element);
+            structures += 1;
+            for offset in 0..element.size_bytes {
+                let found = module.field_at(element.type_ref, offset);
+                let covers =
+                    |it: &&Field| (it.offset_bytes..it.offset_bytes + it.size_bytes).contains(&offset);
+                match (&found, fields.iter().find(covers)) {
+                    (Some(found), Some(field)) => assert_eq!(found.name, field.name, "{label}: {element:?}"),
+                    // Of an array's structures the first stands for all.
+                    (Some(found), None) => {
+                        assert!(
+                            fields.iter().any(|field| field.name == found.name),
+                            "{label}: {found:?} of {element:?}"
+                        );
+                    }
+                    (None, field) => assert_eq!(field, None, "{label}: {offset} of {element:?}"),
+                }
+            }
+        }
+        assert!(structures > 0, "{label}");
         assert_eq!(
             module.content_behind(info.type_ref.expect("a type")),
             Content::Bytes,
