@@ -123,7 +123,7 @@ impl Structure<'_> {
     fn ends_a_field(&mut self, offset: u64) -> bool {
         let last =
             offset.checked_sub(1).filter(|_| offset <= self.bytes()).and_then(|last| self.field_at(last));
-        let end = last.and_then(|field| Some(field.offset_bytes? + field.size_bytes?));
+        let end = last.and_then(|field| field.offset_bytes?.checked_add(field.size_bytes?));
         end == Some(offset)
     }
 }
@@ -209,7 +209,8 @@ impl Start {
             all += one.times;
             let is_field = layout.field_at(offset).is_some_and(|field| {
                 let within = offset.checked_sub(field.offset_bytes.unwrap_or(offset));
-                let is_inside = |within: u64| field.size_bytes.is_none_or(|bytes| within + size <= bytes);
+                let is_inside =
+                    |within: u64| field.size_bytes.is_none_or(|bytes| within.saturating_add(size) <= bytes);
                 within.is_some_and(|within| within.is_multiple_of(size) && is_inside(within))
                     || within == Some(0) && layout.ends_a_field(offset + size)
             });

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use memlens_symbols::{DebugSearch, Module};
+use memlens_symbols::{Content, DebugSearch, Module};
 use tempfile::TempDir;
 
 /// A program with the shapes that debug information has most ways to say.
@@ -74,6 +74,12 @@ fn ask(module: &Module, svma: u64) {
         assert!(variable.pc_ranges.iter().any(|range| range.contains(&svma)), "{variable:?} at {svma:#x}");
         if let Some(type_ref) = variable.type_ref {
             let _ = (module.type_name(type_ref), module.struct_field(type_ref, 4), module.pointee(type_ref));
+            for content in [module.content_of(type_ref), module.content_behind(type_ref)] {
+                if let Content::Structures(element) = content {
+                    assert!(element.size_bytes > 0);
+                    let _ = (module.fields(&element), module.field_at(element.type_ref, 4));
+                }
+            }
         }
     }
     assert!(module.function_variables(svma).len() >= module.frame_variables(svma).len());

@@ -1,4 +1,4 @@
-//! Short windows of the accesses, for how operands go through memory.
+//! Short windows of the accesses, for how operands go through memory, and where in objects they are.
 //!
 //! Every [`INTERVAL`] accesses the records that come next are read once more, apart from the loop that counts: a
 //! window of at most [`WINDOW`] accesses of one thread. Blocks whose words are not plain addresses are left out of

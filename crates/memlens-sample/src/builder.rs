@@ -128,6 +128,8 @@ impl ProfileBuilder {
                     let rows_of = seen.iter().map(|&(within, times)| (code, object, within, times));
                     rows.burst_offsets.extend(rows_of);
                 }
+                // Their spots are the variables' beginnings.
+                None if matches!(key.spot, Spot::Image { .. } | Spot::Frame { .. }) => {}
                 None => {
                     let within = offset_in(&key, files).map(|within| (code, object, within, 1));
                     rows.burst_offsets.extend(within);
@@ -346,14 +348,17 @@ fn observations(counts: &Counts) -> u64 {
 
 impl Rows {
     /// The number of an object.
-    fn number(&mut self, object: NamedObject) -> u32 {
-        if let Some(&known) = self.object_numbers.get(&object) {
-            return known;
-        }
+    fn number(&mut self, mut object: NamedObject) -> u32 {
+        // Each unit of a file describes a type by itself: that makes no other object.
+        let held = object.held.take();
         let next = self.objects.len() as u32;
-        self.object_numbers.insert(object.clone(), next);
-        self.objects.push(object);
-        next
+        let number = *self.object_numbers.entry(object).or_insert_with_key(|object| {
+            self.objects.push(object.clone());
+            next
+        });
+        let kept = &mut self.objects[number as usize].held;
+        *kept = kept.or(held);
+        number
     }
 
     /// Adds samples of an object, by number, at an instruction and its operand.

@@ -1,5 +1,7 @@
 //! What blocks and variables consist of: structures, one after the other, and their fields.
 
+use std::cell::Cell;
+
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::MAX_REFERENCES;
 use crate::module::Module;
@@ -19,6 +21,10 @@ const ARRAY_HOLDERS: [&str; 7] = [
 const NODE_TYPES: [&str; 4] = ["_Node", "_Link_type", "__node_type", "__node_ptr"];
 /// The member that holds one in what keeps a node until it is linked.
 const NODE_MEMBER: &str = "_M_node";
+
+/// A structure has not so many members, those of its members included: damaged debug information may have one contain
+/// itself.
+const MOST_MEMBERS: u32 = 1 << 14;
 
 /// The structure that some memory consists of: once, or again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +95,8 @@ impl Module {
         let mut fields = Vec::new();
         self.with_debug(|debug| {
             if let Some(id) = debug.type_id(element.type_ref) {
-                let walk = Walk { debug, is_library: debug.is_library_type(&id) };
+                let walk =
+                    Walk { debug, is_library: debug.is_library_type(&id), left: Cell::new(MOST_MEMBERS) };
                 walk.members(&id, 0, "", &mut fields, 0);
             }
         });
@@ -97,7 +104,7 @@ impl Module {
         let mut end = 0;
         fields.retain(|field| {
             let is_first = field.offset_bytes >= end;
-            end = end.max(field.offset_bytes + field.size_bytes);
+            end = end.max(field.offset_bytes.saturating_add(field.size_bytes));
             is_first
         });
         fields
@@ -109,6 +116,8 @@ struct Walk<'d, 'a> {
     debug: &'d DebugInfo<'a>,
     /// Of a library's structure everything is entered, else none of them.
     is_library: bool,
+    /// So many members may still be looked at.
+    left: Cell<u32>,
 }
 
 impl<'a> Walk<'_, 'a> {
@@ -132,9 +141,10 @@ impl<'a> Walk<'_, 'a> {
         let before = out.len();
         self.debug.each_member(&inner, |name, start, member| {
             // Of what shares its bytes the first.
-            if is_union && out.len() > before {
+            if self.left.get() == 0 || is_union && out.len() > before {
                 return;
             }
+            self.left.update(|left| left - 1);
             let at = base.saturating_add(start);
             match name {
                 Some(name) => {

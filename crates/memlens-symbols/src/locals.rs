@@ -18,7 +18,7 @@ pub struct FrameVariable {
     pub name: Arc<str>,
     /// C spelling of its type.
     pub type_name: Option<Arc<str>>,
-    /// The type, for [`crate::Module::struct_field`].
+    /// The type, for [`crate::Module::content_of`] and [`crate::Module::struct_field`].
     pub type_ref: Option<TypeRef>,
     /// File of the declaration.
     pub decl_file: Option<Arc<str>>,

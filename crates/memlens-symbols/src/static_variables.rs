@@ -18,7 +18,7 @@ pub struct VariableInfo {
     pub name: String,
     /// C spelling of its type, e.g. `int*`, `struct node[16]`.
     pub type_name: Option<String>,
-    /// The type, for [`crate::Module::struct_field`].
+    /// The type, for [`crate::Module::content_of`] and [`crate::Module::struct_field`].
     pub type_ref: Option<TypeRef>,
     /// File of the declaration.
     pub decl_file: Option<Arc<str>>,

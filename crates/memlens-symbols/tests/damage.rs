@@ -2,7 +2,7 @@
 
 mod support;
 
-use memlens_symbols::{DebugSearch, Module};
+use memlens_symbols::{Content, DebugSearch, Module};
 use proptest::prelude::*;
 use support::{folder, source, tool};
 
@@ -37,6 +37,11 @@ fn ask(bytes: Vec<u8>) {
             for variable in module.frame_variables(pc).iter() {
                 if let Some(type_ref) = variable.type_ref {
                     let _ = module.struct_field(type_ref, 9);
+                    for content in [module.content_of(type_ref), module.content_behind(type_ref)] {
+                        if let Content::Structures(element) = content {
+                            let _ = (module.fields(&element), module.field_at(element.type_ref, 9));
+                        }
+                    }
                 }
             }
         }
