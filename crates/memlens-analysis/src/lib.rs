@@ -225,15 +225,7 @@ impl About<'_> {
         let with_misses = |kept_l1: f64, kept: f64| {
             let of_l1 = |count: u64| (count as f64 * kept_l1) as u64;
             let part = |count: u64| (count as f64 * kept) as u64;
-            Counts {
-                l1_load_misses: of_l1(counts.l1_load_misses),
-                l1_store_misses: of_l1(counts.l1_store_misses),
-                l2_load_misses: part(counts.l2_load_misses),
-                l2_store_misses: part(counts.l2_store_misses),
-                llc_load_misses: part(counts.llc_load_misses),
-                llc_store_misses: part(counts.llc_store_misses),
-                ..counts
-            }
+            counts.with_misses(of_l1, part, part)
         };
         let (remedy, then) = match kind {
             // What the second level has is near enough: out-of-order execution hides that much.
@@ -267,19 +259,10 @@ impl About<'_> {
             return None;
         }
         // Each line lost to another core is one miss of all levels later on, no more.
-        let spared = |misses: u64, of: u64| {
-            let all = now.l1_misses().max(1);
-            misses - (misses as f64 * (of.min(all) as f64 / all as f64)) as u64
-        };
-        let then = Counts {
-            l1_load_misses: spared(now.l1_load_misses, now.invalidations),
-            l1_store_misses: spared(now.l1_store_misses, now.invalidations),
-            l2_load_misses: spared(now.l2_load_misses, now.invalidations),
-            l2_store_misses: spared(now.l2_store_misses, now.invalidations),
-            llc_load_misses: spared(now.llc_load_misses, now.invalidations),
-            llc_store_misses: spared(now.llc_store_misses, now.invalidations),
-            ..now
-        };
+        let all = now.l1_misses().max(1);
+        let spared = now.invalidations.min(all) as f64 / all as f64;
+        let kept = |misses: u64| misses - (misses as f64 * spared) as u64;
+        let then = now.with_misses(kept, kept, kept);
         let remedy = Remedy::Separate { invalidations: now.invalidations, writers: writers.len() };
         Some(self.finding(remedy, self.saved(&now, &then), self.cells))
     }

@@ -82,14 +82,10 @@ impl About<'_> {
         };
         let size = |cache: &Option<memlens_profile::CacheInfo>| cache.as_ref().map(|cache| cache.bytes);
         let (l1, l2, llc) = (size(&machine.l1d), size(&machine.l2), size(&machine.llc));
-        Counts {
-            l1_load_misses: part(now.l1_load_misses, l1),
-            l1_store_misses: part(now.l1_store_misses, l1),
-            l2_load_misses: part(now.l2_load_misses, l2.or(l1)),
-            l2_store_misses: part(now.l2_store_misses, l2.or(l1)),
-            llc_load_misses: part(now.llc_load_misses, llc),
-            llc_store_misses: part(now.llc_store_misses, llc),
-            ..*now
-        }
+        now.with_misses(
+            |misses| part(misses, l1),
+            |misses| part(misses, l2.or(l1)),
+            |misses| part(misses, llc),
+        )
     }
 }

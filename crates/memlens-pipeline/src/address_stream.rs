@@ -77,6 +77,8 @@ impl AddressStream {
         book(&outcome.l1_misses, |c, s| if s { &mut c.l1_store_misses } else { &mut c.l1_load_misses });
         book(&outcome.l2_misses, |c, s| if s { &mut c.l2_store_misses } else { &mut c.l2_load_misses });
         book(&outcome.llc_misses, |c, s| if s { &mut c.llc_store_misses } else { &mut c.llc_load_misses });
+        book(&outcome.l2_prefetched, |c, _| &mut c.l2_prefetched);
+        book(&outcome.llc_prefetched, |c, _| &mut c.llc_prefetched);
         book(&outcome.llc_misses, |c, _| &mut c.dram_reads);
         book(&outcome.dtlb_misses, |c, _| &mut c.dtlb_misses);
         book(&outcome.stlb_misses, |c, _| &mut c.stlb_misses);

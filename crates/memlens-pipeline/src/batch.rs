@@ -59,6 +59,10 @@ pub enum Finding {
     L2,
     /// Last-level miss: a line from memory.
     Llc,
+    /// A second-level miss that a hardware prefetcher covers: besides [`Finding::L2`].
+    L2Prefetched,
+    /// A last-level miss that it covers: besides [`Finding::Llc`].
+    LlcPrefetched,
     /// First-level TLB miss.
     Dtlb,
     /// Second-level TLB miss.
@@ -197,11 +201,14 @@ impl Batch {
     /// What the model found: for each, the thread, the cell, the finding.
     pub fn findings(&self, mut book: impl FnMut(usize, u32, Finding)) {
         let Outcome { l1_misses, l2_misses, llc_misses, dtlb_misses, stlb_misses, .. } = &self.outcome;
+        let Outcome { l2_prefetched, llc_prefetched, .. } = &self.outcome;
         let Outcome { l1i_misses, l2i_misses, llci_misses, .. } = &self.outcome;
         let lists = [
             (l1_misses, Finding::L1),
             (l2_misses, Finding::L2),
             (llc_misses, Finding::Llc),
+            (l2_prefetched, Finding::L2Prefetched),
+            (llc_prefetched, Finding::LlcPrefetched),
             (l1i_misses, Finding::L1),
             (l2i_misses, Finding::L2),
             (llci_misses, Finding::Llc),
@@ -354,7 +361,7 @@ impl Threads<'_> {
 }
 
 /// How long the lists of an outcome are.
-struct Lengths([usize; 10]);
+struct Lengths([usize; 12]);
 
 impl Lengths {
     fn of(outcome: &Outcome) -> Self {
@@ -369,6 +376,8 @@ impl Lengths {
             outcome.l1i_misses.len(),
             outcome.l2i_misses.len(),
             outcome.llci_misses.len(),
+            outcome.l2_prefetched.len(),
+            outcome.llc_prefetched.len(),
         ])
     }
 
@@ -377,13 +386,16 @@ impl Lengths {
         if start == 0 {
             return;
         }
-        let [l1, l2, llc, dtlb, stlb, walks, invalidations, l1i, l2i, llci] = self.0;
+        let [l1, l2, llc, dtlb, stlb, walks, invalidations, l1i, l2i, llci, l2_prefetched, llc_prefetched] =
+            self.0;
         outcome.l1_misses[l1..].iter_mut().for_each(|index| *index += start);
         outcome.l2_misses[l2..].iter_mut().for_each(|index| *index += start);
         outcome.llc_misses[llc..].iter_mut().for_each(|index| *index += start);
         outcome.l1i_misses[l1i..].iter_mut().for_each(|index| *index += start);
         outcome.l2i_misses[l2i..].iter_mut().for_each(|index| *index += start);
         outcome.llci_misses[llci..].iter_mut().for_each(|index| *index += start);
+        outcome.l2_prefetched[l2_prefetched..].iter_mut().for_each(|index| *index += start);
+        outcome.llc_prefetched[llc_prefetched..].iter_mut().for_each(|index| *index += start);
         outcome.dtlb_misses[dtlb..].iter_mut().for_each(|index| *index += start);
         outcome.stlb_misses[stlb..].iter_mut().for_each(|index| *index += start);
         outcome.walks[walks..].iter_mut().for_each(|walk| walk.index += start);

@@ -19,6 +19,8 @@ pub struct Misses {
     pub l1: u64,
     pub l2: u64,
     pub llc: u64,
+    pub l2_prefetched: u64,
+    pub llc_prefetched: u64,
     pub dram_reads: u64,
     pub dtlb: u64,
     pub stlb: u64,
@@ -37,6 +39,8 @@ impl Misses {
                 self.llc += 1;
                 self.dram_reads += 1;
             }
+            Finding::L2Prefetched => self.l2_prefetched += 1,
+            Finding::LlcPrefetched => self.llc_prefetched += 1,
             Finding::Dtlb => self.dtlb += 1,
             Finding::Stlb => self.stlb += 1,
             // Lines of page tables are not the object's: its DRAM reads are lines of its own.
@@ -169,6 +173,10 @@ fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, mi
         invalidations: misses.invalidations,
         ..Counts::default()
     };
+    if kind.reads() || kind.writes() {
+        counts.l2_prefetched = misses.l2_prefetched;
+        counts.llc_prefetched = misses.llc_prefetched;
+    }
     if kind.reads() {
         counts.loads = accesses;
         counts.load_bytes = bytes;

@@ -215,6 +215,7 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
         llc: Some(cache(&machine.llc)),
         dtlb: machine.dtlb.as_ref().and_then(tlb),
         stlb: machine.stlb.as_ref().and_then(tlb),
+        prefetcher_streams: machine.prefetcher.streams,
         latencies: Latencies {
             l1_cycles: known(machine.l1d.latency_cycles, defaults.l1_cycles),
             l2_cycles: known(l2_cycles, defaults.l2_cycles),

@@ -79,6 +79,9 @@ pub struct MachineInfo {
     pub dtlb: Option<TlbInfo>,
     /// Second-level TLB.
     pub stlb: Option<TlbInfo>,
+    /// Streams that the modelled hardware prefetcher follows; 0: none was modelled.
+    #[serde(default)]
+    pub prefetcher_streams: u32,
     /// What a hit costs where.
     pub latencies: Latencies,
     /// Whose accounting rules were used: `memlens` or `cachegrind`.
@@ -99,13 +102,18 @@ impl MachineInfo {
     /// + (t₁ − t₂)·STLB + w·WALK
     /// ```
     ///
-    /// Fetches that hit the first level keep nobody waiting.
+    /// *m₂* and *m₃* are without the misses whose lines a hardware prefetcher has asked for before: these wait for the
+    /// second level. Fetches that hit the first level keep nobody waiting.
     ///
     /// A level that is not modelled drops out: what would hit there is served by the next. Terms
     /// never go below 0: an access over two lines can miss twice and is then charged twice.
     pub fn wait_cycles(&self, counts: &Counts) -> u64 {
         let fetched = &counts.fetched;
-        let data = [counts.l1_misses(), counts.l2_misses(), counts.llc_misses()];
+        let data = [
+            counts.l1_misses(),
+            counts.l2_misses().saturating_sub(counts.l2_prefetched),
+            counts.llc_misses().saturating_sub(counts.llc_prefetched),
+        ];
         let code = [fetched.l1i_misses, fetched.l2i_misses, fetched.llci_misses];
         let caches =
             self.served(counts.accesses(), data).saturating_add(self.served(fetched.l1i_misses, code));
@@ -182,6 +190,18 @@ mod tests {
         // Fetches add (9−4)·14 + (4−1)·50 + 1·250 = 470; those that hit cost nothing.
         let fetched = Fetched { fetches: 1000, l1i_misses: 9, l2i_misses: 4, llci_misses: 1 };
         assert_eq!(machine().wait_cycles(&Counts { fetched, ..counts() }), 2539 + 470);
+    }
+
+    #[test]
+    fn what_was_prefetched_is_served_by_the_second_level() {
+        // 8 of 20 second-level misses, of which memory serves 3: 8·(50−14) and 3·(250−50) less.
+        let counts = Counts { l2_prefetched: 8, llc_prefetched: 3, ..counts() };
+        assert_eq!(machine().wait_cycles(&counts), 2539 - 288 - 600);
+        // Without a second level the last one serves it: 3·(250−50) less.
+        let two_levels = MachineInfo { l2: None, ..machine() };
+        let without = Counts { l2_prefetched: 0, llc_prefetched: 0, ..counts };
+        let counts = Counts { l2_prefetched: 0, ..counts };
+        assert_eq!(two_levels.wait_cycles(&counts), two_levels.wait_cycles(&without) - 600);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use memlens_types::{Counts, Fetched, Sampled};
 
 /// The counts of data accesses: all but [`Counts::fetched`] and [`Counts::sampled`].
-const COUNTED: usize = 17;
+const COUNTED: usize = 19;
 
 /// Some [`Counts`], to be kept. Reading and changing them cost some nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ enum Packed {
     Large(Box<Counts>),
 }
 
-const _: () = assert!(size_of::<PackedCounts>() <= 72 && size_of::<Counts>() >= 176);
+const _: () = assert!(size_of::<PackedCounts>() <= 80 && size_of::<Counts>() >= 176);
 
 impl PackedCounts {
     /// The counts.
@@ -85,6 +85,8 @@ in_order!(
     l2_store_misses,
     llc_load_misses,
     llc_store_misses,
+    l2_prefetched,
+    llc_prefetched,
     dram_reads,
     dram_writes,
     dtlb_misses,

@@ -41,6 +41,9 @@ pub enum Column {
     LlcLoadMisses,
     LlcStoreMisses,
     LlcMissRatio,
+    L2Prefetched,
+    LlcPrefetched,
+    LlcPrefetchedRatio,
     DtlbMisses,
     StlbMisses,
     PageWalkAccesses,
@@ -74,7 +77,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 48] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -116,6 +119,9 @@ impl Column {
         Self::StallCycles,
         Self::HugeShare,
         Self::Offset,
+        Self::L2Prefetched,
+        Self::LlcPrefetched,
+        Self::LlcPrefetchedRatio,
         Self::Fetches,
         Self::L1iMisses,
         Self::L2iMisses,
@@ -182,6 +188,14 @@ impl Column {
             Self::LlcLoadMisses => ("llc_load_misses", "those of loads"),
             Self::LlcStoreMisses => ("llc_store_misses", "those of stores"),
             Self::LlcMissRatio => ("llc_miss_ratio", "last-level misses per access"),
+            Self::L2Prefetched => (
+                "l2_prefetched",
+                "second-level misses that a hardware prefetcher covers: nobody waits for them",
+            ),
+            Self::LlcPrefetched => ("llc_prefetched", "last-level misses that it covers"),
+            Self::LlcPrefetchedRatio => {
+                ("llc_prefetched_ratio", "part of the last-level misses that it covers")
+            }
             Self::DtlbMisses => ("dtlb_misses", "first-level data TLB misses"),
             Self::StlbMisses => ("stlb_misses", "second-level TLB misses: page walks"),
             Self::PageWalkAccesses => ("page_walk_accesses", "page-table entries read by walks"),
@@ -242,6 +256,9 @@ impl Column {
             Self::LlcLoadMisses => Content::Count(known.llc_load_misses),
             Self::LlcStoreMisses => Content::Count(known.llc_store_misses),
             Self::LlcMissRatio => Content::Ratio(ratio(known.llc_misses())),
+            Self::L2Prefetched => Content::Count(known.l2_prefetched),
+            Self::LlcPrefetched => Content::Count(known.llc_prefetched),
+            Self::LlcPrefetchedRatio => Content::Ratio(known.llc_prefetched_ratio()),
             Self::DtlbMisses => Content::Count(known.dtlb_misses),
             Self::StlbMisses => Content::Count(known.stlb_misses),
             Self::PageWalkAccesses => Content::Count(known.page_walk_accesses),

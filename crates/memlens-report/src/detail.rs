@@ -10,6 +10,7 @@ use crate::View;
 use crate::column::Column;
 use crate::field;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
+use crate::header::of_them_prefetched;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{function_name, module_place, object_place, source_place};
 use crate::row::{By, CodeGroup, Row, by_code, by_path, object_row, sort_rows};
@@ -187,6 +188,7 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
     modelled.extend(split("misses L1", known.l1_load_misses, known.l1_store_misses));
     modelled.extend(split("L2", known.l2_load_misses, known.l2_store_misses));
     modelled.extend(split("LLC", known.llc_load_misses, known.llc_store_misses));
+    modelled.extend(known.llc_prefetched_ratio().map(of_them_prefetched));
     modelled.extend(known.dtlb_misses.map(|misses| format!("TLB {}", count(misses))));
     modelled.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
     modelled.extend(known.dram_reads.map(|reads| {

@@ -179,6 +179,10 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
     misses("L2", known.l2_misses());
     misses("LLC", known.llc_misses());
     misses("TLB", known.dtlb_misses);
+    if let Some(covered) = known.llc_prefetched_ratio() {
+        // Behind the last level's.
+        pieces.insert(pieces.len() - usize::from(known.dtlb_misses.is_some()), of_them_prefetched(covered));
+    }
     pieces.extend(known.l1i_misses.map(|misses| format!("L1i {}", count(misses))));
     pieces.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
     let line_bytes = u64::from(profile.machine.line_bytes);
@@ -188,6 +192,11 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
         pieces.push(format!("DRAM {} read{}", traffic(reads), written.unwrap_or_default()));
     }
     pieces
+}
+
+/// How many misses a hardware prefetcher covers, said behind them.
+pub(crate) fn of_them_prefetched(part: f64) -> String {
+    format!("{} % of them prefetched", percent_of_share(part))
 }
 
 /// The loads that are worth work, if few of many are.

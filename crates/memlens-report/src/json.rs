@@ -171,6 +171,7 @@ fn machine(machine: &MachineInfo) -> Value {
         },
         "rules": machine.rules,
         "inclusion": machine.inclusion,
+        "prefetcher_streams": machine.prefetcher_streams,
     })
 }
 
@@ -190,7 +191,7 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
 
 /// All counts, those of the totals' list first.
 fn counts(known: &Known) -> Map<String, Value> {
-    let pairs: [(&str, Value); 25] = [
+    let pairs: [(&str, Value); 27] = [
         ("loads", known.loads.into()),
         ("stores", known.stores.into()),
         ("load_bytes", known.load_bytes.into()),
@@ -211,6 +212,8 @@ fn counts(known: &Known) -> Map<String, Value> {
         ("page_walk_accesses", known.page_walk_accesses.into()),
         ("modifies", known.modifies.into()),
         ("accesses", known.accesses().into()),
+        ("l2_prefetched", known.l2_prefetched.into()),
+        ("llc_prefetched", known.llc_prefetched.into()),
         ("invalidations", known.invalidations.into()),
         ("fetches", known.fetches.into()),
         ("l1i_misses", known.l1i_misses.into()),

@@ -18,6 +18,8 @@ pub(crate) struct Known {
     pub(crate) l2_store_misses: Option<u64>,
     pub(crate) llc_load_misses: Option<u64>,
     pub(crate) llc_store_misses: Option<u64>,
+    pub(crate) l2_prefetched: Option<u64>,
+    pub(crate) llc_prefetched: Option<u64>,
     pub(crate) dram_reads: Option<u64>,
     pub(crate) dram_writes: Option<u64>,
     pub(crate) dtlb_misses: Option<u64>,
@@ -44,6 +46,7 @@ impl Known {
         // Bursts are too short for lines to be written back, and are simulated one thread at a time.
         let whole = caches && !profile.run.estimated;
         let when = |modelled: bool, value: u64| modelled.then_some(value);
+        let is_prefetching = machine.prefetcher_streams > 0;
         let fetched = &counts.fetched;
         // Profiles do not say whether fetches were modelled; what executes nothing has none.
         let is_code = fetched.fetches > 0;
@@ -60,6 +63,8 @@ impl Known {
             l2_store_misses: when(machine.l2.is_some(), counts.l2_store_misses),
             llc_load_misses: when(machine.llc.is_some(), counts.llc_load_misses),
             llc_store_misses: when(machine.llc.is_some(), counts.llc_store_misses),
+            l2_prefetched: when(is_prefetching && machine.l2.is_some(), counts.l2_prefetched),
+            llc_prefetched: when(is_prefetching && machine.llc.is_some(), counts.llc_prefetched),
             dram_reads: when(lines, counts.dram_reads),
             dram_writes: when((whole || is_bus) && write_backs, counts.dram_writes),
             dtlb_misses: when(machine.dtlb.is_some(), counts.dtlb_misses),
@@ -90,6 +95,12 @@ impl Known {
 
     pub(crate) fn l2_misses(&self) -> Option<u64> {
         Some(self.l2_load_misses? + self.l2_store_misses?)
+    }
+
+    /// Part of the last-level misses that a hardware prefetcher covers.
+    pub(crate) fn llc_prefetched_ratio(&self) -> Option<f64> {
+        let misses = self.llc_misses().filter(|&misses| misses > 0)?;
+        self.llc_prefetched.map(|covered| covered as f64 / misses as f64)
     }
 
     pub(crate) fn llc_misses(&self) -> Option<u64> {

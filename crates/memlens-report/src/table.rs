@@ -198,7 +198,7 @@ pub(crate) fn widen_callers(grid: &mut Grid) {
 }
 
 /// The counts every table shows.
-pub(crate) fn counts() -> [TableColumn; 11] {
+pub(crate) fn counts() -> [TableColumn; 12] {
     [
         TableColumn::Of(Column::Samples, ["", "samples"], 1),
         TableColumn::Of(Column::Fetches, ["", "fetches"], 3),
@@ -207,6 +207,7 @@ pub(crate) fn counts() -> [TableColumn; 11] {
         TableColumn::Of(Column::L1MissRatio, ["L1", "miss%"], 2),
         TableColumn::Of(Column::L1iMisses, ["L1i", "misses"], 3),
         TableColumn::Of(Column::LlcMisses, ["LLC", "misses"], 1),
+        TableColumn::Of(Column::LlcPrefetchedRatio, ["of them", "prefet%"], 4),
         TableColumn::Of(Column::DtlbMisses, ["TLB", "misses"], 5),
         TableColumn::Of(Column::StlbMisses, ["page", "walks"], 4),
         TableColumn::Of(Column::DramReads, ["DRAM", "reads"], 5),
@@ -251,6 +252,8 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
             TableColumn::Of(Column::Name | Column::Share, ..) | TableColumn::Bar => true,
             TableColumn::Of(column, ..) => rows.iter().any(|row| match column.content(row) {
                 Content::Text(None | Some("")) | Content::Count(None) => false,
+                // No misses, or no prefetcher.
+                Content::Ratio(None) if *column == Column::LlcPrefetchedRatio => false,
                 // Samples count neither bytes nor misses.
                 Content::Bytes(None) | Content::Ratio(None) => !estimated,
                 _ => true,

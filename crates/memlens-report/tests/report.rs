@@ -398,6 +398,36 @@ fn shares_are_of_the_wait() {
     assert_eq!(report["objects"][1]["share"], 12.0 / 262.0);
 }
 
+/// 4 loads of memory, 3 of them of lines that were prefetched: 250 cycles and three times the second level's 14.
+#[test]
+fn what_is_prefetched_is_told_and_not_waited_for() {
+    let counts = Counts {
+        loads: 4,
+        l1_load_misses: 4,
+        l2_load_misses: 4,
+        llc_load_misses: 4,
+        l2_prefetched: 3,
+        llc_prefetched: 3,
+        ..Counts::default()
+    };
+    let streamed = Object { id: 1, name: "keys".into(), counts, ..Object::default() };
+    let machine = MachineInfo { prefetcher_streams: 32, ..bfs::machine() };
+    let profile = Profile { objects: vec![streamed], machine, ..Profile::default() };
+    let report = json(&profile);
+    assert_eq!(report["machine"]["prefetcher_streams"], 32);
+    assert_eq!(
+        (&report["objects"][0]["llc_misses"], &report["objects"][0]["llc_prefetched"]),
+        (&value!(4), &value!(3))
+    );
+    assert_eq!(report["objects"][0]["wait_cycles"], 250 + 3 * 14);
+    let text = table(&profile, &View { width: 160, ..View::default() });
+    assert!(text.contains("prefet%") && text.contains("75.0 % of them prefetched"), "{text}");
+    // A machine without a prefetcher has none, and says nothing of it.
+    let report = json(&bfs::profile());
+    assert_eq!(report["totals"]["llc_prefetched"], Value::Null);
+    assert!(!table(&bfs::profile(), &View { width: 160, ..View::default() }).contains("prefet"));
+}
+
 #[test]
 fn csv_quotes_what_needs_it() {
     let mut profile = bfs::profile();

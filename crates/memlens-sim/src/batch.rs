@@ -77,6 +77,10 @@ pub struct Outcome {
     pub l2_misses: Vec<u32>,
     /// Last-level misses of data accesses: lines read from memory.
     pub llc_misses: Vec<u32>,
+    /// Those of `l2_misses` whose lines a hardware prefetcher has asked for before; empty on machines without one.
+    pub l2_prefetched: Vec<u32>,
+    /// The same of `llc_misses`.
+    pub llc_prefetched: Vec<u32>,
     /// First-level misses of instruction fetches.
     pub l1i_misses: Vec<u32>,
     /// Second-level misses of instruction fetches.
@@ -102,6 +106,8 @@ impl Outcome {
         self.l1_misses.clear();
         self.l2_misses.clear();
         self.llc_misses.clear();
+        self.l2_prefetched.clear();
+        self.llc_prefetched.clear();
         self.l1i_misses.clear();
         self.l2i_misses.clear();
         self.llci_misses.clear();

@@ -55,7 +55,12 @@
 //!    invalidation. A read of a line that is dirty elsewhere makes it clean there and writes it to
 //!    LLC. A line that LLC lacks but another core has comes from that core: no LLC miss. The order
 //!    between cores is the order of the calls. A core's own writes do not reach its L1I.
-//! 10. **Not modelled**: hardware prefetchers, store buffers and write combining, non-temporal
+//! 10. **Hardware prefetching** changes no cache and no miss: misses whose lines a stream prefetcher would have asked
+//!     for before stand in lists of their own besides. Its rule is that of Intel's streamer, simplified: first-level
+//!     misses train it page by page; the second step in the same direction (of the same length, or of at most
+//!     two lines) and all further ones are covered, up to the page's end. Machines say how many streams it follows;
+//!     none is none.
+//! 11. **Not modelled**: whether a prefetched line comes in time and what it drives out, store buffers and write combining, non-temporal
 //!     stores, hashed set indices, instruction TLBs, nested page tables, time.
 //!
 //! ## Rules of cachegrind (`rules = "cachegrind"`)
@@ -119,6 +124,7 @@ mod machine;
 mod model;
 mod page_sizes;
 mod plain;
+mod prefetcher;
 mod simd;
 mod translator;
 mod walker;
@@ -128,11 +134,12 @@ pub use cachegrind::CachegrindModel;
 #[cfg(feature = "std")]
 pub use machine::MachineError;
 pub use machine::{
-    CacheDescription, Inclusion, MachineDescription, ModelError, OverrideError, Policy, Rules,
-    TlbDescription, TlbEntries, WalkerDescription,
+    CacheDescription, Inclusion, MachineDescription, ModelError, OverrideError, Policy,
+    PrefetcherDescription, Rules, TlbDescription, TlbEntries, WalkerDescription,
 };
 pub use model::Model;
 pub use page_sizes::{PageSize, PageSizes};
 pub use plain::PlainModel;
+pub use prefetcher::Prefetcher;
 pub use simd::{SimdLevel, Width};
 pub use translator::{Translation, Translator};

@@ -7,8 +7,10 @@ use crate::fast::FastModel;
 use crate::machine::{MachineDescription, ModelError, Rules};
 use crate::page_sizes::PageSize;
 use crate::plain::PlainModel;
+use crate::prefetcher::{Lengths, Prefetcher};
 use crate::simd::SimdLevel;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 /// A machine's caches and TLBs, fed with batches of accesses.
@@ -16,6 +18,10 @@ use core::ops::Range;
 pub struct Model {
     engine: Engine,
     simd: SimdLevel,
+    /// As the machine has it, before any access; none if it has none.
+    prefetcher: Option<Prefetcher>,
+    /// Those of the cores that have accessed anything.
+    prefetchers: BTreeMap<CoreId, Prefetcher>,
 }
 
 #[derive(Debug)]
@@ -50,11 +56,22 @@ impl Model {
                 },
             },
         };
-        Ok(Self { engine, simd })
+        let streams = machine.prefetcher.streams;
+        let prefetcher = (streams > 0).then(|| Prefetcher::new(streams, machine.line_bytes));
+        Ok(Self { engine, simd, prefetcher, prefetchers: BTreeMap::new() })
     }
 
     /// Runs a batch of one core's accesses, in program order, and appends what it did to `out`.
     pub fn access(&mut self, core: CoreId, batch: Batch<'_>, out: &mut Outcome) {
+        let before = Lengths::of(out);
+        self.run(core, batch, out);
+        if let Some(prefetcher) = &self.prefetcher {
+            let prefetcher = self.prefetchers.entry(core).or_insert_with(|| prefetcher.clone());
+            prefetcher.follow(batch, before, out);
+        }
+    }
+
+    fn run(&mut self, core: CoreId, batch: Batch<'_>, out: &mut Outcome) {
         if let Engine::Fast(fast) = &mut self.engine {
             // A second core needs coherence, which the staged engine does not have.
             let other_core = fast.core().is_some_and(|first| first != core);

@@ -209,6 +209,8 @@ fn shipped_machines() {
     let mut machine = MachineDescription::named("e5-2620v2").expect("shipped");
     odd.iter().for_each(|level| machine.apply_override(level).expect("valid"));
     machines.push(machine);
+    // It reads the lists that are compared here, whoever made them.
+    machines.iter_mut().for_each(|machine| machine.prefetcher.streams = 0);
     let mut state = 88172645463325252u64;
     let mut turns = Vec::new();
     for _ in 0..240 {

@@ -161,6 +161,8 @@ proptest! {
 fn a_present_machine() {
     for name in ["host", "intel-sapphire-rapids", "e5-2620v2"] {
         let mut machine = MachineDescription::named(name).expect("shipped");
+        // It reads the lists that are compared here, whoever made them.
+        machine.prefetcher.streams = 0;
         machine.apply_override("inclusion=non-inclusive").expect("valid");
         let mut state = 88172645463325252u64;
         let mut stream = Stream { addrs: Vec::new(), attrs: Vec::new() };

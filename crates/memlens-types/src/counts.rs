@@ -33,6 +33,10 @@ pub struct Counts {
     pub llc_load_misses: u64,
     /// Last-level misses of stores and modifies.
     pub llc_store_misses: u64,
+    /// Second-level misses of all kinds whose lines a hardware prefetcher would have asked for before.
+    pub l2_prefetched: u64,
+    /// Last-level misses of which the same is true.
+    pub llc_prefetched: u64,
     /// Lines read from memory for these accesses and fetches.
     pub dram_reads: u64,
     /// Lines of this object written back to memory.
@@ -152,6 +156,8 @@ impl Counts {
             l2_store_misses: part(self.l2_store_misses),
             llc_load_misses: part(self.llc_load_misses),
             llc_store_misses: part(self.llc_store_misses),
+            l2_prefetched: part(self.l2_prefetched),
+            llc_prefetched: part(self.llc_prefetched),
             dram_reads: part(self.dram_reads),
             dram_writes: part(self.dram_writes),
             dtlb_misses: part(self.dtlb_misses),
@@ -160,6 +166,27 @@ impl Counts {
             invalidations: part(self.invalidations),
             fetched: self.fetched.piece(from, until),
             sampled: self.sampled.piece(from, until),
+        }
+    }
+
+    /// The same with other cache misses of data: each level's number is replaced by what its function makes of it, also
+    /// that of the misses that a prefetcher covers.
+    pub fn with_misses(
+        &self,
+        l1: impl Fn(u64) -> u64,
+        l2: impl Fn(u64) -> u64,
+        llc: impl Fn(u64) -> u64,
+    ) -> Self {
+        Self {
+            l1_load_misses: l1(self.l1_load_misses),
+            l1_store_misses: l1(self.l1_store_misses),
+            l2_load_misses: l2(self.l2_load_misses),
+            l2_store_misses: l2(self.l2_store_misses),
+            llc_load_misses: llc(self.llc_load_misses),
+            llc_store_misses: llc(self.llc_store_misses),
+            l2_prefetched: l2(self.l2_prefetched),
+            llc_prefetched: llc(self.llc_prefetched),
+            ..*self
         }
     }
 
@@ -197,6 +224,8 @@ impl AddAssign<&Counts> for Counts {
         self.l2_store_misses += other.l2_store_misses;
         self.llc_load_misses += other.llc_load_misses;
         self.llc_store_misses += other.llc_store_misses;
+        self.l2_prefetched += other.l2_prefetched;
+        self.llc_prefetched += other.llc_prefetched;
         self.dram_reads += other.dram_reads;
         self.dram_writes += other.dram_writes;
         self.dtlb_misses += other.dtlb_misses;

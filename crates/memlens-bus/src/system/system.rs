@@ -136,6 +136,7 @@ fn caches_only(machine: &MachineDescription) -> MachineDescription {
     let mut caches = machine.clone();
     (caches.dtlb, caches.stlb) = (None, None);
     caches.walker = memlens_sim::WalkerDescription::disabled();
+    caches.prefetcher = memlens_sim::PrefetcherDescription::default();
     caches
 }
 

@@ -299,6 +299,18 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
     c.column("l2_store_misses", "second-level misses of stores, modifies", &mut counts.l2_store_misses);
     c.column("llc_load_misses", "last-level misses of loads", &mut counts.llc_load_misses);
     c.column("llc_store_misses", "last-level misses of stores, modifies", &mut counts.llc_store_misses);
+    none_or(
+        c,
+        "l2_prefetched",
+        "second-level misses that a hardware prefetcher covers; null: none",
+        &mut counts.l2_prefetched,
+    );
+    none_or(
+        c,
+        "llc_prefetched",
+        "last-level misses that a hardware prefetcher covers; null: none",
+        &mut counts.llc_prefetched,
+    );
     c.column("dram_reads", "lines read from memory", &mut counts.dram_reads);
     c.column("dram_writes", "lines written back to memory; only in `objects`", &mut counts.dram_writes);
     c.column("dtlb_misses", "first-level data TLB misses", &mut counts.dtlb_misses);

@@ -13,6 +13,7 @@ mod blocks;
 mod calls;
 mod mini_simulation;
 mod places;
+mod prefetching;
 mod waiting;
 mod weights;
 
@@ -28,6 +29,7 @@ use self::blocks::Blocks;
 use self::mini_simulation::MiniSimulation;
 pub use self::places::Surroundings;
 use self::places::{Memo, Places};
+use self::prefetching::{Lines, Prefetching};
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Weights};
 use crate::recording::{Code, Spot, TallyKey};
@@ -151,6 +153,8 @@ pub struct Cell {
     steps: u64,
     elements: u64,
     unseen: f64,
+    /// The lines that it used.
+    lines: Lines,
     /// What its accesses do, and the bytes of each.
     pub kind: AccessKind,
     pub size_bytes: u32,
@@ -194,6 +198,8 @@ pub struct Bursts {
     cells: Vec<Cell>,
     cell_numbers: FxHashMap<(u32, u32, u32), u32>,
     references: Vec<Reference>,
+    /// None: the machine has no prefetcher.
+    prefetching: Option<Prefetching>,
     weights: Weights,
     /// Where in their objects cells' accesses were, by the cells' numbers.
     offsets: Offsets,
@@ -244,6 +250,7 @@ impl Bursts {
             BurstModel::Reuse => None,
             BurstModel::Umi => Some(MiniSimulation::new(*geometries.first()?)),
         };
+        let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes);
         let locality = Locality::new(&LocalityConfig::new(geometries)).ok()?;
         Some(Self {
             machine,
@@ -257,6 +264,7 @@ impl Bursts {
             cells: Vec::new(),
             cell_numbers: FxHashMap::default(),
             references: Vec::new(),
+            prefetching,
             weights: Weights::default(),
             offsets: Offsets::default(),
             waiting: WaitingBursts::default(),
@@ -311,7 +319,11 @@ impl Bursts {
     ) {
         let Self { blocks, places, instructions, cells, cell_numbers, references, offsets, counts, .. } =
             self;
+        let prefetching = &mut self.prefetching;
         references.clear();
+        if let Some(prefetching) = prefetching {
+            prefetching.begin();
+        }
         places.next_burst(surroundings);
         let (mut unknown, mut repeated) = (0, 0);
         let decoded = blocks.decode(
@@ -367,6 +379,7 @@ impl Bursts {
                                 steps: 0,
                                 elements: 0,
                                 unseen: 0.0,
+                                lines: Lines::default(),
                                 kind: known.kind,
                                 size_bytes: u32::from(reference.size_bytes),
                             });
@@ -385,6 +398,9 @@ impl Bursts {
                     offsets.saw(memo.cell, 0, address.wrapping_sub(memo.start));
                 }
                 cell.accesses += 1;
+                if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(address)) {
+                    cell.lines.add(is_covered);
+                }
                 let reference =
                     Reference { address, instruction, owner: memo.cell, size: size as u32, kind: known.kind };
                 references.push(reference);
@@ -575,6 +591,8 @@ impl Bursts {
             // No access: what it reads from memory counts, and its page walks.
             return counts;
         }
+        let covered = |misses: u64| whole(misses as f64 * cell.lines.covered_part());
+        (counts.l2_prefetched, counts.llc_prefetched) = (covered(misses[1]), covered(misses[2]));
         if cell.kind.writes() {
             counts.stores = accesses;
             counts.store_bytes = bytes;

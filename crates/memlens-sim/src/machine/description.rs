@@ -229,7 +229,19 @@ impl Default for WalkerDescription {
     }
 }
 
-/// A machine: caches, TLBs, walker and rules.
+/// The hardware prefetcher of a core. It changes no miss; see rule 10 of the crate.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(deny_unknown_fields))]
+pub struct PrefetcherDescription {
+    /// How many streams it follows at a time, each in a page; 0 = there is none.
+    pub streams: u32,
+    /// Where the number comes from.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub source: String,
+}
+
+/// A machine: caches, TLBs, walker, prefetcher and rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "std", serde(deny_unknown_fields))]
@@ -280,6 +292,9 @@ pub struct MachineDescription {
     /// Page walker.
     #[cfg_attr(feature = "std", serde(default))]
     pub walker: WalkerDescription,
+    /// Hardware prefetcher of data.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub prefetcher: PrefetcherDescription,
     /// What is not known about this machine or was assumed, for the report.
     #[cfg_attr(feature = "std", serde(default))]
     pub notes: Vec<String>,
@@ -289,6 +304,8 @@ impl MachineDescription {
     /// The largest line size and number of sets a model accepts.
     const MAX_LINE_BYTES: u32 = 4096;
     const MAX_SETS: u64 = 1 << 26;
+    /// The most streams that a prefetcher follows.
+    const MAX_STREAMS: u32 = 4096;
 
     /// Checks every number that a model relies on.
     pub fn validate(&self) -> Result<(), ModelError> {
@@ -334,6 +351,12 @@ impl MachineDescription {
         }
         if self.inclusion == Inclusion::Exclusive && self.l2.is_none() {
             return Err(ModelError::ExclusiveWithoutL2);
+        }
+        if self.prefetcher.streams > Self::MAX_STREAMS {
+            return Err(ModelError::TooManyStreams {
+                streams: self.prefetcher.streams,
+                limit: Self::MAX_STREAMS,
+            });
         }
         if self.cores == 0 {
             return Err(ModelError::NoCores);
@@ -413,6 +436,14 @@ pub enum ModelError {
     /// The obvious model knows memlens rules only.
     #[error("rules: this model knows memlens rules only")]
     OtherRules,
+    /// The prefetcher follows more streams than the model can hold.
+    #[error("prefetcher: {streams} streams are more than {limit}")]
+    TooManyStreams {
+        /// Its streams.
+        streams: u32,
+        /// The largest number allowed.
+        limit: u32,
+    },
     /// The machine has no core.
     #[error("cores: at least one is needed")]
     NoCores,

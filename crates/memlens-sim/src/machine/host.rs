@@ -1,7 +1,8 @@
 //! This computer's own geometry, from `/sys` and CPUID.
 
 use super::description::{
-    CacheDescription, Inclusion, MachineDescription, Rules, TlbDescription, TlbEntries, WalkerDescription,
+    CacheDescription, Inclusion, MachineDescription, PrefetcherDescription, Rules, TlbDescription,
+    TlbEntries, WalkerDescription,
 };
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -64,6 +65,7 @@ pub(super) fn host() -> MachineDescription {
             .to_string(),
     );
     notes.push("whether the last level is inclusive is not used; non-inclusive is assumed".to_string());
+    notes.push("the hardware prefetcher cannot be read; one that follows 32 streams is assumed".to_string());
     notes.push("paging-structure caches cannot be read; 32, 4 and 2 entries are assumed".to_string());
     let mut machine = MachineDescription {
         name: "host".to_string(),
@@ -89,6 +91,7 @@ pub(super) fn host() -> MachineDescription {
             pml4e_entries: 2,
             source: "assumed".to_string(),
         },
+        prefetcher: PrefetcherDescription { streams: 32, source: "assumed".to_string() },
         notes,
     };
     machine.notes.push("latencies are assumed, not measured".to_string());

@@ -11,8 +11,8 @@ mod overrides;
 mod toml_text;
 
 pub use description::{
-    CacheDescription, Inclusion, MachineDescription, ModelError, Policy, Rules, TlbDescription, TlbEntries,
-    WalkerDescription,
+    CacheDescription, Inclusion, MachineDescription, ModelError, Policy, PrefetcherDescription, Rules,
+    TlbDescription, TlbEntries, WalkerDescription,
 };
 pub use overrides::OverrideError;
 #[cfg(feature = "std")]

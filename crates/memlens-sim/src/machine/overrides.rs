@@ -8,7 +8,7 @@ use alloc::string::{String, ToString};
 use core::fmt;
 
 /// The words that may stand on the left of `=`.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "l1i",
     "l1d",
     "l2",
@@ -29,6 +29,7 @@ const KEYS: [&str; 22] = [
     "stlb.2m",
     "stlb.1g",
     "walker",
+    "prefetcher",
     "inclusion",
     "cores",
 ];
@@ -145,6 +146,7 @@ impl MachineDescription {
     /// | `dtlb=64,4` | entries, ways for 4 KiB pages; `dtlb.2m=…`, `stlb.1g=…` for others |
     /// | `dtlb=96,96,lru` | the same with a policy; without one as [`TlbEntries::policy`] says |
     /// | `walker=off` | no page walks |
+    /// | `prefetcher=0` | so many streams of the hardware prefetcher; 0 = none |
     /// | `inclusion=exclusive` | or `inclusive`, `non-inclusive` |
     /// | `cores=8` | number of cores |
     ///
@@ -201,6 +203,7 @@ impl MachineDescription {
                 self.walker.enabled =
                     value.trimmed().one_of("\"on\" or \"off\"", &[("on", true), ("off", false)])?
             }
+            "prefetcher" => self.prefetcher.streams = value.trimmed().small_number("a number of streams")?,
             "inclusion" => self.inclusion = value.trimmed().one_of("an inclusion mode", &Inclusion::WORDS)?,
             "cores" => {
                 let value = value.trimmed();
@@ -282,6 +285,7 @@ impl MachineDescription {
             dtlb: None::<TlbDescription>,
             stlb: None,
             walker: Default::default(),
+            prefetcher: Default::default(),
             notes: Default::default(),
         }
     }
@@ -307,6 +311,7 @@ mod tests {
             "stlb.2m=1024,8",
             "stlb.1g=64,64,lru",
             "walker=on",
+            "prefetcher=16",
         ] {
             machine.apply_override(text).unwrap_or_else(|error| panic!("{error}"));
         }
@@ -319,7 +324,7 @@ mod tests {
         assert_eq!(policy(machine.dtlb.as_ref().and_then(|tlb| tlb.size_4k)), Some(Policy::Clock));
         assert_eq!(policy(machine.stlb.as_ref().and_then(|tlb| tlb.size_2m)), Some(Policy::Lru));
         assert_eq!(policy(machine.stlb.as_ref().and_then(|tlb| tlb.size_1g)), Some(Policy::Lru));
-        assert!(machine.walker.enabled);
+        assert!(machine.walker.enabled && machine.prefetcher.streams == 16);
         assert_eq!(machine.validate(), Ok(()));
     }
 

@@ -1,0 +1,95 @@
+//! Which of a burst's lines a hardware prefetcher would have asked for before they were used.
+//!
+//! It looks at first-level misses, which a burst does not have. Uses of lines that were not used lately stand in for them:
+//! the part of these that is covered is taken for the part of the misses.
+
+use memlens_sim::Prefetcher;
+
+/// Of lines whose numbers have the same lowest bits the last two count as used lately: a first level of 32 KiB.
+const SETS: usize = 256;
+const WAYS: usize = 2;
+/// No line has this address.
+const NO_LINE: u64 = u64::MAX;
+
+/// A core's prefetcher, during a burst.
+#[derive(Debug)]
+pub struct Prefetching {
+    streams: u32,
+    line_bytes: u32,
+    /// The most recent line of a set comes first.
+    lately: Box<[[u64; WAYS]; SETS]>,
+    prefetcher: Prefetcher,
+}
+
+/// Uses of lines that were not used lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lines {
+    used: u64,
+    covered: u64,
+}
+
+impl Lines {
+    /// Counts one. `is_covered`: it was asked for before.
+    pub fn add(&mut self, is_covered: bool) {
+        self.used += 1;
+        self.covered += u64::from(is_covered);
+    }
+
+    /// The part of them that was asked for before.
+    pub fn covered_part(&self) -> f64 {
+        self.covered as f64 / self.used.max(1) as f64
+    }
+}
+
+impl Prefetching {
+    /// Of a machine with so many streams and lines of so many bytes. None: it has no prefetcher.
+    pub fn new(streams: u32, line_bytes: u32) -> Option<Self> {
+        (streams > 0).then(|| Self {
+            streams,
+            line_bytes,
+            lately: Box::new([[NO_LINE; WAYS]; SETS]),
+            prefetcher: Prefetcher::new(streams, line_bytes),
+        })
+    }
+
+    /// A burst begins: what happened since the one before is not known.
+    pub fn begin(&mut self) {
+        self.lately.fill([NO_LINE; WAYS]);
+        self.prefetcher = Prefetcher::new(self.streams, self.line_bytes);
+    }
+
+    /// An access. Whether its line was asked for before; None: it was used lately.
+    #[inline]
+    pub fn access(&mut self, address: u64) -> Option<bool> {
+        let line = address / u64::from(self.line_bytes);
+        let [first, second] = &mut self.lately[line as usize % SETS];
+        if *first == line {
+            return None;
+        }
+        let before = std::mem::replace(second, std::mem::replace(first, line));
+        (before != line).then(|| self.prefetcher.miss(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_covered_and_leaps_are_not() {
+        assert!(Prefetching::new(0, 64).is_none());
+        let mut prefetching = Prefetching::new(32, 64).expect("it has streams");
+        let mut part = |addresses: &mut dyn Iterator<Item = u64>| {
+            prefetching.begin();
+            let mut lines = Lines::default();
+            addresses.filter_map(|address| prefetching.access(address)).for_each(|is| lines.add(is));
+            lines.covered_part()
+        };
+        // Words in order, with a counter of the same page written at each: two of a page's 64 lines are not covered.
+        let mut stream = (0..64 * 1024).flat_map(|at| [0x10_0000 + 8 * at, 0x10_0000]);
+        assert!((part(&mut stream) - 62.0 / 64.0).abs() < 0.01);
+        let mut leaps = (0..10_000u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20);
+        assert!(part(&mut leaps) < 0.01);
+        assert_eq!(part(&mut std::iter::empty()), 0.0);
+    }
+}
