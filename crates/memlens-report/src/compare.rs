@@ -18,7 +18,7 @@
 //! # Figures
 //!
 //! Shares are parts of the column's sum over the profile's objects, computation left out: time of a
-//! sampled profile that waits for no data has nothing to be compared with. Ranks and correlations use the
+//! sampled profile that waits for no data has nothing to be compared with. Correlations and the overlap of the top use the
 //! *objects that matter*: the smallest sets of most expensive objects that make [`COST_SHARE`] of
 //! the column in A and in B, together. What only one profile has, costs 0 in the other.
 //! Cost: linear in the objects, quadratic in the objects that matter.
@@ -136,9 +136,9 @@ pub struct Comparison {
     pub spearman: Option<f64>,
     /// Kendall's τ-b; see [`rank::kendall`].
     pub kendall: Option<f64>,
-    /// Overlap of the top 3.
+    /// Overlap of the top 3 of the objects that matter: the order of others is chance.
     pub top3: Overlap,
-    /// Overlap of the top 10.
+    /// The same of the top 10.
     pub top10: Overlap,
     /// Mean of the absolute differences of shares over the objects that matter, 0 to 1.
     pub mean_error: f64,
@@ -242,6 +242,9 @@ fn figures(mut objects: Vec<ComparedObject>, by: Column) -> Comparison {
             objects[at].matters = true;
         }
     }
+    let mattering =
+        |order: Vec<usize>| -> Vec<usize> { order.into_iter().filter(|&at| objects[at].matters).collect() };
+    let (order_a, order_b) = (mattering(order_a), mattering(order_b));
     for (object, (rank_a, rank_b)) in objects.iter_mut().zip(ranks_a.into_iter().zip(ranks_b)) {
         (object.rank_a, object.rank_b) = (rank_a, rank_b);
     }
