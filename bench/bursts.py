@@ -40,6 +40,7 @@ from pathlib import Path
 
 import accuracy
 import locality
+from programs import c_source
 
 LEVELS = [("L1", "l1_misses"), ("L2", "l2_misses"), ("LLC", "llc_misses"), ("TLB", "dtlb_misses")]
 # For --check: arguments.
@@ -82,21 +83,13 @@ PROGRAMS = [
 ]
 
 
-def c_source():
-    """Some thousand small functions, so that the compiler has work."""
-    body = "static int f%d(int *p, int n) { int s = %d; for (int i = 0; i < n; i++) { s += p[i] * %d; if (s & %d) s ^= i; }" \
-           " switch (s & 7) { case 0: return s + n; case 3: return p[s & 15]; case 5: return s * n; default: return s; } }\n"
-    functions = "".join(body % (k, k * 7919 % 1000, k % 17 + 2, 1 << k % 9) for k in range(120))
-    return functions + "int all(int *p, int n) { int s = 0;\n" + "".join(f"s += f{k}(p, n);\n" for k in range(120)) + "return s; }\n"
-
-
 INPUTS = {
     "q.sql": locality.SQL.replace("20000", "150000"),
     "p.py": locality.PYTHON.replace("40000", "400000"),
     "p.pl": locality.PERL.replace("60000", "600000"),
     "l.lua": locality.LUA.replace("150000", "400000"),
     "b.bc": "scale=1300\n4*a(1)\nquit\n",
-    "c.i": c_source(),
+    "c.i": c_source(120),
 }
 
 

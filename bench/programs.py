@@ -78,6 +78,35 @@ def drive_redis(requests):
     return drive
 
 
+def c_source(functions):
+    """So many small functions of C, preprocessed, so that a compiler has work."""
+    body = "static int f%d(int *p, int n) { int s = %d; for (int i = 0; i < n; i++) { s += p[i] * %d; if (s & %d) s ^= i; }" \
+           " switch (s & 7) { case 0: return s + n; case 3: return p[s & 15]; case 5: return s * n; default: return s; } }\n"
+    bodies = "".join(body % (k, k * 7919 % 1000, k % 17 + 2, 1 << k % 9) for k in range(functions))
+    calls = "".join(f"s += f{k}(p, n);\n" for k in range(functions))
+    return f"{bodies}int all(int *p, int n) {{ int s = 0;\n{calls}return s; }}\n"
+
+
+PERL = """my %h; my $s = 12345;
+for my $i (1..$ARGV[0]) { $s = ($s * 1103515245 + 12345) & 0x7fffffff; $h{$s % 50000} .= "x$i,"; }
+my $n = 0; for my $k (sort { $a <=> $b } keys %h) { $n += length $h{$k}; } print "$n\\n";
+"""
+NODE = """const words = new Map(); let s = 12345;
+for (let i = 0; i < Number(process.argv[2]); i++) {
+  s = (Math.imul(s, 1103515245) + 12345) & 0x7fffffff;
+  const key = "k" + s % 50000; words.set(key, (words.get(key) || 0) + i % 7);
+}
+const sorted = [...words].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+console.log(sorted.length, sorted[0].join(" "));
+"""
+
+
+def written(name, text):
+    def prepare(folder):
+        (folder / name).write_text(text)
+    return prepare
+
+
 # Which of a size's three values is meant.
 QUICK, FULL, LONG = range(3)
 
@@ -102,6 +131,21 @@ def workloads(length):
         Workload("CPython", [python, str(HERE / "workloads/cpython.py"), size(5, 150, 1500)]),
         Workload("xz", ["xz", "-6", "-T1", "-k", "-c", "input"], prepare=number_file(int(size(3000, 25000, 600000))),
                  needs=["xz"]),
+    ]
+
+
+def languages(length):
+    """A compiler, whose code is always new, an interpreter, and one that makes code at run time."""
+    def size(*sizes):
+        return str(sizes[length])
+    cc1 = subprocess.run(["cc", "-print-prog-name=cc1"], capture_output=True, text=True).stdout.strip()
+    return [
+        Workload("gcc", [cc1, "-quiet", "-O2", "source.i", "-o", "/dev/null"], needs=[cc1],
+                 prepare=written("source.i", c_source(int(size(10, 100, 1500))))),
+        Workload("perl", ["perl", "script.pl", size(20000, 600000, 5000000)], needs=["perl"],
+                 prepare=written("script.pl", PERL)),
+        Workload("node", ["node", "script.js", size(20000, 1000000, 12000000)], needs=["node"],
+                 prepare=written("script.js", NODE)),
     ]
 
 
