@@ -149,6 +149,7 @@ impl Flow {
                         && std::mem::take(&mut self.null_test);
                     let target = instruction.near_branch_target();
                     if not_null_jumps && inside(target).is_some() {
+                        self.jump(next, target);
                         at = target;
                         continue;
                     }
@@ -158,6 +159,7 @@ impl Flow {
                     if inside(target).is_none() {
                         return at;
                     }
+                    self.jump(next, target);
                     at = target;
                     continue;
                 }
@@ -193,6 +195,14 @@ impl Flow {
                 start,
                 end: end.max(start),
             });
+        }
+    }
+
+    /// The path goes on at `target`: what lies between is not on it, and what a register holds there is not known.
+    fn jump(&mut self, next: u64, target: u64) {
+        for register in 0..16 {
+            self.close(register, next);
+            self.since[usize::from(register)] = target;
         }
     }
 
