@@ -19,7 +19,7 @@ use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
 use crate::kin::Kin;
 use crate::modules::{Files, REPLACED};
-use crate::naming::{HeldType, NamedObject, Namer, access_of, of_part, offset_in};
+use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
 use crate::recording::{Code, Recording, Spot, Tally};
 use crate::site_naming::code_of;
 use crate::static_attribution::CodeSamples;
@@ -145,9 +145,9 @@ impl ProfileBuilder {
             return Cow::Borrowed(&self.rows);
         }
         let files = recording.files();
-        let mut rows = self.rows.clone();
+        let (mut rows, mut namer) = (self.rows.clone(), Namer::default());
         self.code_samples.attribute(files, recording.skid(), |file, part, thread, sampled| {
-            let object = rows.number(of_part(file, part, files));
+            let object = rows.number(namer.of_part(file, part, files));
             let access = ((Some(file), part.pc), part.operand);
             let counts = Counts { sampled, ..Counts::default() };
             rows.add(object, access, thread, Missing::Nothing, &counts, files);

@@ -258,6 +258,25 @@ impl Namer {
         }
     }
 
+    /// What a part of static attribution is called. Where the operand may mean several objects, or a block that no variable
+    /// took, as a constructor's that is not inlined, the variable whose pointer the operand uses says more.
+    pub fn of_part(&mut self, file: u32, part: &Part, files: &Files) -> NamedObject {
+        let object = match (&part.identity, part.operand) {
+            (Some(identity), _) => of_identity(file, identity, files),
+            (None, Some(_)) => NamedObject::unknown(NO_CLAIM),
+            (None, None) => return NamedObject::new(ObjectKind::Computation, COMPUTATION),
+        };
+        let is_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Unknown);
+        if !is_memory || part.shared_by == 1 && object.access_path.is_some() {
+            return object;
+        }
+        let code = (Some(file), part.pc);
+        match self.pointer(code, operand_at(code, part.operand, files), files) {
+            Some((pointer, symbols)) => through(&pointer, &symbols, Some(file)),
+            None => object,
+        }
+    }
+
     /// The variable whose pointer an operand uses.
     fn pointer(
         &mut self,
@@ -323,15 +342,6 @@ pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject
             ..kept(ObjectKind::Heap, format!("{HEAP_THROUGH}{name}"))
         },
         _ => NamedObject::unknown(NO_CLAIM),
-    }
-}
-
-/// What a part of static attribution is called.
-pub fn of_part(file: u32, part: &Part, files: &Files) -> NamedObject {
-    match (&part.identity, part.operand) {
-        (Some(identity), _) => of_identity(file, identity, files),
-        (None, Some(_)) => NamedObject::unknown(NO_CLAIM),
-        (None, None) => NamedObject::new(ObjectKind::Computation, COMPUTATION),
     }
 }
 

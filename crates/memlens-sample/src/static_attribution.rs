@@ -48,7 +48,7 @@ impl CodeSamples {
                 }
                 None => amounts
                     .iter()
-                    .map(|(&pc, &amount)| Part { pc, operand: None, identity: None, amount })
+                    .map(|(&pc, &amount)| Part { pc, operand: None, identity: None, shared_by: 0, amount })
                     .collect(),
             };
             let mut whole = Sampled::default();

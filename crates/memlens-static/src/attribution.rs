@@ -112,6 +112,8 @@ pub struct Part {
     pub operand: Option<u8>,
     /// Its object; `None`: nothing is known of it.
     pub identity: Option<Identity>,
+    /// Objects that the operand may mean, of which this is one.
+    pub shared_by: usize,
     /// How much, in the samples' unit.
     pub amount: f64,
 }
@@ -126,7 +128,7 @@ pub fn attribute_parts(code: &StaticModule, samples: &HashMap<u64, f64>, skid: &
         samples.iter().partition(|(pc, _)| graph.is_reached(**pc, skid));
     let mut parts: Vec<Part> = computation
         .into_iter()
-        .map(|(pc, amount)| Part { pc, operand: None, identity: None, amount })
+        .map(|(pc, amount)| Part { pc, operand: None, identity: None, shared_by: 0, amount })
         .collect();
     let mut lost = 0.0;
     let amounts = graph.unskid(&reached, skid, &mut lost);
@@ -140,7 +142,8 @@ pub fn attribute_parts(code: &StaticModule, samples: &HashMap<u64, f64>, skid: &
             let amount = amount / operands.len() as f64;
             for (number, operand) in (0..).zip(operands) {
                 let mut part = |identity: Option<Identity>, amount| {
-                    parts.push(Part { pc, operand: Some(number), identity, amount });
+                    let shared_by = operand.identities.len();
+                    parts.push(Part { pc, operand: Some(number), identity, shared_by, amount });
                 };
                 if operand.identities.is_empty() {
                     part(None, amount);
@@ -363,14 +366,18 @@ impl Graph {
         graph
     }
 
-    /// Makes comparisons one instruction with the jumps behind them, as processors do, and then links
-    /// back.
+    /// Lets samples of comparisons land behind the jumps that follow them, too: processors make one operation of both,
+    /// but not of all kinds (with some memory operands they do not, and samples land on the jump). Then links back.
     fn fuse(&mut self, code: &StaticModule) {
         for (_, flow, _) in code.functions() {
             for pair in flow.instructions.windows(2) {
                 if memlens_code::is_fused(&pair[0], &pair[1]) {
                     let (before, jump) = (self.at[&pair[0].ip()], self.at[&pair[1].ip()]);
-                    self.successors[before] = self.successors[jump].clone();
+                    let behind = self.successors[jump].clone();
+                    let reached = &mut self.successors[before];
+                    reached.extend(behind);
+                    reached.sort_unstable();
+                    reached.dedup();
                 }
             }
         }
