@@ -9,6 +9,9 @@
 //! comes (250 times a second, say), and an even period would beat with that. How much processor time a tick stands
 //! for is measured, not assumed.
 //!
+//! A thread's processor time has the kernel's in it. A tick that comes in a system call is delivered when the call ends: it
+//! says so, and begins no burst, which would stand for the call's time with whatever the program does behind it.
+//!
 //! # Signal safety
 //! The handler makes system calls and writes to the ring. It runs on the alternate stack of threads that have one.
 
@@ -294,7 +297,10 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     let mut words = [0; TICK_WORDS - 4];
     words[0] = period_ns;
     words[1..17].copy_from_slice(&registers);
+    // SAFETY: the kernel's argument.
+    let in_call = unsafe { arch::was_in_call(context) };
     words[17] = ip;
+    words[18] = u64::from(in_call);
     let control = segment.control();
     let stack = StackPart::from(registers[arch::SP] as usize, control, area);
     if !segment.write(Kind::Tick, now_ns(), area, &words, Some(stack)) {
@@ -302,9 +308,9 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
         check_reader(control);
     }
     // SAFETY: this is the handler, with its argument.
-    let has_begun = unsafe { bursts::begin(context, control, area, period_ns) };
+    let has_begun = !in_call && unsafe { bursts::begin(context, control, area, period_ns) };
     if !has_begun {
-        set_next(area, 0);
+        set_soon(area, bursts::hurry());
     }
 }
 

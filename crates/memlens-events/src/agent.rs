@@ -42,7 +42,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -293,7 +293,7 @@ pub const END_WORDS: usize = 4;
 /// Words of `Allocated` before the stack.
 pub const ALLOCATED_WORDS: usize = 12;
 /// Words of `Tick` before the stack.
-pub const TICK_WORDS: usize = 22;
+pub const TICK_WORDS: usize = 23;
 
 /// Where a call was made from: enough to unwind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -460,6 +460,8 @@ pub enum Event<'a> {
         registers: [u64; 16],
         /// The interrupted instruction.
         ip: u64,
+        /// Whether it came in a system call, and was told of at the call's end.
+        in_call: bool,
         /// From rsp on.
         stack: &'a [u8],
     },
@@ -533,7 +535,13 @@ impl<'a> AgentRecord<'a> {
                 for (index, register) in registers.iter_mut().enumerate() {
                     *register = word(4 + index)?;
                 }
-                Event::Tick { period_ns: word(3)?, registers, ip: word(20)?, stack: stack(TICK_WORDS - 1)? }
+                Event::Tick {
+                    period_ns: word(3)?,
+                    registers,
+                    ip: word(20)?,
+                    in_call: word(21)? != 0,
+                    stack: stack(TICK_WORDS - 1)?,
+                }
             }
             Kind::Block => {
                 let (number, ends_indirectly) = (word(4)? as u32, word(4)? >> 32 & 1 != 0);

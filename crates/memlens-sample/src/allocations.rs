@@ -295,13 +295,14 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
         Event::Freed(address) => HeapEvent::Freed(address),
         Event::Moving(address) => HeapEvent::Moving(address),
         Event::Kept(address) => HeapEvent::Kept(address),
-        Event::Tick { period_ns, registers, ip, stack } => {
+        Event::Tick { period_ns, registers, ip, in_call, stack } => {
             let sample = Sample {
                 pid,
                 tid,
                 ip,
                 period: period_ns,
                 is_user: true,
+                in_call,
                 registers: Some(Registers { values: registers, ip }),
                 stack: stack.to_vec(),
                 ..Sample::default()

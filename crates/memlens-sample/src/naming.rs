@@ -6,7 +6,7 @@
 //! | frame | the local that covers the bytes, else the frame |
 //! | heap, anonymous memory | `heap through POINTER`: the variable through which it was reached |
 //! | lost address | the same, if the code names a pointer or a variable |
-//! | no access | `computation`, or `jumps, calls and returns`: no data's cost |
+//! | no access | `computation`, `jumps, calls and returns`, or `system calls`: no data's cost |
 //!
 //! Blocks whose allocation was watched are named after it, in `site_naming.rs`. Without that a block has no name
 //! of its own. Its pointer has: the register that the access used is followed back to the variable it came from
@@ -113,6 +113,7 @@ pub struct Namer {
 /// What [`ObjectKind::Computation`] is.
 const COMPUTATION: &str = "computation";
 const TRANSFER: &str = "jumps, calls and returns";
+const IN_CALL: &str = "system calls";
 /// Reasons for [`ObjectKind::Unknown`].
 const NO_CODE: &str = "no function is known at the sampled address";
 const NO_CLAIM: &str = "static analysis names no object";
@@ -161,6 +162,7 @@ impl Namer {
             // Outside of every file; the others do not come here.
             Spot::CodeOnly => (NamedObject::unknown(NO_CODE), sampled),
             Spot::InKernel => (NamedObject::unknown(IN_KERNEL), sampled),
+            Spot::InCall => (NamedObject::new(ObjectKind::Computation, IN_CALL), sampled),
         }
     }
 

@@ -43,6 +43,8 @@ pub struct Sample {
     pub is_exact: bool,
     /// Whether it was taken in user mode.
     pub is_user: bool,
+    /// Whether it was due in a system call, and taken at the call's end. Only the agent's are.
+    pub in_call: bool,
     /// Registers in user mode.
     pub registers: Option<Registers>,
     /// The stack from rsp upwards.

@@ -82,6 +82,8 @@ pub enum Spot {
     CodeOnly,
     /// It was taken while the kernel worked for the program.
     InKernel,
+    /// It was due in a system call.
+    InCall,
 }
 
 /// The code a sample is booked on: file and svma, or an address outside of every file.
@@ -337,6 +339,9 @@ impl Recording {
         self.counts.squared_cost += (sample.period as f64) * (sample.period as f64);
         self.know_mappings(sample.pid);
         let thread = self.thread(sample.pid, sample.tid);
+        if let Some(bursts) = self.bursts.as_mut().filter(|_| sample.in_call) {
+            bursts.in_call(thread, sample.period);
+        }
         let (key, mut sampled, probability) = self.locate(thread, sample);
         sampled.samples = 1;
         sampled.cost = sample.period;
@@ -445,7 +450,7 @@ impl Recording {
                 None,
             );
         }
-        if self.way == AttributionWay::Static {
+        if self.way == AttributionWay::Static && !sample.in_call {
             let code = space.code(sample.ip).map_or((None, sample.ip), |(file, svma)| (Some(file), svma));
             return (
                 TallyKey { thread, code, operand: None, spot: Spot::CodeOnly, path: None, within: None },
@@ -474,6 +479,14 @@ impl Recording {
         let place = space.code(pc);
         let sampled_code: Code = place.map_or((None, pc), |(file, svma)| (Some(file), svma));
         let mut way = Sampled::default();
+        if sample.in_call {
+            let spot = Spot::InCall;
+            return (
+                TallyKey { thread, code: sampled_code, operand: None, spot, path, within: None },
+                way,
+                None,
+            );
+        }
         let is_exact = sample.is_exact || sample.data_address != 0;
         let waits = place.and_then(|(file, svma)| {
             Some(self.files.get(file)?.waits_for(svma, (!is_exact).then_some(self.skid)))

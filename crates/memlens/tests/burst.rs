@@ -102,6 +102,51 @@ fn what_cannot_have_bursts_is_refused_before_it_starts() {
     }
 }
 
+/// Nearly all of its half second of processor time is the kernel's; between calls it reads a table.
+const CALLS: &str = r#"
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+static volatile unsigned table[16];
+static char zeros[1 << 20];
+int main(void)
+{
+    int file = open("/dev/zero", O_RDONLY);
+    while (clock() < CLOCKS_PER_SEC / 2)
+        for (int i = 0; i < 64; i++) {
+            read(file, zeros, sizeof zeros);
+            table[i & 15] += zeros[i];
+        }
+    return 7;
+}
+"#;
+
+#[test]
+fn time_in_system_calls_is_the_kernels() {
+    let folder = folder();
+    let program = compiled(folder.path(), "calls", CALLS, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    let words = ["run", "--mode", "burst", "--quiet", "--out", "bursts", "--", program];
+    let output = call(folder.path(), &words);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let report = json(folder.path(), "bursts");
+    let notes = report["run"]["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
+    let notes: Vec<&str> = notes.collect();
+    let of_kernel = notes.iter().find(|note| note.contains("in system calls: no accesses")).expect("a note");
+    let percent: f64 = of_kernel.split(' ').next().and_then(|word| word.parse().ok()).expect("a number");
+    assert!(percent > 75.0, "{notes:?}");
+    // The same ticks are samples of time.
+    let words =
+        ["run", "--mode", "sample", "--event", "agent-clock", "--quiet", "--out", "samples", "--", program];
+    let output = call(folder.path(), &words);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let report = json(folder.path(), "samples");
+    let calls = object(&report, "system calls");
+    let part = calls["samples"].as_f64().expect("a number")
+        / report["totals"]["samples"].as_f64().expect("a number");
+    assert!(calls["kind"] == "computation" && part > 0.75, "{part}: {calls:#}");
+}
+
 /// A handler that repairs what the instruction needs, many times, in the middle of bursts.
 const REPAIRS: &str = r#"
 #define _GNU_SOURCE

@@ -116,6 +116,23 @@ pub unsafe fn interrupted(context: *const c_void) -> ([u64; 16], u64) {
     (order.map(|index: usize| saved[index]), saved[16])
 }
 
+/// Whether the signal came while the thread was in a system call: its handler has run only at the call's end. The time at
+/// which it came was the kernel's.
+///
+/// `syscall` leaves the address behind it in rcx and the flags in r11 (Intel SDM volume 2B), and so does the kernel in what
+/// it puts back: nothing that runs behind the call has changed them yet. A call that is to begin again has its own address.
+///
+/// # Safety
+/// `context` is the third argument of a signal handler.
+pub unsafe fn was_in_call(context: *const c_void) -> bool {
+    const SYSCALL_BYTES: u64 = 2;
+    // See `interrupted`; the flags follow.
+    // SAFETY: the kernel wrote 18 registers there.
+    let saved = unsafe { &*context.byte_add(40).cast::<[u64; 18]>() };
+    let (r11, rcx, ip, flags) = (saved[3], saved[14], saved[16], saved[17]);
+    r11 == flags && (ip == rcx || ip == rcx.wrapping_sub(SYSCALL_BYTES))
+}
+
 /// System calls that Linux ends with `EINTR` whenever a handler runs, `SA_RESTART` or not (signal(7)), and those that it
 /// so ends where a socket has a time limit: by their numbers (`arch/x86/entry/syscalls/syscall_64.tbl`).
 const ENDED_BY_HANDLERS: [u32; 28] = [
@@ -226,4 +243,28 @@ pub unsafe extern "C" fn begin_thread(_argument: usize) {
         "jmp rax",
         take = sym crate::ticks::take_start,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A signal context's first words: 5, then the registers in the order of `interrupted`, then the flags.
+    fn context(r11: u64, rcx: u64, ip: u64, flags: u64) -> [u64; 5 + 18] {
+        let mut words = [0; 5 + 18];
+        (words[5 + 3], words[5 + 14], words[5 + 16], words[5 + 17]) = (r11, rcx, ip, flags);
+        words
+    }
+
+    #[test]
+    fn a_system_call_leaves_its_address_and_flags_in_registers() {
+        // SAFETY: as long as what is read of a context.
+        let was_in_call = |words: [u64; 5 + 18]| unsafe { was_in_call(words.as_ptr().cast()) };
+        let (behind, flags) = (0x7fff_1234, 0x246);
+        assert!(was_in_call(context(flags, behind, behind, flags)), "at its end");
+        assert!(was_in_call(context(flags, behind, behind - 2, flags)), "about to begin again");
+        assert!(!was_in_call(context(flags, behind, behind + 5, flags)), "the program went on");
+        assert!(!was_in_call(context(7, behind, behind, flags)), "called through rcx");
+        assert!(!was_in_call(context(flags, 0, behind, flags)));
+    }
 }

@@ -67,8 +67,10 @@ pub struct BurstCounts {
     pub ends: [u64; End::ALL.len()],
     /// Processor time that they took, in ns …
     pub own_ns: u64,
-    /// … and that they stand for.
+    /// … and that passed between ticks, of which …
     pub period_ns: u64,
+    /// … so much in system calls.
+    pub calls_ns: u64,
     /// Behind which the native speed was measured.
     pub measured: u64,
 }
@@ -76,20 +78,28 @@ pub struct BurstCounts {
 impl BurstCounts {
     /// What a reader of the profile has to know, one sentence each.
     pub fn notes(&self) -> Vec<String> {
-        if self.bursts == 0 {
-            return vec![
-                "No burst was recorded: the program ran too short, or only in code that is not translated; --mode \
-                 exact sees every access."
-                    .into(),
-            ];
-        }
+        let time_ns = (self.own_ns + self.period_ns).max(1) as f64;
         let mut notes = Vec::new();
+        if self.calls_ns > 0 {
+            let percent = 100.0 * self.calls_ns as f64 / time_ns;
+            notes.push(format!(
+                "{percent:.1} % of the program's processor time was the kernel's, in system calls: no accesses stand for it."
+            ));
+        }
+        if self.bursts == 0 {
+            notes.push(
+                "No burst was recorded: the program ran too short, or only in system calls or code that is not \
+                 translated; --mode exact sees every access."
+                    .into(),
+            );
+            return notes;
+        }
         if self.references < FEW_REFERENCES {
             notes.push(
                 "Too short a run for bursts: a first impression; --mode exact sees every access.".into(),
             );
         }
-        let of_time = 100.0 * self.own_ns as f64 / (self.own_ns + self.period_ns).max(1) as f64;
+        let of_time = 100.0 * self.own_ns as f64 / time_ns;
         notes.push(format!(
             "{} bursts with {} accesses were recorded; they took {of_time:.1} % of the program's processor time. Counts \
              are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.2 to 3.9 \
@@ -282,6 +292,13 @@ impl Bursts {
         &self.counts
     }
 
+    /// A tick of a thread in a system call, `period_ns` of processor time behind the one before.
+    pub fn in_call(&mut self, number: u32, period_ns: u64) {
+        self.counts.period_ns += period_ns;
+        self.waiting.in_call(number, period_ns as f64);
+        self.counts.calls_ns = self.waiting.calls_ns() as u64;
+    }
+
     /// A block of translated code.
     pub fn block(
         &mut self,
@@ -459,11 +476,12 @@ impl Bursts {
             weight: seen + weight.counted,
             unseen_before: 0.0,
             counted: weight.counted,
+            until_call: 0.0,
             access_ns: weight.access_ns,
             references: std::mem::take(&mut self.references),
         };
-        let mut before = self.waiting.take(number);
-        waiting.share(head.period_ns as f64, before.as_mut());
+        let before = self.waiting.next(&mut waiting, head.period_ns as f64);
+        counts.calls_ns = self.waiting.calls_ns() as u64;
         if let Some(before) = before {
             feed(&mut self.locality, &before);
             // Its room serves again.

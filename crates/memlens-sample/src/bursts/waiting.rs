@@ -8,8 +8,11 @@
 //! Where in the time between two bursts the program went from what the one saw to what the other saw, nobody knows: at its
 //! middle, on average, whatever that time's length depends on. It does: a burst where memory is slow or code new costs more, so that the
 //! next comes later. If all of that time were the later one's, a short phase behind a slow one would count for many times what it is.
+//!
+//! A tick in a system call is met in the same way, and has its halves of the time on both sides; in them are no accesses.
 
 use memlens_locality::Reference;
+use rustc_hash::FxHashSet;
 
 /// Most threads whose last bursts wait, some MB each.
 const MOST: usize = 64;
@@ -29,6 +32,8 @@ pub struct Waiting {
     pub unseen_before: f64,
     /// Accesses that were only counted behind it.
     pub counted: f64,
+    /// Accesses behind those, up to a tick in a system call.
+    pub until_call: f64,
     /// Native time of an access in ns.
     pub access_ns: f64,
     /// What it saw.
@@ -36,42 +41,77 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Shares the processor time between the burst before and this one out to both: half of it stands for accesses as fast as
-    /// the one's, half for such as the other's. All of it is a thread's first burst's.
-    pub fn share(&mut self, period_ns: f64, before: Option<&mut Self>) {
-        let accesses = |burst: &Self, part: f64| part * period_ns / burst.access_ns;
-        let Some(before) = before else {
-            self.unseen_before = accesses(self, 1.0);
-            self.weight += self.unseen_before;
-            return;
-        };
-        let (behind, ahead) = (accesses(before, 0.5), accesses(self, 0.5));
-        before.weight += behind;
-        self.weight += ahead;
-        self.unseen_before = before.counted + behind + ahead;
+    /// Accesses as fast as this one's in half of a time.
+    fn in_half(&self, period_ns: f64) -> f64 {
+        0.5 * period_ns / self.access_ns
     }
 }
 
 /// Each thread's last burst, the one that came first at the front.
 #[derive(Debug, Default)]
-pub struct WaitingBursts(Vec<Waiting>);
+pub struct WaitingBursts {
+    bursts: Vec<Waiting>,
+    /// Threads whose last tick came in a system call.
+    in_call: FxHashSet<u32>,
+    /// Processor time in system calls, in ns.
+    calls_ns: f64,
+}
 
 impl WaitingBursts {
-    /// The last burst of a thread.
-    pub fn take(&mut self, thread: u32) -> Option<Waiting> {
-        let at = self.0.iter().position(|waiting| waiting.thread == thread)?;
-        Some(self.0.remove(at))
+    /// A thread's next burst, `period_ns` of processor time behind its tick before: half of that time stands for accesses as
+    /// fast as this burst's, half for such as the burst's before, or for none if that tick came in a system call. All of it is
+    /// this burst's where there was no tick before. Given back is the burst before, of which everything is known now.
+    pub fn next(&mut self, burst: &mut Waiting, period_ns: f64) -> Option<Waiting> {
+        let at = self.bursts.iter().position(|waiting| waiting.thread == burst.thread);
+        let mut before = at.map(|at| self.bursts.remove(at));
+        let mut ahead = burst.in_half(period_ns);
+        burst.unseen_before = 0.0;
+        if self.in_call.remove(&burst.thread) {
+            self.calls_ns += 0.5 * period_ns;
+        } else if let Some(before) = &mut before {
+            let behind = before.in_half(period_ns);
+            before.weight += behind;
+            burst.unseen_before = behind;
+        } else {
+            ahead *= 2.0;
+        }
+        if let Some(before) = &before {
+            burst.unseen_before += before.counted + before.until_call;
+        }
+        burst.weight += ahead;
+        burst.unseen_before += ahead;
+        before
+    }
+
+    /// A tick of a thread in a system call, `period_ns` of processor time behind the one before: half of that time is the
+    /// call's, or all if there was no burst before.
+    pub fn in_call(&mut self, thread: u32, period_ns: f64) {
+        let is_first = self.in_call.insert(thread);
+        let before = self.bursts.iter_mut().find(|waiting| waiting.thread == thread && is_first);
+        self.calls_ns += match before {
+            Some(before) => {
+                before.until_call = before.in_half(period_ns);
+                before.weight += before.until_call;
+                0.5 * period_ns
+            }
+            None => period_ns,
+        };
+    }
+
+    /// Processor time in system calls, in ns.
+    pub fn calls_ns(&self) -> f64 {
+        self.calls_ns
     }
 
     /// The last bursts of a process, or of all.
     pub fn take_all(&mut self, pid: Option<u32>) -> impl Iterator<Item = Waiting> {
-        self.0.extract_if(.., move |waiting| pid.is_none_or(|pid| waiting.pid == pid))
+        self.bursts.extract_if(.., move |waiting| pid.is_none_or(|pid| waiting.pid == pid))
     }
 
     /// Lets one wait. Another one that has to go for it has waited longest.
     pub fn add(&mut self, waiting: Waiting) -> Option<Waiting> {
-        let first = (self.0.len() == MOST).then(|| self.0.remove(0));
-        self.0.push(waiting);
+        let first = (self.bursts.len() == MOST).then(|| self.bursts.remove(0));
+        self.bursts.push(waiting);
         first
     }
 }
@@ -82,23 +122,56 @@ mod tests {
 
     #[test]
     fn the_time_between_two_bursts_is_half_the_ones_and_half_the_others() {
-        let mut slow = Waiting { weight: 100.0, counted: 30.0, access_ns: 50.0, ..Waiting::default() };
-        slow.share(1000.0, None);
+        let mut bursts = WaitingBursts::default();
+        let mut slow = slow();
+        assert!(bursts.next(&mut slow, 1000.0).is_none());
         assert_eq!((slow.weight, slow.unseen_before), (120.0, 20.0));
-        let mut fast = Waiting { weight: 200.0, counted: 40.0, access_ns: 0.5, ..Waiting::default() };
-        fast.share(10_000.0, Some(&mut slow));
+        bursts.add(slow);
+        let mut fast = fast();
+        let slow = bursts.next(&mut fast, 10_000.0).expect("the one before");
         assert_eq!((slow.weight, fast.weight), (220.0, 10_200.0));
         assert_eq!(fast.unseen_before, 30.0 + 100.0 + 10_000.0);
+        assert_eq!(bursts.calls_ns(), 0.0);
+    }
+
+    #[test]
+    fn what_is_half_a_system_calls_is_no_bursts() {
+        let mut bursts = WaitingBursts::default();
+        // Nothing is known of what came before; another thread's calls are its own.
+        bursts.in_call(1, 5000.0);
+        bursts.in_call(2, 100.0);
+        let mut slow = slow();
+        assert!(bursts.next(&mut slow, 1000.0).is_none());
+        assert_eq!((slow.weight, slow.unseen_before), (110.0, 10.0));
+        assert_eq!(bursts.calls_ns(), 5000.0 + 100.0 + 500.0);
+        bursts.add(slow);
+        bursts.in_call(1, 2000.0);
+        bursts.in_call(1, 700.0);
+        let mut fast = fast();
+        let slow = bursts.next(&mut fast, 10_000.0).expect("the one before");
+        assert_eq!((slow.weight, fast.weight), (130.0, 10_200.0));
+        assert_eq!(fast.unseen_before, 30.0 + 20.0 + 10_000.0);
+        assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0 + 5000.0);
+    }
+
+    /// A thread's bursts.
+    fn slow() -> Waiting {
+        Waiting { thread: 1, weight: 100.0, counted: 30.0, access_ns: 50.0, ..Waiting::default() }
+    }
+
+    fn fast() -> Waiting {
+        Waiting { thread: 1, weight: 200.0, counted: 40.0, access_ns: 0.5, ..Waiting::default() }
     }
 
     #[test]
     fn the_one_that_waited_longest_makes_room() {
         let mut bursts = WaitingBursts::default();
-        let one = |thread: u32| Waiting { pid: thread % 2, thread, ..Waiting::default() };
+        let one = |thread: u32| Waiting { pid: thread % 2, thread, access_ns: 1.0, ..Waiting::default() };
         assert!((0..MOST as u32).all(|thread| bursts.add(one(thread)).is_none()));
         // Thread 0 has another burst.
-        assert!(bursts.take(0).is_some() && bursts.take(0).is_none());
-        assert!(bursts.add(one(0)).is_none());
+        let mut next = one(0);
+        assert!(bursts.next(&mut next, 1.0).is_some() && bursts.next(&mut next, 1.0).is_none());
+        assert!(bursts.add(next).is_none());
         assert_eq!(bursts.add(one(1000)).map(|first| first.thread), Some(1));
         assert_eq!(bursts.take_all(Some(1)).count(), MOST / 2 - 1);
         assert_eq!(bursts.take_all(None).count(), MOST / 2 + 1);
