@@ -162,6 +162,11 @@ impl End {
         Self::Fault,
     ];
 
+    /// Whether it was for the code that comes next, however long the burst was.
+    pub fn is_at_code(self) -> bool {
+        matches!(self, Self::SystemCall | Self::Instruction | Self::Code | Self::Fault)
+    }
+
     /// The end with this number.
     pub fn of(number: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()

@@ -478,6 +478,8 @@ impl Bursts {
             counted: weight.counted,
             until_call: 0.0,
             access_ns: weight.access_ns,
+            is_cut: End::of(head.end).is_some_and(End::is_at_code),
+            usual_length: 0.0,
             references: std::mem::take(&mut self.references),
         };
         let before = self.waiting.next(&mut waiting, head.period_ns as f64);

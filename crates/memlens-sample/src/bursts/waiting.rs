@@ -10,6 +10,11 @@
 //! next comes later. If all of that time were the later one's, a short phase behind a slow one would count for many times what it is.
 //!
 //! A tick in a system call is met in the same way, and has its halves of the time on both sides; in them are no accesses.
+//!
+//! A burst that a system call ended lacks what comes behind the call. If it stood for as much as others, what a program does just before
+//! its calls would count for too much: every burst that begins anywhere before a call has that, however little else it saw. It keeps
+//! the part that its length has of the usual length around it, so that an access counts as much as in bursts that went on; the rest
+//! goes to the thread's next burst, in the place of what would have followed.
 
 use memlens_locality::Reference;
 use rustc_hash::FxHashSet;
@@ -36,11 +41,32 @@ pub struct Waiting {
     pub until_call: f64,
     /// Native time of an access in ns.
     pub access_ns: f64,
+    /// Whether code ended it that bursts leave alone.
+    pub is_cut: bool,
+    /// Usual length of the thread's bursts up to this one, in accesses.
+    pub usual_length: f64,
     /// What it saw.
     pub references: Vec<Reference>,
 }
 
+/// What a burst's length counts in the usual length: one in so many.
+const LENGTHS: f64 = 4.0;
+
 impl Waiting {
+    /// Accesses that it stands for by itself: what it saw and what was counted behind it.
+    fn own(&self) -> f64 {
+        self.references.len() as f64 + self.counted
+    }
+
+    /// Takes away what the next burst shall stand for instead.
+    fn pass_on(&mut self) -> f64 {
+        let kept =
+            if self.is_cut { (self.references.len() as f64 / self.usual_length).min(1.0) } else { 1.0 };
+        let passed_on = (1.0 - kept) * (self.weight - self.own()).max(0.0);
+        self.weight -= passed_on;
+        passed_on
+    }
+
     /// Accesses as fast as this one's in half of a time.
     fn in_half(&self, period_ns: f64) -> f64 {
         0.5 * period_ns / self.access_ns
@@ -75,8 +101,11 @@ impl WaitingBursts {
         } else {
             ahead *= 2.0;
         }
-        if let Some(before) = &before {
+        burst.usual_length = burst.references.len() as f64;
+        if let Some(before) = &mut before {
             burst.unseen_before += before.counted + before.until_call;
+            burst.weight += before.pass_on();
+            burst.usual_length = before.usual_length + (burst.usual_length - before.usual_length) / LENGTHS;
         }
         burst.weight += ahead;
         burst.unseen_before += ahead;
@@ -119,6 +148,7 @@ impl WaitingBursts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memlens_types::AccessKind;
 
     #[test]
     fn the_time_between_two_bursts_is_half_the_ones_and_half_the_others() {
@@ -152,6 +182,34 @@ mod tests {
         assert_eq!((slow.weight, fast.weight), (130.0, 10_200.0));
         assert_eq!(fast.unseen_before, 30.0 + 20.0 + 10_000.0);
         assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0 + 5000.0);
+    }
+
+    #[test]
+    fn what_comes_before_a_system_call_counts_no_more_than_the_rest() {
+        let reference = Reference { address: 0, instruction: 0, owner: 0, size: 8, kind: AccessKind::Load };
+        let burst = |length: usize, is_cut| Waiting {
+            weight: length as f64,
+            access_ns: 1.0,
+            is_cut,
+            references: vec![reference; length],
+            ..Waiting::default()
+        };
+        let mut bursts = WaitingBursts::default();
+        let mut weights = Vec::new();
+        let all =
+            [burst(1000, false), burst(100, true), burst(1000, false), burst(1000, true), burst(1000, false)];
+        for mut burst in all {
+            weights.extend(bursts.next(&mut burst, 10_000.0).map(|before| before.weight));
+            bursts.add(burst);
+        }
+        weights.extend(bursts.take_all(None).map(|last| last.weight));
+        // Usually 775 and 873 long by then: the second keeps 129 thousandths of the time around it, the fourth all.
+        let kept = 10_000.0 * 100.0 / 775.0;
+        let expected = [16_000.0, 100.0 + kept, 11_000.0 + 10_000.0 - kept, 11_000.0, 6000.0];
+        assert!(
+            weights.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6),
+            "{weights:?}"
+        );
     }
 
     /// A thread's bursts.
