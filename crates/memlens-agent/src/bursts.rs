@@ -8,6 +8,11 @@
 //! first 20 ms of a process are free, and ticks come more often until they are used up: a short program has some bursts,
 //! too.
 //!
+//! # Length
+//! Every fourth burst has four times the words of the others: how long it is until a line is used again is known only as far as a
+//! burst reaches, and caches hold what is used again after more accesses than short bursts have. A few long ones tell, at
+//! a fraction of what it would cost if all were as long.
+//!
 //! # Signal safety
 //! The hooks run on the burst runtime's stack, with the program's signals blocked. They write to the ring and ask for
 //! the time.
@@ -16,14 +21,14 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memlens_burst::{Area, Burst, Counted, Hooks, Limits, NewBlock};
-use memlens_events::agent::{BurstHead, Control, Kind, block_head};
+use memlens_events::agent::{BurstHead, Control, Kind, RING_BYTES, block_head};
 use memlens_events::burst::{End, REFERENCE_WORDS};
 
 use crate::arch::{self, ThreadArea, number, syscall};
 use crate::faults;
 use crate::real;
 use crate::real::call;
-use crate::ring::now_ns;
+use crate::ring::{Segment, now_ns};
 use crate::session::{check_reader, segment, visit};
 use crate::ticks;
 
@@ -55,8 +60,17 @@ const COUNTING_NS: u128 = 1;
 /// Shorter counted stretches say nothing, in words.
 const FEWEST_COUNTED: u64 = 2000;
 
+/// One burst in so many is longer: it sees uses of a line that lie further apart …
+const LONG_EACH: u32 = 4;
+/// … by this factor …
+const LONGER: usize = 4;
+/// … but not longer than a quarter of a ring, in words, and only while no more than a burst waits to be read.
+const MOST_WORDS: usize = RING_BYTES / 32;
+
 /// Words of a burst; 0: there are none.
 static WORDS: AtomicU32 = AtomicU32::new(0);
+/// Bursts begun.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// Sees whether bursts are wanted and possible.
 pub fn prepare(control: &Control) {
@@ -88,13 +102,16 @@ pub fn are_active() -> bool {
 ///
 /// # Safety
 /// Called from the tick's handler.
-pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, period_ns: u64) -> bool {
+pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, period_ns: u64) -> bool {
+    let control = segment.control();
     let words = WORDS.load(Ordering::Relaxed) as usize;
     if words == 0 {
         return false;
     }
+    let is_long = BEGUN.fetch_add(1, Ordering::Relaxed) % LONG_EACH == LONG_EACH - 1
+        && segment.waiting_bytes(area.tid.get()) <= 8 * words;
     let mut limits = Limits {
-        words,
+        words: if is_long { words.max((LONGER * words).min(MOST_WORDS)) } else { words },
         recorded_ns: RECORDED_NS,
         counted_words: COUNTED * words,
         new_blocks: NEW_BLOCKS,
@@ -102,6 +119,7 @@ pub unsafe fn begin(context: *mut c_void, control: &Control, area: &ThreadArea, 
     };
     if u64::from(control.burst_millionths.load(Ordering::Relaxed)) >= ALL {
         // Nothing lies between bursts whose length would have to be known.
+        limits.words = words;
         limits.counted_words = 0;
         limits.recorded_ns = u64::MAX;
         (limits.new_blocks, limits.runtime_cycles) = (u32::MAX, u64::MAX);

@@ -95,12 +95,24 @@ impl Segment {
         unsafe { &*self.0.cast::<Control>() }
     }
 
-    /// Room for a record in the ring of a thread: its first word's place, to be written last.
-    fn reserve(self, tid: u32, length: usize, keep_bytes: usize) -> Option<*mut u64> {
+    /// Where the ring of a thread begins.
+    fn ring(self, tid: u32) -> (*mut u8, &'static RingHeader) {
         // SAFETY: inside the mapping; see `control`.
         let start = unsafe { self.0.add(ring_offset(tid as usize)) };
         // SAFETY: the same.
-        let header = unsafe { &*start.cast::<RingHeader>() };
+        (start, unsafe { &*start.cast::<RingHeader>() })
+    }
+
+    /// How much of the ring of a thread has not been taken by the reader.
+    pub fn waiting_bytes(self, tid: u32) -> usize {
+        let (_, header) = self.ring(tid);
+        let head = header.head.load(Ordering::Relaxed);
+        head.wrapping_sub(header.tail.load(Ordering::Relaxed)) as usize
+    }
+
+    /// Room for a record in the ring of a thread: its first word's place, to be written last.
+    fn reserve(self, tid: u32, length: usize, keep_bytes: usize) -> Option<*mut u64> {
+        let (start, header) = self.ring(tid);
         loop {
             let head = header.head.load(Ordering::Relaxed);
             let tail = header.tail.load(Ordering::Acquire);

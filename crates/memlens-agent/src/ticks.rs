@@ -308,7 +308,7 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
         check_reader(control);
     }
     // SAFETY: this is the handler, with its argument.
-    let has_begun = !in_call && unsafe { bursts::begin(context, control, area, period_ns) };
+    let has_begun = !in_call && unsafe { bursts::begin(context, segment, area, period_ns) };
     if !has_begun {
         set_soon(area, bursts::hurry());
     }

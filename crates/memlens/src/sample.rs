@@ -66,7 +66,8 @@ pub struct SampleArgs {
     #[arg(long, value_name = "EVENT")]
     pub event: Option<Event>,
 
-    /// Words that a burst of --mode burst records, each an access or more; 50000 if not given
+    /// Words that a burst of --mode burst records, each an access or more; 50000 if not given. Every fourth burst may have four
+    /// times as many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub burst_length: Option<u32>,
 
