@@ -78,6 +78,8 @@ test: build
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --attribution
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode sample
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode burst
+	$(CARGO) build --release -p memlens-agent-host --example hammer
+	$(PYTHON) tests/torture.py --hammer $(TARGET)/release/examples/hammer --short
 	$(PYTHON) tests/attach.py --memlens $(MEMLENS) --short
 
 bench: build
