@@ -63,7 +63,7 @@ test: build
 	$(MAKE) -s -C examples/bfs check
 	$(MAKE) -s -C examples/kernels check
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)
-	$(CARGO) build --release -p memlens -p memlens-static --example evaluate
+	$(CARGO) build --release -p memlens -p memlens-static -p memlens-agent-host --example evaluate --example hammer
 	$(PYTHON) tests/bus.py --memlens $(MEMLENS)
 	$(PYTHON) tests/apply.py --memlens $(MEMLENS)
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
@@ -78,7 +78,6 @@ test: build
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --attribution
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode sample
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode burst
-	$(CARGO) build --release -p memlens-agent-host --example hammer
 	$(PYTHON) tests/torture.py --hammer $(TARGET)/release/examples/hammer --short
 	$(PYTHON) tests/attach.py --memlens $(MEMLENS) --short
 
