@@ -11,7 +11,7 @@
 //! | 2 | kind, name, whole site by function and line | rebuilt binaries |
 //! | 3 | kind, name, innermost place | stacks cut at different depths |
 //! | 4 | kind, name, if one side has only one such object | profiles without sites |
-//! | 5 | kind, variable: `heap through x` is `x`, if one side has only one such object | sampled profiles |
+//! | 5 | kind, variable: `heap through x` is `x`, if one side has only one such object, or only such as it knows no site of | sampled profiles |
 //!
 //! Objects of one profile that are equal in a pass count as one: their values are added.
 //!
@@ -395,7 +395,12 @@ fn match_objects(a: &Profile, b: &Profile) -> Vec<Group> {
         let belongs = |(of_a, of_b): &Group| {
             let both = !of_a.is_empty() && !of_b.is_empty();
             let is_certain = !matches!(pass, Pass::Name | Pass::Variable);
-            both && (is_certain || of_a.len() == 1 || of_b.len() == 1)
+            // Nothing tells those apart that were reached through variables of one name.
+            let only_through = |profile: &Profile, of: &[usize]| {
+                of.iter().all(|&at| profile.objects[at].name.starts_with(HEAP_THROUGH))
+            };
+            let is_all = pass == Pass::Variable && (only_through(a, of_a) || only_through(b, of_b));
+            both && (is_certain || is_all || of_a.len() == 1 || of_b.len() == 1)
         };
         let found: Vec<Group> = groups.into_values().filter(belongs).collect();
         let mut gone_a = vec![false; a.objects.len()];

@@ -171,6 +171,23 @@ fn what_cannot_be_compared_says_why() {
     );
 }
 
+/// A knows two sites of `nodes`, B reached their blocks through two variables of that name and knows no site.
+#[test]
+fn what_was_reached_through_a_variable_is_what_variables_of_its_name_hold() {
+    let mut a = profile(&[("m", 50), ("n", 30), ("order", 20)], 0);
+    let mut b = profile(&[("p", 70), ("q", 10), ("order", 20)], 0);
+    for (object, through) in a.objects.iter_mut().take(2).zip(b.objects.iter_mut().take(2)) {
+        object.name = "nodes".into();
+        (through.name, through.site) = ("heap through nodes".into(), None);
+    }
+    let found = compare(&a, &b, Column::Loads).unwrap();
+    assert_eq!((found.ranked, found.spearman), (2, Some(1.0)));
+    near(found.misplaced, 0.0);
+    // Objects that both know the sites of stay apart.
+    b.objects.iter_mut().take(2).for_each(|object| object.name = "nodes".into());
+    assert!(compare(&a, &b, Column::Loads).unwrap().misplaced > 0.5);
+}
+
 #[test]
 fn table_json_and_csv_say_the_same() {
     let a = profile(&[("a", 40), ("b", 30), ("c", 20), ("d", 9), ("e", 1)], 0);
