@@ -102,7 +102,7 @@ impl BurstCounts {
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
         notes.push(format!(
             "{} bursts with {} accesses were recorded; they took {of_time:.1} % of the program's processor time. Counts \
-             are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.2 to 3.9 \
+             are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.4 to 2.8 \
              times the true ones where that was checked. Behind {} of them the program's own speed was measured.",
             self.bursts, self.references, self.measured
         ));
