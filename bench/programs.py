@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import locality
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 KERNELS = ROOT / "examples/kernels"
@@ -87,10 +89,6 @@ def c_source(functions):
     return f"{bodies}int all(int *p, int n) {{ int s = 0;\n{calls}return s; }}\n"
 
 
-PERL = """my %h; my $s = 12345;
-for my $i (1..$ARGV[0]) { $s = ($s * 1103515245 + 12345) & 0x7fffffff; $h{$s % 50000} .= "x$i,"; }
-my $n = 0; for my $k (sort { $a <=> $b } keys %h) { $n += length $h{$k}; } print "$n\\n";
-"""
 NODE = """const words = new Map(); let s = 12345;
 for (let i = 0; i < Number(process.argv[2]); i++) {
   s = (Math.imul(s, 1103515245) + 12345) & 0x7fffffff;
@@ -142,8 +140,8 @@ def languages(length):
     return [
         Workload("gcc", [cc1, "-quiet", "-O2", "source.i", "-o", "/dev/null"], needs=[cc1],
                  prepare=written("source.i", c_source(int(size(10, 100, 1500))))),
-        Workload("perl", ["perl", "script.pl", size(20000, 600000, 5000000)], needs=["perl"],
-                 prepare=written("script.pl", PERL)),
+        Workload("perl", ["perl", "script.pl"], needs=["perl"],
+                 prepare=written("script.pl", locality.PERL.replace("60000", size(20000, 600000, 5000000)))),
         Workload("node", ["node", "script.js", size(20000, 1000000, 12000000)], needs=["node"],
                  prepare=written("script.js", NODE)),
     ]

@@ -168,21 +168,18 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
         return pieces;
     }
     let accesses = known.accesses().unwrap_or(0);
-    let mut misses = |name: &str, misses: Option<u64>| {
-        pieces.extend(misses.map(|misses| match accesses {
+    let misses = |name: &str, misses: Option<u64>| {
+        misses.map(|misses| match accesses {
             0 => format!("{name} {}", count(misses)),
             _ if width < ROOMY => format!("{name} {} %", percent(misses, accesses)),
             _ => format!("{name} {} ({} %)", count(misses), percent(misses, accesses)),
-        }));
+        })
     };
-    misses("misses L1", known.l1_misses());
-    misses("L2", known.l2_misses());
-    misses("LLC", known.llc_misses());
-    misses("TLB", known.dtlb_misses);
-    if let Some(covered) = known.llc_prefetched_ratio() {
-        // Behind the last level's.
-        pieces.insert(pieces.len() - usize::from(known.dtlb_misses.is_some()), of_them_prefetched(covered));
-    }
+    pieces.extend(misses("misses L1", known.l1_misses()));
+    pieces.extend(misses("L2", known.l2_misses()));
+    pieces.extend(misses("LLC", known.llc_misses()));
+    pieces.extend(known.llc_prefetched_ratio().map(of_them_prefetched));
+    pieces.extend(misses("TLB", known.dtlb_misses));
     pieces.extend(known.l1i_misses.map(|misses| format!("L1i {}", count(misses))));
     pieces.extend(known.stlb_misses.map(|walks| plural(walks, "page walk")));
     let line_bytes = u64::from(profile.machine.line_bytes);

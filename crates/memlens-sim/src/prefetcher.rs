@@ -110,6 +110,11 @@ impl Prefetcher {
         }
     }
 
+    /// Forgets all streams.
+    pub fn clear(&mut self) {
+        self.sets.fill([Stream::NONE; WAYS]);
+    }
+
     /// Follows the misses of a batch, which are in `out` behind `before`, and appends those to the lists of prefetched
     /// lines whose lines were asked for.
     pub(crate) fn follow(&mut self, batch: Batch<'_>, before: Lengths, out: &mut Outcome) {

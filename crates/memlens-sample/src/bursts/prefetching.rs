@@ -14,7 +14,6 @@ const NO_LINE: u64 = u64::MAX;
 /// A core's prefetcher, during a burst.
 #[derive(Debug)]
 pub struct Prefetching {
-    streams: u32,
     line_bytes: u32,
     /// The most recent line of a set comes first.
     lately: Box<[[u64; WAYS]; SETS]>,
@@ -45,7 +44,6 @@ impl Prefetching {
     /// Of a machine with so many streams and lines of so many bytes. None: it has no prefetcher.
     pub fn new(streams: u32, line_bytes: u32) -> Option<Self> {
         (streams > 0).then(|| Self {
-            streams,
             line_bytes,
             lately: Box::new([[NO_LINE; WAYS]; SETS]),
             prefetcher: Prefetcher::new(streams, line_bytes),
@@ -55,7 +53,7 @@ impl Prefetching {
     /// A burst begins: what happened since the one before is not known.
     pub fn begin(&mut self) {
         self.lately.fill([NO_LINE; WAYS]);
-        self.prefetcher = Prefetcher::new(self.streams, self.line_bytes);
+        self.prefetcher.clear();
     }
 
     /// An access. Whether its line was asked for before; None: it was used lately.
