@@ -13,6 +13,7 @@
 //! pre_encode.rs instructions' bytes, machine_code.rs how they follow from operands
 //! syscalls.rs   system calls of the target        signals.rs   signals across execve
 //! follow.rs     children that are recorded        own_exe.rs   /proc/self/exe is the program
+//! program_break.rs brk(2)
 //! ```
 //!
 //! # Signal safety
@@ -30,6 +31,7 @@ mod modules;
 mod operands;
 mod own_exe;
 mod pre_encode;
+mod program_break;
 mod requests;
 mod signals;
 mod startup;
@@ -96,6 +98,7 @@ pub unsafe extern "C" fn dr_client_main(_id: client_id_t, argc: c_int, argv: *co
         STATE.tls_segment.store(segment, Ordering::Relaxed);
         STATE.tls_offset.store(offset, Ordering::Relaxed);
         STATE.tls_field.store(drmgr_register_tls_field(), Ordering::Relaxed);
+        program_break::BREAK.initialise();
         modules::SPECIALS.initialise();
         blocks::BLOCKS.initialise();
         startup::make_stubs(next_chunk as *mut c_void);

@@ -7,12 +7,14 @@ use core::sync::atomic::AtomicU32;
 use dynamorio_sys::dr_safe_read;
 
 const SYS_MMAP: usize = 9;
+const SYS_MPROTECT: usize = 10;
 const SYS_CLOSE: usize = 3;
 const SYS_READ: usize = 0;
 const SYS_OPEN: usize = 2;
 const SYS_RT_SIGACTION: usize = 13;
 const SYS_RT_SIGPROCMASK: usize = 14;
 const SYS_GETPID: usize = 39;
+const SYS_GETRLIMIT: usize = 97;
 const SYS_KILL: usize = 62;
 const SYS_STAT: usize = 4;
 const SYS_MUNMAP: usize = 11;
@@ -77,7 +79,6 @@ pub fn process_id() -> u32 {
 
 /// Maps `length` bytes of file descriptor `fd`, shared and writable, and closes `fd`.
 pub fn map_shared(fd: usize, length: usize) -> Option<*mut u8> {
-    const PROT_READ_WRITE: usize = 3;
     const MAP_SHARED: usize = 1;
     const MAP_NORESERVE: usize = 0x4000;
     // SAFETY: the kernel chooses a free place.
@@ -90,12 +91,61 @@ pub fn map_shared(fd: usize, length: usize) -> Option<*mut u8> {
 
 /// Maps private zeroed memory.
 pub fn map_private(length: usize) -> Option<*mut u8> {
-    const PROT_READ_WRITE: usize = 3;
-    const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
     // SAFETY: the kernel chooses a free place.
     let address =
         unsafe { syscall6(SYS_MMAP, [0, length, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0]) };
     (address > 0).then_some(address as *mut u8)
+}
+
+const PROT_READ_WRITE: usize = 3;
+const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
+const MAP_FIXED: usize = 0x10;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+
+/// Reserves address space: where the kernel likes, or at `place` if nothing is there.
+pub fn reserve(place: Option<u64>, length: usize) -> Option<*mut u8> {
+    let flags = MAP_PRIVATE_ANONYMOUS | if place.is_some() { MAP_FIXED_NOREPLACE } else { 0 };
+    let args = [place.unwrap_or(0) as usize, length, 0, flags, usize::MAX, 0];
+    // SAFETY: a free place; no access is allowed to it.
+    let address = unsafe { syscall6(SYS_MMAP, args) };
+    if address <= 0 {
+        return None;
+    }
+    let address = address as *mut u8;
+    // Linux before 4.17 takes the place for a wish.
+    if place.is_some_and(|place| place != address as u64) {
+        // SAFETY: mapped just now.
+        unsafe { unmap(address, length) };
+        return None;
+    }
+    Some(address)
+}
+
+/// Takes the memory of reserved addresses away.
+///
+/// # Safety
+/// Nothing there is used any more.
+pub unsafe fn reserve_again(start: u64, length: u64) -> bool {
+    let flags = MAP_PRIVATE_ANONYMOUS | MAP_FIXED;
+    // SAFETY: the caller's promise.
+    unsafe {
+        syscall6(SYS_MMAP, [start as usize, length as usize, 0, flags, usize::MAX, 0]) == start as isize
+    }
+}
+
+/// Makes reserved addresses memory. False: the kernel refuses.
+pub fn make_writable(start: u64, length: u64) -> bool {
+    // SAFETY: nobody relies on reserved addresses' not being accessible.
+    unsafe { syscall6(SYS_MPROTECT, [start as usize, length as usize, PROT_READ_WRITE, 0, 0, 0]) == 0 }
+}
+
+/// How many bytes of addresses the process may have (`RLIMIT_AS`), if they are limited.
+pub fn address_space_limit() -> Option<u64> {
+    const RLIMIT_AS: usize = 9;
+    let mut limits = [u64::MAX; 2];
+    // SAFETY: room for the structure.
+    unsafe { syscall6(SYS_GETRLIMIT, [RLIMIT_AS, limits.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    (limits[0] != u64::MAX).then_some(limits[0])
 }
 
 /// Reads the start of a file into `buffer`; returns the bytes read. `path` ends in a zero byte.

@@ -3,6 +3,7 @@
 use crate::channel::{CHANNEL, Making, Thread};
 use crate::follow::{self, SYS_EXECVE, SYS_EXECVEAT};
 use crate::own_exe::{self, Handled};
+use crate::program_break::BREAK;
 use crate::signals;
 use crate::state::STATE;
 use crate::sys::{self, word_at};
@@ -103,8 +104,15 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 // Announced before it happens: afterwards another thread may get the addresses.
                 thread.event(EventKind::MapRemove, &[argument(context, 0), argument(context, 1)]);
             }
-            // The current break, so that the change shows afterwards.
-            SYS_BRK | SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_ARCH_PRCTL => remember_arguments(context),
+            SYS_BRK => {
+                let asked = argument(context, 0);
+                let end = BREAK.move_to(asked);
+                thread.event(EventKind::Break, &[asked, end]);
+                dr_syscall_set_result(context, end);
+                return 0;
+            }
+            // What was asked for, so that the change shows afterwards.
+            SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_ARCH_PRCTL => remember_arguments(context),
             _ => {}
         }
         STATE.thread(context).publish(SlotState::InSystemCall);
@@ -151,7 +159,6 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                     follow::exec_failed(context, &execution);
                 }
             }
-            SYS_BRK => thread.event(EventKind::Break, &[address, result as u64]),
             SYS_ARCH_PRCTL if !failed && address == ARCH_SET_FS => {
                 // Told again, now with the thread pointer; no stack pointer.
                 let tid = dr_get_thread_id(context) as u64;
