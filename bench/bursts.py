@@ -154,7 +154,9 @@ def delinquent(report):
     misses = {}
     for row in report["instructions"]:
         at = (row["module"], row["offset"])
-        misses[at] = misses.get(at, 0) + (row["llc_load_misses"] or 0)
+        # What reads and writes the same place waits for what it reads; its misses count as a store's.
+        modified = row["llc_store_misses"] if row.get("modifies") else 0
+        misses[at] = misses.get(at, 0) + (row["llc_load_misses"] or 0) + (modified or 0)
     whole, covered, chosen = sum(misses.values()), 0, set()
     for at in sorted(misses, key=lambda at: (-misses[at], str(at))):
         if covered >= 0.9 * whole or misses[at] == 0:

@@ -11,7 +11,7 @@ use crate::Column;
 use crate::View;
 use crate::compare::{COST_SHARE, ComparedObject, Comparison, Overlap};
 use crate::csv::quoted;
-use crate::delinquent::DELINQUENT_SHARE;
+use crate::delinquent::{DELINQUENT_SHARE, delinquent_loads};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::header::command;
 use crate::number::{UNKNOWN, percent, percent_of_share, plural, shown};
@@ -103,7 +103,7 @@ fn delinquent_pieces(a: &Profile, found: &DelinquentComparison) -> Vec<String> {
         format!(
             "{} % of A's last-level load misses covered ({} % of its loads miss)",
             percent_of_share(found.predicted_coverage),
-            percent(a.totals().llc_load_misses, a.totals().loads)
+            percent(delinquent_loads(a).misses, a.totals().loads)
         ),
     ]
 }

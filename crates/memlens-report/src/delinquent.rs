@@ -1,10 +1,14 @@
 //! Delinquent loads: the fewest instructions that have nearly all last-level load misses (Zhao et al., "Ubiquitous
 //! Memory Introspection", section 6), and two profiles' held against each other in the measures of its table 6.
+//!
+//! An instruction that reads and writes the same place (`add %rax,(%rbx)`) waits for what it reads: it is a load here, though its
+//! misses are counted as a store's.
 
 use std::collections::{BTreeMap, HashMap};
 
 use memlens_locality::{DelinquentComparison, smallest_covering};
 use memlens_profile::{CodeIx, ModuleIx, Profile};
+use memlens_types::Counts;
 
 /// The part of the misses that they have.
 pub const DELINQUENT_SHARE: f64 = 0.9;
@@ -18,6 +22,14 @@ pub struct DelinquentLoads {
     pub of: usize,
     /// The part of the last-level load misses that they have, 0 to 1.
     pub covered: f64,
+    /// Last-level load misses of all of them.
+    pub misses: u64,
+}
+
+/// Last-level misses that an instruction waits for.
+fn read_misses(counts: &Counts) -> u64 {
+    let modified = if counts.modifies > 0 { counts.llc_store_misses } else { 0 };
+    counts.llc_load_misses + modified
 }
 
 /// An instruction's place and misses: row of code, module, offset.
@@ -26,7 +38,7 @@ type Load = (CodeIx, (Option<ModuleIx>, u64), f64);
 fn loads(profile: &Profile) -> Vec<Load> {
     let mut loads: BTreeMap<(Option<ModuleIx>, u64), (CodeIx, f64)> = BTreeMap::new();
     for (at, code) in profile.code.iter().enumerate() {
-        let misses = code.counts.llc_load_misses as f64;
+        let misses = read_misses(&code.counts) as f64;
         if misses > 0.0 {
             loads.entry((code.module, code.offset)).or_insert((CodeIx::from_index(at), 0.0)).1 += misses;
         }
@@ -45,6 +57,7 @@ pub fn delinquent_loads(profile: &Profile) -> DelinquentLoads {
         loads: set.iter().map(|&number| loads[number as usize].0).collect(),
         of: loads.len(),
         covered: if all > 0.0 { covered / all } else { 0.0 },
+        misses: all as u64,
     }
 }
 
@@ -74,4 +87,19 @@ pub(crate) fn compare_delinquent(a: &Profile, b: &Profile) -> Option<DelinquentC
     }
     let predicted = smallest_covering(misses_of[1].iter().copied(), DELINQUENT_SHARE);
     Some(DelinquentComparison::new(&predicted, misses_of[0].iter().copied(), DELINQUENT_SHARE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reads_and_writes_waits_for_what_it_reads() {
+        let store = Counts { stores: 9, llc_store_misses: 9, ..Counts::default() };
+        assert_eq!(read_misses(&store), 0);
+        let load = Counts { loads: 9, llc_load_misses: 8, ..Counts::default() };
+        assert_eq!(read_misses(&load), 8);
+        let modify = Counts { loads: 9, stores: 9, modifies: 9, llc_store_misses: 7, ..Counts::default() };
+        assert_eq!(read_misses(&modify), 7);
+    }
 }

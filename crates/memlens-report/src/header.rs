@@ -198,10 +198,10 @@ pub(crate) fn of_them_prefetched(part: f64) -> String {
 
 /// The loads that are worth work, if few of many are.
 fn delinquent_pieces(profile: &Profile) -> Vec<String> {
-    let DelinquentLoads { loads, of, covered } = delinquent_loads(profile);
+    let DelinquentLoads { loads, of, covered, misses } = delinquent_loads(profile);
     let totals = profile.totals();
     match loads.len() {
-        _ if (totals.llc_load_misses as f64) < WORTH * totals.loads as f64 => Vec::new(),
+        _ if (misses as f64) < WORTH * totals.loads as f64 => Vec::new(),
         0 => Vec::new(),
         few => vec![format!(
             "{} of {} make {} % of the last-level load misses",

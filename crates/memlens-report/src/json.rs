@@ -285,7 +285,7 @@ impl FieldEntries {
 
 /// The fewest instructions with most of the last-level load misses; see [`delinquent_loads`].
 fn delinquent(profile: &Profile) -> Value {
-    let DelinquentLoads { loads, of, covered } = delinquent_loads(profile);
+    let DelinquentLoads { loads, of, covered, .. } = delinquent_loads(profile);
     let entries = loads.iter().map(|code| {
         let code = &profile.code[code.index()];
         let (module, offset) = (module_name(profile, code.module), format!("{:#x}", code.offset));
