@@ -52,10 +52,15 @@ impl Offsets {
         Self { pairs: FxHashMap::default(), most_pairs, random: 0 }
     }
 
-    /// Whether the next access is one of those to look at: every fourth, by chance, so that no loop keeps step.
+    /// For [`Self::is_due`]: every fourth access.
+    pub const OFTEN: u32 = 2;
+    /// For [`Self::is_due`]: every sixteenth.
+    pub const SELDOM: u32 = 4;
+
+    /// Whether the next access is one of those to look at: one in 2^`bits`, by chance, so that no loop keeps step.
     #[inline]
-    pub fn is_due(&mut self) -> bool {
-        self.draw() >> (DRAWN_BITS - 2) == 0
+    pub fn is_due(&mut self, bits: u32) -> bool {
+        self.draw() >> (DRAWN_BITS - bits) == 0
     }
 
     /// A random number of so many bits: the high ones of a linear congruential generator (Knuth's MMIX).

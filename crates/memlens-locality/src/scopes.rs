@@ -20,9 +20,6 @@ pub(crate) struct Scope {
     pub(crate) is_prefetch: bool,
     /// In how many bursts it appeared.
     pub(crate) bursts: u64,
-    /// References of the present burst, and those that read.
-    now: u32,
-    reads_now: u32,
     /// Over references: the square of the weight.
     weights_squared: f64,
     /// Over bursts: the square of the references.
@@ -60,6 +57,8 @@ pub(crate) struct Sums {
 #[derive(Debug)]
 pub(crate) struct Scopes {
     rows: Vec<Scope>,
+    /// For each row: references of the present burst, and those that read.
+    now: Vec<(u32, u32)>,
     /// `levels` for each row.
     sums: Vec<Sums>,
     most: usize,
@@ -72,7 +71,16 @@ pub(crate) struct Scopes {
 
 impl Scopes {
     pub(crate) fn new(most: usize, sizes: usize, levels: usize) -> Self {
-        Self { rows: Vec::new(), sums: Vec::new(), most, sizes, levels, touched: Vec::new(), other: None }
+        Self {
+            rows: Vec::new(),
+            now: Vec::new(),
+            sums: Vec::new(),
+            most,
+            sizes,
+            levels,
+            touched: Vec::new(),
+            other: None,
+        }
     }
 
     /// The row of an id.
@@ -88,6 +96,7 @@ impl Scopes {
     #[cold]
     fn grow(&mut self, at: usize) {
         self.rows.resize_with(at + 1, Scope::default);
+        self.now.resize(at + 1, (0, 0));
         self.sums.resize((at + 1) * self.levels, Sums::default());
         if at == self.most {
             self.other = Some(at);
@@ -111,12 +120,12 @@ impl Scopes {
             return;
         }
         let at = self.row(id);
-        let row = &mut self.rows[at];
-        if row.now == 0 {
+        let (now, reads_now) = &mut self.now[at];
+        if *now == 0 {
             self.touched.push(at);
         }
-        row.now += references;
-        row.reads_now += reads;
+        *now += references;
+        *reads_now += reads;
     }
 
     /// Where to count a reference whose reuse time is not trivial.
@@ -134,10 +143,11 @@ impl Scopes {
     pub(crate) fn end_burst(&mut self, weight: f64, burst: f64, phase: usize) {
         for &at in &self.touched {
             let row = &mut self.rows[at];
-            let own = f64::from(row.now) * weight;
-            row.observed += u64::from(row.now);
+            let (now, reads_now) = std::mem::take(&mut self.now[at]);
+            let own = f64::from(now) * weight;
+            row.observed += u64::from(now);
             row.references += own;
-            row.reads += f64::from(row.reads_now) * weight;
+            row.reads += f64::from(reads_now) * weight;
             row.weights_squared += own * weight;
             row.references_squared += own * own;
             row.phases[phase] += own;
@@ -145,7 +155,6 @@ impl Scopes {
             for reuse in row.reuse.iter_mut().flatten() {
                 reuse.end_burst(phase, weight);
             }
-            (row.now, row.reads_now) = (0, 0);
             for sums in &mut self.sums[at * self.levels..(at + 1) * self.levels] {
                 let misses = std::mem::take(&mut sums.now) * weight;
                 sums.squared += misses * misses;

@@ -86,7 +86,7 @@ impl Windows {
                 let reference = blocks.references()[reference as usize];
                 let (kind, size) = (reference.attr.kind(), reference.attr.size_bytes());
                 if is_as_known
-                    && self.offsets.is_due()
+                    && self.offsets.is_due(Offsets::OFTEN)
                     && let Some((object, offset)) = space.place_at(address)
                 {
                     self.offsets.saw(number, object.get(), offset);

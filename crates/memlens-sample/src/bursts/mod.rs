@@ -11,6 +11,7 @@
 
 mod blocks;
 mod calls;
+mod cells;
 mod mini_simulation;
 mod places;
 mod prefetching;
@@ -25,11 +26,13 @@ use memlens_profile::MachineInfo;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
 
-use self::blocks::Blocks;
+use self::blocks::{Blocks, Known};
+use self::cells::Cells;
+pub use self::cells::{Cell, Seen};
 use self::mini_simulation::MiniSimulation;
+use self::places::Places;
 pub use self::places::Surroundings;
-use self::places::{Memo, Places};
-use self::prefetching::{Lines, Prefetching};
+use self::prefetching::Prefetching;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Weights};
 use crate::recording::{Code, Spot, TallyKey};
@@ -37,6 +40,8 @@ use crate::recording::{Code, Spot, TallyKey};
 /// Steps of a line that a repeated string instruction has at most: 4 MB.
 const MOST_STEPS: u64 = 1 << 16;
 const LINE_BYTES: u64 = 64;
+/// Accesses of a cell after which a part of them is enough to tell where in its objects they are.
+const MANY_OFFSETS: u64 = 64;
 /// Operands whose patterns are kept: 700 bytes each.
 const MOST_PATTERNS: usize = 1 << 16;
 /// Fewer accesses than this are one or two whole bursts: nothing to rank objects by.
@@ -145,54 +150,6 @@ struct Instruction {
     operand: u8,
 }
 
-/// Where an instruction, a thread and a spot meet.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// Which.
-    pub key: TallyKey,
-    /// The first burst that saw it, and the last.
-    pub seen: Seen,
-    /// Of a watched block: what its accesses stand for on blocks like it that were not watched, besides their own.
-    pub unseen_part: f64,
-    /// Its own number.
-    pub number: u32,
-    /// The number of its instruction and operand.
-    instruction: u32,
-    accesses: u64,
-    /// Its accesses as the estimator sees them, and as they count: each element of a repeated string instruction is one.
-    steps: u64,
-    elements: u64,
-    unseen: f64,
-    /// The lines that it used.
-    lines: Lines,
-    /// What its accesses do, and the bytes of each.
-    pub kind: AccessKind,
-    pub size_bytes: u32,
-}
-
-/// Bursts that saw something, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    first: u64,
-    last: u64,
-}
-
-impl Seen {
-    fn by(burst: u64) -> Self {
-        Self { first: burst, last: burst }
-    }
-
-    /// By either.
-    pub fn or(self, other: Self) -> Self {
-        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
-    }
-
-    /// How many, 2 for two and more.
-    pub fn bursts(self) -> u64 {
-        1 + u64::from(self.last > self.first)
-    }
-}
-
 /// Everything that bursts told so far.
 #[derive(Debug)]
 pub struct Bursts {
@@ -205,8 +162,7 @@ pub struct Bursts {
     blocks: Blocks,
     places: Places,
     instructions: FxHashMap<Instruction, u32>,
-    cells: Vec<Cell>,
-    cell_numbers: FxHashMap<(u32, u32, u32), u32>,
+    cells: Cells,
     references: Vec<Reference>,
     /// None: the machine has no prefetcher.
     prefetching: Option<Prefetching>,
@@ -271,8 +227,7 @@ impl Bursts {
             blocks: Blocks::default(),
             places: Places::default(),
             instructions: FxHashMap::default(),
-            cells: Vec::new(),
-            cell_numbers: FxHashMap::default(),
+            cells: Cells::default(),
             references: Vec::new(),
             prefetching,
             weights: Weights::default(),
@@ -334,8 +289,7 @@ impl Bursts {
         words: &[u64],
         surroundings: &Surroundings<'_>,
     ) {
-        let Self { blocks, places, instructions, cells, cell_numbers, references, offsets, counts, .. } =
-            self;
+        let Self { blocks, places, instructions, cells, references, offsets, counts, .. } = self;
         let prefetching = &mut self.prefetching;
         references.clear();
         if let Some(prefetching) = prefetching {
@@ -364,72 +318,56 @@ impl Bursts {
                 if is_agents || space.is_agents(address) {
                     return;
                 }
-                let memo: &mut Memo = &mut known.memo;
-                if !memo.holds(places.present(), address) {
-                    let by = *known.accessor.get_or_insert_with(|| surroundings.accessor(known.reference.pc));
-                    let on_stack = places.on_stack(address, by, surroundings.files);
-                    let (place, range) = match on_stack {
-                        Some(place) => (place, None),
-                        None => {
-                            let (place, range) = places.find(address, surroundings);
-                            (place, Some(range))
-                        }
-                    };
-                    let next = cells.len() as u32;
-                    let cell =
-                        *cell_numbers.entry((instruction, number, place.number)).or_insert_with(|| {
-                            let reference = &known.reference;
-                            cells.push(Cell {
-                                key: TallyKey {
-                                    thread: number,
-                                    code: surroundings.code(reference.pc),
-                                    operand: Some(reference.operand),
-                                    spot: places.spot(place.number).clone(),
-                                    path: None,
-                                    within: None,
-                                },
-                                seen: Seen::by(counts.bursts),
-                                unseen_part: 0.0,
-                                number: next,
-                                instruction,
-                                accesses: 0,
-                                steps: 0,
-                                elements: 0,
-                                unseen: 0.0,
-                                lines: Lines::default(),
-                                kind: known.kind,
-                                size_bytes: u32::from(reference.size_bytes),
-                            });
-                            next
-                        });
-                    *memo = match range {
-                        Some(range) => Memo::new(places.present(), range, cell, place.unseen as f32),
-                        None => Memo::of_one(cell, address.wrapping_sub(place.within)),
-                    };
-                }
+                let whose = known.memo.recall(places.present(), address).unwrap_or_else(|| {
+                    let Known { reference, kind, accessor, memo, .. } = known;
+                    let by = *accessor.get_or_insert_with(|| surroundings.accessor(reference.pc));
+                    places.whose(memo, address, by, surroundings, |place, spot| {
+                        cells.number((instruction, number, place), counts.bursts, || {
+                            let key = TallyKey {
+                                thread: number,
+                                code: surroundings.code(reference.pc),
+                                operand: Some(reference.operand),
+                                spot: spot.clone(),
+                                path: None,
+                                within: None,
+                            };
+                            (key, *kind, u32::from(reference.size_bytes))
+                        })
+                    })
+                });
                 let size = u64::from(known.reference.size_bytes).max(1);
-                let cell = &mut cells[memo.cell as usize];
-                cell.seen.last = counts.bursts;
-                cell.unseen += f64::from(memo.unseen);
-                if cell.accesses == 0 || offsets.is_due() {
-                    offsets.saw(memo.cell, 0, address.wrapping_sub(memo.start));
+                let tally = cells.tally(whose.cell);
+                tally.last_burst = counts.bursts;
+                tally.unseen += f64::from(whose.unseen);
+                let one_in = if tally.accesses < MANY_OFFSETS { Offsets::OFTEN } else { Offsets::SELDOM };
+                if tally.accesses == 0 || offsets.is_due(one_in) {
+                    offsets.saw(whose.cell, 0, address.wrapping_sub(whose.start));
                 }
-                cell.accesses += 1;
+                tally.accesses += 1;
                 if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(address)) {
-                    cell.lines.add(is_covered);
+                    tally.lines.add(is_covered);
                 }
-                let reference =
-                    Reference { address, instruction, owner: memo.cell, size: size as u32, kind: known.kind };
+                let reference = Reference {
+                    address,
+                    instruction,
+                    owner: whose.cell,
+                    size: size as u32,
+                    kind: known.kind,
+                };
                 references.push(reference);
+                tally.elements += elements;
+                tally.steps += 1;
+                if elements == 1 {
+                    return;
+                }
                 // The rest of a repeated instruction: all elements of a line are one step.
                 let bytes = elements.saturating_mul(size);
                 let step = size.max(LINE_BYTES);
-                let steps = (bytes / step).clamp(1, MOST_STEPS);
-                cell.steps += steps;
-                cell.elements += elements;
-                repeated += steps - 1;
-                for further in 1..steps {
-                    references.push(Reference { address: address.wrapping_add(further * step), ..reference });
+                let further = (bytes / step).clamp(1, MOST_STEPS) - 1;
+                tally.steps += further;
+                repeated += further;
+                for at in 1..=further {
+                    references.push(Reference { address: address.wrapping_add(at * step), ..reference });
                 }
             },
         );
@@ -499,7 +437,7 @@ impl Bursts {
     pub fn offsets(&self) -> FxHashMap<u32, Vec<(u64, u64)>> {
         let mut by_cell: FxHashMap<u32, Vec<(u64, u64)>> = FxHashMap::default();
         for seen in self.offsets.iter() {
-            let spot = &self.cells[seen.operand as usize].key.spot;
+            let spot = &self.cells.key(seen.operand).spot;
             let has_start = matches!(spot, Spot::Block { .. } | Spot::Image { .. } | Spot::Frame { .. });
             if has_start {
                 by_cell.entry(seen.operand).or_default().push((seen.bytes, seen.times));
@@ -572,8 +510,7 @@ impl Bursts {
     pub fn cells(&self, summary: &Summary) -> Vec<(Cell, Counts)> {
         let ratios = self.simulation.as_ref().map(MiniSimulation::ratios);
         let cells = summary.owners.iter().filter_map(|(number, row)| {
-            let mut cell = self.cells.get(*number as usize)?.clone();
-            cell.unseen_part = cell.unseen / cell.accesses.max(1) as f64;
+            let cell = self.cells.get(*number)?;
             let counts = match &ratios {
                 None => self.counts_of(&cell, row),
                 Some(ratios) => {
@@ -591,7 +528,7 @@ impl Bursts {
     fn counts_of(&self, cell: &Cell, row: &Row) -> Counts {
         let whole = |value: f64| value.round() as u64;
         let misses = |level: Option<usize>| level.map_or(0.0, |level| row.levels[level].misses);
-        let accesses = whole(row.references * (cell.elements as f64 / cell.steps.max(1) as f64));
+        let accesses = whole(row.references * (cell.tally.elements as f64 / cell.tally.steps.max(1) as f64));
         let mut counts = Counts {
             dtlb_misses: whole(misses(self.levels.dtlb)),
             stlb_misses: whole(misses(self.levels.stlb).min(misses(self.levels.dtlb))),
@@ -611,7 +548,7 @@ impl Bursts {
             // No access: what it reads from memory counts, and its page walks.
             return counts;
         }
-        let covered = |misses: u64| whole(misses as f64 * cell.lines.covered_part());
+        let covered = |misses: u64| whole(misses as f64 * cell.tally.lines.covered_part());
         (counts.l2_prefetched, counts.llc_prefetched) = (covered(misses[1]), covered(misses[2]));
         if cell.kind.writes() {
             counts.stores = accesses;

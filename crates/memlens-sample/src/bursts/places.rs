@@ -43,41 +43,42 @@ impl Surroundings<'_> {
     }
 }
 
-/// The addresses around a reference's last one that are the same cell's, in the present burst.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Memo {
-    burst: u64,
+/// Whose an address is.
+#[derive(Clone, Copy, Debug)]
+pub struct Whose {
+    /// The number of the cell.
+    pub cell: u32,
     /// Where the block or variable begins.
     pub start: u64,
-    end: u64,
-    /// The cell.
-    pub cell: u32,
     /// What an access stands for besides itself, on blocks that were not watched.
     pub unseen: f32,
 }
 
-impl Memo {
-    pub fn new(burst: u64, (start, end): (u64, u64), cell: u32, unseen: f32) -> Self {
-        Self { burst, start, end, cell, unseen }
-    }
-
-    /// Of an address of which the next access has to be asked for anew.
-    pub fn of_one(cell: u32, start: u64) -> Self {
-        Self { cell, start, ..Self::default() }
-    }
-
-    pub fn holds(&self, burst: u64, address: u64) -> bool {
-        self.burst == burst && (self.start..self.end).contains(&address)
-    }
+/// Whose the last address of a reference was, and which others are the same's.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Memo {
+    /// Nothing is known yet.
+    #[default]
+    None,
+    /// These addresses, in this burst.
+    Range { burst: u64, range: (u64, u64), whose: Whose },
+    /// What is so far from the canonical frame address of the function that is at an instruction; and how far into the local that is.
+    Local { at: (Code, i64), within: u64, cell: u32 },
 }
 
-/// A spot's number, and what an access to it stands for besides itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Found {
-    pub number: u32,
-    pub unseen: f64,
-    /// How far into a local an address is; 0 elsewhere.
-    pub within: u64,
+impl Memo {
+    /// Whose an address is, if it is one of a range that was remembered in the present burst.
+    #[inline]
+    pub fn recall(&self, present: u64, address: u64) -> Option<Whose> {
+        match *self {
+            Self::Range { burst, range: (start, end), whose }
+                if burst == present && (start..end).contains(&address) =>
+            {
+                Some(whose)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The spots that were met.
@@ -115,62 +116,81 @@ impl Places {
         self.burst
     }
 
-    /// A spot, by number.
-    pub fn spot(&self, number: u32) -> &Spot {
-        &self.spots[number as usize]
+    /// Whose an address is. `memo`: of the reference; `cell`: the number of the cell that it has with a spot, by the spot's number.
+    pub fn whose(
+        &mut self,
+        memo: &mut Memo,
+        address: u64,
+        by: Accessor,
+        surroundings: &Surroundings<'_>,
+        cell: impl FnOnce(u32, &Spot) -> u32,
+    ) -> Whose {
+        if let Some(at) = self.calls.touch(address, by) {
+            let (within, cell) = match *memo {
+                Memo::Local { at: before, within, cell } if before == at => (within, cell),
+                _ => {
+                    let (number, start) = self.local_at(at, surroundings.files);
+                    (at.1.abs_diff(start), cell(number, &self.spots[number as usize]))
+                }
+            };
+            *memo = Memo::Local { at, within, cell };
+            return Whose { cell, start: address.wrapping_sub(within), unseen: 0.0 };
+        }
+        let (spot, unseen, range) = self.elsewhere(address, surroundings);
+        let number = self.numbered(spot);
+        let whose =
+            Whose { cell: cell(number, &self.spots[number as usize]), start: range.0, unseen: unseen as f32 };
+        *memo = Memo::Range { burst: self.burst, range, whose };
+        whose
     }
 
-    /// Whose an address on the thread's stack is. None: it lies elsewhere.
-    pub fn on_stack(&mut self, address: u64, by: Accessor, files: &Files) -> Option<Found> {
-        let (code, offset) = self.calls.touch(address, by)?;
-        let (number, start) = match self.locals.get(&(code, offset)) {
-            Some(&known) => known,
-            None => {
-                let cfa_offset = local(code, offset, files);
-                let spot = Spot::Frame { file: code.0, svma: code.1, cfa_offset };
-                let number = self.numbered(spot, 0.0).number;
-                self.locals.insert((code, offset), (number, cfa_offset));
-                (number, cfa_offset)
-            }
-        };
-        Some(Found { number, unseen: 0.0, within: offset.abs_diff(start) })
+    /// The local so far from the canonical frame address of the function that is at an instruction: its spot's number, and where
+    /// it begins.
+    fn local_at(&mut self, at: (Code, i64), files: &Files) -> (u32, i64) {
+        if let Some(&known) = self.locals.get(&at) {
+            return known;
+        }
+        let (code, offset) = at;
+        let cfa_offset = local(code, offset, files);
+        let number = self.numbered(Spot::Frame { file: code.0, svma: code.1, cfa_offset });
+        self.locals.insert(at, (number, cfa_offset));
+        (number, cfa_offset)
     }
 
-    /// Whose an address elsewhere is, and the addresses around it that are the same's.
-    pub fn find(&mut self, address: u64, surroundings: &Surroundings<'_>) -> (Found, (u64, u64)) {
+    /// Whose an address is that is not on the thread's stack: the spot, what an access to it stands for besides itself, and the
+    /// addresses that are the same's.
+    fn elsewhere(&mut self, address: u64, surroundings: &Surroundings<'_>) -> (Spot, f64, (u64, u64)) {
         let alone = (address, address.saturating_add(1));
         match surroundings.space.find(address) {
             Place::Image { file, svma } => {
                 let (start, size) = self.variable(file, svma, surroundings.files);
                 let first = address.wrapping_sub(svma - start);
-                (self.numbered(Spot::Image { file, svma: start }, 0.0), (first, first.saturating_add(size)))
+                (Spot::Image { file, svma: start }, 0.0, (first, first.saturating_add(size)))
             }
-            Place::Area(Area::Stack) => (self.numbered(Spot::Stack, 0.0), alone),
+            Place::Area(Area::Stack) => (Spot::Stack, 0.0, alone),
             Place::Area(area @ (Area::Break | Area::Anonymous)) => {
                 match surroundings.heap.owner(surroundings.pid, address) {
                     Some(owner) => {
                         let site: SiteId = owner.site;
-                        let unseen = 1.0 / owner.probability - 1.0;
-                        (self.numbered(Spot::Block { site, area }, unseen), owner.range)
+                        (Spot::Block { site, area }, 1.0 / owner.probability - 1.0, owner.range)
                     }
                     None => {
                         let start = address & !(GRANULE - 1);
-                        (self.numbered(Spot::Area(area), 0.0), (start, start + GRANULE))
+                        (Spot::Area(area), 0.0, (start, start + GRANULE))
                     }
                 }
             }
-            Place::Area(area) => (self.numbered(Spot::Area(area), 0.0), alone),
-            Place::Unmapped => (self.numbered(Spot::Unmapped, 0.0), alone),
+            Place::Area(area) => (Spot::Area(area), 0.0, alone),
+            Place::Unmapped => (Spot::Unmapped, 0.0, alone),
         }
     }
 
-    fn numbered(&mut self, spot: Spot, unseen: f64) -> Found {
+    fn numbered(&mut self, spot: Spot) -> u32 {
         let next = self.spots.len() as u32;
-        let number = *self.numbers.entry(spot).or_insert_with_key(|spot| {
+        *self.numbers.entry(spot).or_insert_with_key(|spot| {
             self.spots.push(spot.clone());
             next
-        });
-        Found { number, unseen, within: 0 }
+        })
     }
 
     /// The variable around an svma, or the gap between two: its begin and size.

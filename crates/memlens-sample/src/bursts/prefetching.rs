@@ -14,7 +14,7 @@ const NO_LINE: u64 = u64::MAX;
 /// A core's prefetcher, during a burst.
 #[derive(Debug)]
 pub struct Prefetching {
-    line_bytes: u32,
+    line_shift: u32,
     /// The most recent line of a set comes first.
     lately: Box<[[u64; WAYS]; SETS]>,
     prefetcher: Prefetcher,
@@ -41,10 +41,10 @@ impl Lines {
 }
 
 impl Prefetching {
-    /// Of a machine with so many streams and lines of so many bytes. None: it has no prefetcher.
+    /// Of a machine with so many streams and lines of so many bytes, a power of two. None: it has no prefetcher.
     pub fn new(streams: u32, line_bytes: u32) -> Option<Self> {
         (streams > 0).then(|| Self {
-            line_bytes,
+            line_shift: line_bytes.trailing_zeros(),
             lately: Box::new([[NO_LINE; WAYS]; SETS]),
             prefetcher: Prefetcher::new(streams, line_bytes),
         })
@@ -59,7 +59,7 @@ impl Prefetching {
     /// An access. Whether its line was asked for before; None: it was used lately.
     #[inline]
     pub fn access(&mut self, address: u64) -> Option<bool> {
-        let line = address / u64::from(self.line_bytes);
+        let line = address >> self.line_shift;
         let [first, second] = &mut self.lately[line as usize % SETS];
         if *first == line {
             return None;
