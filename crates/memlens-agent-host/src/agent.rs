@@ -433,6 +433,11 @@ impl Agent {
         NO_BURSTS.get(number.checked_sub(1)?).copied()
     }
 
+    /// Bursts may take another part of each thread's time from now on, 0 to 1.
+    pub fn set_burst_share(&self, share: f64) {
+        self.control().burst_millionths.store((share * 1e6) as u32, Ordering::Relaxed);
+    }
+
     /// What was lost so far.
     pub fn losses(&self) -> AgentLosses {
         let control = self.control();

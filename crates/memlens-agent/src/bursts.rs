@@ -20,7 +20,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use memlens_burst::{Area, Burst, Counted, Hooks, Limits, NewBlock};
+use memlens_burst::{Area, Burst, Hooks, Limits, NewBlock};
 use memlens_events::agent::{BurstHead, Control, Kind, RING_BYTES, block_head};
 use memlens_events::burst::{End, REFERENCE_WORDS};
 
@@ -53,13 +53,6 @@ const COUNTED: usize = 8;
 const RECORDED_NS: u64 = 2_000_000;
 /// How many times more often ticks come while bursts are free.
 const HURRY: u64 = 4;
-/// Of the time that counting takes, what the program would take natively: so many percent, or all but so many ns a word if
-/// that is more. Copies jump more often, which matters where nothing waits for memory.
-const NATIVE_PERCENT: u128 = 75;
-const COUNTING_NS: u128 = 1;
-/// Shorter counted stretches say nothing, in words.
-const FEWEST_COUNTED: u64 = 2000;
-
 /// One burst in so many is longer: it sees uses of a line that lie further apart …
 const LONG_EACH: u32 = 4;
 /// … by this factor …
@@ -140,18 +133,6 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
 pub fn hurry() -> u64 {
     let is_free = WORDS.load(Ordering::Relaxed) > 0 && FREE_NS.load(Ordering::Relaxed) > 0;
     if is_free { HURRY } else { 1 }
-}
-
-/// What a burst cost the program in ns, of its processor time.
-fn cost_ns(own_ns: u64, recorded_words: u64, counted: &Counted) -> u64 {
-    if counted.words < FEWEST_COUNTED {
-        return own_ns;
-    }
-    let words = recorded_words + counted.words_besides + counted.words;
-    let counted_ns = u128::from(counted.ns) * u128::from(words) / u128::from(counted.words);
-    let native_ns =
-        (counted_ns * NATIVE_PERCENT / 100).max(counted_ns.saturating_sub(COUNTING_NS * u128::from(words)));
-    own_ns.saturating_sub(native_ns as u64)
 }
 
 /// dlclose(3): what has been translated may be gone.
@@ -237,7 +218,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         }
         return goes_on;
     }
-    let cost_ns = cost_ns(own_ns, burst.words.len() as u64, &counted);
+    let cost_ns = head.cost_ns(burst.words.len() as u64);
     let is_free = FREE_NS
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             // What is left over is given up.
@@ -249,21 +230,4 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         part => ticks::set_soon(area, part),
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_program_did_by_itself_costs_it_nothing() {
-        let counted = |ns| Counted { words: 10_000, ns, words_besides: 10_000, ..Counted::default() };
-        // 30,000 words at 100 ns, less one for each.
-        assert_eq!(cost_ns(3_500_000, 10_000, &counted(1_000_000)), 530_000);
-        // At 2 ns: three quarters.
-        assert_eq!(cost_ns(100_000, 10_000, &counted(20_000)), 55_000);
-        let nothing = Counted { words: 100, ..counted(1000) };
-        assert_eq!(cost_ns(100_000, 10_000, &nothing), 100_000, "too short to tell");
-        assert_eq!(cost_ns(1000, 10_000, &counted(1_000_000)), 0);
-    }
 }

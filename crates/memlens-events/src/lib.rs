@@ -36,6 +36,7 @@ extern crate alloc;
 
 pub mod agent;
 pub mod burst;
+mod burst_cost;
 mod definition;
 mod event;
 mod record;

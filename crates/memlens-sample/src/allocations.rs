@@ -145,6 +145,18 @@ impl AllocationSource {
         }
     }
 
+    /// Bursts for which the agent found no room, so far.
+    pub fn lost_bursts(&self) -> u64 {
+        self.agent.as_ref().map_or(0, |agent| agent.losses().bursts)
+    }
+
+    /// The part of each thread's time that bursts may take from now on, 0 to 1.
+    pub fn set_burst_share(&self, share: f64) {
+        if let Some(agent) = &self.agent {
+            agent.set_burst_share(share);
+        }
+    }
+
     /// Whether there is an agent.
     pub fn has_agent(&self) -> bool {
         self.agent.is_some()

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::thread::available_parallelism;
+use std::time::Instant;
 
 /// Ticks of all processors since the machine started (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,36 +16,40 @@ struct Ticks {
 #[derive(Clone, Copy, Debug)]
 pub struct ContentionMeter {
     last: Option<Ticks>,
+    looked: Instant,
 }
 
 impl ContentionMeter {
     /// Begins now.
     pub fn start() -> Self {
-        Self { last: read() }
+        Self { last: read(), looked: Instant::now() }
     }
 
-    /// Since the last call: 0 if a processor was idle all the time, 1 if none ever was, and between them in
-    /// proportion. 1 also where this process may use one processor only, or the kernel does not say.
-    pub fn look(&mut self) -> f64 {
+    /// Since the last call: 0 if a processor was idle or this process's all the time, 1 if none ever was, and between them in
+    /// proportion. 1 also where this process may use one processor only, or the kernel does not say. `own_cpu_seconds`: what
+    /// this process used of the processors since then.
+    pub fn look(&mut self, own_cpu_seconds: f64) -> f64 {
         let now = read();
+        let elapsed = std::mem::replace(&mut self.looked, Instant::now()).elapsed();
+        let own_processors = own_cpu_seconds / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
         let last = std::mem::replace(&mut self.last, now);
         match (last, now) {
             (Some(last), Some(now)) if available_parallelism().is_ok_and(|cpus| cpus.get() > 1) => {
-                contention(last, now)
+                contention(last, now, own_processors)
             }
             _ => 1.0,
         }
     }
 }
 
-fn contention(last: Ticks, now: Ticks) -> f64 {
+fn contention(last: Ticks, now: Ticks, own_processors: f64) -> f64 {
     let all = now.all.saturating_sub(last.all);
     let idle = now.idle.saturating_sub(last.idle);
     if all == 0 {
         return 1.0;
     }
     let idle_processors = idle as f64 / all as f64 * now.cpus as f64;
-    1.0 - idle_processors.clamp(0.0, 1.0)
+    1.0 - (idle_processors + own_processors).clamp(0.0, 1.0)
 }
 
 fn read() -> Option<Ticks> {
@@ -78,9 +83,11 @@ mod tests {
     fn an_idle_processor_is_room_for_us() {
         let start = Ticks { all: 1000, idle: 500, cpus: 4 };
         // Of 400 ticks 100 idle: one of four processors.
-        assert_eq!(contention(start, Ticks { all: 1400, idle: 600, cpus: 4 }), 0.0);
-        assert_eq!(contention(start, Ticks { all: 1400, idle: 500, cpus: 4 }), 1.0);
-        assert_eq!(contention(start, Ticks { all: 1400, idle: 550, cpus: 4 }), 0.5);
-        assert_eq!(contention(start, start), 1.0);
+        assert_eq!(contention(start, Ticks { all: 1400, idle: 600, cpus: 4 }, 0.0), 0.0);
+        assert_eq!(contention(start, Ticks { all: 1400, idle: 500, cpus: 4 }, 0.0), 1.0);
+        assert_eq!(contention(start, Ticks { all: 1400, idle: 550, cpus: 4 }, 0.0), 0.5);
+        assert_eq!(contention(start, start, 0.0), 1.0);
+        // It was our work that kept the last quarter of it from being idle.
+        assert_eq!(contention(start, Ticks { all: 1400, idle: 575, cpus: 4 }, 0.25), 0.0);
     }
 }

@@ -37,6 +37,7 @@
 mod address_space;
 mod allocations;
 mod builder;
+mod burst_pacing;
 mod bursts;
 mod call_paths;
 mod collector;

@@ -77,6 +77,7 @@ impl Pacing {
         }
         self.next = now + LOOK_EVERY;
         let own_cpu_seconds = own_cpu_seconds();
+        let own_seconds = own_cpu_seconds - self.own_cpu_seconds;
         let ran = self.runs.look(processes);
         let cpu_seconds = ran.nanoseconds as f64 / 1e9;
         let switches_per_second = per_second(ran);
@@ -90,8 +91,8 @@ impl Pacing {
         self.spent.switch_seconds += ran.times as f64 * switch_cost.at(present);
         let interval = Interval {
             samples: samples.saturating_sub(self.samples),
-            own_cpu: Duration::try_from_secs_f64(own_cpu_seconds - self.own_cpu_seconds).unwrap_or_default(),
-            contention: contention.look(),
+            own_cpu: Duration::try_from_secs_f64(own_seconds).unwrap_or_default(),
+            contention: contention.look(own_seconds),
             switches_per_second,
             switch_cost,
         };

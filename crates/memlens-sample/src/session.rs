@@ -16,6 +16,7 @@ use memlens_profile::{MachineInfo, ObjectBacking, Profile, SampleUnit, SamplingI
 use crate::address_space::running_mappings;
 use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
+use crate::burst_pacing::BurstPacing;
 use crate::bursts::{BurstCounts, BurstModel, Bursts};
 use crate::collector::Collector;
 use crate::coverage::Coverage;
@@ -151,6 +152,8 @@ pub struct SampleSession {
     pacing: Pacing,
     /// Why the rate could not be adapted.
     pacing_problem: Option<io::Error>,
+    /// None: there are no bursts to be.
+    burst_pacing: Option<BurstPacing>,
     started: Instant,
     own_cpu_at_start: f64,
     children_cpu_at_start: f64,
@@ -265,6 +268,7 @@ impl SampleSession {
             without_events,
             pacing,
             pacing_problem: None,
+            burst_pacing: options.bursts.as_ref().map(|_| BurstPacing::start(options.overhead)),
             started: Instant::now(),
             own_cpu_at_start,
             children_cpu_at_start,
@@ -348,6 +352,12 @@ impl SampleSession {
     }
 
     fn pace(&mut self) {
+        let counts = self.recording.bursts().map(Bursts::counts);
+        if let (Some(pacing), Some(counts)) = (&mut self.burst_pacing, counts)
+            && let Some(share) = pacing.look(counts, self.allocations.lost_bursts())
+        {
+            self.allocations.set_burst_share(share);
+        }
         let present = self.collector.event().frequency_hz;
         let samples = self.samples();
         let Some(frequency) = self.pacing.look(present, samples, self.collector.processes()) else { return };
@@ -439,6 +449,7 @@ impl SampleSession {
         profile.attribution.lost_events = losses.lost + losses.damaged + self.allocations.lost();
         let counts = self.recording.counts();
         profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
+        profile.run.notes.extend(self.burst_pacing.as_ref().and_then(BurstPacing::note));
         profile.run.notes.extend(self.coverage_note());
         let counted = [
             (losses.doubled, "samples were seen twice and counted once"),

@@ -70,6 +70,8 @@ pub struct BurstCounts {
     pub undecoded: u64,
     /// By how they ended; see [`End`].
     pub ends: [u64; End::ALL.len()],
+    /// What they cost the program, in ns of its processor time.
+    pub cost_ns: u64,
     /// Processor time that they took, in ns …
     pub own_ns: u64,
     /// … and that passed between ticks, of which …
@@ -377,6 +379,7 @@ impl Bursts {
         }
         counts.bursts += 1;
         counts.references += references.len() as u64;
+        counts.cost_ns += head.cost_ns(words.len() as u64);
         counts.own_ns += head.own_ns;
         counts.period_ns += head.period_ns;
         if let Some(end) = End::of(head.end) {

@@ -1,0 +1,48 @@
+//! What a burst costs the program.
+
+use crate::agent::BurstHead;
+
+/// Of the time that counting takes, what the program would take natively: so many percent, or all but so many ns a word if
+/// that is more. Copies jump more often, which matters where nothing waits for memory.
+const NATIVE_PERCENT: u128 = 75;
+const COUNTING_NS: u128 = 1;
+/// Shorter counted stretches say nothing, in words.
+const FEWEST_COUNTED: u64 = 2000;
+
+impl BurstHead {
+    /// What a burst of so many words cost the program, of its processor time in ns: its own time, less what the program would
+    /// have taken for the same natively, at the speed of the stretch behind it that only counts.
+    pub fn cost_ns(&self, recorded_words: u64) -> u64 {
+        if self.counted_words < FEWEST_COUNTED {
+            return self.own_ns;
+        }
+        let words = recorded_words + self.words_besides + self.counted_words;
+        let counted_ns = u128::from(self.counted_ns) * u128::from(words) / u128::from(self.counted_words);
+        let native_ns = (counted_ns * NATIVE_PERCENT / 100)
+            .max(counted_ns.saturating_sub(COUNTING_NS * u128::from(words)));
+        self.own_ns.saturating_sub(native_ns as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_did_by_itself_costs_it_nothing() {
+        let head = |own_ns, counted_ns| BurstHead {
+            own_ns,
+            counted_words: 10_000,
+            counted_ns,
+            words_besides: 10_000,
+            ..BurstHead::default()
+        };
+        // 30,000 words at 100 ns, less one for each.
+        assert_eq!(head(3_500_000, 1_000_000).cost_ns(10_000), 530_000);
+        // At 2 ns: three quarters.
+        assert_eq!(head(100_000, 20_000).cost_ns(10_000), 55_000);
+        let nothing = BurstHead { counted_words: 100, ..head(100_000, 1000) };
+        assert_eq!(nothing.cost_ns(10_000), 100_000, "too short to tell");
+        assert_eq!(head(1000, 1_000_000).cost_ns(10_000), 0);
+    }
+}

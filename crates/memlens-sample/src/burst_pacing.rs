@@ -1,0 +1,171 @@
+//! Keeps bursts within their budget where memlens's own work takes processor time from the program, and where it cannot keep up.
+//!
+//! The agent sees to it that bursts take no more of a thread's time than it is told ([`memlens_events::agent::Control`]). What memlens
+//! makes of them takes several times as much. Where a processor is idle, that costs the program nothing; where none is, as in a
+//! container with one processor or beside a program with a thread on each, it is paid for from the same budget:
+//!
+//! ```text
+//! budget = share of bursts × (1 + memlens's own time ÷ the bursts' cost × contention)
+//! ```
+//!
+//! And who makes more bursts than one thread of memlens can read pays for bursts that are lost.
+
+use std::time::{Duration, Instant};
+
+use crate::bursts::BurstCounts;
+use crate::contention::ContentionMeter;
+use crate::process::own_cpu_seconds;
+
+/// The first look comes early: short programs have most of their bursts at the begin.
+const FIRST_LOOK: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Fewer bursts say too little about what one costs.
+const FEWEST_BURSTS: u64 = 8;
+/// The part of the budget that bursts have left at least: a profile of nothing would be no use.
+const LEAST_PART: f64 = 1.0 / 8.0;
+/// How fast the share grows again, from look to look.
+const GROWTH: f64 = 1.5;
+/// Changes smaller than this are not made.
+const WORTHWHILE: f64 = 1.1;
+
+/// What happened between two looks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    /// What bursts cost the program, in seconds.
+    cost_seconds: f64,
+    /// Processor time of memlens.
+    own_seconds: f64,
+    /// From 0, a processor was idle, or memlens's, all the time, to 1, none was.
+    contention: f64,
+    /// Bursts that were read, and that were lost for want of room.
+    taken: u64,
+    lost: u64,
+}
+
+/// The share of the program's time that bursts may take.
+#[derive(Debug)]
+pub struct BurstPacing {
+    budget: f64,
+    share: f64,
+    least: f64,
+    contention: ContentionMeter,
+    next: Instant,
+    own_cpu_seconds: f64,
+    cost_ns: u64,
+    taken: u64,
+    lost: u64,
+}
+
+impl BurstPacing {
+    /// Begins now, with all of the budget: a part of the program's time, 0 to 1.
+    pub fn start(budget: f64) -> Self {
+        Self {
+            budget,
+            share: budget,
+            least: budget,
+            contention: ContentionMeter::start(),
+            next: Instant::now() + FIRST_LOOK,
+            own_cpu_seconds: own_cpu_seconds(),
+            cost_ns: 0,
+            taken: 0,
+            lost: 0,
+        }
+    }
+
+    /// The share to go on with, if it should be another one. `lost`: bursts for which there was no room, so far.
+    pub fn look(&mut self, counts: &BurstCounts, lost: u64) -> Option<f64> {
+        // All of the program's time was asked for: there is nothing to keep to.
+        if self.budget >= 1.0 || Instant::now() < self.next {
+            return None;
+        }
+        self.next = Instant::now() + LOOK_EVERY;
+        let own_cpu_seconds = own_cpu_seconds();
+        let own_seconds = own_cpu_seconds - self.own_cpu_seconds;
+        let interval = Interval {
+            cost_seconds: counts.cost_ns.saturating_sub(self.cost_ns) as f64 / 1e9,
+            own_seconds,
+            contention: self.contention.look(own_seconds),
+            taken: counts.bursts.saturating_sub(self.taken),
+            lost: lost.saturating_sub(self.lost),
+        };
+        (self.own_cpu_seconds, self.cost_ns) = (own_cpu_seconds, counts.cost_ns);
+        (self.taken, self.lost) = (counts.bursts, lost);
+        let wanted = next_share(self.budget, self.share, &interval);
+        tracing::debug!(?interval, self.share, wanted, "bursts paced");
+        let ratio = wanted / self.share;
+        if (WORTHWHILE.recip()..=WORTHWHILE).contains(&ratio) {
+            return None;
+        }
+        self.share = wanted;
+        self.least = self.least.min(wanted);
+        Some(wanted)
+    }
+
+    /// What a reader of the profile has to know.
+    pub fn note(&self) -> Option<String> {
+        (self.least < self.budget).then(|| {
+            format!(
+                "Bursts were made rarer, down to {:.2} % of the program's time instead of {:.2} %: no processor was idle, so that \
+                 memlens's own work was paid for from the same budget, or it could not keep up; --overhead sets the budget.",
+                100.0 * self.least,
+                100.0 * self.budget
+            )
+        })
+    }
+}
+
+fn next_share(budget: f64, present: f64, interval: &Interval) -> f64 {
+    let bursts = interval.taken + interval.lost;
+    if bursts < FEWEST_BURSTS || interval.cost_seconds <= 0.0 {
+        return present;
+    }
+    let own = interval.own_seconds / interval.cost_seconds * interval.contention.clamp(0.0, 1.0);
+    let affordable = budget / (1.0 + own);
+    let readable = match interval.lost {
+        0 => present * GROWTH,
+        _ => present * interval.taken as f64 / bursts as f64,
+    };
+    affordable.min(readable).clamp(budget * LEAST_PART, budget)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 30 ms of bursts, for which memlens worked 150 ms.
+    const USUAL: Interval =
+        Interval { cost_seconds: 0.03, own_seconds: 0.15, contention: 0.0, taken: 20, lost: 0 };
+
+    fn close(one: f64, other: f64) -> bool {
+        (one - other).abs() < 1e-9
+    }
+
+    #[test]
+    fn memlenss_own_time_counts_where_it_takes_some_from_the_program() {
+        assert!(close(next_share(0.03, 0.03, &USUAL), 0.03));
+        let busy = |contention| Interval { contention, ..USUAL };
+        // 1 ÷ (1 + 5).
+        assert!(close(next_share(0.03, 0.03, &busy(1.0)), 0.005));
+        assert!(close(next_share(0.03, 0.03, &busy(0.2)), 0.015));
+        let much = Interval { own_seconds: 3.0, ..busy(1.0) };
+        assert!(close(next_share(0.03, 0.03, &much), 0.03 / 8.0), "never less than an eighth");
+        // And back, not at once.
+        assert!(close(next_share(0.03, 0.005, &USUAL), 0.0075));
+    }
+
+    #[test]
+    fn bursts_that_nobody_can_read_are_not_made() {
+        let half = Interval { taken: 20, lost: 20, ..USUAL };
+        assert!(close(next_share(0.03, 0.03, &half), 0.015));
+        let few = Interval { taken: 3, lost: 4, ..USUAL };
+        assert!(close(next_share(0.03, 0.02, &few), 0.02), "too few to tell");
+    }
+
+    #[test]
+    fn a_recording_without_a_budget_is_left_alone() {
+        let mut pacing = BurstPacing::start(1.0);
+        pacing.next = Instant::now();
+        assert_eq!(pacing.look(&BurstCounts { bursts: 100, cost_ns: 1, ..BurstCounts::default() }, 50), None);
+        assert_eq!(pacing.note(), None);
+    }
+}
