@@ -5,7 +5,7 @@
 //!  code_map.rs   which code may be copied
 //!  counting.rs   how fast the thread is in copies that only count
 //!  trace.rs      native code ─► a straight path of instructions
-//!  translate.rs  path ─► block, by assembler.rs
+//!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others
 //!  cache.rs      blocks, exits, what is found how
 //!  entry.rs      the few instructions between copy and runtime
 //!  area.rs       a thread's words that the copy reaches through fs
@@ -33,6 +33,7 @@ mod code_map;
 mod counting;
 mod entry;
 pub mod heap;
+mod known;
 mod runtime;
 mod sys;
 mod table;
