@@ -2,7 +2,7 @@
 """Holds burst mode against exact mode and against the native program, program by program.
 
     bench/bursts.py [--memlens FILE] [--machine NAME] [--repetitions N] [--keep FOLDER] [--longer] [--check] [--phases]
-                    [--markdown] [NAME...]
+                    [--filter-operations] [--markdown] [NAME...]
 
 Each program is recorded once by exact mode and N times by burst mode, each time beside a native run. Shown are the
 miss ratios of both, in percent of the accesses (of burst mode the first repetition's); all accesses as burst mode has them,
@@ -22,7 +22,8 @@ of the paper's mini-simulation (`--model umi`, a run of its own).
 --keep keeps programs and exact profiles, and takes those that are there. --longer takes more data in LONGER: their phases at the
 begin last a few ms, as long as the interval of the timer that begins bursts. --phases takes none of the programs, but one whose phases
 have known numbers of accesses (workloads/phases.c), and shows what burst mode has of each over the true number: what bursts stand for
-by itself. --check takes some of the programs, once each,
+by itself. --filter-operations lets burst mode leave out what that option leaves out: ratios and totals are then of other accesses
+than exact mode's, shares and delinquent loads can be compared. --check takes some of the programs, once each,
 and fails where there is no burst or a first-level miss ratio is more than CHECKED_POINTS off. The last line is
 `N passed, N failed, N skipped`.
 """
@@ -271,6 +272,7 @@ def main():
     parser.add_argument("--longer", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--phases", action="store_true")
+    parser.add_argument("--filter-operations", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
@@ -312,6 +314,7 @@ def main():
             size = "longer." if options.longer and name in LONGER else ""
             exact, burst = folder / f"{name}.{size}{options.machine}.exact", folder / f"{name}.burst"
             record = [options.memlens, "record", "--quiet", "--force", "--machine", options.machine]
+            as_bursts = [*record, "--mode", "burst", *(["--filter-operations"] if options.filter_operations else [])]
             if not exact.exists():
                 subprocess.run([*record, "--mode", "exact", "--out", str(exact), "--", *command],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -319,7 +322,7 @@ def main():
             true, over, shown = ratios(exact_report), [], None
             for repetition in range(repetitions):
                 native = wall_seconds(command)
-                taken = wall_seconds([*record, "--mode", "burst", "--out", str(burst), "--", *command])
+                taken = wall_seconds([*as_bursts, "--out", str(burst), "--", *command])
                 over.append(taken / native)
                 burst_report = report_of(options.memlens, burst)
                 estimated = ratios(burst_report)
@@ -336,7 +339,7 @@ def main():
                 otherwise.append(covered[2])
                 quality = delinquent_quality(exact_report, burst_report)
                 if quality and true[2] >= 100 * LEAST_RATIO:
-                    subprocess.run([*record, "--mode", "burst", "--model", "umi", "--out", str(burst), "--", *command],
+                    subprocess.run([*as_bursts, "--model", "umi", "--out", str(burst), "--", *command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=False)
                     ratio_of[name] = true[2]
                     models = loads.setdefault(name, {"ours": [], "umi": []})

@@ -48,6 +48,8 @@ pub struct BurstOptions {
     pub words: u32,
     /// The part of a thread's time that bursts may take, 0 to 1.
     pub share: f64,
+    /// Whether accesses by a register of the stack alone and at fixed addresses are left out.
+    pub filter: bool,
 }
 
 /// How the agent works.
@@ -353,6 +355,7 @@ fn configure(control: &Control, options: &AgentOptions) {
     if let Some(bursts) = options.bursts {
         control.burst_words.store(bursts.words, Ordering::Relaxed);
         control.burst_millionths.store((bursts.share * 1e6) as u32, Ordering::Relaxed);
+        control.burst_filter.store(bursts.filter.into(), Ordering::Relaxed);
     }
 }
 

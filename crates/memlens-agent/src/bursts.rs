@@ -21,7 +21,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memlens_burst::{Area, Burst, Hooks, Limits, NewBlock};
-use memlens_events::agent::{BurstHead, Control, Kind, RING_BYTES, block_head};
+use memlens_events::agent::{BlockHead, BurstHead, Control, Kind, RING_BYTES};
 use memlens_events::burst::{End, REFERENCE_WORDS};
 
 use crate::arch::{self, ThreadArea, number, syscall};
@@ -74,6 +74,7 @@ pub fn prepare(control: &Control) {
     match memlens_burst::check_support() {
         Ok(()) => {
             faults::prepare();
+            memlens_burst::filter_operations(control.burst_filter.load(Ordering::Relaxed) != 0);
             WORDS.store(words, Ordering::Relaxed);
         }
         Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
@@ -167,8 +168,9 @@ fn on_block(_: &Area, generation: u64, block: &NewBlock<'_>) -> bool {
     for (place, reference) in sent.chunks_exact_mut(REFERENCE_WORDS).zip(references) {
         place.copy_from_slice(&reference.words());
     }
-    let head = block_head(generation, block.number, block.ends_indirectly);
-    let is_sent = segment.write_words(Kind::Block, now_ns(), arch::thread(), &head, sent);
+    let NewBlock { number, pc, ends_indirectly, .. } = *block;
+    let head = BlockHead { generation, number, ends_indirectly, pc };
+    let is_sent = segment.write_words(Kind::Block, now_ns(), arch::thread(), &head.words(), sent);
     if !is_sent {
         segment.control().lost_bursts.fetch_add(1, Ordering::Relaxed);
     }

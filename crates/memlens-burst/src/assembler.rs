@@ -9,6 +9,7 @@ pub const RAX: Gpr = 0;
 pub const RCX: Gpr = 1;
 pub const RDX: Gpr = 2;
 pub const RSP: Gpr = 4;
+pub const RBP: Gpr = 5;
 pub const RDI: Gpr = 7;
 
 /// `base + index · scale + disp`.

@@ -5,7 +5,8 @@
 //!  code_map.rs   which code may be copied
 //!  counting.rs   how fast the thread is in copies that only count
 //!  trace.rs      native code ─► a straight path of instructions
-//!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others
+//!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others,
+//!                 filter.rs: which are left out
 //!  cache.rs      blocks, exits, what is found how
 //!  entry.rs      the few instructions between copy and runtime
 //!  area.rs       a thread's words that the copy reaches through fs
@@ -32,6 +33,7 @@ mod cache;
 mod code_map;
 mod counting;
 mod entry;
+mod filter;
 pub mod heap;
 mod known;
 mod runtime;
@@ -42,6 +44,7 @@ mod translate;
 
 pub use area::Area;
 pub use counting::Counted;
+pub use filter::filter_operations;
 pub use runtime::{
     Burst, Hooks, Limits, MOST_WORDS, Missing, NewBlock, active, begin, check_support, code_has_changed,
     forget_after_fork, is_interrupted, leave_at_fault,

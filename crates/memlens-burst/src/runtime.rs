@@ -28,6 +28,7 @@ use crate::cache::{Block, Cache, Exit, Variant};
 use crate::code_map::CodeMap;
 use crate::counting::{Counted, Counting};
 use crate::entry::{FLAGS_BELOW_TOP, first_entry};
+use crate::filter::Filter;
 use crate::sys::{cycles, own_memory, thread_ns, thread_pointer};
 use crate::trace::{Trace, find_announcement};
 use crate::translate::translate;
@@ -63,6 +64,8 @@ pub struct Hooks {
 pub struct NewBlock<'a> {
     /// Its number.
     pub number: u32,
+    /// Native address of its first instruction.
+    pub pc: u64,
     /// Whether it ends with a return or an indirect jump or call.
     pub ends_indirectly: bool,
     /// Its references.
@@ -519,13 +522,15 @@ impl Inner {
             self.trace.free_pair(preferred, code, infos)
         };
         let marks = self.cache.references.len();
-        let number = translate(&mut self.cache, arena, (pc, variant), &self.trace, pair)?;
+        let filter = Filter::new(&area.registers.get());
+        let number = translate(&mut self.cache, arena, (pc, variant), &self.trace, pair, filter)?;
         lane.new_blocks += 1;
         if variant == Variant::Counting {
             return Ok(number);
         }
         let block = NewBlock {
             number: number as u32,
+            pc,
             ends_indirectly: self.trace.ends_indirectly(),
             references: &self.cache.references[marks..],
         };

@@ -29,6 +29,7 @@ use crate::area::Offsets;
 use crate::assembler::{Address, Assembler, Gap, Gpr, RAX, RCX, RSP};
 use crate::cache::{Block, Cache, Exit, Place, Variant};
 use crate::entry::AFTER_INDIRECT;
+use crate::filter::Filter;
 use crate::known::Known;
 use crate::trace::{Flow, Tail, Trace, announcement, flow_of, number_of};
 
@@ -42,6 +43,7 @@ pub fn translate(
     (pc, variant): (u64, Variant),
     trace: &Trace,
     pair: (Gpr, Gpr),
+    filter: Filter,
 ) -> Result<usize, End> {
     if !cache.has_room() {
         return Err(End::Full);
@@ -61,6 +63,7 @@ pub fn translate(
         bytes: 8,
         words: 0,
         known: Known::new(),
+        filter,
         pending: Pending::default(),
     };
     writer.write(trace);
@@ -104,6 +107,7 @@ struct Writer<'a> {
     /// Addresses among them.
     words: u16,
     known: Known,
+    filter: Filter,
     pending: Pending,
 }
 
@@ -144,6 +148,7 @@ impl Writer<'_> {
             self.cache.places.push(Place { code: self.assembler.here(), pc: instruction.ip() });
             self.instruction(instruction, trace.displacement(index), trace.way_out(index));
             self.known.written(instruction, trace.written(index));
+            self.filter.written(instruction, trace.written(index));
         }
         match trace.tail {
             Tail::Next(target) => self.exit(target, self.bytes),
@@ -223,6 +228,11 @@ impl Writer<'_> {
             _ => Use::Both,
         };
         let size_bytes = u16::try_from(memory.memory_size().size()).unwrap_or(u16::MAX);
+        if self.filter.leaves_out(memory) {
+            let source = Source::LeftOut;
+            self.reference(Reference { pc: instruction.ip(), operand, used, size_bytes, source });
+            return;
+        }
         let source = match self.source(instruction, memory, is_repeated) {
             Source::Word => Source::Word,
             source if self.known.must_store => self.store_known(source),
@@ -305,8 +315,10 @@ impl Writer<'_> {
                 let disp = i32::try_from(distance).unwrap_or_default();
                 self.assembler.lea(second, Address::at(second, disp));
             }
-            // Nothing is near behind a side exit. Address 0: not known.
-            Source::Unknown | Source::Near { .. } | Source::Word => self.assembler.set(second, 0),
+            // Address 0: not known. Nothing is near behind a side exit, and nothing that is left out comes here.
+            Source::Unknown | Source::Near { .. } | Source::Word | Source::LeftOut => {
+                self.assembler.set(second, 0);
+            }
         }
         self.store_word(second);
         Source::Word
@@ -429,6 +441,16 @@ impl Writer<'_> {
         self.pending.exits[self.pending.count] = Some(SideExit { gap, target, bytes: self.bytes });
         self.pending.count += 1;
         self.known.forget();
+        if self.filter.is_on() {
+            let way_out = Reference {
+                pc: target,
+                operand: 0,
+                used: Use::WayOut,
+                size_bytes: 0,
+                source: Source::Unknown,
+            };
+            self.reference(way_out);
+        }
     }
 
     /// To a block whose address is known.

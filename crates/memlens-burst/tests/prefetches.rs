@@ -5,7 +5,7 @@ mod support;
 use std::arch::asm;
 
 use memlens_events::burst::Use;
-use support::{accesses, listen, prepare, summary};
+use support::{accesses, begin_now, prepare, summary};
 
 #[test]
 fn prefetches_are_recorded_whatever_they_ask_for() {
@@ -13,12 +13,7 @@ fn prefetches_are_recorded_whatever_they_ask_for() {
     prepare(100_000);
     let data = [7u64; 64];
     let begins = data.as_ptr() as u64;
-    listen(libc::SIGUSR2);
-    // SAFETY: numbers only; the handler begins a burst, which lasts until the next system call.
-    unsafe {
-        let (process, thread) = (libc::getpid(), libc::gettid());
-        libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2);
-    }
+    begin_now();
     let mut sum = 0u64;
     for at in 0..TIMES {
         let address = begins + 8 * (at as u64 % 64);

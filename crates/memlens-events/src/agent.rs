@@ -33,8 +33,8 @@
 //! | 8–10 | | return address of the call, rsp and rbp there | | |
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
-//! `Started` has only these three words. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the numbering that it belongs to, its number, and
-//! the words of its references; a `Burst` the words of [`BurstHead`], then its own.
+//! `Started` has only these three words. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
+//! its references; a `Burst` the words of [`BurstHead`], then its own.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -42,7 +42,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -113,6 +113,8 @@ pub struct Control {
     pub burst_words: AtomicU32,
     /// The part of a thread's time that bursts may take, in millionths.
     pub burst_millionths: AtomicU32,
+    /// 1: bursts leave out accesses by a register of the stack alone, and at fixed addresses.
+    pub burst_filter: AtomicU32,
     /// Ticks on which no burst began: in code that is not translated, or while another thread translated.
     pub bursts_not_begun: AtomicU32,
     /// Bursts and blocks for which the ring had no room.
@@ -363,10 +365,32 @@ pub struct BurstHead {
     pub loop_cycles: u64,
 }
 
-/// What comes before a block's references: which numbering it belongs to; its number and, in bit 32, whether it ends with a
-/// return or an indirect jump or call.
-pub const fn block_head(generation: u64, number: u32, ends_indirectly: bool) -> [u64; 2] {
-    [generation, number as u64 | (ends_indirectly as u64) << 32]
+/// What comes before a block's references.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockHead {
+    /// Which numbering of blocks it belongs to.
+    pub generation: u64,
+    /// Its number.
+    pub number: u32,
+    /// Whether it ends with a return or an indirect jump or call.
+    pub ends_indirectly: bool,
+    /// Native address of its first instruction.
+    pub pc: u64,
+}
+
+/// Words of [`BlockHead`].
+pub const BLOCK_HEAD_WORDS: usize = 3;
+
+impl BlockHead {
+    /// As it is sent.
+    pub fn words(&self) -> [u64; BLOCK_HEAD_WORDS] {
+        [self.generation, u64::from(self.number) | u64::from(self.ends_indirectly) << 32, self.pc]
+    }
+
+    /// From its words.
+    pub fn of([generation, number, pc]: [u64; BLOCK_HEAD_WORDS]) -> Self {
+        Self { generation, number: number as u32, ends_indirectly: number >> 32 & 1 != 0, pc }
+    }
 }
 
 /// Words of [`BurstHead`].
@@ -467,12 +491,8 @@ pub enum Event<'a> {
     },
     /// See [`Kind::Block`].
     Block {
-        /// Which numbering of blocks it belongs to.
-        generation: u64,
-        /// Its number.
-        number: u32,
-        /// Whether it ends with a return or an indirect jump or call.
-        ends_indirectly: bool,
+        /// What is known of it.
+        head: BlockHead,
         /// Its references: [`REFERENCE_WORDS`](crate::burst::REFERENCE_WORDS) words each, in the machine's order.
         references: &'a [u8],
     },
@@ -543,10 +563,10 @@ impl<'a> AgentRecord<'a> {
                     stack: stack(TICK_WORDS - 1)?,
                 }
             }
-            Kind::Block => {
-                let (number, ends_indirectly) = (word(4)? as u32, word(4)? >> 32 & 1 != 0);
-                Event::Block { generation: word(3)?, number, ends_indirectly, references: rest(5)? }
-            }
+            Kind::Block => Event::Block {
+                head: BlockHead::of([word(3)?, word(4)?, word(5)?]),
+                references: rest(3 + BLOCK_HEAD_WORDS)?,
+            },
             Kind::Burst => {
                 let mut words = [0; BURST_HEAD_WORDS];
                 for (index, place) in words.iter_mut().enumerate() {

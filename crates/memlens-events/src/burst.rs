@@ -6,7 +6,8 @@
 //! it, or are always the same.
 //!
 //! A block has side exits. How far it got, the number of its words tells: the first reference behind a side exit
-//! always takes a word, so that all references before the next missing word have happened.
+//! always takes a word, so that all references before the next missing word have happened. Where references were left out
+//! ([`Source::LeftOut`]), side exits are told, too ([`Use::WayOut`]): which was taken, the next block's begin tells.
 
 /// Words of a reference in a definition.
 pub const REFERENCE_WORDS: usize = 3;
@@ -43,6 +44,8 @@ pub enum Source {
     Thread(i64),
     /// It is not known: a gather's or a scatter's, or one with a short register.
     Unknown,
+    /// It was not asked for: relative to a register of the stack alone, or fixed.
+    LeftOut,
 }
 
 /// What is done with memory.
@@ -58,6 +61,8 @@ pub enum Use {
     Both,
     /// Neither: a prefetch, whose address may be any number; of one that took a word the top byte is cleared.
     Prefetch,
+    /// No access: instead of going on from here, execution may have gone on at the reference's `pc`.
+    WayOut,
 }
 
 /// One memory operand of a block.
@@ -84,6 +89,7 @@ impl Reference {
             Use::Write => 2,
             Use::Both => 3,
             Use::Prefetch => 4,
+            Use::WayOut => 5,
         };
         let (tag, word, value) = match self.source {
             Source::Word => (0u64, 0, 0),
@@ -91,6 +97,7 @@ impl Reference {
             Source::Fixed(address) => (2, 0, address),
             Source::Thread(distance) => (3, 0, distance as u64),
             Source::Unknown => (4, 0, 0),
+            Source::LeftOut => (5, 0, 0),
         };
         let what = u64::from(self.size_bytes)
             | used << 16
@@ -108,6 +115,7 @@ impl Reference {
             2 => Use::Write,
             3 => Use::Both,
             4 => Use::Prefetch,
+            5 => Use::WayOut,
             _ => return None,
         };
         let source = match what >> 20 & 15 {
@@ -116,6 +124,7 @@ impl Reference {
             2 => Source::Fixed(value),
             3 => Source::Thread(value as i64),
             4 => Source::Unknown,
+            5 => Source::LeftOut,
             _ => return None,
         };
         Some(Self { pc, operand: (what >> 24) as u8, used, size_bytes: what as u16, source })
@@ -185,9 +194,10 @@ mod tests {
             Source::Fixed(0x7fff_1234_5678),
             Source::Thread(-64),
             Source::Unknown,
+            Source::LeftOut,
         ];
         for source in sources {
-            for used in [Use::Count, Use::Read, Use::Write, Use::Both, Use::Prefetch] {
+            for used in [Use::Count, Use::Read, Use::Write, Use::Both, Use::Prefetch, Use::WayOut] {
                 let reference = Reference { pc: 0x5555_0000_1234, operand: 1, used, size_bytes: 512, source };
                 assert_eq!(Reference::of(reference.words()), Some(reference));
             }

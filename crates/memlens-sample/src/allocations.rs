@@ -321,12 +321,9 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
             };
             return Some(TimedRecord { time_ns, record: Record::Sample(Box::new(sample)) });
         }
-        Event::Block { generation, number, ends_indirectly, references } => {
+        Event::Block { head, references } => {
             let references = references_of(references)?;
-            return Some(TimedRecord {
-                time_ns,
-                record: Record::Block { pid, generation, number, ends_indirectly, references },
-            });
+            return Some(TimedRecord { time_ns, record: Record::Block { pid, head, references } });
         }
         Event::Burst { head, words } => {
             let record = Record::Burst { pid, tid, head: Box::new(head), words: words_of(words).collect() };

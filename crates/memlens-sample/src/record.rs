@@ -3,7 +3,7 @@
 //! Source: linux/perf_event.h, `enum perf_event_type` (Linux 6.12), which states the order of the
 //! fields. The layout of a sample follows from the attributes its event was opened with.
 
-use memlens_events::agent::BurstHead;
+use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::Reference;
 use perf_event_open_sys::bindings as abi;
 use thiserror::Error;
@@ -126,12 +126,8 @@ pub enum Record {
     Block {
         /// Process.
         pid: u32,
-        /// Which numbering of blocks it belongs to.
-        generation: u64,
-        /// Its number.
-        number: u32,
-        /// Whether it ends with a return or an indirect jump or call.
-        ends_indirectly: bool,
+        /// What is known of it.
+        head: BlockHead,
         /// Its references.
         references: Vec<Reference>,
     },

@@ -281,9 +281,9 @@ impl Recording {
                 HeapEvent::Moving(address) => self.heap.moving(pid, tid, address),
                 HeapEvent::Kept(address) => self.heap.kept(pid, tid, address),
             },
-            Record::Block { pid, generation, number, ends_indirectly, references } => {
+            Record::Block { pid, head, references } => {
                 if let Some(bursts) = &mut self.bursts {
-                    bursts.block(pid, generation, number, ends_indirectly, references);
+                    bursts.block(pid, &head, references);
                 }
             }
             Record::Burst { pid, tid, head, words } => self.burst(pid, tid, record.time_ns, &head, &words),

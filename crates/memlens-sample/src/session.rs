@@ -54,6 +54,8 @@ pub struct BurstSettings {
     pub machine: MachineInfo,
     /// How misses follow from bursts.
     pub model: BurstModel,
+    /// Whether accesses by a register of the stack alone and at fixed addresses are left out of the bursts.
+    pub filter: bool,
 }
 /// What becomes of the heap of a process that the agent cannot be brought into.
 const WITHOUT_AGENT: &str = "its heap, and that of programs it executes, is named by the pointers that lead there; for \
@@ -196,14 +198,15 @@ impl SampleSession {
         };
         let mut recording = Recording::new(true, options.skid, options.way);
         if let Some(settings) = &options.bursts
-            && let Some(bursts) = Bursts::new(settings.machine.clone(), settings.model)
+            && let Some(bursts) = Bursts::new(settings.machine.clone(), settings.model, settings.filter)
         {
             recording = recording.with_bursts(bursts);
         }
-        let bursts = options
-            .bursts
-            .as_ref()
-            .map(|settings| BurstOptions { words: settings.accesses, share: options.overhead });
+        let bursts = options.bursts.as_ref().map(|settings| BurstOptions {
+            words: settings.accesses,
+            share: options.overhead,
+            filter: settings.filter,
+        });
         let mut allocations = AllocationSource::none();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {

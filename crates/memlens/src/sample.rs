@@ -75,6 +75,11 @@ pub struct SampleArgs {
     #[arg(long, value_name = "MODEL")]
     pub model: Option<Model>,
 
+    /// Leave out of the bursts of --mode burst what seldom misses: accesses relative to the stack pointer or the frame pointer
+    /// alone, and at fixed addresses. No number counts them then; a note says how many they were
+    #[arg(long)]
+    pub filter_operations: bool,
+
     /// What a sample's data is found by; addresses if not given
     #[arg(long, value_name = "WAY")]
     pub attribution: Option<Attribution>,
@@ -97,6 +102,7 @@ impl SampleArgs {
             (self.attribution.is_some(), "--attribution"),
             (self.burst_length.is_some(), "--burst-length"),
             (self.model.is_some(), "--model"),
+            (self.filter_operations, "--filter-operations"),
         ];
         given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
     }
@@ -198,6 +204,10 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         let message = "--model is burst mode's: it says how misses follow from bursts";
         return Err(Failure::new(FailureKind::Usage, message));
     }
+    if args.mode == Mode::Sample && args.sample.filter_operations {
+        let message = "--filter-operations is burst mode's: it says what is left out of bursts";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     if let Some(option) = args.first_of_exact() {
         let message = format!("{option} does not go with samples; --mode exact sees every access");
         return Err(Failure::new(FailureKind::Usage, message));
@@ -228,6 +238,7 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
                 frequency_hz: args.sample.frequency.unwrap_or(BURSTS_A_SECOND),
                 machine: memlens_pipeline::machine_info(&args.machine.description()?),
                 model: args.sample.model.map_or_else(BurstModel::default, BurstModel::from),
+                filter: args.sample.filter_operations,
             }),
             _ => None,
         },

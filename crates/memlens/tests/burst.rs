@@ -99,7 +99,53 @@ fn what_cannot_have_bursts_is_refused_before_it_starts() {
     for mode in ["exact", "sample"] {
         let message = failing(folder.path(), &["run", "--mode", mode, "--model", "umi", "--", "true"], 64);
         assert!(message.contains("--model"), "{message}");
+        let words = ["run", "--mode", mode, "--filter-operations", "--", "true"];
+        let message = failing(folder.path(), &words, 64);
+        assert!(message.contains("--filter-operations"), "{message}");
     }
+}
+
+/// Each round reads a table by pointer, twice, the stack by rsp, and a variable at a fixed address: half is left out.
+const FILTERED: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+static unsigned long fixed = 3;
+int main(void)
+{
+    unsigned long *table = calloc(1 << 20, 8), sum = 0, at = 0;
+    for (unsigned long i = 0; i < 100000000; i++) {
+        __asm__ volatile("add (%1,%2,8), %0\n\tadd 8(%1,%2,8), %0\n\tadd -8(%%rsp), %0\n\tadd %3, %0"
+                         : "+r"(sum) : "r"(table), "r"(at), "m"(fixed));
+        at = (at + 4099) & 0xffffe;
+    }
+    printf("%p\n", (void *)sum);
+    return 3;
+}
+"#;
+
+#[test]
+fn what_the_filter_leaves_out_is_told() {
+    let folder = folder();
+    let program = compiled(folder.path(), "filtered", FILTERED, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    let words =
+        ["run", "--mode", "burst", "--filter-operations", "--machine", "e5504", "--out", "p", "--", program];
+    let output = call(folder.path(), &words);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let shown = succeeding(folder.path(), &["report", "p"]);
+    assert!(shown.contains("are left out of all numbers"), "{shown}");
+    let report = json(folder.path(), "p");
+    let notes = report["run"]["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
+    let note = notes.filter(|note| note.contains("--filter-operations")).collect::<Vec<_>>().join(" ");
+    let percents: Vec<f64> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let &[low, high] = &percents[..] else { panic!("{note}") };
+    assert!(49.0 < low && low <= high && high < 51.0, "{note}");
+    let table = object(&report, "table");
+    let part =
+        table["loads"].as_f64().expect("a number") / report["totals"]["loads"].as_f64().expect("a number");
+    assert!(part > 0.99, "{table:#}");
+    let objects = report["objects"].as_array().expect("a list");
+    assert!(objects.iter().all(|object| object["name"] != "fixed"), "{report:#}");
 }
 
 /// Nearly all of its half second of processor time is the kernel's; between calls it reads a table.

@@ -96,7 +96,7 @@ fn start(command: &[OsString], words: u32, stack_pointer: u64) -> Result<(Agent,
             watch: Watch::Nothing,
             tick: Some(Duration::from_millis(1)),
             stack_bytes: 0,
-            bursts: Some(BurstOptions { words, share: 1.0 }),
+            bursts: Some(BurstOptions { words, share: 1.0, filter: false }),
         })?;
         let mut image = Image::new(&file_of(&command[0])?, command)?;
         for (name, value) in agent.variables(None) {
@@ -151,13 +151,13 @@ pub fn record(
     let mut looks = 0u32;
     let outcome = wait(child, || {
         agent.drain(|record| match record.event {
-            Event::Block { generation, number, references, .. } if record.pid == process => {
+            Event::Block { head, references } if record.pid == process => {
                 let references: Vec<_> = words_of(references)
                     .chunks_exact(REFERENCE_WORDS)
                     .filter_map(|words| Reference::of(words.try_into().ok()?))
                     .collect();
                 unplaced |= references.iter().any(|reference| places.find(reference.pc).is_none());
-                blocks.insert((generation, number), references);
+                blocks.insert((head.generation, head.number), references);
             }
             Event::Burst { head, words } if record.pid == process => {
                 raw.push(Raw { tid: record.tid, time_ns: record.time_ns, head, words: words_of(words) });
@@ -244,13 +244,14 @@ impl Decoder<'_> {
                 }
                 Source::Fixed(address) => Some(address),
                 Source::Thread(distance) => Some(thread_pointer.wrapping_add_signed(distance)),
-                Source::Unknown => None,
+                Source::Unknown | Source::LeftOut => None,
             };
             let action = match reference.used {
                 Use::Count => {
                     elements = address;
                     None
                 }
+                Use::WayOut => None,
                 Use::Read | Use::Prefetch => Some(Action::Load),
                 Use::Write => Some(Action::Store),
                 Use::Both => Some(Action::Modify),

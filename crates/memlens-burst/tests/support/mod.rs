@@ -49,7 +49,8 @@ thread_local! {
 
 /// What was reported: made of plain memory, because hooks may interrupt the allocator.
 struct Reports {
-    blocks: UnsafeCell<Vec<(u32, u32)>>,
+    /// Of each its begin, its first reference and how many it has.
+    blocks: UnsafeCell<Vec<(u64, u32, u32)>>,
     references: UnsafeCell<Vec<Reference>>,
     words: UnsafeCell<Vec<u64>>,
     is_used: AtomicBool,
@@ -88,7 +89,7 @@ pub fn prepare(burst_words: usize) {
     });
 }
 
-fn held<T>(use_them: impl FnOnce(&mut Vec<(u32, u32)>, &mut Vec<Reference>, &mut Vec<u64>) -> T) -> T {
+fn held<T>(use_them: impl FnOnce(&mut Vec<(u64, u32, u32)>, &mut Vec<Reference>, &mut Vec<u64>) -> T) -> T {
     while REPORTS.is_used.swap(true, Ordering::Acquire) {}
     // SAFETY: held.
     let result = unsafe {
@@ -106,9 +107,9 @@ fn on_block(_: &Area, _: u64, block: &NewBlock<'_>) -> bool {
             return false;
         }
         if blocks.len() <= number {
-            blocks.resize(number + 1, (0, 0));
+            blocks.resize(number + 1, (0, 0, 0));
         }
-        blocks[number] = (all.len() as u32, references.len() as u32);
+        blocks[number] = (block.pc, all.len() as u32, references.len() as u32);
         all.extend_from_slice(references);
         true
     })
@@ -188,12 +189,40 @@ impl Drop for Ticks {
     }
 }
 
+/// What is known of a reference's execution.
+enum Known {
+    At(Option<u64>),
+    LeftOut,
+}
+
 /// The accesses of all bursts so far, in their order: instruction, address, and what was done.
 pub fn accesses() -> Vec<(u64, u64, Reference)> {
+    let mut list = Vec::new();
+    each_execution(|reference, known| {
+        if let Known::At(Some(address)) = known
+            && !matches!(reference.used, Use::Count | Use::WayOut)
+        {
+            list.push((reference.pc, address, reference));
+        }
+    });
+    list
+}
+
+/// How many accesses of instructions for which `is_meant` were left out.
+pub fn left_out(is_meant: impl Fn(u64) -> bool) -> u64 {
+    let mut count = 0;
+    each_execution(|reference, known| match known {
+        Known::LeftOut => count += u64::from(is_meant(reference.pc)),
+        Known::At(_) => {}
+    });
+    count
+}
+
+/// Goes through the bursts' words. What was left out is told when a word or the next block says that it happened.
+fn each_execution(mut each: impl FnMut(Reference, Known)) {
     end_burst();
     let (blocks, references, words) =
         held(|blocks, references, words| (blocks.clone(), references.clone(), words.clone()));
-    let mut list = Vec::new();
     let mut at = 0;
     while at < words.len() {
         let block = block_of(words[at]).expect("a block's word") as usize;
@@ -202,13 +231,16 @@ pub fn accesses() -> Vec<(u64, u64, Reference)> {
             words[at..].iter().position(|&word| block_of(word).is_some()).map_or(words.len(), |n| at + n);
         let stored = &words[at..end];
         at = end;
-        let (first, count) = blocks[block];
+        let next = words.get(at).map(|&word| blocks[block_of(word).expect("a block's word") as usize].0);
+        let (_, first, count) = blocks[block];
         let mut taken = 0;
+        let mut unsure: Vec<Reference> = Vec::new();
         for &reference in &references[first as usize..][..count as usize] {
             let address = match reference.source {
                 Source::Word if taken == stored.len() => break,
                 Source::Word => {
                     taken += 1;
+                    left_out_of(unsure.drain(..), None, &mut each);
                     Some(stored[taken - 1])
                 }
                 Source::Near { word, distance } => {
@@ -216,14 +248,39 @@ pub fn accesses() -> Vec<(u64, u64, Reference)> {
                 }
                 Source::Fixed(address) => Some(address),
                 Source::Thread(_) | Source::Unknown => None,
+                Source::LeftOut => None,
             };
-            if let Some(address) = address.filter(|_| reference.used != Use::Count) {
-                list.push((reference.pc, address, reference));
+            if reference.used == Use::WayOut || reference.source == Source::LeftOut {
+                unsure.push(reference);
+                continue;
             }
+            each(reference, Known::At(address));
         }
+        left_out_of(unsure.into_iter(), next, &mut each);
         assert_eq!(taken, stored.len(), "every word belongs to a reference");
     }
-    list
+}
+
+/// Those that were left out up to the way out to `next`.
+fn left_out_of(
+    references: impl Iterator<Item = Reference>,
+    next: Option<u64>,
+    each: &mut impl FnMut(Reference, Known),
+) {
+    references
+        .take_while(|reference| reference.used != Use::WayOut || Some(reference.pc) != next)
+        .filter(|reference| reference.source == Source::LeftOut)
+        .for_each(|reference| each(reference, Known::LeftOut));
+}
+
+/// Begins a burst of the calling thread.
+pub fn begin_now() {
+    listen(libc::SIGUSR2);
+    // SAFETY: numbers only; the handler begins a burst, which lasts until the next system call.
+    unsafe {
+        let (process, thread) = (libc::getpid(), libc::gettid());
+        libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2);
+    }
 }
 
 /// Ends the burst in which the caller may be: its hooks could not wait for what the caller holds.

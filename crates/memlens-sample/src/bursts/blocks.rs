@@ -1,5 +1,6 @@
 //! Blocks of translated code, and what their words say: see [`memlens_events::burst`].
 
+use memlens_events::agent::BlockHead;
 use memlens_events::burst::{Reference, Source, Use, block_of};
 use memlens_types::AccessKind;
 use rustc_hash::FxHashMap;
@@ -26,11 +27,31 @@ pub struct Known {
     is_repeated: bool,
 }
 
+/// What is known of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It was recorded.
+    Recorded {
+        /// Its address.
+        address: u64,
+        /// How many elements follow each other there.
+        elements: u64,
+    },
+    /// Its address is not known.
+    Unknown,
+    /// It was left out of the record …
+    LeftOut,
+    /// … and it is not known whether it happened.
+    PerhapsLeftOut,
+}
+
 /// A block.
 #[derive(Clone, Debug, Default)]
 struct Block {
     references: Vec<Known>,
     ends_indirectly: bool,
+    /// Native address of its first instruction.
+    pc: u64,
 }
 
 /// What [`Blocks::decode`] went through.
@@ -55,17 +76,11 @@ impl Blocks {
     }
 
     /// A block has been made.
-    pub fn add(
-        &mut self,
-        numbering: (u32, u64),
-        number: u32,
-        ends_indirectly: bool,
-        references: Vec<Reference>,
-    ) {
+    pub fn add(&mut self, pid: u32, head: &BlockHead, references: Vec<Reference>) {
         /// As many as the agent makes before it begins anew.
         const MOST: usize = 1 << 18;
-        let list = self.0.entry(numbering).or_default();
-        let index = number as usize;
+        let list = self.0.entry((pid, head.generation)).or_default();
+        let index = head.number as usize;
         if index >= MOST {
             return;
         }
@@ -85,7 +100,7 @@ impl Blocks {
                     Use::Write => AccessKind::Store,
                     Use::Both => AccessKind::Modify,
                     Use::Prefetch => AccessKind::Prefetch,
-                    Use::Read | Use::Count => AccessKind::Load,
+                    Use::Read | Use::Count | Use::WayOut => AccessKind::Load,
                 },
                 instruction: None,
                 accessor: None,
@@ -94,17 +109,17 @@ impl Blocks {
                 is_repeated: repeated.contains(&reference.pc),
             })
             .collect();
-        list[index] = Block { references, ends_indirectly };
+        list[index] = Block { references, ends_indirectly: head.ends_indirectly, pc: head.pc };
     }
 
-    /// Hands each access of a burst to `each`, in program order: what is known of its reference, its address (None:
-    /// not known), and how many elements follow each other there.
+    /// Hands each access of a burst to `each`, in program order, but for those that were left out: what is known of its
+    /// reference, and of it.
     pub fn decode(
         &mut self,
         numbering: (u32, u64),
         words: &[u64],
         thread_pointer: u64,
-        mut each: impl FnMut(&mut Known, Option<u64>, u64),
+        mut each: impl FnMut(&mut Known, Access),
     ) -> Decoded {
         let Some(blocks) = self.0.get_mut(&numbering) else {
             return Decoded { is_whole: words.is_empty(), ..Decoded::default() };
@@ -123,32 +138,40 @@ impl Blocks {
             let stored = &words[at..at + length];
             at += length;
             decoded.blocks += 1;
+            let next =
+                words.get(at).and_then(|&word| blocks.get(block_of(word)? as usize)).map(|next| next.pc);
             let Some(block) = blocks.get_mut(block as usize) else {
                 decoded.is_whole &= stored.is_empty();
                 continue;
             };
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
-            let is_complete = execution(&mut block.references, stored, thread_pointer, &mut each);
+            let is_complete = execution(&mut block.references, stored, (thread_pointer, next), &mut each);
             decoded.indirect += u64::from(is_complete && block.ends_indirectly);
         }
         decoded
     }
 }
 
-/// One execution of a block, as far as it got; whether it got to its last access.
+/// One execution of a block, as far as it got; whether it got to its end, as far as words and the next block's begin tell.
 fn execution(
     block: &mut [Known],
     stored: &[u64],
-    thread_pointer: u64,
-    each: &mut impl FnMut(&mut Known, Option<u64>, u64),
+    (thread_pointer, next): (u64, Option<u64>),
+    each: &mut impl FnMut(&mut Known, Access),
 ) -> bool {
     let mut taken = 0;
+    // Behind the last word's reference.
+    let mut last = 0;
     for at in 0..block.len() {
-        let known = &mut block[at];
-        let address = match known.reference.source {
+        let address = match block[at].reference.source {
             Source::Word => {
-                let Some(&word) = stored.get(taken) else { return false };
-                taken += 1;
+                let Some(&word) = stored.get(taken) else {
+                    left_out(&mut block[last..at], next, each);
+                    return false;
+                };
+                // Another word: no way out was taken before it.
+                all_left_out(&mut block[last..at], Access::LeftOut, each);
+                (taken, last) = (taken + 1, at + 1);
                 Some(word)
             }
             Source::Near { word, distance } => {
@@ -157,19 +180,46 @@ fn execution(
             Source::Fixed(address) => Some(address),
             Source::Thread(distance) => Some(thread_pointer.wrapping_add_signed(distance)),
             Source::Unknown => None,
+            Source::LeftOut => continue,
         };
-        if known.reference.used == Use::Count {
+        if matches!(block[at].reference.used, Use::Count | Use::WayOut) {
             continue;
         }
-        let elements = match known.is_repeated {
+        let elements = match block[at].is_repeated {
             true => elements(block, at, &stored[taken..]),
             false => 1,
         };
         if elements > 0 {
-            each(&mut block[at], address, elements);
+            let access = address.map_or(Access::Unknown, |address| Access::Recorded { address, elements });
+            each(&mut block[at], access);
         }
     }
-    true
+    left_out(&mut block[last..], next, each)
+}
+
+/// Tells of those of the references behind the last word that were left out, where execution went on at `next`, if that is
+/// known; whether it got to their end. A way out that leads to where the block itself ends is taken to have been taken.
+fn left_out(references: &mut [Known], next: Option<u64>, each: &mut impl FnMut(&mut Known, Access)) -> bool {
+    let is_way_out = |known: &Known| {
+        known.reference.used == Use::WayOut && next.is_none_or(|next| next == known.reference.pc)
+    };
+    let end = references.len();
+    let first = references.iter().position(is_way_out);
+    let last = match next {
+        Some(_) => references.iter().rposition(is_way_out),
+        // The burst's last block: it may have come to its end.
+        None => None,
+    };
+    let (certain, perhaps) = references.split_at_mut(first.unwrap_or(end));
+    all_left_out(certain, Access::LeftOut, each);
+    let perhaps_until = last.unwrap_or(end) - certain.len();
+    all_left_out(&mut perhaps[..perhaps_until], Access::PerhapsLeftOut, each);
+    first.is_none()
+}
+
+fn all_left_out(references: &mut [Known], access: Access, each: &mut impl FnMut(&mut Known, Access)) {
+    let is_left_out = |known: &&mut Known| known.reference.source == Source::LeftOut;
+    references.iter_mut().filter(is_left_out).for_each(|known| each(known, access));
 }
 
 /// How many elements a repeated instruction has: the word behind those of its other references.
@@ -187,10 +237,16 @@ mod tests {
         Reference { pc, operand: 0, used, size_bytes: 8, source }
     }
 
+    /// Blocks begin at a hundred times their number.
+    fn head(number: u32, ends_indirectly: bool) -> BlockHead {
+        BlockHead { generation: 2, number, ends_indirectly, pc: 100 * u64::from(number) }
+    }
+
     fn decoded(blocks: &mut Blocks, words: &[u64]) -> (Vec<(u64, u64, u64)>, bool) {
         let mut list = Vec::new();
-        let decoded = blocks.decode((1, 2), words, 0x7000, |known, address, elements| {
-            list.push((known.reference.pc, address.unwrap_or(0), elements));
+        let decoded = blocks.decode((1, 2), words, 0x7000, |known, access| {
+            let Access::Recorded { address, elements } = access else { panic!("all were recorded") };
+            list.push((known.reference.pc, address, elements));
         });
         (list, decoded.is_whole)
     }
@@ -206,7 +262,7 @@ mod tests {
             reference(13, Use::Read, Source::Word),
             reference(14, Use::Read, Source::Thread(16)),
         ];
-        blocks.add((1, 2), 5, false, references);
+        blocks.add(1, &head(5, false), references);
         let words = [block_word(5), 0x1000, 0x2000, block_word(5), 0x3000];
         let (list, is_whole) = decoded(&mut blocks, &words);
         assert!(is_whole);
@@ -231,7 +287,7 @@ mod tests {
             reference(10, Use::Read, Source::Word),
             reference(10, Use::Count, Source::Word),
         ];
-        blocks.add((1, 2), 5, false, references);
+        blocks.add(1, &head(5, false), references);
         let (list, _) =
             decoded(&mut blocks, &[block_word(5), 0x1000, 0x2000, 7, block_word(5), 0x1000, 0x2000, 0]);
         assert_eq!(list, [(10, 0x1000, 7), (10, 0x2000, 7)], "none are none");
@@ -240,19 +296,59 @@ mod tests {
     #[test]
     fn executions_are_counted_and_those_that_end_indirectly() {
         let mut blocks = Blocks::default();
-        blocks.add((1, 2), 5, true, vec![reference(10, Use::Read, Source::Word)]);
-        blocks.add((1, 2), 6, false, Vec::new());
-        blocks.add((1, 2), 7, true, Vec::new());
+        blocks.add(1, &head(5, true), vec![reference(10, Use::Read, Source::Word)]);
+        blocks.add(1, &head(6, false), Vec::new());
+        blocks.add(1, &head(7, true), Vec::new());
         // A way out of block 5 was taken before its return: no address was stored.
         let words = [block_word(5), 0x1000, block_word(6), block_word(6), block_word(7), block_word(5)];
-        let decoded = blocks.decode((1, 2), &words, 0x7000, |_, _, _| {});
+        let decoded = blocks.decode((1, 2), &words, 0x7000, |_, _| {});
         assert_eq!(decoded, Decoded { blocks: 5, indirect: 2, is_whole: true });
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_as_far_as_execution_got() {
+        let left_out = |pc| reference(pc, Use::Read, Source::LeftOut);
+        let way_out = |to| reference(to, Use::WayOut, Source::Unknown);
+        let mut blocks = Blocks::default();
+        let references = vec![
+            left_out(10),
+            way_out(600),
+            left_out(11),
+            reference(12, Use::Read, Source::Word),
+            left_out(13),
+            way_out(600),
+            left_out(14),
+            way_out(700),
+            left_out(15),
+            way_out(700),
+            left_out(16),
+        ];
+        blocks.add(1, &head(5, true), references);
+        [6, 7, 8].into_iter().for_each(|number| blocks.add(1, &head(number, false), Vec::new()));
+        let mut told = |words: &[u64]| {
+            let (mut certain, mut perhaps) = (Vec::new(), Vec::new());
+            let decoded = blocks.decode((1, 2), words, 0x7000, |known, access| match access {
+                Access::LeftOut => certain.push(known.reference.pc),
+                Access::PerhapsLeftOut => perhaps.push(known.reference.pc),
+                access => assert_eq!(access, Access::Recorded { address: 0x1000, elements: 1 }),
+            });
+            (certain, perhaps, decoded.indirect)
+        };
+        let (this, address) = (block_word(5), 0x1000);
+        assert_eq!(told(&[this, block_word(6)]), (vec![10], vec![], 0));
+        assert_eq!(told(&[this, address, block_word(6)]), (vec![10, 11, 13], vec![], 0));
+        // Two ways out lead to the same place.
+        assert_eq!(told(&[this, address, block_word(7)]), (vec![10, 11, 13, 14], vec![15], 0));
+        assert_eq!(told(&[this, address, block_word(8)]), (vec![10, 11, 13, 14, 15, 16], vec![], 1));
+        // The burst's end.
+        assert_eq!(told(&[this, address]), (vec![10, 11, 13], vec![14, 15, 16], 0));
+        assert_eq!(told(&[this]), (vec![10], vec![11], 0));
     }
 
     #[test]
     fn blocks_that_were_not_reported_are_noticed() {
         let mut blocks = Blocks::default();
-        blocks.add((1, 2), 5, false, vec![reference(10, Use::Read, Source::Word)]);
+        blocks.add(1, &head(5, false), vec![reference(10, Use::Read, Source::Word)]);
         assert!(!decoded(&mut blocks, &[block_word(6), 0x1000]).1);
         assert!(!decoded(&mut blocks, &[0x1000]).1);
     }

@@ -11,6 +11,9 @@
 //!                                                           another's: an argument, nothing changes
 //! ```
 //!
+//! Where accesses by the registers of the stack were left out, nothing tells of calls: the frames of the tick stand for the whole
+//! burst, the innermost for its own function only, and what is nobody's is not known.
+//!
 //! A function that calls itself through others may stand there once for several times; functions that never touch their
 //! frames do not stand there.
 
@@ -50,13 +53,25 @@ struct Frame {
 }
 
 /// The frames of a burst's thread, outermost first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Calls {
     frames: Vec<Frame>,
     lowest: u64,
+    /// Whether accesses tell of calls.
+    are_followed: bool,
 }
 
 impl Calls {
+    /// Without frames.
+    pub fn new(are_followed: bool) -> Self {
+        Self { frames: Vec::new(), lowest: 0, are_followed }
+    }
+
+    /// Nothing is known of the stack.
+    pub fn forget(&mut self) {
+        self.frames.clear();
+    }
+
     /// Begins with what was unwound: the stack pointer, and the frames with their addresses, innermost first. The last
     /// one's address may be unknown.
     pub fn begin(&mut self, pointer: u64, unwound: impl Iterator<Item = (Accessor, Option<u64>)>) {
@@ -79,6 +94,11 @@ impl Calls {
             return None;
         }
         let innermost = *self.frames.last()?;
+        if !self.are_followed {
+            let owner = self.frames.iter().rev().find(|frame| (frame.low..frame.cfa).contains(&address))?;
+            let may_be_gone = owner.cfa == innermost.cfa && owner.at.function != by.function;
+            return (!may_be_gone).then(|| (owner.at.code, address.wrapping_sub(owner.cfa) as i64));
+        }
         if address < innermost.low && innermost.at.function != by.function {
             let cfa = innermost.last.max(address) + WORD;
             if self.frames.len() < MOST_FRAMES {
@@ -112,7 +132,7 @@ mod tests {
 
     /// `main` with a frame of 0x40 bytes below 0x8000, and `f`, which it called, with one of 0x20.
     fn calls() -> Calls {
-        let mut calls = Calls::default();
+        let mut calls = Calls::new(true);
         calls.begin(0x7fa0, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), Some(0x8000))].into_iter());
         calls
     }
@@ -129,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_last_frame_found_may_reach_further_than_was_copied() {
-        let mut calls = Calls::default();
+        let mut calls = Calls::new(true);
         calls.begin(0x7fa0, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), None)].into_iter());
         assert_eq!(calls.touch(0x9000, at(MAIN, 12)).map(|(code, _)| code), Some((Some(0), MAIN + 12)));
         assert_eq!(calls.touch(0x7fc0 + UNKNOWN_BYTES, at(MAIN, 12)), None);
@@ -147,6 +167,15 @@ mod tests {
         assert_eq!(calls.touch(0x7fb8, at(MAIN, 20)), Some(((Some(0), MAIN + 20), -0x48)));
         assert_eq!(calls.touch(0x7fb0, at(G, 0)), Some(((Some(0), G), -0x10)));
         assert_eq!(calls.touch(0x7fc8, at(MAIN, 24)), Some(((Some(0), MAIN + 24), -0x38)));
+    }
+
+    #[test]
+    fn calls_that_nothing_tells_of_are_not_guessed() {
+        let mut calls = Calls { are_followed: false, ..calls() };
+        assert_eq!(calls.touch(0x7fa8, at(F, 8)), Some(((Some(0), F + 4), -0x18)));
+        assert_eq!(calls.touch(0x7fd0, at(G, 4)), Some(((Some(0), MAIN + 9), -0x30)), "the caller waits");
+        assert_eq!(calls.touch(0x7fa8, at(G, 8)), None, "f may have been left, and g have its place");
+        assert_eq!(calls.touch(0x7e00, at(G, 12)), None, "below all that is known");
     }
 
     #[test]

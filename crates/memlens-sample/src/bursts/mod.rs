@@ -18,7 +18,7 @@ mod prefetching;
 mod waiting;
 mod weights;
 
-use memlens_events::agent::BurstHead;
+use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::Offsets;
 use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Summary};
@@ -26,7 +26,7 @@ use memlens_profile::MachineInfo;
 use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
 
-use self::blocks::{Blocks, Known};
+use self::blocks::{Access, Blocks, Known};
 use self::cells::Cells;
 pub use self::cells::{Cell, Seen};
 use self::mini_simulation::MiniSimulation;
@@ -66,6 +66,12 @@ pub struct BurstCounts {
     pub references: u64,
     /// Accesses whose address is not known: gathers and scatters.
     pub unknown_references: u64,
+    /// Whether accesses by a register of the stack alone and at fixed addresses were left out …
+    pub is_filtered: bool,
+    /// … how many certainly …
+    pub left_out: u64,
+    /// … and how many perhaps: which way a block was left is not always known.
+    pub perhaps_left_out: u64,
     /// That used blocks which were not reported.
     pub undecoded: u64,
     /// By how they ended; see [`End`].
@@ -106,6 +112,9 @@ impl BurstCounts {
                 "Too short a run for bursts: a first impression; --mode exact sees every access.".into(),
             );
         }
+        if self.is_filtered {
+            notes.push(self.filter_note());
+        }
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
         notes.push(format!(
             "{} bursts with {} accesses were recorded; they took {of_time:.1} % of the program's processor time. Counts \
@@ -142,6 +151,16 @@ impl BurstCounts {
                 .push(format!("{} bursts are incomplete: blocks of code were not reported.", self.undecoded));
         }
         notes
+    }
+
+    /// What is missing.
+    fn filter_note(&self) -> String {
+        let percent = |left_out: u64| 100.0 * left_out as f64 / (left_out + self.references).max(1) as f64;
+        let (low, high) = (percent(self.left_out), percent(self.left_out + self.perhaps_left_out));
+        format!(
+            "{low:.1} to {high:.1} % of the accesses in bursts are left out of all numbers (--filter-operations): those relative to \
+             the stack pointer or the frame pointer alone, and at fixed addresses. Ratios are of the others."
+        )
     }
 }
 
@@ -194,7 +213,8 @@ impl Levels {
 
 impl Bursts {
     /// For the caches and TLBs of a machine, as far as the model knows them. None: it has none that can be estimated.
-    pub fn new(machine: MachineInfo, model: BurstModel) -> Option<Self> {
+    /// `is_filtered`: what [`BurstCounts::is_filtered`] says.
+    pub fn new(machine: MachineInfo, model: BurstModel, is_filtered: bool) -> Option<Self> {
         let machine = match model {
             BurstModel::Reuse => machine,
             BurstModel::Umi => MiniSimulation::known_of(machine),
@@ -227,7 +247,7 @@ impl Bursts {
             simulation,
             patterns: Patterns::new(MOST_PATTERNS),
             blocks: Blocks::default(),
-            places: Places::default(),
+            places: Places::new(!is_filtered),
             instructions: FxHashMap::default(),
             cells: Cells::default(),
             references: Vec::new(),
@@ -235,7 +255,7 @@ impl Bursts {
             weights: Weights::default(),
             offsets: Offsets::default(),
             waiting: WaitingBursts::default(),
-            counts: BurstCounts::default(),
+            counts: BurstCounts { is_filtered, ..BurstCounts::default() },
         })
     }
 
@@ -257,15 +277,8 @@ impl Bursts {
     }
 
     /// A block of translated code.
-    pub fn block(
-        &mut self,
-        pid: u32,
-        generation: u64,
-        number: u32,
-        ends_indirectly: bool,
-        references: Vec<BlockReference>,
-    ) {
-        self.blocks.add((pid, generation), number, ends_indirectly, references);
+    pub fn block(&mut self, pid: u32, head: &BlockHead, references: Vec<BlockReference>) {
+        self.blocks.add(pid, head, references);
     }
 
     /// The process has another program: the blocks of its code are no more.
@@ -299,11 +312,26 @@ impl Bursts {
         }
         places.next_burst(surroundings);
         let (mut unknown, mut repeated) = (0, 0);
+        let (mut left_out, mut perhaps_left_out) = (0, 0);
         let decoded = blocks.decode(
             (surroundings.pid, head.generation),
             words,
             head.thread_pointer,
-            |known, address, elements| {
+            |known, access| {
+                let space = surroundings.space;
+                let is_agents = *known.is_agents.get_or_insert_with(|| space.is_agents(known.reference.pc));
+                if is_agents {
+                    return;
+                }
+                let (address, elements) = match access {
+                    Access::Recorded { address, elements } => (address, elements),
+                    Access::Unknown => return unknown += 1,
+                    Access::LeftOut => return left_out += 1,
+                    Access::PerhapsLeftOut => return perhaps_left_out += 1,
+                };
+                if space.is_agents(address) {
+                    return;
+                }
                 let instruction = *known.instruction.get_or_insert_with(|| {
                     let code = surroundings.code(known.reference.pc);
                     let next = instructions.len() as u32;
@@ -311,15 +339,6 @@ impl Bursts {
                         .entry(Instruction { code, operand: known.reference.operand })
                         .or_insert(next)
                 });
-                let Some(address) = address else {
-                    unknown += 1;
-                    return;
-                };
-                let space = surroundings.space;
-                let is_agents = *known.is_agents.get_or_insert_with(|| space.is_agents(known.reference.pc));
-                if is_agents || space.is_agents(address) {
-                    return;
-                }
                 let whose = known.memo.recall(places.present(), address).unwrap_or_else(|| {
                     let Known { reference, kind, accessor, memo, .. } = known;
                     let by = *accessor.get_or_insert_with(|| surroundings.accessor(reference.pc));
@@ -374,6 +393,8 @@ impl Bursts {
             },
         );
         counts.unknown_references += unknown;
+        counts.left_out += left_out;
+        counts.perhaps_left_out += perhaps_left_out;
         if !decoded.is_whole {
             counts.undecoded += 1;
         }

@@ -82,7 +82,7 @@ impl Memo {
 }
 
 /// The spots that were met.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Places {
     spots: Vec<Spot>,
     numbers: FxHashMap<Spot, u32>,
@@ -96,11 +96,23 @@ pub struct Places {
 }
 
 impl Places {
+    /// `sees_stack`: whether all accesses to the stack are told, so that calls can be followed.
+    pub fn new(sees_stack: bool) -> Self {
+        Self {
+            spots: Vec::new(),
+            numbers: FxHashMap::default(),
+            burst: 0,
+            calls: Calls::new(sees_stack),
+            locals: FxHashMap::default(),
+            variables: FxHashMap::default(),
+        }
+    }
+
     /// What was remembered of the last burst holds no more.
     pub fn next_burst(&mut self, surroundings: &Surroundings<'_>) {
         self.burst += 1;
         let Some((pointer, frames)) = surroundings.stack else {
-            self.calls = Calls::default();
+            self.calls.forget();
             return;
         };
         let unwound = frames.iter().enumerate().map(|(level, frame)| {

@@ -26,7 +26,8 @@ fn burst() -> Finding {
         Ok(machine) => memlens_pipeline::machine_info(&machine),
         Err(error) => return Finding::limited(topic, error.to_string(), "name one with --machine"),
     };
-    let bursts = BurstSettings { accesses: 1000, frequency_hz: 1000, machine, model: BurstModel::default() };
+    let model = BurstModel::default();
+    let bursts = BurstSettings { accesses: 1000, frequency_hz: 1000, machine, model, filter: false };
     let options = SampleOptions { bursts: Some(bursts), overhead: 1.0, ..SampleOptions::default() };
     let target = Target::Program { file: PathBuf::from("/bin/sh"), arguments: spin() };
     let tried = SampleSession::start(&target, &options).and_then(|mut session| {
