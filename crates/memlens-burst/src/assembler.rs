@@ -27,6 +27,13 @@ impl Address {
     }
 }
 
+/// A vector register of 16, 32 or 64 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vector {
+    pub number: u8,
+    pub bytes: usize,
+}
+
 /// Where a 32-bit distance stands that is filled in later, by its place in the code.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap(pub u64);
@@ -186,6 +193,53 @@ impl<'a> Assembler<'a> {
         self.relative(&[Self::rex(reg, 0, 0), 0x8b, ((reg & 7) << 3) | 5], target);
     }
 
+    /// `movsxd reg, dword ptr [address]`
+    pub fn load_signed_half(&mut self, reg: Gpr, address: Address) {
+        self.memory_op(0x63, reg, address);
+    }
+
+    /// Prefix VEX of an instruction in map 0F that has no second source and no index: `reg` and `rm` as they are numbered, whether
+    /// it is of 32 bytes, and its implied prefix (0: none, 1: 66, 2: F3).
+    fn vex(&mut self, reg: u8, rm: u8, is_long: bool, implied: u8) {
+        let not = |bit: u8| (bit & 1) ^ 1;
+        self.bytes(&[0xc4, not(reg >> 3) << 7 | 1 << 6 | not(rm >> 3) << 5 | 1]);
+        self.byte(0x78 | u8::from(is_long) << 2 | implied);
+    }
+
+    /// `vmovdqu [base + disp], vector`. Needs AVX, of registers from 16 on and such of 64 bytes AVX-512.
+    pub fn store_vector(&mut self, vector: Vector, base: Gpr, disp: i32) {
+        let Vector { number, bytes } = vector;
+        if number < 16 && bytes < 64 {
+            self.vex(number, base, bytes == 32, 2);
+        } else {
+            // EVEX: as VEX, but the fifth bit of the number, and W of vmovdqu64.
+            let not = |bit: u8| (bit & 1) ^ 1;
+            let length = (bytes / 32) as u8;
+            self.bytes(&[
+                0x62,
+                not(number >> 3) << 7 | 1 << 6 | not(base >> 3) << 5 | not(number >> 4) << 4 | 1,
+            ]);
+            self.bytes(&[0xfe, length << 5 | 8]);
+        }
+        self.bytes(&[0x7f, 0x80 | (number & 7) << 3 | base & 7]);
+        if base & 7 == RSP {
+            self.byte(0x24);
+        }
+        self.word(disp);
+    }
+
+    /// `vmovmskps reg, vector`, or `vmovmskpd`: the sign bits of elements of 4 bytes, or of 8 if they are wide. Needs AVX.
+    pub fn signs(&mut self, reg: Gpr, vector: Vector, are_wide: bool) {
+        self.vex(reg, vector.number, vector.bytes == 32, u8::from(are_wide));
+        self.bytes(&[0x50, 0xc0 | (reg & 7) << 3 | vector.number & 7]);
+    }
+
+    /// `kmovw reg, mask`. Needs AVX-512.
+    pub fn mask_bits(&mut self, reg: Gpr, mask: u8) {
+        self.vex(reg, mask, false, 0);
+        self.bytes(&[0x93, 0xc0 | (reg & 7) << 3 | mask & 7]);
+    }
+
     /// `lea reg, [target]`, relative to the instruction pointer where that reaches
     pub fn set_address(&mut self, reg: Gpr, target: u64) {
         if target < 1 << 31 || !reaches(self.here() + 7, target) {
@@ -318,4 +372,53 @@ impl<'a> Assembler<'a> {
 /// Whether a distance of 32 bits leads from one to the other, with room to spare.
 pub fn reaches(from: u64, to: u64) -> bool {
     (to.wrapping_sub(from) as i64).unsigned_abs() < 0x7f00_0000
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
+
+    use super::*;
+
+    fn assembled(write: impl FnOnce(&mut Assembler<'_>)) -> Instruction {
+        let mut code = [0x90; 32];
+        let mut assembler = Assembler::new(&mut code, 0);
+        write(&mut assembler);
+        let length = assembler.here() as usize;
+        let instruction = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE).decode();
+        assert_eq!(instruction.len(), length, "{instruction:?}");
+        instruction
+    }
+
+    #[test]
+    fn vectors_are_stored_whatever_their_number() {
+        let cases = [
+            (0, 16, 15, Code::VEX_Vmovdqu_xmmm128_xmm, Register::XMM0),
+            (9, 32, 12, Code::VEX_Vmovdqu_ymmm256_ymm, Register::YMM9),
+            (17, 16, 3, Code::EVEX_Vmovdqu64_xmmm128_k1z_xmm, Register::XMM17),
+            (30, 32, 5, Code::EVEX_Vmovdqu64_ymmm256_k1z_ymm, Register::YMM30),
+            (8, 64, 14, Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, Register::ZMM8),
+        ];
+        for (number, bytes, base, code, register) in cases {
+            let found = assembled(|assembler| assembler.store_vector(Vector { number, bytes }, base, 200));
+            assert_eq!((found.code(), found.op1_register()), (code, register));
+            let address = (found.memory_base().number(), found.memory_index(), found.memory_displacement64());
+            assert_eq!(address, (usize::from(base), Register::None, 200));
+        }
+    }
+
+    #[test]
+    fn masks_are_read_from_vectors_and_mask_registers() {
+        let found = assembled(|assembler| assembler.signs(14, Vector { number: 2, bytes: 32 }, false));
+        assert_eq!((found.code(), found.op1_register()), (Code::VEX_Vmovmskps_r32_ymm, Register::YMM2));
+        assert_eq!(found.op0_register(), Register::R14D);
+        let found = assembled(|assembler| assembler.signs(3, Vector { number: 12, bytes: 16 }, true));
+        assert_eq!((found.code(), found.op1_register()), (Code::VEX_Vmovmskpd_r32_xmm, Register::XMM12));
+        let found = assembled(|assembler| assembler.mask_bits(9, 3));
+        assert_eq!((found.code(), found.op1_register()), (Code::VEX_Kmovw_r32_kr, Register::K3));
+        assert_eq!(found.op0_register(), Register::R9D);
+        let address = Address { base: Some(6), index: None, disp: 40 };
+        let found = assembled(|assembler| assembler.load_signed_half(15, address));
+        assert_eq!((found.code(), found.op0_register()), (Code::Movsxd_r64_rm32, Register::R15));
+    }
 }

@@ -6,7 +6,7 @@
 //!  counting.rs   how fast the thread is in copies that only count
 //!  trace.rs      native code ─► a straight path of instructions
 //!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others,
-//!                 filter.rs: which are left out
+//!                 filter.rs: which are left out, gather.rs: those of gathers
 //!  cache.rs      blocks, exits, what is found how
 //!  entry.rs      the few instructions between copy and runtime
 //!  area.rs       a thread's words that the copy reaches through fs
@@ -34,6 +34,7 @@ mod code_map;
 mod counting;
 mod entry;
 mod filter;
+mod gather;
 pub mod heap;
 mod known;
 mod runtime;

@@ -12,9 +12,10 @@ use iced_x86::{
     Mnemonic, OpAccess, OpKind, Register, RflagsBits, UsedMemory,
 };
 
-use memlens_events::burst::End;
+use memlens_events::burst::{End, MAX_BLOCK_WORDS};
 
 use crate::assembler::{Address, Gpr};
+use crate::gather::{Gather, MOST_ELEMENTS};
 
 /// Most instructions of a trace.
 pub const MOST_INSTRUCTIONS: usize = 64;
@@ -23,6 +24,8 @@ const MOST_OPERANDS: usize = 56;
 /// Memory operands of an instruction that are looked at; only those have more that nobody counts on.
 const MOST_OF_ONE: usize = 8;
 const MOST_MEMORIES: usize = MOST_OPERANDS + 2 * MOST_OF_ONE;
+/// The last instruction of a trace may have some more than those: a block's words have room for them.
+const _: () = assert!(1 + MOST_OPERANDS + 2 + MOST_ELEMENTS < MAX_BLOCK_WORDS);
 /// Jumps that a trace goes through.
 const MOST_JUMPS: usize = 8;
 /// Bytes that are looked at from each jump's target on: more than the most instructions take.
@@ -518,7 +521,7 @@ fn used_by(
             found.used |= number_of(register).map_or(0, |number| 1 << number);
         }
         if memory.access() != OpAccess::NoMemAccess || prefetched.is_some() {
-            found.operands += 1;
+            found.operands += Gather::of(instruction, memory).map_or(1, |gather| gather.words());
             if found.memories < MOST_OF_ONE {
                 memories[found.memories] = *memory;
                 found.memories += 1;

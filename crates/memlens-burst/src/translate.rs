@@ -30,6 +30,7 @@ use crate::assembler::{Address, Assembler, Gap, Gpr, RAX, RCX, RSP};
 use crate::cache::{Block, Cache, Exit, Place, Variant};
 use crate::entry::AFTER_INDIRECT;
 use crate::filter::Filter;
+use crate::gather::{Gather, Mask};
 use crate::known::Known;
 use crate::trace::{Flow, Tail, Trace, announcement, flow_of, number_of};
 
@@ -228,9 +229,13 @@ impl Writer<'_> {
             _ => Use::Both,
         };
         let size_bytes = u16::try_from(memory.memory_size().size()).unwrap_or(u16::MAX);
+        let reference = Reference { pc: instruction.ip(), operand, used, size_bytes, source: Source::Word };
         if self.filter.leaves_out(memory) {
-            let source = Source::LeftOut;
-            self.reference(Reference { pc: instruction.ip(), operand, used, size_bytes, source });
+            self.reference(Reference { source: Source::LeftOut, ..reference });
+            return;
+        }
+        if let Some(gather) = Gather::of(instruction, memory) {
+            self.gather(&gather, reference);
             return;
         }
         let source = match self.source(instruction, memory, is_repeated) {
@@ -239,7 +244,45 @@ impl Writer<'_> {
             source => source,
         };
         self.known.must_store = false;
-        self.reference(Reference { pc: instruction.ip(), operand, used, size_bytes, source });
+        self.reference(Reference { source, ..reference });
+    }
+
+    /// Stores which elements of a gather or scatter happen, and the addresses of all.
+    fn gather(&mut self, gather: &Gather, element: Reference) {
+        let (first, second) = self.pair;
+        let is_recording = self.is_recording();
+        if is_recording {
+            match gather.mask {
+                Mask::Signs(vector) => self.assembler.signs(second, vector, false),
+                Mask::WideSigns(vector) => self.assembler.signs(second, vector, true),
+                Mask::Bits(mask) => self.assembler.mask_bits(second, mask),
+            }
+        }
+        self.store_word(second);
+        self.reference(Reference { used: Use::Mask, size_bytes: 0, ..element });
+        self.known.must_store = false;
+        let indices = self.bytes + gather.indices_at();
+        if is_recording {
+            // It may reach behind the addresses, where nothing has been stored yet.
+            self.assembler.store_vector(gather.index, first, indices);
+        }
+        for number in 0..gather.elements {
+            if is_recording {
+                let index = Address::at(first, indices + (number * gather.index_bytes) as i32);
+                match gather.index_bytes {
+                    4 => self.assembler.load_signed_half(second, index),
+                    _ => self.assembler.load(second, index),
+                }
+                let Gather { base, scale, disp, .. } = *gather;
+                self.assembler.lea(second, Address { base, index: Some((second, scale)), disp });
+            }
+            self.store_word(second);
+            if is_recording {
+                // Where the mask leaves an element out it may be any number; a word with the top bit is a block's.
+                self.assembler.store_zero_byte(Address::at(first, self.bytes - 1));
+            }
+            self.reference(element);
+        }
     }
 
     fn reference(&mut self, reference: Reference) {
@@ -254,6 +297,7 @@ impl Writer<'_> {
         let is_thread = memory.segment() == Register::FS;
         let (base, index) = (memory.base(), memory.index());
         if memory.vsib_size() != 0 {
+            // Relative to a segment.
             return Source::Unknown;
         }
         if base == Register::RIP || (base == Register::None && index == Register::None) {

@@ -4,6 +4,7 @@
 mod support;
 
 use std::arch::asm;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -11,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use memlens_burst::{code_has_changed, filter_operations};
 use memlens_events::burst::Use;
+use support::gathers::{Gathering, Set};
 use support::{BURST_WORDS, COUNTED, COUNTED_WORDS, accesses, forget_words, listen, prepare, summary};
 
 const DATA_BYTES: usize = 4096;
@@ -52,6 +54,9 @@ impl Random {
 struct Code {
     bytes: Vec<u8>,
     random: Random,
+    /// Which gathers there are here, and what those that were written access: by their place.
+    sets: Vec<Set>,
+    gathers: HashMap<u64, Vec<i64>>,
 }
 
 /// All but rsp and r13.
@@ -125,7 +130,7 @@ impl Code {
         let alu = [0x01, 0x09, 0x11, 0x19, 0x21, 0x29, 0x31, 0x39];
         let code = self.random.below(16) as u8;
         let small = self.random.below(256) as u8;
-        match self.random.below(35) {
+        match self.random.below(37) {
             0..3 => {
                 let opcode = self.random.one_of(&alu);
                 self.registers(&[opcode], a, b);
@@ -221,6 +226,12 @@ impl Code {
                 self.put(&[0xb9, small & 31, 0, 0, 0, 0xf3, 0xa4]);
             }
             33 => self.rounds(a),
+            34 | 35 if !self.sets.is_empty() => {
+                let set = self.random.one_of(&self.sets);
+                let gathering = Gathering::new(set, |bound| self.random.below(bound));
+                self.gathers.insert((self.bytes.len() + gathering.at) as u64, gathering.elements);
+                self.put(&gathering.code);
+            }
             // movdqu, paddd, pxor with memory and back
             _ => {
                 let vector = small & 3;
@@ -240,6 +251,7 @@ impl Code {
 /// computes the next one's addresses from the registers.
 mod steps {
     use std::cell::RefCell;
+    use std::collections::HashMap;
     use std::ffi::{c_int, c_void};
     use std::mem;
 
@@ -252,6 +264,8 @@ mod steps {
         range: (u64, u64),
         was_inside: bool,
         last: u64,
+        /// By distance from the code's begin: what gathers and scatters access, from r13 on.
+        gathers: HashMap<u64, Vec<i64>>,
         /// Instruction and address of each access, and whether the operation filter leaves it out: rbp is a number here.
         pub accesses: Vec<(u64, u64, bool)>,
     }
@@ -260,7 +274,7 @@ mod steps {
         pub static STEPS: RefCell<Steps> = RefCell::default();
     }
 
-    pub fn begin(range: (u64, u64)) {
+    pub fn begin(range: (u64, u64), gathers: &HashMap<u64, Vec<i64>>) {
         // SAFETY: the handler runs in code that neither allocates nor holds the cell.
         unsafe {
             let mut action: libc::sigaction = mem::zeroed();
@@ -268,7 +282,8 @@ mod steps {
             action.sa_flags = libc::SA_SIGINFO;
             assert_eq!(libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()), 0);
         }
-        STEPS.with_borrow_mut(|steps| *steps = Steps { range, ..Steps::default() });
+        let gathers = gathers.clone();
+        STEPS.with_borrow_mut(|steps| *steps = Steps { range, gathers, ..Steps::default() });
     }
 
     extern "C" fn on_step(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
@@ -316,7 +331,12 @@ mod steps {
                 Some(registers[place as usize] as u64)
             };
             for memory in InstructionInfoFactory::new().info(&instruction).used_memory() {
-                if memory.access() != OpAccess::NoMemAccess {
+                if memory.vsib_size() != 0 {
+                    let data = value(Register::R13).expect("a register");
+                    let elements = &steps.gathers[&(pc - steps.range.0)];
+                    let address = |&distance: &i64| (pc, data.wrapping_add_signed(distance), false);
+                    steps.accesses.extend(elements.iter().map(address));
+                } else if memory.access() != OpAccess::NoMemAccess {
                     let address = memory.virtual_address(0, |register, _, _| value(register)).expect("known");
                     let is_fixed = matches!(memory.base(), Register::RSP | Register::RIP | Register::None);
                     steps.accesses.push((pc, address, is_fixed && memory.index() == Register::None));
@@ -404,7 +424,9 @@ unsafe fn run(code: u64, state: &mut State, how: How) {
             inout("rax") call => _, inout("rdi") pid as u64 => _, inout("rsi") tid as u64 => _,
             inout("rdx") signal as u64 => _, inout("r8") &raw mut *state => _, inout("r9") code => _,
             out("rcx") _, out("r10") _, out("r11") _, out("r12") _, out("r13") _, out("r14") _, out("r15") _,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
         );
     }
 }
@@ -442,9 +464,10 @@ impl Drop for Mapping {
 fn random_code_does_in_a_burst_what_it_does_natively() {
     prepare(50_000);
     listen(libc::SIGUSR2);
-    let mut recorded = 0;
+    let (mut recorded, mut of_gathers) = (0, 0);
     for file in 0..40u64 {
-        let mut code = Code { bytes: Vec::new(), random: Random(0x9e37_79b9 + file * 7919) };
+        let random = Random(0x9e37_79b9 + file * 7919);
+        let mut code = Code { bytes: Vec::new(), random, sets: Set::all(), gathers: HashMap::new() };
         let mut starts = Vec::new();
         for _ in 0..200 {
             starts.push(code.bytes.len());
@@ -507,7 +530,7 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
                 .filter(|(pc, _)| (range.0..range.1).contains(pc))
                 .collect();
             state.clone_from(&before);
-            steps::begin(range);
+            steps::begin(range, &code.gathers);
             // SAFETY: as above.
             unsafe { run(at, &mut state, How::Stepped) };
             let all = steps::STEPS.with_borrow_mut(|steps| std::mem::take(&mut steps.accesses));
@@ -515,9 +538,11 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             let expected: Vec<_> = kept.map(|&(pc, address, _)| (pc, address)).collect();
             assert_eq!(inside, expected, "file {file}, offset {start:#x}; {}; code {bytes}", summary());
             recorded += inside.len();
+            of_gathers += inside.iter().filter(|(pc, _)| code.gathers.contains_key(&(pc - range.0))).count();
         }
     }
     assert!(COUNTED.load(Ordering::Relaxed) > 20_000, "{}", summary());
     assert!(recorded > 20_000, "{recorded} accesses; {}", summary());
-    eprintln!("{recorded} accesses; {}", summary());
+    assert!(Set::all().is_empty() || of_gathers > 1000, "{of_gathers} elements");
+    eprintln!("{recorded} accesses, {of_gathers} of gathers; {}", summary());
 }

@@ -42,7 +42,7 @@ pub enum Source {
     Fixed(u64),
     /// So far from the thread's `fs` base.
     Thread(i64),
-    /// It is not known: a gather's or a scatter's, or one with a short register.
+    /// It is not known: a gather's or a scatter's relative to a segment, or one with a short register.
     Unknown,
     /// It was not asked for: relative to a register of the stack alone, or fixed.
     LeftOut,
@@ -59,10 +59,14 @@ pub enum Use {
     Write,
     /// Both.
     Both,
-    /// Neither: a prefetch, whose address may be any number; of one that took a word the top byte is cleared.
+    /// Neither: a prefetch, whose address may be any number; of one that took a word the top byte is cleared, as of the elements
+    /// of gathers and scatters.
     Prefetch,
     /// No access: instead of going on from here, execution may have gone on at the reference's `pc`.
     WayOut,
+    /// No access: of the instruction's accesses that follow, the elements of a gather or scatter, those happen whose bit is set in
+    /// the word, the first being bit 0.
+    Mask,
 }
 
 /// One memory operand of a block.
@@ -90,6 +94,7 @@ impl Reference {
             Use::Both => 3,
             Use::Prefetch => 4,
             Use::WayOut => 5,
+            Use::Mask => 6,
         };
         let (tag, word, value) = match self.source {
             Source::Word => (0u64, 0, 0),
@@ -116,6 +121,7 @@ impl Reference {
             3 => Use::Both,
             4 => Use::Prefetch,
             5 => Use::WayOut,
+            6 => Use::Mask,
             _ => return None,
         };
         let source = match what >> 20 & 15 {
@@ -197,7 +203,8 @@ mod tests {
             Source::LeftOut,
         ];
         for source in sources {
-            for used in [Use::Count, Use::Read, Use::Write, Use::Both, Use::Prefetch, Use::WayOut] {
+            for used in [Use::Count, Use::Read, Use::Write, Use::Both, Use::Prefetch, Use::WayOut, Use::Mask]
+            {
                 let reference = Reference { pc: 0x5555_0000_1234, operand: 1, used, size_bytes: 512, source };
                 assert_eq!(Reference::of(reference.words()), Some(reference));
             }

@@ -148,6 +148,49 @@ fn what_the_filter_leaves_out_is_told() {
     assert!(objects.iter().all(|object| object["name"] != "fixed"), "{report:#}");
 }
 
+/// Each round gathers the even ones of eight elements, and loads one of another table.
+const GATHERS: &str = r#"
+#include <immintrin.h>
+#include <stdio.h>
+int gathered[1024] = {[0] = 1, [256] = 2, [512] = 4, [768] = 5};
+unsigned long loaded[512];
+__attribute__((target("avx2"))) int main(void)
+{
+    __m256i index = _mm256_setr_epi32(0, 128, 256, 384, 512, 640, 768, 896);
+    __m256i even = _mm256_setr_epi32(-1, 0, -1, 0, -1, 0, -1, 0), sum = _mm256_setzero_si256();
+    unsigned long at = 0;
+    for (long i = 0; i < 50000000; i++) {
+        __m256i got = _mm256_setzero_si256(), mask = even;
+        __asm__ volatile("vpgatherdd %1, (%3,%4,4), %0\n\tadd (%5,%2,8), %2"
+                         : "+&x"(got), "+&x"(mask), "+r"(at) : "r"(gathered), "x"(index), "r"(loaded) : "memory");
+        sum = _mm256_add_epi32(sum, got);
+    }
+    int lanes[8];
+    _mm256_storeu_si256((__m256i *)lanes, sum);
+    printf("%d %d\n", lanes[0] + lanes[2] + lanes[4] + lanes[6], lanes[1] | lanes[3] | lanes[5] | lanes[7]);
+    return 4;
+}
+"#;
+
+#[test]
+fn gathers_load_the_elements_that_their_masks_name() {
+    if !is_x86_feature_detected!("avx2") {
+        return;
+    }
+    let folder = folder();
+    let program = compiled(folder.path(), "gathers", GATHERS, &["-O1", "-g"]);
+    let native = Command::new(&program).output().expect("runs");
+    let program = program.to_str().expect("text");
+    let output = call(folder.path(), &["run", "--mode", "burst", "--quiet", "--out", "p", "--", program]);
+    assert_eq!((output.status.code(), &output.stdout), (Some(4), &native.stdout), "{}", stderr(&output));
+    let report = json(folder.path(), "p");
+    let number = |name: &str, what: &str| object(&report, name)[what].as_f64().expect("a number");
+    let ratio = number("gathered", "loads") / number("loaded", "loads");
+    assert!((3.9..4.1).contains(&ratio), "{ratio}: {report:#}");
+    assert!((number("gathered", "load_bytes") / number("gathered", "loads") - 4.0).abs() < 0.01);
+    assert!(!report["run"]["notes"].to_string().contains("no address"), "{report:#}");
+}
+
 /// Nearly all of its half second of processor time is the kernel's; between calls it reads a table.
 const CALLS: &str = r#"
 #include <fcntl.h>

@@ -233,6 +233,8 @@ impl Decoder<'_> {
         let mut stored_next = stored.iter();
         let mut accesses = Vec::new();
         let mut elements = None;
+        // Of the present gather or scatter: its instruction, and the elements that happen, from the next one on.
+        let mut mask = (0, 0);
         for (index, reference) in block.iter().enumerate() {
             let address = match reference.source {
                 Source::Word => match stored_next.next() {
@@ -252,10 +254,21 @@ impl Decoder<'_> {
                     None
                 }
                 Use::WayOut => None,
+                Use::Mask => {
+                    mask = (reference.pc, address.unwrap_or(0));
+                    None
+                }
                 Use::Read | Use::Prefetch => Some(Action::Load),
                 Use::Write => Some(Action::Store),
                 Use::Both => Some(Action::Modify),
             };
+            if action.is_some() && mask.0 == reference.pc {
+                let happens = mask.1 & 1 != 0;
+                mask.1 >>= 1;
+                if !happens {
+                    continue;
+                }
+            }
             let (code, is_agents) = self.number(reference.pc);
             match (action, address) {
                 (Some(_), None) => {

@@ -2,6 +2,8 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+pub mod gathers;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -235,6 +237,8 @@ fn each_execution(mut each: impl FnMut(Reference, Known)) {
         let (_, first, count) = blocks[block];
         let mut taken = 0;
         let mut unsure: Vec<Reference> = Vec::new();
+        // Of the present gather or scatter: its instruction, and the elements that happen, from the next one on.
+        let mut mask = (0, 0);
         for &reference in &references[first as usize..][..count as usize] {
             let address = match reference.source {
                 Source::Word if taken == stored.len() => break,
@@ -253,6 +257,17 @@ fn each_execution(mut each: impl FnMut(Reference, Known)) {
             if reference.used == Use::WayOut || reference.source == Source::LeftOut {
                 unsure.push(reference);
                 continue;
+            }
+            if reference.used == Use::Mask {
+                mask = (reference.pc, address.expect("it takes a word"));
+                continue;
+            }
+            if reference.pc == mask.0 {
+                let happens = mask.1 & 1 != 0;
+                mask.1 >>= 1;
+                if !happens {
+                    continue;
+                }
             }
             each(reference, Known::At(address));
         }

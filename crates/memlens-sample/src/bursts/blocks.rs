@@ -25,6 +25,8 @@ pub struct Known {
     pub memo: Memo,
     /// Whether the word behind its instruction's addresses counts elements.
     is_repeated: bool,
+    /// Which element of a gather or scatter it is.
+    element: Option<u8>,
 }
 
 /// What is known of an access.
@@ -92,6 +94,8 @@ impl Blocks {
             .filter(|reference| reference.used == Use::Count)
             .map(|reference| reference.pc)
             .collect();
+        // The instruction that began with a mask, and how many of its elements there were.
+        let mut masked = (0, 0);
         let references = references
             .into_iter()
             .map(|reference| Known {
@@ -100,13 +104,14 @@ impl Blocks {
                     Use::Write => AccessKind::Store,
                     Use::Both => AccessKind::Modify,
                     Use::Prefetch => AccessKind::Prefetch,
-                    Use::Read | Use::Count | Use::WayOut => AccessKind::Load,
+                    Use::Read | Use::Count | Use::WayOut | Use::Mask => AccessKind::Load,
                 },
                 instruction: None,
                 accessor: None,
                 is_agents: None,
                 memo: Memo::default(),
                 is_repeated: repeated.contains(&reference.pc),
+                element: element(&reference, &mut masked),
             })
             .collect();
         list[index] = Block { references, ends_indirectly: head.ends_indirectly, pc: head.pc };
@@ -152,6 +157,19 @@ impl Blocks {
     }
 }
 
+/// Which element of a gather or scatter a reference is. `masked`: see [`Blocks::add`].
+fn element(reference: &Reference, masked: &mut (u64, u8)) -> Option<u8> {
+    if reference.used == Use::Mask {
+        *masked = (reference.pc, 0);
+        return None;
+    }
+    let (pc, count) = masked;
+    (reference.pc == *pc).then(|| {
+        *count += 1;
+        *count - 1
+    })
+}
+
 /// One execution of a block, as far as it got; whether it got to its end, as far as words and the next block's begin tell.
 fn execution(
     block: &mut [Known],
@@ -162,6 +180,7 @@ fn execution(
     let mut taken = 0;
     // Behind the last word's reference.
     let mut last = 0;
+    let mut mask = 0;
     for at in 0..block.len() {
         let address = match block[at].reference.source {
             Source::Word => {
@@ -182,7 +201,15 @@ fn execution(
             Source::Unknown => None,
             Source::LeftOut => continue,
         };
-        if matches!(block[at].reference.used, Use::Count | Use::WayOut) {
+        match block[at].reference.used {
+            Use::Count | Use::WayOut => continue,
+            Use::Mask => {
+                mask = address.unwrap_or(0);
+                continue;
+            }
+            Use::Read | Use::Write | Use::Both | Use::Prefetch => {}
+        }
+        if block[at].element.is_some_and(|element| mask >> element & 1 == 0) {
             continue;
         }
         let elements = match block[at].is_repeated {
@@ -291,6 +318,19 @@ mod tests {
         let (list, _) =
             decoded(&mut blocks, &[block_word(5), 0x1000, 0x2000, 7, block_word(5), 0x1000, 0x2000, 0]);
         assert_eq!(list, [(10, 0x1000, 7), (10, 0x2000, 7)], "none are none");
+    }
+
+    #[test]
+    fn elements_happen_whose_mask_is_set() {
+        let mut blocks = Blocks::default();
+        let element = reference(10, Use::Read, Source::Word);
+        let gather = [reference(10, Use::Mask, Source::Word), element, element, element];
+        // Two rounds of a loop, and something else.
+        let references = [&gather[..], &gather, &[reference(11, Use::Write, Source::Word)]].concat();
+        blocks.add(1, &head(5, false), references);
+        let words = [block_word(5), 0b101, 0x1000, 0x2000, 0x3000, 0b010, 0x4000, 0x5000, 0x6000, 0x7000];
+        let expected = [(10, 0x1000, 1), (10, 0x3000, 1), (10, 0x5000, 1), (11, 0x7000, 1)];
+        assert_eq!(decoded(&mut blocks, &words), (expected.to_vec(), true));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub struct BurstCounts {
     pub bursts: u64,
     /// Accesses in them.
     pub references: u64,
-    /// Accesses whose address is not known: gathers and scatters.
+    /// Accesses whose address is not known: gathers and scatters relative to a segment, each execution as one.
     pub unknown_references: u64,
     /// Whether accesses by a register of the stack alone and at fixed addresses were left out …
     pub is_filtered: bool,
@@ -142,7 +142,7 @@ impl BurstCounts {
         }
         if self.unknown_references > 0 {
             notes.push(format!(
-                "{} accesses of gathers and scatters have no address.",
+                "{} gathers and scatters relative to a segment have no addresses.",
                 self.unknown_references
             ));
         }
