@@ -3,6 +3,9 @@
 //! All ways back are walked, each instruction once for each register, at most [`MAX_VISITS`]; the
 //! first answer found wins, nearest instructions first. Constants added on the way (a loop that
 //! advances its pointer) do not change where a pointer comes from.
+//!
+//! What a pointer was computed *from* is another question: `&position[i]` and `p = position + 1` point into what
+//! `position` points to ([`FunctionCode::root`]).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -13,6 +16,8 @@ use crate::function_code::{AddressExpression, FunctionCode, register_of};
 
 /// Steps back in all, over all ways.
 pub const MAX_VISITS: usize = 600;
+/// Steps back in all that [`FunctionCode::root`] takes, as it walks all ways to their end.
+pub const MAX_ROOT_VISITS: usize = 2000;
 /// Pointers that point to pointers: how deep.
 const MAX_DEPTH: usize = 4;
 
@@ -57,6 +62,74 @@ impl FunctionCode {
     ) -> Option<Origin<T>> {
         let mut visits = MAX_VISITS;
         self.origin_at(self.position(pc)?, register, known, MAX_DEPTH, &mut visits)
+    }
+
+    /// The pointer from which the one in `register` before `pc` was computed by copies and additions, past all
+    /// variables on the way: what is added to a pointer does not lead out of its object (ISO C23, 6.5.7, paragraph
+    /// 10). `known` says what a register holds, `named` what the end of a way is; a member of something else is asked
+    /// for only where no variable holds its pointer.
+    ///
+    /// None unless all ways back lead to one pointer, in [`MAX_ROOT_VISITS`] steps; a loop that only advances its
+    /// pointer is no way of its own.
+    pub fn root<T: Clone + PartialEq>(
+        &self,
+        pc: u64,
+        register: Register,
+        known: &mut dyn FnMut(u64, Register) -> Option<T>,
+        named: &mut dyn FnMut(&Origin<T>) -> Option<T>,
+    ) -> Option<T> {
+        let mut queue = VecDeque::from([(self.position(pc)?, register, None::<T>)]);
+        let mut seen = HashSet::new();
+        let mut root: Option<T> = None;
+        // Whether the end of a way agrees with those before it.
+        let mut agrees = |end: Option<T>| match (end, &root) {
+            (Some(end), Some(root)) => end == *root,
+            (end @ Some(_), None) => {
+                root = end;
+                true
+            }
+            (None, _) => true,
+        };
+        while let Some((at, register, last)) = queue.pop_front() {
+            if !seen.insert((at, register)) {
+                continue;
+            }
+            if seen.len() > MAX_ROOT_VISITS {
+                return None;
+            }
+            let instruction = self.instruction(at)?;
+            let last = known(instruction.ip(), register).or(last);
+            let before = self.predecessors(at);
+            // Callers give arguments to the function's start, and jumps through tables lead to unknown places, but none
+            // to the padding behind a jump.
+            let is_entry = at == 0 || before.is_empty() && instruction.mnemonic() != Mnemonic::Nop;
+            if is_entry && !agrees(last.clone()) {
+                return None;
+            }
+            for before in before {
+                let mut visits = MAX_VISITS;
+                let end = match self.step_back(before, register, known, MAX_DEPTH, &mut visits) {
+                    Step::Same(register) => {
+                        queue.push_back((before, register, last.clone()));
+                        continue;
+                    }
+                    Step::Either(first, second) => {
+                        // Neither part of a sum is the variable that the sum is.
+                        queue.push_back((before, first, None));
+                        queue.push_back((before, second, None));
+                        continue;
+                    }
+                    // A member of something else: it has no better name than the variable that holds it.
+                    Step::Found(Origin::Loaded { base: Some(_), .. }) if last.is_some() => last.clone(),
+                    Step::Found(origin) => named(&origin).or_else(|| last.clone()),
+                    Step::Lost => last.clone(),
+                };
+                if !agrees(end) {
+                    return None;
+                }
+            }
+        }
+        root
     }
 
     fn origin_at<T>(
@@ -269,5 +342,52 @@ mod tests {
         // 1000 lea (%rdi,%rcx,8),%rax   1004 nop: scaled rcx is the index.
         let bytes = [0x48, 0x8d, 0x04, 0xcf, 0x90];
         assert_eq!(origin(&bytes, 0x1004, 0), Some(Origin::Known("graph")));
+    }
+
+    /// As in a program whose rdi is ‘position’ at its start, and whose rax is ‘there’ wherever `named_at` says.
+    fn root(bytes: &[u8], pc: u64, named_at: &[u64]) -> Option<&'static str> {
+        let mut known = |pc: u64, register: Register| match register.0 {
+            5 if pc == 0x1000 => Some("position"),
+            0 if named_at.contains(&pc) => Some("there"),
+            _ => None,
+        };
+        let mut named = |origin: &Origin<&'static str>| match origin {
+            Origin::Fixed(_) => Some("global"),
+            Origin::Loaded { .. } => Some("member"),
+            _ => None,
+        };
+        FunctionCode::new(bytes, 0x1000).root(pc, Register(0), &mut known, &mut named)
+    }
+
+    #[test]
+    fn a_reference_into_an_array_leads_to_the_array() {
+        // 1000 mov %esi,%eax   1002 shl $5,%rax   1006 add %rdi,%rax   1009 add $8,%rax   100d jmp 1009
+        let bytes =
+            [0x89, 0xf0, 0x48, 0xc1, 0xe0, 0x05, 0x48, 0x01, 0xf8, 0x48, 0x83, 0xc0, 0x08, 0xeb, 0xfa];
+        assert_eq!(root(&bytes, 0x100d, &[0x1009, 0x100d]), Some("position"));
+        // The nearest variable is another question.
+        let mut known = |pc: u64, _: Register| (pc == 0x100d).then_some("there");
+        let near = FunctionCode::new(&bytes, 0x1000).origin(0x100d, Register(0), &mut known);
+        assert_eq!(near, Some(Origin::Known("there")));
+    }
+
+    #[test]
+    fn padding_behind_a_jump_is_no_way_to_a_pointer() {
+        // 1000 lea (%rdi,%rcx,8),%rax   1004 jmp 1007   1006 nop   1007 nop
+        let bytes = [0x48, 0x8d, 0x04, 0xcf, 0xeb, 0x01, 0x90, 0x90];
+        assert_eq!(root(&bytes, 0x1007, &[0x1004, 0x1006, 0x1007]), Some("position"));
+    }
+
+    #[test]
+    fn pointers_to_several_objects_and_members_have_no_other_root() {
+        // 1000 mov %rdi,%rax   1003 test %esi,%esi   1005 je 100e   1007 lea 0x100(%rip),%rax   100e nop
+        let bytes =
+            [0x48, 0x89, 0xf8, 0x85, 0xf6, 0x74, 0x07, 0x48, 0x8d, 0x05, 0x00, 0x01, 0x00, 0x00, 0x90];
+        assert_eq!(root(&bytes, 0x100e, &[0x100e]), None);
+        // 1000 mov 0x10(%rdi),%rax   1004 nop: a member keeps the name of the variable that holds it, and
+        // without one has its own.
+        let bytes = [0x48, 0x8b, 0x47, 0x10, 0x90];
+        assert_eq!(root(&bytes, 0x1004, &[0x1004]), Some("there"));
+        assert_eq!(root(&bytes, 0x1004, &[]), Some("member"));
     }
 }

@@ -9,8 +9,9 @@
 //! | no access | `computation`, `jumps, calls and returns`, or `system calls`: no data's cost |
 //!
 //! Blocks whose allocation was watched are named after it, in `site_naming.rs`. Without that a block has no name
-//! of its own. Its pointer has: the register that the access used is followed back to the variable it came from
-//! ([`FunctionCode::origin`]).
+//! of its own. Its pointer has: the register that the access used is followed back to the one variable whose pointer
+//! it was made from (`position` for a reference to `position[i]`, [`FunctionCode::root`]), else to the nearest that
+//! it came from ([`FunctionCode::origin`]).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -372,8 +373,9 @@ fn named_origin(
                 && symbols.cfa_rule(pc).is_some_and(|rule| rule.register == memlens_symbols::RBP));
         if is_frame { None } else { symbols.pointer_in_register(pc, register.0) }
     };
-    let origin = function.origin(pc, register, &mut known)?;
-    name_of(&origin, symbols)
+    // The variable that owns what a reference, or a pointer of a loop, points into.
+    let root = function.root(pc, register, &mut known, &mut |origin| name_of(origin, symbols));
+    root.or_else(|| name_of(&function.origin(pc, register, &mut known)?, symbols))
 }
 
 fn name_of(origin: &Origin<NamedPointer>, symbols: &Module) -> Option<NamedPointer> {

@@ -149,6 +149,20 @@ fn threads_are_told_apart_and_their_blocks_named_by_allocation_or_by_pointer() {
 }
 
 #[test]
+fn what_a_pointer_into_an_array_reaches_is_named_after_the_array() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = compiled(folder.path(), "reference.c");
+    let Some(mut session) = start(&program(&file, &["20000000"])) else { return };
+    session.run(None, |_| {}).expect("it ends");
+    let profile = valid(&mut session);
+    let (object, cost) = cost(&profile, "heap through position");
+    assert_eq!(object.type_name.as_deref(), Some("struct body"));
+    let all = profile.run.sampling.as_ref().expect("sampled").cost;
+    assert!(cost * 2 > all, "{:?}", names(&profile));
+    assert!(names(&profile).iter().all(|(name, _)| !name.contains("there")), "{:?}", names(&profile));
+}
+
+#[test]
 fn a_running_program_is_watched_twenty_times_and_never_notices() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = compiled(folder.path(), "threads.c");
