@@ -56,7 +56,32 @@ fn containers_and_members_of_cpp() {
         assert_eq!(info.type_name.as_deref(), Some("graphs::Table<double>"));
         let field = module.struct_field(info.type_ref.expect("a type"), 16).expect("a field");
         assert_eq!((field.path.as_str(), field.field_type.as_str()), ("cells[2]", "double"));
+        if level == "-O2" {
+            pointers_in_classes(&module);
+        }
     }
+}
+
+/// What a container's pointer points to bears the container's name, a class's own pointer the class's.
+fn pointers_in_classes(module: &Module) {
+    let first_argument = |function: &str| {
+        let starts = module.functions().into_iter();
+        let found = starts.filter(|f| f.name.as_deref().is_some_and(|name| name.starts_with(function)));
+        let start = found.map(|f| f.start).next().unwrap_or_else(|| panic!("{function}"));
+        // rdi, by DWARF's numbers.
+        module.pointer_in_register(start, 5).unwrap_or_else(|| panic!("{function}"))
+    };
+    let numbers = first_argument("sixth");
+    // The last two are of other vectors than the first, if it is one of an array.
+    for (offset, indexed, name) in
+        [(0, false, "numbers"), (8, false, "numbers"), (24, false, "numbers[]"), (0, true, "numbers[]")]
+    {
+        let held = module.pointer_through(&numbers, offset, indexed).map(|pointer| pointer.name);
+        assert_eq!(held.as_deref(), Some(name), "{offset} {indexed}");
+    }
+    let graph = first_argument("graphs::Graph::Graph");
+    let held = module.pointer_through(&graph, 8, false).map(|pointer| pointer.name);
+    assert_eq!(held.as_deref(), Some("graphs::Graph::column"));
 }
 
 #[test]

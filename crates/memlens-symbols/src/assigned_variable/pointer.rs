@@ -92,7 +92,7 @@ impl Module {
     }
 
     /// The pointer that lies `offset` bytes into what `pointer` points to; `indexed`: an index was
-    /// added as well.
+    /// added as well. None in a container's own methods, which do not know its name.
     pub fn pointer_through(
         &self,
         pointer: &NamedPointer,
@@ -102,11 +102,21 @@ impl Module {
         self.with_debug(|debug| {
             let target = debug.pointee(&debug.type_id(pointer.type_ref?)?)?;
             let element = || (format!("{}[]", pointer.name), Some(debug.type_ref(&target)));
+            let is_this = matches!(pointer.name.as_str(), "this" | "self");
+            let is_container =
+                debug.stripped(&target).is_some_and(|(class, _, _)| debug.is_library_type(&class));
+            if is_this && is_container {
+                return None;
+            }
             let (name, type_ref) = match debug.own_member_at(&target, offset) {
                 _ if indexed => element(),
+                // What a container of the library's holds bears its name: `heap` for a `std::vector &heap`.
+                _ if is_container && debug.size_of(&target).is_none_or(|size| offset < size) => {
+                    (pointer.name.clone(), Some(debug.type_ref(&target)))
+                }
                 Some((path, field, _)) => {
                     let field = field.as_ref().map(|id| debug.type_ref(id));
-                    if pointer.name == "this" || pointer.name == "self" {
+                    if is_this {
                         // Say what class it is instead of how the method calls its object.
                         let class = debug.type_name(Some(&target));
                         (joined(class.trim_start_matches("struct "), "::", &path), field)

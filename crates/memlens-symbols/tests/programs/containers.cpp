@@ -42,6 +42,8 @@ template <typename T> int Table<T>::uses = 7;
 Table<double> table;
 } // namespace graphs
 
+__attribute__((noipa)) static int sixth(const std::vector<int> &numbers) { return numbers[5]; }
+
 static int run(int argc)
 {
     graphs::Graph graph(argc + 10);
@@ -50,7 +52,7 @@ static int run(int argc)
     std::vector<int> numbers(argc + 100);
     numbers[0] = plain[0] = graph.column[0] = argc;
     graphs::table.cells[argc & 3] = graphs::Table<double>::uses;
-    int sum = numbers[0] + plain[0] + graph.column[0];
+    int sum = numbers[0] + sixth(numbers) + plain[0] + graph.column[0];
     delete[] plain;
     return sum;
 }
