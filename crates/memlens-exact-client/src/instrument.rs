@@ -44,6 +44,7 @@ struct Build {
     returns_value: bool,
     bumps_epoch: bool,
     next_word: usize,
+    skippable: Skippable,
     /// General registers that the block names, a bit each.
     registers: u16,
     pointer: reg_id_t,
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn transform(
     // as a whole, which truncates the block, and a nop is appended with the translation of the
     // instruction it follows.
     unsafe {
-        drx_expand_scatter_gather(context, block, core::ptr::null_mut());
+        expand_gather(context, block);
         let mut instr = instrlist_first_app(block);
         while !instr.is_null() {
             let next = instr_get_next_app(instr);
@@ -95,6 +96,36 @@ pub unsafe extern "C" fn transform(
         }
     }
     dr_emit_flags_t::DR_EMIT_DEFAULT
+}
+
+/// Makes scalar accesses of a gather or scatter. DynamoRIO 11.90 does that without setting what lies above the destination to
+/// zero (Intel SDM volume 2, VGATHERDPS: "DEST[MAXVL-1:VL] := 0"); a move of the register to itself does.
+///
+/// # Safety
+/// As [`transform`].
+unsafe fn expand_gather(context: *mut c_void, block: *mut instrlist_t) {
+    // SAFETY: the caller's promise; the register is read before its instruction is replaced.
+    unsafe {
+        let first = instrlist_first_app(block);
+        let target = if first.is_null() { None } else { operands::gathers_into(first) };
+        let mut is_expanded = 0;
+        drx_expand_scatter_gather(context, block, &mut is_expanded);
+        if let Some((target, is_low)) = target.filter(|_| is_expanded != 0) {
+            let register = opnd_create_reg(target);
+            let is_extended = |first: u32, last: u32| (first..=last).contains(&u32::from(target));
+            let clear = if is_low {
+                let low = opnd_create_reg_partial(target, OPSZ_8 as opnd_size_t);
+                instr_create_1dst_1src(context, OP_vmovq as i32, register, low)
+            } else if is_extended(DR_REG_XMM16, DR_REG_XMM31) || is_extended(DR_REG_YMM16, DR_REG_YMM31) {
+                // Only AVX-512's encoding names these.
+                let all = opnd_create_reg(DR_REG_K0 as reg_id_t);
+                instr_create_1dst_2src(context, OP_vmovups as i32, register, all, register)
+            } else {
+                instr_create_1dst_1src(context, OP_vmovups as i32, register, register)
+            };
+            instrlist_meta_append(block, clear);
+        }
+    }
 }
 
 /// Second pass: plans the record and defines the block.
@@ -146,6 +177,7 @@ unsafe fn plan_block(
         let (mut slot_word, mut returns_value, mut is_request) = (0, false, false);
         let mut tells_pointer = false;
         let mut registers = 0;
+        let mut skippable = Skippable::default();
         let mut instr = instrlist_first_app(block);
         while !instr.is_null() {
             let at = instr_get_app_pc(instr) as u64;
@@ -157,7 +189,7 @@ unsafe fn plan_block(
                 end = end.max(at + instr_length(context, instr).max(0) as u64);
             }
             registers |= operands::general_registers(instr);
-            let plan = operands::plan(instr, at.saturating_sub(pc).min(0xffff) as u16);
+            let plan = skippable.plan(instr, at.saturating_sub(pc).min(0xffff) as u16);
             let fits = words.len() + plan.words.len() < MAX_BLOCK_WORDS;
             let instruction = instructions.saturating_sub(1).min(0xff) as u8;
             if plan.unrecorded > 0 || !fits {
@@ -171,6 +203,9 @@ unsafe fn plan_block(
                 for planned in &plan.words {
                     if planned.word.role != WordRole::Address {
                         flags.insert(BlockFlags::IRREGULAR);
+                    }
+                    if matches!(planned.source, Source::Happened) {
+                        skippable.told.push(words.len());
                     }
                     words.push(Word { instruction, ..planned.word });
                 }
@@ -233,6 +268,7 @@ unsafe fn plan_block(
             returns_value,
             bumps_epoch: bumps_epoch && CHANNEL.is_multi_threaded(),
             next_word: arguments,
+            skippable: Skippable { is_behind_jump: false, ..skippable },
             registers,
             pointer: NONE,
             checked: false,
@@ -317,7 +353,7 @@ pub unsafe extern "C" fn insert(
             }
             if instr_is_app(instr) != 0 {
                 let at = instr_get_app_pc(instr) as u64;
-                let plan = operands::plan(instr, at.saturating_sub(build.pc).min(0xffff) as u16);
+                let plan = build.skippable.plan(instr, at.saturating_sub(build.pc).min(0xffff) as u16);
                 let limit = build.words - usize::from(build.returns_value);
                 if build.next_word + plan.words.len() <= limit {
                     for planned in &plan.words {
@@ -347,6 +383,23 @@ pub unsafe extern "C" fn insert(
         }
     }
     dr_emit_flags_t::DR_EMIT_DEFAULT
+}
+
+/// The part of a block that its own jumps may leave out: the code of a gather or scatter.
+#[derive(Default)]
+struct Skippable {
+    is_behind_jump: bool,
+    /// The words that tell whether an access happened.
+    told: Vec<usize>,
+}
+
+impl Skippable {
+    /// The words of the block's next instruction.
+    fn plan(&mut self, instr: *mut instr_t, pc_offset: u16) -> operands::Plan {
+        let plan = operands::plan(instr, pc_offset);
+        self.is_behind_jump |= operands::skips(instr);
+        if self.is_behind_jump { plan.of_skippable() } else { plan }
+    }
 }
 
 fn slot(index: u32) -> opnd_t {
@@ -431,6 +484,9 @@ unsafe fn begin(here: Inserter, build: &mut Build) {
             unreserve(here, stamp);
         } else {
             here.store_immediate(memory(pointer, 0, OPSZ_8), build.low_half);
+        }
+        for &word in &build.skippable.told {
+            here.store_immediate(word_slot(build, word), 0);
         }
         for (index, &argument) in ARGUMENTS.iter().take(build.arguments).enumerate() {
             store_register(here, build, argument as reg_id_t, index);
@@ -518,6 +574,7 @@ unsafe fn record(here: Inserter, build: &mut Build, planned: &Planned) {
             Source::Address(operand) => store_address(here, build, operand, word),
             Source::Register(reg) => store_register(here, build, reg, word),
             Source::RegisterAfter(reg) => build.after = Some((reg, word)),
+            Source::Happened => here.store_immediate(word_slot(build, word), 1),
             Source::Mask(opcode, mask) => {
                 let bits = reserve(here);
                 here.mask_to_register(opcode, bits, mask);

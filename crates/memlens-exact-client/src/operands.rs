@@ -27,6 +27,8 @@ pub enum Source {
     RegisterAfter(reg_id_t),
     /// A mask register (`kmov` opcode) or the sign bits of a vector (`vmovmsk` opcode).
     Mask(u32, opnd_t),
+    /// 1 where the instruction is executed, 0 where it is jumped over.
+    Happened,
 }
 
 /// What planning an instruction found.
@@ -36,6 +38,49 @@ pub struct Plan {
     pub words: Vec<Planned>,
     /// Operands whose address cannot be recorded.
     pub unrecorded: u32,
+}
+
+impl Plan {
+    /// The plan of an instruction that may be jumped over inside of its block: behind each access a word says whether it happened.
+    pub fn of_skippable(mut self) -> Self {
+        let told = |planned: Planned| {
+            let mut happened = planned;
+            happened.word.role = WordRole::Mask;
+            happened.source = Source::Happened;
+            [planned, happened]
+        };
+        self.words = self.words.into_iter().flat_map(told).collect();
+        self
+    }
+}
+
+/// Whether the instruction jumps over what follows it in its block: of the code that a gather or scatter has become, where an
+/// element's mask is asked.
+pub fn skips(instr: *mut instr_t) -> bool {
+    // SAFETY: `instr` is a decoded instruction of the block being built; a conditional branch has a target.
+    unsafe { instr_is_cbr(instr) != 0 && opnd_is_instr(instr_get_target(instr)) != 0 }
+}
+
+/// The register that a gather fills, and whether only its lower 8 bytes. None: it fills one of the largest, or is no gather.
+pub fn gathers_into(instr: *mut instr_t) -> Option<(reg_id_t, bool)> {
+    // SAFETY: as above; a gather's first destination is a vector register.
+    let (is_gather, register) = unsafe {
+        let is_gather = instr_is_gather(instr) != 0;
+        (is_gather, if is_gather { u32::from(opnd_get_reg(instr_get_dst(instr, 0))) } else { 0 })
+    };
+    if !is_gather {
+        return None;
+    }
+    // DynamoRIO calls it by the size of the indices, of which these have half as many bytes for each.
+    let is_half = matches!(opcode(instr), OP_vpgatherqd | OP_vgatherqps);
+    let (register, is_low) = match (register, is_half) {
+        (DR_REG_XMM0..=DR_REG_XMM31, _) => (register, is_half),
+        (DR_REG_YMM0..=DR_REG_YMM31, false) => (register, false),
+        (DR_REG_YMM0..=DR_REG_YMM31, true) => (register - DR_REG_YMM0 + DR_REG_XMM0, false),
+        (DR_REG_ZMM0..=DR_REG_ZMM31, true) => (register - DR_REG_ZMM0 + DR_REG_YMM0, false),
+        _ => return None,
+    };
+    Some((register as reg_id_t, is_low))
 }
 
 fn opcode(instr: *mut instr_t) -> u32 {
