@@ -156,17 +156,26 @@ fn new_timer(control: &Control, clock: usize, pid: u32, tid: u32) -> Option<u32>
     // SAFETY: reads the structure, writes the number.
     if unsafe { syscall(number::TIMER_CREATE, arguments) } != 0 {
         place.store(0, Ordering::Relaxed);
-        control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
+        // One that ended meanwhile needs none.
+        if !has_ended(pid, tid) {
+            control.threads_without_timer.fetch_add(1, Ordering::Relaxed);
+        }
         return None;
     }
     place.store(u64::from(tid) << 32 | u64::from(timer + 1), Ordering::Relaxed);
     Some(timer)
 }
 
+/// Whether a thread of this process has ended.
+fn has_ended(pid: u32, tid: u32) -> bool {
+    const ESRCH: isize = -3;
+    // SAFETY: signal 0 does nothing.
+    unsafe { syscall(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) == ESRCH }
+}
+
 /// A free place in [`TIMERS`], reserved by a value that is no timer; on the way deletes those of some threads that
 /// have ended.
 fn place_for_timer(pid: u32) -> Option<&'static AtomicU64> {
-    const ESRCH: isize = -3;
     let start = NEXT_TIMER.fetch_add(LOOKED_AT, Ordering::Relaxed);
     let mut found = None;
     for step in 0..TIMERS.len() {
@@ -181,10 +190,7 @@ fn place_for_timer(pid: u32) -> Option<&'static AtomicU64> {
             RESERVED => false,
             0 => found.is_none() && take(0),
             value => {
-                let arguments = [pid as usize, (value >> 32) as usize, 0, 0, 0, 0];
-                // SAFETY: signal 0 does nothing.
-                let has_ended = unsafe { syscall(number::TGKILL, arguments) } == ESRCH;
-                let is_taken = has_ended && take(value);
+                let is_taken = has_ended(pid, (value >> 32) as u32) && take(value);
                 if is_taken {
                     delete_timer(value as u32 - 1);
                     if found.is_some() {
