@@ -1,8 +1,8 @@
 /* An allocator that knows nothing but sbrk: the break moves byte by byte, by gigabytes, and back.
  *
  * 1.5 GiB in steps of 64 MiB and a hundred bytes, of each its first word stored: 24 stores. What was given back and is
- * taken again is zero: 24 loads, of the steps' first words, whose pages were dropped (all but the first: its page begins
- * before the end that the break goes back to). Everything counts for the break's mapping: at most 64 more accesses of the
+ * taken again is zero: 24 loads, of the steps' first words, whose pages were dropped (but for the page that the break goes back
+ * to, where it began inside one). Everything counts for the break's mapping: at most 64 more accesses of the
  * library's.
  *
  * expect mmap allocator data (brk heap): stores=24..88 loads=24..88

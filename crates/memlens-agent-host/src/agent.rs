@@ -339,6 +339,10 @@ fn request_of(bytes: &[u8]) -> Request {
 }
 
 /// Writes what is wanted of the agent to its segment.
+fn set_burst_share(control: &Control, share: f64) {
+    control.burst_millionths.store((share * 1e6) as u32, Ordering::Relaxed);
+}
+
 fn configure(control: &Control, options: &AgentOptions) {
     let (always_from, shift) = match options.watch {
         Watch::Sampled => (u64::MAX, LEAST_GAP_SHIFT),
@@ -354,7 +358,7 @@ fn configure(control: &Control, options: &AgentOptions) {
     control.tick_ns.store(tick_ns, Ordering::Relaxed);
     if let Some(bursts) = options.bursts {
         control.burst_words.store(bursts.words, Ordering::Relaxed);
-        control.burst_millionths.store((bursts.share * 1e6) as u32, Ordering::Relaxed);
+        set_burst_share(control, bursts.share);
         control.burst_filter.store(bursts.filter.into(), Ordering::Relaxed);
     }
 }
@@ -438,7 +442,7 @@ impl Agent {
 
     /// Bursts may take another part of each thread's time from now on, 0 to 1.
     pub fn set_burst_share(&self, share: f64) {
-        self.control().burst_millionths.store((share * 1e6) as u32, Ordering::Relaxed);
+        set_burst_share(self.control(), share);
     }
 
     /// What was lost so far.

@@ -53,6 +53,7 @@ const COUNTED: usize = 8;
 const RECORDED_NS: u64 = 2_000_000;
 /// How many times more often ticks come while bursts are free.
 const HURRY: u64 = 4;
+
 /// One burst in so many is longer: it sees uses of a line that lie further apart …
 const LONG_EACH: u32 = 4;
 /// … by this factor …

@@ -28,6 +28,10 @@ const SYS_GETXATTR: usize = 191;
 const SYS_FUTEX: usize = 202;
 const SYS_FACCESSAT: usize = 269;
 const SYS_FACCESSAT2: usize = 439;
+const PROT_READ_WRITE: usize = 3;
+const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
+const MAP_FIXED: usize = 0x10;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const AT_FDCWD: usize = -100_isize as usize;
 const AT_EACCESS: usize = 0x200;
 const F_OK: usize = 0;
@@ -96,11 +100,6 @@ pub fn map_private(length: usize) -> Option<*mut u8> {
         unsafe { syscall6(SYS_MMAP, [0, length, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0]) };
     (address > 0).then_some(address as *mut u8)
 }
-
-const PROT_READ_WRITE: usize = 3;
-const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
-const MAP_FIXED: usize = 0x10;
-const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 
 /// Reserves address space: where the kernel likes, or at `place` if nothing is there.
 pub fn reserve(place: Option<u64>, length: usize) -> Option<*mut u8> {

@@ -35,7 +35,7 @@ pub struct Interval {
     pub samples: u64,
     /// Processor time of memlens itself.
     pub own_cpu: Duration,
-    /// From 0, a processor was idle all the time, to 1, none was.
+    /// From 0, a processor was idle or memlens's all the time, to 1, none was.
     pub contention: f64,
     /// How often the program's threads were put on a processor, a second of its processor time.
     pub switches_per_second: f64,

@@ -45,7 +45,8 @@ pub struct SampleArgs {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
 
-    /// What part of the program's time sampling may cost; it sets the frequency; 1% if not given, 2% for bursts
+    /// What part of the program's time sampling may cost, memlens's own work included where no processor is idle; it sets
+    /// the frequency; 1% if not given, 2% for bursts
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub overhead: Option<f64>,
 

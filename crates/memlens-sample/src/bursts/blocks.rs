@@ -52,6 +52,8 @@ pub enum Access {
 struct Block {
     references: Vec<Known>,
     ends_indirectly: bool,
+    /// Whether references were left out, so that ways out are told.
+    is_filtered: bool,
     /// Native address of its first instruction.
     pc: u64,
 }
@@ -96,7 +98,7 @@ impl Blocks {
             .collect();
         // The instruction that began with a mask, and how many of its elements there were.
         let mut masked = (0, 0);
-        let references = references
+        let references: Vec<Known> = references
             .into_iter()
             .map(|reference| Known {
                 reference,
@@ -114,7 +116,14 @@ impl Blocks {
                 element: element(&reference, &mut masked),
             })
             .collect();
-        list[index] = Block { references, ends_indirectly: head.ends_indirectly, pc: head.pc };
+        let is_filtered =
+            |known: &Known| known.reference.used == Use::WayOut || known.reference.source == Source::LeftOut;
+        list[index] = Block {
+            ends_indirectly: head.ends_indirectly,
+            is_filtered: references.iter().any(is_filtered),
+            pc: head.pc,
+            references,
+        };
     }
 
     /// Hands each access of a burst to `each`, in program order, but for those that were left out: what is known of its
@@ -143,14 +152,18 @@ impl Blocks {
             let stored = &words[at..at + length];
             at += length;
             decoded.blocks += 1;
-            let next =
-                words.get(at).and_then(|&word| blocks.get(block_of(word)? as usize)).map(|next| next.pc);
+            let next = match blocks.get(block as usize) {
+                Some(block) if block.is_filtered => {
+                    words.get(at).and_then(|&word| blocks.get(block_of(word)? as usize)).map(|next| next.pc)
+                }
+                _ => None,
+            };
             let Some(block) = blocks.get_mut(block as usize) else {
                 decoded.is_whole &= stored.is_empty();
                 continue;
             };
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
-            let is_complete = execution(&mut block.references, stored, (thread_pointer, next), &mut each);
+            let is_complete = execution(block, stored, (thread_pointer, next), &mut each);
             decoded.indirect += u64::from(is_complete && block.ends_indirectly);
         }
         decoded
@@ -172,11 +185,13 @@ fn element(reference: &Reference, masked: &mut (u64, u8)) -> Option<u8> {
 
 /// One execution of a block, as far as it got; whether it got to its end, as far as words and the next block's begin tell.
 fn execution(
-    block: &mut [Known],
+    block: &mut Block,
     stored: &[u64],
     (thread_pointer, next): (u64, Option<u64>),
     each: &mut impl FnMut(&mut Known, Access),
 ) -> bool {
+    let Block { references: block, is_filtered, .. } = block;
+    let is_filtered = *is_filtered;
     let mut taken = 0;
     // Behind the last word's reference.
     let mut last = 0;
@@ -185,11 +200,15 @@ fn execution(
         let address = match block[at].reference.source {
             Source::Word => {
                 let Some(&word) = stored.get(taken) else {
-                    left_out(&mut block[last..at], next, each);
+                    if is_filtered {
+                        left_out(&mut block[last..at], next, each);
+                    }
                     return false;
                 };
-                // Another word: no way out was taken before it.
-                all_left_out(&mut block[last..at], Access::LeftOut, each);
+                if is_filtered {
+                    // Another word: no way out was taken before it.
+                    all_left_out(&mut block[last..at], Access::LeftOut, each);
+                }
                 (taken, last) = (taken + 1, at + 1);
                 Some(word)
             }
@@ -221,7 +240,7 @@ fn execution(
             each(&mut block[at], access);
         }
     }
-    left_out(&mut block[last..], next, each)
+    !is_filtered || left_out(&mut block[last..], next, each)
 }
 
 /// Tells of those of the references behind the last word that were left out, where execution went on at `next`, if that is
