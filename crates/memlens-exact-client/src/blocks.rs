@@ -16,6 +16,8 @@ pub struct Blocks {
 struct Inner {
     next_id: u32,
     by_pc: BTreeMap<u64, Vec<(u64, u32)>>,
+    /// Where each block begins, from number 1 on.
+    pcs: Vec<u64>,
 }
 
 // SAFETY: `inner` is only reached under `lock`.
@@ -24,7 +26,7 @@ unsafe impl Sync for Blocks {}
 /// The one table.
 pub static BLOCKS: Blocks = Blocks {
     lock: AtomicPtr::new(core::ptr::null_mut()),
-    inner: UnsafeCell::new(Inner { next_id: 1, by_pc: BTreeMap::new() }),
+    inner: UnsafeCell::new(Inner { next_id: 1, by_pc: BTreeMap::new(), pcs: Vec::new() }),
 };
 
 impl Blocks {
@@ -49,6 +51,7 @@ impl Blocks {
                     let id = inner.next_id;
                     inner.next_id += 1;
                     known.push((fingerprint, id));
+                    inner.pcs.push(block.pc);
                     (Some(id), true)
                 }
                 None => (None, false),
@@ -61,6 +64,21 @@ impl Blocks {
             CHANNEL.define(&Definition::Block(block));
         }
         id
+    }
+}
+
+impl Blocks {
+    /// Where a block begins.
+    pub fn pc_of(&self, id: u32) -> Option<u64> {
+        let lock = self.lock.load(Ordering::Relaxed);
+        // SAFETY: as in [`Self::id_of`].
+        unsafe {
+            dr_mutex_lock(lock);
+            let pcs = &(*self.inner.get()).pcs;
+            let pc = (id as usize).checked_sub(1).and_then(|at| pcs.get(at)).copied();
+            dr_mutex_unlock(lock);
+            pc
+        }
     }
 }
 

@@ -19,6 +19,8 @@ use memlens_events::{
     Definition, DefinitionKind, EventKind, MAX_BLOCK_WORDS, RecordHeader, ThreadDefinition,
 };
 
+/// A thread looks for signals that came while it was in the client after so many chunks, at the latest.
+const CHUNKS_PER_LOOK: u64 = 512;
 /// memlens is not woken for definitions of blocks until so many bytes wait: a program in new code makes some thousand a
 /// second, each with little to do. It looks by itself every few milliseconds.
 const DEFINITIONS_PER_WAKE: usize = DEFINITION_BYTES / 8;
@@ -477,8 +479,10 @@ impl Thread {
         }
     }
 
-    /// The chunk is full: goes to the next, taking the words of the block under way along.
-    pub fn next_chunk(&mut self) {
+    /// The chunk is full: goes to the next, taking the words of the block under way along. Whether a signal may have come that
+    /// DynamoRIO keeps for later; see [`crate::signals`].
+    pub fn next_chunk(&mut self) -> bool {
+        let mut was_interrupted = false;
         let unfinished = self.position();
         if let Some(slot) = self.slot.filter(|_| !CHANNEL.is_detached()) {
             let header = CHANNEL.slot(slot);
@@ -488,15 +492,18 @@ impl Thread {
             header.written[self.chunk as usize % CHUNKS].store(closed, Ordering::Release);
             CHANNEL.ring();
             self.chunk += 1;
-            self.wait_for_room(header);
+            was_interrupted = self.wait_for_room(header);
         }
         self.enter_chunk();
         // SAFETY: a block has at most MAX_BLOCK_WORDS words after its header, the margin leaves
         // room for them behind `unfinished`, and the ranges may overlap when thrown away.
         unsafe { core::ptr::copy(unfinished, self.position(), MAX_BLOCK_WORDS + 1) };
+        was_interrupted || self.chunk % CHUNKS_PER_LOOK == 0
     }
 
-    fn wait_for_room(&self, header: &SlotHeader) {
+    /// Whether a signal came meanwhile.
+    fn wait_for_room(&self, header: &SlotHeader) -> bool {
+        let mut was_interrupted = false;
         while self.chunk >= header.chunks_read.load(Ordering::Acquire) + CHUNKS as u64 {
             let room = header.room.load(Ordering::Relaxed);
             header.writer_waiting.store(1, Ordering::SeqCst);
@@ -504,27 +511,29 @@ impl Thread {
                 break;
             }
             CHANNEL.ring();
-            self.sleep(&header.room, room);
+            was_interrupted |= self.sleep(&header.room, room);
             if CHANNEL.reader_is_gone() {
                 CHANNEL.detach();
-                return;
+                break;
             }
         }
+        was_interrupted
     }
 
     /// Sleeps on a futex. A thread that forks waits until all others are suspended; one that sleeps here
     /// must not keep it waiting, for the reader may wait for one that is suspended already.
-    fn sleep(&self, word: &AtomicU32, value: u32) {
+    fn sleep(&self, word: &AtomicU32, value: u32) -> bool {
         // SAFETY: the thread's own context. It holds no lock; DynamoRIO resumes it where it was and, in this
         // state, neither moves it nor removes code that it returns to.
         unsafe {
             if let Some(context) = self.in_clean_call {
                 dr_mark_safe_to_suspend(context, 1);
             }
-            sys::futex_wait(word, value, PATIENCE_MS);
+            let was_interrupted = sys::futex_wait(word, value, PATIENCE_MS);
             if let Some(context) = self.in_clean_call {
                 dr_mark_safe_to_suspend(context, 0);
             }
+            was_interrupted
         }
     }
 
@@ -553,6 +562,12 @@ impl Thread {
             core::ptr::copy_nonoverlapping(payload.as_ptr(), position.add(2), count);
             (*self.area).position = position.add(2 + count);
         }
+    }
+
+    /// The number of the block under way, when there is one.
+    pub fn block_id(&self) -> u32 {
+        // SAFETY: the header is written before the block's words.
+        RecordHeader(unsafe { self.position().read() }).block_id()
     }
 
     /// The header and words of the block under way, when there is one.

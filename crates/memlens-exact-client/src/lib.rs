@@ -133,7 +133,11 @@ unsafe extern "C" fn next_chunk() {
         let context = dr_get_current_drcontext();
         let thread = STATE.thread(context);
         thread.in_clean_call = Some(context);
-        thread.next_chunk();
+        let may_have_signals = thread.next_chunk();
+        // A child made by vfork shares all memory: its parent waits, and cannot be waited for.
+        if may_have_signals && CHANNEL.is_own_process() {
+            signals::deliver(thread.block_id());
+        }
         thread.in_clean_call = None;
     }
 }

@@ -4,11 +4,26 @@
 //! own: a program executed by the target would find nothing ignored and nothing blocked, contrary to
 //! POSIX.1-2024 (`exec`). So the client keeps both sets too, tells the kernel just before an `execve`,
 //! and takes it back when the call fails. Masks while a handler runs are not followed.
+//!
+//! Signals that come while a thread is in the client: DynamoRIO keeps them until the thread leaves the code cache the next
+//! time, and does nothing to make it leave, as it does where a signal comes in the cache's own code. A loop without
+//! system calls never leaves, and in one that makes more accesses than memlens takes, the thread is in the
+//! client most of the time. So the client makes it leave, by taking away the block that it is about to return to
+//! ([`deliver`]).
 
+use crate::blocks::BLOCKS;
 use crate::sys::{self, KernelAction};
 use core::sync::atomic::{AtomicU64, Ordering};
+use dynamorio_sys::{app_pc, dr_unlink_flush_region};
 
 const SIG_IGN: u64 = 1;
+
+/// Has the calling thread, which is in a call from the code cache, leave that at the end of this block.
+pub fn deliver(block: u32) {
+    let Some(pc) = BLOCKS.pc_of(block) else { return };
+    // SAFETY: a call from the cache, no lock held. The block is built again when it is next executed.
+    unsafe { dr_unlink_flush_region(pc as app_pc, 1) };
+}
 
 /// Signals that the target ignores: bit *n* - 1 for signal *n*, as in the kernel's sets.
 static IGNORED: AtomicU64 = AtomicU64::new(0);

@@ -54,12 +54,13 @@ unsafe fn syscall6(number: usize, args: [usize; 6]) -> isize {
     result
 }
 
-/// Sleeps while `word` is `value`, at most `milliseconds`.
-pub fn futex_wait(word: &AtomicU32, value: u32, milliseconds: i64) {
+/// Sleeps while `word` is `value`, at most `milliseconds`. Whether a signal came meanwhile.
+pub fn futex_wait(word: &AtomicU32, value: u32, milliseconds: i64) -> bool {
+    const EINTR: isize = -4;
     let timeout: [i64; 2] = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
     let args = [word.as_ptr() as usize, FUTEX_WAIT, value as usize, timeout.as_ptr() as usize, 0, 0];
     // SAFETY: `word` and `timeout` outlive the call.
-    unsafe { syscall6(SYS_FUTEX, args) };
+    unsafe { syscall6(SYS_FUTEX, args) == EINTR }
 }
 
 /// Wakes whoever sleeps on `word`.
