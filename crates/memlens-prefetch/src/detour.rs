@@ -63,6 +63,28 @@ pub struct Detour {
     before: Vec<Instruction>,
     after: Vec<Instruction>,
     operations: Vec<Operation>,
+    /// For the counter: registers, and whether they have to be kept.
+    counting: ([usize; 2], bool),
+}
+
+/// How many counters a detour's table has: 8 bytes each, chosen by bits of the stack pointer, so that threads whose
+/// stacks are 8 MiB apart, glibc's usual size, count on cache lines of their own.
+pub const COUNTERS: usize = 256;
+/// Where jumps to the next instruction go, before they have places: no program has code there.
+const HOP_LABEL: u64 = 1;
+/// The lowest of those bits.
+const COUNTER_SHIFT: u32 = 20;
+
+/// What a detour's code does beside the program's own instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// Prefetches for so many iterations ahead, or [`Detour::max_distance`]; None: none.
+    pub distance: Option<u32>,
+    /// Counts how often it runs, in a table of [`COUNTERS`] counters at this address (svma). Needs BMI2 (Intel SDM vol. 2,
+    /// "RORX").
+    pub counters: Option<u64>,
+    /// Counts and jumps once more, in a table at this address: what the detour costs without prefetches, a second time.
+    pub twice: Option<u64>,
 }
 
 /// An instruction of a detour.
@@ -155,6 +177,11 @@ impl Detour {
             let back = Instruction::with_branch(Code::Jmp_rel32_64, last.next_ip());
             after.push(back.map_err(|_| Refusal::Encoding)?);
         }
+        let free: Vec<usize> = (0..16).filter(|&at| at != RSP && live >> at & 1 == 0).collect();
+        let counting = match free[..] {
+            [first, second, ..] => ([first, second], false),
+            _ => ([0, 1], true),
+        };
         let address = instructions[range.start].ip();
         let displaced = view.function.bytes(address..last.next_ip()).to_vec();
         debug_assert!(displaced.len() >= JUMP_BYTES);
@@ -167,6 +194,7 @@ impl Detour {
             before: moved(range.start..place),
             after,
             operations,
+            counting,
         };
         // Whether it can be encoded at all.
         let far = last.next_ip().wrapping_add(TRAMPOLINE_GAP);
@@ -179,10 +207,40 @@ impl Detour {
     /// # Errors
     /// Where something is further away than 2 GiB.
     pub fn encode(&self, distance: u32, at: u64) -> Result<Moved, EncodeError> {
-        let distance = i64::from(distance.min(self.max_distance).max(1));
+        self.encode_for(Task { distance: Some(distance), ..Task::default() }, at)
+    }
+
+    /// Its code for address (svma) `at`, with or without prefetches and a counter.
+    ///
+    /// # Errors
+    /// Where something is further away than 2 GiB.
+    pub fn encode_for(&self, task: Task, at: u64) -> Result<Moved, EncodeError> {
+        let distance = i64::from(task.distance.unwrap_or(1).min(self.max_distance).max(1));
         let error = |error: iced_x86::IcedError| EncodeError(error.to_string());
         let mut all = self.before.clone();
-        for operation in &self.operations {
+        for table in task.counters.into_iter().chain(task.twice) {
+            all.extend(self.count(table).map_err(error)?);
+        }
+        if task.twice.is_some() {
+            // To the next instruction each: there and back.
+            let hops: Vec<Instruction> = [Code::Jmp_rel32_64, Code::Jmp_rel32_64, Code::Nopd]
+                .into_iter()
+                .enumerate()
+                .map(|(at, code)| {
+                    let label = HOP_LABEL + at as u64;
+                    let mut hop = match code {
+                        Code::Nopd => Instruction::with(code),
+                        _ => Instruction::with_branch(code, label + 1)?,
+                    };
+                    hop.set_ip(label);
+                    Ok(hop)
+                })
+                .collect::<Result<_, _>>()
+                .map_err(error)?;
+            all.extend(hops);
+        }
+        let operations = if task.distance.is_some() { &self.operations[..] } else { &[] };
+        for operation in operations {
             all.push(match operation {
                 Operation::Plain(instruction) => *instruction,
                 Operation::Ahead(instruction, step) => {
@@ -209,6 +267,42 @@ impl Detour {
         let bytes = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).map_err(error)?.code_buffer;
         let relocations = relocations(&bytes, at)?;
         Ok(Moved { bytes, relocations })
+    }
+}
+
+impl Detour {
+    /// Adds one to a counter, and changes no flag. Not atomically: who shares a counter may lose some.
+    fn count(&self, table: u64) -> Result<Vec<Instruction>, iced_x86::IcedError> {
+        let ([entry, other], is_kept) = self.counting;
+        let (entry, base) = (sized(entry, 8), sized(other, 8));
+        let at_entry = MemoryOperand::with_base(entry);
+        let stack = |bytes| MemoryOperand::with_base_displ(Register::RSP, bytes);
+        let lea = |into, operand| Instruction::with2(Code::Lea_r64_m, into, operand);
+        let narrow = |bytes| sized(self.counting.0[0], bytes);
+        let in_table = MemoryOperand::new(base, entry, size_of::<u64>() as u32, 0, 0, false, Register::None);
+        let absolute =
+            MemoryOperand::new(Register::RIP, Register::None, 1, table as i64, 8, false, Register::None);
+        let mut all = Vec::new();
+        if is_kept {
+            all.push(lea(Register::RSP, stack(-RED_ZONE_BYTES))?);
+            all.push(Instruction::with1(Code::Push_r64, entry)?);
+            all.push(Instruction::with1(Code::Push_r64, base)?);
+        }
+        all.extend([
+            Instruction::with3(Code::VEX_Rorx_r64_rm64_imm8, entry, Register::RSP, COUNTER_SHIFT)?,
+            Instruction::with2(Code::Movzx_r32_rm8, narrow(4), narrow(1))?,
+            lea(base, absolute)?,
+            lea(entry, in_table)?,
+            Instruction::with2(Code::Mov_r64_rm64, base, at_entry)?,
+            lea(base, MemoryOperand::with_base_displ(base, 1))?,
+            Instruction::with2(Code::Mov_rm64_r64, at_entry, base)?,
+        ]);
+        if is_kept {
+            all.push(Instruction::with1(Code::Pop_r64, base)?);
+            all.push(Instruction::with1(Code::Pop_r64, entry)?);
+            all.push(lea(Register::RSP, stack(RED_ZONE_BYTES))?);
+        }
+        Ok(all)
     }
 }
 

@@ -51,7 +51,7 @@ mod slice;
 mod tests;
 mod window;
 
-pub use detour::{Detour, EncodeError, MAX_DISTANCE, Moved, TRAMPOLINE_GAP};
+pub use detour::{COUNTERS, Detour, EncodeError, MAX_DISTANCE, Moved, TRAMPOLINE_GAP, Task};
 pub use function::Function;
 pub use slice::{Pattern, Refusal};
 pub use window::{Jump, Plan, Prefetch, jumps, plan};

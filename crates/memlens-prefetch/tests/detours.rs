@@ -7,7 +7,7 @@ use std::ptr;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, MemoryOperand, Register,
 };
-use memlens_prefetch::{Function, jumps, plan};
+use memlens_prefetch::{COUNTERS, Function, Task, jumps, plan};
 
 const PAGE: usize = 4096;
 const TABLE_WORDS: usize = 512;
@@ -272,6 +272,8 @@ fn random_loops_do_the_same_with_detours() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let code = map(64 * PAGE, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
     let trampoline = 32 * PAGE;
+    let counters = 56 * PAGE;
+    let can_count = std::arch::is_x86_feature_detected!("bmi2");
     // ret
     // SAFETY: our own memory.
     unsafe { code.add(48 * PAGE).write(0xc3) };
@@ -283,7 +285,7 @@ fn random_loops_do_the_same_with_detours() {
         assert_eq!(libc::mprotect(array.cast(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE), 0);
         std::slice::from_raw_parts_mut(array, 2 * PAGE)
     };
-    let (mut patched, mut saved, mut flags_kept) = (0, 0, 0);
+    let (mut patched, mut saved, mut flags_kept, mut counted) = (0, 0, 0, 0);
     for number in 0..4000 {
         let made = make(&mut random, code as u64 + (48 * PAGE) as u64);
         let at = code as u64;
@@ -321,8 +323,15 @@ fn random_loops_do_the_same_with_detours() {
         let Some(detour) = plan.detours.first() else { continue };
         patched += 1;
         saved += usize::from(detour.saved > 0);
-        let distance = 1 + random.below(100) as u32;
-        let moved = detour.encode(distance, at + trampoline as u64).expect("encodes");
+        let task = Task {
+            distance: (random.below(4) > 0).then(|| 1 + random.below(100) as u32),
+            counters: (can_count && random.is()).then_some(at + counters as u64),
+            twice: (can_count && random.is()).then_some(at + (counters + PAGE) as u64),
+        };
+        let moved = detour.encode_for(task, at + trampoline as u64).expect("encodes");
+        // SAFETY: our own memory, aligned to pages.
+        let table = unsafe { std::slice::from_raw_parts_mut(code.add(counters).cast::<u64>(), COUNTERS) };
+        table.fill(0);
         flags_kept += usize::from(moved.bytes.contains(&0x9c));
         // SAFETY: as above.
         unsafe {
@@ -344,6 +353,10 @@ fn random_loops_do_the_same_with_detours() {
                 (native.registers[register], again.registers[register]) = (0, 0);
             }
         }
+        if task.counters.is_some() {
+            assert_eq!(table.iter().sum::<u64>(), made.iterations as u64, "loop {number}");
+            counted += 1;
+        }
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let code: String = moved.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
@@ -355,4 +368,5 @@ fn random_loops_do_the_same_with_detours() {
     }
     eprintln!("{patched} loops with detours, {saved} save registers, {flags_kept} flags");
     assert!(patched > 2500 && saved > 100, "{patched} {saved}");
+    assert!(counted > 1000 || !can_count, "{counted}");
 }
