@@ -1,6 +1,7 @@
 //! The agent as memlens sees it.
 
 use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -292,6 +293,54 @@ fn library<'a>(name: &'a str, other_name: &'a str) -> Option<Library<'a>> {
     Some(Library { name, other_name, bytes, function })
 }
 
+/// Has a running process map a new file, which is returned, at a place where nothing is mapped: first code, then data,
+/// both shared with this process, for good. The agent is let into the process for that, and does nothing else there.
+/// None: something is there after all, or there is no memory. `walk` follows its threads' stacks.
+///
+/// # Errors
+/// If the process cannot be asked, or memlens records it.
+pub fn map_code(
+    pid: u32,
+    name: &str,
+    address: u64,
+    [code_bytes, data_bytes]: [u32; 2],
+    walk: &mut WalkStack<'_>,
+) -> Result<Option<File>, AgentError> {
+    let mut file = None;
+    let mut prepare = |prepared: Prepared<'_>| {
+        let made = file.insert(prepared.file.ok_or(io::ErrorKind::NotFound)?);
+        made.set_len(u64::from(code_bytes) + u64::from(data_bytes))?;
+        Ok(bytes_of(&Request {
+            version: VERSION,
+            wish: Wish::Map as u32,
+            segment: prepared.descriptor,
+            address,
+            code_bytes,
+            data_bytes,
+            ..Request::default()
+        }))
+    };
+    let (agent, other_name) = names();
+    let library =
+        library(&agent, &other_name).ok_or_else(|| AgentError::Segment(io::ErrorKind::InvalidData.into()))?;
+    let called = memlens_inject::call(Call {
+        pid,
+        library,
+        file: Some(name),
+        wants_threads: false,
+        prepare: &mut prepare,
+        walk,
+    })?;
+    let answered = request_of(&called.argument);
+    match Answer::of(answered.answer) {
+        Some(Answer::Done) => Ok(file),
+        Some(Answer::NoMemory) => Ok(None),
+        Some(Answer::Busy) => Err(InjectError::Busy { pid, reader: answered.reader_pid }.into()),
+        Some(Answer::NotYet) => Err(InjectError::TimedOut(pid).into()),
+        Some(Answer::OtherVersion) | None => Err(InjectError::OtherVersion(pid).into()),
+    }
+}
+
 /// Asks an agent that is in a process.
 fn ask(pid: u32, wish: Wish, walk: &mut WalkStack<'_>) -> Result<(Request, Duration), InjectError> {
     let (name, other_name) = names();
@@ -312,12 +361,26 @@ fn ask(pid: u32, wish: Wish, walk: &mut WalkStack<'_>) -> Result<(Request, Durat
 
 /// The fields, in the order of the structure.
 fn bytes_of(request: &Request) -> Vec<u8> {
-    let &Request { version, wish, segment, thread_count, threads, answer, hooked, modules, reader_pid } =
-        request;
+    let &Request {
+        version,
+        wish,
+        segment,
+        thread_count,
+        threads,
+        answer,
+        hooked,
+        modules,
+        reader_pid,
+        address,
+        code_bytes,
+        data_bytes,
+    } = request;
     let mut bytes = Vec::with_capacity(size_of::<Request>());
     bytes.extend([version, wish, segment, thread_count].iter().flat_map(|word| word.to_ne_bytes()));
     bytes.extend(threads.to_ne_bytes());
     bytes.extend([answer, hooked, modules, reader_pid].iter().flat_map(|word| word.to_ne_bytes()));
+    bytes.extend(address.to_ne_bytes());
+    bytes.extend([code_bytes, data_bytes].iter().flat_map(|word| word.to_ne_bytes()));
     bytes
 }
 
@@ -325,16 +388,20 @@ fn request_of(bytes: &[u8]) -> Request {
     let word = |at: usize| {
         bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
     };
+    let long = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
     Request {
         version: word(0),
         wish: word(4),
         segment: word(8),
         thread_count: word(12),
-        threads: u64::from(word(20)) << 32 | u64::from(word(16)),
+        threads: long(16),
         answer: word(24),
         hooked: word(28),
         modules: word(32),
         reader_pid: word(36),
+        address: long(40),
+        code_bytes: word(48),
+        data_bytes: word(52),
     }
 }
 

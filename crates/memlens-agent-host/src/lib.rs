@@ -14,7 +14,10 @@ mod agent;
 mod program;
 mod segment;
 
-pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, Attached, BurstOptions, Watch};
+pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, Attached, BurstOptions, Watch, map_code};
 pub use memlens_events::agent::{AgentRecord, Allocation, BurstHead, Caller, Event};
-pub use memlens_inject::{InjectError, Registers, WalkStack, check as check_attachable, permission_advice};
+pub use memlens_inject::{
+    Changed, CodeChange, InjectError, Registers, WalkStack, change_code, check as check_attachable,
+    permission_advice,
+};
 pub use program::{NotPreloadable, check_preloadable};

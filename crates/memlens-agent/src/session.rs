@@ -188,6 +188,8 @@ pub unsafe extern "C" fn memlens_agent_request(request: *mut Request) {
     } else if request.wish == Wish::Look as u32 {
         (request.hooked, request.modules) = hooks::hook();
         Answer::Done
+    } else if request.wish == Wish::Map as u32 {
+        map_code(request)
     } else {
         end()
     } as u32;
@@ -198,10 +200,8 @@ pub unsafe extern "C" fn memlens_agent_request(request: *mut Request) {
 /// # Safety
 /// As [`memlens_agent_request`].
 unsafe fn begin(request: &mut Request) -> Answer {
-    if let Some(segment) = segment()
-        && !has_left(segment.control())
-    {
-        request.reader_pid = segment.control().reader_pid.load(Ordering::Relaxed);
+    if let Some(reader) = reader() {
+        request.reader_pid = reader;
         return Answer::Busy;
     }
     // One that was never put back.
@@ -237,6 +237,53 @@ unsafe fn begin(request: &mut Request) -> Answer {
         stop();
     }
     Answer::Done
+}
+
+/// The number of the memlens that records the process; None: none does.
+fn reader() -> Option<u32> {
+    let segment = segment()?;
+    let control = segment.control();
+    (!has_left(control)).then(|| control.reader_pid.load(Ordering::Relaxed))
+}
+
+/// Maps memlens's code and its data, and closes their file. Not while bursts may run: threads in translated code would go
+/// on at native instructions that are about to be replaced.
+fn map_code(request: &mut Request) -> Answer {
+    const READ: usize = 1;
+    const WRITE: usize = 2;
+    const EXECUTE: usize = 4;
+    const SHARED_NO_REPLACE: usize = 0x10_0001;
+    let descriptor = request.segment as usize;
+    let (code_bytes, data_bytes) = (request.code_bytes as usize, request.data_bytes as usize);
+    let map = |offset: usize, bytes: usize, protection: usize| {
+        let address = request.address as usize + offset;
+        // SAFETY: a new mapping over nothing; older kernels take the address for a hint.
+        let got = unsafe {
+            syscall(number::MMAP, [address, bytes, protection, SHARED_NO_REPLACE, descriptor, offset])
+        };
+        if got > 0 && got as usize != address {
+            // SAFETY: just mapped, and known to nobody.
+            unsafe { syscall(number::MUNMAP, [got as usize, bytes, 0, 0, 0, 0]) };
+        }
+        got > 0 && got as usize == address
+    };
+    let answer = if let Some(reader) = reader() {
+        request.reader_pid = reader;
+        Answer::Busy
+    } else if bursts::are_active() {
+        Answer::NotYet
+    } else if !map(0, code_bytes, READ | EXECUTE) {
+        Answer::NoMemory
+    } else if !map(code_bytes, data_bytes, READ | WRITE) {
+        // SAFETY: just mapped, and known to nobody.
+        unsafe { syscall(number::MUNMAP, [request.address as usize, code_bytes, 0, 0, 0, 0]) };
+        Answer::NoMemory
+    } else {
+        Answer::Done
+    };
+    // SAFETY: the descriptor was made for this.
+    unsafe { syscall(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
+    answer
 }
 
 /// Puts everything back that a request has changed.

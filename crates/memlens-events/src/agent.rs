@@ -42,7 +42,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -143,7 +143,7 @@ pub struct Request {
     pub version: u32,
     /// Number of a [`Wish`].
     pub wish: u32,
-    /// Descriptor of the segment in the process.
+    /// Descriptor in the process of the segment, or of the file to be mapped.
     pub segment: u32,
     /// How many threads are to get timers …
     pub thread_count: u32,
@@ -157,6 +157,12 @@ pub struct Request {
     pub modules: u32,
     /// memlens's process that has the agent already.
     pub reader_pid: u32,
+    /// Where the file is to be mapped, and nothing may be yet.
+    pub address: u64,
+    /// Bytes of its code, whole pages, which are mapped first …
+    pub code_bytes: u32,
+    /// … and of its data behind them.
+    pub data_bytes: u32,
 }
 
 /// What a [`Request`] is for.
@@ -169,6 +175,8 @@ pub enum Wish {
     Look = 2,
     /// End: put everything back.
     End = 3,
+    /// Map a file with code and data at a given place, for good.
+    Map = 4,
 }
 
 /// What the agent says to that.
@@ -181,7 +189,7 @@ pub enum Answer {
     OtherVersion = 2,
     /// Another memlens has it.
     Busy = 3,
-    /// There was no memory, or too old a kernel.
+    /// There was no memory, or not in that place, or too old a kernel.
     NoMemory = 4,
     /// Some thread is still at work in the agent: the segment and the tick's handler are still there. Asked again
     /// later, it ends.

@@ -95,6 +95,16 @@ pub enum InjectError {
         /// What was in the way last.
         last: &'static str,
     },
+    /// Its code is being run where it was to be changed.
+    #[error("change the code of process {pid}: in {tries} tries {last}; try again")]
+    CodeInUse {
+        /// The process.
+        pid: u32,
+        /// How often its threads were stopped and let go.
+        tries: u32,
+        /// What was in the way last.
+        last: &'static str,
+    },
     /// All of its threads were made without libc.
     #[error(
         "attach to process {0}: it makes its threads without libc, as Go's programs do without cgo; take --mode sample, \

@@ -15,8 +15,6 @@ use crate::tracer::{self, Resume, Stop};
 /// How long a borrowed thread may take for the call, and how long threads are looked for. What takes longer ends by
 /// itself.
 pub const MOST_WAIT: Duration = Duration::from_secs(20);
-/// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not.
-const STOP_TAKES: Duration = Duration::from_millis(100);
 /// If all threads are none of libc's for so long, they are not about to become some: a process that has just been
 /// executed takes milliseconds to get there.
 const NEVER_OF_LIBC: Duration = Duration::from_millis(500);
@@ -313,27 +311,13 @@ impl<'a> Injector<'a> {
     /// Stops a thread. None: it does not stop, or has ended.
     fn stop(&self, thread: u32) -> Result<Option<Registers>, InjectError> {
         let is_first = thread == self.call.pid;
-        if (!is_first && tracer::seize(thread).is_err()) || tracer::interrupt(thread).is_err() {
+        if !is_first && tracer::seize(thread).is_err() {
             return Ok(None);
         }
-        let until = Instant::now() + STOP_TAKES;
-        while let Some((who, stop)) = tracer::next_stop(until) {
-            match stop {
-                Stop::Asked if who == thread => {
-                    let registers = tracer::registers(thread).ok();
-                    // At once: should this process die, the thread's call goes on.
-                    return Ok(registers.map(|registers| match registers.continued() {
-                        Some(changed) if tracer::set_registers(thread, &changed).is_ok() => changed,
-                        _ => registers,
-                    }));
-                }
-                Stop::Executed => return Err(InjectError::Gone(self.call.pid)),
-                Stop::Ended if who == thread => return Ok(None),
-                Stop::Group if who == thread => return Err(InjectError::Stopped(self.call.pid)),
-                stop => tracer::pass_on(who, stop),
-            }
-        }
-        Ok(None)
+        tracer::stop(thread).map_err(|stop| match stop {
+            Stop::Executed => InjectError::Gone(self.call.pid),
+            _ => InjectError::Stopped(self.call.pid),
+        })
     }
 
     /// Lets a thread go on where it was stopped.

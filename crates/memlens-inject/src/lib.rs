@@ -1,5 +1,5 @@
 //! Lets a thread of a running process load a library and call a function of it, and puts the thread back to where it
-//! was.
+//! was; and replaces instructions of a running process.
 //!
 //! It knows nothing of what the library does, nor of samples or profiles. All that is x86-64 lies in `x86_64/`.
 //!
@@ -10,6 +10,7 @@
 //!  tracer.rs      ptrace(2)
 //!  x86_64/        the code that the thread runs, its registers
 //!  injector.rs    the order of things
+//!  code_change.rs instructions replaced while all threads are stopped
 //! ```
 //!
 //! # How
@@ -39,6 +40,7 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("injection's architecture-dependent part exists for x86-64 only: see src/x86_64");
 
+mod code_change;
 mod error;
 mod image;
 mod injector;
@@ -50,6 +52,7 @@ mod x86_64;
 use x86_64 as arch;
 
 pub use arch::Registers;
+pub use code_change::{Changed, CodeChange, change_code};
 pub use error::{InjectError, permission_advice};
 pub use injector::{Call, Called, Library, MOST_WAIT, Prepared, call};
 pub use safe_point::WalkStack;

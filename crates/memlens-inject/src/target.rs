@@ -153,6 +153,14 @@ impl Target {
         threads
     }
 
+    /// Whether a thread has not ended (proc_pid_stat(5)).
+    pub fn is_alive(&self, thread: u32) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/task/{thread}/stat", self.pid)).unwrap_or_default();
+        // Behind the name, which may hold anything.
+        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+    }
+
     /// The system call that a thread waits in, and its stack pointer; None: it runs (proc_pid_syscall(5)).
     pub fn waits_in(&self, thread: u32) -> Option<(i64, u64)> {
         let text = fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", self.pid)).ok()?;

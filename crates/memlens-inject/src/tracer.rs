@@ -35,6 +35,9 @@ pub enum Resume {
     Free,
 }
 
+/// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not.
+const STOP_TAKES: Duration = Duration::from_millis(100);
+
 fn ptrace(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<libc::c_long> {
     // SAFETY: requests whose `data` is a pointer come from the functions below, with room for what is written.
     let result = unsafe {
@@ -136,6 +139,34 @@ pub fn next_stop(until: Instant) -> Option<(u32, Stop)> {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_micros(200));
     }
+}
+
+/// Stops a thread that is traced; what others do meanwhile is passed on. None: it does not stop, or has ended.
+///
+/// # Errors
+/// [`Stop::Executed`] or [`Stop::Group`], if that is what happens to it: then it is not stopped by us.
+pub fn stop(thread: u32) -> Result<Option<Registers>, Stop> {
+    if interrupt(thread).is_err() {
+        return Ok(None);
+    }
+    let until = Instant::now() + STOP_TAKES;
+    while let Some((who, stop)) = next_stop(until) {
+        match stop {
+            Stop::Asked if who == thread => {
+                let registers = registers(thread).ok();
+                // At once: should this process die, the thread's call goes on.
+                return Ok(registers.map(|registers| match registers.continued() {
+                    Some(changed) if set_registers(thread, &changed).is_ok() => changed,
+                    _ => registers,
+                }));
+            }
+            Stop::Executed => return Err(stop),
+            Stop::Ended if who == thread => return Ok(None),
+            Stop::Group if who == thread => return Err(stop),
+            stop => pass_on(who, stop),
+        }
+    }
+    Ok(None)
 }
 
 fn stop_of(status: i32) -> Stop {
