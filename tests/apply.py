@@ -9,14 +9,17 @@ No gain is expected here: machines under test are busy. The last line is `N pass
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 RESERVED = Path("/proc/sys/vm/nr_hugepages")
+NO_INPUT = 66
 UNAVAILABLE = 69
 # Arrays of every_way.c, by the variable that they go to, and what else may name them.
 EVERY_WAY = {"from_malloc", "from_wrapper", "from_calloc", "from_aligned", "from_posix", "from_realloc", "in_bss"}
@@ -45,9 +48,11 @@ class Runner:
         subprocess.run(command, check=True)
         return program
 
-    def record(self, program, *arguments):
+    def record(self, program, *arguments, ends=False):
+        """`ends`: the program goes on until a signal ends it."""
         profile = self.folder / f"{program.stem}.memlens"
         command = [self.memlens, "record", "--mode", "exact", "-q", "--force", "--out", profile, "--", program, *arguments]
+        command = ["timeout", "--foreground", "--preserve-status", "--signal", "TERM", "2", *command] if ends else command
         subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
         return profile
 
@@ -337,6 +342,123 @@ def prefetch_nothing(runner):
     expect(result.returncode in (0, UNAVAILABLE), result.stderr)
 
 
+class Running:
+    """A program that runs until this ends, and must have done everything right by then."""
+
+    def __init__(self, runner, options=("-O2",), size=20, threads=2, milliseconds=1):
+        self.program = runner.build(ROOT / "tests/apply/running.c", "-pthread", *options)
+        self.words = list(map(str, (self.program, size, threads, milliseconds)))
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.words, stdout=subprocess.PIPE, text=True)
+        expect(self.process.stdout.readline() == "ready\n", "the program did not begin")
+        self.pid = self.process.pid
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            output, _ = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Failure("the program does not end")
+        if kind is None:
+            expect(self.process.returncode == 0, f"exit code {self.process.returncode}: {output}")
+            right, wrong = (int(word) for word in output.split()[:3:2])
+            expect(right > 0 and wrong == 0, output)
+
+    def code(self):
+        """Its functions as they are in its memory."""
+        start = next(line for line in Path(f"/proc/{self.pid}/maps").read_text().splitlines() if str(self.program) in line and " r-xp " in line)
+        low, high = (int(word, 16) for word in start.split()[0].split("-"))
+        with open(f"/proc/{self.pid}/mem", "rb") as memory:
+            memory.seek(low)
+            return memory.read(high - low)
+
+
+def online_recorded_first(runner):
+    with Running(runner) as running:
+        before = running.code()
+        found = runner.document("--prefetch", "--pid", running.pid, "--record", 2, "--duration", 2)
+        group = found["groups"][0]
+        expect(group["in_place"] and group["executions"] > 1000, f"{found}")
+        expect("gather" in group["loads"][0]["place"], f"{found}")
+        expect((running.code() != before) == found["is_kept"], f"code and {found['verdict']} do not agree")
+        taken = runner.document("--prefetch", "--pid", running.pid, "--withdraw")
+        expect(taken["detours"] == found["is_kept"], f"{taken}: {found['verdict']}")
+        expect(running.code() == before, "the code is not what it was")
+        again = runner.document("--prefetch", "--pid", running.pid, "--withdraw")
+        expect(again["detours"] == 0, f"{again}")
+
+
+def online_again_and_again(runner, options=("-O2",), threads=3):
+    running = Running(runner, options, size=14, threads=threads)
+    profile = runner.record(running.program, 18, 1, 0, ends=True)
+    with running:
+        before = running.code()
+        for number in range(12):
+            words = ["--prefetch", "--pid", running.pid, "--duration", 0.2, "--distance", 16, profile]
+            found = runner.document(*words)
+            expect(found["groups"][0]["in_place"], f"{number}: {found}")
+            if found["is_kept"]:
+                runner.apply("--prefetch", "--pid", running.pid, "--withdraw")
+            expect(running.code() == before, f"{number}: the code is not what it was")
+
+
+def online_at_a_fixed_place(runner):
+    online_again_and_again(runner, ("-O3", "-no-pie", "-fno-pie"), threads=1)
+
+
+def online_after_a_kill(runner):
+    """If memlens is killed its detours stay, and can be taken out."""
+    running = Running(runner, size=14)
+    profile = runner.record(running.program, 18, 1, 0, ends=True)
+    with running:
+        before = running.code()
+        command = [runner.memlens, "apply", "--prefetch", "--pid", running.pid, "--duration", 60, profile]
+        memlens = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+        until = time.monotonic() + 60
+        while running.code() == before:
+            expect(memlens.poll() is None and time.monotonic() < until, "no detour came")
+            time.sleep(0.01)
+        memlens.kill()
+        memlens.wait()
+        expect(runner.document("--prefetch", "--pid", running.pid, "--withdraw")["detours"] >= 1, "nothing was there")
+        expect(running.code() == before, "the code is not what it was")
+
+
+def online_interrupted(runner):
+    """A signal to memlens ends the measurement, and nothing stays."""
+    running = Running(runner, size=14)
+    profile = runner.record(running.program, 18, 1, 0, ends=True)
+    with running:
+        before = running.code()
+        command = [runner.memlens, "apply", "--prefetch", "--pid", running.pid, "--duration", 60, profile]
+        memlens = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+        until = time.monotonic() + 60
+        while running.code() == before:
+            expect(memlens.poll() is None and time.monotonic() < until, "no detour came")
+            time.sleep(0.01)
+        memlens.send_signal(signal.SIGINT)
+        output, _ = memlens.communicate(timeout=30)
+        expect(memlens.returncode == 0 and "Interrupted" in output, f"{memlens.returncode}: {output}")
+        expect(running.code() == before, "the code is not what it was")
+
+
+def online_ended(runner):
+    running = Running(runner, size=14)
+    profile = runner.record(running.program, 18, 1, 0, ends=True)
+    with running:
+        pid = running.pid
+        command = [runner.memlens, "apply", "--prefetch", "--format", "json", "--pid", pid, "--duration", 60, profile]
+        memlens = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+        time.sleep(2)
+    output, _ = memlens.communicate(timeout=30)
+    expect(memlens.returncode == 0 and json.loads(output)["has_ended"], f"{memlens.returncode}: {output}")
+    gone = runner.apply("--prefetch", "--pid", pid, profile, code=NO_INPUT)
+    expect("no such process" in gone.stderr, gone.stderr)
+
+
 HUGE_PAGES = [every_way, reserved_pages, predicted, observed, predicted_for_small_blocks, small_blocks, nothing_to_gain, not_advised, another_build, from_a_bus_trace]
 PREFETCH = [
     prefetch_plain,
@@ -347,6 +469,14 @@ PREFETCH = [
     prefetch_stripped,
     prefetch_nothing,
 ]
+ONLINE = [
+    online_recorded_first,
+    online_again_and_again,
+    online_at_a_fixed_place,
+    online_after_a_kill,
+    online_interrupted,
+    online_ended,
+]
 
 
 def main():
@@ -355,10 +485,12 @@ def main():
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     passed = failed = skipped = 0
-    for test in HUGE_PAGES + PREFETCH:
+    for test in HUGE_PAGES + PREFETCH + ONLINE:
         if arguments.names and test.__name__ not in arguments.names:
             continue
         try:
+            if test in ONLINE and "bmi2" not in Path("/proc/cpuinfo").read_text():
+                raise Skipped("the processor has no BMI2")
             if test in HUGE_PAGES and (not SETTING.exists() or "[never]" in SETTING.read_text()):
                 raise Skipped("transparent huge pages are off")
             with tempfile.TemporaryDirectory() as folder:

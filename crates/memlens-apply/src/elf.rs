@@ -18,6 +18,8 @@ pub struct ElfFacts {
     pub build_id: Option<String>,
     /// Address that its first loadable segment asks for, rounded down to a page.
     pub first_svma: u64,
+    /// Whether Go's runtime is in it, which interrupts threads anywhere and goes on with them on stacks of its own.
+    pub moves_threads: bool,
 }
 
 impl ElfFacts {
@@ -34,7 +36,8 @@ impl ElfFacts {
         let endian = elf.endian();
         let mut loads = elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD);
         let first = loads.next().map_or(0, |header| header.p_vaddr(endian));
-        Ok(Self { build_id, first_svma: first & !(PAGE_BYTES - 1) })
+        let moves_threads = elf.section_by_name(".gopclntab").is_some();
+        Ok(Self { build_id, first_svma: first & !(PAGE_BYTES - 1), moves_threads })
     }
 }
 

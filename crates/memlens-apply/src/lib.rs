@@ -11,17 +11,21 @@
 //!          what stays out, why       memlens-backing: pages of each object     statistics.rs
 //! ```
 //!
+//! In a process that runs already: `online/`.
+//!
 //! `trial.rs` and `statistics.rs` know nothing of huge pages: any change to a program's environment can be measured
 //! with them.
 //!
 //! # Unsafe code
 //!
-//! The shared plan, `wait4` and `perf_event_open`. What the crate offers is safe.
+//! The shared plan, memory shared with a running process and its clock, `wait4` and `perf_event_open`. What the crate offers
+//! is safe.
 
 mod choice;
 mod elf;
 mod huge_pages;
 mod library;
+mod online;
 mod pairs;
 mod placement;
 mod prefetch_choice;
@@ -30,13 +34,14 @@ mod statistics;
 mod trial;
 mod walk_counter;
 
-pub use memlens_agent_host::{NotPreloadable, check_preloadable};
+pub use memlens_agent_host::{NotPreloadable, WalkStack, check_attachable, check_preloadable};
 
 pub use choice::{Basis, Choice, Chosen, Method, Rejected, choose};
 pub use huge_pages::{HugePages, ReservedPages, Setting};
 pub use library::PlacementError;
 pub use memlens_backing::Backing;
 pub use memlens_prefetch::Pattern;
+pub use online::{Online, OnlineError, Trying, program_of, withdraw_all};
 pub use pairs::{Pairs, cpu, walks, wall};
 pub use placement::{Placed, Placement};
 pub use prefetch_choice::{ChosenLoad, Group, PrefetchChoice, RefusedLoad, choose_prefetches};

@@ -30,6 +30,10 @@ pub enum Applied {
     Forbidden,
     /// The program had threads before its `main`.
     Threads,
+    /// In a running process: the jump would be in two pages, and could not be written at once.
+    PageEnd,
+    /// In a running process: its language moves the places of interrupted threads to where they are not found.
+    MovingThreads,
 }
 
 impl Applied {
@@ -45,6 +49,10 @@ impl Applied {
             Self::NoMemory => "no memory is free within 2 GiB of it",
             Self::Forbidden => "the kernel does not let its code be changed",
             Self::Threads => "the program has threads before its main function begins",
+            Self::PageEnd => "its jump would lie in two pages of code, and cannot be written at once",
+            Self::MovingThreads => {
+                "Go moves the stacks of interrupted threads, so it is not known whether one comes back to that place"
+            }
         })
     }
 }

@@ -498,7 +498,7 @@ impl Thread {
         // SAFETY: a block has at most MAX_BLOCK_WORDS words after its header, the margin leaves
         // room for them behind `unfinished`, and the ranges may overlap when thrown away.
         unsafe { core::ptr::copy(unfinished, self.position(), MAX_BLOCK_WORDS + 1) };
-        was_interrupted || self.chunk % CHUNKS_PER_LOOK == 0
+        was_interrupted || self.chunk.is_multiple_of(CHUNKS_PER_LOOK)
     }
 
     /// Whether a signal came meanwhile.

@@ -75,7 +75,7 @@ pub use allocations::Watch;
 pub use bursts::{BurstCounts, BurstModel};
 pub use error::{SampleError, paranoid_level, permission_advice};
 pub use event::{EventChoice, Refusal, SampleEvent, first_that_opens};
-pub use memlens_agent_host::AgentError;
+pub use memlens_agent_host::{AgentError, InjectError};
 pub use memlens_child::ExitOutcome;
 pub use memlens_code::SampleSkid;
 pub use own_thread::sample_own_thread;
@@ -84,3 +84,4 @@ pub use perf_script::{PerfScriptError, ScriptFrame, ScriptLine, ScriptSample, im
 pub use record::{Layout, NewMapping, Record, RecordError, Registers, Sample, TimedRecord};
 pub use recording::AttributionWay;
 pub use session::{BurstSettings, SampleOptions, SampleOutcome, SampleSession, Target, why_not_preloadable};
+pub use stack_walk::stack_walk;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use memlens_apply::{
@@ -21,12 +22,14 @@ use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
 use crate::observe::{self, Observation, observe};
 use crate::resimulate::{self, resimulate};
+use crate::sample::parse_seconds;
 use crate::streams;
 
 /// Arguments of `memlens apply`.
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "memlens apply [OPTIONS] PROFILE -- PROGRAM [ARGUMENTS]...",
+    override_usage = "memlens apply [OPTIONS] PROFILE -- PROGRAM [ARGUMENTS]...
+       memlens apply --prefetch --pid PID [OPTIONS] [PROFILE]",
     before_help = "\
 Examples:
   memlens apply bfs.memlens -- ./bfs 22               what the profile blames for page walks, into huge pages
@@ -34,6 +37,8 @@ Examples:
   memlens apply --runs 20 bfs.memlens -- ./bfs 22     a narrower interval
   memlens apply --prefetch spmv.memlens -- ./spmv     prefetches for the loads that miss, where they gain something
   memlens apply --prefetch --distance 32 spmv.memlens -- ./spmv   32 iterations ahead, nothing tried
+  memlens apply --prefetch --pid 4711                 the same in a process that runs, recorded first
+  memlens apply --prefetch --pid 4711 --withdraw      takes them out of it
 
 The program runs several times with and without; it must bear that. Its output goes nowhere, but is compared."
 )]
@@ -49,6 +54,23 @@ pub struct ApplyArgs {
     /// Prefetch so many iterations ahead; may be repeated. Without: 8, 16, 32 and 64 are tried
     #[arg(long, value_name = "N", requires = "prefetch", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub distance: Vec<u32>,
+
+    /// Put prefetches into this running process, try them there, keep them while it lives if they gain something. PROFILE is a
+    /// recording of it, or of another run of the program; without, the process is recorded first, in burst mode
+    #[arg(long, value_name = "PID", requires = "prefetch", conflicts_with_all = ["runs", "command"])]
+    pub pid: Option<u32>,
+
+    /// Take all prefetches out of the process of --pid
+    #[arg(long, requires = "pid", conflicts_with_all = ["profile", "distance", "duration", "record"])]
+    pub withdraw: bool,
+
+    /// Try for so long what prefetches gain in the process of --pid
+    #[arg(long, value_name = "SECONDS", default_value = "10", requires = "pid", value_parser = parse_seconds)]
+    pub duration: Duration,
+
+    /// Record the process of --pid for so long if there is no PROFILE
+    #[arg(long, value_name = "SECONDS", default_value = "5", requires = "pid", conflicts_with = "profile", value_parser = parse_seconds)]
+    pub record: Duration,
 
     /// Which huge pages: transparent ones (thp), those that the system has reserved as far as there are some (hugetlb), or
     /// reserved ones if there are enough for all objects, else transparent ones (auto)
@@ -81,11 +103,11 @@ pub struct ApplyArgs {
     pub format: ApplyFormat,
 
     /// The profile, as `memlens run`, `memlens record` or `memlens bus analyze --out` left it
-    #[arg(value_name = "PROFILE")]
-    pub profile: PathBuf,
+    #[arg(value_name = "PROFILE", required_unless_present = "pid")]
+    pub profile: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, last = true)]
+    #[arg(value_name = "PROGRAM", required_unless_present = "pid", last = true)]
     pub command: Vec<OsString>,
 }
 
@@ -123,7 +145,12 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
             "--machine and --cache are for --predict and --observe",
         ));
     }
-    let profile = open_profile(&args.profile)?;
+    if let Some(pid) = args.pid {
+        return crate::apply_online::apply(args, pid);
+    }
+    // Without --pid there is one.
+    let path = args.profile.clone().unwrap_or_default();
+    let profile = open_profile(&path)?;
     let program = Program::find(&args.command).map_err(|error| Failure::from(SessionError::from(error)))?;
     if let Err(reason) = memlens_apply::check_preloadable(&program.file) {
         let message = format!("nothing can be done to it from outside: {reason}");
@@ -147,7 +174,7 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
         true => {
             let machine = machine()?;
             let prediction = resimulate(&choice, &machine, &args.command)?;
-            resimulate::keep(&args.profile, &prediction);
+            resimulate::keep(&path, &prediction);
             Some(prediction)
         }
         false => None,

@@ -16,7 +16,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::streams;
 
 /// Iterations ahead that are tried.
-const DISTANCES: [u32; 4] = [8, 16, 32, 64];
+pub const DISTANCES: [u32; 4] = [8, 16, 32, 64];
 /// Rounds of runs in which distances, then groups, are compared.
 const ROUNDS: usize = 3;
 /// Groups that are tried without, one at a time, at most.
@@ -55,7 +55,8 @@ pub fn apply(args: &ApplyArgs, profile: &Profile, command: &Command) -> Result<u
     must_be_same(&found.pairs, "prefetches")
 }
 
-fn nothing_to_do(choice: &PrefetchChoice) -> String {
+/// Why nothing is prefetched.
+pub fn nothing_to_do(choice: &PrefetchChoice) -> String {
     let mut text = "no load to prefetch: the profile blames none that can be".to_owned();
     for load in &choice.refused {
         let _ = write!(text, "\n  {} ({:.1} %): {}", load.place, load.share * 100.0, load.reason);
@@ -183,10 +184,11 @@ fn state(found: &Found, at: usize) -> String {
     }
 }
 
-fn table(found: &Found) -> String {
+/// The loads of a choice, with what became of each group.
+pub fn loads_table(choice: &PrefetchChoice, state: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{:<34} {:>7}  {:<34} {:<28}", "load", "share", "pattern", "loop");
-    for (at, group) in found.choice.groups.iter().enumerate() {
+    for (at, group) in choice.groups.iter().enumerate() {
         for load in &group.loads {
             let _ = writeln!(
                 text,
@@ -197,12 +199,17 @@ fn table(found: &Found) -> String {
                 load.looped
             );
         }
-        let _ = writeln!(text, "    {}", state(found, at));
+        let _ = writeln!(text, "    {}", state(at));
     }
-    for load in &found.choice.refused {
+    for load in &choice.refused {
         let _ = writeln!(text, "not {} ({:.1} %): {}", load.place, load.share * 100.0, load.reason);
     }
     text.push('\n');
+    text
+}
+
+fn table(found: &Found) -> String {
+    let mut text = loads_table(&found.choice, |at| state(found, at));
     if !found.distances.is_empty() {
         let list: Vec<String> = found
             .distances
@@ -243,45 +250,51 @@ fn sentences(found: &Found) -> Vec<String> {
     lines
 }
 
-fn document(found: &Found) -> Value {
-    let groups: Vec<Value> = found
-        .choice
-        .groups
-        .iter()
-        .enumerate()
-        .map(|(at, group)| {
-            let loads: Vec<Value> = group
-                .loads
-                .iter()
-                .map(|load| {
-                    json!({
-                        "offset": format!("{:#x}", load.svma), "share": load.share, "place": load.place,
-                        "pattern": load.pattern, "loop": load.looped,
-                        "kind": match &load.kind {
-                            memlens_apply::Pattern::Strided { .. } => "strided",
-                            memlens_apply::Pattern::Indirect { .. } => "indirect",
-                        },
-                    })
+/// The groups of a choice with their loads, and the loads that are refused, for programs. `is_measured` by group.
+pub fn choice_document(
+    choice: &PrefetchChoice,
+    applied: &[Applied],
+    is_measured: impl Fn(usize) -> bool,
+    state: impl Fn(usize) -> String,
+) -> (Vec<Value>, Vec<Value>) {
+    let groups = choice.groups.iter().enumerate().map(|(at, group)| {
+        let loads: Vec<Value> = group
+            .loads
+            .iter()
+            .map(|load| {
+                json!({
+                    "offset": format!("{:#x}", load.svma), "share": load.share, "place": load.place,
+                    "pattern": load.pattern, "loop": load.looped,
+                    "kind": match &load.kind {
+                        memlens_apply::Pattern::Strided { .. } => "strided",
+                        memlens_apply::Pattern::Indirect { .. } => "indirect",
+                    },
                 })
-                .collect();
-            json!({
-                "module": group.module.display().to_string(),
-                "offset": format!("{:#x}", group.detour.address),
-                "displaced_bytes": group.detour.displaced.len(),
-                "saved_registers": group.detour.saved,
-                "loads": loads,
-                "in_place": found.applied[at] == Applied::Yes,
-                "measured": found.kept.contains(&at),
-                "state": state(found, at),
             })
+            .collect();
+        json!({
+            "module": group.module.display().to_string(),
+            "offset": format!("{:#x}", group.detour.address),
+            "displaced_bytes": group.detour.displaced.len(),
+            "saved_registers": group.detour.saved,
+            "loads": loads,
+            "in_place": applied[at] == Applied::Yes,
+            "measured": is_measured(at),
+            "state": state(at),
         })
-        .collect();
-    let refused = found.choice.refused.iter().map(|load| {
+    });
+    let refused = choice.refused.iter().map(|load| {
         json!({
             "offset": format!("{:#x}", load.svma), "share": load.share, "place": load.place,
             "reason": load.reason,
         })
     });
+    (groups.collect(), refused.collect())
+}
+
+fn document(found: &Found) -> Value {
+    let (groups, refused) =
+        choice_document(&found.choice, &found.applied, |at| found.kept.contains(&at), |at| state(found, at));
     let tried = found
         .distances
         .iter()
@@ -290,7 +303,7 @@ fn document(found: &Found) -> Value {
     json!({
         "schema": "memlens-apply-prefetch/1",
         "groups": groups,
-        "refused": refused.collect::<Vec<_>>(),
+        "refused": refused,
         "tried": tried.collect::<Vec<_>>(),
         "distance": found.distance,
         "jumps_written": found.jumps_written,

@@ -45,7 +45,7 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Say what to do about the data of a profile, and what it could gain
     Advise(advise::AdviseArgs),
-    /// Put the data that a profile blames into huge pages, and measure the gain
+    /// Put the data that a profile blames into huge pages, or prefetch it, and measure the gain
     Apply(apply::ApplyArgs),
     /// Make a profile from another tool's trace
     Import(import::ImportArgs),

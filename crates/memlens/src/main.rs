@@ -25,6 +25,7 @@
 mod advise;
 mod apply;
 mod apply_measured;
+mod apply_online;
 mod apply_pages;
 mod apply_prefetch;
 mod backing_looks;

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use memlens_exact::Program;
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_sample::{
-    AgentError, AttributionWay, BurstModel, BurstSettings, EventChoice, SampleError, SampleOptions,
-    SampleOutcome, SampleSession, Target, Watch,
+    AgentError, AttributionWay, BurstModel, BurstSettings, EventChoice, InjectError, SampleError,
+    SampleOptions, SampleOutcome, SampleSession, Target, Watch,
 };
 
 use crate::backing_looks::{self, BackingLooks};
@@ -173,11 +173,12 @@ impl From<Event> for EventChoice {
     }
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+/// A time in seconds, as options have it.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| format!("‘{text}’ is no number"))?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("a recording takes more than 0 seconds".to_owned()),
+        _ => Err("it takes more than 0 seconds".to_owned()),
     }
 }
 
@@ -373,6 +374,16 @@ fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
 }
 
+/// What it means that a process cannot be let do something.
+pub fn kind_of_injection(error: &InjectError) -> FailureKind {
+    match error {
+        error if error.is_gone() => FailureKind::NoInput,
+        error if error.is_of_permission() => FailureKind::Permission,
+        error if error.is_for_good() => FailureKind::Unavailable,
+        _ => FailureKind::Engine,
+    }
+}
+
 impl From<SampleError> for Failure {
     fn from(error: SampleError) -> Self {
         let kind = match &error {
@@ -384,12 +395,7 @@ impl From<SampleError> for Failure {
             }
             SampleError::NoProcess(_) => FailureKind::NoInput,
             SampleError::NotOurs(..) => FailureKind::Permission,
-            SampleError::Attach(AgentError::Inject(error)) => match error {
-                error if error.is_gone() => FailureKind::NoInput,
-                error if error.is_of_permission() => FailureKind::Permission,
-                error if error.is_for_good() => FailureKind::Unavailable,
-                _ => FailureKind::Engine,
-            },
+            SampleError::Attach(AgentError::Inject(error)) => kind_of_injection(error),
             SampleError::Start(_) => FailureKind::NotExecutable,
             SampleError::Wait(_) => FailureKind::Io,
             _ => FailureKind::Engine,
