@@ -50,6 +50,7 @@ PROGRAMS = [
     ("tree", ["{kernels}/tree", "{N}"], 20000, 60000),
     ("smallblocks", ["{kernels}/smallblocks", "{N}"], None, 1000000),
     ("anneal", ["{kernels}/anneal", "{N}"], None, 100000),
+    ("gathers", ["{kernels}/gathers", "{N}"], 5000, 100000),
 ]
 
 
@@ -103,9 +104,11 @@ def main():
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory(prefix="memlens-same-addresses.") as temporary:
         folder = Path(temporary)
-        for kernel in KERNELS:
-            subprocess.run(["cc", "-O2", "-g", "-pthread", "-o", folder / kernel,
-                            ROOT / f"examples/kernels/{kernel}.c"], check=True)
+        sources = [ROOT / f"examples/kernels/{kernel}.c" for kernel in KERNELS]
+        if "avx2" in Path("/proc/cpuinfo").read_text():
+            sources.append(ROOT / "bench/workloads/gathers.c")
+        for source in sources:
+            subprocess.run(["cc", "-O2", "-g", "-pthread", "-o", folder / source.stem, source], check=True)
         for name, command, small, large in PROGRAMS:
             number = small if options.check else large
             if number is None or (options.names and not any(part in name for part in options.names)):

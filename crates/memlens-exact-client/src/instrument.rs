@@ -98,8 +98,28 @@ pub unsafe extern "C" fn transform(
     dr_emit_flags_t::DR_EMIT_DEFAULT
 }
 
+/// Reserves rax in front of an instruction, as which it goes on to hold the program's value.
+///
+/// # Safety
+/// As [`transform`].
+unsafe fn hold_rax(context: *mut c_void, block: *mut instrlist_t, at: *mut instr_t) -> bool {
+    // SAFETY: the vector lives on the stack and is deleted; the block is well-formed.
+    unsafe {
+        drreg_set_bb_properties(context, drreg_bb_properties_t_DRREG_HANDLE_MULTI_PHASE_SLOT_RESERVATIONS);
+        let mut allowed: drvector_t = core::mem::zeroed();
+        drreg_init_and_fill_vector(&mut allowed, 0);
+        drreg_set_vector_entry(&mut allowed, RAX, 1);
+        let mut reg = NONE;
+        let status = drreg_reserve_register(context, block, at, &mut allowed, &mut reg);
+        drvector_delete(&mut allowed);
+        status == drreg_status_t_DRREG_SUCCESS
+    }
+}
+
 /// Makes scalar accesses of a gather or scatter. DynamoRIO 11.90 does that without setting what lies above the destination to
-/// zero (Intel SDM volume 2, VGATHERDPS: "DEST[MAXVL-1:VL] := 0"); a move of the register to itself does.
+/// zero (Intel SDM volume 2, VGATHERDPS: "DEST[MAXVL-1:VL] := 0"); a move of the register to itself does. And it keeps the
+/// flags in rax, from which it takes them away where rax is the base and is first read: behind the jump that passes an
+/// element over. So rax is held before, and the flags go elsewhere.
 ///
 /// # Safety
 /// As [`transform`].
@@ -109,7 +129,12 @@ unsafe fn expand_gather(context: *mut c_void, block: *mut instrlist_t) {
         let first = instrlist_first_app(block);
         let target = if first.is_null() { None } else { operands::gathers_into(first) };
         let mut is_expanded = 0;
+        let holds_base =
+            !first.is_null() && operands::gathers_by_rax(first) && hold_rax(context, block, first);
         drx_expand_scatter_gather(context, block, &mut is_expanded);
+        if holds_base {
+            drreg_unreserve_register(context, block, core::ptr::null_mut(), RAX);
+        }
         if let Some((target, is_low)) = target.filter(|_| is_expanded != 0) {
             let register = opnd_create_reg(target);
             let is_extended = |first: u32, last: u32| (first..=last).contains(&u32::from(target));

@@ -83,6 +83,24 @@ pub fn gathers_into(instr: *mut instr_t) -> Option<(reg_id_t, bool)> {
     Some((register as reg_id_t, is_low))
 }
 
+/// Whether a gather or scatter has its addresses relative to rax.
+pub fn gathers_by_rax(instr: *mut instr_t) -> bool {
+    let is_by_rax = |operand: opnd_t| {
+        // SAFETY: an operand of a decoded instruction.
+        unsafe {
+            opnd_is_memory_reference(operand) != 0
+                && matches!(u32::from(opnd_get_base(operand)), DR_REG_RAX | DR_REG_EAX)
+        }
+    };
+    // SAFETY: `instr` is a decoded instruction of the block being built. A gather's only operand in memory is a source, a
+    // scatter's a destination.
+    unsafe {
+        let (is_gather, is_scatter) = (instr_is_gather(instr) != 0, instr_is_scatter(instr) != 0);
+        (is_gather && (0..instr_num_srcs(instr)).any(|at| is_by_rax(instr_get_src(instr, at as u32))))
+            || (is_scatter && (0..instr_num_dsts(instr)).any(|at| is_by_rax(instr_get_dst(instr, at as u32))))
+    }
+}
+
 fn opcode(instr: *mut instr_t) -> u32 {
     // SAFETY: `instr` is a decoded instruction of the block being built.
     unsafe { instr_get_opcode(instr) as u32 }

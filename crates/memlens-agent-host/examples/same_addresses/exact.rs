@@ -199,6 +199,10 @@ fn execution(block: &Block, values: &[u64], sequence: &mut Sequence, accesses: &
         let pc_offset = block.words[first].pc_offset;
         let end = (first..count).find(|&at| block.words[at].pc_offset != pc_offset).unwrap_or(count);
         let (mut elements, mut start) = (None, 0);
+        // Of a gather or scatter each element has an address, and a word behind it that tells whether it happened.
+        let addresses = block.words[first..end].iter().filter(|word| word.role == WordRole::Address).count();
+        let is_gather =
+            addresses > 1 && block.words[first..end].iter().any(|word| word.role == WordRole::Mask);
         for (word, &value) in block.words[first..end].iter().zip(&values[first..end]) {
             match word.role {
                 WordRole::Address => accesses.push((word.action, value)),
@@ -208,6 +212,9 @@ fn execution(block: &Block, values: &[u64], sequence: &mut Sequence, accesses: &
                 }
                 WordRole::RepEnd => {
                     elements = Some((value.wrapping_sub(start) as i64).unsigned_abs() / word.size_bytes);
+                }
+                WordRole::Mask if is_gather && value == 0 => {
+                    accesses.pop();
                 }
                 WordRole::Mask | WordRole::Argument | WordRole::ReturnValue => {}
             }

@@ -17,8 +17,9 @@
 //!   have a shift of their own, which the kernel tells.
 //! - Operands of an instruction are compared in the order loads, modifications, stores; a repeated string instruction by where its
 //!   operands begin, and by how many elements it had.
-//! - The agent's own code is left out on both sides, and so are gathers and scatters
-//!   relative to a segment, whose addresses bursts do not know.
+//! - Of gathers and scatters the elements are compared whose mask is set.
+//! - The agent's own code is left out on both sides, and so are gathers and scatters relative to a segment, whose addresses
+//!   bursts do not know.
 //!
 //! `--control` holds exact mode against itself, its second run cut into pieces as long as bursts: what differs there, the program
 //! does not do twice in the same way.
