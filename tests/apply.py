@@ -19,8 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 RESERVED = Path("/proc/sys/vm/nr_hugepages")
+USAGE = 64
 NO_INPUT = 66
 UNAVAILABLE = 69
+BUSY = 75
 # Arrays of every_way.c, by the variable that they go to, and what else may name them.
 EVERY_WAY = {"from_malloc", "from_wrapper", "from_calloc", "from_aligned", "from_posix", "from_realloc", "in_bss"}
 
@@ -349,6 +351,10 @@ class Running:
         self.program = runner.build(ROOT / "tests/apply/running.c", "-pthread", *options)
         self.words = list(map(str, (self.program, size, threads, milliseconds)))
 
+    def instead(self, program, *words):
+        self.program, self.words = program, list(map(str, (program, *words)))
+        return self
+
     def __enter__(self):
         self.process = subprocess.Popen(self.words, stdout=subprocess.PIPE, text=True)
         expect(self.process.stdout.readline() == "ready\n", "the program did not begin")
@@ -459,6 +465,35 @@ def online_ended(runner):
     expect("no such process" in gone.stderr, gone.stderr)
 
 
+def online_coroutines(runner):
+    """Threads of the program's own, whose places in the loop no stack of the kernel's tells: the jump is written when none is
+    inside of it, or not at all."""
+    program = runner.build(ROOT / "tests/apply/coroutines.c", "-O2")
+    own = runner.folder / "coroutines.memlens"
+    command = [runner.memlens, "record", "-q", "--mode", "burst", "--out", own, "--", program, 16]
+    command = ["timeout", "--foreground", "--preserve-status", "--signal", "TERM", "2", *command]
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    for number in range(4):
+        with Running(runner).instead(program, 14) as running:
+            time.sleep(0.3)
+            words = ["--prefetch", "--pid", running.pid, "--duration", 0.2, "--distance", 16, own]
+            result = runner.apply(*words, code=None)
+            expect(result.returncode in (0, BUSY, UNAVAILABLE), f"{number}: {result.returncode} {result.stderr}")
+            time.sleep(0.3)
+
+
+def online_options(runner):
+    for words, expected in (
+        (["--prefetch", "--duration", 3, "x.memlens", "--", "/bin/true"], "--pid"),
+        (["--prefetch", "--record", 3, "--", "/bin/true"], "--pid"),
+        (["--prefetch", "--pid", 1, "--duration", "1e19"], "1000000000"),
+        (["--prefetch", "--pid", 1, "--withdraw", "--distance", 8], "cannot be used"),
+        (["--pid", 1], "--prefetch"),
+    ):
+        result = runner.apply(*words, code=USAGE)
+        expect(expected in result.stderr, f"{words}: {result.stderr}")
+
+
 HUGE_PAGES = [every_way, reserved_pages, predicted, observed, predicted_for_small_blocks, small_blocks, nothing_to_gain, not_advised, another_build, from_a_bus_trace]
 PREFETCH = [
     prefetch_plain,
@@ -476,6 +511,8 @@ ONLINE = [
     online_after_a_kill,
     online_interrupted,
     online_ended,
+    online_coroutines,
+    online_options,
 ]
 
 

@@ -309,7 +309,14 @@ pub fn map_code(
     let mut file = None;
     let mut prepare = |prepared: Prepared<'_>| {
         let made = file.insert(prepared.file.ok_or(io::ErrorKind::NotFound)?);
-        made.set_len(u64::from(code_bytes) + u64::from(data_bytes))?;
+        // All of it now: the process must not find at a write of its own that there is no memory.
+        // SAFETY: a descriptor of ours.
+        match unsafe {
+            libc::posix_fallocate(made.as_raw_fd(), 0, i64::from(code_bytes) + i64::from(data_bytes))
+        } {
+            0 => {}
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
         Ok(bytes_of(&Request {
             version: VERSION,
             wish: Wish::Map as u32,

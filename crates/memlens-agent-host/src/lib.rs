@@ -17,7 +17,7 @@ mod segment;
 pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, Attached, BurstOptions, Watch, map_code};
 pub use memlens_events::agent::{AgentRecord, Allocation, BurstHead, Caller, Event};
 pub use memlens_inject::{
-    Changed, CodeChange, InjectError, Registers, WalkStack, change_code, check as check_attachable,
-    permission_advice,
+    Changed, CodeChange, InjectError, Made, Registers, WalkStack, change_code, check as check_attachable,
+    permission_advice, proc_folder,
 };
 pub use program::{NotPreloadable, check_preloadable};

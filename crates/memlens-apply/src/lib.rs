@@ -41,7 +41,7 @@ pub use huge_pages::{HugePages, ReservedPages, Setting};
 pub use library::PlacementError;
 pub use memlens_backing::Backing;
 pub use memlens_prefetch::Pattern;
-pub use online::{Online, OnlineError, Trying, program_of, withdraw_all};
+pub use online::{Left, Online, OnlineError, Stops, Trying, program_of, withdraw_all};
 pub use pairs::{Pairs, cpu, walks, wall};
 pub use placement::{Placed, Placement};
 pub use prefetch_choice::{ChosenLoad, Group, PrefetchChoice, RefusedLoad, choose_prefetches};

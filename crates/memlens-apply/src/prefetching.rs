@@ -32,6 +32,8 @@ pub enum Applied {
     Threads,
     /// In a running process: the jump would be in two pages, and could not be written at once.
     PageEnd,
+    /// In a running process: it handles signals, and has too much memory to look through for places where a handler left it.
+    TooMuchMemory,
     /// In a running process: its language moves the places of interrupted threads to where they are not found.
     MovingThreads,
 }
@@ -50,6 +52,9 @@ impl Applied {
             Self::Forbidden => "the kernel does not let its code be changed",
             Self::Threads => "the program has threads before its main function begins",
             Self::PageEnd => "its jump would lie in two pages of code, and cannot be written at once",
+            Self::TooMuchMemory => {
+                "the process handles signals, and has too much memory to be sure that no handler comes back into the jump"
+            }
             Self::MovingThreads => {
                 "Go moves the stacks of interrupted threads, so it is not known whether one comes back to that place"
             }

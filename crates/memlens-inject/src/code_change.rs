@@ -1,30 +1,44 @@
 //! Instructions of a running process replaced by others, while all of its threads are stopped.
 //!
-//! A thread that had stopped between two of the replaced instructions, or that will come back there (an address on its
-//! stack: a signal interrupted it, or it waits in a call), would go on in the middle of what stands there now. If there is
-//! one, all go on, and it is tried again.
+//! A thread between two of the replaced instructions, or one that will come back there, would go on in the middle of what
+//! stands there now. So places where one instruction ends and the next begins ([`CodeChange::inner`]) are looked for:
+//!
+//! - in the threads' instruction pointers: then all go on, and it is tried again;
+//! - where the process has handlers for signals, in all memory that it can write to, for a handler's frame holds where the
+//!   thread goes on: on its stack, on another one, or in the heap where user-level threads are switched by timers. Frames are
+//!   known by the flags and segments that the kernel stores behind that address; one that is over may look like one that is
+//!   not, and keeps the change from being made. Where there is more memory than [`MOST_SEARCHED`] it is not made either.
+//!
+//! Calls are never among the replaced instructions, so return addresses, and coroutines that switch by calls, lead to
+//! none of these places. A change without any (a long first instruction; a jump that is taken out) needs no search.
 //!
 //! Promises are those of the crate: if this process dies, the threads go on by themselves; a change is one write inside
 //! of a page, so it is there or not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::arch::Registers;
+use crate::arch::{self, Registers};
 use crate::error::InjectError;
-use crate::target::{Target, check};
+use crate::target::{Mapping, Target, check};
 use crate::tracer::{self, Resume, Stop};
 
 /// How long it is tried.
 const TRIES_TAKE: Duration = Duration::from_secs(3);
-/// Between two tries, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
-/// Of a stack so much is looked at; where there is more the process is left alone.
-const STACK_BYTES: u64 = 64 << 20;
-const STACK_STEP: usize = 1 << 20;
+/// Between two tries, at least; and so many times as long as threads were stopped.
+const PAUSE: Duration = Duration::from_micros(200);
+const PAUSE_FACTOR: u32 = 20;
+/// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not, and the others wait for it.
+const STOP_TAKES: Duration = Duration::from_millis(10);
+/// Bytes of memory that are searched, at most: some 20 ms.
+pub const MOST_SEARCHED: u64 = 128 << 20;
+const SEARCH_STEP: usize = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
+/// Below the stack pointer functions may keep data (System V ABI AMD64 1.0, section 3.2.2).
+const RED_ZONE_BYTES: u64 = 128;
 
 /// Bytes of code that others are to take the place of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +49,8 @@ pub struct CodeChange {
     pub before: Vec<u8>,
     /// What will; as many.
     pub after: Vec<u8>,
+    /// Where instructions begin behind the first one, among the replaced bytes: addresses.
+    pub inner: Vec<u64>,
 }
 
 impl CodeChange {
@@ -43,39 +59,45 @@ impl CodeChange {
         let length = self.before.len() as u64;
         length == self.after.len() as u64 && length > 0 && self.address % PAGE_BYTES + length <= PAGE_BYTES
     }
+}
 
-    /// Where no thread may be: behind the first byte.
-    fn inside(&self) -> Range<u64> {
-        self.address + 1..self.address + self.after.len() as u64
-    }
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// It was made.
+    Yes,
+    /// Other bytes stood there.
+    OtherCode,
+    /// There is too much memory in which somebody may keep a place inside of it.
+    TooMuchMemory,
 }
 
 /// What changing code did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Of each change whether it was made: not where other bytes stood.
-    pub made: Vec<bool>,
-    /// How long threads were stopped at most.
+    /// What became of each change.
+    pub made: Vec<Made>,
+    /// How long threads were stopped at most …
     pub pause: Duration,
-    /// How often they were.
+    /// … and how often.
     pub tries: u32,
 }
 
-/// Replaces instructions of a process, all changes at once or, where other bytes stand than expected, not those.
+/// Replaces instructions of a process, all changes that can be made at once.
 ///
 /// # Errors
 /// If its threads cannot be stopped, or one does not leave the place: nothing was changed then.
 pub fn change_code(pid: u32, changes: &[CodeChange]) -> Result<Changed, InjectError> {
     check(pid)?;
     let begun = Instant::now();
-    let mut pause = PAUSE.0;
     let mut changed = Changed::default();
     loop {
         changed.tries += 1;
         let stopped = Instant::now();
         // What a thread traces goes on when the thread ends.
         let tried = thread::scope(|scope| scope.spawn(|| Try::new(pid)?.make(changes)).join());
-        changed.pause = changed.pause.max(stopped.elapsed());
+        let pause = stopped.elapsed();
+        changed.pause = changed.pause.max(pause);
         let error = || std::io::Error::other("a fault of memlens itself");
         let tried =
             tried.map_err(|_| InjectError::System { pid, what: "change its code", error: error() })?;
@@ -84,17 +106,14 @@ pub fn change_code(pid: u32, changes: &[CodeChange]) -> Result<Changed, InjectEr
             Tried::InTheWay(last) if begun.elapsed() >= TRIES_TAKE => {
                 return Err(InjectError::CodeInUse { pid, tries: changed.tries, last });
             }
-            Tried::InTheWay(_) => {
-                thread::sleep(pause);
-                pause = (pause * 2).min(PAUSE.1);
-            }
+            Tried::InTheWay(_) => thread::sleep(PAUSE.max(pause * PAUSE_FACTOR)),
         }
     }
 }
 
 /// What became of a try.
 enum Tried {
-    Made(Vec<bool>),
+    Made(Vec<Made>),
     InTheWay(&'static str),
 }
 
@@ -103,8 +122,8 @@ struct Try {
     pid: u32,
     target: Target,
     threads: BTreeMap<u32, Registers>,
-    /// A thread that did not stop.
-    restless: bool,
+    /// Why not all are.
+    restless: Option<&'static str>,
 }
 
 impl Drop for Try {
@@ -119,8 +138,14 @@ impl Drop for Try {
 impl Try {
     /// Stops the threads.
     fn new(pid: u32) -> Result<Self, InjectError> {
-        let mut all = Self { pid, target: Target::open(pid)?, threads: BTreeMap::new(), restless: false };
+        const WAITS: &str = "a thread waits in the kernel and does not stop";
+        let mut all = Self { pid, target: Target::open(pid)?, threads: BTreeMap::new(), restless: None };
         let mut seen = BTreeSet::new();
+        // Before anything is stopped.
+        if all.target.threads().into_iter().any(|thread| all.target.state(thread) == Some('D')) {
+            all.restless = Some(WAITS);
+            return Ok(all);
+        }
         loop {
             let new: Vec<u32> =
                 all.target.threads().into_iter().filter(|&thread| seen.insert(thread)).collect();
@@ -136,16 +161,17 @@ impl Try {
                     }
                     continue;
                 }
-                match tracer::stop(thread) {
+                match tracer::stop(thread, STOP_TAKES) {
                     Ok(Some(registers)) => {
                         all.threads.insert(thread, registers);
                     }
-                    Ok(None) => all.restless |= all.target.is_alive(thread),
+                    Ok(None) if all.target.is_alive(thread) => all.restless = Some(WAITS),
+                    Ok(None) => {}
                     Err(Stop::Executed) => return Err(InjectError::Gone(pid)),
                     Err(_) => return Err(InjectError::Stopped(pid)),
                 }
             }
-            if all.restless {
+            if all.restless.is_some() {
                 return Ok(all);
             }
         }
@@ -154,24 +180,46 @@ impl Try {
     /// Makes the changes, unless a thread is in the way.
     fn make(self, changes: &[CodeChange]) -> Result<Tried, InjectError> {
         let pid = self.pid;
-        if self.restless {
-            return Ok(Tried::InTheWay("a thread waits in the kernel and does not stop"));
+        if let Some(why) = self.restless {
+            return Ok(Tried::InTheWay(why));
         }
         if self.threads.is_empty() {
             return Err(InjectError::Gone(pid));
         }
-        let matches: Vec<bool> = changes
+        if self.shares_memory() {
+            return Ok(Tried::InTheWay("another process shares its memory (vfork or clone)"));
+        }
+        let mut made: Vec<Made> = changes
             .iter()
             .map(|change| {
-                change.is_possible()
-                    && self.target.bytes(change.address, change.before.len()).as_ref() == Some(&change.before)
+                let found = || self.target.bytes(change.address, change.before.len());
+                let is_same = change.is_possible() && found().as_ref() == Some(&change.before);
+                if is_same { Made::Yes } else { Made::OtherCode }
             })
             .collect();
-        let wanted = || changes.iter().zip(&matches).filter(|(_, is_as_expected)| **is_as_expected);
-        let inside: Vec<Range<u64>> = wanted().map(|(change, _)| change.inside()).collect();
-        if let Some(why) = self.in_the_way(&inside)? {
-            return Ok(Tried::InTheWay(why));
+        let inner: BTreeSet<u64> = changes
+            .iter()
+            .zip(&made)
+            .filter(|(_, made)| **made == Made::Yes)
+            .flat_map(|(change, _)| change.inner.iter().copied())
+            .collect();
+        if self.threads.values().any(|registers| inner.contains(&registers.ip())) {
+            return Ok(Tried::InTheWay("a thread is in that place"));
         }
+        if !inner.is_empty() && self.target.handles_signals() {
+            match self.is_kept_somewhere(&inner)? {
+                Some(true) => return Ok(Tried::InTheWay("a thread will come back to that place")),
+                Some(false) => {}
+                None => {
+                    for (made, change) in made.iter_mut().zip(changes) {
+                        if *made == Made::Yes && !change.inner.is_empty() {
+                            *made = Made::TooMuchMemory;
+                        }
+                    }
+                }
+            }
+        }
+        let wanted = || changes.iter().zip(&made).filter(|(_, made)| **made == Made::Yes);
         for (at, (change, _)) in wanted().enumerate() {
             if let Err(error) = self.target.write(change.address, &change.after) {
                 for (change, _) in wanted().take(at) {
@@ -181,42 +229,76 @@ impl Try {
                 return Err(InjectError::System { pid, what: "write to its code", error });
             }
         }
-        Ok(Tried::Made(matches))
+        Ok(Tried::Made(made))
     }
 
-    /// Whether a thread is inside of some places, or will come back there.
-    fn in_the_way(&self, inside: &[Range<u64>]) -> Result<Option<&'static str>, InjectError> {
-        let Some(least) = inside.iter().map(|range| range.start).min() else { return Ok(None) };
-        let most = inside.iter().map(|range| range.end).max().unwrap_or(least);
-        let is_inside = |address: u64| {
-            (least..most).contains(&address) && inside.iter().any(|range| range.contains(&address))
+    /// Whether some other process runs in the same memory: its parent, or a child, made by vfork(2) or clone(2).
+    fn shares_memory(&self) -> bool {
+        const KCMP_VM: usize = 1;
+        let is_same = |other: u32| {
+            // SAFETY: the call only compares.
+            unsafe { libc::syscall(libc::SYS_kcmp, self.pid, other, KCMP_VM, 0, 0) == 0 }
         };
-        if self.threads.values().any(|registers| is_inside(registers.ip())) {
-            return Ok(Some("a thread is in that place"));
-        }
-        let mappings = self.target.mappings()?;
-        let mut buffer = vec![0; STACK_STEP];
-        for registers in self.threads.values() {
-            let mut place = registers.sp() & !7;
-            let mapping = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&place));
-            let end = mapping.map_or(place, |mapping| mapping.end);
-            if end - place > STACK_BYTES {
-                return Ok(Some("a thread's stack is too large to be looked through"));
-            }
-            while place < end {
-                let wanted = buffer.len().min((end - place) as usize);
-                let got = self.target.read(place, &mut buffer[..wanted]) & !7;
-                let words = buffer[..got].as_chunks::<8>().0;
-                if words.iter().any(|word| is_inside(u64::from_ne_bytes(*word))) {
-                    return Ok(Some("a thread will come back to that place"));
+        self.target.parent().into_iter().chain(self.target.children()).any(is_same)
+    }
+
+    /// Whether a signal's frame with one of some addresses stands anywhere in memory that the process may write to; None: it is too much.
+    fn is_kept_somewhere(&self, addresses: &BTreeSet<u64>) -> Result<Option<bool>, InjectError> {
+        let (Some(&least), Some(&most)) = (addresses.first(), addresses.last()) else {
+            return Ok(Some(false));
+        };
+        let is_one = |word: u64| (least..=most).contains(&word) && addresses.contains(&word);
+        let is_frame = |[word, flags, segments]: &[[u8; 8]; 3]| {
+            is_one(u64::from_ne_bytes(*word))
+                && arch::is_behind_ip(u64::from_ne_bytes(*flags), u64::from_ne_bytes(*segments))
+        };
+        let pagemap = fs::File::open(format!("/proc/{}/pagemap", self.target.thread()))
+            .map_err(|error| InjectError::System { pid: self.pid, what: "read its page map", error })?;
+        // Below its stack pointer, on a stack of its own, a thread has only what is over.
+        let over = |mapping: &Mapping| {
+            let is_own = |registers: &&Registers| {
+                let holds = |address| (mapping.start..mapping.end).contains(&address);
+                holds(registers.sp()) && (mapping.name == "[stack]" || holds(registers.thread_pointer()))
+            };
+            let own = self.threads.values().find(is_own);
+            own.map_or(0, |registers| registers.sp().saturating_sub(RED_ZONE_BYTES))
+        };
+        let mut searched = 0;
+        let mut buffer = vec![0; SEARCH_STEP + 16];
+        let mut pages = vec![0; SEARCH_STEP / PAGE_BYTES as usize * 8];
+        for mapping in self.target.mappings()?.iter().filter(|mapping| mapping.is_writable) {
+            let first = over(mapping).max(mapping.start) & !(PAGE_BYTES - 1);
+            let live = over(mapping) & !7;
+            for start in (first..mapping.end).step_by(SEARCH_STEP) {
+                let end = mapping.end.min(start + SEARCH_STEP as u64);
+                let entries = &mut pages[..((end - start) / PAGE_BYTES) as usize * 8];
+                let known = pagemap.read_at(entries, start / PAGE_BYTES * 8).unwrap_or(0);
+                // Present, or in the swap (Documentation/admin-guide/mm/pagemap.rst). What is neither was never written.
+                let is_there = |entry: &[u8; 8]| u64::from_ne_bytes(*entry) >> 62 != 0;
+                let there: Vec<bool> = entries[..known].as_chunks::<8>().0.iter().map(is_there).collect();
+                let mut page = start;
+                for run in there.chunk_by(|first, second| first == second) {
+                    let (from, to) = (page, page + run.len() as u64 * PAGE_BYTES);
+                    page = to;
+                    if !run[0] {
+                        continue;
+                    }
+                    searched += to - from;
+                    if searched > MOST_SEARCHED {
+                        return Ok(None);
+                    }
+                    // With the two words that stand behind the last.
+                    let wanted = (mapping.end.min(to + 16) - from) as usize;
+                    let got = self.target.read(from, &mut buffer[..wanted]) & !7;
+                    let skipped = (live.saturating_sub(from) as usize).min(got);
+                    let words = buffer[skipped..got].as_chunks::<8>().0;
+                    if words.array_windows().any(is_frame) {
+                        return Ok(Some(true));
+                    }
                 }
-                if got == 0 {
-                    break;
-                }
-                place += got as u64;
             }
         }
-        Ok(None)
+        Ok(Some(false))
     }
 }
 
@@ -230,10 +312,10 @@ mod tests {
             address,
             before: vec![0x90; before],
             after: vec![0xcc; after],
+            inner: Vec::new(),
         };
         assert!(change(0x1ffb, 5, 5).is_possible());
         assert!(!change(0x1ffc, 5, 5).is_possible() && !change(0x1000, 5, 4).is_possible());
         assert!(!change(0x1000, 0, 0).is_possible());
-        assert_eq!(change(0x1000, 5, 5).inside(), 0x1001..0x1005);
     }
 }

@@ -15,6 +15,8 @@ use crate::tracer::{self, Resume, Stop};
 /// How long a borrowed thread may take for the call, and how long threads are looked for. What takes longer ends by
 /// itself.
 pub const MOST_WAIT: Duration = Duration::from_secs(20);
+/// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not.
+const STOP_TAKES: Duration = Duration::from_millis(100);
 /// If all threads are none of libc's for so long, they are not about to become some: a process that has just been
 /// executed takes milliseconds to get there.
 const NEVER_OF_LIBC: Duration = Duration::from_millis(500);
@@ -314,7 +316,7 @@ impl<'a> Injector<'a> {
         if !is_first && tracer::seize(thread).is_err() {
             return Ok(None);
         }
-        tracer::stop(thread).map_err(|stop| match stop {
+        tracer::stop(thread, STOP_TAKES).map_err(|stop| match stop {
             Stop::Executed => InjectError::Gone(self.call.pid),
             _ => InjectError::Stopped(self.call.pid),
         })

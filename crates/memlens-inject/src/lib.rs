@@ -52,8 +52,8 @@ mod x86_64;
 use x86_64 as arch;
 
 pub use arch::Registers;
-pub use code_change::{Changed, CodeChange, change_code};
+pub use code_change::{Changed, CodeChange, MOST_SEARCHED, Made, change_code};
 pub use error::{InjectError, permission_advice};
 pub use injector::{Call, Called, Library, MOST_WAIT, Prepared, call};
 pub use safe_point::WalkStack;
-pub use target::check;
+pub use target::{check, proc_folder};

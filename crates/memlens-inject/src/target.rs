@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::{io, mem};
 
 use crate::arch;
@@ -26,6 +27,8 @@ pub struct Mapping {
     pub file_offset: u64,
     /// Whether code can run there.
     pub is_executable: bool,
+    /// Whether the process can write there.
+    pub is_writable: bool,
     /// File, or `[…]`.
     pub name: String,
 }
@@ -41,14 +44,16 @@ pub fn check(pid: u32) -> Result<(), InjectError> {
         Some(line.strip_prefix(':')?.trim())
     };
     match field("State").and_then(|state| state.chars().next()) {
-        Some('Z' | 'X') => return Err(InjectError::Zombie(pid)),
+        // Its first thread may have ended before the others.
+        Some('Z' | 'X') if first_alive(pid).is_none() => return Err(InjectError::Zombie(pid)),
         Some('T') => return Err(InjectError::Stopped(pid)),
         _ => {}
     }
     if let Some(tracer_pid) = field("TracerPid").and_then(|word| word.parse().ok()).filter(|&pid| pid != 0) {
         return Err(traced(pid, tracer_pid));
     }
-    if field("Kthread") == Some("1") || field("VmSize").is_none() {
+    let has_memory = || field("VmSize").is_some() || first_alive(pid).is_some_and(|thread| thread != pid);
+    if field("Kthread") == Some("1") || !has_memory() {
         return Err(InjectError::Kernel(pid));
     }
     if field("Seccomp").is_some_and(|mode| mode != "0") {
@@ -61,7 +66,7 @@ pub fn check(pid: u32) -> Result<(), InjectError> {
         Some(libc::ENOENT | libc::ESRCH) => InjectError::Gone(pid),
         _ => InjectError::Forbidden { pid, error },
     };
-    let executable = File::open(format!("/proc/{pid}/exe")).map_err(forbidden)?;
+    let executable = File::open(proc_folder(pid).join("exe")).map_err(forbidden)?;
     // ELF's fifth byte (System V gABI, "ELF Identification").
     const CLASS_64: u8 = 2;
     let mut head = [0; 5];
@@ -75,6 +80,38 @@ pub fn check(pid: u32) -> Result<(), InjectError> {
         return Err(InjectError::Processor(pid));
     }
     Ok(())
+}
+
+/// The first thread of a process that has not ended.
+fn first_alive(pid: u32) -> Option<u32> {
+    threads_of(pid).into_iter().find(|&thread| state_of(pid, thread).is_some_and(is_alive_in))
+}
+
+/// Where `/proc` tells of a process's memory and files: of its first thread, or of another where that has ended.
+pub fn proc_folder(pid: u32) -> PathBuf {
+    match first_alive(pid) {
+        Some(thread) if thread != pid => PathBuf::from(format!("/proc/{pid}/task/{thread}")),
+        _ => PathBuf::from(format!("/proc/{pid}")),
+    }
+}
+
+fn is_alive_in(state: char) -> bool {
+    !matches!(state, 'Z' | 'X' | 'x')
+}
+
+/// The state of a thread (proc_pid_stat(5)).
+fn state_of(pid: u32, thread: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
+    // Behind the name, which may hold anything.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+fn threads_of(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut threads: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+    threads.sort_unstable();
+    threads
 }
 
 pub fn traced(pid: u32, tracer_pid: u32) -> InjectError {
@@ -97,7 +134,7 @@ fn is_privileged(pid: u32) -> bool {
 impl Target {
     /// Opens a process's memory.
     pub fn open(pid: u32) -> Result<Self, InjectError> {
-        let path = format!("/proc/{pid}/mem");
+        let path = proc_folder(pid).join("mem");
         let memory = File::options().read(true).write(true).open(path).map_err(|error| {
             match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ESRCH) => InjectError::Gone(pid),
@@ -139,26 +176,60 @@ impl Target {
 
     /// What is mapped.
     pub fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
-        let text = fs::read_to_string(format!("/proc/{}/maps", self.pid))
+        let text = fs::read_to_string(proc_folder(self.pid).join("maps"))
             .map_err(|_| InjectError::Gone(self.pid))?;
         Ok(text.lines().filter_map(mapping_of).collect())
     }
 
     /// Its threads.
     pub fn threads(&self) -> Vec<u32> {
-        let entries = fs::read_dir(format!("/proc/{}/task", self.pid));
-        let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let mut threads: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
-        threads.sort_unstable();
-        threads
+        threads_of(self.pid)
     }
 
-    /// Whether a thread has not ended (proc_pid_stat(5)).
+    /// A thread that tells of its memory: the first that has not ended.
+    pub fn thread(&self) -> u32 {
+        first_alive(self.pid).unwrap_or(self.pid)
+    }
+
+    /// The state of a thread, as proc_pid_stat(5) has it.
+    pub fn state(&self, thread: u32) -> Option<char> {
+        state_of(self.pid, thread)
+    }
+
+    /// Who made it.
+    pub fn parent(&self) -> Option<u32> {
+        self.status("PPid")?.parse().ok().filter(|&parent| parent != 0)
+    }
+
+    /// Processes that it made.
+    pub fn children(&self) -> Vec<u32> {
+        let of = |thread: u32| {
+            fs::read_to_string(format!("/proc/{}/task/{thread}/children", self.pid)).unwrap_or_default()
+        };
+        let lists: Vec<String> = self.threads().into_iter().map(of).collect();
+        lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|word| word.parse().ok()).collect()
+    }
+
+    /// Whether it handles signals that others send, or timers: all but those that only instructions raise, and glibc's own.
+    pub fn handles_signals(&self) -> bool {
+        const RAISED: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+        /// `SIGCANCEL` and `SIGSETXID`.
+        const OF_GLIBC: [i32; 2] = [32, 33];
+        let known = RAISED.iter().chain(&OF_GLIBC).fold(0, |set, signal| set | 1_u64 << (signal - 1));
+        let caught = self.status("SigCgt").and_then(|word| u64::from_str_radix(&word, 16).ok());
+        caught.is_none_or(|caught| caught & !known != 0)
+    }
+
+    /// A field of proc_pid_status(5).
+    fn status(&self, name: &str) -> Option<String> {
+        let text = fs::read_to_string(proc_folder(self.pid).join("status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(line.trim().to_owned())
+    }
+
+    /// Whether a thread has not ended.
     pub fn is_alive(&self, thread: u32) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/task/{thread}/stat", self.pid)).unwrap_or_default();
-        // Behind the name, which may hold anything.
-        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-        state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+        self.state(thread).is_some_and(is_alive_in)
     }
 
     /// The system call that a thread waits in, and its stack pointer; None: it runs (proc_pid_syscall(5)).
@@ -187,6 +258,7 @@ fn mapping_of(line: &str) -> Option<Mapping> {
         end: u64::from_str_radix(end, 16).ok()?,
         file_offset: u64::from_str_radix(offset, 16).ok()?,
         is_executable: access.contains('x'),
+        is_writable: access.contains('w'),
         name: rest.trim().to_owned(),
     })
 }

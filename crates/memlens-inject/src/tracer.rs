@@ -35,9 +35,6 @@ pub enum Resume {
     Free,
 }
 
-/// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not.
-const STOP_TAKES: Duration = Duration::from_millis(100);
-
 fn ptrace(request: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<libc::c_long> {
     // SAFETY: requests whose `data` is a pointer come from the functions below, with room for what is written.
     let result = unsafe {
@@ -145,11 +142,11 @@ pub fn next_stop(until: Instant) -> Option<(u32, Stop)> {
 ///
 /// # Errors
 /// [`Stop::Executed`] or [`Stop::Group`], if that is what happens to it: then it is not stopped by us.
-pub fn stop(thread: u32) -> Result<Option<Registers>, Stop> {
+pub fn stop(thread: u32, within: Duration) -> Result<Option<Registers>, Stop> {
     if interrupt(thread).is_err() {
         return Ok(None);
     }
-    let until = Instant::now() + STOP_TAKES;
+    let until = Instant::now() + within;
     while let Some((who, stop)) = next_stop(until) {
         match stop {
             Stop::Asked if who == thread => {

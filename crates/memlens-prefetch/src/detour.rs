@@ -202,6 +202,13 @@ impl Detour {
         Ok(detour)
     }
 
+    /// Where instructions begin behind the first one, in the place of the jump: addresses (svma).
+    pub fn inner(&self) -> Vec<u64> {
+        let mut decoder = Decoder::with_ip(64, &self.displaced, self.address, DecoderOptions::NONE);
+        let starts = decoder.iter().map(|instruction| instruction.ip()).skip(1);
+        starts.take_while(|&start| start < self.address + JUMP_BYTES as u64).collect()
+    }
+
     /// Its code for address (svma) `at`, with prefetches for `distance` iterations ahead, or [`Self::max_distance`].
     ///
     /// # Errors

@@ -171,8 +171,12 @@ fn place(
                 let branches =
                     usize::from(function.flow.instructions[end - 1].flow_control() != FlowControl::Next);
                 let (_, has_flags) = function.live_at(place);
-                candidates
-                    .push(((has_flags, 2 * faults + branches, range.len(), begin, place), range.clone()));
+                // In a running process a thread may be between two instructions that the jump replaces.
+                let is_split = function.flow.instructions[begin].len() < JUMP_BYTES;
+                candidates.push((
+                    (has_flags, 2 * faults + branches, is_split, range.len(), begin, place),
+                    range.clone(),
+                ));
             }
         }
     }

@@ -266,7 +266,14 @@ fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> 
         Remedy::Prefetch { .. } => "--prefetch ",
         _ => return None,
     };
-    Some(format!("memlens apply {option}{} -- {}", path.display(), profile.run.command.join(" ")))
+    let run = &profile.run;
+    // Its end was not seen: it was recorded while it ran, and may run still.
+    if let (Remedy::Prefetch { .. }, Some(pid), None, None) =
+        (&finding.remedy, run.pid, run.exit_code, run.signal)
+    {
+        return Some(format!("memlens apply {option}--pid {pid} {}", path.display()));
+    }
+    Some(format!("memlens apply {option}{} -- {}", path.display(), run.command.join(" ")))
 }
 
 fn document(profile: &Profile, found: &[Finding]) -> Value {

@@ -64,13 +64,13 @@ pub struct ApplyArgs {
     #[arg(long, requires = "pid", conflicts_with_all = ["profile", "distance", "duration", "record"])]
     pub withdraw: bool,
 
-    /// Try for so long what prefetches gain in the process of --pid
-    #[arg(long, value_name = "SECONDS", default_value = "10", requires = "pid", value_parser = parse_seconds)]
-    pub duration: Duration,
+    /// Try for so long what prefetches gain in the process of --pid; 10 if not given
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
 
-    /// Record the process of --pid for so long if there is no PROFILE
-    #[arg(long, value_name = "SECONDS", default_value = "5", requires = "pid", conflicts_with = "profile", value_parser = parse_seconds)]
-    pub record: Duration,
+    /// Record the process of --pid for so long if there is no PROFILE; 5 if not given
+    #[arg(long, value_name = "SECONDS", conflicts_with = "profile", value_parser = parse_seconds)]
+    pub record: Option<Duration>,
 
     /// Which huge pages: transparent ones (thp), those that the system has reserved as far as there are some (hugetlb), or
     /// reserved ones if there are enough for all objects, else transparent ones (auto)
@@ -147,6 +147,12 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
     }
     if let Some(pid) = args.pid {
         return crate::apply_online::apply(args, pid);
+    }
+    if args.duration.is_some() || args.record.is_some() {
+        return Err(Failure::new(
+            FailureKind::Usage,
+            "--duration and --record are for running processes: --pid PID",
+        ));
     }
     // Without --pid there is one.
     let path = args.profile.clone().unwrap_or_default();

@@ -1,11 +1,12 @@
 //! `memlens apply --prefetch --pid`: prefetches put into a process that runs, tried there, and kept only where they gain.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use memlens_apply::{
-    Applied, Group, Online, OnlineError, PrefetchChoice, Trying, choose_prefetches, program_of, withdraw_all,
+    Applied, Group, Left, Online, OnlineError, PrefetchChoice, Trying, choose_prefetches, program_of,
+    withdraw_all,
 };
 use memlens_child::StopRequest;
 use memlens_profile::Profile;
@@ -23,6 +24,9 @@ use crate::streams;
 
 /// Detours that are put into a process, at most: those whose loads have the largest shares.
 const MOST_GROUPS: usize = 16;
+/// How long a process is recorded, and prefetches are tried, if the user does not say.
+const RECORD: Duration = Duration::from_secs(5);
+const DURATION: Duration = Duration::from_secs(10);
 
 /// All that was found out.
 struct Found {
@@ -30,7 +34,7 @@ struct Found {
     choice: PrefetchChoice,
     applied: Vec<Applied>,
     trying: Trying,
-    pause: Duration,
+    left: Left,
     is_interrupted: bool,
 }
 
@@ -43,7 +47,16 @@ pub fn apply(args: &ApplyArgs, pid: u32) -> Result<u8, Failure> {
     let program = program_of(pid)?;
     let profile = match &args.profile {
         Some(path) => open_profile(path)?,
-        None => record(pid, args.record)?,
+        None => {
+            let (profile, is_interrupted) = record(pid, args.record.unwrap_or(RECORD))?;
+            if is_interrupted {
+                return Err(Failure::new(
+                    FailureKind::Unavailable,
+                    "interrupted: nothing was put into the process",
+                ));
+            }
+            profile
+        }
     };
     let mut choice = choose_prefetches(&profile, &program);
     choice.groups.truncate(MOST_GROUPS);
@@ -58,8 +71,8 @@ pub fn apply(args: &ApplyArgs, pid: u32) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Records bursts of the process.
-fn record(pid: u32, time: Duration) -> Result<Profile, Failure> {
+/// Records bursts of the process. Whether that was interrupted.
+fn record(pid: u32, time: Duration) -> Result<(Profile, bool), Failure> {
     let folder = tempfile::tempdir().map_err(|error| {
         Failure::new(FailureKind::Io, format!("cannot make a folder for a profile of the process: {error}"))
     })?;
@@ -67,28 +80,29 @@ fn record(pid: u32, time: Duration) -> Result<Profile, Failure> {
     let (pid, seconds) = (pid.to_string(), time.as_secs_f64().to_string());
     let words = ["memlens", "record", "--quiet", "--mode", "burst", "--pid", &pid, "--duration", &seconds];
     let words = words.iter().map(std::ffi::OsString::from).chain(["--out".into(), out.clone().into()]);
+    let begun = Instant::now();
     match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(Command::Record(record)) => crate::sample::run(&record, None, None)?,
         _ => return Err(Failure::new(FailureKind::Internal, "its own words for a recording are wrong")),
     };
-    open_profile(&out)
+    // Nothing else ends a recording of a process that lives.
+    let is_interrupted =
+        begun.elapsed() < time && memlens_apply::check_attachable(pid.parse().unwrap_or(0)).is_ok();
+    Ok((open_profile(&out)?, is_interrupted))
 }
 
 fn measure(args: &ApplyArgs, pid: u32, choice: PrefetchChoice) -> Result<Found, Failure> {
     let distances = if args.distance.is_empty() { &DISTANCES[..] } else { &args.distance };
     let stop = StopRequest::listen();
     let online = Online::insert(pid, &choice.groups, distances, &mut *stack_walk(pid))?;
-    let (applied, pause) = (online.applied().to_vec(), online.pause());
-    let trying = online.measure(args.duration, || stop.has_come());
+    let applied = online.applied().to_vec();
+    let trying = online.measure(args.duration.unwrap_or(DURATION), || stop.has_come());
     let is_interrupted = stop.has_come();
-    let result = match trying.is_gain() && !trying.has_ended && !is_interrupted {
-        true => online.keep(&trying),
-        false => online.withdraw(),
+    let left = match trying.is_gain() && !trying.has_ended && !is_interrupted {
+        true => online.keep(&trying)?,
+        false => online.withdraw()?,
     };
-    match result {
-        Err(error) if !trying.has_ended => Err(error.into()),
-        _ => Ok(Found { pid, choice, applied, trying, pause, is_interrupted }),
-    }
+    Ok(Found { pid, choice, applied, trying, left, is_interrupted })
 }
 
 /// Takes out what an earlier call has left.
@@ -113,13 +127,14 @@ fn withdraw(args: &ApplyArgs, pid: u32) -> Result<u8, Failure> {
 impl From<OnlineError> for Failure {
     fn from(error: OnlineError) -> Self {
         let kind = match &error {
-            OnlineError::Agent(AgentError::Inject(error)) | OnlineError::Inject(error) => {
-                kind_of_injection(error)
-            }
+            OnlineError::Agent(AgentError::Inject(error))
+            | OnlineError::Inject(error)
+            | OnlineError::Left(_, error) => kind_of_injection(error),
             OnlineError::Processor => FailureKind::Unavailable,
-            OnlineError::Look(_, why) => match why.kind() {
-                std::io::ErrorKind::NotFound => FailureKind::NoInput,
-                std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
+            OnlineError::Look(_, why) => match why.raw_os_error() {
+                // ENOENT, ESRCH
+                Some(2 | 3) => FailureKind::NoInput,
+                _ if why.kind() == std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
                 _ => FailureKind::Io,
             },
             _ => FailureKind::Engine,
@@ -130,7 +145,7 @@ impl From<OnlineError> for Failure {
 
 impl Found {
     fn is_kept(&self) -> bool {
-        self.trying.is_gain() && !self.trying.has_ended && !self.is_interrupted
+        self.trying.is_gain() && !self.trying.has_ended && !self.is_interrupted && self.left.missing == 0
     }
 
     fn group(&self, at: usize) -> &Group {
@@ -175,7 +190,10 @@ fn sentences(found: &Found) -> Vec<String> {
     let mut lines = vec![match trying.change {
         _ if trying.has_ended => format!("Process {pid} ended meanwhile."),
         _ if found.is_interrupted => "Interrupted: the prefetches are withdrawn.".to_owned(),
-        _ if trying.kept.is_empty() => "No prefetch got into the process.".to_owned(),
+        _ if nothing_in(found) => "No prefetch got into the process.".to_owned(),
+        _ if found.left.missing > 0 => {
+            format!("The code of process {pid} is another one than before: nothing of it was kept.")
+        }
         Some(estimate) if found.is_kept() => format!(
             "With prefetches process {pid} takes {:.1} % less processor time for the same work ({:.2} times the speed).",
             -estimate.change * 100.0,
@@ -205,10 +223,19 @@ fn sentences(found: &Found) -> Vec<String> {
             "They stay in process {pid} until it ends, or: memlens apply --prefetch --pid {pid} --withdraw"
         ));
     }
-    if !trying.kept.is_empty() {
-        lines.push(format!("Its threads were stopped for {:.1} ms.", found.pause.as_secs_f64() * 1e3));
+    if !nothing_in(found) {
+        let stops = &found.left.stops;
+        lines.push(format!(
+            "All of its threads were stopped {} times for that, for {:.1} ms at most.",
+            stops.count,
+            stops.longest.as_secs_f64() * 1e3
+        ));
     }
     lines
+}
+
+fn nothing_in(found: &Found) -> bool {
+    found.applied.iter().all(|&applied| applied != Applied::Yes)
 }
 
 fn document(found: &Found) -> Value {
@@ -233,7 +260,8 @@ fn document(found: &Found) -> Value {
         "rounds": trying.rounds,
         "own_cost": trying.own_cost,
         "cpu_seconds": trying.cpu_seconds,
-        "pause_seconds": found.pause.as_secs_f64(),
+        "stops": found.left.stops.count,
+        "longest_stop_seconds": found.left.stops.longest.as_secs_f64(),
         "is_gain": trying.is_gain(),
         "is_kept": found.is_kept(),
         "has_ended": trying.has_ended,

@@ -63,7 +63,7 @@ impl FailureKind {
         match self {
             Self::Usage => (64, "the command line is wrong: unknown option, machine, column …"),
             Self::BadData => (65, "a profile, trace or machine file is damaged or of another kind"),
-            Self::NoInput => (66, "a profile, trace or machine file is not there"),
+            Self::NoInput => (66, "a profile, trace or machine file, or a process, is not there"),
             Self::Unavailable => (
                 69,
                 "this version does not have the mode or feature asked for, or not for such a process (`--pid`)",
@@ -73,7 +73,7 @@ impl FailureKind {
             Self::Io => (74, "reading or writing failed half-way, for instance on a full disk"),
             Self::Engine => (
                 75,
-                "the recording engine did not start (`memlens doctor` says why), or calibration found the machine busy",
+                "the recording engine did not start (`memlens doctor` says why), a process cannot be changed just now, or calibration found the machine busy",
             ),
             Self::Permission => (77, "an input may not be read, or a process not be attached to"),
             Self::NotExecutable => (126, "the program cannot be executed"),

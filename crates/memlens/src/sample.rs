@@ -176,9 +176,11 @@ impl From<Event> for EventChoice {
 /// A time in seconds, as options have it.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| format!("‘{text}’ is no number"))?;
+    // Years: longer times cannot be added to others.
+    const MOST: Duration = Duration::from_secs(1_000_000_000);
     match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("it takes more than 0 seconds".to_owned()),
+        Ok(duration) if !duration.is_zero() && duration <= MOST => Ok(duration),
+        _ => Err("it takes more than 0 and at most 1000000000 seconds".to_owned()),
     }
 }
 

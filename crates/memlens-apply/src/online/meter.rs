@@ -8,6 +8,8 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memlens_agent_host::check_attachable;
+
 /// Processor time of a stretch …
 const STRETCH: Duration = Duration::from_millis(20);
 /// … unless the process does so little that it would take longer.
@@ -49,14 +51,17 @@ pub fn weights<'a>(stretches: impl IntoIterator<Item = &'a Stretch>, shares: &[f
 
 /// The clock of a process: processor time of all of its threads (clock_getcpuclockid(3)).
 #[derive(Clone, Copy, Debug)]
-pub struct ProcessClock(libc::clockid_t);
+pub struct ProcessClock {
+    pid: u32,
+    clock: libc::clockid_t,
+}
 
 impl ProcessClock {
     pub fn of(pid: u32) -> io::Result<Self> {
         let mut clock = 0;
         // SAFETY: writes the clock's number.
         match unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) } {
-            0 => Ok(Self(clock)),
+            0 => Ok(Self { pid, clock }),
             error => Err(io::Error::from_raw_os_error(error)),
         }
     }
@@ -65,7 +70,7 @@ impl ProcessClock {
     fn now(self) -> Option<Duration> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes the time.
-        let result = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        let result = unsafe { libc::clock_gettime(self.clock, &raw mut time) };
         (result == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
     }
 
@@ -80,6 +85,10 @@ impl ProcessClock {
                 break cpu;
             }
         };
+        // One that its parent has not asked for yet has a clock, too.
+        if cpu < LEAST && check_attachable(self.pid).is_err_and(|error| error.is_gone()) {
+            return None;
+        }
         let counts = count().iter().zip(before).map(|(after, before)| after.wrapping_sub(before)).collect();
         Some(Stretch { cpu: cpu.as_secs_f64(), counts })
     }
@@ -125,6 +134,7 @@ mod tests {
         let idle = clock.stretch(|| vec![7]).expect("alive");
         assert!(!idle.tells() && idle.counts == [0], "{idle:?}");
         child.kill().expect("killed");
+        assert!(clock.stretch(Vec::new).is_none(), "a zombie");
         child.wait().expect("ended");
         assert!(clock.stretch(Vec::new).is_none());
     }

@@ -26,7 +26,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use memlens_agent_host::{AgentError, CodeChange, InjectError, WalkStack, change_code, map_code};
+use memlens_agent_host::{
+    AgentError, Changed, CodeChange, InjectError, Made, WalkStack, change_code, map_code, proc_folder,
+};
 use memlens_prefetch::{EncodeError, Task};
 use thiserror::Error;
 
@@ -69,6 +71,12 @@ pub enum OnlineError {
     /// Its memory cannot be looked at.
     #[error("look at process {0}: {1}")]
     Look(u32, io::Error),
+    /// Its code cannot be changed back.
+    #[error(
+        "{1}; its detours are still in place, and do nothing; take them out with: memlens apply --prefetch --pid {0} \
+         --withdraw"
+    )]
+    Left(u32, InjectError),
     /// The processor cannot count without changing flags.
     #[error("measure prefetches in a running process: the processor has no BMI2")]
     Processor,
@@ -84,7 +92,7 @@ struct Mapping {
 
 fn mappings(pid: u32) -> Result<Vec<Mapping>, OnlineError> {
     let text =
-        fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|error| OnlineError::Look(pid, error))?;
+        fs::read_to_string(proc_folder(pid).join("maps")).map_err(|error| OnlineError::Look(pid, error))?;
     let mapping = |line: &str| {
         let mut words = line.splitn(6, ' ');
         let (start, end) = words.next()?.split_once('-')?;
@@ -98,7 +106,7 @@ fn mappings(pid: u32) -> Result<Vec<Mapping>, OnlineError> {
 }
 
 fn memory(pid: u32) -> Result<File, OnlineError> {
-    File::open(format!("/proc/{pid}/mem")).map_err(|error| OnlineError::Look(pid, error))
+    File::open(proc_folder(pid).join("mem")).map_err(|error| OnlineError::Look(pid, error))
 }
 
 /// A detour in a process.
@@ -113,6 +121,8 @@ struct Inserted {
     place: u64,
     original: [u8; JUMP_BYTES],
     now: [u8; JUMP_BYTES],
+    /// Where instructions began inside of that.
+    inner: Vec<u64>,
     /// Addresses of its code by task: [`Job::index`].
     codes: Vec<u64>,
 }
@@ -120,8 +130,10 @@ struct Inserted {
 /// What a detour does in a stretch, or for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Job {
+    /// Nothing.
+    Idle,
     /// Counts.
-    Nothing,
+    Count,
     /// Counts, and does once more what a detour costs.
     Twice,
     /// Counts and prefetches, with the distance of this index.
@@ -133,16 +145,17 @@ enum Job {
 impl Job {
     fn index(self) -> usize {
         match self {
-            Self::Nothing => 0,
-            Self::Twice => 1,
-            Self::Prefetch(at) => 2 + 2 * at,
-            Self::Only(at) => 3 + 2 * at,
+            Self::Idle => 0,
+            Self::Count => 1,
+            Self::Twice => 2,
+            Self::Prefetch(at) => 3 + 2 * at,
+            Self::Only(at) => 4 + 2 * at,
         }
     }
 
     fn all(distances: usize) -> impl Iterator<Item = Self> {
         let ahead = (0..distances).flat_map(|at| [Self::Prefetch(at), Self::Only(at)]);
-        [Self::Nothing, Self::Twice].into_iter().chain(ahead)
+        [Self::Idle, Self::Count, Self::Twice].into_iter().chain(ahead)
     }
 }
 
@@ -156,7 +169,34 @@ pub struct Online {
     applied: Vec<Applied>,
     inserted: Vec<Inserted>,
     regions: Vec<Region>,
-    pause: Duration,
+    stops: Stops,
+}
+
+/// How the process's threads were stopped, all at once, so that its code could be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stops {
+    /// How often.
+    pub count: u32,
+    /// For how long at most.
+    pub longest: Duration,
+}
+
+impl Stops {
+    fn add(&mut self, changed: &Changed) {
+        self.count += changed.tries;
+        self.longest = self.longest.max(changed.pause);
+    }
+}
+
+/// What has become of prefetches that were to be kept, or taken out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// How many of their jumps were found and changed.
+    pub changed: usize,
+    /// How many were not there any more: the process executes another program, or somebody else has taken them out.
+    pub missing: usize,
+    /// All stops since the begin.
+    pub stops: Stops,
 }
 
 /// What trying came to.
@@ -214,7 +254,7 @@ impl Online {
             applied: vec![Applied::NotLoaded; groups.len()],
             inserted: Vec::new(),
             regions: Vec::new(),
-            pause: Duration::ZERO,
+            stops: Stops::default(),
         };
         let mut modules: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
         for (at, group) in groups.iter().enumerate() {
@@ -230,20 +270,26 @@ impl Online {
                 address: inserted.place,
                 before: inserted.original.to_vec(),
                 after: inserted.now.to_vec(),
+                inner: inserted.inner.clone(),
             })
             .collect();
         if wanted.is_empty() {
             return Ok(online);
         }
+        // Nothing is to be taken out again if that fails.
+        let inserted = std::mem::take(&mut online.inserted);
         let changed = change_code(pid, &wanted)?;
-        online.pause = changed.pause;
-        let mut made = changed.made.into_iter();
-        let applied = &mut online.applied;
-        online.inserted.retain(|inserted| {
-            let is_made = made.next().unwrap_or(false);
-            applied[inserted.group] = if is_made { Applied::Yes } else { Applied::OtherCode };
-            is_made
-        });
+        online.stops.add(&changed);
+        for (inserted, made) in inserted.into_iter().zip(changed.made) {
+            online.applied[inserted.group] = match made {
+                Made::Yes => Applied::Yes,
+                Made::OtherCode => Applied::OtherCode,
+                Made::TooMuchMemory => Applied::TooMuchMemory,
+            };
+            if made == Made::Yes {
+                online.inserted.push(inserted);
+            }
+        }
         Ok(online)
     }
 
@@ -321,13 +367,14 @@ impl Online {
                 codes.push(address);
                 used = (used + code.bytes.len() as u64).next_multiple_of(ALIGNMENT);
             }
-            region.lead(detour, codes[Job::Nothing.index()]);
+            region.lead(detour, codes[Job::Count.index()]);
             let Some(now) = jump(place, region.stub(detour)) else { continue };
             region.note(detour, place, &group.detour.displaced);
             let mut original = [0; JUMP_BYTES];
             original.copy_from_slice(&group.detour.displaced[..JUMP_BYTES]);
             let region = self.regions.len();
-            self.inserted.push(Inserted { group: at, region, detour, place, original, now, codes });
+            let inner = group.detour.inner().into_iter().map(|start| bias.wrapping_add(start)).collect();
+            self.inserted.push(Inserted { group: at, region, detour, place, original, now, inner, codes });
         }
         self.regions.push(region);
         Ok(())
@@ -336,7 +383,8 @@ impl Online {
     fn task(&self, job: Job, [counters, other]: [u64; 2]) -> Task {
         let ahead = |at: usize| Some(self.distances[at]);
         match job {
-            Job::Nothing => Task { counters: Some(counters), ..Task::default() },
+            Job::Idle => Task::default(),
+            Job::Count => Task { counters: Some(counters), ..Task::default() },
             Job::Twice => Task { counters: Some(counters), twice: Some(other), distance: None },
             Job::Prefetch(at) => Task { counters: Some(counters), distance: ahead(at), twice: None },
             Job::Only(at) => Task { distance: ahead(at), ..Task::default() },
@@ -348,16 +396,17 @@ impl Online {
         &self.applied
     }
 
-    /// How long threads were stopped at most.
-    pub fn pause(&self) -> Duration {
-        self.pause
-    }
-
     /// From now on each detour does this.
     fn lead(&self, job: impl Fn(usize) -> Job) {
         for inserted in &self.inserted {
             let code = inserted.codes[job(inserted.group).index()];
             self.regions[inserted.region].lead(inserted.detour, code);
+        }
+    }
+
+    fn lead_all(&self, inserted: &[Inserted], job: Job) {
+        for inserted in inserted {
+            self.regions[inserted.region].lead(inserted.detour, inserted.codes[job.index()]);
         }
     }
 
@@ -411,7 +460,7 @@ impl Online {
         let mut limits = Limits { soft: begun, hard: begun + time, is_over: &mut is_over };
         let mut best = 0;
         if self.distances.len() > 1 {
-            let ways: Vec<_> = std::iter::once(Job::Nothing)
+            let ways: Vec<_> = std::iter::once(Job::Count)
                 .chain((0..self.distances.len()).map(Job::Prefetch))
                 .map(|job| move |_| job)
                 .collect();
@@ -430,7 +479,7 @@ impl Online {
         let candidates = trying.kept.clone();
         if !trying.has_ended && candidates.len() > 1 && candidates.len() <= MAX_LEFT_OUT {
             let without = |left_out: Option<usize>| {
-                move |group: usize| if Some(group) == left_out { Job::Nothing } else { Job::Prefetch(best) }
+                move |group: usize| if Some(group) == left_out { Job::Count } else { Job::Prefetch(best) }
             };
             let ways: Vec<_> =
                 std::iter::once(None).chain(candidates.iter().copied().map(Some)).map(without).collect();
@@ -451,11 +500,13 @@ impl Online {
             let kept = trying.kept.clone();
             let of_kept = |job: Job| {
                 let kept = &kept;
-                move |group: usize| if kept.contains(&group) { job } else { Job::Nothing }
+                move |group: usize| if kept.contains(&group) { job } else { Job::Count }
             };
-            let ways = [Job::Nothing, Job::Twice, Job::Prefetch(best)].map(of_kept);
+            let ways = [Job::Count, Job::Twice, Job::Prefetch(best)].map(of_kept);
             let tried = self.rounds(&ways, limits.until(begun + time));
             let (weights, rounds) = (take(&mut trying, &tried), tried.0);
+            // What did not run is not known to gain anything.
+            trying.kept.retain(|&group| rounds.iter().flatten().any(|stretch| stretch.counts[group] > 0));
             let cost = Estimate::of_ratios(&ratios(&rounds, 1, 0, &weights));
             // The most that it can be.
             trying.own_cost = cost.map_or(0.0, |cost| cost.high.max(0.0));
@@ -467,7 +518,7 @@ impl Online {
                 trying.change = Estimate::of_ratios(&with);
             }
         }
-        self.lead(|_| Job::Nothing);
+        self.lead(|_| Job::Idle);
         for stretch in &all {
             trying.cpu_seconds += stretch.cpu;
             trying.executions.iter_mut().zip(&stretch.counts).for_each(|(sum, count)| *sum += count);
@@ -478,58 +529,69 @@ impl Online {
     /// Leaves prefetches of some groups in the process for as long as it lives, and takes the others out.
     ///
     /// # Errors
-    /// If its code cannot be changed: then the detours count, and do nothing else.
-    pub fn keep(mut self, trying: &Trying) -> Result<(), OnlineError> {
+    /// If its code cannot be changed: then the detours are there, and do nothing.
+    pub fn keep(mut self, trying: &Trying) -> Result<Left, OnlineError> {
         let at = self.distances.iter().position(|&distance| distance == trying.distance).unwrap_or(0);
-        let changes: Vec<CodeChange> = self
-            .inserted
-            .iter()
-            .map(|inserted| {
-                let code = inserted.codes[Job::Only(at).index()];
-                // Where that is too far the stub leads there.
-                let straight = jump(inserted.place, code).unwrap_or(inserted.now);
-                let is_kept = trying.kept.contains(&inserted.group);
-                let after = if is_kept { straight } else { inserted.original };
-                CodeChange { address: inserted.place, before: inserted.now.to_vec(), after: after.to_vec() }
-            })
-            .collect();
-        self.lead(|_| Job::Only(at));
-        let changed = change_code(self.pid, &changes);
-        if changed.is_ok() {
-            self.inserted.clear();
-        }
-        Ok(changed.map(drop)?)
+        let is_kept = |group: usize| trying.kept.contains(&group);
+        // Forked children have jumps of their own, which lead to what stays, or to nothing.
+        self.lead(|group| if is_kept(group) { Job::Only(at) } else { Job::Idle });
+        self.replace(|inserted| {
+            let code = inserted.codes[Job::Only(at).index()];
+            // Where that is too far the stub leads there.
+            let straight = jump(inserted.place, code).unwrap_or(inserted.now);
+            if is_kept(inserted.group) { straight } else { inserted.original }
+        })
     }
 
-    /// Takes all detours out of the process. What stays is some memory.
+    /// Takes all detours out of the process. What stays is some memory, and what children have that it forked meanwhile:
+    /// detours that do nothing.
     ///
     /// # Errors
-    /// If its code cannot be changed: then the detours count, and do nothing else.
-    pub fn withdraw(mut self) -> Result<(), OnlineError> {
+    /// If its code cannot be changed: then the detours are there, and do nothing.
+    pub fn withdraw(mut self) -> Result<Left, OnlineError> {
         self.take_out()
     }
 
-    fn take_out(&mut self) -> Result<(), OnlineError> {
+    fn take_out(&mut self) -> Result<Left, OnlineError> {
+        self.lead(|_| Job::Idle);
+        self.replace(|inserted| inserted.original)
+    }
+
+    /// Puts something else in the place of all jumps. Whatever becomes of that, it is not tried again.
+    fn replace(&mut self, by: impl Fn(&Inserted) -> [u8; JUMP_BYTES]) -> Result<Left, OnlineError> {
         let inserted = std::mem::take(&mut self.inserted);
+        if inserted.is_empty() {
+            return Ok(Left { stops: self.stops, ..Left::default() });
+        }
         let changes: Vec<CodeChange> = inserted
             .iter()
             .map(|inserted| CodeChange {
                 address: inserted.place,
                 before: inserted.now.to_vec(),
-                after: inserted.original.to_vec(),
+                after: by(inserted).to_vec(),
+                inner: Vec::new(),
             })
             .collect();
-        match change_code(self.pid, &changes) {
+        let changed = match change_code(self.pid, &changes) {
+            Ok(changed) => changed,
             // With the process its code is gone.
-            Err(error) if !error.is_gone() && !changes.is_empty() => Err(error.into()),
-            _ => Ok(()),
-        }
+            Err(error) if error.is_gone() => {
+                return Ok(Left { changed: 0, missing: inserted.len(), stops: self.stops });
+            }
+            Err(error) => {
+                self.lead_all(&inserted, Job::Idle);
+                return Err(OnlineError::Left(self.pid, error));
+            }
+        };
+        self.stops.add(&changed);
+        let made = changed.made.iter().filter(|&&made| made == Made::Yes).count();
+        Ok(Left { changed: made, missing: changes.len() - made, stops: self.stops })
     }
 }
 
 impl Drop for Online {
     fn drop(&mut self) {
-        // Nobody is left to be told: the detours count, and do nothing else.
+        // Nobody is left to be told: the detours are there, and do nothing.
         let _ = self.take_out();
     }
 }
@@ -583,13 +645,14 @@ pub fn withdraw_all(pid: u32) -> Result<usize, OnlineError> {
             address,
             before: now.to_vec(),
             after: original.to_vec(),
+            inner: Vec::new(),
         }));
     }
     if all.is_empty() {
         return Ok(0);
     }
     let changed = change_code(pid, &all)?;
-    Ok(changed.made.into_iter().filter(|&made| made).count())
+    Ok(changed.made.into_iter().filter(|&made| made == Made::Yes).count())
 }
 
 /// The file that a process executes.
@@ -597,5 +660,5 @@ pub fn withdraw_all(pid: u32) -> Result<usize, OnlineError> {
 /// # Errors
 /// When the kernel does not tell.
 pub fn program_of(pid: u32) -> Result<PathBuf, OnlineError> {
-    fs::read_link(format!("/proc/{pid}/exe")).map_err(|error| OnlineError::Look(pid, error))
+    fs::read_link(proc_folder(pid).join("exe")).map_err(|error| OnlineError::Look(pid, error))
 }

@@ -180,6 +180,16 @@ pub fn is_behind_call(before: [u8; 7]) -> bool {
     before[2] == 0xe8 || (0..=5).any(is_indirect)
 }
 
+/// Whether two words may be those that the kernel stores behind the instruction pointer in a signal's frame: the flags, of which
+/// bit 1 and the one that allows interrupts are always set, and the segments, of which the first is that of 64-bit code (`struct
+/// sigcontext` in arch/x86/include/uapi/asm/sigcontext.h; Intel SDM, volume 1, section 3.4.3).
+pub fn is_behind_ip(flags: u64, segments: u64) -> bool {
+    const ALWAYS: u64 = 1 << 1 | 1 << 9;
+    const DEFINED_BITS: u32 = 22;
+    const USER_64: u64 = 0x33;
+    flags & ALWAYS == ALWAYS && flags >> DEFINED_BITS == 0 && segments & 0xffff == USER_64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +216,34 @@ mod tests {
         }
         let sleep = stopped_in(libc::SYS_nanosleep, -516).restarted();
         assert_eq!((sleep.0.rip, sleep.0.rax as i64), (998, libc::SYS_restart_syscall));
+    }
+
+    #[test]
+    fn a_signals_frame_is_known_by_its_flags_and_segments() {
+        static mut SEEN: [u64; 3] = [0; 3];
+        extern "C" fn handler(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+            // SAFETY: the kernel's context; nobody else uses the array meanwhile.
+            unsafe {
+                let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+                let ip = libc::REG_RIP as usize;
+                SEEN = [registers[ip] as u64, registers[ip + 1] as u64, registers[ip + 2] as u64];
+            }
+        }
+        // SAFETY: a handler of our own for a signal that nobody else uses here, sent to this thread.
+        let [_, flags, segments] = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGURG, &raw const action, std::ptr::null_mut()), 0);
+            libc::raise(libc::SIGURG);
+            SEEN
+        };
+        assert!(is_behind_ip(flags, segments), "{flags:#x} {segments:#x}");
+        assert!(
+            !is_behind_ip(0x7fff_0000_0202, segments)
+                && !is_behind_ip(flags, 0)
+                && !is_behind_ip(0, segments)
+        );
     }
 
     #[test]
