@@ -34,6 +34,8 @@ use memlens_types::{AccessAttr, AccessKind};
 const ARGUMENTS: [u32; 4] = [DR_REG_RDI, DR_REG_RSI, DR_REG_RDX, DR_REG_RCX];
 const NONE: reg_id_t = DR_REG_NULL as reg_id_t;
 const RAX: reg_id_t = DR_REG_RAX as reg_id_t;
+/// The registers that can hold the pointer to the record, a bit each: all but rax, by which flags are saved, and rsp.
+const POINTERS: u16 = !(1 << 0 | 1 << 4);
 
 /// What is known of a block while it is instrumented.
 struct Build {
@@ -59,7 +61,9 @@ struct Build {
 }
 
 /// First pass: string instructions stay whole, gathers and scatters become scalar accesses, and a
-/// client request ends its block.
+/// client request ends its block. So does an instruction with which the block would name all of [`POINTERS`]: DynamoRIO 11.90
+/// keeps what the client holds in a register across an instruction that writes it only if the program reads later what is
+/// written, so the pointer has to be in one that the block leaves alone.
 pub unsafe extern "C" fn transform(
     context: *mut c_void,
     _tag: *mut c_void,
@@ -73,26 +77,33 @@ pub unsafe extern "C" fn transform(
     unsafe {
         expand_gather(context, block);
         let mut instr = instrlist_first_app(block);
+        let (mut named, mut last_pc) = (0, core::ptr::null_mut());
         while !instr.is_null() {
             let next = instr_get_next_app(instr);
-            if requests::ends_request(instr) {
-                let mut rest = instr_get_next(instr);
-                while !rest.is_null() {
-                    let following = instr_get_next(rest);
-                    instrlist_remove(block, rest);
-                    instr_destroy(context, rest);
-                    rest = following;
-                }
+            let pc = instr_get_app_pc(instr);
+            let with_this = named | operands::general_registers(instr);
+            if pc != last_pc && !last_pc.is_null() && with_this & POINTERS == POINTERS {
+                remove_from(context, block, instr);
                 break;
             }
-            // What a string instruction leaves in its registers is recorded before the next one.
-            if next.is_null() && operands::is_repeated_string(instr) {
-                let nop = instr_create_0dst_0src(context, OP_nop as i32);
-                instr_set_translation(nop, instr_get_app_pc(instr));
-                instr_set_app(nop);
-                instrlist_append(block, nop);
+            (named, last_pc) = (with_this, pc);
+            if operands::is_opcode(instr, OP_cmc) {
+                say_that_carry_is_read(context, block, instr);
+            }
+            if requests::ends_request(instr) {
+                remove_from(context, block, instr_get_next(instr));
+                break;
             }
             instr = next;
+        }
+        // What a string instruction leaves in its registers is recorded before the next one; what a `cmc` reads is not there in
+        // front of it.
+        let last = instrlist_last_app(block);
+        if !last.is_null() && (operands::is_repeated_string(last) || operands::is_opcode(last, OP_cmc)) {
+            let nop = instr_create_0dst_0src(context, OP_nop as i32);
+            instr_set_translation(nop, instr_get_app_pc(last));
+            instr_set_app(nop);
+            instrlist_append(block, nop);
         }
     }
     dr_emit_flags_t::DR_EMIT_DEFAULT
@@ -113,6 +124,41 @@ unsafe fn hold_rax(context: *mut c_void, block: *mut instrlist_t, at: *mut instr
         let status = drreg_reserve_register(context, block, at, &mut allowed, &mut reg);
         drvector_delete(&mut allowed);
         status == drreg_status_t_DRREG_SUCCESS
+    }
+}
+
+/// Puts a move that reads the carry, and changes nothing, in front of a `cmc`: DynamoRIO 11.90 takes that to write the
+/// carry only (Intel SDM volume 2, CMC: "CF := NOT CF"), and flags that it takes to be dead are not kept. Up to that move they
+/// are; between both nothing may be inserted that changes them.
+///
+/// # Safety
+/// As [`transform`].
+unsafe fn say_that_carry_is_read(context: *mut c_void, block: *mut instrlist_t, at: *mut instr_t) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let rax = opnd_create_reg(RAX);
+        let reader = instr_create_1dst_1src(context, OP_cmovb as i32, rax, rax);
+        instr_set_predicate(reader, _dr_pred_type_t_DR_PRED_B);
+        instr_set_translation(reader, instr_get_app_pc(at));
+        instr_set_app(reader);
+        instrlist_preinsert(block, at, reader);
+    }
+}
+
+/// Takes an instruction and all behind it out of a block.
+///
+/// # Safety
+/// As [`transform`].
+unsafe fn remove_from(context: *mut c_void, block: *mut instrlist_t, first: *mut instr_t) {
+    let mut rest = first;
+    while !rest.is_null() {
+        // SAFETY: the caller's promise; each is taken out before it is destroyed.
+        unsafe {
+            let following = instr_get_next(rest);
+            instrlist_remove(block, rest);
+            instr_destroy(context, rest);
+            rest = following;
+        }
     }
 }
 
@@ -367,7 +413,8 @@ pub unsafe extern "C" fn insert(
             if let Some((reg, word)) = build.after.take() {
                 store_register(here, build, reg, word);
             }
-            if !build.checked {
+            // See `say_that_carry_is_read`.
+            if !build.checked && !operands::is_opcode(instr, OP_cmc) {
                 let mut dead: bool_ = 0;
                 if is_last
                     || (drreg_are_aflags_dead(context, instr, &mut dead) == drreg_status_t_DRREG_SUCCESS

@@ -106,6 +106,11 @@ fn opcode(instr: *mut instr_t) -> u32 {
     unsafe { instr_get_opcode(instr) as u32 }
 }
 
+/// Whether the instruction has this opcode of DynamoRIO's.
+pub fn is_opcode(instr: *mut instr_t, wanted: u32) -> bool {
+    opcode(instr) == wanted
+}
+
 /// Whether the instruction repeats a string operation.
 pub fn is_repeated_string(instr: *mut instr_t) -> bool {
     matches!(
