@@ -1,15 +1,20 @@
 //! Random instructions, run natively and in a burst: registers, flags, vector registers and memory are the same, and
 //! the recorded addresses are those of the instructions' operands.
+//!
+//! With `MEMLENS_STATES` set they are run once, and the states in which they end are printed: `tests/random_code.py` holds
+//! those of exact mode against the native ones.
 
 mod support;
 
 use std::arch::asm;
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
+use iced_x86::{Decoder, DecoderOptions};
 use memlens_burst::{code_has_changed, filter_operations};
 use memlens_events::burst::Use;
 use support::gathers::{Gathering, Set};
@@ -545,4 +550,95 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
     assert!(recorded > 20_000, "{recorded} accesses; {}", summary());
     assert!(Set::all().is_empty() || of_gathers > 1000, "{of_gathers} elements");
     eprintln!("{recorded} accesses, {of_gathers} of gathers; {}", summary());
+}
+
+/// Where exact mode and the processor alone find the same addresses.
+fn fixed(address: usize, bytes: usize) -> *mut u8 {
+    // SAFETY: a new mapping, in a place where programs that lie anywhere have nothing.
+    let place = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        libc::mmap(address as *mut libc::c_void, bytes, access, flags, -1, 0)
+    };
+    assert_eq!(place as usize, address);
+    place.cast()
+}
+
+/// Whether all that a piece of code leaves behind is defined, the auxiliary carry aside, which nothing here reads: not all
+/// is after a multiplication, for one.
+fn is_defined(code: &[u8]) -> bool {
+    const AUXILIARY: u32 = iced_x86::RflagsBits::AF;
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        let reads = instruction.rflags_read();
+        if instruction.is_invalid()
+            || instruction.rflags_undefined() & !AUXILIARY != 0
+            || reads & AUXILIARY != 0
+        {
+            return false;
+        }
+        // Gathers have their indices and masks in front of them, behind a jump.
+        let target = instruction.near_branch_target();
+        if instruction.is_jmp_short_or_near() && target > decoder.ip() + 48 {
+            let Ok(()) = decoder.set_position((target as usize).min(code.len())) else { return false };
+            decoder.set_ip(target);
+        }
+    }
+    true
+}
+
+#[test]
+fn states_of_random_code() {
+    const AUXILIARY: u64 = 1 << 4;
+    let Ok(files) = std::env::var("MEMLENS_STATES") else { return };
+    let files: u64 = files.parse().expect("a number of files");
+    let (place, memory) = (0x1000_0000_usize, 1 << 20);
+    // SAFETY: aligned memory of our own, of which all bytes make a state.
+    let state = unsafe { &mut *fixed(0x2000_0000, memory).cast::<State>() };
+    let mut text = String::new();
+    for file in 0..files {
+        let random = Random(0x2545_f491 + file * 7919);
+        let mut code = Code { bytes: Vec::new(), random, sets: Set::all(), gathers: HashMap::new() };
+        let mut starts = Vec::new();
+        for _ in 0..100 {
+            starts.push(code.bytes.len());
+            for _ in 0..code.random.below(2 * (file % 40) + 2) + 1 {
+                code.instruction();
+            }
+            code.put(&[0xc3]);
+        }
+        assert!(code.bytes.len() <= memory);
+        // SAFETY: fresh memory of that size.
+        unsafe {
+            std::ptr::copy_nonoverlapping(code.bytes.as_ptr(), fixed(place, memory), code.bytes.len());
+        }
+        for (number, &start) in starts.iter().enumerate() {
+            state.registers = [0; 16].map(|_: u64| code.random.next());
+            state.flags = 0x202 | code.random.next() & 0x8d5;
+            state.vectors = [[0; 2]; 4].map(|_| [code.random.next(), code.random.next()]);
+            for byte in &mut state.data {
+                *byte = code.random.next() as u8;
+            }
+            // SAFETY: the code is of our making.
+            unsafe { run((place + start) as u64, state, How::Natively) };
+            let end = starts.get(number + 1).copied().unwrap_or(code.bytes.len());
+            let bytes = &code.bytes[start..end];
+            state.flags &= !AUXILIARY;
+            let words = state.registers.iter().chain([&state.flags]).chain(state.vectors.iter().flatten());
+            let hash = words
+                .copied()
+                .chain(state.data.iter().map(|&byte| u64::from(byte)))
+                .fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| (hash ^ word).wrapping_mul(0x100_0000_01b3));
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let kind = if is_defined(bytes) { "defined" } else { "undefined" };
+            writeln!(
+                text,
+                "{file} {number} {kind} {hash:016x} {:x?} {:x} {hex}",
+                state.registers, state.flags
+            )
+            .expect("text");
+        }
+    }
+    std::fs::write(std::env::var_os("MEMLENS_STATES_OUT").expect("a file"), text).expect("written");
 }
