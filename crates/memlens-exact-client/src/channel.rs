@@ -20,7 +20,9 @@ use memlens_events::{
 };
 
 /// A thread looks for signals that came while it was in the client after so many chunks, at the latest.
-const CHUNKS_PER_LOOK: u64 = 512;
+const CHUNKS_PER_LOOK: u64 = 16384;
+/// Looking makes DynamoRIO build all code of a file again, so after a look none is made for so many chunks.
+const CHUNKS_BETWEEN_LOOKS: u64 = 2048;
 /// memlens is not woken for definitions of blocks until so many bytes wait: a program in new code makes some thousand a
 /// second, each with little to do. It looks by itself every few milliseconds.
 const DEFINITIONS_PER_WAKE: usize = DEFINITION_BYTES / 8;
@@ -370,6 +372,9 @@ pub struct Thread {
     slot: Option<usize>,
     chunk: u64,
     chunk_base: *mut u64,
+    /// The chunk at which signals were looked for last, and whether that is wanted again.
+    looked_at: u64,
+    wants_look: bool,
 }
 
 impl Thread {
@@ -388,6 +393,8 @@ impl Thread {
             slot: None,
             chunk: 0,
             chunk_base: core::ptr::null_mut(),
+            looked_at: 0,
+            wants_look: false,
         };
         if !CHANNEL.is_detached() {
             thread.take_slot(tid);
@@ -498,7 +505,13 @@ impl Thread {
         // SAFETY: a block has at most MAX_BLOCK_WORDS words after its header, the margin leaves
         // room for them behind `unfinished`, and the ranges may overlap when thrown away.
         unsafe { core::ptr::copy(unfinished, self.position(), MAX_BLOCK_WORDS + 1) };
-        was_interrupted || self.chunk.is_multiple_of(CHUNKS_PER_LOOK)
+        let since = self.chunk.saturating_sub(self.looked_at);
+        self.wants_look |= was_interrupted || since >= CHUNKS_PER_LOOK;
+        let looks = self.wants_look && (self.looked_at == 0 || since >= CHUNKS_BETWEEN_LOOKS);
+        if looks {
+            (self.looked_at, self.wants_look) = (self.chunk, false);
+        }
+        looks
     }
 
     /// Whether a signal came meanwhile.
