@@ -63,6 +63,7 @@ test: build
 	$(MAKE) -s -C examples/bfs check
 	$(MAKE) -s -C examples/kernels check
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)
+	$(PYTHON) tests/vector_code.py --memlens $(MEMLENS)
 	$(PYTHON) tests/random_code.py --memlens $(MEMLENS)
 	$(CARGO) build --release -p memlens -p memlens-static -p memlens-agent-host --example evaluate --example hammer
 	$(PYTHON) tests/bus.py --memlens $(MEMLENS)

@@ -7,10 +7,10 @@ use std::ops::Range;
 
 /// Accesses per run of the model: enough to amortise it, few enough to stay in the second-level cache.
 const CAPACITY: usize = 16 << 10;
-/// The largest number of accesses that one block or string instruction adds between two checks, and
-/// [`LANES`] that are written but not meant.
-const SLACK: usize = 4 << 10;
-const ROOM: usize = CAPACITY + SLACK;
+/// Beyond the capacity there is room for what is added between two checks: some blocks, or a string instruction.
+const ROOM: usize = 2 * CAPACITY;
+/// The columns are so long: [`LANES`] are written that are not meant.
+const LENGTH: usize = ROOM + LANES;
 /// Set in the addresses of fetches until the model sees them, so that no line of code is taken for the same line
 /// of data, which another first level holds: no address of a program has it set where the bit above it is not.
 const OF_CODE: u64 = 1 << 62;
@@ -28,9 +28,9 @@ const PAUSE: u32 = 15;
 /// Where few accesses are of that kind, leaving them out costs more than it saves: it pauses then.
 #[derive(Debug)]
 pub struct Batch {
-    addrs: Box<[u64; ROOM]>,
-    attrs: Box<[AccessAttr; ROOM]>,
-    cells: Box<[u32; ROOM]>,
+    addrs: Box<[u64; LENGTH]>,
+    attrs: Box<[AccessAttr; LENGTH]>,
+    cells: Box<[u32; LENGTH]>,
     len: usize,
     segments: Vec<Segment>,
     line_shift: u32,
@@ -301,10 +301,10 @@ fn column<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
 
 /// The columns of a batch.
 pub struct Columns<'a> {
-    addrs: &'a mut [u64; ROOM],
-    attrs: &'a mut [AccessAttr; ROOM],
+    addrs: &'a mut [u64; LENGTH],
+    attrs: &'a mut [AccessAttr; LENGTH],
     /// Cells by position.
-    pub cells: &'a mut [u32; ROOM],
+    pub cells: &'a mut [u32; LENGTH],
 }
 
 impl Columns<'_> {
@@ -314,13 +314,13 @@ impl Columns<'_> {
         Columns { addrs: self.addrs, attrs: self.attrs, cells: self.cells }
     }
 
-    /// Positions below this can be filled as they come: the largest block fits behind.
+    /// Positions below this can be filled as they come: what some of the largest blocks access fits behind.
     pub const FULL: usize = CAPACITY;
 
     /// Puts an instruction fetch at position `at`.
     #[inline(always)]
     pub fn put_fetch(&mut self, at: usize, addr: u64, attr: AccessAttr, cell: u32) {
-        let at = at.min(ROOM - 1);
+        let at = at % ROOM;
         (self.addrs[at], self.attrs[at], self.cells[at]) = (addr ^ OF_CODE, attr, cell);
     }
 
@@ -333,7 +333,7 @@ impl Columns<'_> {
         attrs: &[AccessAttr; LANES],
         cells: &[u32; LANES],
     ) {
-        let at = at.min(ROOM - LANES);
+        let at = at % ROOM;
         self.addrs[at..at + LANES].copy_from_slice(addrs);
         self.attrs[at..at + LANES].copy_from_slice(attrs);
         self.cells[at..at + LANES].copy_from_slice(cells);

@@ -11,8 +11,9 @@
 //! Nothing in it depends on the number of words but the position of the next record, so blocks of all
 //! sizes run without a mispredicted branch. What does not belong here ends the loop.
 //!
-//! Large programs have more groups than the second-level cache holds. Which come next stands in the records, so they
-//! are asked for in time ([`Lookahead`]): of SQLite's and CPython's time in this loop, half was waiting for them.
+//! Large programs have more groups than the second-level cache holds. Which come next stands in the records, so some
+//! records are looked at together ([`scan`]), and their groups asked for, before they are worked on: of SQLite's and
+//! CPython's time in this loop, half was waiting for them.
 
 use crate::address_space::AddressSpace;
 use crate::batch::{Batch, Columns};
@@ -24,36 +25,76 @@ use crate::shadow_stack::ShadowStack;
 use crate::thread::Thread;
 use memlens_events::RecordHeader;
 
-/// Records between the one at hand and the one whose group is asked for.
-const AHEAD: usize = 8;
+/// Records that are looked at before they are worked on.
+const SCANNED: usize = 16;
+/// How far ahead of its use a word is asked for, which another processor has just written.
+const WORDS_AHEAD: usize = 192;
+/// A header and what a group takes of the words behind it.
+const FIRST_WORDS: usize = 1 + LANES;
 
-/// How far the records have been looked at ahead of the one at hand.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Lookahead {
-    records: usize,
-    /// The words of those records.
-    words: usize,
+/// A record that will be worked on.
+#[derive(Clone, Copy)]
+struct Scanned<'a> {
+    /// The header, and the words that the block's first group takes, whatever lies behind the last.
+    first_words: &'a [u64; FIRST_WORDS],
+    /// Where it begins.
+    start: usize,
+    /// Where its block's groups begin.
+    group: usize,
+    /// Instructions before it of blocks that are only counted.
+    counted: u64,
 }
 
-impl Lookahead {
-    /// Looks one record further in `words`, which begin with the record at hand; at the end of them nothing happens.
-    #[inline(always)]
-    fn advance<K: Kernel>(&mut self, kernel: K, references: &References, words: &[u64]) {
-        let Some(&header) = words.get(self.words) else { return };
-        let header = RecordHeader(header);
-        if let Some(group) = references.peek(header.block_id()) {
-            kernel.fetch(group);
-        }
-        self.records += 1;
-        self.words += 1 + header.words();
-    }
+impl Scanned<'_> {
+    const NONE: Self = Self { first_words: &[0; FIRST_WORDS], start: 0, group: 0, counted: 0 };
+}
 
-    /// The record at hand, of so many words, is done.
-    #[inline(always)]
-    pub fn pass(&mut self, words: usize) {
-        self.records = self.records.saturating_sub(1);
-        self.words = self.words.saturating_sub(words);
+/// What [`scan`] found.
+struct Scan {
+    /// Records to work on.
+    found: usize,
+    /// Where the last one ends, with those that are only counted.
+    end: usize,
+    /// Instructions of those that are only counted.
+    instructions: u64,
+    /// Whether it ended because no further record can be worked on here.
+    is_last: bool,
+}
+
+/// Finds records in `words` from `at` on, and asks for their groups.
+#[inline(always)]
+fn scan<'a, K: Kernel>(
+    kernel: K,
+    references: &References,
+    words: &'a [u64],
+    at: usize,
+    scanned: &mut [Scanned<'a>; SCANNED],
+) -> Scan {
+    let mut scan = Scan { found: 0, end: at, instructions: 0, is_last: true };
+    while let Some(first_words) = words.get(scan.end..).and_then(|words| words.first_chunk()) {
+        let header = RecordHeader(first_words[0]);
+        let end = scan.end + 1 + header.words();
+        if end > words.len() {
+            return scan;
+        }
+        if let Some(word) = words.get(scan.end + WORDS_AHEAD) {
+            kernel.fetch_word(word);
+        }
+        let place = references.place(header.block_id());
+        let group = place.group();
+        kernel.fetch(references.peek(group));
+        scanned[scan.found % SCANNED] =
+            Scanned { first_words, start: scan.end, group, counted: scan.instructions };
+        let counted = place.counted();
+        scan.instructions += u64::from(counted);
+        scan.found += usize::from(counted == 0);
+        scan.end = end;
+        if scan.found == SCANNED {
+            scan.is_last = false;
+            return scan;
+        }
     }
+    scan
 }
 
 /// What the loop works on.
@@ -68,8 +109,6 @@ pub struct HotLoop<'a> {
     pub thread: &'a mut Thread,
     /// Records: headers and words.
     pub words: &'a [u64],
-    /// How far they have been looked at.
-    pub lookahead: &'a mut Lookahead,
     /// Number of accesses seen.
     pub serial: &'a mut u64,
 }
@@ -102,82 +141,99 @@ impl HotLoop<'_> {
     /// Works on the records. `FETCHES`: a block's instructions are fetched before its data is accessed.
     #[inline(always)]
     fn records<K: Kernel, const FETCHES: bool>(self, kernel: K) -> usize {
-        let Self { blocks, batch, space, thread, words, lookahead, serial } = self;
+        let Self { blocks, batch, space, thread, words, serial } = self;
         let Thread { stack, references, pending, fetches, .. } = thread;
         space.set_now(*serial);
         let (mut columns, used) = batch.columns();
         // While an allocation is under way, returned values are of interest.
         let last = if pending.is_empty() { Ending::ReturnsValue } else { Ending::Returns };
         let (mut at, mut len, mut instructions, mut fetched) = (0, *used, 0, 0);
-        let mut frames = stack.innermost();
-        let mut ahead = *lookahead;
-        // A group's words can be read behind the header, and the record's end can be told.
-        while len < Columns::FULL
-            && let Some((header, rest)) = words[at..].split_first()
-            && let Some(addrs) = rest.first_chunk::<LANES>()
-        {
-            let header = RecordHeader(*header);
-            let id = header.block_id();
-            ahead.advance(kernel, references, &words[at..]);
-            if ahead.records <= AHEAD {
-                ahead.advance(kernel, references, &words[at..]);
+        let mut scanned = [Scanned::NONE; SCANNED];
+        // The batch has room for what so many blocks access.
+        'all: while len < Columns::FULL {
+            let found = scan(kernel, references, words, at, &mut scanned);
+            for record in &scanned[..found.found] {
+                let &Scanned { first_words: [header, addrs @ ..], start, group: position, .. } = record;
+                let group = references.group(position);
+                let ending = group.ending;
+                if ending > last {
+                    (at, instructions) = (start, instructions + record.counted);
+                    break 'all;
+                }
+                let executed = group.executions;
+                group.executions = executed + 1;
+                instructions += u64::from(group.instructions);
+                let header = RecordHeader(*header);
+                let group = if FETCHES {
+                    let attribution = Attribution { blocks, space, stack, references };
+                    fetches.count(attribution, header.block_id(), |addr, attr, cell| {
+                        columns.put_fetch(len, addr, attr, cell);
+                        (len, fetched) = (len + 1, fetched + 1);
+                    });
+                    references.group(position)
+                } else {
+                    group
+                };
+                let count = usize::from(group.accesses);
+                let outside = kernel.outside(addrs, group, stack.innermost());
+                columns.put(len, addrs, &group.attrs, &group.cells);
+                let (has_more, slot_word) = (group.has_more, usize::from(group.slot_word));
+                if outside != 0 {
+                    let cells = columns.cells[len..].first_chunk_mut();
+                    book_outside(
+                        references,
+                        space,
+                        stack,
+                        blocks,
+                        (position, executed),
+                        (addrs, outside),
+                        cells,
+                    );
+                }
+                len += count;
+                if has_more {
+                    let words = &words[start + 1 + count..];
+                    let columns = columns.reborrow();
+                    let first = position + 1;
+                    let further =
+                        Further { blocks, columns, len, space, stack, references, first, executed, words };
+                    len = kernel.apart(further);
+                }
+                if ending != Ending::Falls {
+                    let slot = words[start + 1..][..header.words()].get(slot_word).copied().unwrap_or(0);
+                    enter_or_leave(blocks, space, stack, (header.block_id(), ending), slot);
+                }
             }
-            let Some(group) = references.first_group(id) else { break };
-            if group.ending > last || header.words() > rest.len() {
+            (at, instructions) = (found.end, instructions + found.instructions);
+            if found.is_last {
                 break;
-            }
-            let group = if FETCHES {
-                let attribution = Attribution { blocks, space, stack, references };
-                fetches.count(attribution, id, |addr, attr, cell| {
-                    columns.put_fetch(len, addr, attr, cell);
-                    (len, fetched) = (len + 1, fetched + 1);
-                });
-                let Some(group) = references.first_group(id) else { break };
-                group
-            } else {
-                group
-            };
-            at += 1 + header.words();
-            ahead.pass(1 + header.words());
-            group.executions += 1;
-            instructions += u64::from(group.instructions);
-            let count = usize::from(group.accesses);
-            let outside = kernel.outside(addrs, group, frames);
-            columns.put(len, addrs, &group.attrs, &group.cells);
-            let (ending, next, executions) = (group.ending, group.next, group.executions);
-            let slot_word = usize::from(group.slot_word);
-            if outside != 0 {
-                let cells = columns.cells[len..].first_chunk_mut();
-                let group = (id, group.first_reference, group.executions - 1);
-                book_outside(references, space, stack, blocks, group, (addrs, outside), cells);
-            }
-            len += count;
-            if next != 0 {
-                let accesses = (&rest[LANES..], columns.reborrow(), len);
-                let executed = executions - 1;
-                len = further(kernel, references, space, stack, blocks, (next, executed), accesses);
-            }
-            if ending != Ending::Falls {
-                let slot = rest.get(slot_word).copied().unwrap_or(0);
-                if stack.is_elsewhere(slot) {
-                    let range = space.stack_around(slot);
-                    stack.switch(range, slot);
-                }
-                match ending {
-                    Ending::Calls => {
-                        let block = blocks.block(id);
-                        stack.call(slot, block.end_pc, block.return_key);
-                    }
-                    _ => stack.ret(slot),
-                }
-                frames = stack.innermost();
             }
         }
         thread.instructions += instructions;
         *serial += (len - *used - fetched) as u64;
         *used = len;
-        *lookahead = ahead;
         at
+    }
+}
+
+/// A block ended with a call or return whose return address is at `slot`.
+#[inline(always)]
+fn enter_or_leave(
+    blocks: &BlockTable,
+    space: &mut AddressSpace,
+    stack: &mut ShadowStack,
+    (id, ending): (u32, Ending),
+    slot: u64,
+) {
+    if stack.is_elsewhere(slot) {
+        let range = space.stack_around(slot);
+        stack.switch(range, slot);
+    }
+    if ending == Ending::Calls {
+        let block = blocks.block(id);
+        stack.call(slot, block.end_pc, block.return_key);
+    } else {
+        stack.ret(slot);
     }
 }
 
@@ -205,66 +261,95 @@ impl Task for OneBlock<'_> {
         let Self { blocks, batch, space, thread, id, words } = self;
         let Thread { stack, references, .. } = thread;
         let (columns, used) = batch.columns();
-        references.prepare(blocks, id);
-        if let Some(group) = references.first_group(id) {
-            group.executions += 1;
-            let executed = group.executions - 1;
-            *used =
-                further(kernel, references, space, stack, blocks, (id, executed), (words, columns, *used));
-        }
+        let first = references.prepare(blocks, id);
+        let group = references.group(first);
+        let executed = group.executions;
+        group.executions = executed + 1;
+        let len = *used;
+        *used =
+            Further { blocks, columns, len, space, stack, references, first, executed, words }.run(kernel);
     }
 }
 
-/// The accesses of a block that ran `executed` times before, from group `number` on: their addresses are the
-/// first of `words`, and they go to the columns from position `len` on. Returns the position behind them.
-#[inline(always)]
-fn further<K: Kernel>(
-    kernel: K,
-    references: &mut References,
-    space: &mut AddressSpace,
-    stack: &ShadowStack,
-    blocks: &BlockTable,
-    (mut number, executed): (u32, u64),
-    (mut words, mut columns, mut len): (&[u64], Columns<'_>, usize),
-) -> usize {
-    loop {
-        let Some(group) = references.group(number) else { return len };
-        let count = usize::from(group.accesses).min(words.len());
-        let addrs = words.first_chunk().copied().unwrap_or_else(|| {
-            let mut addrs = [0; LANES];
-            addrs[..count].copy_from_slice(&words[..count]);
-            addrs
-        });
-        words = &words[count..];
-        let outside = kernel.outside(&addrs, group, stack.innermost());
-        columns.put(len, &addrs, &group.attrs, &group.cells);
-        let next = group.next;
+/// The accesses of groups of a block that stand together.
+struct Further<'a> {
+    blocks: &'a BlockTable,
+    columns: Columns<'a>,
+    /// Where in the columns the first one goes.
+    len: usize,
+    space: &'a mut AddressSpace,
+    stack: &'a ShadowStack,
+    references: &'a mut References,
+    /// The first group.
+    first: usize,
+    /// How often the block ran before.
+    executed: u64,
+    /// The addresses, and whatever lies behind them.
+    words: &'a [u64],
+}
+
+impl Task for Further<'_> {
+    /// The position in the columns behind the last access.
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(mut self, kernel: K) -> usize {
+        let mut words = self.words;
+        for position in self.first.. {
+            let (count, has_more) = match words.first_chunk() {
+                Some(addrs) => self.group(kernel, position, addrs),
+                None => self.group(kernel, position, &filled_up(words)),
+            };
+            self.len += count.min(words.len());
+            if !has_more {
+                break;
+            }
+            words = &words[count..];
+        }
+        self.len
+    }
+}
+
+impl Further<'_> {
+    /// The accesses of one group. Returns how many they are, and whether the next group is of the block, too.
+    #[inline(always)]
+    fn group<K: Kernel>(&mut self, kernel: K, position: usize, addrs: &[u64; LANES]) -> (usize, bool) {
+        let Self { blocks, columns, len, space, stack, references, executed, .. } = self;
+        let group = references.group(position);
+        let outside = kernel.outside(addrs, group, stack.innermost());
+        columns.put(*len, addrs, &group.attrs, &group.cells);
+        let found = (usize::from(group.accesses), group.has_more);
         if outside != 0 {
-            let cells = columns.cells[len..].first_chunk_mut();
-            let group = (number, group.first_reference, executed);
-            book_outside(references, space, stack, blocks, group, (&addrs, outside), cells);
+            let cells = columns.cells[*len..].first_chunk_mut();
+            book_outside(references, space, stack, blocks, (position, *executed), (addrs, outside), cells);
         }
-        len += count;
-        if next == 0 {
-            return len;
-        }
-        number = next;
+        found
     }
 }
 
-/// Finds the cells of those accesses of a group (its number, first reference, and how often the block ran
-/// before) that are outside their references' ranges.
+/// The last words, fewer than a group takes.
+#[cold]
+#[inline(never)]
+fn filled_up(words: &[u64]) -> [u64; LANES] {
+    let mut addrs = [0; LANES];
+    addrs[..words.len()].copy_from_slice(words);
+    addrs
+}
+
+/// Finds the cells of those accesses of a group, whose block ran `executed` times before, that are outside their
+/// references' ranges.
 #[inline(never)]
 fn book_outside(
     references: &mut References,
     space: &mut AddressSpace,
     stack: &ShadowStack,
     blocks: &BlockTable,
-    (group, first, executed): (u32, u32, u64),
+    (group, executed): (usize, u64),
     (addrs, mut outside): (&[u64; LANES], u32),
     cells: Option<&mut [u32; LANES]>,
 ) {
     let Some(cells) = cells else { return };
+    let first = references.group(group).first_reference;
     while outside != 0 {
         let lane = outside.trailing_zeros() as usize % LANES;
         outside &= outside - 1;

@@ -10,19 +10,16 @@ pub const PACKED: usize = 8;
 
 /// Some references of a block, with all that running the block takes: two cache lines.
 ///
-/// The first group of a block has its number; further ones are chained behind it.
+/// Further groups of a block stand behind the first.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Group {
     /// First address of each range, minus the frame address where `frames` or `callers` says so.
     pub bases: [u64; LANES],
-    /// Bytes of each range less one; [`NO_RANGE`]: look every access up. Longer ranges are cut around the
-    /// access.
-    pub lasts: [i32; LANES],
+    /// Bytes of each range; 0: look every access up. Longer ranges are cut around the access.
+    pub lens: [u32; LANES],
     /// The call for which the ranges in `callers` hold.
     pub call: Call,
-    /// The group with the next references; 0 = none.
-    pub next: u32,
     /// What the block ends with.
     pub ending: Ending,
     /// A bit for each reference.
@@ -47,20 +44,18 @@ pub struct Group {
     pub accesses: u8,
     /// A bit for each range that may end.
     pub volatile: u8,
+    /// Whether the next group is of the same block.
+    pub has_more: bool,
 }
 
 const _: () = assert!(size_of::<Group>() == 128);
-
-/// The last byte of a range that does not exist.
-pub const NO_RANGE: i32 = -1;
 
 impl Default for Group {
     fn default() -> Self {
         Self {
             bases: [0; LANES],
-            lasts: [NO_RANGE; LANES],
+            lens: [0; LANES],
             call: Call::default(),
-            next: 0,
             ending: Ending::default(),
             lanes: 0,
             frames: 0,
@@ -73,6 +68,7 @@ impl Default for Group {
             instructions: 0,
             accesses: 0,
             volatile: 0,
+            has_more: false,
         }
     }
 }
@@ -88,8 +84,8 @@ impl Group {
     /// Whether an address is in a lane's range, if that does not hold for another call only.
     #[inline(always)]
     fn is_inside(&self, lane: usize, addr: u64, frames: Frames) -> bool {
-        let offset = addr.wrapping_sub(self.origin(lane, frames)).wrapping_sub(self.bases[lane]) as i64;
-        (0..=i64::from(self.lasts[lane])).contains(&offset)
+        let offset = addr.wrapping_sub(self.origin(lane, frames)).wrapping_sub(self.bases[lane]);
+        offset < u64::from(self.lens[lane])
     }
 
     /// Whether an address is in a lane's range.
@@ -138,8 +134,11 @@ pub struct Previous {
 
 /// The operations.
 pub trait Kernel: Copy {
+    /// Runs a task as a function of its own, so that it takes no registers from the one that calls it.
+    fn apart<T: Task>(self, task: T) -> T::Output;
+
     /// Bit i is set if there is a reference i, and `addrs[i]`, less the frame address where the group says so,
-    /// is not one of the addresses from `bases[i]` to `lasts[i]` behind it, or the range belongs to another
+    /// is not one of the `lens[i]` addresses from `bases[i]` on, or the range belongs to another
     /// call.
     fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32;
 
@@ -161,6 +160,9 @@ pub trait Kernel: Copy {
 
     /// Asks for a group's two cache lines, which are needed soon.
     fn fetch(self, group: &Group);
+
+    /// Asks for the cache line of a word ahead of its use.
+    fn fetch_word(self, word: &u64);
 }
 
 /// Work that is compiled once for each kernel.
@@ -199,7 +201,7 @@ impl Vectors {
             use std::arch::is_x86_feature_detected as has;
             if has!("avx2") && has!("bmi2") && has!("popcnt") {
                 all.push(Self(Width::Avx2));
-                if has!("avx512f") && has!("avx512vl") {
+                if has!("avx512f") && has!("avx512dq") && has!("avx512vl") {
                     all.push(Self(Width::Avx512));
                 }
             }
@@ -226,6 +228,11 @@ pub fn dispatch<T: Task>(vectors: Vectors, task: T) -> T::Output {
 struct Portable;
 
 impl Kernel for Portable {
+    #[inline(always)]
+    fn apart<T: Task>(self, task: T) -> T::Output {
+        run_apart(task)
+    }
+
     #[inline(always)]
     fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
         let mut outside = group.of_another_call(frames);
@@ -268,6 +275,14 @@ impl Kernel for Portable {
 
     #[inline(always)]
     fn fetch(self, _: &Group) {}
+
+    #[inline(always)]
+    fn fetch_word(self, _: &u64) {}
+}
+
+#[inline(never)]
+fn run_apart<T: Task>(task: T) -> T::Output {
+    task.run(Portable)
 }
 
 #[inline(always)]
@@ -300,9 +315,31 @@ mod x86 {
 
     /// # Safety
     ///
-    /// The processor has AVX2, BMI2, POPCNT, and AVX-512 F and VL.
-    #[target_feature(enable = "avx2,bmi2,popcnt,avx512f,avx512vl")]
+    /// The processor has AVX2, BMI2, POPCNT, and AVX-512 F, DQ and VL.
+    #[target_feature(enable = "avx2,bmi2,popcnt,avx512f,avx512dq,avx512vl")]
     pub(super) unsafe fn run_avx512<T: Task>(task: T) -> T::Output {
+        task.run(Avx512(()))
+    }
+
+    /// As [`run_avx2`], in a function of its own.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,bmi2,popcnt")]
+    unsafe fn run_avx2_apart<T: Task>(task: T) -> T::Output {
+        task.run(Avx2(()))
+    }
+
+    /// As [`run_avx512`], in a function of its own.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,bmi2,popcnt,avx512f,avx512dq,avx512vl")]
+    unsafe fn run_avx512_apart<T: Task>(task: T) -> T::Output {
         task.run(Avx512(()))
     }
 
@@ -417,6 +454,12 @@ mod x86 {
     }
 
     #[inline(always)]
+    fn fetch_line(word: &u64) {
+        // SAFETY: SSE, which every x86-64 processor has; a hint, and the reference is valid.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) }
+    }
+
+    #[inline(always)]
     fn fetch_lines(group: &Group) {
         let at = std::ptr::from_ref(group).cast::<i8>();
         // SAFETY: SSE, which every x86-64 processor has; a hint, which may be given for any address.
@@ -428,22 +471,28 @@ mod x86 {
 
     impl Kernel for Avx2 {
         #[inline(always)]
+        fn apart<T: Task>(self, task: T) -> T::Output {
+            // SAFETY: an `Avx2` is only made by `run_avx2`.
+            unsafe { run_avx2_apart(task) }
+        }
+
+        #[inline(always)]
         fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
             // SAFETY: an `Avx2` is only made by `run_avx2`; the loads take the 32 bytes of `addrs` and of
-            // `bases` and the 16 of `lasts`.
+            // `bases` and the 16 of `lens`.
             unsafe {
                 let addrs = _mm256_loadu_si256(addrs.as_ptr().cast());
                 let bases = _mm256_load_si256(group.bases.as_ptr().cast());
-                let lasts = _mm256_cvtepi32_epi64(_mm_load_si128(group.lasts.as_ptr().cast()));
+                let lens = _mm256_cvtepu32_epi64(_mm_load_si128(group.lens.as_ptr().cast()));
                 let cfa = _mm256_and_si256(_mm256_set1_epi64x(frames.cfa as i64), mask_of(group.frames));
                 let caller =
                     _mm256_and_si256(_mm256_set1_epi64x(frames.caller_cfa as i64), mask_of(group.callers));
                 let origin = _mm256_or_si256(cfa, caller);
-                // Below the range: negative.
                 let offsets = _mm256_sub_epi64(_mm256_sub_epi64(addrs, bases), origin);
-                let outside = _mm256_or_si256(offsets, _mm256_cmpgt_epi64(offsets, lasts));
-                let outside = _mm256_movemask_pd(_mm256_castsi256_pd(outside)) as u32;
-                (outside | group.of_another_call(frames)) & u32::from(group.lanes)
+                // Below the range: negative, and the comparison is of signed numbers.
+                let inside = _mm256_andnot_si256(offsets, _mm256_cmpgt_epi64(lens, offsets));
+                let inside = _mm256_movemask_pd(_mm256_castsi256_pd(inside)) as u32;
+                (!inside | group.of_another_call(frames)) & u32::from(group.lanes)
             }
         }
 
@@ -524,23 +573,34 @@ mod x86 {
         fn fetch(self, group: &Group) {
             fetch_lines(group);
         }
+
+        #[inline(always)]
+        fn fetch_word(self, word: &u64) {
+            fetch_line(word);
+        }
     }
 
     impl Kernel for Avx512 {
         #[inline(always)]
+        fn apart<T: Task>(self, task: T) -> T::Output {
+            // SAFETY: an `Avx512` is only made by `run_avx512`.
+            unsafe { run_avx512_apart(task) }
+        }
+
+        #[inline(always)]
         fn outside(self, addrs: &[u64; LANES], group: &Group, frames: Frames) -> u32 {
             // SAFETY: an `Avx512` is only made by `run_avx512`; the loads take the 32 bytes of `addrs` and of
-            // `bases` and the 16 of `lasts`.
+            // `bases` and the 16 of `lens`.
             unsafe {
                 let addrs = _mm256_loadu_si256(addrs.as_ptr().cast());
                 let bases = _mm256_load_si256(group.bases.as_ptr().cast());
-                let lasts = _mm256_cvtepi32_epi64(_mm_load_si128(group.lasts.as_ptr().cast()));
+                let lens = _mm256_cvtepu32_epi64(_mm_load_si128(group.lens.as_ptr().cast()));
                 let cfa = _mm256_maskz_set1_epi64(group.frames, frames.cfa as i64);
                 let origin = _mm256_mask_set1_epi64(cfa, group.callers, frames.caller_cfa as i64);
                 let offsets = _mm256_sub_epi64(_mm256_sub_epi64(addrs, bases), origin);
-                // No range: all bits set. Below the range: negative, which is large.
-                let inside = _mm256_cmple_epu64_mask(offsets, lasts) & !_mm256_movepi64_mask(lasts);
-                (u32::from(!inside) | group.of_another_call(frames)) & u32::from(group.lanes)
+                // Below the range: negative, which is large.
+                let outside = _mm256_cmpge_epu64_mask(offsets, lens);
+                (u32::from(outside) | group.of_another_call(frames)) & u32::from(group.lanes)
             }
         }
 
@@ -602,6 +662,11 @@ mod x86 {
         fn fetch(self, group: &Group) {
             fetch_lines(group);
         }
+
+        #[inline(always)]
+        fn fetch_word(self, word: &u64) {
+            fetch_line(word);
+        }
     }
 }
 
@@ -660,9 +725,9 @@ mod tests {
 
     #[test]
     fn borders_wrap_and_frames_move() {
-        let group = |bases, lasts| Group {
+        let group = |bases, lens| Group {
             bases,
-            lasts,
+            lens,
             lanes: 0b1111,
             frames: 0b1000,
             callers: 0b0110,
@@ -670,8 +735,8 @@ mod tests {
             ..Group::default()
         };
         let other = |group| Group { call: Call { bytes: 8, ..CALL }, ..group };
-        let wide = group([100, 8_u64.wrapping_neg(), 0x10, 8_u64.wrapping_neg()], [9, 7, i32::MAX, 7]);
-        let narrow = group([u64::MAX, 0, 0, 0], [0, NO_RANGE, 0, NO_RANGE]);
+        let wide = group([100, 8_u64.wrapping_neg(), 0x10, 8_u64.wrapping_neg()], [10, 8, 1 << 31, 8]);
+        let narrow = group([u64::MAX, 0, 0, 0], [1, 0, 1, 0]);
         for vectors in Vectors::available() {
             let outside = |addrs, group| dispatch(vectors, Outside(addrs, group));
             assert_eq!(outside([99, 0x8000 - 9, 0x8000, 0x7000 - 9], wide), 0b1111);

@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Reference, Switch};
 use crate::cells::DISCARD;
 use crate::fetches::{Attribution, FetchRule};
-use crate::hot_loop::{HotLoop, Lookahead, OneBlock, WithFetches};
+use crate::hot_loop::{HotLoop, OneBlock, WithFetches};
 use crate::lanes::{self, Vectors};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
@@ -628,13 +628,11 @@ impl RecordSink for Process {
         if self.collecting && self.windows.is_due(self.serial) {
             self.windows.look(&self.blocks, &self.space, (number, self.serial), words);
         }
-        let mut lookahead = Lookahead::default();
         while at < words.len() {
             if self.collecting && self.tracer.is_none() {
                 let Self { ref blocks, ref mut batch, ref mut space, ref mut serial, .. } = *self;
                 let words = &words[at..];
-                let (thread, lookahead) = (&mut *thread, &mut lookahead);
-                let hot = HotLoop { blocks, batch, space, thread, words, lookahead, serial };
+                let hot = HotLoop { blocks, batch, space, thread: &mut thread, words, serial };
                 at += match blocks.fetch_rule() {
                     None => lanes::dispatch(self.vectors, hot),
                     Some(_) => lanes::dispatch(self.vectors, WithFetches(hot)),
@@ -652,7 +650,6 @@ impl RecordSink for Process {
                 break;
             };
             self.special_record(&mut thread, number, header.block_id(), payload);
-            lookahead.pass(end - at);
             at = end;
         }
         self.threads[number] = Some(thread);

@@ -6,11 +6,10 @@
 //! booked when the cell changes or somebody asks.
 
 use crate::address_space::{AddressSpace, CacheRange};
-use crate::block_table::{BlockTable, Reference};
-use crate::cells::{Cells, DISCARD};
-use crate::lanes::{Group, LANES, NO_RANGE};
+use crate::block_table::{BlockTable, Ending, Reference};
+use crate::cells::Cells;
+use crate::lanes::{Group, LANES};
 use crate::shadow_stack::ShadowStack;
-use memlens_events::BLOCK_ID_LIMIT;
 
 /// One look-up in so many makes the address's range the reference's. The others, where it is known whose the
 /// address is, leave the range alone and only book the access.
@@ -32,80 +31,88 @@ pub struct References {
     /// By reference number.
     states: Vec<State>,
     cells: Cells,
-    /// Groups with volatile ranges.
+    /// Where groups with volatile ranges are.
     volatile: Vec<u32>,
     lookups: u32,
 }
 
-/// Groups by number: those below [`BLOCK_ID_LIMIT`] are the first groups of blocks, by block id.
-///
-/// In small pieces, made when the thread first runs one of their blocks: programs have many blocks, and
-/// many threads that run few of them.
-#[derive(Debug, Default)]
+/// The groups of the blocks that a thread has run, in the order in which it first did.
+#[derive(Debug)]
 struct Groups {
-    pieces: Vec<Option<Box<[Group; PIECE]>>>,
-    further: Vec<Group>,
+    /// By block id. Programs have many blocks, and many threads that run few of them.
+    places: Vec<Place>,
+    /// A block's groups stand together. The first of all is nobody's.
+    all: Vec<Group>,
 }
 
-const PIECE: usize = 64;
+/// Where a block's groups begin; 0 = the thread has not run it. Of blocks that access nothing, and do nothing else that
+/// matters, the hot loop needs only how many instructions they have.
+///
+/// ```text
+///  31   30                          0
+/// ┌────┬──────────────────────────────┐
+/// │ 0  │ first group                  │
+/// │ 1  │ instructions                 │
+/// └────┴──────────────────────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(u32);
+
+impl Place {
+    const COUNTED: u32 = 1 << 31;
+
+    /// Of a block that need only be counted: its instructions, else 0.
+    #[inline(always)]
+    pub fn counted(self) -> u32 {
+        let is_counted = ((self.0 as i32) >> 31) as u32;
+        self.0 & is_counted & !Self::COUNTED
+    }
+
+    /// Of any other block: where its groups begin, or 0.
+    #[inline(always)]
+    pub fn group(self) -> usize {
+        let is_counted = ((self.0 as i32) >> 31) as u32;
+        (self.0 & !is_counted) as usize
+    }
+}
 
 impl Groups {
-    /// The first group of a block, if the thread has run a block near it.
-    #[inline(always)]
-    fn first(&mut self, id: u32) -> Option<&mut Group> {
-        let piece = self.pieces.get_mut(id as usize / PIECE)?.as_mut()?;
-        Some(&mut piece[id as usize % PIECE])
-    }
-
-    /// As [`Self::first`], to look at.
-    #[inline(always)]
-    fn peek(&self, id: u32) -> Option<&Group> {
-        let piece = self.pieces.get(id as usize / PIECE)?.as_ref()?;
-        Some(&piece[id as usize % PIECE])
-    }
-
-    #[inline]
-    fn get(&mut self, number: u32) -> Option<&mut Group> {
-        match number.checked_sub(BLOCK_ID_LIMIT) {
-            None => self.first(number),
-            Some(index) => self.further.get_mut(index as usize),
-        }
-    }
-
     /// Puts a block's references into groups.
     fn add(&mut self, blocks: &BlockTable, id: u32) {
-        let piece = id as usize / PIECE;
-        if self.pieces.len() <= piece {
-            self.pieces.resize(piece + 1, None);
+        if self.places.len() <= id as usize {
+            enlarge(&mut self.places, blocks.count().max(id as usize + 1).next_power_of_two());
         }
-        let piece = self.pieces[piece].get_or_insert_with(|| Box::new([Group::default(); PIECE]));
         let block = blocks.block(id);
         let references = blocks.references_of(id);
-        let own = &mut piece[id as usize % PIECE];
-        *own = Group::of(blocks, references.start, references.end);
-        (own.instructions, own.ending) = (block.instructions.max(1), block.ending);
-        own.slot_word = block.slot_word;
-        // From the last to the first, so that each knows the number of the next.
-        let mut next = 0;
-        for first in references.clone().step_by(LANES).skip(1).rev() {
-            let group = Group { next, ..Group::of(blocks, first, references.end) };
-            next = BLOCK_ID_LIMIT + self.further.len() as u32;
-            self.further.push(group);
+        let instructions = block.instructions.max(1);
+        if references.is_empty() && block.ending == Ending::Falls && blocks.fetch_rule().is_none() {
+            self.places[id as usize] = Place(Place::COUNTED | u32::from(instructions));
+            return;
         }
-        own.next = next;
-    }
-
-    fn all(&mut self) -> impl Iterator<Item = &mut Group> {
-        self.pieces.iter_mut().flatten().flat_map(|piece| piece.iter_mut()).chain(&mut self.further)
+        let begin = self.all.len();
+        self.places[id as usize] = Place(begin as u32);
+        let mut first = references.start;
+        loop {
+            let group = Group::of(blocks, first, references.end);
+            first += LANES as u32;
+            let has_more = first < references.end;
+            self.all.push(Group { has_more, ..group });
+            if !has_more {
+                break;
+            }
+        }
+        let own = &mut self.all[begin];
+        (own.instructions, own.ending) = (instructions, block.ending);
+        own.slot_word = block.slot_word;
     }
 }
 
 impl Group {
     /// The ranges of these lanes hold no more.
     fn end_ranges(&mut self, lanes: u8) {
-        for (lane, last) in self.lasts.iter_mut().enumerate() {
+        for (lane, len) in self.lens.iter_mut().enumerate() {
             if lanes >> lane & 1 == 1 {
-                *last = NO_RANGE;
+                *len = 0;
             }
         }
     }
@@ -128,8 +135,8 @@ impl Group {
 pub struct Access {
     /// Number of the reference.
     pub reference: u32,
-    /// Number of its group.
-    pub group: u32,
+    /// Where its group is.
+    pub group: usize,
     /// Its lane there.
     pub lane: usize,
     /// Address accessed.
@@ -142,7 +149,7 @@ impl References {
     /// None yet.
     pub fn new() -> Self {
         Self {
-            groups: Groups::default(),
+            groups: Groups { places: Vec::new(), all: vec![Group::default()] },
             states: Vec::new(),
             cells: Cells::new(),
             volatile: Vec::new(),
@@ -159,32 +166,31 @@ impl References {
         }
     }
 
-    /// The first group of a block that has run before; others' groups end with [`Ending::Other`], if they
-    /// are there.
+    /// Where the groups of a block are.
     #[inline(always)]
-    pub fn first_group(&mut self, id: u32) -> Option<&mut Group> {
-        self.groups.first(id)
+    pub fn place(&self, id: u32) -> Place {
+        self.groups.places.get(id as usize).copied().unwrap_or_default()
     }
 
-    /// As [`Self::first_group`], to look at.
+    /// The group at this position. At 0 there is one that ends with [`Ending::Other`].
     #[inline(always)]
-    pub fn peek(&self, id: u32) -> Option<&Group> {
-        self.groups.peek(id)
+    pub fn group(&mut self, position: usize) -> &mut Group {
+        &mut self.groups.all[position]
     }
 
-    /// The group with this number.
-    #[inline]
-    pub fn group(&mut self, number: u32) -> Option<&mut Group> {
-        self.groups.get(number)
+    /// As [`Self::group`], to look at.
+    #[inline(always)]
+    pub fn peek(&self, position: usize) -> &Group {
+        &self.groups.all[position]
     }
 
-    /// Makes the groups of a block, if it has none.
+    /// Makes the groups of a block, if it has none. Returns where they begin; 0 if it has no references.
     #[inline]
-    pub fn prepare(&mut self, blocks: &BlockTable, id: u32) {
-        let is_new = self.groups.first(id).is_none_or(|group| group.instructions == 0);
-        if is_new {
+    pub fn prepare(&mut self, blocks: &BlockTable, id: u32) -> usize {
+        if self.place(id) == Place::default() {
             self.groups.add(blocks, id);
         }
+        self.place(id).group()
     }
 
     /// The cell of an access outside its reference's range, whose block ran `executed` times before and has
@@ -217,22 +223,17 @@ impl References {
         accesses: u64,
     ) -> Option<u32> {
         let &Reference { block, .. } = blocks.references().get(reference as usize)?;
-        self.prepare(blocks, block);
-        let mut number = block;
-        let first = self.groups.first(block)?;
-        let executed = first.executions;
-        let mut lane = (reference - first.first_reference) as usize;
-        while lane >= LANES {
-            number = self.groups.get(number)?.next;
-            lane -= LANES;
-        }
-        let group = self.groups.get(number)?;
+        let first = self.prepare(blocks, block);
+        let Group { executions: executed, first_reference, .. } = *self.group(first);
+        let place = (reference - first_reference) as usize;
+        let (position, lane) = (first + place / LANES, place % LANES);
+        let group = self.group(position);
         let frames = stack.innermost();
         let own = group.cells[lane];
         let cell = if group.has(lane, addr, frames) {
             own
         } else {
-            let access = Access { reference, group: number, lane, addr, executed };
+            let access = Access { reference, group: position, lane, addr, executed };
             self.look_up(space, stack, blocks, access).0.unwrap_or(own)
         };
         self.cells.add(cell, accesses);
@@ -242,18 +243,16 @@ impl References {
     /// Books all accesses counted so far in the cells.
     pub fn settle(&mut self) -> &mut Cells {
         let Self { groups, states, cells, .. } = self;
-        let Groups { pieces, further } = groups;
-        for first in pieces.iter().flatten().flat_map(|piece| piece.iter()) {
-            let mut group = first;
-            loop {
-                for lane in 0..usize::from(group.accesses) {
-                    let state = &mut states[group.first_reference as usize + lane];
-                    let due = first.executions - std::mem::replace(&mut state.booked, first.executions);
-                    cells.add(group.cells[lane], due);
-                }
-                let next = group.next.checked_sub(BLOCK_ID_LIMIT);
-                let Some(next) = next.and_then(|next| further.get(next as usize)) else { break };
-                group = next;
+        let (mut executions, mut is_first) = (0, true);
+        for group in &groups.all {
+            if is_first {
+                executions = group.executions;
+            }
+            is_first = !group.has_more;
+            for lane in 0..usize::from(group.accesses) {
+                let state = &mut states[group.first_reference as usize + lane];
+                let due = executions - std::mem::replace(&mut state.booked, executions);
+                cells.add(group.cells[lane], due);
             }
         }
         &mut self.cells
@@ -277,19 +276,18 @@ impl References {
 
     /// Forgets ranges that may no longer hold.
     pub fn forget_volatile(&mut self) {
-        for group in self.volatile.drain(..) {
-            if let Some(group) = self.groups.get(group) {
-                let volatile = std::mem::take(&mut group.volatile);
-                group.end_ranges(volatile);
-            }
+        for position in self.volatile.drain(..) {
+            let group = &mut self.groups.all[position as usize];
+            let volatile = std::mem::take(&mut group.volatile);
+            group.end_ranges(volatile);
         }
     }
 
     /// Forgets all ranges.
     pub fn forget_all(&mut self) {
         self.volatile.clear();
-        for group in self.groups.all() {
-            group.lasts = [NO_RANGE; LANES];
+        for group in &mut self.groups.all {
+            group.lens = [0; LANES];
             group.volatile = 0;
         }
     }
@@ -332,11 +330,11 @@ impl References {
         blocks: &BlockTable,
         access: Access,
     ) -> u32 {
-        let Access { reference, group: number, lane, addr, executed } = access;
+        let Access { reference, group: position, lane, addr, executed } = access;
         let pc = blocks.references().get(reference as usize).map_or(0, |reference| reference.pc);
         let resolved = space.resolve(addr, pc, stack);
         let object = resolved.object.get();
-        let Some(group) = self.groups.get(number) else { return DISCARD };
+        let group = &mut self.groups.all[position];
         let lane = lane % LANES;
         let state = &mut self.states[reference as usize];
         if state.object != object {
@@ -354,7 +352,7 @@ impl References {
             CacheRange::Fixed { start, len } => (start, len),
             CacheRange::Volatile { start, len } => {
                 if group.volatile == 0 {
-                    self.volatile.push(number);
+                    self.volatile.push(position as u32);
                 }
                 group.volatile |= bit;
                 (start, len)
@@ -376,10 +374,10 @@ impl References {
             }
         };
         // Ranges of more than 2 GiB: the part from the access's own 1 GiB on.
-        let is_long = len > i32::MAX as u64;
+        let is_long = len > 2 << 30;
         let skipped = if is_long { addr.wrapping_sub(start) & !0x3fff_ffff } else { 0 };
         group.bases[lane] = start.wrapping_add(skipped);
-        group.lasts[lane] = i32::try_from(len - skipped).map_or(i32::MAX, |len| len - 1);
+        group.lens[lane] = (len - skipped).min(2 << 30) as u32;
         group.cells[lane]
     }
 }

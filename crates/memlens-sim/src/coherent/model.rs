@@ -55,24 +55,33 @@ impl Core {
         [&mut self.l1d].into_iter().chain(&mut self.l2).chain(l1i)
     }
 
+    // Loops, and no closures given to iterators: those would be compiled without the kernel's instructions.
+
     /// Takes a line out of all caches: whether it was there, whether it was dirty.
     #[inline(always)]
     fn remove<K: Kernel>(&mut self, kernel: K, line: u64, fetched: bool) -> (bool, bool) {
-        self.caches_of(fetched).filter_map(|cache| cache.remove(kernel, line)).fold(NOWHERE, with)
+        let mut found = NOWHERE;
+        for cache in self.caches_of(fetched) {
+            if let Some(word) = cache.remove(kernel, line) {
+                found = with(found, word);
+            }
+        }
+        found
     }
 
     /// Makes a line clean and shared in all caches: whether it is there, whether it was dirty.
     #[inline(always)]
     fn share<K: Kernel>(&mut self, kernel: K, line: u64, fetched: bool) -> (bool, bool) {
-        let shared = |cache: &mut Sets| {
-            let word = cache.peek(kernel, line)?;
-            let before = *word;
-            if before & (DIRTY | SOLE) != 0 {
-                *word &= !(DIRTY | SOLE);
+        let mut found = NOWHERE;
+        for cache in self.caches_of(fetched) {
+            if let Some(word) = cache.peek(kernel, line) {
+                found = with(found, *word);
+                if *word & (DIRTY | SOLE) != 0 {
+                    *word &= !(DIRTY | SOLE);
+                }
             }
-            Some(before)
-        };
-        self.caches_of(fetched).filter_map(shared).fold(NOWHERE, with)
+        }
+        found
     }
 }
 
