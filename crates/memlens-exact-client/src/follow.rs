@@ -1,4 +1,5 @@
-//! Children that are recorded, too (`--follow children`).
+//! Programs that are recorded besides the first: those that it executes in its place, and with `--follow children` all that
+//! its children run.
 //!
 //! A forked child asks memlens, on an abstract socket, for a segment of its own. A program about to be
 //! executed is entered as the first one was: by executing DynamoRIO's library, with the program's path
@@ -11,6 +12,7 @@
 //! Files are looked at by system calls of our own, with descriptors that exist for a moment and are not
 //! inherited. Memory comes from DynamoRIO's heap.
 
+use crate::channel::CHANNEL;
 use crate::own_exe;
 use crate::signals;
 use crate::state::STATE;
@@ -36,10 +38,15 @@ const LINE_BYTES: usize = 256;
 /// More arguments than the kernel takes.
 const MAX_POINTERS: usize = 1 << 22;
 
-/// What following needs; there when memlens follows children.
+/// The word for all processes that the program makes; any other means what it executes in its own place.
+const CHILDREN: &[u8] = b"children";
+
+/// What following needs; there when memlens follows.
 struct Follow {
     /// memlens's socket, an abstract name.
     socket: Vec<u8>,
+    /// Which programs are recorded, as memlens put it.
+    whom: Vec<u8>,
     /// DynamoRIO's library.
     engine: CString,
     /// `DYNAMORIO_OPTIONS=` up to the client's arguments.
@@ -56,20 +63,32 @@ fn follow() -> Option<&'static Follow> {
     (!follow.is_null()).then(|| unsafe { &*follow })
 }
 
-/// Children are to be recorded: by asking on `socket`, with these options for DynamoRIO.
-pub fn start(socket: &[u8], options: &[u8]) {
+/// Further programs are to be recorded: by asking on `socket`, with these options for DynamoRIO; `whom` is a word for
+/// which.
+pub fn start(socket: &[u8], whom: &[u8], options: &[u8]) {
     // The client's own arguments come last: `… -client_lib 'FILE;0;ARGUMENTS'`.
     let Some(end) = options.windows(3).rposition(|three| three == b";0;") else { return };
     let Some(engine) = sys::read_link(c"/proc/self/exe").and_then(|path| CString::new(path).ok()) else {
         return;
     };
-    let follow = Follow { socket: socket.to_vec(), engine, options: options[..end + 3].to_vec() };
+    let (socket, whom) = (socket.to_vec(), whom.to_vec());
+    let follow = Follow { socket, whom, engine, options: options[..end + 3].to_vec() };
     FOLLOW.store(Box::into_raw(Box::new(follow)), Ordering::Relaxed);
 }
 
-/// Whether children are recorded.
+/// Whether further programs are recorded.
 pub fn is_on() -> bool {
     follow().is_some()
+}
+
+/// Whether children are recorded.
+pub fn follows_children() -> bool {
+    follow().is_some_and(|follow| follow.whom == CHILDREN)
+}
+
+/// What following needs, if a program that this process executes is to be recorded.
+fn follow_execution() -> Option<&'static Follow> {
+    follow().filter(|_| follows_children() || CHANNEL.is_own_process())
 }
 
 /// A segment for this process, which has just begun by `execve`.
@@ -140,7 +159,7 @@ pub unsafe fn before_exec(context: *mut c_void, number: c_int, blocked: u64) -> 
         });
         let thread = STATE.thread(context);
         let path = path_of(context, number);
-        let Some(follow) = follow() else {
+        let Some(follow) = follow_execution() else {
             thread.event(EventKind::Exec, &[0]);
             let own = path.is_some_and(|path| own_exe::is_meant_by(&path));
             if let Some(own) = own_exe::path().filter(|_| own) {
@@ -234,7 +253,7 @@ fn packed(how: u64, name: &[u8]) -> Vec<u64> {
 
 fn options_with(follow: &Follow, blocked: u64) -> Vec<u8> {
     let signals = format!("- {:x} {blocked:x} ", signals::ignored());
-    [&follow.options, signals.as_bytes(), &follow.socket, b"'"].concat()
+    [&follow.options, signals.as_bytes(), &follow.socket, b" ", &follow.whom, b"'"].concat()
 }
 
 /// The path that an `execve` or `execveat` names, independent of descriptors that will be closed.

@@ -12,7 +12,7 @@
 //! ir.rs         instruction constructors          sys.rs       system calls of our own
 //! pre_encode.rs instructions' bytes, machine_code.rs how they follow from operands
 //! syscalls.rs   system calls of the target        signals.rs   signals across execve
-//! follow.rs     children that are recorded        own_exe.rs   /proc/self/exe is the program
+//! follow.rs     programs recorded besides         own_exe.rs   /proc/self/exe is the program
 //! program_break.rs brk(2)
 //! ```
 //!
@@ -56,8 +56,8 @@ pub static _USES_DR_VERSION_: c_int = 1190;
 const AREA_WORDS: u32 = 4;
 
 /// DynamoRIO's entry into the client. The arguments are the segment's file descriptor (`-`: ask for one),
-/// the sets of signals ignored and blocked, in hexadecimal, and, if children are to be recorded, the
-/// socket on which to ask for segments.
+/// the sets of signals ignored and blocked, in hexadecimal, and, if further programs are to be recorded, the
+/// socket on which to ask for segments, and which programs ([`follow::start`]).
 ///
 /// # Safety
 /// Called by DynamoRIO, once, before the target's first instruction.
@@ -74,8 +74,8 @@ pub unsafe extern "C" fn dr_client_main(_id: client_id_t, argc: c_int, argv: *co
         signals::start(signals(2), signals(3));
         let options = startup::hide_environment();
         own_exe::initialise();
-        if let (Some(socket), Some(options)) = (argument(4), options) {
-            follow::start(socket.as_bytes(), &options);
+        if let (Some(socket), Some(whom), Some(options)) = (argument(4), argument(5), options) {
+            follow::start(socket.as_bytes(), whom.as_bytes(), &options);
         }
         let fd = match argument(1) {
             Some("-") => follow::segment_after_exec(),

@@ -53,7 +53,7 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
             Some(Making::Vfork) => thread.remembered[0] = signals::ignored(),
             Some(Making::Fork) => {
                 follow::set_forking(true);
-                if follow::is_on() && CHANNEL.is_own_process() {
+                if follow::follows_children() && CHANNEL.is_own_process() {
                     let announced = CHANNEL.announce_fork(thread);
                     thread.fork = Some(announced);
                 }

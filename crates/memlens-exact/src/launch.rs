@@ -34,13 +34,25 @@ pub struct Extras {
     pub inherited: Option<Arc<File>>,
 }
 
+/// Which programs are recorded besides the one that is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Following {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those that it executes in its own place (execve(2)), as wrapper scripts do.
+    Executed,
+    /// Those, and all processes that it makes.
+    Children,
+}
+
 /// Starts `program`; its client connects to the segment behind `segment`.
-/// Its children ask for segments on the abstract socket `follower`, if there is one. It gets `extras`, too.
+/// Further programs ask for segments on the abstract socket `follower`, if there is one. It gets `extras`, too.
 pub fn spawn(
     program: &Program,
     payload: &Payload,
     segment: BorrowedFd<'_>,
-    follower: Option<&str>,
+    follower: Option<(&str, Following)>,
     extras: &Extras,
 ) -> io::Result<Child> {
     let file = fs::canonicalize(&program.file)?;
@@ -48,8 +60,11 @@ pub fn spawn(
     // A client without a segment lets the target run on, unrecorded.
     let argument = if records_nothing() { "none".to_owned() } else { segment.as_raw_fd().to_string() };
     let (ignored, blocked) = (inherited::ignored_signals(), inherited::blocked_signals());
-    let follower =
-        follower.filter(|_| !records_nothing()).map_or_else(String::new, |name| format!(" {name}"));
+    let follower = match follower {
+        Some((name, Following::Executed)) if !records_nothing() => format!(" {name} executed"),
+        Some((name, Following::Children)) if !records_nothing() => format!(" {name} children"),
+        _ => String::new(),
+    };
     let client = client.display();
     let options =
         format!("{ENGINE_OPTIONS} -client_lib '{client};0;{argument} {ignored:x} {blocked:x}{follower}'");

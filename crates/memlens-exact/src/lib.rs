@@ -25,7 +25,7 @@ pub use memlens_child::ExitOutcome;
 
 pub use follower::{Arrival, ArrivedBy, Follower, ProcessStream, Replacement};
 pub use last_resort::release_program;
-pub use launch::Extras;
+pub use launch::{Extras, Following};
 pub use memlens_payload::PayloadError;
 pub use program::{Program, ProgramError};
 pub use reader::ReaderStatistics;

@@ -2,7 +2,7 @@
 
 use crate::follower::{Follower, Replacement};
 use crate::last_resort::{self, LastResort};
-use crate::launch::{self, Extras};
+use crate::launch::{self, Extras, Following};
 use crate::payload::Payload;
 use crate::program::{Program, ProgramError};
 use crate::reader::{Reader, ReaderStatistics};
@@ -29,8 +29,8 @@ const LOOKS_BEFORE_NAP: u32 = 200;
 pub struct SessionOptions {
     /// Program and arguments.
     pub command: Vec<OsString>,
-    /// Whether the processes that it makes are recorded, too: see [`Session::take_follower`].
-    pub follow_children: bool,
+    /// Which programs are recorded, too: see [`Session::take_follower`].
+    pub following: Following,
     /// What it gets besides what this process has.
     pub extras: Extras,
 }
@@ -78,9 +78,13 @@ impl Session {
         let payload = Payload::unpack()?;
         let segment = Segment::create().map_err(SessionError::Segment)?;
         segment.control().number.store(1, Ordering::Relaxed);
-        let follower = options.follow_children.then(Follower::listen).transpose();
-        let follower = follower.map_err(SessionError::Listen)?;
-        let socket = follower.as_ref().map(Follower::name);
+        let follows = options.following != Following::Nothing;
+        let follower = match follows.then(Follower::listen).transpose() {
+            // Few programs execute another one: where there can be no socket, those that do are cut there.
+            Err(_) if options.following == Following::Executed => None,
+            follower => follower.map_err(SessionError::Listen)?,
+        };
+        let socket = follower.as_ref().map(|follower| (follower.name(), options.following));
         let child = launch::spawn(&program, &payload, segment.file.as_fd(), socket, &options.extras)
             .map_err(|error| SessionError::Spawn(program.arguments[0].clone(), error))?;
         let (reader, started, replacement) = (Reader::new(), Instant::now(), Replacement::default());
@@ -88,13 +92,14 @@ impl Session {
         Ok(Self { _last_resort, segment, child, reader, started, follower, replacement })
     }
 
-    /// Where processes ask that the program makes, if they are followed. They wait until they are
-    /// answered: from [`Session::start`] on, somebody must look for them.
+    /// Where programs ask that are followed. They wait until they are answered: from [`Session::start`] on, somebody
+    /// must look for them.
     pub fn take_follower(&mut self) -> Option<Follower> {
         self.follower.take()
     }
 
-    /// For telling that the program has executed another one: [`Self::run`] then only waits for its end.
+    /// For telling that the program has executed another one: [`Self::run`] then only waits for its end, and
+    /// [`Self::run_image`] is over.
     pub fn replacement(&self) -> Replacement {
         self.replacement.clone()
     }
@@ -106,16 +111,49 @@ impl Session {
 
     /// Delivers records to `sink` until the program has ended and all it published is read.
     pub fn run(&mut self, sink: &mut impl RecordSink) -> Result<ExitOutcome, SessionError> {
-        let mut looks = 0;
-        let mut ended = None;
+        loop {
+            if let Some(outcome) = self.deliver(sink, false)? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// As [`Self::run`], but also ends where the program has executed another one that is recorded apart: `None`. Then
+    /// [`Self::wait`] says how that one ended.
+    pub fn run_image(&mut self, sink: &mut impl RecordSink) -> Result<Option<ExitOutcome>, SessionError> {
+        self.deliver(sink, true)
+    }
+
+    /// Waits for the process's end.
+    pub fn wait(&mut self) -> Result<ExitOutcome, SessionError> {
+        loop {
+            last_resort::stop_if_released();
+            if let Some(outcome) = self.child.try_wait().map_err(SessionError::Wait)? {
+                return Ok(outcome);
+            }
+            self.segment.wait(REPLACED_NAP_MS);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        sink: &mut impl RecordSink,
+        only_image: bool,
+    ) -> Result<Option<ExitOutcome>, SessionError> {
+        let (mut looks, mut ended, mut is_image_over) = (0, None, false);
         loop {
             last_resort::stop_if_released();
             if self.reader.deliver(&self.segment, sink) {
                 looks = 0;
                 continue;
             }
-            if let Some(outcome) = ended {
-                return Ok(outcome);
+            if ended.is_some() || is_image_over {
+                return Ok(ended);
+            }
+            // What the program published before it was told is read once more.
+            is_image_over = only_image && self.replacement.is_told();
+            if is_image_over {
+                continue;
             }
             looks += 1;
             if looks < LOOKS_BEFORE_NAP && !self.replacement.is_told() {

@@ -106,6 +106,8 @@ pub struct Merger {
     merged: Profile,
     /// Profiles added.
     added: usize,
+    /// The process of the first, if all are of that one.
+    process_id: Option<u32>,
     /// Which profile is being added, from 0.
     position: usize,
     modules: HashMap<String, ModuleIx>,
@@ -132,6 +134,7 @@ impl Merger {
         Self {
             merged: Profile { run, machine: first.machine.clone(), ..Profile::default() },
             added: 0,
+            process_id: None,
             position: 0,
             modules: HashMap::new(),
             frames: HashMap::new(),
@@ -165,6 +168,10 @@ impl Merger {
         profile.validate_references().map_err(|problem| MergeError::Inconsistent { position, problem })?;
         self.add_rows(profile, self.added);
         self.merged.series = if self.added == 0 { profile.series.clone() } else { Vec::new() };
+        self.process_id = match self.added {
+            0 => profile.run.pid,
+            _ => self.process_id.filter(|&first| profile.run.pid == Some(first)),
+        };
         self.added += 1;
         Ok(())
     }
@@ -177,7 +184,11 @@ impl Merger {
             }
         }
         if self.added > 1 {
-            self.merged.run.notes.push(format!("merged from {} processes", self.added));
+            let what = match self.process_id {
+                Some(_) => "programs that the process executed one after another",
+                None => "processes",
+            };
+            self.merged.run.notes.push(format!("merged from {} {what}", self.added));
         }
         self.merged
     }

@@ -11,7 +11,7 @@ use memlens_bus::MemorySystem;
 use memlens_bus::format::ObjectEvent;
 use memlens_bus::system::{Advice, Backing, Mapping};
 use memlens_events::{BlockFlags, Definition, EventKind, ModuleAnswer, RecordHeader, RecordSink};
-use memlens_exact::{Extras, Session, SessionOptions};
+use memlens_exact::{Extras, Following, Session, SessionOptions};
 use memlens_pipeline::{AccessExpander, FamilyEvent, Process, ProcessOptions, SpaceEvent};
 use memlens_profile::{Existing, Profile};
 use memlens_sim::{CoreId, MachineDescription};
@@ -522,7 +522,7 @@ fn record<M: MemorySystem + 'static>(
     let mut run_info = run::describe(&watched.command);
     let session_options = SessionOptions {
         command: watched.command.clone(),
-        follow_children: true,
+        following: Following::Children,
         extras: watched.extras.clone(),
     };
     let mut session = Session::start(&session_options)?;

@@ -199,6 +199,16 @@ impl<P: Pipeline> Recorder<P> {
         }
     }
 
+    /// Where it writes to.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Writes to another place from now on. Returns the one before.
+    pub fn move_to(&mut self, output: Output) -> Output {
+        std::mem::replace(&mut self.output, output)
+    }
+
     /// The process is one of several: `number` is its own.
     pub fn in_family(mut self, family: Arc<Family>, number: u32) -> Self {
         self.family = Some((family, number));

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use memlens_child::ExitOutcome;
-use memlens_exact::{Program, ReaderStatistics, Session, SessionError, SessionOptions};
+use memlens_exact::{Following, Program, ReaderStatistics, Session, SessionError, SessionOptions};
 use memlens_pipeline::{Process, ProcessOptions};
 use memlens_profile::{Existing, Profile, RunInfo};
 use memlens_report::table;
@@ -70,7 +70,7 @@ pub struct RecordArgs {
     pub mode: Mode,
 
     /// Where the profile goes; memlens.PROGRAM.PID in the current folder if not given
-    #[arg(long, value_name = "PROFILE")]
+    #[arg(long, short, value_name = "PROFILE")]
     pub out: Option<PathBuf>,
 
     /// Replace the profile if it exists
@@ -85,7 +85,8 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "quiet")]
     pub progress: bool,
 
-    /// Record the processes that the program makes as well, each with a profile of its own, and merge them
+    /// Which programs are recorded besides the one given (exact mode): each has a profile of its own, and all are merged.
+    /// Executed if not given
     #[arg(long, value_name = "WHOM")]
     pub follow: Option<Follow>,
 
@@ -180,10 +181,14 @@ pub enum Mode {
     Sample,
 }
 
-/// Which other processes are recorded.
+/// Which other programs are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Follow {
-    /// All processes that the program starts, and those that they start.
+    /// None.
+    None,
+    /// Those that the program executes in its own place, as wrapper scripts do.
+    Executed,
+    /// Those, and all processes that the program starts, and those that they start.
     Children,
 }
 
@@ -204,7 +209,7 @@ struct Config {
     existing: Existing,
     trace: Option<TracePlan>,
     recorder: RecorderOptions,
-    follow: bool,
+    following: Following,
     quiet: bool,
 }
 
@@ -221,7 +226,7 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
         return sample::run(&args, reason.as_deref(), view);
     }
     let config = check(args)?;
-    let (quiet, follow) = (config.quiet, config.follow);
+    let (quiet, following) = (config.quiet, config.following);
     // What can be known to fail must fail before anything is created.
     Program::find(&config.command).map_err(|error| Failure::from(SessionError::from(error)))?;
     let options = config.process.clone();
@@ -242,8 +247,7 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
         say(&reason);
     }
     let mut run = describe(&config.command);
-    let session_options =
-        SessionOptions { command: config.command, follow_children: follow, ..SessionOptions::default() };
+    let session_options = SessionOptions { command: config.command, following, ..SessionOptions::default() };
     let mut session = match Session::start(&session_options) {
         Ok(session) => session,
         Err(error) => {
@@ -266,14 +270,48 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
         place
     });
 
-    if follow {
+    let family = (following != Following::Nothing)
+        .then(|| Family::new(output.path(), options, config.recorder, run.clone(), None));
+    if let Some(family) = &family {
+        family.first(process_id, session.replacement());
+    }
+    // From here on programs are answered; without an answer they would wait.
+    let answering =
+        session.take_follower().zip(family.clone()).map(|(follower, family)| family.answer(follower));
+    if let Some(family) = family.clone().filter(|_| following == Following::Children) {
         process.follow_children();
-        let family = Family::new(output.path(), options, config.recorder, run.clone(), None);
-        return run_family(session, family, process, output, run, &config.recorder, (quiet, view));
+        let mut merged = output;
+        let own = own_place(&mut merged, process_id)?;
+        let mut recorder = Recorder::new(process, own, run, config.recorder).in_family(family.clone(), 1);
+        let outcome = match session.run(&mut recorder) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                recorder.abandon();
+                return Err(error.into());
+            }
+        };
+        let mut ending = ending(&session, outcome);
+        if session.was_replaced() {
+            ending = replaced(&session);
+        }
+        let (_, own, written) = recorder.finish(&ending);
+        return end_family(session, (family, answering), (own, written), merged, outcome, (quiet, view));
     }
     let mut recorder = Recorder::new(process, output, run, config.recorder);
-    let outcome = session.run(&mut recorder);
+    if let Some(family) = &family {
+        recorder = recorder.in_family(family.clone(), 1);
+    }
+    let outcome = session.run_image(&mut recorder);
     let trace = recorder.take_trace();
+    let outcome = match (outcome, &family) {
+        (Ok(None), Some(family)) => {
+            let family = family.clone();
+            return run_executed(session, (family, answering), recorder, process_id, (quiet, view));
+        }
+        (Ok(Some(outcome)), _) => Ok(outcome),
+        (Ok(None), None) => session.wait(),
+        (Err(error), _) => Err(error),
+    };
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -294,7 +332,14 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
         let message = format!("the recording engine did not start in {name}");
         return Err(engine_failure(&message));
     }
-    let (profile, output, written) = recorder.finish(&ending(&session, outcome));
+    let mut ending = ending(&session, outcome);
+    if let Some(family) = family {
+        // Which program could not be recorded in its place, and why.
+        let (notes, lost) = family.notes();
+        ending.notes.extend(notes);
+        ending.lost_events += lost;
+    }
+    let (profile, output, written) = recorder.finish(&ending);
     match (&profile, written) {
         // The program has run: its exit code goes before ours.
         (_, Err(failure)) => say(&failure.to_string()),
@@ -309,45 +354,65 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
     Ok(end_as(outcome))
 }
 
-/// Records the program and the processes that it makes.
-fn run_family(
-    mut session: Session,
-    family: Arc<Family>,
-    process: Process,
-    mut merged: Output,
-    run: RunInfo,
-    options: &RecorderOptions,
-    (quiet, view): (bool, Option<&ViewArgs>),
-) -> Result<u8, Failure> {
-    let process_id = session.process_id();
-    family.first(process_id, session.replacement());
-    // From here on processes are answered; without an answer they would wait.
-    let answering = session.take_follower().map(|follower| family.answer(follower));
-    let own = Output::of_process(merged.path(), 1, process_id);
-    let (own, complaint) = match own {
-        Ok(own) => (own, None),
+/// The place of the first process's profile among those that are merged in `merged`.
+fn own_place(merged: &mut Output, process_id: u32) -> Result<Output, Failure> {
+    match Output::of_process(merged.path(), 1, process_id) {
+        Ok(own) => Ok(own),
         // The merged profile's place then holds the first process's, which is better than nothing.
-        Err(failure) => (merged.same_place()?, Some(failure)),
-    };
-    if let Some(failure) = complaint {
-        say(&format!("{failure}; the program goes on"));
+        Err(failure) => {
+            say(&format!("{failure}; the program goes on"));
+            merged.same_place()
+        }
     }
-    let mut recorder = Recorder::new(process, own, run, *options).in_family(family.clone(), 1);
-    let outcome = match session.run(&mut recorder) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            recorder.abandon();
-            return Err(error.into());
+}
+
+/// A family, and the thread that answers its processes.
+type Answered = (Arc<Family>, Option<thread::JoinHandle<()>>);
+
+/// The program has executed another one, which is recorded: writes what was recorded of it, and waits for the other.
+fn run_executed(
+    mut session: Session,
+    answered: Answered,
+    mut recorder: Recorder<Process>,
+    process_id: u32,
+    shown: (bool, Option<&ViewArgs>),
+) -> Result<u8, Failure> {
+    // A place that is made when it is known to be needed: the profile of a program that executes nothing is the whole.
+    let folder = recorder.output().path().to_owned();
+    let merged = match Output::of_process(&folder, 1, process_id) {
+        Ok(own) => {
+            let mut merged = recorder.move_to(own);
+            merged.writer().withdraw();
+            merged
+        }
+        Err(failure) => {
+            say(&format!("{failure}; the program goes on"));
+            recorder.output().same_place()?
         }
     };
-    let mut ending = ending(&session, outcome);
-    if session.was_replaced() {
-        // What it returned is that of the program that it executed.
-        (ending.exit_code, ending.signal, ending.is_truncated) = (None, None, false);
-        ending.notes.retain(|note| ![KILLED, REPLACED].contains(&note.as_str()));
-    }
+    let (_, own, written) = recorder.finish(&replaced(&session));
+    system::give_memory_back();
+    let outcome = session.wait()?;
+    end_family(session, answered, (own, written), merged, outcome, shown)
+}
+
+/// The end of a program that has executed another one: what the process returns is that one's.
+fn replaced(session: &Session) -> Ending {
+    let mut ending = Ending { wall: session.elapsed(), ..Ending::default() };
+    add_losses(&mut ending, &session.statistics());
+    ending
+}
+
+/// The first process has ended, and its profile is written, or not: waits for others, and writes the profile of all.
+fn end_family(
+    session: Session,
+    (family, answering): Answered,
+    (own, written): (Output, Result<(), Failure>),
+    mut merged: Output,
+    outcome: ExitOutcome,
+    (quiet, view): (bool, Option<&ViewArgs>),
+) -> Result<u8, Failure> {
     let was_recorded = session.was_recorded();
-    let (_, own, written) = recorder.finish(&ending);
     drop(session);
     family.wait(quiet);
     if let Some(Err(_)) = answering.map(thread::JoinHandle::join) {
@@ -382,10 +447,18 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
         return Err(Failure::new(FailureKind::Usage, message));
     }
     let trace = args.trace.plan()?;
-    if args.follow.is_some() && trace.is_some() {
-        let message = "--trace writes one process's accesses: it does not go with --follow children";
-        return Err(Failure::new(FailureKind::Usage, message));
-    }
+    let following = match (args.follow, &trace) {
+        // A trace is of one program.
+        (None | Some(Follow::None | Follow::Executed), Some(_)) | (Some(Follow::None), None) => {
+            Following::Nothing
+        }
+        (Some(Follow::Children), Some(_)) => {
+            let message = "--trace writes one process's accesses: it does not go with --follow children";
+            return Err(Failure::new(FailureKind::Usage, message));
+        }
+        (None | Some(Follow::Executed), None) => Following::Executed,
+        (Some(Follow::Children), None) => Following::Children,
+    };
     let mut process = ProcessOptions::new(args.machine.description()?);
     process.collect_at_start = match args.collect_at_start {
         Some(word) => word == YesNo::Yes,
@@ -403,7 +476,7 @@ fn check(args: RecordArgs) -> Result<Config, Failure> {
         out: args.out,
         existing: Existing::replace_if(args.force),
         trace,
-        follow: args.follow.is_some(),
+        following,
         recorder: RecorderOptions {
             flush_every: (args.flush_every > 0).then(|| Duration::from_secs(args.flush_every)),
             shows_progress: args.progress,
@@ -456,8 +529,7 @@ pub(crate) fn end_of(outcome: ExitOutcome) -> (Option<i32>, Option<i32>) {
 /// The notes of a profile that ends before the program did: by a signal, or by a program in its place, whose exit code
 /// is then the process's.
 const KILLED: &str = "The program was killed: its threads' last records are missing.";
-const REPLACED: &str = "The program executed another one in its place (exec), of which nothing was recorded; \
-                        --follow children records that, too.";
+const REPLACED: &str = "The program executed another one in its place (exec), of which nothing was recorded.";
 
 pub(crate) fn ending(session: &Session, outcome: ExitOutcome) -> Ending {
     let (exit_code, signal) = end_of(outcome);

@@ -1,4 +1,4 @@
-//! `memlens run --follow children` from end to end, on programs that every system has.
+//! `memlens run --follow` from end to end, on programs that every system has.
 
 mod support;
 
@@ -63,6 +63,53 @@ fn a_program_that_executes_another_is_two() {
     assert_eq!(processes.len(), 2, "{processes:?}");
     assert_eq!((processes[0][1].clone(), processes[0][3].as_str()), (processes[1][1].clone(), "exec"));
     assert_eq!(json(folder.path(), &[])["run"]["exit_code"], 6);
+}
+
+#[test]
+fn a_wrapper_script_is_followed_unless_that_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // A child that executes something is another process, and the failed execution changes nothing.
+    let script = "(exec ls -d /); (exec /nonexistent) 2>/dev/null; exec env sh -c 'echo $0; exit 6' name";
+    let words = ["run", "--mode", "exact", "--force", "--out", "p"];
+    let run = |options: &[&str]| {
+        let output = call(folder.path(), &[&words, options, &["--", "sh", "-c", script]].concat());
+        assert_eq!(
+            (output.status.code(), stdout(&output)),
+            (Some(6), "/\nname\n".into()),
+            "{}",
+            stderr(&output)
+        );
+        output
+    };
+    let shown = stderr(&run(&["--flush-every", "1"]));
+    assert!(shown.contains("merged from 3 programs that the process executed one after another"), "{shown}");
+    let programs = processes(folder.path());
+    let ends: Vec<_> = programs.iter().map(|program| (&program[3][..], &program[6][..])).collect();
+    assert_eq!(ends, [("exec", "sh"), ("exec", "env"), ("6", "sh")]);
+    assert!(programs.iter().all(|program| program[1] == programs[0][1]), "{programs:?}");
+    let parts: u64 =
+        programs.iter().map(|program| accesses(&json(folder.path(), &["--process", &program[0]]))).sum();
+    let whole = json(folder.path(), &[]);
+    assert_eq!((accesses(&whole), &whole["run"]["exit_code"]), (parts, &6.into()));
+
+    let shown = stderr(&run(&["--follow", "none"]));
+    assert!(shown.contains("executed another one in its place"), "{shown}");
+    assert!(accesses(&json(folder.path(), &[])) < parts);
+    failing(folder.path(), &["report", "--processes", "p"], 64);
+}
+
+#[test]
+fn a_program_that_executes_nothing_has_its_profile_for_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = call(
+        folder.path(),
+        &["run", "--mode", "exact", "-q", "-o", "p", "--", "sh", "-c", "ls / >&2; exit 4"],
+    );
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(!folder.path().join("p/processes").exists());
+    let report = json(folder.path(), &[]);
+    assert_eq!(report["run"]["exit_code"], 4, "{}", report["run"]);
+    assert_eq!(report["attribution"]["truncated"], false, "{}", report["attribution"]);
 }
 
 #[test]

@@ -137,6 +137,13 @@ impl ProfileWriter {
         self.reserved = reserve(&self.folder);
         result
     }
+
+    /// Takes back what stands there for the whole: of several processes' profiles it was one's. Theirs are there until
+    /// the next flush. Where that fails, what was flushed stays.
+    pub fn withdraw(&mut self) {
+        // Its tables go with the next flush.
+        let _ = self.folder.remove(MANIFEST);
+    }
 }
 
 /// Whether a name is one that a profile's folder may hold.
