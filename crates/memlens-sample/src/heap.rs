@@ -10,6 +10,7 @@ use memlens_events::agent::Allocation;
 use memlens_objects::{SiteId, Sites};
 use memlens_profile::ObjectBacking;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::heap_blocks::{HeapBlock, HeapBlocks};
@@ -69,9 +70,22 @@ pub struct OwnedBy {
     pub range: (u64, u64),
 }
 
+/// A watched block that ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    time_ns: u64,
+    start: u64,
+    block: HeapBlock,
+}
+
+/// So many of the blocks that ended last are remembered.
+const ENDED: usize = 64;
+
 #[derive(Clone, Debug, Default)]
 struct ProcessHeap {
     blocks: HeapBlocks,
+    /// The oldest first.
+    ended: VecDeque<Ended>,
     /// By thread: the block that it is moving, with its start.
     moving: FxHashMap<u32, (u64, HeapBlock)>,
 }
@@ -89,6 +103,22 @@ fn probability(size_bytes: u64, gap_bytes: u64) -> f64 {
     match gap_bytes {
         0 => 1.0,
         gap => -(-(size_bytes as f64) / gap as f64).exp_m1(),
+    }
+}
+
+impl OwnedBy {
+    fn of(start: u64, block: HeapBlock) -> Self {
+        let probability = probability(block.len_bytes, block.gap_bytes);
+        Self { site: block.site, probability, range: (start, start + block.len_bytes) }
+    }
+}
+
+impl ProcessHeap {
+    fn has_ended(&mut self, ended: Ended) {
+        if self.ended.len() == ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(ended);
     }
 }
 
@@ -128,17 +158,22 @@ impl Heap {
     }
 
     /// A block ended.
-    pub fn freed(&mut self, pid: u32, address: u64) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.blocks.remove(address);
+    pub fn freed(&mut self, pid: u32, address: u64, time_ns: u64) {
+        if let Some(process) = self.processes.get_mut(&pid)
+            && let Some(block) = process.blocks.remove(address)
+        {
+            process.has_ended(Ended { time_ns, start: address, block });
         }
     }
 
     /// A block is being moved.
-    pub fn moving(&mut self, pid: u32, tid: u32, address: u64) {
+    pub fn moving(&mut self, pid: u32, tid: u32, address: u64, time_ns: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         match process.blocks.remove(address) {
-            Some(block) => process.moving.insert(tid, (address, block)),
+            Some(block) => {
+                process.has_ended(Ended { time_ns, start: address, block });
+                process.moving.insert(tid, (address, block))
+            }
             None => process.moving.remove(&tid),
         };
     }
@@ -154,8 +189,17 @@ impl Heap {
     /// The watched block that owns an address.
     pub fn owner(&self, pid: u32, address: u64) -> Option<OwnedBy> {
         let (start, block) = self.processes.get(&pid)?.blocks.at(address)?;
-        let probability = probability(block.len_bytes, block.gap_bytes);
-        Some(OwnedBy { site: block.site, probability, range: (start, start + block.len_bytes) })
+        Some(OwnedBy::of(start, block))
+    }
+
+    /// The watched block that owns an address, or owned it at some time since then.
+    pub fn owner_since(&self, pid: u32, address: u64, since_ns: u64) -> Option<OwnedBy> {
+        self.owner(pid, address).or_else(|| {
+            let ended = self.processes.get(&pid)?.ended.iter().rev();
+            let mut late = ended.take_while(|ended| ended.time_ns >= since_ns);
+            let owns = |ended: &&Ended| address.wrapping_sub(ended.start) < ended.block.len_bytes;
+            late.find(owns).map(|ended| OwnedBy::of(ended.start, ended.block))
+        })
     }
 
     /// A process made a copy of itself.
@@ -222,7 +266,7 @@ mod tests {
         );
         assert_eq!(heap.owner(7, 0x1064), None);
         assert_eq!(heap.owner(8, 0x1000), None, "of another process");
-        heap.freed(7, 0x1000);
+        heap.freed(7, 0x1000, 0);
         assert_eq!(heap.owner(7, 0x1000), None);
         heap.allocated(7, 9, &allocation(0x1000, 50, 0, 0), columns);
         assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(columns));
@@ -234,11 +278,11 @@ mod tests {
         let mut heap = Heap::default();
         let (first, second) = (heap.site(&[1], None), heap.site(&[2], None));
         heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), first);
-        heap.moving(7, 7, 0x1000);
+        heap.moving(7, 7, 0x1000, 0);
         assert_eq!(heap.owner(7, 0x1000), None);
         heap.kept(7, 7, 0x1000);
         assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(first));
-        heap.moving(7, 7, 0x1000);
+        heap.moving(7, 7, 0x1000, 0);
         // Another thread gets the address meanwhile.
         heap.allocated(7, 8, &allocation(0x1000, 10, 0, 0), second);
         heap.allocated(7, 7, &allocation(0x2000, 200, 0, 0x1000), second);
@@ -268,10 +312,36 @@ mod tests {
         let site = heap.site(&[1], None);
         heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), site);
         heap.forked(7, 8);
-        heap.freed(8, 0x1000);
+        heap.freed(8, 0x1000, 0);
         assert_eq!(heap.owner(8, 0x1000), None);
         assert!(heap.owner(7, 0x1000).is_some());
         heap.forget(7);
         assert_eq!(heap.owner(7, 0x1000), None);
+    }
+
+    #[test]
+    fn blocks_that_ended_late_are_remembered() {
+        let mut heap = Heap::default();
+        let (first, second) = (heap.site(&[1], None), heap.site(&[2], None));
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), first);
+        heap.freed(7, 0x1000, 50);
+        let owner = |heap: &Heap, since_ns| heap.owner_since(7, 0x1063, since_ns).map(|owner| owner.site);
+        assert_eq!((owner(&heap, 50), owner(&heap, 51)), (Some(first), None));
+        assert_eq!(heap.owner_since(7, 0x1064, 0), None);
+        // What took its place goes first.
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), second);
+        assert_eq!(owner(&heap, 0), Some(second));
+        // A block that is moved is gone from its old place.
+        heap.moving(7, 7, 0x1000, 90);
+        heap.allocated(7, 7, &allocation(0x9000, 200, 0, 0x1000), second);
+        assert_eq!((owner(&heap, 90), owner(&heap, 91)), (Some(second), None));
+        for place in 0..ENDED as u64 {
+            heap.allocated(7, 7, &allocation(0x10_0000 + place * 64, 64, 0, 0), first);
+            heap.freed(7, 0x10_0000 + place * 64, 100);
+        }
+        assert_eq!(
+            (owner(&heap, 0), heap.owner_since(7, 0x10_0000, 100).map(|owner| owner.site)),
+            (None, Some(first))
+        );
     }
 }

@@ -277,8 +277,8 @@ impl Recording {
             }
             Record::Heap { pid, tid, event } => match event {
                 HeapEvent::Allocated(allocation, stack) => self.allocated(pid, tid, &allocation, &stack),
-                HeapEvent::Freed(address) => self.heap.freed(pid, address),
-                HeapEvent::Moving(address) => self.heap.moving(pid, tid, address),
+                HeapEvent::Freed(address) => self.heap.freed(pid, address, record.time_ns),
+                HeapEvent::Moving(address) => self.heap.moving(pid, tid, address, record.time_ns),
                 HeapEvent::Kept(address) => self.heap.kept(pid, tid, address),
             },
             Record::Block { pid, head, references } => {
@@ -318,7 +318,10 @@ impl Recording {
         let Self { bursts: Some(bursts), spaces, files, heap, stacks, .. } = self else { return };
         let space = spaces.entry(pid).or_default();
         let stack = stacks.get(&thread);
-        bursts.burst(thread, time_ns, head, words, &Surroundings { pid, space, files, heap, stack });
+        // It is told of at its end, and blocks may have ended in it.
+        let began_ns = time_ns.saturating_sub(head.own_ns);
+        let surroundings = Surroundings { pid, began_ns, space, files, heap, stack };
+        bursts.burst(thread, time_ns, head, words, &surroundings);
     }
 
     /// Whether a burst was somewhere where nothing is known to be mapped, as far as some of its addresses tell.
@@ -422,14 +425,16 @@ impl Recording {
     fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, f64) {
         let (key, way, owner) = self.spot(thread, sample);
         let (spot, within, probability) = match (key.spot, owner) {
-            (Spot::Area(area @ (Area::Break | Area::Anonymous)), Some(address)) => {
+            (spot @ (Spot::Area(Area::Break | Area::Anonymous) | Spot::Unmapped), Some(address)) => {
                 match self.heap.owner(sample.pid, address) {
                     Some(owner) => {
                         // Code may tell no more than the block.
                         let within = (way.by_code == 0).then(|| address - owner.range.0);
+                        // A large block has a mapping for itself, which may be younger than what is known.
+                        let area = if let Spot::Area(area) = spot { area } else { Area::Anonymous };
                         (Spot::Block { site: owner.site, area }, within, owner.probability)
                     }
-                    None => (Spot::Area(area), None, 1.0),
+                    None => (spot, None, 1.0),
                 }
             }
             (spot, _) => (spot, None, 1.0),
@@ -616,5 +621,48 @@ fn spot_of(space: &AddressSpace, address: u64, frames: &[StackFrame], sample: &S
                 _ => Spot::Unmapped,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_events::agent::Caller;
+
+    /// Where an access so far behind a block's begin, while it lives or after, is thought to go. No mapping is known.
+    fn spot_at(offset: u64, is_live: bool) -> Spot {
+        const PID: u32 = 0x7fff_fff0;
+        const START: u64 = 0x7000_0000;
+        let mut recording = Recording::new(false, SampleSkid::default(), AttributionWay::default());
+        let mut take = |record| recording.take(TimedRecord { time_ns: 5, record });
+        let caller = Caller { ip: 0, sp: 0, bp: 0 };
+        let allocation = Allocation {
+            address: START,
+            size_bytes: 4096,
+            gap_bytes: 0,
+            old_address: 0,
+            stored_at: 0,
+            caller,
+        };
+        take(Record::Heap { pid: PID, tid: PID, event: HeapEvent::Allocated(allocation, Vec::new()) });
+        if !is_live {
+            take(Record::Heap { pid: PID, tid: PID, event: HeapEvent::Freed(START) });
+        }
+        let sample = Sample {
+            pid: PID,
+            tid: PID,
+            is_user: true,
+            is_exact: true,
+            data_address: START + offset,
+            ..Sample::default()
+        };
+        take(Record::Sample(Box::new(sample)));
+        recording.take_tallies().remove(0).0.spot
+    }
+
+    #[test]
+    fn a_block_owns_its_addresses_before_its_mapping_is_known() {
+        assert!(matches!(spot_at(4095, true), Spot::Block { area: Area::Anonymous, .. }));
+        assert_eq!((spot_at(4096, true), spot_at(4095, false)), (Spot::Unmapped, Spot::Unmapped));
     }
 }

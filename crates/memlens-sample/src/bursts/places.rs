@@ -18,11 +18,13 @@ const GRANULE: u64 = 16;
 pub struct Surroundings<'a> {
     /// The process.
     pub pid: u32,
+    /// When the burst began.
+    pub began_ns: u64,
     /// Its mappings.
     pub space: &'a AddressSpace,
     /// Their files.
     pub files: &'a Files,
-    /// Live blocks.
+    /// Watched blocks.
     pub heap: &'a Heap,
     /// The thread's stack: its pointer, and its frames.
     pub stack: Option<&'a (u64, Vec<StackFrame>)>,
@@ -181,20 +183,29 @@ impl Places {
             }
             Place::Area(Area::Stack) => (Spot::Stack, 0.0, alone),
             Place::Area(area @ (Area::Break | Area::Anonymous)) => {
-                match surroundings.heap.owner(surroundings.pid, address) {
-                    Some(owner) => {
-                        let site: SiteId = owner.site;
-                        (Spot::Block { site, area }, 1.0 / owner.probability - 1.0, owner.range)
-                    }
-                    None => {
-                        let start = address & !(GRANULE - 1);
-                        (Spot::Area(area), 0.0, (start, start + GRANULE))
-                    }
-                }
+                self.block_at(address, area.clone(), surroundings).unwrap_or_else(|| {
+                    let start = address & !(GRANULE - 1);
+                    (Spot::Area(area), 0.0, (start, start + GRANULE))
+                })
             }
             Place::Area(area) => (Spot::Area(area), 0.0, alone),
-            Place::Unmapped => (Spot::Unmapped, 0.0, alone),
+            // A large block has a mapping for itself, which may have come and gone between two looks.
+            Place::Unmapped => {
+                self.block_at(address, Area::Anonymous, surroundings).unwrap_or((Spot::Unmapped, 0.0, alone))
+            }
         }
+    }
+
+    /// The watched block that owns an address, as [`Self::elsewhere`] says it.
+    fn block_at(
+        &self,
+        address: u64,
+        area: Area,
+        surroundings: &Surroundings<'_>,
+    ) -> Option<(Spot, f64, (u64, u64))> {
+        let owner = surroundings.heap.owner_since(surroundings.pid, address, surroundings.began_ns)?;
+        let site: SiteId = owner.site;
+        Some((Spot::Block { site, area }, 1.0 / owner.probability - 1.0, owner.range))
     }
 
     fn numbered(&mut self, spot: Spot) -> u32 {
