@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::{io, mem};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{io, mem, thread};
 
 use crate::arch;
 use crate::error::InjectError;
@@ -38,11 +39,8 @@ pub struct Mapping {
 /// # Errors
 /// Why not.
 pub fn check(pid: u32) -> Result<(), InjectError> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| InjectError::Gone(pid))?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.strip_prefix(':')?.trim())
-    };
+    let status = status_without_own_tracer(pid).map_err(|_| InjectError::Gone(pid))?;
+    let field = |name: &str| field_of(&status, name);
     match field("State").and_then(|state| state.chars().next()) {
         // Its first thread may have ended before the others.
         Some('Z' | 'X') if first_alive(pid).is_none() => return Err(InjectError::Zombie(pid)),
@@ -80,6 +78,30 @@ pub fn check(pid: u32) -> Result<(), InjectError> {
         return Err(InjectError::Processor(pid));
     }
     Ok(())
+}
+
+/// A line of `/proc/PID/status`.
+fn field_of<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.strip_prefix(':')?.trim())
+}
+
+/// `/proc/PID/status`, when no thread of our own traces the process any more, or that has not ended after a while.
+///
+/// A thread that has traced lets go when the kernel has done with it (ptrace(2), "Death under ptrace"), which is a moment after
+/// it could be joined: who attaches twice in a row would meet it.
+fn status_without_own_tracer(pid: u32) -> io::Result<String> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let tracer = field_of(&status, "TracerPid").filter(|&tracer| tracer != "0");
+        let is_own = tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer).exists());
+        if !is_own || Instant::now() >= until {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// The first thread of a process that has not ended.
