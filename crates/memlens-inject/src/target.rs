@@ -104,9 +104,11 @@ fn status_without_own_tracer(pid: u32) -> io::Result<String> {
     }
 }
 
-/// The first thread of a process that has not ended.
+/// The first thread of a process that has not ended: its own first thread, if that has not. Threads made later may have
+/// lower ids, where the kernel began to count anew, and end at any moment.
 fn first_alive(pid: u32) -> Option<u32> {
-    threads_of(pid).into_iter().find(|&thread| state_of(pid, thread).is_some_and(is_alive_in))
+    let is_alive = |&thread: &u32| state_of(pid, thread).is_some_and(is_alive_in);
+    Some(pid).filter(is_alive).or_else(|| threads_of(pid).into_iter().find(is_alive))
 }
 
 /// Where `/proc` tells of a process's memory and files: of its first thread, or of another where that has ended.
@@ -313,5 +315,23 @@ mod tests {
         if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
             assert!(matches!(check(2), Err(InjectError::Kernel(2))));
         }
+    }
+
+    /// Where the kernel has begun to count anew, threads have lower ids than their process. Making it do so takes rights
+    /// (`/proc/sys/kernel/ns_last_pid`); without them nothing is shown here.
+    #[test]
+    fn a_thread_with_a_lower_id_does_not_speak_for_its_process() {
+        let own = std::process::id();
+        let _ = fs::write("/proc/sys/kernel/ns_last_pid", "300");
+        thread::scope(|scope| {
+            let (ends, until) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || until.recv());
+            assert!(threads_of(own).len() > 1);
+            assert_eq!(
+                (first_alive(own), proc_folder(own)),
+                (Some(own), PathBuf::from(format!("/proc/{own}")))
+            );
+            drop(ends);
+        });
     }
 }
