@@ -1,4 +1,4 @@
-//! `--follow children`: a thread, a pipeline and a profile for each process, and one profile of all.
+//! Programs that are followed (`--follow`): a thread, a pipeline and a profile for each, and one profile of all.
 //!
 //! ```text
 //!  memlens-exact: Follower ──► Family::arrive ──► a thread: ProcessStream ──► Recorder ──► processes/N-PID

@@ -7,7 +7,7 @@
 //! ```text
 //! cli.rs           all words, and the table of exit codes      failure.rs    what ends memlens early
 //! run.rs           run, record     output.rs, recorder.rs         report.rs     report
-//! family.rs        --follow children                               backing_looks.rs how the kernel backs objects
+//! family.rs        programs followed                               backing_looks.rs how the kernel backs objects
 //! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
 //! import.rs        import lackey                               export.rs     export callgrind
 //! compare.rs       compare                                     advise.rs     advise              apply.rs      apply (apply_pages.rs, apply_prefetch.rs)
