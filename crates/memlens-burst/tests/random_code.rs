@@ -36,6 +36,18 @@ struct State {
     data: [u8; DATA_BYTES],
 }
 
+impl State {
+    fn fill(&mut self, random: &mut Random) {
+        self.registers = [0; 16].map(|_: u64| random.next());
+        // Status flags only.
+        self.flags = 0x202 | random.next() & 0x8d5;
+        self.vectors = [[0; 2]; 4].map(|_| [random.next(), random.next()]);
+        for byte in &mut self.data {
+            *byte = random.next() as u8;
+        }
+    }
+}
+
 struct Random(u64);
 
 impl Random {
@@ -68,6 +80,20 @@ struct Code {
 const REGISTERS: [u8; 14] = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15];
 
 impl Code {
+    /// So many pieces of up to `longest` instructions, each with a return behind it, and where they begin.
+    fn of_pieces(random: Random, pieces: usize, longest: u64) -> (Self, Vec<usize>) {
+        let mut code = Self { bytes: Vec::new(), random, sets: Set::all(), gathers: HashMap::new() };
+        let mut starts = Vec::new();
+        for _ in 0..pieces {
+            starts.push(code.bytes.len());
+            for _ in 0..code.random.below(longest) + 1 {
+                code.instruction();
+            }
+            code.put(&[0xc3]);
+        }
+        (code, starts)
+    }
+
     fn register(&mut self) -> u8 {
         self.random.one_of(&REGISTERS)
     }
@@ -471,31 +497,19 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
     listen(libc::SIGUSR2);
     let (mut recorded, mut of_gathers) = (0, 0);
     for file in 0..40u64 {
-        let random = Random(0x9e37_79b9 + file * 7919);
-        let mut code = Code { bytes: Vec::new(), random, sets: Set::all(), gathers: HashMap::new() };
-        let mut starts = Vec::new();
-        for _ in 0..200 {
-            starts.push(code.bytes.len());
-            for _ in 0..code.random.below(2 * file + 2) + 1 {
-                code.instruction();
-            }
-            code.put(&[0xc3]);
-        }
+        let (mut code, starts) = Code::of_pieces(Random(0x9e37_79b9 + file * 7919), 200, 2 * file + 2);
         let mapping = Mapping::of(&code.bytes);
         let is_filtered = file % 3 == 2;
         filter_operations(is_filtered);
         for &start in &starts {
             let mut state = State {
-                registers: [0; 16].map(|_: u64| code.random.next()),
-                // Status flags only.
-                flags: 0x202 | code.random.next() & 0x8d5,
+                registers: [0; 16],
+                flags: 0,
                 padding: 0,
-                vectors: [[0; 2]; 4].map(|_| [code.random.next(), code.random.next()]),
+                vectors: [[0; 2]; 4],
                 data: [0; DATA_BYTES],
             };
-            for byte in &mut state.data {
-                *byte = code.random.next() as u8;
-            }
+            state.fill(&mut code.random);
             // Both runs in the same place: addresses are part of what they compute.
             let before = state.clone();
             let at = mapping.0 + start as u64;
@@ -598,28 +612,15 @@ fn states_of_random_code() {
     let state = unsafe { &mut *fixed(0x2000_0000, memory).cast::<State>() };
     let mut text = String::new();
     for file in 0..files {
-        let random = Random(0x2545_f491 + file * 7919);
-        let mut code = Code { bytes: Vec::new(), random, sets: Set::all(), gathers: HashMap::new() };
-        let mut starts = Vec::new();
-        for _ in 0..100 {
-            starts.push(code.bytes.len());
-            for _ in 0..code.random.below(2 * (file % 40) + 2) + 1 {
-                code.instruction();
-            }
-            code.put(&[0xc3]);
-        }
+        let longest = 2 * (file % 40) + 2;
+        let (mut code, starts) = Code::of_pieces(Random(0x2545_f491 + file * 7919), 100, longest);
         assert!(code.bytes.len() <= memory);
         // SAFETY: fresh memory of that size.
         unsafe {
             std::ptr::copy_nonoverlapping(code.bytes.as_ptr(), fixed(place, memory), code.bytes.len());
         }
         for (number, &start) in starts.iter().enumerate() {
-            state.registers = [0; 16].map(|_: u64| code.random.next());
-            state.flags = 0x202 | code.random.next() & 0x8d5;
-            state.vectors = [[0; 2]; 4].map(|_| [code.random.next(), code.random.next()]);
-            for byte in &mut state.data {
-                *byte = code.random.next() as u8;
-            }
+            state.fill(&mut code.random);
             // SAFETY: the code is of our making.
             unsafe { run((place + start) as u64, state, How::Natively) };
             let end = starts.get(number + 1).copied().unwrap_or(code.bytes.len());

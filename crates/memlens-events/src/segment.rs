@@ -21,6 +21,11 @@ pub const ARRIVED_BY_FORK: u64 = 1;
 /// See [`ARRIVED_BY_FORK`]; number and token are 0.
 pub const ARRIVED_BY_EXEC: u64 = 2;
 
+/// The client's word for recording the programs that the first one executes in its own place.
+pub const FOLLOW_EXECUTED: &str = "executed";
+/// For recording those, and all processes that it makes.
+pub const FOLLOW_CHILDREN: &str = "children";
+
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlens1");
 /// Layout version; both sides must agree.

@@ -21,7 +21,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dynamorio_sys::*;
 use memlens_events::EventKind;
-use memlens_events::segment::{ARRIVED_BY_EXEC, ARRIVED_BY_FORK};
+use memlens_events::segment::{ARRIVED_BY_EXEC, ARRIVED_BY_FORK, FOLLOW_CHILDREN};
 use std::ffi::CString;
 
 pub const SYS_EXECVE: c_int = 59;
@@ -38,14 +38,11 @@ const LINE_BYTES: usize = 256;
 /// More arguments than the kernel takes.
 const MAX_POINTERS: usize = 1 << 22;
 
-/// The word for all processes that the program makes; any other means what it executes in its own place.
-const CHILDREN: &[u8] = b"children";
-
 /// What following needs; there when memlens follows.
 struct Follow {
     /// memlens's socket, an abstract name.
     socket: Vec<u8>,
-    /// Which programs are recorded, as memlens put it.
+    /// Which programs are recorded: [`FOLLOW_CHILDREN`], or another word for those that are executed in place.
     whom: Vec<u8>,
     /// DynamoRIO's library.
     engine: CString,
@@ -63,8 +60,8 @@ fn follow() -> Option<&'static Follow> {
     (!follow.is_null()).then(|| unsafe { &*follow })
 }
 
-/// Further programs are to be recorded: by asking on `socket`, with these options for DynamoRIO; `whom` is a word for
-/// which.
+/// Further programs are to be recorded: by asking on `socket`, with these options for DynamoRIO; `whom` is
+/// the word for which.
 pub fn start(socket: &[u8], whom: &[u8], options: &[u8]) {
     // The client's own arguments come last: `… -client_lib 'FILE;0;ARGUMENTS'`.
     let Some(end) = options.windows(3).rposition(|three| three == b";0;") else { return };
@@ -83,7 +80,7 @@ pub fn is_on() -> bool {
 
 /// Whether children are recorded.
 pub fn follows_children() -> bool {
-    follow().is_some_and(|follow| follow.whom == CHILDREN)
+    follow().is_some_and(|follow| follow.whom == FOLLOW_CHILDREN.as_bytes())
 }
 
 /// What following needs, if a program that this process executes is to be recorded.

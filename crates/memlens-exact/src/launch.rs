@@ -8,6 +8,7 @@
 use crate::payload::Payload;
 use crate::program::Program;
 use memlens_child::{Child, Held, Image, inherited};
+use memlens_events::segment::{FOLLOW_CHILDREN, FOLLOW_EXECUTED};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -61,8 +62,8 @@ pub fn spawn(
     let argument = if records_nothing() { "none".to_owned() } else { segment.as_raw_fd().to_string() };
     let (ignored, blocked) = (inherited::ignored_signals(), inherited::blocked_signals());
     let follower = match follower {
-        Some((name, Following::Executed)) if !records_nothing() => format!(" {name} executed"),
-        Some((name, Following::Children)) if !records_nothing() => format!(" {name} children"),
+        Some((name, Following::Executed)) if !records_nothing() => format!(" {name} {FOLLOW_EXECUTED}"),
+        Some((name, Following::Children)) if !records_nothing() => format!(" {name} {FOLLOW_CHILDREN}"),
         _ => String::new(),
     };
     let client = client.display();

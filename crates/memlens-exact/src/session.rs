@@ -111,10 +111,9 @@ impl Session {
 
     /// Delivers records to `sink` until the program has ended and all it published is read.
     pub fn run(&mut self, sink: &mut impl RecordSink) -> Result<ExitOutcome, SessionError> {
-        loop {
-            if let Some(outcome) = self.deliver(sink, false)? {
-                return Ok(outcome);
-            }
+        match self.deliver(sink, false)? {
+            Some(outcome) => Ok(outcome),
+            None => self.wait(),
         }
     }
 
@@ -135,6 +134,7 @@ impl Session {
         }
     }
 
+    /// Delivers records until the process has ended, or, if `only_image`, the program has executed another one (`None`).
     fn deliver(
         &mut self,
         sink: &mut impl RecordSink,

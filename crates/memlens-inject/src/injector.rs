@@ -1,6 +1,6 @@
 //! The order of things: which thread is borrowed, what it is given, when it is let go.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ impl<'a> Injector<'a> {
         // Who has the first thread keeps others away until this thread of ours ends.
         tracer::seize(pid).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => InjectError::Gone(pid),
-            _ => tracer_of(pid).unwrap_or(InjectError::Forbidden { pid, error }),
+            _ => target::tracer_of(pid).unwrap_or(InjectError::Forbidden { pid, error }),
         })?;
         let mappings = target.mappings()?;
         let images = images(&target, &mappings);
@@ -580,14 +580,6 @@ impl<'a> Injector<'a> {
         let how = if thread == pid { Resume::Run } else { Resume::Free };
         tracer::resume(thread, how, 0).map_err(self.system("let it go on"))
     }
-}
-
-/// Who traces a process, if somebody does.
-fn tracer_of(pid: u32) -> Option<InjectError> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-    let tracer: u32 = line.trim().parse().ok()?;
-    (tracer != 0).then(|| target::traced(pid, tracer))
 }
 
 fn not_glibc(pid: u32, images: &[Image]) -> InjectError {

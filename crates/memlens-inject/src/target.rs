@@ -47,8 +47,8 @@ pub fn check(pid: u32) -> Result<(), InjectError> {
         Some('T') => return Err(InjectError::Stopped(pid)),
         _ => {}
     }
-    if let Some(tracer_pid) = field("TracerPid").and_then(|word| word.parse().ok()).filter(|&pid| pid != 0) {
-        return Err(traced(pid, tracer_pid));
+    if let Some(tracer) = tracer_in(&status) {
+        return Err(traced(pid, tracer));
     }
     let has_memory = || field("VmSize").is_some() || first_alive(pid).is_some_and(|thread| thread != pid);
     if field("Kthread") == Some("1") || !has_memory() {
@@ -80,10 +80,20 @@ pub fn check(pid: u32) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// A line of `/proc/PID/status`.
+/// A field of `/proc/PID/status` (proc_pid_status(5)).
 fn field_of<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.strip_prefix(':')?.trim())
+    Some(status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.trim())
+}
+
+/// Who traces a process of this status, if somebody does.
+fn tracer_in(status: &str) -> Option<u32> {
+    field_of(status, "TracerPid")?.parse().ok().filter(|&tracer| tracer != 0)
+}
+
+/// That somebody else traces a process, if that is so.
+pub fn tracer_of(pid: u32) -> Option<InjectError> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    tracer_in(&status).map(|tracer| traced(pid, tracer))
 }
 
 /// `/proc/PID/status`, when no thread of our own traces the process any more, or that has not ended after a while.
@@ -95,8 +105,8 @@ fn status_without_own_tracer(pid: u32) -> io::Result<String> {
     let until = Instant::now() + PATIENCE;
     loop {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let tracer = field_of(&status, "TracerPid").filter(|&tracer| tracer != "0");
-        let is_own = tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer).exists());
+        let is_own = tracer_in(&status)
+            .is_some_and(|tracer| Path::new("/proc/self/task").join(tracer.to_string()).exists());
         if !is_own || Instant::now() >= until {
             return Ok(status);
         }
@@ -138,7 +148,7 @@ fn threads_of(pid: u32) -> Vec<u32> {
     threads
 }
 
-pub fn traced(pid: u32, tracer_pid: u32) -> InjectError {
+fn traced(pid: u32, tracer_pid: u32) -> InjectError {
     let name = fs::read_to_string(format!("/proc/{tracer_pid}/comm")).unwrap_or_default();
     let name = if name.trim().is_empty() { "somebody" } else { name.trim() };
     InjectError::Traced { pid, tracer: name.to_owned(), tracer_pid }
@@ -244,11 +254,10 @@ impl Target {
         caught.is_none_or(|caught| caught & !known != 0)
     }
 
-    /// A field of proc_pid_status(5).
+    /// A field of its status.
     fn status(&self, name: &str) -> Option<String> {
         let text = fs::read_to_string(proc_folder(self.pid).join("status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        Some(line.trim().to_owned())
+        field_of(&text, name).map(str::to_owned)
     }
 
     /// Whether a thread has not ended.

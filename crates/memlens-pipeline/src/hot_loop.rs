@@ -201,7 +201,8 @@ impl HotLoop<'_> {
                 }
                 if ending != Ending::Falls {
                     let slot = words[start + 1..][..header.words()].get(slot_word).copied().unwrap_or(0);
-                    enter_or_leave(blocks, space, stack, (header.block_id(), ending), slot);
+                    let block = (header.block_id(), ending == Ending::Calls);
+                    enter_or_leave(blocks, space, stack, block, slot);
                 }
             }
             (at, instructions) = (found.end, instructions + found.instructions);
@@ -216,20 +217,20 @@ impl HotLoop<'_> {
     }
 }
 
-/// A block ended with a call or return whose return address is at `slot`.
+/// A block ended with a call, or with a return, whose return address is at `slot`.
 #[inline(always)]
-fn enter_or_leave(
+pub fn enter_or_leave(
     blocks: &BlockTable,
     space: &mut AddressSpace,
     stack: &mut ShadowStack,
-    (id, ending): (u32, Ending),
+    (id, is_call): (u32, bool),
     slot: u64,
 ) {
     if stack.is_elsewhere(slot) {
         let range = space.stack_around(slot);
         stack.switch(range, slot);
     }
-    if ending == Ending::Calls {
+    if is_call {
         let block = blocks.block(id);
         stack.call(slot, block.end_pc, block.return_key);
     } else {
@@ -304,7 +305,8 @@ impl Task for Further<'_> {
             if !has_more {
                 break;
             }
-            words = &words[count..];
+            // A damaged record may be shorter than its block's groups.
+            words = words.get(count..).unwrap_or_default();
         }
         self.len
     }

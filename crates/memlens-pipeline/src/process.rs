@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Reference, Switch};
 use crate::cells::DISCARD;
 use crate::fetches::{Attribution, FetchRule};
-use crate::hot_loop::{HotLoop, OneBlock, WithFetches};
+use crate::hot_loop::{HotLoop, OneBlock, WithFetches, enter_or_leave};
 use crate::lanes::{self, Vectors};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
@@ -582,15 +582,8 @@ impl Process {
         if block.flags.0 & (BlockFlags::CALL.0 | BlockFlags::RETURN.0) != 0
             && let Some(&slot) = words.get(usize::from(block.slot_word))
         {
-            if thread.stack.is_elsewhere(slot) {
-                let range = self.space.stack_around(slot);
-                thread.stack.switch(range, slot);
-            }
-            if block.flags.contains(BlockFlags::CALL) {
-                thread.stack.call(slot, block.end_pc, block.return_key);
-            } else {
-                thread.stack.ret(slot);
-            }
+            let block = (id, block.flags.contains(BlockFlags::CALL));
+            enter_or_leave(&self.blocks, &mut self.space, &mut thread.stack, block, slot);
         }
     }
 }

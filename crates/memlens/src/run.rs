@@ -270,46 +270,33 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
         place
     });
 
-    let family = (following != Following::Nothing)
-        .then(|| Family::new(output.path(), options, config.recorder, run.clone(), None));
-    if let Some(family) = &family {
-        family.first(process_id, session.replacement());
+    if following == Following::Children {
+        process.follow_children();
     }
     // From here on programs are answered; without an answer they would wait.
-    let answering =
-        session.take_follower().zip(family.clone()).map(|(follower, family)| family.answer(follower));
-    if let Some(family) = family.clone().filter(|_| following == Following::Children) {
-        process.follow_children();
-        let mut merged = output;
-        let own = own_place(&mut merged, process_id)?;
-        let mut recorder = Recorder::new(process, own, run, config.recorder).in_family(family.clone(), 1);
-        let outcome = match session.run(&mut recorder) {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                recorder.abandon();
-                return Err(error.into());
-            }
-        };
-        let mut ending = ending(&session, outcome);
-        if session.was_replaced() {
-            ending = replaced(&session);
-        }
-        let (_, own, written) = recorder.finish(&ending);
-        return end_family(session, (family, answering), (own, written), merged, outcome, (quiet, view));
-    }
+    let answered = (following != Following::Nothing).then(|| {
+        let family = Family::new(output.path(), options, config.recorder, run.clone(), None);
+        family.first(process_id, session.replacement());
+        let answering = session.take_follower().map(|follower| family.answer(follower));
+        Answered { family, answering }
+    });
     let mut recorder = Recorder::new(process, output, run, config.recorder);
+    let family = answered.as_ref().map(|answered| answered.family.clone());
     if let Some(family) = &family {
         recorder = recorder.in_family(family.clone(), 1);
     }
+    if following == Following::Children
+        && let Some(answered) = answered
+    {
+        return run_children(session, answered, recorder, (quiet, view));
+    }
     let outcome = session.run_image(&mut recorder);
     let trace = recorder.take_trace();
-    let outcome = match (outcome, &family) {
-        (Ok(None), Some(family)) => {
-            let family = family.clone();
-            return run_executed(session, (family, answering), recorder, process_id, (quiet, view));
-        }
-        (Ok(Some(outcome)), _) => Ok(outcome),
+    let outcome = match (outcome, answered) {
+        (Ok(None), Some(answered)) => return run_executed(session, answered, recorder, (quiet, view)),
+        // Nobody tells of another program then.
         (Ok(None), None) => session.wait(),
+        (Ok(Some(outcome)), _) => Ok(outcome),
         (Err(error), _) => Err(error),
     };
     let outcome = match outcome {
@@ -354,42 +341,58 @@ pub fn run(mut args: RecordArgs, view: Option<&ViewArgs>) -> Result<u8, Failure>
     Ok(end_as(outcome))
 }
 
-/// The place of the first process's profile among those that are merged in `merged`.
-fn own_place(merged: &mut Output, process_id: u32) -> Result<Output, Failure> {
-    match Output::of_process(merged.path(), 1, process_id) {
-        Ok(own) => Ok(own),
+/// A family, and the thread that answers its processes.
+struct Answered {
+    family: Arc<Family>,
+    answering: Option<thread::JoinHandle<()>>,
+}
+
+/// What the first process's recorder writes goes to a place among those that are merged; what is merged goes where it wrote
+/// until now.
+fn make_room(recorder: &mut Recorder<Process>, process_id: u32) -> Result<Output, Failure> {
+    match Output::of_process(recorder.output().path(), 1, process_id) {
+        Ok(own) => Ok(recorder.move_to(own)),
         // The merged profile's place then holds the first process's, which is better than nothing.
         Err(failure) => {
             say(&format!("{failure}; the program goes on"));
-            merged.same_place()
+            recorder.output().same_place()
         }
     }
 }
 
-/// A family, and the thread that answers its processes.
-type Answered = (Arc<Family>, Option<thread::JoinHandle<()>>);
+/// Records the program and the processes that it makes.
+fn run_children(
+    mut session: Session,
+    answered: Answered,
+    mut recorder: Recorder<Process>,
+    shown: (bool, Option<&ViewArgs>),
+) -> Result<u8, Failure> {
+    let merged = make_room(&mut recorder, session.process_id())?;
+    let outcome = match session.run(&mut recorder) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            recorder.abandon();
+            return Err(error.into());
+        }
+    };
+    let ending = if session.was_replaced() { replaced(&session) } else { ending(&session, outcome) };
+    let (_, own, written) = recorder.finish(&ending);
+    end_family(session, answered, (own, written), merged, outcome, shown)
+}
 
 /// The program has executed another one, which is recorded: writes what was recorded of it, and waits for the other.
 fn run_executed(
     mut session: Session,
     answered: Answered,
     mut recorder: Recorder<Process>,
-    process_id: u32,
     shown: (bool, Option<&ViewArgs>),
 ) -> Result<u8, Failure> {
-    // A place that is made when it is known to be needed: the profile of a program that executes nothing is the whole.
-    let folder = recorder.output().path().to_owned();
-    let merged = match Output::of_process(&folder, 1, process_id) {
-        Ok(own) => {
-            let mut merged = recorder.move_to(own);
-            merged.writer().withdraw();
-            merged
-        }
-        Err(failure) => {
-            say(&format!("{failure}; the program goes on"));
-            recorder.output().same_place()?
-        }
-    };
+    // Only now: the profile of a program that executes nothing is the whole.
+    let mut merged = make_room(&mut recorder, session.process_id())?;
+    if merged.path() != recorder.output().path() {
+        // What was flushed of the first program is no profile of all.
+        merged.writer().withdraw();
+    }
     let (_, own, written) = recorder.finish(&replaced(&session));
     system::give_memory_back();
     let outcome = session.wait()?;
@@ -406,7 +409,7 @@ fn replaced(session: &Session) -> Ending {
 /// The first process has ended, and its profile is written, or not: waits for others, and writes the profile of all.
 fn end_family(
     session: Session,
-    (family, answering): Answered,
+    Answered { family, answering }: Answered,
     (own, written): (Output, Result<(), Failure>),
     mut merged: Output,
     outcome: ExitOutcome,
