@@ -50,6 +50,7 @@ pub enum EventKind {
 /// | 4 | runs natively: it is for another processor |
 /// | 5 | runs natively, if at all: it is neither ELF nor a script |
 /// | 6 | runs natively: its file has no name any more |
+/// | 7 | runs natively: the engine's files are gone |
 /// | `u64::MAX` | the execution announced last by the thread failed |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -62,19 +63,21 @@ pub enum ExecHow {
     OtherArchitecture = 4,
     NoProgram = 5,
     Deleted = 6,
+    NoEngine = 7,
     Failed = u64::MAX,
 }
 
 impl ExecHow {
     /// What the word means; unknown words read as `Plain`.
     pub fn from_word(word: u64) -> Self {
-        const ALL: [ExecHow; 7] = [
+        const ALL: [ExecHow; 8] = [
             ExecHow::Recorded,
             ExecHow::Privileged,
             ExecHow::Unreadable,
             ExecHow::OtherArchitecture,
             ExecHow::NoProgram,
             ExecHow::Deleted,
+            ExecHow::NoEngine,
             ExecHow::Failed,
         ];
         ALL.into_iter().find(|&how| how as u64 == word).unwrap_or(Self::Plain)

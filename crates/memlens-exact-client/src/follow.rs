@@ -20,8 +20,8 @@ use crate::sys;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dynamorio_sys::*;
-use memlens_events::EventKind;
 use memlens_events::segment::{ARRIVED_BY_EXEC, ARRIVED_BY_FORK, FOLLOW_CHILDREN};
+use memlens_events::{EventKind, ExecHow};
 use std::ffi::CString;
 
 pub const SYS_EXECVE: c_int = 59;
@@ -46,8 +46,17 @@ struct Follow {
     whom: Vec<u8>,
     /// DynamoRIO's library.
     engine: CString,
+    /// This library.
+    client: CString,
     /// `DYNAMORIO_OPTIONS=` up to the client's arguments.
     options: Vec<u8>,
+}
+
+impl Follow {
+    /// Whether the engine is where it was: a folder of caches may be emptied at any time.
+    fn is_whole(&self) -> bool {
+        sys::may_access(&self.engine, sys::X_OK) && sys::exists(&self.client)
+    }
 }
 
 static FOLLOW: AtomicPtr<Follow> = AtomicPtr::new(core::ptr::null_mut());
@@ -68,8 +77,10 @@ pub fn start(socket: &[u8], whom: &[u8], options: &[u8]) {
     let Some(engine) = sys::read_link(c"/proc/self/exe").and_then(|path| CString::new(path).ok()) else {
         return;
     };
-    let (socket, whom) = (socket.to_vec(), whom.to_vec());
-    let follow = Follow { socket, whom, engine, options: options[..end + 3].to_vec() };
+    let before = options[..end].iter().rposition(|&byte| byte == b'\'').map_or(0, |quote| quote + 1);
+    let Ok(client) = CString::new(&options[before..end]) else { return };
+    let (socket, whom, options) = (socket.to_vec(), whom.to_vec(), options[..end + 3].to_vec());
+    let follow = Follow { socket, whom, engine, client, options };
     FOLLOW.store(Box::into_raw(Box::new(follow)), Ordering::Relaxed);
 }
 
@@ -120,23 +131,12 @@ pub struct Execution {
     _arrays: [Vec<u64>; 2],
 }
 
-/// Why a program is not recorded; the numbers travel in `Exec` events.
-#[derive(Clone, Copy)]
-#[repr(u64)]
-enum Unrecorded {
-    Privileged = 2,
-    Unreadable = 3,
-    OtherArchitecture = 4,
-    NoProgram = 5,
-    Deleted = 6,
-}
-
 /// What becomes of a program to be executed.
 enum Plan {
     /// Recorded: the file to load, and what goes before the arguments after the first.
     Record { file: CString, before: Vec<CString> },
-    /// Executed natively.
-    Native(Unrecorded),
+    /// Executed natively, for this reason.
+    Native(ExecHow),
     /// The kernel will refuse it.
     Fails,
 }
@@ -167,6 +167,7 @@ pub unsafe fn before_exec(context: *mut c_void, number: c_int, blocked: u64) -> 
         };
         let name = path.clone().unwrap_or_default();
         let plan = match path {
+            _ if !follow.is_whole() => Plan::Native(ExecHow::NoEngine),
             _ if number == SYS_EXECVEAT && dr_syscall_get_param(context, 4) & AT_SYMLINK_NOFOLLOW != 0 => {
                 Plan::Fails
             }
@@ -303,7 +304,7 @@ fn plan(path: Vec<u8>) -> Plan {
         let Ok(file) = CString::new(path.clone()) else { return Plan::Fails };
         if !sys::may_access(&file, sys::X_OK) {
             let is_gone = path.ends_with(b" (deleted)");
-            return if is_gone { Plan::Native(Unrecorded::Deleted) } else { Plan::Fails };
+            return if is_gone { Plan::Native(ExecHow::Deleted) } else { Plan::Fails };
         }
         let Some(status) = sys::status(&file) else { return Plan::Fails };
         const KIND: u32 = 0o170_000;
@@ -315,7 +316,7 @@ fn plan(path: Vec<u8>) -> Plan {
         let length = sys::read_file(&file, &mut head);
         head.truncate(length);
         if head.is_empty() {
-            return Plan::Native(Unrecorded::Unreadable);
+            return Plan::Native(ExecHow::Unreadable);
         }
         if head.starts_with(b"#!") {
             let Some((interpreter, option)) = interpreter_line(&head) else { return Plan::Fails };
@@ -334,7 +335,7 @@ fn plan(path: Vec<u8>) -> Plan {
         // A script's own bits do not count; its interpreter's do.
         let gains_rights = status.mode & 0o6000 != 0 && sys::effective_user() != status.owner;
         if gains_rights || sys::has_capabilities(&file) {
-            return Plan::Native(Unrecorded::Privileged);
+            return Plan::Native(ExecHow::Privileged);
         }
         return match loader(&head) {
             Ok(Some(loader)) if !sys::exists(&loader) => Plan::Fails,
@@ -355,21 +356,21 @@ fn interpreter_line(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 /// The loader that a program of ours names, if it names one. `head` is the beginning of its file.
-fn loader(head: &[u8]) -> Result<Option<CString>, Unrecorded> {
+fn loader(head: &[u8]) -> Result<Option<CString>, ExecHow> {
     let field = |at: usize, bytes: usize| -> Option<u64> {
         let field = head.get(at..at + bytes)?;
         Some(field.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     };
     if !head.starts_with(b"\x7fELF") {
-        return Err(Unrecorded::NoProgram);
+        return Err(ExecHow::NoProgram);
     }
     const CLASS_64_LITTLE: u64 = 0x0102;
     const EM_X86_64: u64 = 62;
     if field(4, 2) != Some(CLASS_64_LITTLE) || field(18, 2) != Some(EM_X86_64) {
-        return Err(Unrecorded::OtherArchitecture);
+        return Err(ExecHow::OtherArchitecture);
     }
     if !matches!(field(16, 2), Some(2 | 3)) {
-        return Err(Unrecorded::NoProgram);
+        return Err(ExecHow::NoProgram);
     }
     // Program headers that do not stand at the file's beginning are not looked at.
     let (start, size, count) = (field(32, 8), field(54, 2), field(56, 2));

@@ -106,10 +106,10 @@ fn own_folder(parent: &Path) -> io::Result<PathBuf> {
 
 /// Complete or absent: the folder is filled under another name and then renamed.
 fn unpack_into(files: &[(&str, &[u8])], parent: &Path, folder: &Path) -> io::Result<()> {
-    let is_complete = files.iter().all(|(name, bytes)| {
+    let is_complete = |(name, bytes): &(&str, &[u8])| {
         fs::metadata(folder.join(name)).is_ok_and(|file| file.len() == bytes.len() as u64)
-    });
-    if is_complete {
+    };
+    if files.iter().all(is_complete) {
         return Ok(());
     }
     fs::create_dir_all(parent)?;
@@ -121,10 +121,12 @@ fn unpack_into(files: &[(&str, &[u8])], parent: &Path, folder: &Path) -> io::Res
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
     });
     let renamed = filled.and_then(|()| match fs::rename(&scratch, folder) {
-        // Somebody else was faster, or an incomplete folder is in the way.
-        Err(_) if folder.exists() => {
-            files.iter().try_for_each(|(name, _)| fs::rename(scratch.join(name), folder.join(name)))
-        }
+        // Somebody else was faster, or an incomplete folder is in the way. What is complete stays: programs may run
+        // with it, and execute it again by its name.
+        Err(_) if folder.exists() => files
+            .iter()
+            .filter(|file| !is_complete(file))
+            .try_for_each(|(name, _)| fs::rename(scratch.join(name), folder.join(name))),
         other => other,
     });
     if scratch.exists() {
@@ -137,6 +139,9 @@ fn unpack_into(files: &[(&str, &[u8])], parent: &Path, folder: &Path) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::Barrier;
+    use std::thread;
 
     #[test]
     fn files_are_complete_or_made_complete() {
@@ -150,6 +155,27 @@ mod tests {
         for (name, bytes) in files {
             assert_eq!(fs::read(folder.join(name)).expect("there"), *bytes);
         }
+        assert_eq!(fs::read_dir(parent.path()).expect("readable").count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn of_many_that_unpack_at_once_none_replaces_files_of_another() {
+        const THREADS: usize = 8;
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = parent.path().join("engine-1");
+        let large = vec![7_u8; 1 << 16];
+        let files: &[(&str, &[u8])] = &[("a.so", &large), ("b.so", &large)];
+        let together = Barrier::new(THREADS);
+        let unpacked = || {
+            together.wait();
+            unpack_into(files, parent.path(), &folder).expect("unpacked");
+            fs::metadata(folder.join("a.so")).expect("there").ino()
+        };
+        let numbers: Vec<u64> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(unpacked)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert!(numbers.iter().all(|&number| number == numbers[0]), "{numbers:?}");
         assert_eq!(fs::read_dir(parent.path()).expect("readable").count(), 1, "nothing is left over");
     }
 }

@@ -366,7 +366,8 @@ impl Family {
             }
         }
         for ((program, reason), count) in state.native.iter().take(NAMED) {
-            notes.push(format!("{program} ran unrecorded {count} times: {reason}."));
+            let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+            notes.push(format!("{program} ran unrecorded {times}: {reason}."));
         }
         if state.native.len() > NAMED {
             notes.push(format!("{} more programs ran unrecorded.", state.native.len() - NAMED));
@@ -389,6 +390,7 @@ fn reason(how: ExecHow) -> Option<&'static str> {
         ExecHow::OtherArchitecture => Some("it is not for 64-bit x86"),
         ExecHow::NoProgram => Some("it is neither an ELF file nor a script"),
         ExecHow::Deleted => Some("its file has no name any more"),
+        ExecHow::NoEngine => Some("the engine's files were removed while it ran"),
         _ => None,
     }
 }

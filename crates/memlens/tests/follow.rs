@@ -189,6 +189,29 @@ fn a_killed_memlens_leaves_profiles_of_all_processes_and_unharmed_programs() {
 }
 
 #[test]
+fn programs_go_on_alone_where_the_engine_was_removed() {
+    for script in ["rm -r cache; exec sh -c 'exit 6'", "rm -r cache; sh -c 'exit 6'; exit $?"] {
+        for options in [&["--mode", "exact"][..], &["--follow", "children"], &["--mode", "burst"]] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let output = memlens(folder.path())
+                .env("XDG_CACHE_HOME", folder.path().join("cache"))
+                .arg("run")
+                .args(options)
+                .args(["--out", "p", "--", "sh", "-c", script])
+                .output()
+                .expect("memlens is there");
+            let complaint = stderr(&output);
+            assert_eq!(output.status.code(), Some(6), "{options:?} {script}: {complaint}");
+            assert!(!complaint.contains("ld.so"), "{options:?} {script}: {complaint}");
+            let is_cut = options[0] == "--follow" || (script.contains("exec") && options[1] == "exact");
+            let notes = json(folder.path(), &[])["attribution"]["notes"].to_string();
+            let is_told = notes.contains("the engine's files were removed");
+            assert_eq!(is_told, is_cut, "{options:?} {script}: {notes}");
+        }
+    }
+}
+
+#[test]
 fn a_trace_is_of_one_process() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let words = ["run", "--follow", "children", "--trace", "text", "--", "true"];
