@@ -17,9 +17,11 @@ use std::{env, fs, io};
 
 /// Options of DynamoRIO that measured best, see `docs/modes.md`: no traces, larger tables of
 /// indirect branch targets, and blocks that fit a record. Of the file descriptors DynamoRIO takes the
-/// last four for itself rather than 96; with none at all it tells the program that its limit is zero.
+/// last four for itself rather than 96; with none at all it tells the program that its limit is zero. Code in memory that can be
+/// written is compared when it is executed: otherwise DynamoRIO 11.90 protects it, and goes on behind the fault of a write
+/// to it with what the client holds in the program's registers.
 const ENGINE_OPTIONS: &str = "-code_api -no_follow_children -disable_traces \
-     -private_bb_ibl_targets_init 16 -private_bb_ibl_targets_load 10 -max_bb_instrs 64 -steal_fds 4";
+     -private_bb_ibl_targets_init 16 -private_bb_ibl_targets_load 10 -max_bb_instrs 64 -steal_fds 4 -sandbox_writable";
 
 /// Set by `bench/run.py`: the program runs under DynamoRIO, and the client does nothing.
 pub fn records_nothing() -> bool {
