@@ -16,6 +16,7 @@ Suites, as far as they are here:
     redis     redis's tests of data types, against its own server          --sources: redis-*/, built there (make)
     node      node compiling and running tests/torture/*.js; the TypeScript compiler if --sources has node_modules/
     luajit    LuaJIT running tests/torture/*.lua
+    java      the JVM compiling and running tests/torture/*.java, with each of its collectors and compilers
 
 --sources is a folder with unpacked sources, as `apt-get source perl tcl8.6 redis` makes them. A case's results are its
 tests' and its exit code. Where one differs, the case is run natively three times more: a test that has not always had the
@@ -210,7 +211,19 @@ def luajit(_sources, _work, _short):
                 yield Case("luajit", f"{program} {file.stem}", [str(Path(path).resolve()), str(file)])
 
 
-SUITES = {"cpython": cpython, "perl": perl, "tcl": tcl, "redis": redis, "node": node, "luajit": luajit}
+def java(_sources, _work, _short):
+    program = shutil.which("java")
+    if not program or not shutil.which("javac"):
+        return
+    forms = ["", "-Xint", "-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation"]
+    forms += [f"-XX:+Use{name}GC" for name in ("Serial", "Parallel", "Z", "Shenandoah")]
+    for file in sorted((HERE / "torture").glob("*.java")):
+        for form in forms:
+            words = [str(Path(program).resolve()), *form.split(), str(file)]
+            yield Case("java", f"{file.stem} {form}".strip(), words)
+
+
+SUITES = {"cpython": cpython, "perl": perl, "tcl": tcl, "redis": redis, "node": node, "luajit": luajit, "java": java}
 
 
 class Torture:

@@ -186,6 +186,7 @@ pub unsafe extern "C" fn set_sigset(signal: c_int, handler: usize) -> usize {
 
 /// A signal was raised, in a burst or elsewhere.
 extern "C" fn on_raised(signal: c_int, info: *const c_void, context: *mut c_void) {
+    arch::allow_unaligned();
     let number = signal as usize % SIGNALS;
     let area = arch::thread();
     // SAFETY: the kernel's argument.

@@ -274,6 +274,7 @@ unsafe fn timer_of(info: *const c_void) -> Option<u32> {
 }
 
 extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void) {
+    arch::allow_unaligned();
     let _visit = visit();
     // SAFETY: the kernel's argument.
     unsafe { arch::begin_call_again(context) };

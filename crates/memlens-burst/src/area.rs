@@ -19,6 +19,9 @@ pub struct Area {
     pub third: Cell<u64>,
     /// The program's rdx, for a moment.
     pub fourth: Cell<u64>,
+    /// Since when generated code counts as it was when it was compared: a number that no other thread has, and that changes
+    /// whenever such code is entered by a return or an indirect jump or call.
+    pub epoch: Cell<u64>,
     /// Native address that is to be executed next.
     pub target: Cell<u64>,
     /// Code to jump to.
@@ -54,6 +57,7 @@ impl Area {
             second: zero(),
             third: zero(),
             fourth: zero(),
+            epoch: zero(),
             target: zero(),
             jump: zero(),
             exit: zero(),
@@ -92,6 +96,7 @@ impl Offsets {
     }
 
     offsets!(
-        next, limit, first, second, third, fourth, target, jump, exit, registers, stack, own, vectors, frame
+        next, limit, first, second, third, fourth, epoch, target, jump, exit, registers, stack, own, vectors,
+        frame
     );
 }

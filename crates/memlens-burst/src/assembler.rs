@@ -193,6 +193,24 @@ impl<'a> Assembler<'a> {
         self.relative(&[Self::rex(reg, 0, 0), 0x8b, ((reg & 7) << 3) | 5], target);
     }
 
+    /// `test reg, value`, sign-extended. Changes the flags.
+    pub fn test(&mut self, reg: Gpr, value: i32) {
+        self.bytes(&[Self::rex(0, 0, reg), 0xf7, 0xc0 | reg & 7]);
+        self.word(value);
+    }
+
+    /// Compares `reg` with the 8 bytes at `target`, relative to the instruction pointer. Changes the flags.
+    pub fn compare_relative(&mut self, reg: Gpr, target: u64) {
+        self.relative(&[Self::rex(reg, 0, 0), 0x3b, 0x05 | (reg & 7) << 3], target);
+    }
+
+    /// Compares `value` with the byte at `target`, relative to the instruction pointer. Changes the flags.
+    pub fn compare_byte_relative(&mut self, value: u8, target: u64) {
+        // The distance counts from behind the value.
+        self.relative(&[0x80, 0x3d], target.wrapping_sub(1));
+        self.byte(value);
+    }
+
     /// `movsxd reg, dword ptr [address]`
     pub fn load_signed_half(&mut self, reg: Gpr, address: Address) {
         self.memory_op(0x63, reg, address);

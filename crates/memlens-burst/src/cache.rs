@@ -7,6 +7,7 @@
 //!  arena   ┌ entry into the runtime (entry.rs)
 //!          ├ two tables of indirect targets, one for each variant of blocks:
 //!          │   hash of the native address ─► distance of a check from the arena's start
+//!          ├ of blocks of generated code: the epoch in which a thread has compared it last
 //!          └ blocks and checks …
 //! ```
 //!
@@ -31,8 +32,13 @@ pub const ARENAS: usize = 6;
 /// Elements of a table of indirect targets: as many as hashes.
 const TARGETS: usize = 1 << 16;
 /// Where blocks begin in an arena: the entry has a page, the table follows.
-const CODE_OFFSET: usize = 4096 + 2 * TARGET_BYTES;
+const CODE_OFFSET: usize = EPOCHS_OFFSET + EPOCHS * size_of::<u64>();
+const EPOCHS_OFFSET: usize = 4096 + 2 * TARGET_BYTES;
 const TARGET_BYTES: usize = TARGETS * size_of::<u32>();
+/// The most blocks of generated code in an arena.
+const EPOCHS: usize = 1 << 15;
+/// What a thread's epochs differ by; in the rest are bits of its number.
+pub const NEXT_EPOCH: u64 = 1 << 16;
 /// Room that a block may need.
 pub const MOST_BLOCK_BYTES: usize = 8192;
 
@@ -76,6 +82,12 @@ pub struct Block {
     pub first_place: u32,
     /// How many it has.
     pub places: u32,
+    /// Of generated code: where the instructions lie that compare it with what was translated.
+    pub comparison: Option<(u64, u64)>,
+    /// Whether rax has the flags meanwhile, and the area's third place rax.
+    pub are_flags_in_rax: bool,
+    /// The block that this one replaces, as its code has changed; 0: none.
+    replaces: u32,
     /// In each arena, the distance of its check from the start; 0: none.
     checks: [u32; ARENAS],
 }
@@ -93,6 +105,9 @@ impl Block {
             first_reference: 0,
             first_place: 0,
             places: 0,
+            comparison: None,
+            are_flags_in_rax: false,
+            replaces: 0,
             checks: [0; ARENAS],
         }
     }
@@ -110,6 +125,15 @@ pub enum Exit {
         /// Address of the distance of a jump taken with the two registers still ours; 0: there is none.
         warm: u64,
         /// The same, of a jump taken with all registers the program's.
+        cold: u64,
+    },
+    /// To the block for the same code as it is now: the code has changed.
+    Changed {
+        /// The block's number.
+        block: u32,
+        /// As of a link.
+        warm: u64,
+        /// As of a link.
         cold: u64,
     },
     /// To native code.
@@ -137,6 +161,8 @@ pub struct Arena {
     pub memory: CodeMemory,
     /// Where the next code goes.
     next: u64,
+    /// How many epochs blocks have been given.
+    epochs: usize,
 }
 
 impl Arena {
@@ -148,6 +174,15 @@ impl Arena {
     /// The table of indirect targets for blocks of a variant.
     pub fn targets(&self, variant: Variant) -> u64 {
         self.memory.execute + 4096 + variant as u64 * TARGET_BYTES as u64
+    }
+
+    /// A new block's epoch: where translated code reads it. None: there are no more.
+    pub fn new_epoch(&mut self) -> Option<u64> {
+        let number = self.epochs;
+        (number < EPOCHS).then(|| {
+            self.epochs += 1;
+            self.memory.execute + (EPOCHS_OFFSET + number * size_of::<u64>()) as u64
+        })
     }
 
     fn end(&self) -> u64 {
@@ -291,13 +326,15 @@ impl Cache {
         }
     }
 
-    /// Takes a block in; its number.
+    /// Takes a block in; its number. From now on it is found instead of an earlier one of the same address.
     pub fn add_block(&mut self, block: Block) -> usize {
-        let number = self.blocks.push(block);
         let mut index = Self::hash(block.pc, block.variant);
-        while self.hashed(index) != 0 {
+        let is_same = |other: &Block| (other.pc, other.variant) == (block.pc, block.variant);
+        while self.hashed(index) != 0 && !is_same(&self.blocks[self.hashed(index)]) {
             index += 1;
         }
+        let replaces = self.hashed(index) as u32;
+        let number = self.blocks.push(Block { replaces, ..block });
         self.set_hashed(index, number);
         number
     }
@@ -310,8 +347,8 @@ impl Cache {
         while self.hashed(index) != number {
             index += 1;
         }
-        // The last that came in stands at the end of its run.
-        self.set_hashed(index, 0);
+        // One that replaces none stands at the end of its run, as the last that came in.
+        self.set_hashed(index, block.replaces as usize);
         self.blocks.truncate(number);
         self.references.truncate(block.first_reference as usize);
         self.places.truncate(block.first_place as usize);
@@ -352,7 +389,7 @@ impl Cache {
         }
         let free = self.arenas.iter().position(Option::is_none).ok_or(End::Full)?;
         let memory = place_near(module).ok_or(End::Code)?;
-        let mut arena = Arena { memory, next: memory.execute };
+        let mut arena = Arena { memory, next: memory.execute, epochs: 0 };
         let mut assembler = arena.assembler();
         let first = first_entry(self.offsets).ok_or(End::Full)?;
         write_way_to_entry(&mut assembler, self.offsets, first);
@@ -430,6 +467,11 @@ fn write_check(assembler: &mut Assembler<'_>, offsets: Offsets, block: &Block, e
     let equal = assembler.jump_short_if_rcx_is_zero();
     assembler.jump(entry);
     assembler.end_short(equal);
+    if block.comparison.is_some() {
+        assembler.load_thread(RCX, offsets.epoch());
+        assembler.lea(RCX, Address::at(RCX, NEXT_EPOCH as i32));
+        assembler.store_thread(RCX, offsets.epoch());
+    }
     assembler.load_thread(RCX, offsets.third());
     if reaches(assembler.here(), block.cold) {
         assembler.jump(block.cold);

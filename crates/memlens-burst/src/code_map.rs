@@ -1,11 +1,12 @@
-//! Which code may be translated: private mappings of files that can be read and executed and not written, and the
-//! kernel's own code (`[vdso]`). Code that a program generates is left alone: it may change while it runs.
+//! Which code may be translated: whatever can be read and executed. Private mappings of files that cannot be written,
+//! and the kernel's own code (`[vdso]`), stay as they are; all other code is *generated*: it may change, or be unmapped, at
+//! any time. It is translated from a copy, and its blocks compare it with that whenever they are entered.
 //!
 //! Source: proc_pid_maps(5).
 
-use crate::sys::{give_back, own_memory, read_file};
+use crate::sys::{copy_own, give_back, own_memory, read_file};
 use crate::table::Table;
-use crate::trace::CodeSource;
+use crate::trace::{CodeSource, WINDOW_BYTES};
 
 const MOST_RANGES: usize = 4096;
 const TEXT_BYTES: usize = 1 << 20;
@@ -17,6 +18,8 @@ pub struct CodeRange {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
+    /// Whether its code may change.
+    pub is_generated: bool,
 }
 
 /// The mappings of code, as of the last look.
@@ -24,12 +27,18 @@ pub struct CodeRange {
 pub struct CodeMap {
     ranges: Table<CodeRange>,
     text: *mut u8,
+    /// Generated code, as it was when it was asked for.
+    copy: [u8; WINDOW_BYTES],
 }
 
 impl CodeMap {
     /// Empty. None: the kernel has no memory.
     pub fn new() -> Option<Self> {
-        Some(Self { ranges: Table::with_capacity(MOST_RANGES)?, text: own_memory(TEXT_BYTES)? })
+        Some(Self {
+            ranges: Table::with_capacity(MOST_RANGES)?,
+            text: own_memory(TEXT_BYTES)?,
+            copy: [0; WINDOW_BYTES],
+        })
     }
 
     /// Reads the process's mappings. Cost: a read of `/proc/self/maps`, 10 to 100 µs.
@@ -62,8 +71,16 @@ impl CodeMap {
 }
 
 impl CodeSource for CodeMap {
-    fn readable_until(&self, pc: u64) -> Option<u64> {
-        self.range_of(pc).map(|range| range.end)
+    unsafe fn code_at(&mut self, pc: u64) -> Option<&[u8]> {
+        let range = self.range_of(pc)?;
+        let length = usize::try_from(range.end - pc).map_or(WINDOW_BYTES, |bytes| bytes.min(WINDOW_BYTES));
+        if range.is_generated {
+            let copied = copy_own(pc, &mut self.copy[..length]);
+            return (copied > 0).then_some(&self.copy[..copied]);
+        }
+        // SAFETY: mapped code of a file, which nothing unmaps while the thread that asks runs in it or may soon: a program
+        // that unmaps the code that it is about to execute has ended.
+        Some(unsafe { core::slice::from_raw_parts(pc as *const u8, length) })
     }
 }
 
@@ -71,15 +88,13 @@ impl CodeSource for CodeMap {
 fn code_range(line: &[u8]) -> Option<CodeRange> {
     let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let (addresses, permissions) = (fields.next()?, fields.next()?);
-    let path = fields.nth(3)?;
-    let is_code = permissions == b"r-xp"
-        && (path == b"[vdso]"
-            || path.starts_with(b"/") && !path.starts_with(b"/memfd:") && !path.starts_with(b"/dev/"));
-    if !is_code {
-        return None;
-    }
+    let path = fields.nth(3).unwrap_or_default();
+    let [b'r', _, b'x', _] = permissions else { return None };
+    let is_file = path.starts_with(b"/") && !path.starts_with(b"/memfd:") && !path.starts_with(b"/dev/");
+    let is_generated = permissions != b"r-xp" || !(is_file || path == b"[vdso]");
     let dash = addresses.iter().position(|&byte| byte == b'-')?;
-    Some(CodeRange { start: hexadecimal(&addresses[..dash])?, end: hexadecimal(&addresses[dash + 1..])? })
+    let (start, end) = (hexadecimal(&addresses[..dash])?, hexadecimal(&addresses[dash + 1..])?);
+    Some(CodeRange { start, end, is_generated })
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
@@ -93,17 +108,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_code_of_files_is_translated() {
+    fn code_of_files_is_told_from_generated_code() {
         let cases = [
-            (&b"55d0-55e0 r-xp 00002000 08:02 1234    /usr/bin/a b"[..], Some((0x55d0, 0x55e0))),
-            (b"7fff1000-7fff2000 r-xp 00000000 00:00 0    [vdso]", Some((0x7fff_1000, 0x7fff_2000))),
-            (b"55d0-55e0 rwxp 00002000 08:02 1234    /usr/bin/a", None),
-            (b"55d0-55e0 r-xp 00000000 00:00 0 ", None),
-            (b"55d0-55e0 r-xs 00000000 00:01 7    /memfd:jit (deleted)", None),
+            (&b"55d0-55e0 r-xp 00002000 08:02 1234    /usr/bin/a b"[..], Some((0x55d0, 0x55e0, false))),
+            (b"7fff1000-7fff2000 r-xp 00000000 00:00 0    [vdso]", Some((0x7fff_1000, 0x7fff_2000, false))),
+            (b"55d0-55e0 rwxp 00002000 08:02 1234    /usr/bin/a", Some((0x55d0, 0x55e0, true))),
+            (b"55d0-55e0 r-xp 00000000 00:00 0 ", Some((0x55d0, 0x55e0, true))),
+            (b"55d0-55e0 r-xs 00000000 00:01 7    /memfd:jit (deleted)", Some((0x55d0, 0x55e0, true))),
+            (b"55d0-55e0 --xp 00000000 00:00 0    [vsyscall]", None),
+            (b"55d0-55e0 rw-p 00000000 00:00 0    [heap]", None),
             (b"", None),
         ];
         for (line, expected) in cases {
-            assert_eq!(code_range(line), expected.map(|(start, end)| CodeRange { start, end }));
+            let expected = expected.map(|(start, end, is_generated)| CodeRange { start, end, is_generated });
+            assert_eq!(code_range(line), expected);
         }
     }
 

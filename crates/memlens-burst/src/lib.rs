@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  runtime.rs    begin (from a signal handler) … next_code (when the copy does not know the way) … end
-//!  code_map.rs   which code may be copied
+//!  code_map.rs   which code may be copied, and which of it may change
 //!  counting.rs   how fast the thread is in copies that only count
 //!  trace.rs      native code ─► a straight path of instructions
 //!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others,

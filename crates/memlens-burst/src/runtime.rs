@@ -24,14 +24,15 @@ use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
 use memlens_inside::{number, syscall};
 
 use crate::area::{Area, Offsets};
-use crate::cache::{Block, Cache, Exit, Variant};
+use crate::assembler::RAX;
+use crate::cache::{Block, Cache, Exit, NEXT_EPOCH, Variant};
 use crate::code_map::CodeMap;
 use crate::counting::{Counted, Counting};
 use crate::entry::{FLAGS_BELOW_TOP, first_entry};
 use crate::filter::Filter;
 use crate::sys::{cycles, own_memory, thread_ns, thread_pointer};
 use crate::trace::{Trace, find_announcement};
-use crate::translate::translate;
+use crate::translate::{FLAGS_FOR_NATIVE, translate};
 
 /// The most words that a burst has.
 pub const MOST_WORDS: usize = 1 << 20;
@@ -381,8 +382,6 @@ const MASK_AT: usize = 37;
 /// By the registers' numbers in encodings: their places from [`REGISTERS_AT`] on.
 const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
-const TRAP_FLAG: u64 = 0x100;
-
 /// Where the kernel says what is in the vector registers' area (`struct _fpx_sw_bytes`), and how it is marked.
 const MARKS_AT: usize = 464;
 const MARK_1: u32 = 0x4650_5853;
@@ -416,8 +415,7 @@ pub unsafe fn begin(
     if (own_code.0..own_code.1).contains(&pc) {
         return Err(End::Code);
     }
-    // Somebody steps through the program: traps come behind instructions, and must not find ours.
-    if context[FLAGS_AT] & TRAP_FLAG != 0 {
+    if context[FLAGS_AT] & FLAGS_FOR_NATIVE != 0 {
         return Err(End::Instruction);
     }
     // SAFETY: the kernel's pointer to what it saved; None where it saved nothing.
@@ -441,6 +439,8 @@ pub unsafe fn begin(
     area.next.set(lane.words as u64);
     let has_no_end = limits.recorded_ns == u64::MAX;
     lane.set_limit(area, if has_no_end { limits.words } else { limits.words.min(CLOCK_WORDS) });
+    let own = u64::from(lane.owner.load(Ordering::Relaxed));
+    area.epoch.set(cycles().wrapping_mul(NEXT_EPOCH) | (own % NEXT_EPOCH));
     area.target.set(pc);
     area.jump.set(0);
     area.third.set(context[CX_AT]);
@@ -493,10 +493,16 @@ impl Inner {
         self.code.discard();
     }
 
-    /// The block at a native address; translates it if there is none.
-    fn block_at(&mut self, area: &Area, lane: &mut Lane, pc: u64, preferred: (u8, u8)) -> Result<usize, End> {
+    /// The block at a native address; translates it if there is none, or only `changed`, whose code is no more what it was.
+    fn block_at(
+        &mut self,
+        area: &Area,
+        lane: &mut Lane,
+        (pc, changed): (u64, Option<usize>),
+        preferred: (u8, u8),
+    ) -> Result<usize, End> {
         let variant = lane.variant();
-        if let Some(number) = self.cache.find(pc, variant) {
+        if let Some(number) = self.cache.find(pc, variant).filter(|&number| Some(number) != changed) {
             return Ok(number);
         }
         if lane.new_blocks >= lane.limits.new_blocks || lane.runtime_cycles >= lane.limits.runtime_cycles {
@@ -513,9 +519,8 @@ impl Inner {
         if is_new {
             lane.spend_once(cycles() - came);
         }
-        let code = &self.code;
-        // SAFETY: the map's ranges are mapped code of files, which nothing unmaps while this thread runs in it or may
-        // soon: a program that unmaps the code that it is about to execute has ended.
+        let code = &mut self.code;
+        // SAFETY: the thread goes on at `pc`.
         let pair = unsafe {
             let follows = |to: u64| (range.start..range.end).contains(&to);
             self.trace.decode(pc, code, follows, infos)?;
@@ -523,7 +528,14 @@ impl Inner {
         };
         let marks = self.cache.references.len();
         let filter = Filter::new(&area.registers.get());
-        let number = translate(&mut self.cache, arena, (pc, variant), &self.trace, pair, filter)?;
+        let number = translate(
+            &mut self.cache,
+            arena,
+            (pc, variant),
+            (&self.trace, range.is_generated),
+            pair,
+            filter,
+        )?;
         lane.new_blocks += 1;
         if variant == Variant::Counting {
             return Ok(number);
@@ -545,17 +557,21 @@ impl Inner {
     /// Where to go on after the exit that was taken.
     fn after(&mut self, area: &Area, lane: &mut Lane) -> Result<u64, (u64, End)> {
         let number = area.exit.get() as u32 as usize;
-        let link = match self.cache.exit(number) {
-            _ if number == 0 => None,
+        let (target, changed, link) = match self.cache.exit(number) {
+            _ if number == 0 => (area.target.get(), None, None),
             Exit::Native { target, end } => return Err((target, end)),
-            Exit::Link { target, pair, warm, cold } => Some((target, pair, warm, cold)),
+            Exit::Link { target, pair, warm, cold } => (target, None, Some((pair, warm, cold))),
+            Exit::Changed { block: number, warm, cold } => {
+                let number = number as usize;
+                let Block { pc, pair, .. } = self.cache.blocks()[number];
+                (pc, Some(number), Some((pair, warm, cold)))
+            }
         };
-        let target = link.map_or(area.target.get(), |(target, ..)| target);
-        let preferred = link.map_or((15, 14), |(_, pair, ..)| pair);
-        let found = self.block_at(area, lane, target, preferred).map_err(|end| (target, end))?;
+        let preferred = link.map_or((15, 14), |(pair, ..)| pair);
+        let found = self.block_at(area, lane, (target, changed), preferred).map_err(|end| (target, end))?;
         let Block { cold, warm, pair, .. } = self.cache.blocks()[found];
         match link {
-            Some((_, exit_pair, warm_jump, cold_jump)) => {
+            Some((exit_pair, warm_jump, cold_jump)) => {
                 if exit_pair == pair {
                     self.cache.link(warm_jump, warm);
                 }
@@ -578,6 +594,7 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
     let came = cycles();
     // SAFETY: the thread's own; this is the only function that uses it during a burst.
     let Some(lane) = (unsafe { lane_of(area) }) else { return 0 };
+    area.epoch.set(area.epoch.get().wrapping_add(NEXT_EPOCH));
     // Where an exit leads only the cache knows: there is no way but to wait.
     let mut held = Held::certainly();
     let next = match lane.is_new {
@@ -673,7 +690,7 @@ fn code_at(area: &Area, lane: &mut Lane, target: u64) -> Option<u64> {
     let came = cycles();
     let mut held = Held::certainly();
     let inner = held.inner().as_mut()?;
-    let block = inner.block_at(area, lane, target, (15, 14));
+    let block = inner.block_at(area, lane, (target, None), (15, 14));
     let code = block.ok().map(|block| inner.cache.blocks()[block].cold);
     drop(held);
     lane.runtime_cycles += visit_cycles(came);
@@ -717,9 +734,10 @@ pub unsafe fn leave_at_fault(context: *mut c_void, area: &Area) -> u64 {
     context[MASK_AT] = mask;
     let mut held = Held::certainly();
     let Some(inner) = held.inner() else { return mask };
-    let found = inner.cache.native_of(context[IP_AT]).map(|(block, pc)| (block.pair, pc));
+    let found = inner.cache.native_of(context[IP_AT]).map(|(block, pc)| (*block, pc));
     drop(held);
-    if let Some(((first, second), pc)) = found {
+    if let Some((block, pc)) = found {
+        let (first, second) = block.pair;
         let register = |number: u8| REGISTERS_AT + ORDER[usize::from(number)];
         // What the block has stored so far has no end yet: it is left out.
         let pointer = context[register(first)];
@@ -729,6 +747,16 @@ pub unsafe fn leave_at_fault(context: *mut c_void, area: &Area) -> u64 {
         }
         context[register(first)] = area.first.get();
         context[register(second)] = area.second.get();
+        let compares = block.comparison.is_some_and(|(from, to)| (from..to).contains(&context[IP_AT]));
+        if compares && block.are_flags_in_rax {
+            // As `lahf` and `seto al` left them.
+            const LOW_FLAGS: u64 = 0xd5;
+            const OVERFLOW: u64 = 1 << 11;
+            let held = context[register(RAX)];
+            let others = context[FLAGS_AT] & !(LOW_FLAGS | OVERFLOW);
+            context[FLAGS_AT] = others | ((held >> 8) & LOW_FLAGS) | ((held & 1) * OVERFLOW);
+            context[register(RAX)] = area.third.get();
+        }
         context[IP_AT] = pc;
     }
     // SAFETY: the thread's own.

@@ -147,6 +147,23 @@ pub fn read_file(path: &core::ffi::CStr, buffer: &mut [u8]) -> Option<usize> {
     }
 }
 
+/// Copies this process's own memory, as far as it is mapped; how many bytes. None are, where the kernel refuses.
+///
+/// Source: process_vm_readv(2); what lies before a page that is not mapped is copied if it is a piece of its own.
+pub fn copy_own(from: u64, into: &mut [u8]) -> usize {
+    const PAGE: usize = 4096;
+    let before_page = into.len().min(PAGE - from as usize % PAGE);
+    let pieces = [[from as usize, before_page], [from as usize + before_page, into.len() - before_page]];
+    let local = [into.as_mut_ptr() as usize, into.len()];
+    // SAFETY: writes into the slice alone; what cannot be read is an error.
+    let copied = unsafe {
+        let process = syscall(number::GETPID, [0; 6]) as usize;
+        let arguments = [process, local.as_ptr() as usize, 1, pieces.as_ptr() as usize, pieces.len(), 0];
+        syscall(number::PROCESS_VM_READV, arguments)
+    };
+    usize::try_from(copied).unwrap_or(0)
+}
+
 /// Processor time of the calling thread, in ns; 0: not known.
 pub fn thread_ns() -> u64 {
     const THREAD_CPU_CLOCK: usize = 3;

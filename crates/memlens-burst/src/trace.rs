@@ -27,10 +27,12 @@ const MOST_MEMORIES: usize = MOST_OPERANDS + 2 * MOST_OF_ONE;
 /// The last instruction of a trace may have some more than those: a block's words have room for them.
 const _: () = assert!(1 + MOST_OPERANDS + 2 + MOST_ELEMENTS < MAX_BLOCK_WORDS);
 /// Jumps that a trace goes through.
-const MOST_JUMPS: usize = 8;
+pub const MOST_JUMPS: usize = 8;
 /// Bytes that are looked at from each jump's target on: more than the most instructions take.
-const WINDOW_BYTES: u64 = 1024;
-const _: () = assert!(WINDOW_BYTES > 15 * MOST_INSTRUCTIONS as u64);
+pub const WINDOW_BYTES: usize = 1024;
+/// The longest instruction.
+pub const MOST_BYTES: usize = 15;
+const _: () = assert!(WINDOW_BYTES > MOST_BYTES * MOST_INSTRUCTIONS);
 
 /// Registers that a trace never leaves to us: rax and rcx serve for flags and hashes, rsp is the stack.
 const NEVER_FREE: u16 = 1 << 0 | 1 << 1 | 1 << 4;
@@ -71,6 +73,9 @@ pub enum Tail {
 #[derive(Debug)]
 pub struct Trace {
     instructions: [Instruction; MOST_INSTRUCTIONS],
+    /// Their bytes, one behind the other, and behind which of these each instruction's end.
+    bytes: [u8; MOST_BYTES * MOST_INSTRUCTIONS],
+    byte_ends: [u16; MOST_INSTRUCTIONS],
     /// Offset of each instruction's displacement in its bytes.
     displacements: [u8; MOST_INSTRUCTIONS],
     /// General registers that each writes, as bits by number.
@@ -91,8 +96,11 @@ pub struct Trace {
 
 /// Code that may be translated.
 pub trait CodeSource {
-    /// The address up to which code may be read from `pc` on; None: what is there is not translated.
-    fn readable_until(&self, pc: u64) -> Option<u64>;
+    /// Some code from `pc` on, [`WINDOW_BYTES`] at most; None: what is there is not translated.
+    ///
+    /// # Safety
+    /// The calling thread executes code in its process at `pc`, or may so soon.
+    unsafe fn code_at(&mut self, pc: u64) -> Option<&[u8]>;
 }
 
 impl Trace {
@@ -101,6 +109,8 @@ impl Trace {
             // SAFETY: an instruction of zeros is `Instruction::default()`, an invalid one (iced-x86: all its fields are
             // numbers and field-less enums with a zero value).
             instructions: unsafe { core::mem::zeroed() },
+            bytes: [0; MOST_BYTES * MOST_INSTRUCTIONS],
+            byte_ends: [0; MOST_INSTRUCTIONS],
             displacements: [0; MOST_INSTRUCTIONS],
             written: [0; MOST_INSTRUCTIONS],
             // SAFETY: as above, for `UsedMemory::default()`.
@@ -117,11 +127,11 @@ impl Trace {
     /// Decodes from `pc` on. `Err`: nothing can be translated there.
     ///
     /// # Safety
-    /// What `source` calls readable is mapped and does not change meanwhile.
+    /// As [`CodeSource::code_at`].
     pub unsafe fn decode(
         &mut self,
         pc: u64,
-        source: &impl CodeSource,
+        source: &mut impl CodeSource,
         follows: impl Fn(u64) -> bool,
         infos: &mut InstructionInfoFactory,
     ) -> Result<(), End> {
@@ -131,13 +141,14 @@ impl Trace {
         let mut operands = 0;
         let mut jumps = 0;
         // SAFETY: the caller's promise.
-        let mut decoder = unsafe { decoder_at(pc, source) }.ok_or(End::Code)?;
+        let (mut code, mut decoder) = unsafe { decoder_at(pc, source) }.ok_or(End::Code)?;
         let mut next = pc;
         self.tail = loop {
             if self.length == MOST_INSTRUCTIONS || operands > MOST_OPERANDS {
                 break Tail::Next(next);
             }
             let instruction = &mut self.instructions[self.length];
+            let at = decoder.position();
             decoder.decode_out(instruction);
             let flow = flow_of(instruction);
             if let Flow::Native(end) = flow {
@@ -162,6 +173,10 @@ impl Trace {
                 let offsets = decoder.get_constant_offsets(instruction);
                 self.displacements[self.length] = offsets.displacement_offset() as u8;
             }
+            let text = &code[at..decoder.position()];
+            let start = self.length.checked_sub(1).map_or(0, |last| usize::from(self.byte_ends[last]));
+            self.bytes[start..start + text.len()].copy_from_slice(text);
+            self.byte_ends[self.length] = (start + text.len()) as u16;
             self.length += 1;
             next = instruction.next_ip();
             match flow {
@@ -178,7 +193,7 @@ impl Trace {
                         && has_room(jumps, MOST_JUMPS);
                     if goes_on {
                         // SAFETY: as above.
-                        decoder = unsafe { decoder_at(pc, source) }.ok_or(End::Code)?;
+                        (code, decoder) = unsafe { decoder_at(pc, source) }.ok_or(End::Code)?;
                         next = pc;
                     } else if rounds > 1 {
                         break Tail::Next(pc);
@@ -203,7 +218,7 @@ impl Trace {
                     }
                     // SAFETY: as above.
                     match unsafe { decoder_at(to, source) } {
-                        Some(another) => decoder = another,
+                        Some(another) => (code, decoder) = another,
                         None => break Tail::Transfer(flow),
                     }
                     next = to;
@@ -224,6 +239,30 @@ impl Trace {
 
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions[..self.length]
+    }
+
+    /// The bytes of an instruction.
+    pub fn bytes(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| usize::from(self.byte_ends[before]));
+        &self.bytes[start..usize::from(self.byte_ends[index])]
+    }
+
+    /// The pieces of code that it is made from: where each begins, and its bytes. Rounds of a loop are of the same code.
+    pub fn pieces(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let length = if self.round == 0 { self.length } else { self.round };
+        let follows = |index: usize| {
+            let jump = &self.instructions[index - 1];
+            flow_of(jump) == Flow::Jump || jump.next_ip() != self.instructions[index].ip()
+        };
+        let mut first = 0;
+        core::iter::from_fn(move || {
+            let start = first;
+            (start < length).then(|| {
+                first = (start + 1..length).find(|&index| follows(index)).unwrap_or(length);
+                let from = start.checked_sub(1).map_or(0, |before| usize::from(self.byte_ends[before]));
+                (self.instructions[start].ip(), &self.bytes[from..usize::from(self.byte_ends[first - 1])])
+            })
+        })
     }
 
     /// Where the path leaves at a conditional jump, and whether that is where the jump is not taken: it ends a round.
@@ -265,7 +304,7 @@ impl Trace {
     pub unsafe fn free_pair(
         &self,
         preferred: (Gpr, Gpr),
-        source: &impl CodeSource,
+        source: &mut impl CodeSource,
         infos: &mut InstructionInfoFactory,
     ) -> (Gpr, Gpr) {
         let is_free = |register: Gpr| self.used & 1 << register == 0;
@@ -332,10 +371,10 @@ impl Trace {
 ///
 /// # Safety
 /// As [`Trace::decode`].
-unsafe fn used_from(pc: u64, source: &impl CodeSource, infos: &mut InstructionInfoFactory) -> u16 {
+unsafe fn used_from(pc: u64, source: &mut impl CodeSource, infos: &mut InstructionInfoFactory) -> u16 {
     const FEW: usize = 12;
     // SAFETY: the caller's promise.
-    let Some(mut decoder) = (unsafe { decoder_at(pc, source) }) else { return 0 };
+    let Some((_, mut decoder)) = (unsafe { decoder_at(pc, source) }) else { return 0 };
     let (mut used, mut memories) = (0, [UsedMemory::default(); MOST_OF_ONE]);
     for _ in 0..FEW {
         let instruction = decoder.decode();
@@ -350,14 +389,14 @@ unsafe fn used_from(pc: u64, source: &impl CodeSource, infos: &mut InstructionIn
     used
 }
 
+/// Some code from `pc` on, and a decoder of it.
+///
 /// # Safety
-/// As [`Trace::decode`].
-unsafe fn decoder_at(pc: u64, source: &impl CodeSource) -> Option<Decoder<'static>> {
-    let until = source.readable_until(pc)?.min(pc + WINDOW_BYTES);
-    let length = usize::try_from(until.checked_sub(pc)?).ok()?;
-    // SAFETY: readable, as `source` says.
-    let bytes = unsafe { core::slice::from_raw_parts(pc as *const u8, length) };
-    Some(Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE))
+/// As [`CodeSource::code_at`].
+unsafe fn decoder_at(pc: u64, source: &mut impl CodeSource) -> Option<(&[u8], Decoder<'_>)> {
+    // SAFETY: the caller's promise.
+    let code = unsafe { source.code_at(pc) }?;
+    Some((code, Decoder::with_ip(64, code, pc, DecoderOptions::NONE)))
 }
 
 /// What an instruction does with the flow of control.

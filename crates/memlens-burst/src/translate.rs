@@ -20,9 +20,14 @@
 //! A conditional jump leads to the exit where the path does not go on: where it is taken, or, at the end of a loop's round, where
 //! it is not.
 //!
+//! A block of generated code compares, at `warm`, that code with what it was made from, if this thread's epoch is not that of the
+//! last comparison: in each epoch once. Where the code has changed, the block leads to that of what is there now. Flags that are
+//! live wait in rax meanwhile. (An epoch ends with each return into generated code and each indirect jump or call of it. A program
+//! that changes code which it is about to execute either comes to it so, or has nothing to say when the change is seen.)
+//!
 //! Both jumps of an exit lead to the instruction behind them until the next block is known.
 
-use iced_x86::{Instruction, OpAccess, OpKind, Register, UsedMemory};
+use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference, Source, Use, block_word};
 
 use crate::area::Offsets;
@@ -32,9 +37,12 @@ use crate::entry::AFTER_INDIRECT;
 use crate::filter::Filter;
 use crate::gather::{Gather, Mask};
 use crate::known::Known;
-use crate::trace::{Flow, Tail, Trace, announcement, flow_of, number_of};
+use crate::trace::{
+    Flow, MOST_BYTES, MOST_INSTRUCTIONS, MOST_JUMPS, Tail, Trace, announcement, flow_of, number_of,
+};
 
-/// Translates a decoded trace into the arena; the block's number. `pair`: registers that the trace does not use.
+/// Translates a decoded trace into the arena; the block's number. `pair`: registers that the trace does not use;
+/// `is_generated`: whether the code may change.
 ///
 /// # Errors
 /// Why it cannot be.
@@ -42,7 +50,7 @@ pub fn translate(
     cache: &mut Cache,
     arena: usize,
     (pc, variant): (u64, Variant),
-    trace: &Trace,
+    (trace, is_generated): (&Trace, bool),
     pair: (Gpr, Gpr),
     filter: Filter,
 ) -> Result<usize, End> {
@@ -52,6 +60,8 @@ pub fn translate(
     let marks = cache.marks();
     let assembler = cache.arena(arena).assembler();
     let entry = cache.arena(arena).entry();
+    let epoch = if is_generated { Some(cache.arena(arena).new_epoch().ok_or(End::Full)?) } else { None };
+    let epoch = epoch.map(|read_at| (read_at, cache.arena(arena).memory.write_at(read_at) as u64));
     let targets = cache.arena(arena).targets(variant);
     let mut writer = Writer {
         offsets: cache.offsets(),
@@ -67,7 +77,7 @@ pub fn translate(
         filter,
         pending: Pending::default(),
     };
-    writer.write(trace);
+    writer.write(trace, epoch);
     let Writer { assembler, mut block, .. } = writer;
     if assembler.is_full() {
         cache.back_to(marks);
@@ -95,6 +105,25 @@ struct SideExit {
     bytes: i32,
 }
 
+/// Where a block leaves because its code has changed.
+struct Changed {
+    gaps: [Gap; MOST_COMPARED],
+    count: usize,
+}
+
+impl Default for Changed {
+    fn default() -> Self {
+        Self { gaps: [Gap(0); MOST_COMPARED], count: 0 }
+    }
+}
+
+impl Changed {
+    fn note(&mut self, gap: Gap) {
+        self.gaps[self.count] = gap;
+        self.count += 1;
+    }
+}
+
 struct Writer<'a> {
     assembler: Assembler<'static>,
     cache: &'a mut Cache,
@@ -113,7 +142,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn write(&mut self, trace: &Trace) {
+    /// `epoch`: where that of generated code is read, and where it is written.
+    fn write(&mut self, trace: &Trace, epoch: Option<(u64, u64)>) {
         let (first, second) = self.pair;
         self.assembler.store_thread(first, self.offsets.first());
         self.assembler.store_thread(second, self.offsets.second());
@@ -121,14 +151,25 @@ impl Writer<'_> {
         self.block.warm = self.assembler.here();
         let number = self.cache.next_block();
         let mut limit = None;
-        if trace.free_flags_at.is_none() {
-            // Flags are live all the way: they wait in rax.
+        let looks_first = trace.free_flags_at.is_none();
+        let needs_flags = looks_first || (epoch.is_some() && trace.free_flags_at != Some(0));
+        if needs_flags {
+            // Live flags wait in rax.
             self.assembler.store_thread(RAX, self.offsets.third());
             self.assembler.save_flags_in_rax();
+        }
+        let compares = epoch.map(|(read_at, write_at)| {
+            self.assembler.load_thread(second, self.offsets.epoch());
+            self.assembler.compare_relative(second, read_at);
+            (self.assembler.jump_if(NOT_EQUAL), self.assembler.here(), write_at)
+        });
+        if looks_first {
             self.assembler.compare_thread(first, self.offsets.limit());
             let gap = self.assembler.jump_if(ABOVE_OR_EQUAL);
-            self.restore_flags();
             limit = Some((gap, self.block.pc, 0));
+        }
+        if needs_flags {
+            self.restore_flags();
         }
         if self.is_recording() {
             self.assembler.store_value(Address::at(first, 0), block_word(number) as i32);
@@ -145,9 +186,16 @@ impl Writer<'_> {
             if let Some(address) = announcement(instruction) {
                 self.guard(instruction, address);
             }
+            if matches!(instruction.mnemonic(), Mnemonic::Popfq | Mnemonic::Popf) {
+                self.guard_flags(instruction);
+            }
             self.record(instruction, trace.memories(index));
             self.cache.places.push(Place { code: self.assembler.here(), pc: instruction.ip() });
-            self.instruction(instruction, trace.displacement(index), trace.way_out(index));
+            self.instruction(
+                instruction,
+                (trace.bytes(index), trace.displacement(index)),
+                trace.way_out(index),
+            );
             self.known.written(instruction, trace.written(index));
             self.filter.written(instruction, trace.written(index));
         }
@@ -170,11 +218,59 @@ impl Writer<'_> {
         }
         if let Some((gap, target, bytes)) = limit {
             self.assembler.fill(gap, self.assembler.here());
-            if trace.free_flags_at.is_none() {
+            if looks_first {
                 self.restore_flags();
             }
             self.native_exit(target, bytes, End::Length);
         }
+        if let Some((gap, back, write_at)) = compares {
+            self.assembler.fill(gap, self.assembler.here());
+            self.block.are_flags_in_rax = needs_flags;
+            let changed = self.compare(trace);
+            self.assembler.load_thread(second, self.offsets.epoch());
+            self.assembler.store_thread(first, self.offsets.fourth());
+            self.assembler.set(first, write_at);
+            self.assembler.store(second, Address::at(first, 0));
+            self.assembler.load_thread(first, self.offsets.fourth());
+            self.assembler.jump(back);
+            for gap in &changed.gaps[..changed.count] {
+                self.assembler.fill(*gap, self.assembler.here());
+            }
+            if needs_flags {
+                self.restore_flags();
+            }
+            let (warm, cold) = self.ways_on(0);
+            self.enter_runtime(Exit::Changed { block: number, warm, cold });
+        }
+    }
+
+    /// Compares the code with what is translated; jumps where it has changed.
+    fn compare(&mut self, trace: &Trace) -> Changed {
+        let mut changed = Changed::default();
+        let from = self.assembler.here();
+        self.cache.places.push(Place { code: self.assembler.here(), pc: self.block.pc });
+        let second = self.pair.1;
+        for (start, bytes) in trace.pieces() {
+            // The last word may have bytes of the one before it.
+            let words = bytes.len().div_ceil(8);
+            let last = bytes.len().checked_sub(8);
+            for word in 0..words {
+                let Some(at) = last.map(|last| last.min(8 * word)) else { break };
+                let mut expected = [0; 8];
+                expected.copy_from_slice(&bytes[at..at + 8]);
+                self.assembler.set(second, u64::from_le_bytes(expected));
+                self.assembler.compare_relative(second, start + at as u64);
+                changed.note(self.assembler.jump_if(NOT_EQUAL));
+            }
+            if last.is_none() {
+                for (at, &byte) in bytes.iter().enumerate() {
+                    self.assembler.compare_byte_relative(byte, start + at as u64);
+                    changed.note(self.assembler.jump_if(NOT_EQUAL));
+                }
+            }
+        }
+        self.block.comparison = Some((from, self.assembler.here()));
+        changed
     }
 
     /// Goes on natively before an instruction that announces a restartable sequence: where `address` is 0.
@@ -188,6 +284,18 @@ impl Writer<'_> {
         self.native_exit(instruction.ip(), self.bytes, End::Instruction);
         self.assembler.fill(on, self.assembler.here());
         self.assembler.load_thread(RCX, self.offsets.third());
+        // It is a side exit.
+        self.known.forget();
+    }
+
+    /// Goes on natively before an instruction that pops one of [`FLAGS_FOR_NATIVE`]. It sets all flags that the test changes.
+    fn guard_flags(&mut self, instruction: &Instruction) {
+        let second = self.pair.1;
+        self.assembler.load(second, Address::at(RSP, 0));
+        self.assembler.test(second, FLAGS_FOR_NATIVE as i32);
+        let on = self.assembler.jump_if(EQUAL);
+        self.native_exit(instruction.ip(), self.bytes, End::Instruction);
+        self.assembler.fill(on, self.assembler.here());
         // It is a side exit.
         self.known.forget();
     }
@@ -377,12 +485,18 @@ impl Writer<'_> {
         debug_assert!(self.bytes as usize <= 8 * MAX_BLOCK_WORDS);
     }
 
-    /// The instruction itself, or what does the same elsewhere. `way_out`: see [`Trace::way_out`].
-    fn instruction(&mut self, instruction: &Instruction, displacement: u64, way_out: (u64, bool)) {
+    /// The instruction itself, or what does the same elsewhere: see [`Trace::bytes`], [`Trace::displacement`] and
+    /// [`Trace::way_out`].
+    fn instruction(
+        &mut self,
+        instruction: &Instruction,
+        (bytes, displacement): (&[u8], u64),
+        way_out: (u64, bool),
+    ) {
         let (out, is_otherwise) = way_out;
         let (first, second) = self.pair;
         match flow_of(instruction) {
-            Flow::Next => self.copy(instruction, displacement),
+            Flow::Next => self.copy(instruction, bytes, displacement),
             Flow::Conditional => {
                 // The lowest bit negates a condition.
                 let gap = self.assembler.jump_if(condition_of(instruction) ^ u8::from(is_otherwise));
@@ -390,10 +504,7 @@ impl Writer<'_> {
             }
             Flow::Counted => {
                 // Its jump is short: it leads over one jump, to the one that leads to the exit.
-                let length = instruction.len();
-                // SAFETY: the instruction was decoded there.
-                let bytes = unsafe { core::slice::from_raw_parts(instruction.ip() as *const u8, length) };
-                self.assembler.bytes(&bytes[..length - 1]);
+                self.assembler.bytes(&bytes[..bytes.len() - 1]);
                 self.assembler.byte(5);
                 let here = self.assembler.here();
                 let on = self.assembler.jump(here);
@@ -425,11 +536,11 @@ impl Writer<'_> {
         }
     }
 
-    fn copy(&mut self, instruction: &Instruction, displacement: u64) {
+    fn copy(&mut self, instruction: &Instruction, bytes: &[u8], displacement: u64) {
         let start = self.assembler.here();
         if instruction.is_ip_rel_memory_operand() {
             let target = instruction.ip_rel_memory_address();
-            if instruction.mnemonic() == iced_x86::Mnemonic::Lea
+            if instruction.mnemonic() == Mnemonic::Lea
                 && let Some(register) =
                     Some(instruction.op0_register()).filter(|register| register.is_gpr64())
                 && let Some(number) = number_of(register)
@@ -437,7 +548,7 @@ impl Writer<'_> {
                 self.assembler.set_address(number, target);
                 return;
             }
-            self.copy_bytes(instruction);
+            self.assembler.bytes(bytes);
             let distance = target.wrapping_sub(self.assembler.here()) as i64;
             match i32::try_from(distance) {
                 Ok(distance) => self.assembler.change_word(start + displacement, distance),
@@ -448,12 +559,6 @@ impl Writer<'_> {
             }
             return;
         }
-        self.copy_bytes(instruction);
-    }
-
-    fn copy_bytes(&mut self, instruction: &Instruction) {
-        // SAFETY: the instruction was decoded there.
-        let bytes = unsafe { core::slice::from_raw_parts(instruction.ip() as *const u8, instruction.len()) };
         self.assembler.bytes(bytes);
     }
 
@@ -499,13 +604,18 @@ impl Writer<'_> {
 
     /// To a block whose address is known.
     fn exit(&mut self, target: u64, bytes: i32) {
+        let (warm, cold) = self.ways_on(bytes);
+        self.enter_runtime(Exit::Link { target, pair: self.pair, warm, cold });
+    }
+
+    /// The two jumps of an exit, that lead on to what follows them until they are linked.
+    fn ways_on(&mut self, bytes: i32) -> (u64, u64) {
         let (first, _) = self.pair;
         self.assembler.lea(first, Address::at(first, bytes));
         let warm = self.assembler.jump_aligned_on();
         self.back_to_the_programs_registers();
         let cold = self.assembler.jump_aligned_on();
-        let exit = Exit::Link { target, pair: self.pair, warm: warm.0, cold: cold.0 };
-        self.enter_runtime(exit);
+        (warm.0, cold.0)
     }
 
     fn native_exit(&mut self, target: u64, bytes: i32, end: End) {
@@ -553,8 +663,16 @@ impl Writer<'_> {
     }
 }
 
-/// Condition code of `jae`.
+/// Flags with which code runs natively. The trap flag: somebody steps through the program, traps come behind instructions, and
+/// must not find ours. The alignment check (some programs try whether the processor has it): our code is not made for that.
+pub const FLAGS_FOR_NATIVE: u64 = 1 << 8 | 1 << 18;
+
+/// Condition codes of `jae`, `je` and `jne`.
 const ABOVE_OR_EQUAL: u8 = 3;
+const EQUAL: u8 = 4;
+const NOT_EQUAL: u8 = 5;
+/// Comparisons of a block's code: words, and of each of its pieces seven single bytes or a word that is not whole.
+const MOST_COMPARED: usize = MOST_INSTRUCTIONS * MOST_BYTES / 8 + 8 * MOST_JUMPS;
 
 /// The condition in a jump's encoding (Intel SDM volume 2, appendix B.1.4.7).
 fn condition_of(instruction: &Instruction) -> u8 {

@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use iced_x86::{Decoder, DecoderOptions};
@@ -462,8 +463,13 @@ unsafe fn run(code: u64, state: &mut State, how: How) {
     }
 }
 
-/// Code in a file's mapping, as programs have it.
-struct Mapping(u64, usize);
+/// Where random code lies.
+enum Mapping {
+    /// In a file's mapping of its own, as programs have it.
+    File(u64, usize),
+    /// In memory that can be written, where other code was before that memlens has not been told of.
+    Generated(u64, usize),
+}
 
 impl Mapping {
     fn of(bytes: &[u8]) -> Self {
@@ -479,15 +485,41 @@ impl Mapping {
             libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
         };
         assert_ne!(start, libc::MAP_FAILED);
-        Self(start as u64, length)
+        Self::File(start as u64, length)
+    }
+
+    fn generated(bytes: &[u8]) -> Self {
+        const BYTES: usize = 1 << 20;
+        static START: OnceLock<usize> = OnceLock::new();
+        let start = *START.get_or_init(|| {
+            // SAFETY: a new mapping.
+            let start = unsafe {
+                let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                libc::mmap(std::ptr::null_mut(), BYTES, access, flags, -1, 0)
+            };
+            assert_ne!(start, libc::MAP_FAILED);
+            start as usize
+        });
+        assert!(bytes.len() <= BYTES);
+        // SAFETY: the mapping is so long, and nothing runs in it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start as *mut u8, bytes.len()) };
+        Self::Generated(start as u64, bytes.len())
+    }
+
+    fn range(&self) -> (u64, u64) {
+        let (Self::File(start, bytes) | Self::Generated(start, bytes)) = *self;
+        (start, start + bytes as u64)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our mapping, in which nothing runs.
-        unsafe { libc::munmap(self.0 as *mut _, self.1) };
-        code_has_changed();
+        if let Self::File(start, bytes) = *self {
+            // SAFETY: our mapping, in which nothing runs.
+            unsafe { libc::munmap(start as *mut _, bytes) };
+            code_has_changed();
+        }
     }
 }
 
@@ -498,7 +530,8 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
     let (mut recorded, mut of_gathers) = (0, 0);
     for file in 0..40u64 {
         let (mut code, starts) = Code::of_pieces(Random(0x9e37_79b9 + file * 7919), 200, 2 * file + 2);
-        let mapping = Mapping::of(&code.bytes);
+        let mapping = if file % 2 == 1 { Mapping::generated(&code.bytes) } else { Mapping::of(&code.bytes) };
+        let range = mapping.range();
         let is_filtered = file % 3 == 2;
         filter_operations(is_filtered);
         for &start in &starts {
@@ -512,7 +545,7 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             state.fill(&mut code.random);
             // Both runs in the same place: addresses are part of what they compute.
             let before = state.clone();
-            let at = mapping.0 + start as u64;
+            let at = range.0 + start as u64;
             // SAFETY: the code is of our making.
             unsafe { run(at, &mut state, How::Natively) };
             let native = state.clone();
@@ -541,7 +574,6 @@ fn random_code_does_in_a_burst_what_it_does_natively() {
             if file >= STEPPED_FILES {
                 continue;
             }
-            let range = (mapping.0, mapping.0 + mapping.1 as u64);
             let inside: Vec<_> = accesses()
                 .into_iter()
                 .filter(|(.., reference)| reference.used != Use::Prefetch)

@@ -152,7 +152,7 @@ pub enum End {
     SystemCall = 1,
     /// An instruction that is left to the native code.
     Instruction = 2,
-    /// Code that is not translated: generated at run time, or too far away.
+    /// Code that is not translated: it cannot be read, or nothing can be put near it.
     Code = 3,
     /// Translation took too long already.
     Cost = 4,

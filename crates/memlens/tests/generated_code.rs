@@ -76,7 +76,7 @@ fn generated_code_does_what_it_does_without_us() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for options in [&["-O2"][..], &["-O1", "-fno-omit-frame-pointer"], &["-O0"]] {
         let program = compiled(folder.path(), "program", PROGRAM, options);
-        for (mode, words) in [("exact", &[][..]), ("sample", &["long"])] {
+        for (mode, words) in [("exact", &[][..]), ("burst", &["long"]), ("sample", &["long"])] {
             let natively = Command::new(&program).args(words).output().expect("runs");
             assert!(!stdout(&natively).contains("register"), "{}", stdout(&natively));
             let output = memlens(folder.path())

@@ -82,6 +82,13 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
+/// Ends the alignment check, with which the kernel calls a handler where the code that was interrupted has it. To be called
+/// first: nobody else's code is made for it.
+pub fn allow_unaligned() {
+    // SAFETY: changes that flag alone.
+    unsafe { asm!("pushfq", "and dword ptr [rsp], {others}", "popfq", others = const !(1 << 18)) };
+}
+
 /// First and last address of this library.
 pub fn own_image() -> (usize, usize) {
     let (start, end);

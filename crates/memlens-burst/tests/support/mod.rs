@@ -11,7 +11,9 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memlens_burst::heap::OwnHeap;
-use memlens_burst::{Area, Burst, Hooks, Limits, NewBlock, begin, check_support};
+use memlens_burst::{
+    Area, Burst, Hooks, Limits, NewBlock, begin, check_support, is_interrupted, leave_at_fault,
+};
 use memlens_events::burst::{Reference, Source, Use, block_of};
 
 /// The runtime's memory is its own, as in the agent: a burst may have begun inside of the allocator.
@@ -296,6 +298,18 @@ pub fn begin_now() {
         let (process, thread) = (libc::getpid(), libc::gettid());
         libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2);
     }
+}
+
+/// In a handler of a signal that the code raised: puts `context` as it would be natively; whether it came in a burst.
+pub fn leave(context: *mut c_void) -> bool {
+    // SAFETY: a handler of this thread, with its own area.
+    AREA.with(|area| unsafe {
+        let is_interrupted = is_interrupted(context, area);
+        if is_interrupted {
+            leave_at_fault(context, area);
+        }
+        is_interrupted
+    })
 }
 
 /// Ends the burst in which the caller may be: its hooks could not wait for what the caller holds.

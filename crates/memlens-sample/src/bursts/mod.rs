@@ -125,7 +125,7 @@ impl BurstCounts {
         let early = [
             (End::SystemCall, "at system calls"),
             (End::Instruction, "at instructions that are left to the native code"),
-            (End::Code, "at code that is generated at run time"),
+            (End::Code, "at code that cannot be read or is too far from everything"),
             (End::Cost, "because too much code was new"),
             (End::Busy, "because another thread was translating"),
             (End::Full, "for want of room"),
