@@ -130,7 +130,7 @@ pub struct Process {
     current: usize,
     generation: u64,
     serial: u64,
-    pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
     first_thread_seen: bool,
     tids: FxHashMap<usize, u32>,
     stack_keys: Vec<u64>,

@@ -9,7 +9,10 @@ use memlens_profile::{
     ModuleIx, Object, ObjectIx, Profile, SourceLine, Stack, StackIx, Thread as ThreadRow, ThreadIx, TlbInfo,
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
-use memlens_symbols::{AssignedVariable, Assignment, Module, TypeRef, receiving_variable, spelling_frame};
+use memlens_symbols::{
+    AssignedVariable, Assignment, GeneratedNames, Module, SourceFrame, TypeRef, receiving_variable,
+    spelling_frame,
+};
 use memlens_types::{AccessKind, Counts, ObjectKind};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
@@ -44,6 +47,7 @@ impl Process {
         let (cells, threads) = self.counted(is_last);
         let mut layouts = std::mem::take(&mut self.layouts);
         let mut builder = Builder::new(&self.space);
+        builder.generated = self.pid.map(GeneratedNames::of_process).unwrap_or_default();
         builder.profile.machine = machine_info(&self.machine);
         builder.profile.marks = self.marks.clone();
         builder.profile.threads = threads;
@@ -61,6 +65,7 @@ impl Process {
         profile.sum_cells();
         self.add_patterns(&mut profile, &code_of);
         self.attribution(&mut profile);
+        profile.note_generated_code();
         profile.run.instructions = Some(self.instructions());
         profile.run.threads = profile.threads.len() as u32;
         profile.run.pid = None;
@@ -233,6 +238,8 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
 pub(crate) struct Builder<'a> {
     pub(crate) space: &'a AddressSpace,
     pub(crate) profile: Profile,
+    /// Names of code outside of all modules.
+    generated: GeneratedNames,
     frames: FxHashMap<(u64, bool), Vec<FrameIx>>,
     stacks: FxHashMap<Vec<FrameIx>, StackIx>,
     /// The place of the code row made last, its stack, and the first row there.
@@ -265,6 +272,7 @@ impl<'a> Builder<'a> {
         Self {
             space,
             profile: Profile::default(),
+            generated: GeneratedNames::default(),
             frames: FxHashMap::default(),
             stacks: FxHashMap::default(),
             place: None,
@@ -347,7 +355,8 @@ impl<'a> Builder<'a> {
         let symbols = self.space.module(number.into()).and_then(|module| module.symbols.as_ref());
         let mut located = symbols.map(|symbols| symbols.locate(svma)).unwrap_or_default();
         if located.is_empty() {
-            located.push(Default::default());
+            let generated = if number == 0 { self.generated.function_at(svma) } else { None };
+            located.push(SourceFrame { function: generated.map(str::to_owned), ..SourceFrame::default() });
         }
         let last = located.len() - 1;
         let mut frames = Vec::with_capacity(located.len());

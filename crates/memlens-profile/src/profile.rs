@@ -453,6 +453,26 @@ impl Profile {
         most.into_iter().filter_map(|(code, (_, object))| Some((code, object?))).collect()
     }
 
+    /// Says in a note how code that the program generated gets names, where a tenth of what was seen or more is by such code
+    /// without. To be called once, when all rows and counts are there.
+    pub fn note_generated_code(&mut self) {
+        let seen = |counts: &Counts| counts.accesses().max(counts.sampled.samples);
+        let has_name = |code: &CodeLocation| {
+            self.stack_frames(code.stack).any(|frame| frame.function.is_some()) || code.module.is_some()
+        };
+        let all: u64 = self.code.iter().map(|code| seen(&code.counts)).sum();
+        let unnamed: u64 =
+            self.code.iter().filter(|code| !has_name(code)).map(|code| seen(&code.counts)).sum();
+        if all > 0 && unnamed * 10 >= all {
+            self.attribution.notes.push(format!(
+                "{:.0} % of what was seen is by generated code without names; names are read from /tmp/perf-PID.map, which \
+                 node --perf-basic-prof, java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, python -X perf and \
+                 others write.",
+                100.0 * unnamed as f64 / all as f64
+            ));
+        }
+    }
+
     /// Recomputes the counts of objects, code and threads from the cells; the objects' `dram_writes`
     /// stay. Linear in cells; cells with an index out of range are left out.
     pub fn sum_cells(&mut self) {

@@ -10,7 +10,7 @@ use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
     PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
 };
-use memlens_symbols::Module;
+use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
@@ -237,7 +237,7 @@ impl ProfileBuilder {
         }
         for (index, &(code, operand, kind, size_bytes)) in rows.code.iter().enumerate() {
             let stack = frames.stack(&mut profile, recording, code);
-            if code.0.is_none() {
+            if code.0.is_none() && recording.files().generated_function(code.1).is_none() {
                 profile.attribution.unresolved_code += 1;
             }
             profile.code.push(CodeLocation {
@@ -326,6 +326,7 @@ impl ProfileBuilder {
             }
         }
         self.layouts = layouts;
+        profile.note_generated_code();
         profile
     }
 }
@@ -672,7 +673,8 @@ impl FrameRows {
         let svma = if is_return { code.1.wrapping_sub(1) } else { code.1 };
         let mut located = symbols.map(|symbols| symbols.locate(svma)).unwrap_or_default();
         if located.is_empty() {
-            located.push(Default::default());
+            let generated = if code.0.is_none() { recording.files().generated_function(svma) } else { None };
+            located.push(SourceFrame { function: generated.map(str::to_owned), ..SourceFrame::default() });
         }
         let last = located.len() - 1;
         let mut list = Vec::with_capacity(located.len());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use memlens_code::{FunctionCode, SampleSkid, Waits};
-use memlens_symbols::{DebugSearch, Module};
+use memlens_symbols::{DebugSearch, GeneratedNames, Module};
 use object::read::elf::ProgramHeader;
 use object::{Endianness, elf};
 use rustc_hash::FxHashMap;
@@ -195,6 +195,7 @@ fn read(path: &Path, inode: u64) -> Result<Shape, String> {
 pub struct Files {
     list: Vec<Rc<MappedFile>>,
     by_name: FxHashMap<(String, u64), u32>,
+    generated: GeneratedNames,
 }
 
 impl Files {
@@ -212,6 +213,17 @@ impl Files {
     /// The file with a number that [`Self::number`] gave out.
     pub fn get(&self, number: u32) -> Option<&Rc<MappedFile>> {
         self.list.get(number as usize)
+    }
+
+    /// Reads the names that these processes have written of the code that they generated.
+    pub fn read_generated(&mut self, pids: impl Iterator<Item = u32>) {
+        self.generated = GeneratedNames::default();
+        pids.for_each(|pid| self.generated.extend(GeneratedNames::of_process(pid)));
+    }
+
+    /// The name of a function in generated code.
+    pub fn generated_function(&self, address: u64) -> Option<&str> {
+        self.generated.function_at(address)
     }
 
     /// All files.

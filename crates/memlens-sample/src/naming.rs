@@ -187,7 +187,7 @@ impl Namer {
             Area::Break | Area::Anonymous => match self.pointer(code, operand, files) {
                 Some((pointer, symbols)) => through(&pointer, &symbols, code.0),
                 None => {
-                    let function = function_name(code, files).unwrap_or_else(|| "unknown code".to_owned());
+                    let function = function_name(code, files);
                     NamedObject {
                         file: code.0,
                         ..NamedObject::new(ObjectKind::Heap, format!("heap used by {function}"))
@@ -325,7 +325,7 @@ pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject
                 },
                 None => {
                     let code = (Some(file), calls.first().map_or(0, |call| call.saturating_sub(1)));
-                    let function = function_name(code, files).unwrap_or_else(|| "unknown code".to_owned());
+                    let function = function_name(code, files);
                     kept(ObjectKind::Heap, format!("heap used by {function}"))
                 }
             }
@@ -336,8 +336,7 @@ pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject
         }
         Identity::Local { name, .. } => kept(ObjectKind::Local, name.clone()),
         Identity::Frame { function } => {
-            let function =
-                function_name((Some(file), *function), files).unwrap_or_else(|| "unknown code".to_owned());
+            let function = function_name((Some(file), *function), files);
             kept(ObjectKind::Stack, format!("frame of {function}"))
         }
         Identity::PointedBy { name } => NamedObject {
@@ -504,7 +503,7 @@ pub(crate) fn in_frame(file: Option<u32>, svma: u64, cfa_offset: i64, files: &Fi
             };
         }
     }
-    let function = function_name((file, svma), files).unwrap_or_else(|| "unknown code".to_owned());
+    let function = function_name((file, svma), files);
     NamedObject { file, ..NamedObject::new(ObjectKind::Stack, format!("frame of {function}")) }
 }
 
@@ -555,14 +554,16 @@ fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<Na
 }
 
 /// The function's name, or `module+offset`.
-pub(crate) fn function_name(code: Code, files: &Files) -> Option<String> {
-    let mapped = files.get(code.0?)?;
+pub(crate) fn function_name(code: Code, files: &Files) -> String {
+    let Some(mapped) = code.0.and_then(|file| files.get(file)) else {
+        return files.generated_function(code.1).unwrap_or("generated code").to_owned();
+    };
     let function = mapped.symbols().and_then(|symbols| symbols.function_at(code.1));
     let start = function.as_ref().map_or(code.1, |function| function.start);
-    Some(match function.and_then(|function| function.name) {
+    match function.and_then(|function| function.name) {
         Some(name) => name.to_string(),
         None => place_in(mapped, start),
-    })
+    }
 }
 
 /// `libc.so.6+0x1234`.

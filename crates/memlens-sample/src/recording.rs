@@ -590,6 +590,10 @@ impl Recording {
 
     /// The tallies since the last call, in no order.
     pub fn take_tallies(&mut self) -> Vec<(TallyKey, Tally)> {
+        if self.is_live {
+            // They are named next.
+            self.files.read_generated(self.spaces.keys().copied());
+        }
         self.tallies.drain().collect()
     }
 }

@@ -2,9 +2,10 @@
 
 mod support;
 
+use std::fs;
 use std::process::Command;
 
-use support::{compiled, memlens, stderr, stdout};
+use support::{compiled, memlens, stderr, stdout, succeeding};
 
 /// Writes functions to memory that can be executed, some behind the others and some over others, and calls them. And
 /// writes to a page of code that has run, with a number in each register.
@@ -89,5 +90,60 @@ fn generated_code_does_what_it_does_without_us() {
             assert_eq!(stdout(&output), stdout(&natively), "{context}");
             assert_eq!(output.status, natively.status, "{context}");
         }
+    }
+}
+
+/// Adds an array's numbers in generated code, and writes a name of that for perf if it is told so.
+const NAMED: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  unsigned char *code = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // xor eax, eax; again: add rax, [rdi]; add rdi, 8; dec rsi; jnz again; ret
+  unsigned char bytes[] = { 0x31, 0xc0, 0x48, 0x03, 0x07, 0x48, 0x83, 0xc7, 0x08, 0x48, 0xff, 0xce, 0x75, 0xf4, 0xc3 };
+  memcpy(code, bytes, sizeof bytes);
+  if (count > 2) {
+    char path[100];
+    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    FILE *file = fopen(path, "w");
+    fprintf(file, "%lx %lx sum of numbers\n", (long)code, (long)sizeof bytes);
+    fclose(file);
+    puts(path);
+  }
+  enum { NUMBERS = 1 << 21 };
+  long *numbers = malloc(NUMBERS * sizeof *numbers), sum = 0;
+  for (long i = 0; i < NUMBERS; i++) numbers[i] = i;
+  for (int round = 0; round < atoi(words[1]); round++) sum += ((long (*)(long *, long))code)(numbers, NUMBERS);
+  printf("%ld\n", sum);
+}
+"#;
+
+#[test]
+fn names_that_programs_write_for_perf_are_shown() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "program", NAMED, &["-g", "-O1"]);
+    for (mode, rounds) in [("exact", "5"), ("burst", "300"), ("sample", "300")] {
+        let run = |words: &[&str]| {
+            let output = memlens(folder.path())
+                .args(["run", "--quiet", "--force", "--mode", mode, "--out", "p", "--"])
+                .arg(&program)
+                .args(words)
+                .output()
+                .expect("memlens is there");
+            assert!(output.status.success(), "{}", stderr(&output));
+            (stdout(&output), succeeding(folder.path(), &["report", "p", "--format", "json"]))
+        };
+        let (_, unnamed) = run(&[rounds]);
+        assert!(unnamed.contains("by generated code without names"), "{mode}: {unnamed}");
+        assert!(!unnamed.contains("sum of numbers"));
+        let (said, named) = run(&[rounds, "named"]);
+        fs::remove_file(said.lines().next().expect("a path")).expect("removed");
+        assert!(named.contains("sum of numbers"), "{mode}: {named}");
+        assert!(!named.contains("by generated code without names"), "{mode}");
+        let table = succeeding(folder.path(), &["report", "p", "--by", "function", "--top", "1"]);
+        assert!(table.contains("sum of numbers") && table.contains("numbers"), "{mode}: {table}");
     }
 }
