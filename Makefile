@@ -82,6 +82,7 @@ test: build
 	$(PYTHON) tests/transparency.py --memlens $(MEMLENS) --short --mode burst
 	$(PYTHON) tests/torture.py --hammer $(TARGET)/release/examples/hammer --short
 	$(PYTHON) tests/attach.py --memlens $(MEMLENS) --short
+	$(MAKE) doc
 
 bench: build
 	@scripts/setup.sh build bench

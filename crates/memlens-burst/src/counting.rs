@@ -36,7 +36,7 @@ pub struct Counted {
     pub ns: u64,
     /// Words that it would have stored in the others.
     pub words_besides: u64,
-    /// Cycles of [`sum_cycles`]' loop beside the stretch.
+    /// Cycles of `sum_cycles`'s loop beside the stretch.
     pub loop_cycles: u64,
 }
 

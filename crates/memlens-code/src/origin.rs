@@ -69,7 +69,7 @@ impl FunctionCode {
     /// 10). `known` says what a register holds, `named` what the end of a way is; a member of something else is asked
     /// for only where no variable holds its pointer.
     ///
-    /// None unless all ways back whose end has a name lead to one pointer, in [`MAX_ROOT_VISITS`] steps; a loop that only advances its
+    /// None unless all ways back whose end has a name lead to one pointer, in `MAX_ROOT_VISITS` steps; a loop that only advances its
     /// pointer is no way of its own.
     pub fn root<T: Clone + PartialEq>(
         &self,
