@@ -164,7 +164,7 @@ mod tests {
     fn unknown_ways_of_execution_are_plain() {
         assert_eq!(ExecHow::from_word(2), ExecHow::Privileged);
         assert_eq!(ExecHow::from_word(u64::MAX), ExecHow::Failed);
-        assert_eq!(ExecHow::from_word(7), ExecHow::Plain);
+        assert_eq!(ExecHow::from_word(8), ExecHow::Plain);
     }
 
     #[test]
