@@ -127,7 +127,7 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
         control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
         return false;
     }
-    area.burst_period_ns.set(period_ns);
+    area.burst_period_ns.set(area.burst_period_ns.get() + period_ns);
     true
 }
 
@@ -188,6 +188,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     if burst.words.is_empty() {
         // Nothing ran: the code is not translated, or another thread was dropping old translations.
         control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
+        area.burst_period_ns.set(0);
         ticks::set_next(area, 0);
         return false;
     }
@@ -207,12 +208,14 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         words_besides: counted.words_besides,
         loop_cycles: counted.loop_cycles,
     };
-    if !segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
+    if segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
+        area.burst_period_ns.set(0);
+    } else {
+        // The next one that is reported stands for its time, too.
         control.lost_bursts.fetch_add(1, Ordering::Relaxed);
         check_reader(control);
     }
     let millionths = u64::from(control.burst_millionths.load(Ordering::Relaxed).max(1));
-    area.burst_period_ns.set(0);
     if millionths >= ALL {
         // All of the program's time: until a system call or a signal it runs in nothing but bursts.
         let goes_on = burst.end == End::Length && !has_pending_signal();

@@ -36,7 +36,7 @@ pub struct ThreadArea {
     pub pid: Cell<u32>,
     /// The kernel's number of the thread's timer, plus 1; 0: none.
     pub timer: Cell<u32>,
-    /// Processor time that the burst in progress stands for, in ns.
+    /// Processor time that the burst in progress stands for, in ns; outside of one, what is left of those that could not be reported.
     pub burst_period_ns: Cell<u64>,
     /// What translated code needs of the thread.
     pub burst: Area,
