@@ -105,9 +105,12 @@ fn status_without_own_tracer(pid: u32) -> io::Result<String> {
     let until = Instant::now() + PATIENCE;
     loop {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let is_own = tracer_in(&status)
-            .is_some_and(|tracer| Path::new("/proc/self/task").join(tracer.to_string()).exists());
-        if !is_own || Instant::now() >= until {
+        let is_own_or_gone = tracer_in(&status).is_some_and(|tracer| {
+            let tracer = tracer.to_string();
+            // One that has ended since the status was read may have been ours.
+            Path::new("/proc/self/task").join(&tracer).exists() || !Path::new("/proc").join(&tracer).exists()
+        });
+        if !is_own_or_gone || Instant::now() >= until {
             return Ok(status);
         }
         thread::sleep(Duration::from_millis(1));
