@@ -1,6 +1,6 @@
 //! Which code may be translated: whatever can be read and executed. Private mappings of files that cannot be written,
 //! and the kernel's own code (`[vdso]`), stay as they are; all other code is *generated*: it may change, or be unmapped, at
-//! any time. It is translated from a copy, and its blocks compare it with that whenever they are entered.
+//! any time. It is translated from a copy, with which its blocks compare it later (`translate.rs` says when).
 //!
 //! Source: proc_pid_maps(5).
 

@@ -22,8 +22,9 @@
 //!
 //! A block of generated code compares, at `warm`, that code with what it was made from, if this thread's epoch is not that of the
 //! last comparison: in each epoch once. Where the code has changed, the block leads to that of what is there now. Flags that are
-//! live wait in rax meanwhile. (An epoch ends with each return into generated code and each indirect jump or call of it. A program
-//! that changes code which it is about to execute either comes to it so, or has nothing to say when the change is seen.)
+//! live wait in rax meanwhile. An epoch ends with each return into generated code and each indirect jump or call of it: a thread
+//! that has changed code, or has waited until another one did, comes back from there so. What it reaches by direct jumps and calls
+//! alone may be as it was at the epoch's begin.
 //!
 //! Both jumps of an exit lead to the instruction behind them until the next block is known.
 

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// Files beyond this many bytes are not read.
 const MOST_BYTES: u64 = 1 << 30;
@@ -19,25 +18,18 @@ pub struct GeneratedNames {
 }
 
 impl GeneratedNames {
-    /// What a process has written; nothing, where there is no such file, or it belongs to somebody else. Cost: linear in the
-    /// file.
+    /// What a process has written; nothing, where there is no such file, it cannot be read, or it belongs to somebody else.
+    /// Cost: linear in the file.
     pub fn of_process(pid: u32) -> Self {
         let path = format!("/tmp/perf-{pid}.map");
         let is_trusted = fs::symlink_metadata(&path).is_ok_and(|file| {
             let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
             file.is_file() && file.len() <= MOST_BYTES && (own == 0 || [0, own].contains(&file.uid()))
         });
-        if is_trusted { Self::read(path.as_ref()).unwrap_or_default() } else { Self::default() }
-    }
-
-    /// Reads such a file.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn read(path: &Path) -> std::io::Result<Self> {
+        let text = if is_trusted { fs::read(path).unwrap_or_default() } else { Vec::new() };
         let mut names = Self::default();
-        names.add(&String::from_utf8_lossy(&fs::read(path)?));
-        Ok(names)
+        names.add(&String::from_utf8_lossy(&text));
+        names
     }
 
     /// Takes in the text of such a file. What it says later goes before what it said earlier: memory is used again. Other lines
@@ -78,11 +70,6 @@ impl GeneratedNames {
         let (_, (end, name)) = self.functions.range(..=address).next_back()?;
         (address < *end).then_some(name)
     }
-
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.functions.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -109,6 +96,6 @@ mod tests {
         let mut names = GeneratedNames::default();
         names.add("  7f0010 20 int T.run(int[], double) [tier 4]\r\n");
         assert_eq!(names.function_at(0x7f_0010), Some("int T.run(int[], double) [tier 4]"));
-        assert!(!names.is_empty() && GeneratedNames::of_process(u32::MAX).is_empty());
+        assert_eq!(GeneratedNames::of_process(u32::MAX), GeneratedNames::default());
     }
 }

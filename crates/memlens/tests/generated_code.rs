@@ -3,7 +3,8 @@
 mod support;
 
 use std::fs;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use support::{compiled, memlens, stderr, stdout, succeeding};
 
@@ -72,6 +73,16 @@ int main(int count, char **words) {
 }
 "#;
 
+/// Records a program; what it said, and how it ended.
+fn recorded(folder: &Path, mode: &str, program: &Path, words: &[&str]) -> Output {
+    memlens(folder)
+        .args(["run", "--quiet", "--force", "--mode", mode, "--out", "p", "--"])
+        .arg(program)
+        .args(words)
+        .output()
+        .expect("memlens is there")
+}
+
 #[test]
 fn generated_code_does_what_it_does_without_us() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -80,12 +91,7 @@ fn generated_code_does_what_it_does_without_us() {
         for (mode, words) in [("exact", &[][..]), ("burst", &["long"]), ("sample", &["long"])] {
             let natively = Command::new(&program).args(words).output().expect("runs");
             assert!(!stdout(&natively).contains("register"), "{}", stdout(&natively));
-            let output = memlens(folder.path())
-                .args(["run", "--quiet", "--force", "--mode", mode, "--out", "p", "--"])
-                .arg(&program)
-                .args(words)
-                .output()
-                .expect("memlens is there");
+            let output = recorded(folder.path(), mode, &program, words);
             let context = format!("{mode} {options:?}: {}", stderr(&output));
             assert_eq!(stdout(&output), stdout(&natively), "{context}");
             assert_eq!(output.status, natively.status, "{context}");
@@ -127,12 +133,7 @@ fn names_that_programs_write_for_perf_are_shown() {
     let program = compiled(folder.path(), "program", NAMED, &["-g", "-O1"]);
     for (mode, rounds) in [("exact", "5"), ("burst", "300"), ("sample", "300")] {
         let run = |words: &[&str]| {
-            let output = memlens(folder.path())
-                .args(["run", "--quiet", "--force", "--mode", mode, "--out", "p", "--"])
-                .arg(&program)
-                .args(words)
-                .output()
-                .expect("memlens is there");
+            let output = recorded(folder.path(), mode, &program, words);
             assert!(output.status.success(), "{}", stderr(&output));
             (stdout(&output), succeeding(folder.path(), &["report", "p", "--format", "json"]))
         };
