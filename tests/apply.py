@@ -445,7 +445,8 @@ def online_interrupted(runner):
         while running.code() == before:
             expect(memlens.poll() is None and time.monotonic() < until, "no detour came")
             time.sleep(0.01)
-        memlens.send_signal(signal.SIGINT)
+        # Not SIGINT: where the tests run in the background, it is ignored, and stays so.
+        memlens.send_signal(signal.SIGTERM)
         output, _ = memlens.communicate(timeout=30)
         expect(memlens.returncode == 0 and "Interrupted" in output, f"{memlens.returncode}: {output}")
         expect(running.code() == before, "the code is not what it was")
