@@ -2,6 +2,8 @@
 //!
 //! Q. Zhao, R. Rabbah, S. Amarasinghe, L. Rudolph, W.-F. Wong, Ubiquitous Memory Introspection, CGO 2007:
 //!
+//! - a region of code is hot, and profiled from then on, when so many ticks found the program in it (section 3: 64 hits,
+//!   a tick each 10 ms);
 //! - one logical cache with the last level's sets, ways and lines, LRU (section 5);
 //! - its state is carried over from one analysis to the next, whatever code was recorded;
 //! - counting starts after the first executions of the region, typically two: before, the cache is only warmed;
@@ -29,6 +31,9 @@ use crate::geometry::Geometry;
 pub struct UmiConfig {
     /// The simulated cache: the last level's.
     pub cache: Geometry,
+    /// Ticks that find the program in a region until it is hot: the burst of the last of these is the first to be analysed. The
+    /// paper has 64; 0 and 1: every region is.
+    pub region_hits: u32,
     /// Executions of an instruction, at the beginning of a burst, that warm the cache without being counted.
     pub warm_up: u32,
     /// Executions of an instruction at which the profile of a burst is full; what comes after is left out. The paper
@@ -45,10 +50,12 @@ pub struct UmiConfig {
 }
 
 impl UmiConfig {
-    /// The paper's values, but for the length of profiles, which the recorder decides here.
+    /// The paper's values, but for the length of profiles, which the recorder decides here, and with every region hot: a
+    /// burst costs little, a short run would never have one.
     pub fn new(cache: Geometry) -> Self {
         Self {
             cache,
+            region_hits: 1,
             warm_up: 2,
             rows: None,
             flush_after: 1_000_000,
@@ -72,13 +79,20 @@ pub struct UmiCount {
     pub delinquent: bool,
 }
 
+/// What is known of a region.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    hits: u32,
+    threshold: f64,
+}
+
 /// The mini-simulation.
 #[derive(Debug)]
 pub struct Umi {
     config: UmiConfig,
     cache: LruCache,
     last_analysis: Option<u64>,
-    thresholds: HashMap<u32, f64>,
+    regions: HashMap<u32, Region>,
     counts: Vec<UmiCount>,
     /// Executions in the present burst, by instruction, and misses.
     present: Vec<(u32, u32)>,
@@ -92,15 +106,22 @@ impl Umi {
             cache: LruCache::new(&config.cache),
             config,
             last_analysis: None,
-            thresholds: HashMap::new(),
+            regions: HashMap::new(),
             counts: Vec::new(),
             present: Vec::new(),
             touched: Vec::new(),
         }
     }
 
-    /// Analyses the burst as one profile of `region`: the code that was found hot when it was recorded.
-    pub fn analyze(&mut self, region: u32, burst: &Burst<'_>) {
+    /// Analyses the burst as one profile of `region`, the code in which a tick began it, if that is hot by now. Returns
+    /// whether it is.
+    pub fn analyze(&mut self, region: u32, burst: &Burst<'_>) -> bool {
+        let cold = Region { hits: 0, threshold: self.config.first_threshold };
+        let known = self.regions.entry(region).or_insert(cold);
+        known.hits = known.hits.saturating_add(1);
+        if known.hits < self.config.region_hits {
+            return false;
+        }
         if self.last_analysis.is_some_and(|last| burst.start.saturating_sub(last) > self.config.flush_after) {
             self.cache.flush();
         }
@@ -127,10 +148,11 @@ impl Umi {
             present.1 += u32::from(missed && present.0 > self.config.warm_up);
         }
         self.label(region);
+        true
     }
 
     fn label(&mut self, region: u32) {
-        let threshold = self.thresholds.entry(region).or_insert(self.config.first_threshold);
+        let Some(Region { threshold, .. }) = self.regions.get_mut(&region) else { return };
         for instruction in self.touched.drain(..) {
             let (executions, misses) = std::mem::take(&mut self.present[instruction as usize]);
             let references = executions.saturating_sub(self.config.warm_up);
@@ -256,6 +278,17 @@ mod tests {
             let counted: u64 = umi.instructions().map(|(_, count)| count.misses).sum();
             assert_eq!(counted, 98 + misses, "the first two executions are not counted");
         }
+    }
+
+    #[test]
+    fn a_region_is_analysed_when_it_is_hot() {
+        let config = UmiConfig { region_hits: 3, ..UmiConfig::new(Geometry::cache(1 << 16, 8, 64)) };
+        let mut umi = Umi::new(config);
+        let references: Vec<_> = (0..100).map(|at| load(0, at * 64)).collect();
+        let analysed: Vec<bool> =
+            [7, 7, 8, 7, 8, 7, 8].iter().map(|&region| umi.analyze(region, &burst(0, &references))).collect();
+        assert_eq!(analysed, [false, false, false, true, false, true, true]);
+        assert_eq!(umi.instructions().next().map(|(_, count)| count.references), Some(3 * 98));
     }
 
     #[test]

@@ -446,7 +446,7 @@ fn end_family(
 
 fn check(args: RecordArgs) -> Result<Config, Failure> {
     if let Some(option) = args.sample.first_given() {
-        let message = format!("{option} needs --mode sample: exact mode takes no samples");
+        let message = format!("{option} does not go with --mode exact, which sees every access");
         return Err(Failure::new(FailureKind::Usage, message));
     }
     let trace = args.trace.plan()?;

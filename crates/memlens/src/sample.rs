@@ -76,6 +76,11 @@ pub struct SampleArgs {
     #[arg(long, value_name = "MODEL")]
     pub model: Option<Model>,
 
+    /// Bursts that begin in a function until those that do are simulated by --model umi; 1 if not given. The paper has 64, and
+    /// 100 ticks a second (--frequency 100)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub region_hits: Option<u32>,
+
     /// Leave out of the bursts of --mode burst what seldom misses: accesses relative to the stack pointer or the frame pointer
     /// alone, and at fixed addresses. No number counts them then; a note says how many they were
     #[arg(long)]
@@ -93,19 +98,35 @@ impl SampleArgs {
         given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
     }
 
+    /// The first of these options that was given and means something in burst mode only.
+    pub fn first_of_bursts(&self) -> Option<&'static str> {
+        let given = [
+            (self.burst_length.is_some(), "--burst-length"),
+            (self.model.is_some(), "--model"),
+            (self.region_hits.is_some(), "--region-hits"),
+            (self.filter_operations, "--filter-operations"),
+        ];
+        given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+    }
+
     /// The first of these options that was given and means nothing in exact mode.
     pub fn first_given(&self) -> Option<&'static str> {
         let given = [
             (self.overhead.is_some(), "--overhead"),
             (self.frequency.is_some(), "--frequency"),
             (self.allocations.is_some(), "--allocations"),
-            (self.event.is_some(), "--event"),
-            (self.attribution.is_some(), "--attribution"),
-            (self.burst_length.is_some(), "--burst-length"),
-            (self.model.is_some(), "--model"),
-            (self.filter_operations, "--filter-operations"),
         ];
-        given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+        let given = given.into_iter().find_map(|(is_given, option)| is_given.then_some(option));
+        given.or_else(|| self.first_of_samples()).or_else(|| self.first_of_bursts())
+    }
+
+    /// How misses follow from bursts. `None`: the options contradict each other.
+    fn burst_model(&self) -> Option<BurstModel> {
+        match (self.model.unwrap_or(Model::Reuse), self.region_hits) {
+            (Model::Reuse, None) => Some(BurstModel::Reuse),
+            (Model::Reuse, Some(_)) => None,
+            (Model::Umi, hits) => Some(BurstModel::Umi { region_hits: hits.unwrap_or(1) }),
+        }
     }
 }
 
@@ -116,15 +137,6 @@ pub enum Model {
     Reuse,
     /// The mini-simulation of Ubiquitous Memory Introspection (Zhao et al. 2007); the last level only.
     Umi,
-}
-
-impl From<Model> for BurstModel {
-    fn from(model: Model) -> Self {
-        match model {
-            Model::Reuse => Self::Reuse,
-            Model::Umi => Self::Umi,
-        }
-    }
 }
 
 /// What a sample's data is found by.
@@ -204,14 +216,16 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         let message = "--event is sample mode's: bursts begin at ticks of the processor's time";
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    if args.mode == Mode::Sample && args.sample.model.is_some() {
-        let message = "--model is burst mode's: it says how misses follow from bursts";
+    if args.mode == Mode::Sample
+        && let Some(option) = args.sample.first_of_bursts()
+    {
+        let message = format!("{option} is burst mode's: samples are no bursts");
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    if args.mode == Mode::Sample && args.sample.filter_operations {
-        let message = "--filter-operations is burst mode's: it says what is left out of bursts";
+    let Some(model) = args.sample.burst_model() else {
+        let message = "--region-hits goes with --model umi: the other model takes every burst";
         return Err(Failure::new(FailureKind::Usage, message));
-    }
+    };
     if let Some(option) = args.first_of_exact() {
         let message = format!("{option} does not go with samples; --mode exact sees every access");
         return Err(Failure::new(FailureKind::Usage, message));
@@ -241,7 +255,7 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
                 accesses: args.sample.burst_length.unwrap_or(BURST_LENGTH),
                 frequency_hz: args.sample.frequency.unwrap_or(BURSTS_A_SECOND),
                 machine: memlens_pipeline::machine_info(&args.machine.description()?),
-                model: args.sample.model.map_or_else(BurstModel::default, BurstModel::from),
+                model,
                 filter: args.sample.filter_operations,
             }),
             _ => None,

@@ -93,16 +93,20 @@ fn what_cannot_have_bursts_is_refused_before_it_starts() {
     assert!(message.contains("no such process"), "{message}");
     let message = failing(folder.path(), &["run", "--mode", "burst", "--event", "time", "--", "true"], 64);
     assert!(message.contains("--event"), "{message}");
-    let message =
-        failing(folder.path(), &["run", "--mode", "exact", "--burst-length", "1000", "--", "true"], 64);
-    assert!(message.contains("--burst-length"), "{message}");
     for mode in ["exact", "sample"] {
-        let message = failing(folder.path(), &["run", "--mode", mode, "--model", "umi", "--", "true"], 64);
-        assert!(message.contains("--model"), "{message}");
-        let words = ["run", "--mode", mode, "--filter-operations", "--", "true"];
-        let message = failing(folder.path(), &words, 64);
-        assert!(message.contains("--filter-operations"), "{message}");
+        for words in [
+            &["--model", "umi"][..],
+            &["--region-hits", "3"],
+            &["--burst-length", "1000"],
+            &["--filter-operations"],
+        ] {
+            let message =
+                failing(folder.path(), &[&["run", "--mode", mode], words, &["--", "true"]].concat(), 64);
+            assert!(message.contains(words[0]), "{message}");
+        }
     }
+    let message = failing(folder.path(), &["run", "--region-hits", "3", "--", "true"], 64);
+    assert!(message.contains("--model umi"), "{message}");
 }
 
 /// Each round reads a table by pointer, twice, the stack by rsp, and a variable at a fixed address: half is left out.

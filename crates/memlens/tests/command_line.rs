@@ -61,12 +61,24 @@ fn options_that_a_mode_has_no_use_for_are_usage_errors() {
         (&["run", "--mode", "sample", "--trace", "csv", "--", "true"], "--trace"),
         (&["run", "--mode", "sample", "--machine", "e5504", "--", "true"], "--machine"),
         (&["record", "--pid", "1", "--start-on", "main"], "--start-on"),
-        (&["run", "--mode", "exact", "--frequency", "9", "--", "true"], "--frequency needs --mode sample"),
-        (&["run", "--trace", "csv", "--frequency", "9", "--", "true"], "--frequency needs --mode sample"),
-        (&["run", "--mode", "exact", "--event", "time", "--", "true"], "--event needs --mode sample"),
+        (
+            &["run", "--mode", "exact", "--frequency", "9", "--", "true"],
+            "--frequency does not go with --mode exact",
+        ),
+        (
+            &["run", "--trace", "csv", "--frequency", "9", "--", "true"],
+            "--frequency does not go with --mode exact",
+        ),
+        (
+            &["run", "--mode", "exact", "--event", "time", "--", "true"],
+            "--event does not go with --mode exact",
+        ),
         (&["run", "--mode", "sample", "--duration", "1", "--", "true"], "--duration goes with --pid"),
         (&["record", "--duration", "1", "--", "true"], "--duration goes with --pid"),
-        (&["run", "--mode", "exact", "--overhead", "5%", "--", "true"], "--overhead needs --mode sample"),
+        (
+            &["run", "--mode", "exact", "--overhead", "5%", "--", "true"],
+            "--overhead does not go with --mode exact",
+        ),
     ];
     for (words, expected) in cases {
         let message = failing(folder.path(), words, 64);

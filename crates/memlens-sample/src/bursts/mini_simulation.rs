@@ -6,18 +6,29 @@ use memlens_locality::{Burst, Geometry, Umi, UmiConfig};
 use memlens_profile::MachineInfo;
 use rustc_hash::FxHashMap;
 
+use crate::recording::Code;
+
 /// The cache is emptied between analyses that are further apart, in ns: a million cycles of the Pentium 4 with 3.06 GHz
 /// that the method was published for (Q. Zhao et al., Ubiquitous Memory Introspection, CGO 2007, sections 5 and 7).
 const FLUSHED_AFTER_NS: u64 = 326_797;
 
 /// The mini-simulation of a machine's last level.
 #[derive(Debug)]
-pub struct MiniSimulation(Umi);
+pub struct MiniSimulation {
+    umi: Umi,
+    /// A number for each region.
+    regions: FxHashMap<Code, u32>,
+    region_hits: u32,
+    bursts: u64,
+    /// Of these, in regions that were not hot yet.
+    cold: u64,
+}
 
 impl MiniSimulation {
-    /// Of so large a cache.
-    pub fn new(cache: Geometry) -> Self {
-        Self(Umi::new(UmiConfig { flush_after: FLUSHED_AFTER_NS, ..UmiConfig::new(cache) }))
+    /// Of so large a cache. A region is hot when so many bursts have begun in it.
+    pub fn new(cache: Geometry, region_hits: u32) -> Self {
+        let config = UmiConfig { region_hits, flush_after: FLUSHED_AFTER_NS, ..UmiConfig::new(cache) };
+        Self { umi: Umi::new(config), regions: FxHashMap::default(), region_hits, bursts: 0, cold: 0 }
     }
 
     /// What of a machine it knows: the cache before memory, as its last level.
@@ -26,17 +37,37 @@ impl MiniSimulation {
         MachineInfo { l1d: None, l2: None, llc: last, dtlb: None, stlb: None, ..machine }
     }
 
-    /// A burst that began at this time, in ns. The code that it begins in stands for the region that was found hot.
-    pub fn analyze(&mut self, began_ns: u64, burst: &Burst<'_>) {
-        if let Some(first) = burst.references.first() {
-            self.0.analyze(first.instruction, &Burst { start: began_ns, ..*burst });
+    /// A burst that began at this time, in ns, in this function: it stands for the region, which was one of the traces of a
+    /// translator.
+    pub fn analyze(&mut self, function: Code, began_ns: u64, burst: &Burst<'_>) {
+        let next = self.regions.len() as u32;
+        let region = *self.regions.entry(function).or_insert(next);
+        self.bursts += 1;
+        self.cold += u64::from(!self.umi.analyze(region, &Burst { start: began_ns, ..*burst }));
+    }
+
+    /// What a reader of the profile has to know.
+    pub fn note(&self) -> String {
+        let mut note = "Misses are those of the mini-simulation (Zhao et al. 2007): what is new to a burst counts as missing, but \
+             for each instruction's first two executions in it."
+            .to_owned();
+        if self.cold > 0 {
+            note += &format!(
+                " {} of {} bursts began in functions that fewer than {} had begun in (--region-hits): it has not seen them, and \
+                 knows no misses of what is in no other burst.",
+                self.cold, self.bursts, self.region_hits
+            );
         }
+        note
     }
 
     /// Miss ratios by instruction; of one that was never executed after warming up nothing is known.
     pub fn ratios(&self) -> FxHashMap<u32, f64> {
         let ratio = |misses: u64, references: u64| misses as f64 / references as f64;
-        self.0.instructions().map(|(number, count)| (number, ratio(count.misses, count.references))).collect()
+        self.umi
+            .instructions()
+            .map(|(number, count)| (number, ratio(count.misses, count.references)))
+            .collect()
     }
 }
 
@@ -65,7 +96,7 @@ mod tests {
     #[test]
     fn bursts_far_apart_find_an_empty_cache() {
         for (gap_ns, ratio) in [(FLUSHED_AFTER_NS, 0.5), (FLUSHED_AFTER_NS + 1, 1.0)] {
-            let mut simulation = MiniSimulation::new(Geometry::cache(1 << 16, 8, 64));
+            let mut simulation = MiniSimulation::new(Geometry::cache(1 << 16, 8, 64), 1);
             let references: Vec<Reference> = (0..102)
                 .map(|at| Reference {
                     address: at * 64,
@@ -77,13 +108,26 @@ mod tests {
                 .collect();
             let burst =
                 Burst { thread: 0, start: 0, weight: 1.0, unseen_before: None, references: &references };
-            simulation.analyze(0, &burst);
-            simulation.analyze(gap_ns, &burst);
+            simulation.analyze((None, 1), 0, &burst);
+            simulation.analyze((None, 2), gap_ns, &burst);
             assert_eq!(
                 simulation.ratios().get(&3),
                 Some(&ratio),
                 "two executions of each burst warm the cache"
             );
         }
+    }
+
+    #[test]
+    fn what_began_in_cold_functions_is_told() {
+        let references =
+            [Reference { address: 64, instruction: 0, owner: 0, size: 8, kind: AccessKind::Load }; 4];
+        let burst = Burst { thread: 0, start: 0, weight: 1.0, unseen_before: None, references: &references };
+        let mut simulation = MiniSimulation::new(Geometry::cache(1 << 16, 8, 64), 2);
+        for function in [1, 1, 2, 1] {
+            simulation.analyze((Some(0), function), 0, &burst);
+        }
+        let note = simulation.note();
+        assert!(note.contains(" 2 of 4 bursts began in functions that fewer than 2 had"), "{note}");
     }
 }

@@ -54,7 +54,10 @@ pub enum BurstModel {
     #[default]
     Reuse,
     /// The mini-simulation of Zhao et al., for the last level: [`memlens_locality::Umi`].
-    Umi,
+    Umi {
+        /// Bursts that begin in a function until those that do are simulated: [`memlens_locality::UmiConfig::region_hits`].
+        region_hits: u32,
+    },
 }
 
 /// What is told of bursts. Units: bursts, unless the name says otherwise.
@@ -217,7 +220,7 @@ impl Bursts {
     pub fn new(machine: MachineInfo, model: BurstModel, is_filtered: bool) -> Option<Self> {
         let machine = match model {
             BurstModel::Reuse => machine,
-            BurstModel::Umi => MiniSimulation::known_of(machine),
+            BurstModel::Umi { .. } => MiniSimulation::known_of(machine),
         };
         let mut geometries = Vec::new();
         let mut add = |geometry: Option<Geometry>| {
@@ -236,7 +239,7 @@ impl Bursts {
         };
         let simulation = match model {
             BurstModel::Reuse => None,
-            BurstModel::Umi => Some(MiniSimulation::new(*geometries.first()?)),
+            BurstModel::Umi { region_hits } => Some(MiniSimulation::new(*geometries.first()?, region_hits)),
         };
         let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes);
         let locality = Locality::new(&LocalityConfig::new(geometries)).ok()?;
@@ -313,6 +316,7 @@ impl Bursts {
         places.next_burst(surroundings);
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
+        let mut first_pc = None;
         let decoded = blocks.decode(
             (surroundings.pid, head.generation),
             words,
@@ -332,6 +336,7 @@ impl Bursts {
                 if space.is_agents(address) {
                     return;
                 }
+                first_pc.get_or_insert(known.reference.pc);
                 let instruction = *known.instruction.get_or_insert_with(|| {
                     let code = surroundings.code(known.reference.pc);
                     let next = instructions.len() as u32;
@@ -427,8 +432,9 @@ impl Bursts {
             unseen_before: None,
             references: &self.references,
         };
-        if let Some(simulation) = &mut self.simulation {
-            simulation.analyze(time_ns.saturating_sub(head.own_ns), &burst);
+        if let (Some(simulation), Some(pc)) = (&mut self.simulation, first_pc) {
+            let function = surroundings.accessor(pc).function;
+            simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
         }
         self.patterns.feed(&burst);
         let mut waiting = Waiting {
@@ -478,12 +484,8 @@ impl Bursts {
 
     /// How far the last level's misses are known, in a sentence; None: there is nothing to say.
     pub fn last_level_note(&self, summary: &Summary) -> Option<String> {
-        if self.simulation.is_some() {
-            return Some(
-                "Misses are those of the mini-simulation (Zhao et al. 2007): what is new to a burst counts as missing, but for \
-                 each instruction's first two executions in it."
-                    .into(),
-            );
+        if let Some(simulation) = &self.simulation {
+            return Some(simulation.note());
         }
         let total = &summary.total;
         let misses = total.levels.get(self.levels.llc?)?;
