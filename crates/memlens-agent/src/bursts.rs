@@ -8,6 +8,10 @@
 //! first 20 ms of a process are free, and ticks come more often until they are used up: a short program has some bursts,
 //! too.
 //!
+//! # Looks
+//! Ticks that come before a burst is due only look where the thread is: some µs each, several between two bursts. They tell which of
+//! the two the time between them belongs to.
+//!
 //! # Length
 //! Every fourth burst has four times the words of the others: how long it is until a line is used again is known only as far as a
 //! burst reaches, and caches hold what is used again after more accesses than short bursts have. A few long ones tell, at
@@ -18,7 +22,7 @@
 //! the time.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use memlens_burst::{Area, Burst, Hooks, Limits, NewBlock};
 use memlens_events::agent::{BlockHead, BurstHead, Control, Kind, RING_BYTES};
@@ -63,6 +67,8 @@ const MOST_WORDS: usize = RING_BYTES / 32;
 
 /// Words of a burst; 0: there are none.
 static WORDS: AtomicU32 = AtomicU32::new(0);
+/// Whether they may take a part of the program's time only.
+static ARE_APART: AtomicBool = AtomicBool::new(false);
 /// Bursts begun.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 
@@ -76,6 +82,8 @@ pub fn prepare(control: &Control) {
         Ok(()) => {
             faults::prepare();
             memlens_burst::filter_operations(control.burst_filter.load(Ordering::Relaxed) != 0);
+            let millionths = u64::from(control.burst_millionths.load(Ordering::Relaxed));
+            ARE_APART.store(millionths < ALL, Ordering::Relaxed);
             WORDS.store(words, Ordering::Relaxed);
         }
         Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
@@ -129,6 +137,11 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
     }
     area.burst_period_ns.set(area.burst_period_ns.get() + period_ns);
     true
+}
+
+/// Whether there are bursts, with the program's own code between them.
+pub fn are_apart() -> bool {
+    WORDS.load(Ordering::Relaxed) > 0 && ARE_APART.load(Ordering::Relaxed)
 }
 
 /// By how much ticks come more often than they should in the long run.

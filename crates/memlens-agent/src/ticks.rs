@@ -24,7 +24,7 @@ use crate::arch::{self, SignalAction, ThreadArea, number, syscall};
 use crate::bursts;
 #[cfg(not(test))]
 use crate::real::{self, call};
-use crate::ring::{StackPart, clock_ns, now_ns};
+use crate::ring::{Segment, StackPart, clock_ns, now_ns};
 #[cfg(not(test))]
 use crate::session;
 use crate::session::{check_reader, here, visit};
@@ -47,6 +47,8 @@ static NEXT_TIMER: AtomicUsize = AtomicUsize::new(0);
 const RESERVED: u64 = u64::MAX;
 /// Processor time after which a thread that ran before begins, in ns.
 const WAKE_NS: u64 = 3_000_000;
+/// Mean processor time between ticks that only look, in ns: as often as kernels with 250 ticks a second see such timers.
+const LOOK_NS: u64 = 3_000_000;
 /// How many timers are looked at for each new one.
 const LOOKED_AT: usize = 4;
 
@@ -139,6 +141,7 @@ pub fn start_here(control: &Control, area: &ThreadArea) {
     let Some(timer) = new_timer(control, THREAD_CPU_CLOCK, area.pid.get(), area.tid.get()) else { return };
     area.timer.set(timer + 1);
     area.last_cpu_ns.set(clock_ns(THREAD_CPU_CLOCK as i32));
+    area.burst_due_ns.set(0);
     set_timer(timer, tick_ns / bursts::hurry());
 }
 
@@ -224,23 +227,53 @@ fn delete_timer(timer: u32) {
     unsafe { syscall(number::TIMER_DELETE, [timer as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Lets the thread's timer come once, after half to one and a half of the ticks' period, or of `least_ns` if that is
-/// longer.
+/// Lets the thread's next tick come after half to one and a half of the ticks' period, or of `least_ns` if that is
+/// longer; it looks in between, if there are bursts.
 pub fn set_next(area: &ThreadArea, least_ns: u64) {
     let tick_ns = TICK_NS.load(Ordering::Relaxed);
-    let timer = area.timer.get();
-    if timer != 0 && tick_ns != 0 {
-        set_timer(timer - 1, tick_ns.max(least_ns));
+    if tick_ns != 0 {
+        wait(area, tick_ns.max(least_ns));
     }
 }
 
-/// Lets the thread's timer come once, after half to one and a half of a part of the ticks' period.
+/// Lets the thread's next tick come after half to one and a half of a part of the ticks' period; it looks in between, if there are
+/// bursts.
 pub fn set_soon(area: &ThreadArea, part: u64) {
     let tick_ns = TICK_NS.load(Ordering::Relaxed);
-    let timer = area.timer.get();
-    if timer != 0 && tick_ns != 0 {
-        set_timer(timer - 1, tick_ns / part.max(1));
+    if tick_ns != 0 {
+        wait(area, tick_ns / part.max(1));
     }
+}
+
+fn wait(area: &ThreadArea, mean_ns: u64) {
+    let Some(timer) = area.timer.get().checked_sub(1) else { return };
+    let wait_ns = varied(mean_ns);
+    let now_cpu_ns = area.last_cpu_ns.get();
+    area.burst_due_ns.set(now_cpu_ns.saturating_add(wait_ns));
+    if bursts::are_apart() {
+        look_soon(area, now_cpu_ns);
+    } else {
+        set_timer_once(timer, wait_ns);
+    }
+}
+
+/// Lets the thread's timer come when a tick is due, or before that to look.
+fn look_soon(area: &ThreadArea, now_cpu_ns: u64) {
+    if let Some(timer) = area.timer.get().checked_sub(1) {
+        let left_ns = area.burst_due_ns.get().saturating_sub(now_cpu_ns);
+        set_timer_once(timer, left_ns.min(varied(LOOK_NS)));
+    }
+}
+
+/// Says where the thread is; the tick is not due yet.
+fn look(segment: Segment, area: &ThreadArea, now_cpu_ns: u64, (period_ns, ip, in_call): (u64, u64, bool)) {
+    let words = [period_ns, ip, u64::from(in_call)];
+    if !segment.write(Kind::Look, now_ns(), area, &words, None) {
+        // The next burst that is reported stands for its time, too.
+        area.burst_period_ns.set(area.burst_period_ns.get() + period_ns);
+        check_reader(segment.control());
+    }
+    look_soon(area, now_cpu_ns);
 }
 
 /// Processor time of the calling thread in ns, at which the next tick's period begins.
@@ -250,11 +283,21 @@ pub fn restart_period(area: &ThreadArea) -> u64 {
     cpu_ns
 }
 
-/// Lets a timer come once, after half to one and a half of the period.
-fn set_timer(timer: u32, tick_ns: u64) {
+/// Half to one and a half of a time.
+fn varied(mean_ns: u64) -> u64 {
     // The low bits of the clock are random enough: nobody chooses them.
     let part = now_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
-    let wait = (tick_ns / 2 + tick_ns * part / 1024).max(1);
+    mean_ns / 2 + mean_ns * part / 1024
+}
+
+/// Lets a timer come once, after half to one and a half of the period.
+fn set_timer(timer: u32, tick_ns: u64) {
+    set_timer_once(timer, varied(tick_ns));
+}
+
+/// Lets a timer come once, after so much time.
+fn set_timer_once(timer: u32, wait_ns: u64) {
+    let wait = wait_ns.max(1);
     // `struct itimerspec`: no period, then the time.
     let value = [0, 0, wait / 1_000_000_000, wait % 1_000_000_000];
     // SAFETY: reads the structure; a timer of ours.
@@ -301,11 +344,15 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     area.last_cpu_ns.set(cpu_ns);
     // SAFETY: the kernel's argument.
     let (registers, ip) = unsafe { arch::interrupted(context) };
+    // SAFETY: the kernel's argument.
+    let in_call = unsafe { arch::was_in_call(context) };
+    if bursts::are_apart() && cpu_ns < area.burst_due_ns.get() {
+        look(segment, area, cpu_ns, (period_ns, ip, in_call));
+        return;
+    }
     let mut words = [0; TICK_WORDS - 4];
     words[0] = period_ns;
     words[1..17].copy_from_slice(&registers);
-    // SAFETY: the kernel's argument.
-    let in_call = unsafe { arch::was_in_call(context) };
     words[17] = ip;
     words[18] = u64::from(in_call);
     let control = segment.control();

@@ -33,7 +33,7 @@
 //! | 8–10 | | return address of the call, rsp and rbp there | | |
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
-//! `Started` has only these three words. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
+//! A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` has only the first three words. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
 //! its references; a `Burst` the words of [`BurstHead`], then its own.
 
 use core::ffi::CStr;
@@ -42,7 +42,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -255,6 +255,8 @@ pub enum Kind {
     Burst = 8,
     /// The agent was started in a program: the process has become another.
     Started = 9,
+    /// Where a thread is, between bursts.
+    Look = 10,
 }
 
 impl Kind {
@@ -269,6 +271,7 @@ impl Kind {
             Self::Block,
             Self::Burst,
             Self::Started,
+            Self::Look,
         ];
         kinds.into_iter().find(|&kind| kind as u8 == code)
     }
@@ -513,6 +516,15 @@ pub enum Event<'a> {
     },
     /// See [`Kind::Started`].
     Started,
+    /// See [`Kind::Look`].
+    Look {
+        /// Processor time that it stands for, in ns.
+        period_ns: u64,
+        /// The interrupted instruction.
+        ip: u64,
+        /// Whether it came in a system call, and was told of at the call's end.
+        in_call: bool,
+    },
 }
 
 /// A whole record.
@@ -583,6 +595,7 @@ impl<'a> AgentRecord<'a> {
                 Event::Burst { head: BurstHead::of(words), words: rest(3 + BURST_HEAD_WORDS)? }
             }
             Kind::Started => Event::Started,
+            Kind::Look => Event::Look { period_ns: word(3)?, ip: word(4)?, in_call: word(5)? != 0 },
         };
         Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })
     }
@@ -625,6 +638,11 @@ mod tests {
         let length = 8 * END_WORDS as u32;
         let whole = bytes(&[Head { kind: Kind::Freed, length }.word(), 1, 2, 0x1000]);
         assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(Event::Freed(0x1000)));
+        let length = 8 * 6;
+        let whole = bytes(&[Head { kind: Kind::Look, length }.word(), 1, 2, 5000, 0x1000, 1]);
+        let look = Event::Look { period_ns: 5000, ip: 0x1000, in_call: true };
+        assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(look));
+        assert_eq!(AgentRecord::decode(&whole[..40]), None);
         // A stack longer than the record.
         let mut words = [0; ALLOCATED_WORDS + 1];
         words[0] = Head { kind: Kind::Allocated, length: 8 * words.len() as u32 }.word();

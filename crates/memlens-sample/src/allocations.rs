@@ -329,6 +329,10 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
             let record = Record::Burst { pid, tid, head: Box::new(head), words: words_of(words).collect() };
             return Some(TimedRecord { time_ns, record });
         }
+        Event::Look { period_ns, ip, in_call } => {
+            let record = Record::Look { pid, tid, period_ns, ip, in_call };
+            return Some(TimedRecord { time_ns, record });
+        }
         Event::Started => {
             let mappings = running_mappings(pid).unwrap_or_default();
             return Some(TimedRecord { time_ns, record: Record::Started { pid, mappings } });

@@ -313,7 +313,7 @@ impl ProfileBuilder {
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
                 profile.run.effective_bursts = Some(bursts.effective(&summary));
-                profile.run.notes.extend(bursts.counts().notes());
+                profile.run.notes.extend(bursts.notes());
                 profile.run.notes.extend(bursts.last_level_note(&summary));
             }
             None => {

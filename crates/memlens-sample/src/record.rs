@@ -149,6 +149,19 @@ pub enum Record {
         /// See [`memlens_events::burst`].
         words: Vec<u64>,
     },
+    /// The agent says where a thread is, between bursts.
+    Look {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Processor time that it stands for, in ns.
+        period_ns: u64,
+        /// The interrupted instruction.
+        ip: u64,
+        /// Whether it came in a system call.
+        in_call: bool,
+    },
     /// Records that the kernel dropped.
     Lost(u64),
     /// The kernel slowed an event down.

@@ -287,6 +287,12 @@ impl Recording {
                 }
             }
             Record::Burst { pid, tid, head, words } => self.burst(pid, tid, record.time_ns, &head, &words),
+            Record::Look { pid, tid, period_ns, ip, in_call } => {
+                let thread = self.thread(pid, tid);
+                if let Some(bursts) = &mut self.bursts {
+                    bursts.look((pid, thread), period_ns, (!in_call).then_some(ip));
+                }
+            }
             Record::Started { pid, mappings } => self.started(pid, &mappings),
             Record::Lost(_) | Record::Throttled | Record::Other => {}
         }
@@ -343,7 +349,7 @@ impl Recording {
         self.know_mappings(sample.pid);
         let thread = self.thread(sample.pid, sample.tid);
         if let Some(bursts) = self.bursts.as_mut().filter(|_| sample.in_call) {
-            bursts.in_call(thread, sample.period);
+            bursts.look((sample.pid, thread), sample.period, None);
         }
         let (key, mut sampled, probability) = self.locate(thread, sample);
         sampled.samples = 1;

@@ -38,6 +38,8 @@ pub struct ThreadArea {
     pub timer: Cell<u32>,
     /// Processor time that the burst in progress stands for, in ns; outside of one, what is left of those that could not be reported.
     pub burst_period_ns: Cell<u64>,
+    /// Processor time of the thread, in ns, before which no burst begins: ticks only look where it is.
+    pub burst_due_ns: Cell<u64>,
     /// What translated code needs of the thread.
     pub burst: Area,
 }

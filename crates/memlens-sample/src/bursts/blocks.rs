@@ -56,10 +56,12 @@ struct Block {
     is_filtered: bool,
     /// Native address of its first instruction.
     pc: u64,
+    /// The last burst that executed it, by [`Blocks::bursts`].
+    burst: u64,
 }
 
 /// What [`Blocks::decode`] went through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// Executions of blocks …
     pub blocks: u64,
@@ -67,23 +69,29 @@ pub struct Decoded {
     pub indirect: u64,
     /// Whether all blocks were known.
     pub is_whole: bool,
+    /// Where its code is: instructions with references, and first instructions of blocks, by rising address.
+    pub code: Vec<u64>,
 }
 
 /// The blocks of all processes.
 #[derive(Debug, Default)]
-pub struct Blocks(FxHashMap<(u32, u64), Vec<Block>>);
+pub struct Blocks {
+    of_numberings: FxHashMap<(u32, u64), Vec<Block>>,
+    /// Bursts that were decoded.
+    bursts: u64,
+}
 
 impl Blocks {
     /// A process has none any more.
     pub fn forget(&mut self, pid: u32) {
-        self.0.retain(|&(process, _), _| process != pid);
+        self.of_numberings.retain(|&(process, _), _| process != pid);
     }
 
     /// A block has been made.
     pub fn add(&mut self, pid: u32, head: &BlockHead, references: Vec<Reference>) {
         /// As many as the agent makes before it begins anew.
         const MOST: usize = 1 << 18;
-        let list = self.0.entry((pid, head.generation)).or_default();
+        let list = self.of_numberings.entry((pid, head.generation)).or_default();
         let index = head.number as usize;
         if index >= MOST {
             return;
@@ -122,6 +130,7 @@ impl Blocks {
             ends_indirectly: head.ends_indirectly,
             is_filtered: references.iter().any(is_filtered),
             pc: head.pc,
+            burst: 0,
             references,
         };
     }
@@ -135,7 +144,8 @@ impl Blocks {
         thread_pointer: u64,
         mut each: impl FnMut(&mut Known, Access),
     ) -> Decoded {
-        let Some(blocks) = self.0.get_mut(&numbering) else {
+        self.bursts += 1;
+        let Some(blocks) = self.of_numberings.get_mut(&numbering) else {
             return Decoded { is_whole: words.is_empty(), ..Decoded::default() };
         };
         let mut decoded = Decoded { is_whole: true, ..Decoded::default() };
@@ -162,10 +172,17 @@ impl Blocks {
                 decoded.is_whole &= stored.is_empty();
                 continue;
             };
+            if block.burst != self.bursts {
+                block.burst = self.bursts;
+                decoded.code.push(block.pc);
+                decoded.code.extend(block.references.iter().map(|known| known.reference.pc));
+            }
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
             let is_complete = execution(block, stored, (thread_pointer, next), &mut each);
             decoded.indirect += u64::from(is_complete && block.ends_indirectly);
         }
+        decoded.code.sort_unstable();
+        decoded.code.dedup();
         decoded
     }
 }
@@ -361,7 +378,7 @@ mod tests {
         // A way out of block 5 was taken before its return: no address was stored.
         let words = [block_word(5), 0x1000, block_word(6), block_word(6), block_word(7), block_word(5)];
         let decoded = blocks.decode((1, 2), &words, 0x7000, |_, _| {});
-        assert_eq!(decoded, Decoded { blocks: 5, indirect: 2, is_whole: true });
+        assert_eq!((decoded.blocks, decoded.indirect, decoded.is_whole), (5, 2, true));
     }
 
     #[test]

@@ -267,16 +267,21 @@ impl Bursts {
         &self.machine
     }
 
-    /// What was counted.
+    /// What was counted, but for the time in system calls.
     pub fn counts(&self) -> &BurstCounts {
         &self.counts
     }
 
-    /// A tick of a thread in a system call, `period_ns` of processor time behind the one before.
-    pub fn in_call(&mut self, number: u32, period_ns: u64) {
+    /// What a reader of the profile has to know, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        BurstCounts { calls_ns: self.waiting.calls_ns() as u64, ..self.counts }.notes()
+    }
+
+    /// Where a thread of a process was `period_ns` of processor time behind its burst or look before: at an instruction, or in a
+    /// system call.
+    pub fn look(&mut self, whose: (u32, u32), period_ns: u64, at: Option<u64>) {
         self.counts.period_ns += period_ns;
-        self.waiting.in_call(number, period_ns as f64);
-        self.counts.calls_ns = self.waiting.calls_ns() as u64;
+        self.waiting.look(whose, period_ns as f64, at);
     }
 
     /// A block of translated code.
@@ -317,7 +322,7 @@ impl Bursts {
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
-        let decoded = blocks.decode(
+        let mut decoded = blocks.decode(
             (surroundings.pid, head.generation),
             words,
             head.thread_pointer,
@@ -444,14 +449,13 @@ impl Bursts {
             weight: seen + weight.counted,
             unseen_before: 0.0,
             counted: weight.counted,
-            until_call: 0.0,
             access_ns: weight.access_ns,
             is_cut: End::of(head.end).is_some_and(End::is_at_code),
             usual_length: 0.0,
             references: std::mem::take(&mut self.references),
+            code: std::mem::take(&mut decoded.code),
         };
         let before = self.waiting.next(&mut waiting, head.period_ns as f64);
-        counts.calls_ns = self.waiting.calls_ns() as u64;
         if let Some(before) = before {
             feed(&mut self.locality, &before);
             // Its room serves again.

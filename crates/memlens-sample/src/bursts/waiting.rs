@@ -1,15 +1,17 @@
 //! Bursts that wait for the next one of their thread: only then it is known what they stand for.
 //!
 //! ```text
-//!  … ───── burst ─────────────┊───────────── burst ───── …
-//!               └─ its half ──┘└─ its half ──┘
+//!  … ───── burst ─────┬──────┬─────┬───────── burst ───── …
+//!             look: its code │     look: its code
+//!                      look: a system call
 //! ```
 //!
-//! Where in the time between two bursts the program went from what the one saw to what the other saw, nobody knows: at its
-//! middle, on average, whatever that time's length depends on. It does: a burst where memory is slow or code new costs more, so that the
+//! Where in the time between two bursts the program went from what the one saw to what the other saw, looks tell: ticks in between, of
+//! which nothing is known but the instruction. The burst whose code is nearer to that has it; if both or none is near, the one
+//! nearer in time. A look in a system call has no burst, and no accesses. Half of the time between two of them all (bursts and
+//! looks) is the one's, half the other's: where between them the program went on, nobody knows, and at the middle it is on average,
+//! whatever that time's length depends on. It does: a burst where memory is slow or code new costs more, so that the
 //! next comes later. If all of that time were the later one's, a short phase behind a slow one would count for many times what it is.
-//!
-//! A tick in a system call is met in the same way, and has its halves of the time on both sides; in them are no accesses.
 //!
 //! A burst that a system call ended lacks what comes behind the call. If it stood for as much as others, what a program does just before
 //! its calls would count for too much: every burst that begins anywhere before a call has that, however little else it saw. It keeps
@@ -17,10 +19,14 @@
 //! goes to the thread's next burst, in the place of what would have followed.
 
 use memlens_locality::Reference;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 /// Most threads whose last bursts wait, some MB each.
 const MOST: usize = 64;
+/// Most looks of a thread between two bursts: what comes then stands for what went before.
+const MOST_LOOKS: usize = 4096;
+/// Code farther away than this from what a burst executed is not its, in bytes.
+const NEAR: u64 = 256;
 
 /// A burst of which is known how much it stands for up to its end.
 #[derive(Debug, Default)]
@@ -37,8 +43,6 @@ pub struct Waiting {
     pub unseen_before: f64,
     /// Accesses that were only counted behind it.
     pub counted: f64,
-    /// Accesses behind those, up to a tick in a system call.
-    pub until_call: f64,
     /// Native time of an access in ns.
     pub access_ns: f64,
     /// Whether code ended it that bursts leave alone.
@@ -47,6 +51,8 @@ pub struct Waiting {
     pub usual_length: f64,
     /// What it saw.
     pub references: Vec<Reference>,
+    /// Addresses in the code that it executed, rising.
+    pub code: Vec<u64>,
 }
 
 /// What a burst's length counts in the usual length: one in so many.
@@ -67,74 +73,149 @@ impl Waiting {
         passed_on
     }
 
-    /// Accesses as fast as this one's in half of a time.
-    fn in_half(&self, period_ns: f64) -> f64 {
-        0.5 * period_ns / self.access_ns
+    /// Lets it stand for accesses as fast as its own in such a time besides. Returns how many.
+    fn stand_for(&mut self, time_ns: f64) -> f64 {
+        let accesses = time_ns / self.access_ns;
+        self.weight += accesses;
+        accesses
     }
+
+    /// How far an instruction is from what it executed, in bytes. None: too far.
+    fn distance(&self, pc: u64) -> Option<u64> {
+        let next = self.code.partition_point(|&code| code < pc);
+        let around = &self.code[next.saturating_sub(1)..self.code.len().min(next + 1)];
+        around.iter().map(|&code| code.abs_diff(pc)).min().filter(|&distance| distance < NEAR)
+    }
+}
+
+/// A tick between bursts.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// Processor time since the burst or look before, in ns.
+    period_ns: f64,
+    /// The instruction; None: in a system call.
+    at: Option<u64>,
+}
+
+/// Whose time it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Before,
+    Next,
+    Call,
+}
+
+/// Processor time in ns, by whose it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Times {
+    before: f64,
+    next: f64,
+    calls: f64,
+}
+
+impl Times {
+    fn add(&mut self, owner: Owner, time_ns: f64) {
+        *match owner {
+            Owner::Before => &mut self.before,
+            Owner::Next => &mut self.next,
+            Owner::Call => &mut self.calls,
+        } += time_ns;
+    }
+}
+
+/// Divides the time from one burst to the next, `last_ns` of it behind the last look. A thread's first burst has none before, and
+/// what follows its last one has none behind it.
+fn divide(before: Option<&Waiting>, next: Option<&Waiting>, looks: &[Look], last_ns: f64) -> Times {
+    let whole_ns = looks.iter().map(|look| look.period_ns).sum::<f64>() + last_ns;
+    let mut times = Times::default();
+    let mut passed_ns = 0.0;
+    // What came before the first look of a thread without a burst before is that look's.
+    let mut last = before.map(|_| Owner::Before);
+    for look in looks {
+        passed_ns += look.period_ns;
+        let owner = match (look.at, before, next) {
+            (None, ..) => Owner::Call,
+            (Some(_), None, _) => Owner::Next,
+            (Some(_), Some(_), None) => Owner::Before,
+            (Some(pc), Some(before), Some(next)) => match (before.distance(pc), next.distance(pc)) {
+                (Some(one), Some(other)) if one < other => Owner::Before,
+                (Some(one), Some(other)) if other < one => Owner::Next,
+                (Some(_), None) => Owner::Before,
+                (None, Some(_)) => Owner::Next,
+                _ if 2.0 * passed_ns < whole_ns => Owner::Before,
+                _ => Owner::Next,
+            },
+        };
+        times.add(last.unwrap_or(owner), 0.5 * look.period_ns);
+        times.add(owner, 0.5 * look.period_ns);
+        last = Some(owner);
+    }
+    times.add(last.unwrap_or(Owner::Next), 0.5 * last_ns);
+    times.add(Owner::Next, 0.5 * last_ns);
+    times
 }
 
 /// Each thread's last burst, the one that came first at the front.
 #[derive(Debug, Default)]
 pub struct WaitingBursts {
     bursts: Vec<Waiting>,
-    /// Threads whose last tick came in a system call.
-    in_call: FxHashSet<u32>,
-    /// Processor time in system calls, in ns.
+    /// Looks behind the last burst, by thread, and the thread's process.
+    looks: FxHashMap<u32, (u32, Vec<Look>)>,
+    /// Processor time in system calls, in ns, but for these looks.
     calls_ns: f64,
 }
 
 impl WaitingBursts {
-    /// A thread's next burst, `period_ns` of processor time behind its tick before: half of that time stands for accesses as
-    /// fast as this burst's, half for such as the burst's before, or for none if that tick came in a system call. All of it is
-    /// this burst's where there was no tick before. Given back is the burst before, of which everything is known now.
+    /// A thread's next burst, `period_ns` of processor time behind its burst or look before. It and the burst before stand for
+    /// accesses as fast as their own in the time between them. Given back is the burst before, of which everything is known now.
     pub fn next(&mut self, burst: &mut Waiting, period_ns: f64) -> Option<Waiting> {
         let at = self.bursts.iter().position(|waiting| waiting.thread == burst.thread);
         let mut before = at.map(|at| self.bursts.remove(at));
-        let mut ahead = burst.in_half(period_ns);
-        burst.unseen_before = 0.0;
-        if self.in_call.remove(&burst.thread) {
-            self.calls_ns += 0.5 * period_ns;
-        } else if let Some(before) = &mut before {
-            let behind = before.in_half(period_ns);
-            before.weight += behind;
-            burst.unseen_before = behind;
-        } else {
-            ahead *= 2.0;
-        }
+        let looks = self.looks.remove(&burst.thread).map(|(_, looks)| looks).unwrap_or_default();
+        let times = divide(before.as_ref(), Some(burst), &looks, period_ns);
+        self.calls_ns += times.calls;
+        burst.unseen_before = burst.stand_for(times.next);
         burst.usual_length = burst.references.len() as f64;
         if let Some(before) = &mut before {
-            burst.unseen_before += before.counted + before.until_call;
+            burst.unseen_before += before.counted + before.stand_for(times.before);
             burst.weight += before.pass_on();
             burst.usual_length = before.usual_length + (burst.usual_length - before.usual_length) / LENGTHS;
         }
-        burst.weight += ahead;
-        burst.unseen_before += ahead;
         before
     }
 
-    /// A tick of a thread in a system call, `period_ns` of processor time behind the one before: half of that time is the
-    /// call's, or all if there was no burst before.
-    pub fn in_call(&mut self, thread: u32, period_ns: f64) {
-        let is_first = self.in_call.insert(thread);
-        let before = self.bursts.iter_mut().find(|waiting| waiting.thread == thread && is_first);
-        self.calls_ns += match before {
-            Some(before) => {
-                before.until_call = before.in_half(period_ns);
-                before.weight += before.until_call;
-                0.5 * period_ns
-            }
-            None => period_ns,
-        };
+    /// Where a thread of a process was `period_ns` of processor time behind its burst or look before: at an instruction, or in a
+    /// system call.
+    pub fn look(&mut self, (pid, thread): (u32, u32), period_ns: f64, at: Option<u64>) {
+        let (_, looks) = self.looks.entry(thread).or_insert_with(|| (pid, Vec::new()));
+        match looks.get_mut(MOST_LOOKS - 1) {
+            Some(last) => last.period_ns += period_ns,
+            None => looks.push(Look { period_ns, at }),
+        }
     }
 
     /// Processor time in system calls, in ns.
     pub fn calls_ns(&self) -> f64 {
-        self.calls_ns
+        let of_thread = |(&thread, (_, looks)): (&u32, &(u32, Vec<Look>))| {
+            let before = self.bursts.iter().find(|waiting| waiting.thread == thread);
+            divide(before, None, looks, 0.0).calls
+        };
+        self.calls_ns + self.looks.iter().map(of_thread).sum::<f64>()
     }
 
-    /// The last bursts of a process, or of all.
-    pub fn take_all(&mut self, pid: Option<u32>) -> impl Iterator<Item = Waiting> {
-        self.bursts.extract_if(.., move |waiting| pid.is_none_or(|pid| waiting.pid == pid))
+    /// The last bursts of a process, or of all. They stand for what came behind them, too.
+    pub fn take_all(&mut self, pid: Option<u32>) -> Vec<Waiting> {
+        let is_meant = |process: u32| pid.is_none_or(|pid| process == pid);
+        let mut last: Vec<Waiting> = self.bursts.extract_if(.., |waiting| is_meant(waiting.pid)).collect();
+        for (thread, (_, looks)) in self.looks.extract_if(|_, (process, _)| is_meant(*process)) {
+            let before = last.iter_mut().find(|waiting| waiting.thread == thread);
+            let times = divide(before.as_deref(), None, &looks, 0.0);
+            self.calls_ns += times.calls;
+            if let Some(before) = before {
+                before.stand_for(times.before);
+            }
+        }
+        last
     }
 
     /// Lets one wait. Another one that has to go for it has waited longest.
@@ -168,20 +249,60 @@ mod tests {
     fn what_is_half_a_system_calls_is_no_bursts() {
         let mut bursts = WaitingBursts::default();
         // Nothing is known of what came before; another thread's calls are its own.
-        bursts.in_call(1, 5000.0);
-        bursts.in_call(2, 100.0);
+        bursts.look((9, 1), 5000.0, None);
+        bursts.look((9, 2), 100.0, None);
+        assert_eq!(bursts.calls_ns(), 5100.0);
         let mut slow = slow();
         assert!(bursts.next(&mut slow, 1000.0).is_none());
         assert_eq!((slow.weight, slow.unseen_before), (110.0, 10.0));
         assert_eq!(bursts.calls_ns(), 5000.0 + 100.0 + 500.0);
         bursts.add(slow);
-        bursts.in_call(1, 2000.0);
-        bursts.in_call(1, 700.0);
+        bursts.look((9, 1), 2000.0, None);
+        bursts.look((9, 1), 700.0, None);
+        assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0);
         let mut fast = fast();
         let slow = bursts.next(&mut fast, 10_000.0).expect("the one before");
         assert_eq!((slow.weight, fast.weight), (130.0, 10_200.0));
         assert_eq!(fast.unseen_before, 30.0 + 20.0 + 10_000.0);
         assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0 + 5000.0);
+        bursts.take_all(Some(9));
+        assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0 + 5000.0);
+    }
+
+    #[test]
+    fn looks_tell_which_of_two_bursts_the_time_between_them_is() {
+        let code = |waiting: Waiting, code: &[u64]| Waiting { code: code.to_vec(), ..waiting };
+        let mut bursts = WaitingBursts::default();
+        let mut slow = code(slow(), &[0x1000, 0x1010]);
+        bursts.next(&mut slow, 0.0);
+        bursts.add(slow);
+        // In the slow one's code until late, then at the other's; far from both, and as near to both, time decides.
+        for at in [0x1014, 0x9000, 0x1008, 0x1024, 0x1031, 0x7777] {
+            bursts.look((9, 1), 1000.0, Some(at));
+        }
+        let mut fast = code(fast(), &[0x1000, 0x1040]);
+        let slow = bursts.next(&mut fast, 1000.0).expect("the one before");
+        // Its own half, four looks, and half of the next interval.
+        assert_eq!(slow.weight, 100.0 + 4500.0 / 50.0);
+        assert_eq!(fast.weight, 200.0 + 2500.0 / 0.5);
+        assert_eq!(fast.unseen_before, 30.0 + 4500.0 / 50.0 + 2500.0 / 0.5);
+    }
+
+    #[test]
+    fn what_comes_behind_the_last_burst_is_its() {
+        let mut bursts = WaitingBursts::default();
+        bursts.look((0, 1), 1000.0, Some(0x5000));
+        let mut only = slow();
+        // All before it, too.
+        bursts.next(&mut only, 1000.0);
+        assert_eq!(only.weight, 100.0 + 2000.0 / 50.0);
+        bursts.add(only);
+        bursts.look((0, 1), 1000.0, Some(0x9000));
+        bursts.look((0, 1), 1000.0, None);
+        assert!(bursts.take_all(Some(5)).is_empty());
+        let all = bursts.take_all(None);
+        assert_eq!(all.iter().map(|waiting| waiting.weight).collect::<Vec<_>>(), [140.0 + 1500.0 / 50.0]);
+        assert_eq!(bursts.calls_ns(), 500.0);
     }
 
     #[test]
@@ -202,7 +323,7 @@ mod tests {
             weights.extend(bursts.next(&mut burst, 10_000.0).map(|before| before.weight));
             bursts.add(burst);
         }
-        weights.extend(bursts.take_all(None).map(|last| last.weight));
+        weights.extend(bursts.take_all(None).iter().map(|last| last.weight));
         // Usually 775 and 873 long by then: the second keeps 129 thousandths of the time around it, the fourth all.
         let kept = 10_000.0 * 100.0 / 775.0;
         let expected = [16_000.0, 100.0 + kept, 11_000.0 + 10_000.0 - kept, 11_000.0, 6000.0];
@@ -231,7 +352,7 @@ mod tests {
         assert!(bursts.next(&mut next, 1.0).is_some() && bursts.next(&mut next, 1.0).is_none());
         assert!(bursts.add(next).is_none());
         assert_eq!(bursts.add(one(1000)).map(|first| first.thread), Some(1));
-        assert_eq!(bursts.take_all(Some(1)).count(), MOST / 2 - 1);
-        assert_eq!(bursts.take_all(None).count(), MOST / 2 + 1);
+        assert_eq!(bursts.take_all(Some(1)).len(), MOST / 2 - 1);
+        assert_eq!(bursts.take_all(None).len(), MOST / 2 + 1);
     }
 }
