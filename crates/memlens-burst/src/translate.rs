@@ -337,7 +337,9 @@ impl Writer<'_> {
             OpAccess::NoMemAccess => Use::Prefetch,
             _ => Use::Both,
         };
-        let size_bytes = u16::try_from(memory.memory_size().size()).unwrap_or(u16::MAX);
+        // Of what a repeated instruction does in all the size is not known: its element's is told.
+        let size = if is_repeated { instruction.memory_size() } else { memory.memory_size() };
+        let size_bytes = u16::try_from(size.size()).unwrap_or(u16::MAX);
         let reference = Reference { pc: instruction.ip(), operand, used, size_bytes, source: Source::Word };
         if self.filter.leaves_out(memory) {
             self.reference(Reference { source: Source::LeftOut, ..reference });

@@ -561,8 +561,17 @@ fn origin<'a>(attributes: &[Attr<'a>]) -> Option<Value<'a>> {
 }
 
 /// A constant of any form. An expression (as a variable-length array's bound) is none.
+///
+/// The forms of fixed size do not say whether they have a sign (DWARF 5, section 7.5.5). gcc and clang write numbers with one as
+/// `DW_FORM_sdata`, and have -1, the bound of an array without elements, in all bits of the longer ones.
 fn constant(value: &Value<'_>) -> Option<i64> {
-    value.sdata_value().or_else(|| value.udata_value().and_then(|v| i64::try_from(v).ok()))
+    match *value {
+        AttributeValue::Data1(value) => Some(value.into()),
+        AttributeValue::Data2(value) => Some(value.into()),
+        AttributeValue::Data4(u32::MAX) => Some(-1),
+        AttributeValue::Data4(value) => Some(value.into()),
+        _ => value.sdata_value().or_else(|| value.udata_value().and_then(|v| i64::try_from(v).ok())),
+    }
 }
 
 fn is_c(language: gimli::DwLang) -> bool {
@@ -570,4 +579,26 @@ fn is_c(language: gimli::DwLang) -> bool {
         language,
         gimli::DW_LANG_C | gimli::DW_LANG_C89 | gimli::DW_LANG_C99 | gimli::DW_LANG_C11 | gimli::DW_LANG_C17
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_of_fixed_size_have_no_sign() {
+        let cases = [
+            (AttributeValue::Data1(255), Some(255)),
+            (AttributeValue::Data2(0x8000), Some(0x8000)),
+            (AttributeValue::Data4(0x8000_0000), Some(0x8000_0000)),
+            (AttributeValue::Data4(u32::MAX), Some(-1)),
+            (AttributeValue::Data8(u64::MAX), Some(-1)),
+            (AttributeValue::Sdata(-3), Some(-3)),
+            (AttributeValue::Udata(200), Some(200)),
+            (AttributeValue::Flag(true), None),
+        ];
+        for (value, number) in cases {
+            assert_eq!(constant(&value), number, "{value:?}");
+        }
+    }
 }

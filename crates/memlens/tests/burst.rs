@@ -152,6 +152,36 @@ fn what_the_filter_leaves_out_is_told() {
     assert!(objects.iter().all(|object| object["name"] != "fixed"), "{report:#}");
 }
 
+/// Fills a table of 1 MiB, 8 bytes at a time, and larger than the first two levels of an e5504: each line misses once a round.
+const REPEATED: &str = r#"
+unsigned long table[1 << 17];
+int main(void)
+{
+    for (long round = 0; round < 1500; round++) {
+        void *at = table;
+        unsigned long count = 1 << 17;
+        __asm__ volatile("rep stosq" : "+D"(at), "+c"(count) : "a"(round) : "memory");
+    }
+    return table[5] == 1499 ? 6 : 1;
+}
+"#;
+
+#[test]
+fn elements_of_repeated_instructions_have_their_size() {
+    let folder = folder();
+    let program = compiled(folder.path(), "repeated", REPEATED, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    let words = ["run", "--mode", "burst", "--machine", "e5504", "--out", "p", "--", program];
+    let output = call(folder.path(), &words);
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    let report = json(folder.path(), "p");
+    let table = object(&report, "table");
+    let number = |name: &str| table[name].as_f64().expect("a number");
+    assert_eq!(number("store_bytes"), 8.0 * number("stores"), "{table:#}");
+    let misses = number("l1_store_misses") / number("stores");
+    assert!((0.1..=0.15).contains(&misses), "one in eight: {table:#}");
+}
+
 /// Each round gathers the even ones of eight elements, and loads one of another table.
 const GATHERS: &str = r#"
 #include <immintrin.h>

@@ -203,7 +203,14 @@ impl MachineDescription {
                 self.walker.enabled =
                     value.trimmed().one_of("\"on\" or \"off\"", &[("on", true), ("off", false)])?
             }
-            "prefetcher" => self.prefetcher.streams = value.trimmed().small_number("a number of streams")?,
+            "prefetcher" => {
+                const EXPECTED: &str = "a number of streams, 0 for none";
+                let value = value.trimmed();
+                // No other number may be 0.
+                let none = [("0", true), ("off", true)];
+                let is_none = value.one_of(EXPECTED, &none).unwrap_or(false);
+                self.prefetcher.streams = if is_none { 0 } else { value.small_number(EXPECTED)? };
+            }
             "inclusion" => self.inclusion = value.trimmed().one_of("an inclusion mode", &Inclusion::WORDS)?,
             "cores" => {
                 let value = value.trimmed();
@@ -325,6 +332,12 @@ mod tests {
         assert_eq!(policy(machine.stlb.as_ref().and_then(|tlb| tlb.size_2m)), Some(Policy::Lru));
         assert_eq!(policy(machine.stlb.as_ref().and_then(|tlb| tlb.size_1g)), Some(Policy::Lru));
         assert!(machine.walker.enabled && machine.prefetcher.streams == 16);
+        for none in ["prefetcher=0", "prefetcher=off"] {
+            machine.prefetcher.streams = 16;
+            machine.apply_override(none).expect(none);
+            assert_eq!(machine.prefetcher.streams, 0, "{none}");
+        }
+        assert!(machine.apply_override("prefetcher=-1").is_err());
         assert_eq!(machine.validate(), Ok(()));
     }
 
