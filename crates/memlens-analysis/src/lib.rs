@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | [`Remedy::HugePages`] | the object has a huge page's worth of memory | its TLB misses and page walks, as far as its huge pages fit the second-level TLB |
 //! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
-//! | [`Remedy::Layout`] | one stride of more than a line | the misses that full lines would save |
+//! | [`Remedy::Layout`] | one stride of more than a line, and little of each line is used | the misses that full lines would save |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few accesses | the misses that full lines would save, all where the hot bytes fit a cache |
 //! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
 //! | [`Remedy::Separate`] | lines go from core to core | the misses that follow, at most all of those accesses |
@@ -25,7 +25,9 @@ mod split;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use memlens_profile::{AccessPattern, Cell, CodeIx, FieldIx, FieldShares, Object, ObjectIx, Profile};
+use memlens_profile::{
+    AccessPattern, Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, Profile,
+};
 use memlens_types::{Counts, ObjectKind, PatternKind};
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
@@ -34,6 +36,8 @@ pub const LEAST_GAIN: f64 = 0.02;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Lines lost to other cores, as a part of an object's accesses.
 const LEAST_INVALIDATIONS: f64 = 0.005;
+/// Lines of which a larger part is used are used well: another order would gain little.
+const MOST_USED: f64 = 0.75;
 /// Places in the code that a finding names.
 const MOST_PLACES: usize = 3;
 
@@ -234,10 +238,9 @@ impl About<'_> {
                 (Remedy::Prefetch { index }, with_misses(1.0, 0.0))
             }
             1 => {
-                let sizes = cells.iter().filter_map(|cell| self.profile.code.get(cell.code.index()));
-                let used_bytes = sizes.map(|code| code.size_bytes).max()?;
+                let used_bytes = self.used_bytes(cells)?;
                 let line = self.profile.machine.line_bytes.max(1);
-                if used_bytes == 0 || used_bytes >= line {
+                if used_bytes == 0 || f64::from(used_bytes) > MOST_USED * f64::from(line) {
                     return None;
                 }
                 let used = f64::from(used_bytes) / f64::from(line);
@@ -246,6 +249,28 @@ impl About<'_> {
             _ => (Remedy::Pack, with_misses(0.0, 0.0)),
         };
         Some(self.finding(remedy, self.saved(&counts, &then), cells))
+    }
+
+    /// How many bytes of a line are used before it is gone: what the functions of these cells access of the object, for each miss of the
+    /// first level. A load and a store of the same bytes are one use. Several operands may share a line (the fields of an
+    /// element, an unrolled loop): what one of them uses says little.
+    fn used_bytes(&self, cells: &[&Cell]) -> Option<u32> {
+        let codes = cells.iter().filter_map(|cell| self.profile.code.get(cell.code.index()));
+        let largest = codes.map(|code| code.size_bytes).max()?;
+        let functions: BTreeSet<_> = cells.iter().map(|cell| self.function(cell)).collect();
+        let mut counts = Counts::default();
+        let theirs = self.cells.iter().filter(|cell| functions.contains(&self.function(cell)));
+        theirs.for_each(|cell| counts += &cell.counts.get());
+        let bytes = counts.load_bytes.max(counts.store_bytes);
+        let of_a_miss = bytes.checked_div(counts.l1_misses()).unwrap_or(u64::MAX);
+        Some(u32::try_from(of_a_miss).unwrap_or(u32::MAX).max(largest))
+    }
+
+    /// Module and name of the function that a cell's code stands in, inlined calls dissolved.
+    fn function(&self, cell: &Cell) -> Option<(Option<ModuleIx>, &str)> {
+        let stack = self.profile.code.get(cell.code.index())?.stack;
+        let frame = self.profile.stack_frames(stack).last()?;
+        Some((frame.module, frame.function.as_deref()?))
     }
 
     fn separate(&self) -> Option<Finding> {

@@ -1,4 +1,4 @@
-use memlens_profile::{CacheInfo, CodeLocation, Element, Field, FieldUse, ThreadIx, TlbInfo};
+use memlens_profile::{CacheInfo, CodeLocation, Element, Field, FieldUse, StackIx, ThreadIx, TlbInfo};
 
 use super::*;
 
@@ -18,6 +18,7 @@ fn profile() -> Profile {
     let cell = |code, object, misses| {
         let counts = Counts {
             loads: 1000,
+            load_bytes: 8000,
             l1_load_misses: misses,
             l2_load_misses: misses,
             llc_load_misses: misses,
@@ -107,6 +108,35 @@ fn each_pattern_has_its_remedy_with_the_gain_by_hand() {
     assert_eq!((found[1].object, &found[1].code), (ObjectIx(1), &vec![CodeIx(1)]));
     // There is no second level: the last one has them then.
     assert!((found[1].gain - 900.0 * (dram - llc) / whole).abs() < 0.001, "{}", found[1].gain);
+}
+
+/// Operands of an element's other bytes, which hit the lines that the first one missed on, use them up. Those of another function do not.
+#[test]
+fn lines_that_are_used_up_need_no_other_order() {
+    let mut profile = profile();
+    let frame =
+        |function: &str| memlens_profile::Frame { function: Some(function.into()), ..Default::default() };
+    profile.frames = vec![frame("walks"), frame("fills")];
+    profile.stacks = [0, 1].map(|at| memlens_profile::Stack(vec![memlens_profile::FrameIx(at)])).into();
+    profile.code[2].stack = Some(StackIx(0));
+    let used = |profile: &Profile| {
+        findings(profile).into_iter().find_map(|finding| match finding.remedy {
+            Remedy::Layout { used_bytes, .. } => Some(used_bytes),
+            _ => None,
+        })
+    };
+    // The other operand of the object: 3,000 loads of 8 bytes that hit.
+    let hits = Counts { loads: 3000, load_bytes: 24_000, ..Counts::default() };
+    profile.cells[1].counts = hits.into();
+    for (function, expected) in [(1, Some(8)), (0, Some(32))] {
+        profile.code[1].stack = Some(StackIx(function));
+        profile.sum_cells();
+        assert_eq!(used(&profile), expected, "1,000 misses for 1,000 or 4,000 loads");
+    }
+    let hits = Counts { loads: 7000, load_bytes: 56_000, ..Counts::default() };
+    profile.cells[1].counts = hits.into();
+    profile.sum_cells();
+    assert_eq!(used(&profile), None);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod events;
 pub(crate) mod fork;
 mod live_memory;
 pub(crate) mod space_events;
+mod unmet_names;
 
 use crate::address_space::AddressSpace;
 use crate::batch::Batch;
@@ -34,6 +35,7 @@ use memlens_trace::TraceWriter;
 use memlens_types::AccessAttr;
 use rustc_hash::FxHashMap;
 use thiserror::Error;
+use unmet_names::UnmetName;
 
 /// What to record of a process and how.
 #[derive(Clone)]
@@ -124,6 +126,8 @@ pub struct Process {
     simulator: Simulator,
     functions: Vec<AllocFunction>,
     switches: Vec<(String, Switch)>,
+    /// Functions that were named by an option, and that no module has so far.
+    unmet: Vec<UnmetName>,
     switch_pcs: FxHashMap<u64, Switch>,
     collecting: bool,
     /// Thread to whom the batch's last accesses belong.
@@ -158,7 +162,7 @@ impl Process {
         let switches = named(options.start_on, Switch::Start)
             .chain(named(options.stop_on, Switch::Stop))
             .chain(named(options.toggle_on, Switch::Toggle))
-            .collect();
+            .collect::<Vec<_>>();
         Ok(Self {
             batch: Batch::new(&options.machine, options.fetches),
             simulator: Simulator::new(&options.machine, model, options.fetches),
@@ -173,6 +177,7 @@ impl Process {
             irregularities: Irregularities::default(),
             merge_sites: options.merge_sites,
             tracer: None,
+            unmet: UnmetName::all(&options.alloc_functions, &switches),
             functions: alloc_functions::table(&options.alloc_functions),
             switches,
             switch_pcs: FxHashMap::default(),
@@ -190,6 +195,11 @@ impl Process {
             layouts: Layouts::default(),
             family: fork::Family::default(),
         })
+    }
+
+    /// What a reader of the profile has to know of names that were given.
+    pub(crate) fn notes_on_names(&self) -> impl Iterator<Item = String> {
+        self.unmet.iter().map(UnmetName::note)
     }
 
     /// Says which process the records come from, so that its map of addresses can be read.
@@ -344,10 +354,12 @@ impl Process {
             }
         }
         let wanted: Vec<&str> = self.switches.iter().map(|(name, _)| name.as_str()).collect();
-        for entry in symbols.entry_points(&wanted) {
+        // A copy of a function is as good: its arguments do not matter.
+        for entry in symbols.entry_points(&wanted).into_iter().chain(symbols.clone_entry_points(&wanted)) {
             let switch = self.switches[entry.index].1;
             self.switch_pcs.insert(entry.svma.wrapping_add(bias), switch);
         }
+        self.unmet.retain_mut(|unmet| !unmet.is_met_in(symbols));
         answer
     }
 

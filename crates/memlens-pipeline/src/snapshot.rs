@@ -192,6 +192,7 @@ impl Process {
                 seen.results_unseen
             ));
         }
+        attribution.notes.extend(self.notes_on_names());
         profile.attribution = attribution;
     }
 }

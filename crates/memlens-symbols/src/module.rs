@@ -19,7 +19,7 @@ use crate::locals::FrameVariable;
 use crate::section::{self, Section, SectionKind};
 use crate::source_file::SourceFile;
 use crate::static_variables::{DataExtent, StaticEntry, StaticTable, VariableInfo};
-use crate::symbol_table::{SymbolTable, SymbolType};
+use crate::symbol_table::{Symbol, SymbolTable, SymbolType};
 use crate::types::{StructField, TypeRef};
 
 /// A place where a wanted function starts.
@@ -229,15 +229,13 @@ impl Module {
     /// ignored; sorted by name, then address; an address comes once for each name. Linear in the
     /// symbols.
     pub fn entry_points(&self, names: &[&str]) -> Vec<EntryPoint> {
-        self.symbols
-            .named_code(names)
-            .into_iter()
-            .map(|(index, symbol)| EntryPoint {
-                index,
-                svma: symbol.svma,
-                is_ifunc: symbol.kind == SymbolType::IndirectFunction,
-            })
-            .collect()
+        entry_points(self.symbols.named_code(names))
+    }
+
+    /// As [`Self::entry_points`], of copies that the compiler has made of these functions: they do what the functions do, but with
+    /// other arguments (`work.constprop.0`, `work.isra.0`).
+    pub fn clone_entry_points(&self, names: &[&str]) -> Vec<EntryPoint> {
+        entry_points(self.symbols.named_clones(names))
     }
 
     /// The function that holds `svma`: by symbol, else by DWARF, else its bare range by unwind
@@ -563,4 +561,13 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let mut input = packed;
     lzma_rs::xz_decompress(&mut input, &mut bytes).map_err(|error| format!("{error:?}"))?;
     Ok(bytes.0)
+}
+
+fn entry_points(found: Vec<(usize, Symbol)>) -> Vec<EntryPoint> {
+    let entry = |(index, symbol): (usize, Symbol)| EntryPoint {
+        index,
+        svma: symbol.svma,
+        is_ifunc: symbol.kind == SymbolType::IndirectFunction,
+    };
+    found.into_iter().map(entry).collect()
 }

@@ -143,6 +143,19 @@ impl SymbolTable {
 
     /// The symbols of code that are called one of `names`; versions and LTO suffixes are ignored.
     pub(crate) fn named_code(&self, names: &[&str]) -> Vec<(usize, Symbol)> {
+        self.named_code_by(names, lto_stem)
+    }
+
+    /// The symbols of copies of functions that are called one of `names`: see [`cloned`].
+    pub(crate) fn named_clones(&self, names: &[&str]) -> Vec<(usize, Symbol)> {
+        let is_clone = |symbol: &Symbol| cloned(self.name(symbol)) != self.name(symbol);
+        let mut found = self.named_code_by(names, cloned);
+        found.retain(|(_, symbol)| is_clone(symbol));
+        found
+    }
+
+    /// The symbols of code whose name is one of `names`, or is one as `stem` has it, versions ignored.
+    fn named_code_by(&self, names: &[&str], stem: fn(&str) -> &str) -> Vec<(usize, Symbol)> {
         let mut wanted: HashMap<&[u8], Vec<usize>> = HashMap::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {
             wanted.entry(name.as_bytes()).or_default().push(index);
@@ -159,7 +172,7 @@ impl SymbolTable {
                     return None;
                 }
                 let text = std::str::from_utf8(raw).ok()?;
-                wanted.get(lto_stem(strip_version(text)).as_bytes())
+                wanted.get(stem(strip_version(text)).as_bytes())
             });
             if let Some(indices) = indices {
                 found.extend(indices.iter().map(|&index| (index, *symbol)));
@@ -266,8 +279,32 @@ impl SymbolTable {
     }
 }
 
+/// The function that `work.constprop.0` or `work.isra.0` is a copy of, whose arguments the compiler has changed. Parts of functions
+/// (`.part`, `.cold`) are no copies.
+fn cloned(name: &str) -> &str {
+    const SUFFIXES: [&str; 2] = [".constprop", ".isra"];
+    let ends = SUFFIXES.iter().filter_map(|suffix| name.find(suffix));
+    let end = ends.min().filter(|_| ![".part", ".cold"].iter().any(|part| name.contains(part)));
+    end.map_or(name, |end| lto_stem(&name[..end]))
+}
+
 /// `malloc.lto_priv.0` without what link-time optimisation appended. Clones with another calling
 /// convention or body (`.constprop`, `.part`, `.cold`, `.isra`) keep their suffix.
 fn lto_stem(name: &str) -> &str {
     if name.contains(".lto_priv") { strip_local_suffix(name) } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_functions_are_told_from_parts() {
+        let of = |name| cloned(name);
+        assert_eq!(["work.constprop.0", "work.isra.3", "work.isra.0.constprop.1"].map(of), ["work"; 3]);
+        assert_eq!(cloned("work.lto_priv.0.constprop.0"), "work");
+        for other in ["work", "work.part.0", "work.constprop.0.cold", "work.cold", "work.1"] {
+            assert_eq!(cloned(other), other);
+        }
+    }
 }

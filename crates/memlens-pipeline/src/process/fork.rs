@@ -1,5 +1,6 @@
 //! Processes that a process makes: forked ones start from its state.
 
+use super::unmet_names::UnmetName;
 use super::{PipelineError, Process, ProcessOptions};
 use crate::address_space::AddressSpace;
 use crate::block_table::{BlockTable, Switch};
@@ -56,6 +57,7 @@ pub struct ForkedProcess {
     merge_sites: bool,
     functions: Vec<AllocFunction>,
     switches: Vec<(String, Switch)>,
+    unmet: Vec<UnmetName>,
     switch_pcs: FxHashMap<u64, Switch>,
     collecting: bool,
     stack: ShadowStack,
@@ -77,6 +79,7 @@ impl ForkedProcess {
         process.space.open_modules();
         process.functions = self.functions;
         process.switches = self.switches;
+        process.unmet = self.unmet;
         process.switch_pcs = self.switch_pcs;
         process.collecting = self.collecting;
         process.generation = process.space.generation();
@@ -144,6 +147,7 @@ impl Process {
             merge_sites: self.merge_sites,
             functions: self.functions.clone(),
             switches: self.switches.clone(),
+            unmet: self.unmet.clone(),
             switch_pcs: self.switch_pcs.clone(),
             collecting: self.collecting,
             stack: thread.stack.clone(),
