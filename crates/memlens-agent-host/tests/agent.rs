@@ -89,8 +89,13 @@ fn run_with(
                     assert!(registers[7] != 0 && !stack.is_empty());
                     Told::Tick(period_ns)
                 }
-                Event::Started => Told::Started,
-                Event::Block { .. } | Event::Burst { .. } => unreachable!("nobody asked for bursts"),
+                Event::Started { mappings } => {
+                    assert!(mappings.windows(4).any(|bytes| bytes == b"r-xp"), "its own code is mapped");
+                    Told::Started
+                }
+                Event::Block { .. } | Event::Burst { .. } | Event::Look { .. } => {
+                    unreachable!("nobody asked for bursts")
+                }
             };
             told.push((record.time_ns, record.pid, what));
         });

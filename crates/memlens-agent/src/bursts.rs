@@ -83,6 +83,8 @@ pub fn prepare(control: &Control) {
             faults::prepare();
             memlens_burst::filter_operations(control.burst_filter.load(Ordering::Relaxed) != 0);
             let millionths = u64::from(control.burst_millionths.load(Ordering::Relaxed));
+            // This reader knows none of the blocks that were made for another one.
+            memlens_burst::code_has_changed();
             ARE_APART.store(millionths < ALL, Ordering::Relaxed);
             WORDS.store(words, Ordering::Relaxed);
         }

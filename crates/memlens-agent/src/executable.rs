@@ -20,7 +20,7 @@ const SANITIZERS: [&[u8]; 4] = [b"libasan.so", b"libhwasan.so", b"liblsan.so", b
 const MAX_DYNAMIC: u64 = 512;
 
 /// A file that is open for reading.
-struct File(usize);
+pub(crate) struct File(usize);
 
 impl Drop for File {
     fn drop(&mut self) {
@@ -32,7 +32,7 @@ impl Drop for File {
 impl File {
     /// # Safety
     /// `path` is a string.
-    unsafe fn open(path: *const c_char) -> Option<Self> {
+    pub(crate) unsafe fn open(path: *const c_char) -> Option<Self> {
         const AT_FDCWD: usize = -100isize as usize;
         const NONBLOCK_CLOEXEC: usize = 0x0008_0800;
         // SAFETY: the caller's string.
@@ -50,7 +50,7 @@ impl File {
     }
 
     /// Reads what is there of `bytes` at an offset.
-    fn read<'a>(&self, offset: u64, bytes: &'a mut [MaybeUninit<u8>]) -> &'a [u8] {
+    pub(crate) fn read<'a>(&self, offset: u64, bytes: &'a mut [MaybeUninit<u8>]) -> &'a [u8] {
         let arguments = [self.0, bytes.as_mut_ptr() as usize, bytes.len(), offset as usize, 0, 0];
         // SAFETY: at most so many bytes are written.
         let read = unsafe { syscall(number::PREAD64, arguments) };

@@ -18,6 +18,7 @@
 //! call.
 
 use core::ffi::{CStr, c_char, c_int};
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -28,6 +29,7 @@ use memlens_inside::environment::{self, value_of};
 
 use crate::arch::{self, ThreadArea, number, syscall, thread};
 use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, ThreadDraw};
+use crate::executable::File;
 use crate::ring::{Segment, now_ns};
 use crate::{bursts, faults, handing_on, hooks, real, ticks, watched};
 
@@ -167,7 +169,39 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
     thread().budget.set(0);
     if let Some((segment, area)) = here() {
         control.programs.fetch_add(1, Ordering::Relaxed);
-        segment.write_words(Kind::Started, now_ns(), area, &[], &[]);
+        report_start(segment, area);
+    }
+}
+
+/// Says that the process has begun, with what it has mapped: it may have ended before memlens looks.
+fn report_start(segment: Segment, area: &ThreadArea) {
+    const ROOM: usize = 512 << 10;
+    const READ_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS: usize = 0x22;
+    // SAFETY: memory of our own for the time of this call, zeroed and aligned to pages; the path is a string.
+    unsafe {
+        let memory = syscall(number::MMAP, [0, ROOM, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0]);
+        let mut words: &[u64] = &[];
+        if memory > 0
+            && let Some(file) = File::open(c"/proc/self/maps".as_ptr())
+        {
+            let text = core::slice::from_raw_parts_mut(memory as *mut MaybeUninit<u8>, ROOM);
+            let mut used = 0;
+            loop {
+                let read = file.read(used as u64, &mut text[used..]).len();
+                used += read;
+                if read == 0 {
+                    break;
+                }
+            }
+            words = core::slice::from_raw_parts(memory as *const u64, used.div_ceil(size_of::<u64>()));
+        }
+        if !segment.write_words(Kind::Started, now_ns(), area, &[], words) {
+            segment.write_words(Kind::Started, now_ns(), area, &[], &[]);
+        }
+        if memory > 0 {
+            syscall(number::MUNMAP, [memory as usize, ROOM, 0, 0, 0, 0]);
+        }
     }
 }
 

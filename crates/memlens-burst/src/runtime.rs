@@ -471,7 +471,8 @@ fn note_full(end: End) {
 }
 
 impl Inner {
-    fn new(area: &Area) -> Option<Self> {
+    /// `infos`: those of an earlier one. Memory that they once took is never given back.
+    fn new(area: &Area, infos: Option<InstructionInfoFactory>) -> Option<Self> {
         let offsets = Offsets::of(area, thread_pointer())?;
         let mut code = CodeMap::new()?;
         code.look();
@@ -479,7 +480,7 @@ impl Inner {
         // Differs from all earlier ones of this process, and from its parent's.
         GENERATION.store(cycles() | 1, Ordering::Relaxed);
         // The decoder's tables are made when it is first used.
-        let mut infos = InstructionInfoFactory::new();
+        let mut infos = infos.unwrap_or_else(InstructionInfoFactory::new);
         let first = Decoder::with_ip(64, &[0x90], 0, DecoderOptions::NONE).decode();
         core::hint::black_box(infos.info(&first));
         Some(Self { cache, code, trace: Trace::empty(), infos })
@@ -487,10 +488,11 @@ impl Inner {
 
     /// # Safety
     /// No thread is in a burst.
-    unsafe fn discard(self) {
+    unsafe fn discard(self) -> InstructionInfoFactory {
         // SAFETY: the caller's promise.
         unsafe { self.cache.discard() };
         self.code.discard();
+        self.infos
     }
 
     /// The block at a native address; translates it if there is none, or only `changed`, whose code is no more what it was.
@@ -631,6 +633,7 @@ pub(crate) unsafe extern "C" fn next_code(area: &Area) -> u64 {
 fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u64, End)> {
     let pc = area.target.get();
     lane.is_new = false;
+    let mut infos = None;
     if IS_STALE.load(Ordering::Acquire) {
         if ACTIVE.load(Ordering::Acquire) > 1 {
             return Err((pc, End::Busy));
@@ -638,13 +641,13 @@ fn first_block(held: &mut Held, area: &Area, lane: &mut Lane) -> Result<u64, (u6
         if let Some(old) = held.inner().take() {
             // SAFETY: no other thread is in a burst, or it has not come further than here, where it waits. So none
             // executes in it or will return to it.
-            unsafe { old.discard() };
+            infos = Some(unsafe { old.discard() });
         }
         IS_STALE.store(false, Ordering::Release);
     }
     if held.inner().is_none() {
         let began = cycles();
-        *held.inner() = Inner::new(area);
+        *held.inner() = Inner::new(area, infos);
         lane.spend_once(cycles() - began);
     }
     let Some(inner) = held.inner() else { return Err((pc, End::Full)) };

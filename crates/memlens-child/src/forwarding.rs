@@ -46,13 +46,15 @@ impl Drop for Forwarding {
     }
 }
 
-/// Passes on what somebody sent to memlens alone. What the kernel sends (the terminal's keys, its
-/// hanging up) goes to the whole process group, so the program has it already.
+/// Passes on what somebody sent to memlens alone. What the kernel sends (the terminal's keys) goes to the whole process
+/// group, so the program has it already; but that a terminal has hung up is told to the session's leader only (setsid(2)), which would
+/// be the program if it had been started in our place.
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel's structure; kill is async-signal-safe, and errno is put back.
+    // SAFETY: the kernel's structure; the calls are async-signal-safe, and errno is put back.
     unsafe {
         let pid = FORWARD_TO.load(Ordering::Relaxed);
-        if pid > 0 && (*info).si_code <= 0 {
+        let is_leaders = signal == libc::SIGHUP && libc::getsid(0) == libc::getpid();
+        if pid > 0 && ((*info).si_code <= 0 || is_leaders) {
             let errno = libc::__errno_location();
             let before = *errno;
             libc::kill(pid, signal);

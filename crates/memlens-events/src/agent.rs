@@ -33,7 +33,8 @@
 //! | 8–10 | | return address of the call, rsp and rbp there | | |
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
-//! A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` has only the first three words. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
+//! A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` the text of its /proc/self/maps, as far as
+//! it could be read, filled up with zero bytes. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
 //! its references; a `Burst` the words of [`BurstHead`], then its own.
 
 use core::ffi::CStr;
@@ -515,7 +516,10 @@ pub enum Event<'a> {
         words: &'a [u8],
     },
     /// See [`Kind::Started`].
-    Started,
+    Started {
+        /// What was mapped then, as proc_pid_maps(5) has it; empty: it could not be read.
+        mappings: &'a [u8],
+    },
     /// See [`Kind::Look`].
     Look {
         /// Processor time that it stands for, in ns.
@@ -594,7 +598,11 @@ impl<'a> AgentRecord<'a> {
                 }
                 Event::Burst { head: BurstHead::of(words), words: rest(3 + BURST_HEAD_WORDS)? }
             }
-            Kind::Started => Event::Started,
+            Kind::Started => {
+                let text = rest(3)?;
+                let end = text.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+                Event::Started { mappings: &text[..end] }
+            }
             Kind::Look => Event::Look { period_ns: word(3)?, ip: word(4)?, in_call: word(5)? != 0 },
         };
         Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })
@@ -638,6 +646,10 @@ mod tests {
         let length = 8 * END_WORDS as u32;
         let whole = bytes(&[Head { kind: Kind::Freed, length }.word(), 1, 2, 0x1000]);
         assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(Event::Freed(0x1000)));
+        let words =
+            [Head { kind: Kind::Started, length: 8 * 4 }.word(), 1, 2, u64::from_ne_bytes(*b"0-8 r\n\0\0")];
+        let started = Event::Started { mappings: b"0-8 r\n" };
+        assert_eq!(AgentRecord::decode(&bytes(&words)).map(|record| record.event), Some(started));
         let length = 8 * 6;
         let whole = bytes(&[Head { kind: Kind::Look, length }.word(), 1, 2, 5000, 0x1000, 1]);
         let look = Event::Look { period_ns: 5000, ip: 0x1000, in_call: true };

@@ -356,6 +356,8 @@ pub struct Thread {
     pub remembered: [u64; 4],
     /// Signals that the thread blocks.
     pub blocked_signals: u64,
+    /// The kernel's mask before a change of the terminal that is under way.
+    pub terminal_mask: Option<u64>,
     /// What to put back when the `execve` under way fails.
     pub saved_signals: Option<Box<Saved>>,
     /// The `execve` under way.
@@ -383,6 +385,7 @@ impl Thread {
         let mut thread = Self {
             remembered: [0; 4],
             blocked_signals: signals::blocked_at_start(),
+            terminal_mask: None,
             saved_signals: None,
             execution: None,
             fork: None,

@@ -5,6 +5,9 @@
 //! POSIX.1-2024 (`exec`). So the client keeps both sets too, tells the kernel just before an `execve`,
 //! and takes it back when the call fails. Masks while a handler runs are not followed.
 //!
+//! A process of the background that changes its terminal (a shell that gives it to a pipeline) is stopped by SIGTTOU, unless it ignores
+//! or blocks that: the kernel is told that, too, for the time of the call.
+//!
 //! Signals that come while a thread is in the client: DynamoRIO keeps them until the thread leaves the code cache the next
 //! time, and does nothing to make it leave, as it does where a signal comes in the cache's own code. A loop without
 //! system calls never leaves, and in one that makes more accesses than memlens takes, the thread is in the
@@ -94,6 +97,27 @@ pub fn before_exec(blocked: u64) -> Saved {
         (ignored >> index & 1 != 0).then(|| sys::ignore_signal(index as u32 + 1)).flatten()
     });
     Saved { mask, actions }
+}
+
+const SIGTTOU: u64 = 22;
+
+/// Whether `ioctl` with this request stops a process of the background (tcsetpgrp(3), tcsetattr(3); asm-generic/ioctls.h).
+pub fn may_stop_for_terminal(request: u64) -> bool {
+    const TCSETS_TO_TCSETAF: core::ops::RangeInclusive<u32> = 0x5402..=0x5408;
+    const TIOCSPGRP: u32 = 0x5410;
+    const TCSETS2_TO_TCSETSF2: core::ops::RangeInclusive<u32> = 0x402c_542b..=0x402c_542d;
+    // The kernel takes 32 bits.
+    let request = request as u32;
+    request == TIOCSPGRP || TCSETS_TO_TCSETAF.contains(&request) || TCSETS2_TO_TCSETSF2.contains(&request)
+}
+
+/// Lets the kernel know that the target is not to be stopped, if that is so. Returns the mask to put back.
+pub fn before_terminal_change(blocked: u64) -> Option<u64> {
+    ((blocked | ignored()) & bit(SIGTTOU) != 0).then(|| {
+        let mask = sys::set_signal_mask(bit(SIGTTOU));
+        sys::set_signal_mask(mask | bit(SIGTTOU));
+        mask
+    })
 }
 
 /// Undoes [`before_exec`].

@@ -19,6 +19,7 @@ const SYS_MUNMAP: c_int = 11;
 const SYS_BRK: c_int = 12;
 const SYS_RT_SIGACTION: c_int = 13;
 const SYS_RT_SIGPROCMASK: c_int = 14;
+const SYS_IOCTL: c_int = 16;
 const SYS_MREMAP: c_int = 25;
 const SYS_MADVISE: c_int = 28;
 const SYS_CLONE: c_int = 56;
@@ -100,6 +101,9 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 remember_arguments(context);
                 thread.remembered[3] = word_at(argument(context, 1)).unwrap_or(0);
             }
+            SYS_IOCTL if signals::may_stop_for_terminal(argument(context, 1)) => {
+                thread.terminal_mask = signals::before_terminal_change(thread.blocked_signals);
+            }
             SYS_MUNMAP => {
                 // Announced before it happens: afterwards another thread may get the addresses.
                 thread.event(EventKind::MapRemove, &[argument(context, 0), argument(context, 1)]);
@@ -148,6 +152,11 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
             SYS_RT_SIGACTION if !failed && length != 0 => signals::disposition_set(address, fourth),
             SYS_RT_SIGPROCMASK if !failed && length != 0 => {
                 thread.blocked_signals = signals::changed_mask(thread.blocked_signals, address, fourth);
+            }
+            SYS_IOCTL => {
+                if let Some(mask) = thread.terminal_mask.take() {
+                    sys::set_signal_mask(mask);
+                }
             }
             // Still here: it failed.
             SYS_EXECVE | SYS_EXECVEAT => {

@@ -191,7 +191,15 @@ impl AddressSpace {
 /// If the process has ended, or is not ours to look at.
 pub fn running_mappings(pid: u32) -> std::io::Result<Vec<NewMapping>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    Ok(text.lines().filter_map(|line| mapping_of(line, pid)).collect())
+    if text.is_empty() {
+        return Err(std::io::Error::other("the process has ended"));
+    }
+    Ok(mappings_of(&text, pid))
+}
+
+/// What a process's `/proc/PID/maps` says.
+pub fn mappings_of(text: &str, pid: u32) -> Vec<NewMapping> {
+    text.lines().filter_map(|line| mapping_of(line, pid)).collect()
 }
 
 /// `7f00-7f10 r-xp 00001000 fe:01 1234   /usr/lib/x.so`

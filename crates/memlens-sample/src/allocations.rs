@@ -14,7 +14,7 @@ use memlens_events::burst::{REFERENCE_WORDS, Reference};
 
 pub use memlens_agent_host::Watch;
 
-use crate::address_space::running_mappings;
+use crate::address_space::{mappings_of, running_mappings};
 use crate::heap::HeapEvent;
 use crate::record::{Record, Registers, Sample, TimedRecord};
 use crate::stack_walk::stack_walk;
@@ -333,8 +333,10 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
             let record = Record::Look { pid, tid, period_ns, ip, in_call };
             return Some(TimedRecord { time_ns, record });
         }
-        Event::Started => {
-            let mappings = running_mappings(pid).unwrap_or_default();
+        Event::Started { mappings } => {
+            // It may have mapped more by now, or have ended.
+            let mappings = running_mappings(pid)
+                .unwrap_or_else(|_| mappings_of(&String::from_utf8_lossy(mappings), pid));
             return Some(TimedRecord { time_ns, record: Record::Started { pid, mappings } });
         }
     };

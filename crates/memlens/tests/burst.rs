@@ -109,6 +109,34 @@ fn what_cannot_have_bursts_is_refused_before_it_starts() {
     assert!(message.contains("--model umi"), "{message}");
 }
 
+#[test]
+fn who_attaches_again_is_told_of_all_code() {
+    let folder = folder();
+    let program = compiled(folder.path(), "works", WORKS, &["-O1", "-g"]);
+    // It ends by itself, too, and holds nothing of this test's.
+    let mut child = Command::new(program)
+        .arg("5000000000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let pid = child.id().to_string();
+    for _ in 0..3 {
+        let words = ["record", "--mode", "burst", "--pid", &pid, "--duration", "1", "--quiet", "--force"];
+        let output = call(folder.path(), &[&words[..], &["--out", "p"]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let report = json(folder.path(), "p");
+        let notes = report["run"]["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
+        let notes = notes.collect::<Vec<_>>().join("\n");
+        assert!(!notes.contains("incomplete"), "{notes}");
+        let misses = report["totals"]["l1_misses"].as_f64().expect("a number");
+        let loads = report["totals"]["loads"].as_f64().expect("a number");
+        assert!(misses > 0.3 * loads && loads > 1e6, "one of two accesses misses: {report:#}");
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
 /// Each round reads a table by pointer, twice, the stack by rsp, and a variable at a fixed address: half is left out.
 const FILTERED: &str = r#"
 #include <stdio.h>

@@ -33,7 +33,14 @@ impl TestHeap {
 unsafe impl GlobalAlloc for TestHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
-        unsafe { if Self::is_runtime() { self.0.alloc(layout) } else { System.alloc(layout) } }
+        unsafe {
+            if Self::is_runtime() {
+                OWN_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+                self.0.alloc(layout)
+            } else {
+                System.alloc(layout)
+            }
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -43,6 +50,9 @@ unsafe impl GlobalAlloc for TestHeap {
         }
     }
 }
+
+/// Allocations of the runtime.
+pub static OWN_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 #[global_allocator]
 static HEAP: TestHeap = TestHeap(OwnHeap::new());

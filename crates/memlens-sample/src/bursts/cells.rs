@@ -55,6 +55,8 @@ pub struct Tally {
     pub accesses: u64,
     /// Its accesses as the estimator sees them, and as they count: each element of a repeated string instruction is one.
     pub steps: u64,
+    /// Elements that these steps are of: of repeated instructions with very many the rest is counted only.
+    pub told_elements: f64,
     pub elements: u64,
     /// What they stand for on blocks that were not watched.
     pub unseen: f64,

@@ -37,8 +37,8 @@ use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Weights};
 use crate::recording::{Code, Spot, TallyKey};
 
-/// Steps of a line that a repeated string instruction has at most: 4 MB.
-const MOST_STEPS: u64 = 1 << 16;
+/// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
+const MOST_STEPS: u64 = 1 << 20;
 const LINE_BYTES: u64 = 64;
 /// Accesses of a cell after which a part of them is enough to tell where in its objects they are.
 const MANY_OFFSETS: u64 = 64;
@@ -385,16 +385,23 @@ impl Bursts {
                     size: size as u32,
                     kind: known.kind,
                 };
-                references.push(reference);
                 tally.elements += elements;
+                if elements > 1 && repeated >= MOST_STEPS {
+                    // What the burst has of such instructions stands for the rest of them.
+                    return;
+                }
+                references.push(reference);
                 tally.steps += 1;
                 if elements == 1 {
+                    tally.told_elements += 1.0;
                     return;
                 }
                 // The rest of a repeated instruction: all elements of a line are one step.
                 let bytes = elements.saturating_mul(size);
                 let step = size.max(LINE_BYTES);
-                let further = (bytes / step).clamp(1, MOST_STEPS) - 1;
+                let all = (bytes / step).max(1) - 1;
+                let further = all.min(MOST_STEPS - repeated);
+                tally.told_elements += elements as f64 * (1 + further) as f64 / (1 + all) as f64;
                 tally.steps += further;
                 repeated += further;
                 for at in 1..=further {
@@ -557,7 +564,9 @@ impl Bursts {
 
     fn counts_of(&self, cell: &Cell, row: &Row) -> Counts {
         let whole = |value: f64| value.round() as u64;
-        let misses = |level: Option<usize>| level.map_or(0.0, |level| row.levels[level].misses);
+        // Of repeated instructions a part tells of all.
+        let of_told = cell.tally.elements as f64 / cell.tally.told_elements.max(1.0);
+        let misses = |level: Option<usize>| level.map_or(0.0, |level| of_told * row.levels[level].misses);
         let accesses = whole(row.references * (cell.tally.elements as f64 / cell.tally.steps.max(1) as f64));
         let mut counts = Counts {
             dtlb_misses: whole(misses(self.levels.dtlb)),
@@ -570,7 +579,7 @@ impl Bursts {
         let mut most = f64::INFINITY;
         let misses = [self.levels.l1, self.levels.l2, self.levels.llc].map(|level| {
             let Some(level) = level else { return 0 };
-            most = most.min(row.levels[level].misses);
+            most = most.min(of_told * row.levels[level].misses);
             whole(most)
         });
         let bytes = accesses * u64::from(cell.size_bytes);
