@@ -34,7 +34,31 @@ pub struct Layout {
     whole: Vec<Field>,
     /// Whether its last member is an array that goes on behind it (C's flexible array member).
     is_flexible: bool,
-    by_offset: HashMap<u64, Option<Field>>,
+    by_offset: HashMap<u64, Option<Part>>,
+}
+
+/// What lies at an offset of a structure. Of an array of structures the first one's fields stand for all, so that what
+/// is shown may lie elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    /// The field that is shown.
+    field: Field,
+    /// Where the part begins that holds the offset, in bytes from the structure's beginning.
+    start: u64,
+    /// How long it is; None: to the end of the block.
+    bytes: Option<u64>,
+}
+
+impl Part {
+    /// A field as a whole.
+    fn whole(field: Field) -> Option<Self> {
+        Some(Self { start: field.offset_bytes?, bytes: field.size_bytes, field })
+    }
+
+    /// Whether an offset lies in it.
+    fn covers(&self, offset: u64) -> bool {
+        offset.checked_sub(self.start).is_some_and(|within| self.bytes.is_none_or(|bytes| within < bytes))
+    }
 }
 
 /// What a field is known by; in the order in which fields are shown.
@@ -101,6 +125,10 @@ impl Structure<'_> {
 
     /// The field at an offset. Cost: a look at the debug information, once for each offset in arrays.
     pub fn field_at(&mut self, offset: u64) -> Option<Field> {
+        Some(self.part_at(offset)?.field)
+    }
+
+    fn part_at(&mut self, offset: u64) -> Option<Part> {
         let Layout { element, whole, by_offset, .. } = &mut *self.layout;
         let covers = |field: &&Field| {
             let start = field.offset_bytes.unwrap_or(u64::MAX);
@@ -108,13 +136,20 @@ impl Structure<'_> {
             is_plain && offset >= start && field.size_bytes.is_some_and(|bytes| offset - start < bytes)
         };
         if let Some(known) = whole.iter().find(covers) {
-            return Some(known.clone());
+            return Part::whole(known.clone());
         }
         let found = by_offset.entry(offset).or_insert_with(|| {
             let found = named(self.module.field_at(element.type_ref, offset)?);
-            // Of an array's elements the first stands for all.
-            let known = whole.iter().find(|field| field.name == found.name);
-            Some(known.cloned().unwrap_or(found))
+            let Some(known) = whole.iter().find(|field| field.name == found.name) else {
+                return Part::whole(found);
+            };
+            // An array of numbers is one part.
+            let array = Part::whole(known.clone())?;
+            if array.covers(offset) {
+                Some(array)
+            } else {
+                Some(Part { field: array.field, ..Part::whole(found)? })
+            }
         });
         found.clone()
     }
@@ -122,8 +157,8 @@ impl Structure<'_> {
     /// Whether a field ends before an offset.
     fn ends_a_field(&mut self, offset: u64) -> bool {
         let last =
-            offset.checked_sub(1).filter(|_| offset <= self.bytes()).and_then(|last| self.field_at(last));
-        let end = last.and_then(|field| field.offset_bytes?.checked_add(field.size_bytes?));
+            offset.checked_sub(1).filter(|_| offset <= self.bytes()).and_then(|last| self.part_at(last));
+        let end = last.and_then(|part| part.start.checked_add(part.bytes?));
         end == Some(offset)
     }
 }
@@ -207,12 +242,10 @@ impl Start {
                 continue;
             }
             all += one.times;
-            let is_field = layout.field_at(offset).is_some_and(|field| {
-                let within = offset.checked_sub(field.offset_bytes.unwrap_or(offset));
-                let is_inside =
-                    |within: u64| field.size_bytes.is_none_or(|bytes| within.saturating_add(size) <= bytes);
-                within.is_some_and(|within| within.is_multiple_of(size) && is_inside(within))
-                    || within == Some(0) && layout.ends_a_field(offset + size)
+            let is_field = layout.part_at(offset).is_some_and(|part| {
+                let within = offset - part.start;
+                let is_inside = part.bytes.is_none_or(|bytes| within.saturating_add(size) <= bytes);
+                within.is_multiple_of(size) && is_inside || within == 0 && layout.ends_a_field(offset + size)
             });
             fits += if is_field { one.times } else { 0 };
         }

@@ -1,0 +1,65 @@
+//! Structures with an array of structures in them, as hash tables' buckets are: all of its elements are fields.
+
+use std::path::Path;
+use std::process::Command;
+
+use memlens_fields::{Layouts, Seen, TypeOf, add_fields};
+use memlens_profile::{CodeIx, CodeLocation, Object, ObjectIx, Profile};
+use memlens_symbols::{DebugSearch, Module};
+use memlens_types::ObjectKind;
+
+const SOURCE: &str = "
+struct tuple { unsigned key, a; char mark[8]; };
+struct bucket { unsigned n; struct tuple t[3]; struct bucket *next; };
+struct bucket *buckets;
+int main(void) { return buckets != 0; }
+";
+
+/// A module with the variable `buckets`, for a test of this name.
+fn module(test: &str) -> Module {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, program) = (folder.join(format!("{test}.c")), folder.join(test));
+    std::fs::write(&source, SOURCE).expect("written");
+    let compiled = Command::new("cc").args(["-g", "-o"]).arg(&program).arg(&source).status();
+    assert!(compiled.expect("there is a C compiler").success());
+    Module::open(&program, &DebugSearch::default()).expect("an ELF module")
+}
+
+/// The names of the fields in which operands of 4 bytes were seen at these offsets of a block of 100 buckets, each as
+/// often as the others; in the order of the offsets.
+fn names(test: &str, offsets: &[u64]) -> Vec<Option<String>> {
+    let module = module(test);
+    let variable = module.data_symbols().iter().find(|symbol| symbol.name == "buckets").expect("there");
+    let type_ref = module.variable_info(variable.svma).and_then(|info| info.type_ref).expect("typed");
+    let heap = Object { kind: ObjectKind::Heap, blocks: 1, bytes: Some(6400), ..Object::default() };
+    let code = |_| CodeLocation { size_bytes: 4, ..CodeLocation::default() };
+    let mut profile =
+        Profile { objects: vec![heap], code: offsets.iter().map(code).collect(), ..Profile::default() };
+    let seen = |(at, &offset_bytes)| Seen {
+        code: CodeIx::from_index(at),
+        object: ObjectIx(0),
+        offset_bytes,
+        times: 1,
+    };
+    let seen: Vec<Seen> = offsets.iter().enumerate().map(seen).collect();
+    let held = TypeOf::Known { number: 1, module: &module, type_ref, is_behind: true };
+    add_fields(&mut profile, &seen, &mut Layouts::default(), &|_| held);
+    profile.field_uses.iter().map(|one| profile.fields[one.field.index()].name.clone()).collect()
+}
+
+#[test]
+fn all_elements_of_an_array_are_the_field_of_the_first() {
+    // Most accesses go to other elements than the first. t[i] is at 4 + 16 i.
+    let of = |names: &[&str]| names.iter().map(|name| Some((*name).to_owned())).collect::<Vec<_>>();
+    assert_eq!(
+        names("elements", &[64, 68 + 16, 128 + 36, 64 + 20, 24, 192 + 40]),
+        of(&["n", "t[].key", "t[].key", "t[].key", "t[].a", "t[].a"])
+    );
+}
+
+#[test]
+fn what_is_askew_in_an_element_is_in_no_field() {
+    // Two bytes into `key` of t[1] and t[2], and over the end of `mark` of t[0]: not what the block consists of.
+    let all = names("askew", &[64 + 22, 64 + 38, 128 + 22, 192 + 18, 0]);
+    assert!(all.iter().all(|name| name.as_deref() != Some("t[].key")), "{all:?}");
+}
