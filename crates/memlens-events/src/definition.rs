@@ -87,6 +87,8 @@ pub struct BlockDefinition {
     pub slot_word: u8,
     /// For allocation entries: the number given with the address.
     pub alloc_function: u16,
+    /// The id of the module that its code lies in; 0: in none.
+    pub module: u32,
     /// The words of its record, in order.
     pub words: Vec<Word>,
     /// Bytes of each of its instructions, in order. Together they are `code_bytes`, if these fit there.
@@ -96,7 +98,7 @@ pub struct BlockDefinition {
 /// A module (ELF image) in the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleDefinition {
-    /// Number, unique in the process.
+    /// Number, not 0, unique in the process.
     pub id: u32,
     /// Lowest mapped address.
     pub start: u64,
@@ -191,6 +193,7 @@ impl Definition {
                 out.push(block.slot_word);
                 out.push(block.words.len() as u8);
                 out.extend((block.lengths.len() as u16).to_le_bytes());
+                out.extend(block.module.to_le_bytes());
                 for word in &block.words {
                     out.extend(word.attr.0.to_le_bytes());
                     out.extend(word.pc_offset.to_le_bytes());
@@ -224,6 +227,7 @@ impl Definition {
             let instructions = fields.u16()?;
             let [slot_word, count] = fields.take::<2>()?;
             let length_count = usize::from(fields.u16()?);
+            let module = fields.u32()?;
             let mut words = Vec::with_capacity(usize::from(count));
             for _ in 0..count {
                 let attr = AccessAttr(fields.u32()?);
@@ -240,6 +244,7 @@ impl Definition {
                 flags,
                 slot_word,
                 alloc_function,
+                module,
                 words,
                 lengths,
             }))
@@ -320,6 +325,7 @@ mod tests {
                 flags: BlockFlags(BlockFlags::CALL.0 | BlockFlags::IRREGULAR.0),
                 slot_word: 2,
                 alloc_function: 5,
+                module: 3,
                 words: vec![
                     Word::address(AccessKind::Load, 8, 0),
                     Word {

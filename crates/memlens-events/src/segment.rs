@@ -29,7 +29,7 @@ pub const FOLLOW_CHILDREN: &str = "children";
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlens1");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// In `SlotHeader::written`: the writer has left the chunk.
 pub const CHUNK_CLOSED: u64 = 1 << 31;

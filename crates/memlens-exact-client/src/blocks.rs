@@ -6,6 +6,7 @@ use dynamorio_sys::{dr_mutex_create, dr_mutex_lock, dr_mutex_unlock};
 use memlens_events::{BLOCK_ID_LIMIT, BlockDefinition, Definition};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The table of blocks seen so far.
 pub struct Blocks {
@@ -68,6 +69,22 @@ impl Blocks {
 }
 
 impl Blocks {
+    /// The code at these addresses is gone: what comes there is other code, even where it looks alike.
+    pub fn forget(&self, addresses: Range<u64>) {
+        let lock = self.lock.load(Ordering::Relaxed);
+        // SAFETY: as in [`Self::id_of`].
+        unsafe {
+            dr_mutex_lock(lock);
+            let by_pc = &mut (*self.inner.get()).by_pc;
+            let end = addresses.end.max(addresses.start);
+            let pcs: Vec<u64> = by_pc.range(addresses.start..end).map(|(&pc, _)| pc).collect();
+            for pc in pcs {
+                by_pc.remove(&pc);
+            }
+            dr_mutex_unlock(lock);
+        }
+    }
+
     /// Where a block begins.
     pub fn pc_of(&self, id: u32) -> Option<u64> {
         let lock = self.lock.load(Ordering::Relaxed);

@@ -323,6 +323,7 @@ unsafe fn plan_block(
                 flags,
                 slot_word,
                 alloc_function: alloc_function.map_or(0, |entry| entry.function),
+                module: SPECIALS.module_at(pc),
                 words,
                 lengths: lengths(&starts, end),
             })

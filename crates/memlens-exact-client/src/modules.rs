@@ -1,5 +1,6 @@
 //! Modules of the target and the special addresses in them.
 
+use crate::blocks::BLOCKS;
 use crate::channel::CHANNEL;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -7,6 +8,7 @@ use dynamorio_sys::{dr_rwlock_create, dr_rwlock_read_lock, dr_rwlock_read_unlock
 use dynamorio_sys::{dr_rwlock_write_lock, dr_rwlock_write_unlock};
 use memlens_events::{Definition, ModuleDefinition, SpecialRole};
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::atomic::AtomicPtr;
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
@@ -31,7 +33,8 @@ struct Inner {
     pointer_returns: Vec<(u64, u64)>,
     /// Where allocation functions end by a jump.
     continuations: Vec<u64>,
-    modules: Vec<(u64, u32)>,
+    /// Where modules are, and their ids.
+    modules: Vec<(Range<u64>, u32)>,
 }
 
 /// The beginning of an allocation function.
@@ -140,6 +143,14 @@ impl Specials {
         true
     }
 
+    /// The id of the module that the code at `pc` lies in; 0: in none.
+    pub fn module_at(&self, pc: u64) -> u32 {
+        self.read(|inner| {
+            let found = inner.modules.iter().rev().find(|(addresses, _)| addresses.contains(&pc));
+            found.map_or(0, |&(_, id)| id)
+        })
+    }
+
     /// A module was mapped: tells memlens and remembers what it answers. Returns the module's id.
     pub fn module_loaded(&self, data: &module_data_t) -> u32 {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +169,7 @@ impl Specials {
         });
         let answers = CHANNEL.define_module(&definition, id);
         self.write(|inner| {
-            inner.modules.push((start, id));
+            inner.modules.push((start..data.end as u64, id));
             for (role, start, end) in answers {
                 match SpecialRole::from_code(role) {
                     Some(SpecialRole::AllocEntry(function)) => {
@@ -183,13 +194,14 @@ impl Specials {
     pub fn module_unloaded(&self, data: &module_data_t) -> Option<u32> {
         // SAFETY: the union's variants are the same pointer.
         let (start, end) = unsafe { (data.__bindgen_anon_1.start as u64, data.end as u64) };
+        BLOCKS.forget(start..end);
         self.write(|inner| {
             inner.entries.retain(|entry| !(start..end).contains(&entry.0));
             inner.returns.retain(|range| !(start..end).contains(&range.0));
             inner.value_returns.retain(|range| !(start..end).contains(&range.0));
             inner.pointer_returns.retain(|range| !(start..end).contains(&range.0));
             inner.continuations.retain(|target| !(start..end).contains(target));
-            let at = inner.modules.iter().position(|module| module.0 == start)?;
+            let at = inner.modules.iter().position(|module| module.0.start == start)?;
             Some(inner.modules.swap_remove(at).1)
         })
     }

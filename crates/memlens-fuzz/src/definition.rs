@@ -17,6 +17,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         flags: BlockFlags::CALL,
         slot_word: 2,
         alloc_function: 5,
+        module: 3,
         words,
         lengths: vec![4, 1, 2, 3, 4, 5, 3, 4, 5],
     };
@@ -57,8 +58,9 @@ pub(crate) fn check(bytes: &[u8]) {
             assert_eq!((block.id, block.flags.0, block.alloc_function), (u32_at(0), u16_at(4), u16_at(6)));
             assert_eq!((block.pc, block.code_bytes, block.instructions), (u64_at(8), u16_at(16), u16_at(18)));
             assert_eq!((block.slot_word, block.words.len()), (payload[20], usize::from(payload[21])));
+            assert_eq!(block.module, u32_at(24));
             for (index, word) in block.words.iter().enumerate() {
-                let at = 24 + 8 * index;
+                let at = 28 + 8 * index;
                 assert_eq!((word.attr.0, word.pc_offset), (u32_at(at), u16_at(at + 4)));
                 assert_eq!((word.role as u8, word.instruction), (payload[at + 6], payload[at + 7]));
             }

@@ -135,6 +135,8 @@ pub struct AddressSpace {
     /// Heap blocks, objects and sites.
     pub heap: HeapObjects,
     modules: Vec<LoadedModule>,
+    /// Numbers of modules by the collector's ids, of those that have gone, too.
+    numbers: FxHashMap<u32, u16>,
     /// Loaded modules by start address: (start, end, number).
     by_address: Vec<(u64, u64, u32)>,
     regions: Regions,
@@ -164,6 +166,7 @@ impl AddressSpace {
         Self {
             heap: HeapObjects::new(merge),
             modules: Vec::new(),
+            numbers: FxHashMap::default(),
             by_address: Vec::new(),
             regions: Regions::new(),
             labels: Vec::new(),
@@ -196,6 +199,7 @@ impl AddressSpace {
         Self {
             heap,
             modules: modules.collect(),
+            numbers: self.numbers.clone(),
             by_address: self.by_address.clone(),
             regions: self.regions.clone(),
             labels: self.labels.clone(),
@@ -282,19 +286,36 @@ impl AddressSpace {
 
     // ---- modules -------------------------------------------------------------------------------
 
-    /// Adds a module; returns its number.
+    /// Adds a module; returns its number. One that was there before, at the same place, is the same.
     pub fn add_module(&mut self, id: u32, range: Range<u64>, load_bias: u64, path: &str) -> u32 {
         let symbols = Module::open(Path::new(path), &self.search).ok();
-        let number = self.modules.len() as u32 + 1;
-        self.modules.push(LoadedModule {
-            id,
-            range: range.clone(),
-            load_bias,
-            path: path.to_owned(),
-            symbols,
-            is_loaded: true,
-            tls_offset: None,
-        });
+        let build_id = symbols.as_ref().and_then(Module::build_id);
+        let is_same = |known: &LoadedModule| {
+            let known_build_id = known.symbols.as_ref().and_then(Module::build_id);
+            (&known.range, known.load_bias, known.path.as_str()) == (&range, load_bias, path)
+                && build_id.is_some()
+                && build_id == known_build_id
+        };
+        let at = match self.modules.iter().position(is_same) {
+            Some(at) => {
+                (self.modules[at].id, self.modules[at].is_loaded) = (id, true);
+                at
+            }
+            None => {
+                self.modules.push(LoadedModule {
+                    id,
+                    range: range.clone(),
+                    load_bias,
+                    path: path.to_owned(),
+                    symbols,
+                    is_loaded: true,
+                    tls_offset: None,
+                });
+                self.modules.len() - 1
+            }
+        };
+        let number = at as u32 + 1;
+        self.numbers.insert(id, u16::try_from(number).unwrap_or(0));
         self.by_address.retain(|&(start, end, _)| end <= range.start || range.end <= start);
         self.by_address.push((range.start, range.end, number));
         self.by_address.sort_unstable();
@@ -319,14 +340,15 @@ impl AddressSpace {
 
     /// The module with the collector's id `id` is gone.
     pub fn remove_module(&mut self, id: u32) {
+        self.frame_memo.fill(FrameEntry::default());
+        self.lines.clear();
+        // Definitions are ahead of events: it may be back already, with another id.
         let Some(at) = self.modules.iter().position(|module| module.id == id && module.is_loaded) else {
             return;
         };
         self.modules[at].is_loaded = false;
         let range = self.modules[at].range.clone();
         self.by_address.retain(|&(_, _, number)| number as usize != at + 1);
-        self.frame_memo.fill(FrameEntry::default());
-        self.lines.clear();
         self.unlabel(range);
     }
 
@@ -338,12 +360,23 @@ impl AddressSpace {
         Some((number, addr.wrapping_sub(module.load_bias)))
     }
 
-    /// `pc` as a frame key: module number and svma, or the address itself outside modules.
+    /// The number of the module with the collector's id `id`, as frame keys have it: 0 for none, and where their
+    /// numbers do not suffice.
+    pub fn code_module(&self, id: u32) -> u16 {
+        self.numbers.get(&id).copied().unwrap_or(0)
+    }
+
+    /// `pc` as a frame key: number and svma of the module that is mapped there now, or the address itself outside
+    /// modules.
     pub fn frame_key(&self, pc: u64) -> u64 {
-        match self.module_at(pc) {
-            Some((number, svma)) => frame_key(number as u16, svma),
-            None => frame_key(0, pc),
-        }
+        let number = self.module_at(pc).and_then(|(number, _)| u16::try_from(number).ok());
+        self.frame_key_in(number.unwrap_or(0), pc)
+    }
+
+    /// As [`Self::frame_key`], of code that was `module`'s when it ran, whatever is mapped there now.
+    pub fn frame_key_in(&self, module: u16, pc: u64) -> u64 {
+        let load_bias = self.module(module.into()).map_or(0, |module| module.load_bias);
+        frame_key(module, pc.wrapping_sub(load_bias))
     }
 
     // ---- regions -------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ pub enum Switch {
 pub struct Reference {
     /// Address of the instruction.
     pub pc: u64,
+    /// The module that was mapped there when the block was defined, as in frame keys; 0: none.
+    pub module: u16,
     /// Its block.
     pub block: u32,
     /// Which of the instruction's operands it is, from 0.
@@ -93,6 +95,16 @@ pub struct Reference {
     pub instruction: u8,
     /// Kind and size of the access; string instructions: of one element.
     pub attr: AccessAttr,
+}
+
+/// What stands for an operand in all blocks that have its instruction: module, address, which operand.
+pub type OperandKey = (u16, u64, u8);
+
+impl Reference {
+    /// What this reference has in common with those of other blocks to the same operand.
+    pub fn operand_key(&self) -> OperandKey {
+        (self.module, self.pc, self.operand)
+    }
 }
 
 /// All blocks and references.
@@ -166,8 +178,8 @@ impl BlockTable {
         self.irregular.get(&id).cloned().unwrap_or_else(|| Arc::from([]))
     }
 
-    /// Adds a block.
-    pub fn define(&mut self, definition: &BlockDefinition, return_key: u64, switch: Switch) {
+    /// Adds a block of the code of a module; 0: of code outside modules.
+    pub fn define(&mut self, definition: &BlockDefinition, module: u16, return_key: u64, switch: Switch) {
         let id = definition.id as usize;
         if self.blocks.len() <= id {
             self.blocks.resize(id + 1, BlockInfo::default());
@@ -183,10 +195,10 @@ impl BlockTable {
             operand = if pc == last_pc { operand + 1 } else { 0 };
             last_pc = pc;
             let (block, instruction) = (definition.id, word.instruction);
-            self.references.push(Reference { pc, block, operand, instruction, attr: word.attr });
+            self.references.push(Reference { pc, module, block, operand, instruction, attr: word.attr });
         }
         let references = (self.references.len() - first) as u16;
-        self.define_runs(definition);
+        self.define_runs(definition, module);
         if definition.flags.contains(BlockFlags::IRREGULAR) {
             self.irregular.insert(definition.id, definition.words.clone().into());
         }
@@ -206,12 +218,13 @@ impl BlockTable {
         };
     }
 
-    fn define_runs(&mut self, definition: &BlockDefinition) {
+    fn define_runs(&mut self, definition: &BlockDefinition, module: u16) {
         let Some(rule) = self.fetch_rule else { return };
         let (id, first) = (definition.id as usize, self.runs.len() as u32);
         for run in rule.runs(definition.pc, &definition.lengths) {
             self.references.push(Reference {
                 pc: run.addr,
+                module,
                 block: definition.id,
                 operand: 0,
                 instruction: run.position.min(0xff) as u8,

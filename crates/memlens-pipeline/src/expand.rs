@@ -116,6 +116,7 @@ mod tests {
             slot_word: 0,
             alloc_function: 0,
             words,
+            module: 0,
             lengths: Vec::new(),
         }
     }

@@ -18,7 +18,7 @@ impl Process {
         let references = self.blocks.references();
         let number_of = |reference: u32| {
             let known = references.get(reference as usize)?;
-            numbers.get(&(known.pc, known.operand)).copied()
+            numbers.get(&known.operand_key()).copied()
         };
         let mut reference_of: FxHashMap<u32, u32> = FxHashMap::default();
         let mut seen: Vec<SeenOffset> = Vec::new();

@@ -318,7 +318,9 @@ impl Process {
     fn define_block(&mut self, definition: &BlockDefinition) {
         let end = definition.pc + u64::from(definition.code_bytes);
         let switch = self.switch_pcs.get(&definition.pc).copied().unwrap_or_default();
-        self.blocks.define(definition, self.space.frame_key(end), switch);
+        // Not what is mapped there now: definitions are ahead of the events that say so.
+        let module = self.space.code_module(definition.module);
+        self.blocks.define(definition, module, self.space.frame_key_in(module, end), switch);
     }
 
     fn define_module(&mut self, definition: &ModuleDefinition) -> ModuleAnswer {

@@ -123,7 +123,10 @@ impl Process {
         // it says of the next.
         let mut places: Vec<(u64, u32)> = cells
             .iter()
-            .map(|cell| (self.space.frame_key(references[cell.code.index()].pc), cell.code.0))
+            .map(|cell| {
+                let code = references[cell.code.index()];
+                (self.space.frame_key_in(code.module, code.pc), cell.code.0)
+            })
             .collect();
         places.sort_unstable();
         places.dedup();
@@ -160,7 +163,7 @@ impl Process {
                 if reference.attr.kind() == AccessKind::Fetch {
                     return None;
                 }
-                Some((*numbers.get(&(reference.pc, reference.operand))?, code))
+                Some((*numbers.get(&reference.operand_key())?, code))
             })
             .collect();
         let space = &self.space;

@@ -5,7 +5,7 @@
 //! with ranges and cells this is the obvious slow twin: the rows of a trace add up to the profile.
 
 use crate::address_space::{AddressSpace, CacheRange};
-use crate::block_table::BlockTable;
+use crate::block_table::{BlockTable, Reference};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
 use crate::snapshot::Builder;
@@ -173,7 +173,7 @@ impl Tracer {
         }
         let code = match self.code_of.get(reference as usize) {
             Some(&code) if code != 0 => code,
-            _ => self.define_code(space, reference, known.pc),
+            _ => self.define_code(space, reference, &known),
         };
         self.writer.access(&TraceRow {
             kind: known.attr.kind(),
@@ -254,8 +254,8 @@ impl Tracer {
 
     /// The row of the code table for the instruction of a reference; defines it if it is new.
     #[cold]
-    fn define_code(&mut self, space: &AddressSpace, reference: u32, pc: u64) -> u32 {
-        let place = space.frame_key(pc);
+    fn define_code(&mut self, space: &AddressSpace, reference: u32, known: &Reference) -> u32 {
+        let place = space.frame_key_in(known.module, known.pc);
         let next = self.code.len() as u32 + 1;
         let code = *self.code.entry(place).or_insert(next);
         let index = reference as usize;

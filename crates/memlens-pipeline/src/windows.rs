@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use memlens_fields::Offsets;
 
 use crate::address_space::AddressSpace;
-use crate::block_table::BlockTable;
+use crate::block_table::{BlockTable, OperandKey};
 
 /// Accesses from one window to the next. Prime, so that no loop keeps step with it.
 const INTERVAL: u64 = 100_003;
@@ -24,8 +24,8 @@ const MOST_OPERANDS: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Windows {
     patterns: Patterns,
-    /// Number of each operand, by instruction and operand of it.
-    numbers: FxHashMap<(u64, u8), u32>,
+    /// Number of each operand.
+    numbers: FxHashMap<OperandKey, u32>,
     /// The same by reference, plus 1; 0: not met yet.
     of_references: Vec<u32>,
     /// Accesses seen when the next window begins.
@@ -114,18 +114,18 @@ impl Windows {
         }
         let known = blocks.references()[reference];
         let next = self.numbers.len() as u32;
-        let number = *self.numbers.entry((known.pc, known.operand)).or_insert(next);
+        let number = *self.numbers.entry(known.operand_key()).or_insert(next);
         self.of_references[reference] = number + 1;
         number
     }
 
     /// Where in objects operands were seen, by the operands' numbers, and these numbers.
-    pub fn offsets(&self) -> (&Offsets, &FxHashMap<(u64, u8), u32>) {
+    pub fn offsets(&self) -> (&Offsets, &FxHashMap<OperandKey, u32>) {
         (&self.offsets, &self.numbers)
     }
 
     /// The patterns, and the number in them of the operand of an instruction.
-    pub fn patterns(&mut self) -> (&mut Patterns, &FxHashMap<(u64, u8), u32>) {
+    pub fn patterns(&mut self) -> (&mut Patterns, &FxHashMap<OperandKey, u32>) {
         (&mut self.patterns, &self.numbers)
     }
 }

@@ -1,8 +1,8 @@
 //! Records written by hand, as a collector would: whose are the accesses?
 
 use memlens_events::{
-    BlockDefinition, BlockFlags, Definition, EventKind, RecordHeader, RecordSink, ThreadDefinition, Word,
-    WordRole,
+    BlockDefinition, BlockFlags, Definition, EventKind, ModuleDefinition, RecordHeader, RecordSink,
+    ThreadDefinition, Word, WordRole,
 };
 use memlens_pipeline::{Process, ProcessOptions};
 use memlens_profile::{Object, ObjectBacking, Profile};
@@ -86,6 +86,7 @@ impl Target {
                 flags,
                 slot_word,
                 alloc_function: function,
+                module: 0,
                 words,
                 lengths: vec![8, 8],
             }));
@@ -98,6 +99,37 @@ impl Target {
         self.process.define(Definition::Thread(ThreadDefinition { slot: slot as u32, tid }));
         let words = [EventKind::ThreadStart as u64, u64::from(tid), stack_pointer, 0];
         self.run(slot, 0, &words);
+    }
+
+    /// A module of 64 KiB, which says that it was linked for address 0.
+    fn define_module(&mut self, id: u32, start: u64, path: &str) {
+        let (end, path) = (start + (64 << 10), path.to_owned());
+        self.process.define(Definition::Module(ModuleDefinition { id, start, end, load_bias: start, path }));
+    }
+
+    fn load_module(&mut self, id: u32, start: u64, path: &str) {
+        self.define_module(id, start, path);
+        self.run(0, 0, &[EventKind::ModuleLoad as u64, u64::from(id)]);
+    }
+
+    fn unload_module(&mut self, id: u32) {
+        self.run(0, 0, &[EventKind::ModuleUnload as u64, u64::from(id)]);
+    }
+
+    /// A block of a module that stores once.
+    fn define_store(&mut self, id: u32, module: u32, pc: u64) {
+        self.process.define(Definition::Block(BlockDefinition {
+            id,
+            pc,
+            code_bytes: 16,
+            instructions: 1,
+            flags: BlockFlags::default(),
+            slot_word: 0,
+            alloc_function: 0,
+            module,
+            words: vec![word(WordRole::Address, AccessKind::Store, 8)],
+            lengths: vec![16],
+        }));
     }
 
     fn run(&mut self, slot: usize, block: u32, words: &[u64]) {
@@ -203,6 +235,7 @@ fn code_that_does_not_fit_misses_and_code_run_again_at_once_does_not() {
             flags: BlockFlags::default(),
             slot_word: 0,
             alloc_function: 0,
+            module: 0,
             words: Vec::new(),
             lengths: vec![3, 3, 4],
         }));
@@ -273,6 +306,36 @@ fn a_block_allocated_by_one_thread_and_used_by_another_is_the_same_object() {
     let [object] = heap(&profile)[..] else { panic!("{:?}", profile.objects) };
     assert_eq!(object.counts.stores, 1);
     assert_eq!(profile.threads.len(), 2);
+}
+
+#[test]
+fn code_stays_that_of_the_module_that_was_mapped_when_it_ran() {
+    const PLACE: u64 = 0x50_0000;
+    let mut target = Target::new();
+    // Two libraries one after the other at the same place, then code without a module. What comes is defined before
+    // the events of what goes are read.
+    target.load_module(1, PLACE, "/nowhere/first.so");
+    target.define_store(20, 1, PLACE + 0x100);
+    target.define_module(2, PLACE, "/nowhere/second.so");
+    target.define_store(21, 2, PLACE + 0x100);
+    target.define_store(22, 0, PLACE + 0x100);
+    (0..3).for_each(|_| target.run(0, 20, &[0x60_0000]));
+    target.unload_module(1);
+    target.run(0, 0, &[EventKind::ModuleLoad as u64, 2]);
+    (0..5).for_each(|_| target.run(0, 21, &[0x60_0000]));
+    target.unload_module(2);
+    (0..7).for_each(|_| target.run(0, 22, &[0x60_0000]));
+    let profile = target.profile();
+    let path = |module: Option<memlens_profile::ModuleIx>| {
+        module.map_or("generated", |module| profile.modules[module.index()].path.as_str())
+    };
+    let mut rows: Vec<_> =
+        profile.code.iter().map(|row| (row.counts.stores, path(row.module), row.offset)).collect();
+    rows.sort_unstable();
+    assert_eq!(
+        rows,
+        [(3, "/nowhere/first.so", 0x100), (5, "/nowhere/second.so", 0x100), (7, "generated", PLACE + 0x100)]
+    );
 }
 
 #[test]

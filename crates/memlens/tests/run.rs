@@ -232,3 +232,49 @@ fn the_doctor_tries_the_engine_and_looks_at_a_program() {
     assert_eq!(output.status.code(), Some(127));
     assert!(stdout(&output).contains("✗ file"));
 }
+
+/// Adds numbers with two libraries that have the same code, one after the other, so that they lie at the same place.
+const PLUGINS: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+static volatile long numbers[1000];
+static long use(const char *path, const char *name) {
+  void *library = dlopen(path, RTLD_NOW);
+  long (*sum)(volatile long *, int) = (long (*)(volatile long *, int))dlsym(library, name);
+  long result = 0;
+  for (int round = 0; round < 10; round++) result += sum(numbers, 1000);
+  dlclose(library);
+  return result + (long)sum;
+}
+int main(void) {
+  long first = use("./first.so", "first_sum"), second = use("./second.so", "second_sum");
+  puts(use("./first.so", "first_sum") == first && first == second ? "same place" : "apart");
+}
+"#;
+
+#[test]
+fn code_of_libraries_that_were_closed_keeps_its_names() {
+    let folder = folder();
+    for name in ["first", "second"] {
+        let source = format!(
+            "long {name}_sum(volatile long *p, int n) {{ long s = 0; while (n--) s += *p++; return s; }}\n"
+        );
+        compiled(folder.path(), &format!("{name}.so"), &source, &["-O1", "-g", "-shared", "-fPIC"]);
+    }
+    let program = compiled(folder.path(), "plugins", PLUGINS, &["-O1", "-g", "-ldl"]);
+    let output = call(
+        folder.path(),
+        &["run", "--quiet", "--mode", "exact", "--out", "p", "--", program.to_str().expect("UTF-8")],
+    );
+    assert_eq!(stdout(&output), "same place\n", "{}", stderr(&output));
+    let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let loads = |function: &str| -> u64 {
+        let all = report["instructions"].as_array().expect("a list").iter();
+        let own = all.filter(|it| it["function"] == function && it["line"] == 1);
+        own.filter_map(|it| it["loads"].as_u64()).sum()
+    };
+    // 10 rounds of 1000 numbers each time, and a return address a round.
+    assert_eq!((loads("first_sum"), loads("second_sum")), (20_020, 10_010));
+    assert!(!report["attribution"].to_string().contains("generated code"), "{}", report["attribution"]);
+}
