@@ -1,8 +1,8 @@
 //! What lies at an address: heap blocks, stacks, modules' data, thread-local storage, mappings.
 
 use crate::line_memo::LineMemo;
-use crate::shadow_stack::ShadowStack;
 use crate::space_change::{Changes, SpaceChange};
+use crate::stacks::Stacks;
 use memlens_objects::{
     Block, HeapObjects, Layer, Merge, ObjectId, ObjectKey, Regions, SiteId, UnknownReason, frame_key,
 };
@@ -67,6 +67,14 @@ pub enum CacheRange {
         /// Bytes.
         len: u64,
     },
+    /// This address only: it lies in the frame of a call further out, or of another thread, which may end at any
+    /// time.
+    OtherFrame {
+        /// Frame address.
+        cfa: u64,
+        /// Where the object begins, minus the frame address.
+        start: i64,
+    },
 }
 
 /// Where an allocation site's name comes from, if not from the code around it.
@@ -105,7 +113,11 @@ pub struct LoadedModule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Label {
     Module(u32),
-    Stack(u32),
+    /// The stack of a thread: its id, and its number in the process.
+    Stack {
+        thread: u32,
+        number: u32,
+    },
     /// Thread-local block of a module (0: the control block above the blocks).
     Tls {
         module: u32,
@@ -116,6 +128,19 @@ enum Label {
         holds_heap: bool,
     },
     Kernel(u32),
+}
+
+impl Label {
+    /// The same in a process that thread number `forking` forks.
+    fn forked(self, forking: usize) -> Self {
+        match self {
+            Self::Stack { thread, number } => {
+                let is_first = number as usize == forking;
+                Self::Stack { thread, number: if is_first { 0 } else { u32::MAX } }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Answers of [`AddressSpace::frame_object`], by code address and offset.
@@ -186,8 +211,9 @@ impl AddressSpace {
     }
 
     /// The memory of a process that this one forks now: the same, except that nothing was allocated in
-    /// it yet. Its modules' files are opened by [`Self::open_modules`]. Cost: linear in its tables.
-    pub fn fork(&self) -> Self {
+    /// it yet, and that it has one thread, which has number `forking` here and 0 there. Its modules' files are
+    /// opened by [`Self::open_modules`]. Cost: linear in its tables.
+    pub fn fork(&self, forking: usize) -> Self {
         let mut heap = self.heap.clone();
         heap.objects_mut().forget_history();
         let modules = self.modules.iter().map(|module| LoadedModule {
@@ -202,7 +228,7 @@ impl AddressSpace {
             numbers: self.numbers.clone(),
             by_address: self.by_address.clone(),
             regions: self.regions.clone(),
-            labels: self.labels.clone(),
+            labels: self.labels.iter().map(|label| label.forked(forking)).collect(),
             files: self.files.clone(),
             former: self.former.clone(),
             site_names: self.site_names.clone(),
@@ -465,12 +491,18 @@ impl AddressSpace {
         self.label(range, Label::Kernel(0));
     }
 
-    /// A thread starts with this stack pointer; returns its stack.
-    pub fn add_stack(&mut self, thread: u32, stack_pointer: u64, known: Option<Range<u64>>) -> Range<u64> {
+    /// A thread of this id and number starts with this stack pointer; returns its stack.
+    pub fn add_stack(
+        &mut self,
+        (thread, number): (u32, usize),
+        stack_pointer: u64,
+        known: Option<Range<u64>>,
+    ) -> Range<u64> {
         let range = known
             .or_else(|| self.regions.get(stack_pointer).map(|(range, _)| range))
             .unwrap_or_else(|| stack_pointer.saturating_sub(64 << 10)..stack_pointer.saturating_add(4096));
-        self.label(range.clone(), Label::Stack(thread));
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.label(range.clone(), Label::Stack { thread, number });
         range
     }
 
@@ -482,7 +514,7 @@ impl AddressSpace {
         }
         let page = slot & !0xfff;
         match self.region(slot) {
-            Some((range, number)) => (range, matches!(self.labels[number as usize], Label::Stack(_))),
+            Some((range, number)) => (range, matches!(self.labels[number as usize], Label::Stack { .. })),
             None => (page..page + 4096, false),
         }
     }
@@ -576,8 +608,8 @@ impl AddressSpace {
 
     /// Whose a line is that is written back to memory. If nothing lives there any more, the large block
     /// that was there last.
-    pub fn owner(&mut self, line: u64, stack: &ShadowStack) -> ObjectId {
-        let object = self.resolve(line, 0, stack).object;
+    pub fn owner(&mut self, line: u64, stacks: Stacks<'_>) -> ObjectId {
+        let object = self.resolve(line, 0, stacks).object;
         let is_live = match self.heap.objects().key(object) {
             Some(ObjectKey::Unknown { .. }) => false,
             Some(ObjectKey::Mmap { file, .. }) => *file > BREAK,
@@ -612,7 +644,8 @@ impl AddressSpace {
 
     /// How far from the beginning of its block or variable an address is, for which [`Self::resolve`] gave `range` in
     /// a thread with these calls under way.
-    pub fn offset_of(&self, addr: u64, range: CacheRange, stack: &ShadowStack) -> Option<u64> {
+    pub fn offset_of(&self, addr: u64, range: CacheRange, stacks: Stacks<'_>) -> Option<u64> {
+        let stack = stacks.own;
         match range {
             CacheRange::Nothing => self.offset_at(addr),
             CacheRange::Fixed { start, .. } | CacheRange::Volatile { start, .. } => addr.checked_sub(start),
@@ -621,11 +654,12 @@ impl AddressSpace {
                 let caller = stack.frames().last()?.slot.wrapping_add(8);
                 addr.checked_sub(caller.wrapping_add_signed(start))
             }
+            CacheRange::OtherFrame { cfa, start } => addr.checked_sub(cfa.wrapping_add_signed(start)),
         }
     }
 
     /// What lies at `addr`, accessed by the code at `pc` in a thread with these calls under way.
-    pub fn resolve(&mut self, addr: u64, pc: u64, stack: &ShadowStack) -> Resolved {
+    pub fn resolve(&mut self, addr: u64, pc: u64, stacks: Stacks<'_>) -> Resolved {
         // A block in a variable's memory goes first.
         if let Some((object, range)) = self.lines.variable(addr)
             && self.heap.blocks().object_at(addr).is_none()
@@ -633,7 +667,7 @@ impl AddressSpace {
             let range = CacheRange::Fixed { start: range.start, len: range.end - range.start };
             return Resolved { object, range };
         }
-        let Resolved { object, range } = self.look_up(addr, pc, stack);
+        let Resolved { object, range } = self.look_up(addr, pc, stacks);
         if let CacheRange::Fixed { start, len } | CacheRange::Volatile { start, len } = range {
             let (generation, owned) = (self.generation(), start..start.saturating_add(len));
             let is_line = self.lines.put_line(addr, &owned, generation, object);
@@ -648,7 +682,7 @@ impl AddressSpace {
     pub(crate) fn region_object(&mut self, addr: u64) -> Option<(Range<u64>, Resolved)> {
         let (range, number) = self.region(addr)?;
         let resolved = match self.labels[number as usize] {
-            Label::Stack(thread) => self.plain(ObjectKey::Stack { thread }),
+            Label::Stack { thread, .. } => self.plain(ObjectKey::Stack { thread }),
             Label::Module(number) => self.resolve_module(addr, number),
             Label::Tls { module, start } => self.resolve_tls(addr, module, start, range.clone()),
             Label::Mapping { object, .. } => Resolved { object, range: CacheRange::Nothing },
@@ -671,7 +705,7 @@ impl AddressSpace {
     /// Whether the region at an address is one object.
     pub(crate) fn is_whole(&mut self, addr: u64) -> bool {
         let label = self.region(addr).map(|(_, number)| self.labels[number as usize]);
-        matches!(label, Some(Label::Stack(_) | Label::Mapping { .. } | Label::Kernel(_)))
+        matches!(label, Some(Label::Stack { .. } | Label::Mapping { .. } | Label::Kernel(_)))
     }
 
     /// Whether the region at an address is a thread-local block.
@@ -680,9 +714,10 @@ impl AddressSpace {
         matches!(label, Some(Label::Tls { .. }))
     }
 
-    fn look_up(&mut self, addr: u64, pc: u64, stack: &ShadowStack) -> Resolved {
+    fn look_up(&mut self, addr: u64, pc: u64, stacks: Stacks<'_>) -> Resolved {
+        let stack = stacks.own;
         if stack.is_region() && stack.range().contains(&addr) {
-            return self.resolve_stack(addr, pc, 0, stack);
+            return self.resolve_stack(addr, pc, (0, u32::MAX), stacks);
         }
         if let Some(block) = self.heap.lend_range(addr, self.now) {
             let range = CacheRange::Volatile { start: block.start, len: block.len_bytes };
@@ -694,7 +729,9 @@ impl AddressSpace {
         let region = self.region(addr);
         let label = region.as_ref().map(|(_, number)| self.labels[*number as usize]);
         match (region, label) {
-            (Some(_), Some(Label::Stack(thread))) => self.resolve_stack(addr, pc, thread, stack),
+            (Some(_), Some(Label::Stack { thread, number })) => {
+                self.resolve_stack(addr, pc, (thread, number), stacks)
+            }
             (Some(_), Some(Label::Module(number))) => self.resolve_module(addr, number),
             (Some((range, _)), Some(Label::Tls { module, start })) => {
                 self.resolve_tls(addr, module, start, range)
@@ -708,7 +745,7 @@ impl AddressSpace {
                 Resolved { object, range }
             }
             (Some(_), Some(Label::Kernel(page))) => self.plain(ObjectKey::Kernel { page }),
-            _ if stack.range().contains(&addr) => self.resolve_stack(addr, pc, 0, stack),
+            _ if stack.range().contains(&addr) => self.resolve_stack(addr, pc, (0, u32::MAX), stacks),
             _ => self.plain(ObjectKey::Unknown { reason: UnknownReason::Unmapped }),
         }
     }
@@ -717,10 +754,12 @@ impl AddressSpace {
         Resolved { object: self.heap.objects_mut().intern(key), range: CacheRange::Nothing }
     }
 
-    fn resolve_stack(&mut self, addr: u64, pc: u64, thread: u32, stack: &ShadowStack) -> Resolved {
+    /// `owner`: id and number of the thread whose stack it is, if that is another one, or a stack that was left.
+    fn resolve_stack(&mut self, addr: u64, pc: u64, owner: (u32, u32), stacks: Stacks<'_>) -> Resolved {
+        let stack = stacks.own;
         let frames = stack.frames();
         if !stack.range().contains(&addr) {
-            return self.plain(ObjectKey::Stack { thread });
+            return self.resolve_other_stack(addr, owner, stacks);
         }
         if addr < stack.cfa() {
             let (object, start, len) = self.frame_object(pc, addr.wrapping_sub(stack.cfa()) as i64);
@@ -733,11 +772,34 @@ impl AddressSpace {
                 let offset = addr.wrapping_sub(cfa) as i64;
                 let (object, start, len) = self.frame_object(caller_pc, offset);
                 let is_caller = index + 2 == frames.len();
-                let range = if is_caller { CacheRange::Caller { start, len } } else { CacheRange::Nothing };
+                let range = match is_caller {
+                    true => CacheRange::Caller { start, len },
+                    false => CacheRange::OtherFrame { cfa, start },
+                };
                 Resolved { object, range }
             }
-            _ => self.plain(ObjectKey::Stack { thread }),
+            _ => self.plain(ObjectKey::Stack { thread: owner.0 }),
         }
+    }
+
+    /// A stack on which the thread at hand is not. The frames are those that its owner has now, in the order of the
+    /// records: whoever is told where a local is learns it by something that both threads see, mostly an event.
+    fn resolve_other_stack(
+        &mut self,
+        addr: u64,
+        (thread, number): (u32, u32),
+        stacks: Stacks<'_>,
+    ) -> Resolved {
+        if let Some(frame) = stacks.around(addr, number).and_then(|calls| calls.frame_at(addr)) {
+            let offset = addr.wrapping_sub(frame.cfa) as i64;
+            let (object, start, _) = self.frame_object(frame.pc.wrapping_sub(1), offset);
+            // Below the variables of the innermost function nothing says whose the stack is.
+            let is_named = matches!(self.heap.objects().key(object), Some(ObjectKey::Local { .. }));
+            if is_named || !frame.is_innermost {
+                return Resolved { object, range: CacheRange::OtherFrame { cfa: frame.cfa, start } };
+            }
+        }
+        self.plain(ObjectKey::Stack { thread })
     }
 
     /// As [`Self::find_frame_object`], remembered.
@@ -862,4 +924,21 @@ fn declaration_of(variable: &FrameVariable) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
     (&variable.name, variable.decl_line, &variable.inlined_from).hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_process_has_the_stack_of_the_thread_that_forked_only() {
+        let number = |label: Label| match label.forked(3) {
+            Label::Stack { thread: 104, number } => Some(number),
+            _ => None,
+        };
+        assert_eq!(number(Label::Stack { thread: 104, number: 3 }), Some(0));
+        // Number 0 is another one's there.
+        assert_eq!(number(Label::Stack { thread: 104, number: 0 }), Some(u32::MAX));
+        assert_eq!(Label::Kernel(3).forked(3), Label::Kernel(3));
+    }
 }

@@ -10,7 +10,7 @@ use crate::address_space::AddressSpace;
 use crate::block_table::BlockTable;
 use crate::cells::{Cells, DISCARD};
 use crate::references::References;
-use crate::shadow_stack::ShadowStack;
+use crate::stacks::Stacks;
 use memlens_sim::{Inclusion, MachineDescription, Policy, Rules};
 use memlens_types::{AccessAttr, AccessKind};
 
@@ -109,8 +109,8 @@ pub struct Attribution<'a> {
     pub blocks: &'a BlockTable,
     /// What lies where.
     pub space: &'a mut AddressSpace,
-    /// The thread's calls.
-    pub stack: &'a ShadowStack,
+    /// The calls of the thread and of the others.
+    pub stacks: Stacks<'a>,
     /// Where its cells are.
     pub references: &'a mut References,
 }
@@ -130,7 +130,7 @@ impl Fetches {
     /// cells.
     #[inline(always)]
     pub fn count(&mut self, attribution: Attribution<'_>, id: u32, put: impl FnMut(u64, AccessAttr, u32)) {
-        let Attribution { blocks, space, stack, references } = attribution;
+        let Attribution { blocks, space, stacks, references } = attribution;
         if self.executions.len() <= id as usize || self.cells.len() < blocks.runs().len() {
             self.make_room(blocks);
         }
@@ -138,7 +138,7 @@ impl Fetches {
         *executions += 1;
         let first = blocks.runs_of(id).start as usize;
         if self.cells.get(first) == Some(&DISCARD) {
-            self.find_cells(Attribution { blocks, space, stack, references }, id);
+            self.find_cells(Attribution { blocks, space, stacks, references }, id);
         }
         self.ask(blocks, id, u64::MAX, true, put);
     }
@@ -191,10 +191,10 @@ impl Fetches {
     /// The first time that the thread counts a block.
     #[inline(never)]
     fn find_cells(&mut self, attribution: Attribution<'_>, id: u32) {
-        let Attribution { blocks, space, stack, references } = attribution;
+        let Attribution { blocks, space, stacks, references } = attribution;
         for number in blocks.runs_of(id) {
             let run = blocks.runs()[number as usize];
-            let object = space.resolve(run.addr, run.addr, stack).object;
+            let object = space.resolve(run.addr, run.addr, stacks).object;
             let reference = blocks.reference_of_run(id, number);
             self.cells[number as usize] = references.cells_mut().of(reference, object.get(), || None);
         }

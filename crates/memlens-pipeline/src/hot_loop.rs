@@ -22,6 +22,7 @@ use crate::fetches::Attribution;
 use crate::lanes::{Kernel, LANES, Task};
 use crate::references::{Access, References};
 use crate::shadow_stack::ShadowStack;
+use crate::stacks::Stacks;
 use crate::thread::Thread;
 use memlens_events::RecordHeader;
 
@@ -107,6 +108,8 @@ pub struct HotLoop<'a> {
     pub space: &'a mut AddressSpace,
     /// Whose records they are.
     pub thread: &'a mut Thread,
+    /// All other threads.
+    pub others: &'a [Option<Box<Thread>>],
     /// Records: headers and words.
     pub words: &'a [u64],
     /// Number of accesses seen.
@@ -141,7 +144,7 @@ impl HotLoop<'_> {
     /// Works on the records. `FETCHES`: a block's instructions are fetched before its data is accessed.
     #[inline(always)]
     fn records<K: Kernel, const FETCHES: bool>(self, kernel: K) -> usize {
-        let Self { blocks, batch, space, thread, words, serial } = self;
+        let Self { blocks, batch, space, thread, others, words, serial } = self;
         let Thread { stack, references, pending, fetches, .. } = thread;
         space.set_now(*serial);
         let (mut columns, used) = batch.columns();
@@ -165,7 +168,8 @@ impl HotLoop<'_> {
                 instructions += u64::from(group.instructions);
                 let header = RecordHeader(*header);
                 let group = if FETCHES {
-                    let attribution = Attribution { blocks, space, stack, references };
+                    let stacks = Stacks::new(stack, others);
+                    let attribution = Attribution { blocks, space, stacks, references };
                     fetches.count(attribution, header.block_id(), |addr, attr, cell| {
                         columns.put_fetch(len, addr, attr, cell);
                         (len, fetched) = (len + 1, fetched + 1);
@@ -183,7 +187,7 @@ impl HotLoop<'_> {
                     book_outside(
                         references,
                         space,
-                        stack,
+                        Stacks::new(stack, others),
                         blocks,
                         (position, executed),
                         (addrs, outside),
@@ -195,8 +199,9 @@ impl HotLoop<'_> {
                     let words = &words[start + 1 + count..];
                     let columns = columns.reborrow();
                     let first = position + 1;
+                    let stacks = Stacks::new(stack, others);
                     let further =
-                        Further { blocks, columns, len, space, stack, references, first, executed, words };
+                        Further { blocks, columns, len, space, stacks, references, first, executed, words };
                     len = kernel.apart(further);
                 }
                 if ending != Ending::Falls {
@@ -248,6 +253,8 @@ pub struct OneBlock<'a> {
     pub space: &'a mut AddressSpace,
     /// Who ran it.
     pub thread: &'a mut Thread,
+    /// All other threads.
+    pub others: &'a [Option<Box<Thread>>],
     /// Which block.
     pub id: u32,
     /// Addresses, one for each reference.
@@ -259,16 +266,16 @@ impl Task for OneBlock<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) {
-        let Self { blocks, batch, space, thread, id, words } = self;
+        let Self { blocks, batch, space, thread, others, id, words } = self;
         let Thread { stack, references, .. } = thread;
         let (columns, used) = batch.columns();
         let first = references.prepare(blocks, id);
         let group = references.group(first);
         let executed = group.executions;
         group.executions = executed + 1;
-        let len = *used;
+        let (len, stacks) = (*used, Stacks::new(stack, others));
         *used =
-            Further { blocks, columns, len, space, stack, references, first, executed, words }.run(kernel);
+            Further { blocks, columns, len, space, stacks, references, first, executed, words }.run(kernel);
     }
 }
 
@@ -279,7 +286,7 @@ struct Further<'a> {
     /// Where in the columns the first one goes.
     len: usize,
     space: &'a mut AddressSpace,
-    stack: &'a ShadowStack,
+    stacks: Stacks<'a>,
     references: &'a mut References,
     /// The first group.
     first: usize,
@@ -316,14 +323,14 @@ impl Further<'_> {
     /// The accesses of one group. Returns how many they are, and whether the next group is of the block, too.
     #[inline(always)]
     fn group<K: Kernel>(&mut self, kernel: K, position: usize, addrs: &[u64; LANES]) -> (usize, bool) {
-        let Self { blocks, columns, len, space, stack, references, executed, .. } = self;
+        let Self { blocks, columns, len, space, stacks, references, executed, .. } = self;
         let group = references.group(position);
-        let outside = kernel.outside(addrs, group, stack.innermost());
+        let outside = kernel.outside(addrs, group, stacks.own.innermost());
         columns.put(*len, addrs, &group.attrs, &group.cells);
         let found = (usize::from(group.accesses), group.has_more);
         if outside != 0 {
             let cells = columns.cells[*len..].first_chunk_mut();
-            book_outside(references, space, stack, blocks, (position, *executed), (addrs, outside), cells);
+            book_outside(references, space, *stacks, blocks, (position, *executed), (addrs, outside), cells);
         }
         found
     }
@@ -344,7 +351,7 @@ fn filled_up(words: &[u64]) -> [u64; LANES] {
 fn book_outside(
     references: &mut References,
     space: &mut AddressSpace,
-    stack: &ShadowStack,
+    stacks: Stacks<'_>,
     blocks: &BlockTable,
     (group, executed): (usize, u64),
     (addrs, mut outside): (&[u64; LANES], u32),
@@ -356,7 +363,7 @@ fn book_outside(
         let lane = outside.trailing_zeros() as usize % LANES;
         outside &= outside - 1;
         let access = Access { reference: first + lane as u32, group, lane, addr: addrs[lane], executed };
-        if let Some(cell) = references.outside(space, stack, blocks, access) {
+        if let Some(cell) = references.outside(space, stacks, blocks, access) {
             cells[lane] = cell;
         }
     }

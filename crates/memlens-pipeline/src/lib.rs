@@ -25,8 +25,8 @@
 //! one execution of the block. Ranges of locals are kept relative to the frame, or to the caller's, so that
 //! a function called at another depth still hits. Otherwise the address is looked up: in
 //! the thread's own stack first (through the shadow stack, which calls and returns in the stream
-//! maintain), then among the heap blocks, then in the regions: modules, mappings, other stacks,
-//! thread-local storage.
+//! maintain), then among the heap blocks, then in the regions: modules, mappings, other stacks (through
+//! their owners' shadow stacks), thread-local storage.
 //!
 //! # Ordering
 //!
@@ -57,6 +57,7 @@ mod shadow_stack;
 mod simulator;
 mod snapshot;
 mod space_change;
+mod stacks;
 mod thread;
 mod trace;
 mod windows;

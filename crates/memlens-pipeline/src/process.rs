@@ -17,8 +17,9 @@ use crate::lanes::{self, Vectors};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
 use crate::simulator::Simulator;
+use crate::stacks::Stacks;
 use crate::thread::Thread;
-use crate::trace::Tracer;
+use crate::trace::{Context, Tracer};
 use crate::windows::Windows;
 use memlens_events::{
     BlockDefinition, BlockFlags, Definition, ModuleAnswer, ModuleDefinition, RecordHeader, RecordSink,
@@ -270,10 +271,11 @@ impl Process {
         });
         let stack = in_hand.as_deref().map(|thread| &thread.stack);
         let nobody = ShadowStack::new(0, 0..0);
+        let stacks = Stacks::new(stack.unwrap_or(&nobody), &self.threads);
         for &line in done.dram_writes() {
             // Who owns the line now: an object that ended since it was written loses the write-back to
             // what took its place.
-            let owner = self.space.owner(line, stack.unwrap_or(&nobody)).get();
+            let owner = self.space.owner(line, stacks).get();
             *self.dram_writes.entry(owner).or_default() += 1;
         }
         self.simulator.recycle(done);
@@ -367,21 +369,22 @@ impl Process {
 
     /// A block's instructions are fetched, if that is modelled.
     fn fetch_block(&mut self, thread: &mut Thread, id: u32) {
-        let Self { ref blocks, ref mut batch, ref mut space, .. } = *self;
+        let Self { ref blocks, ref mut batch, ref mut space, ref threads, .. } = *self;
         let Thread { stack, references, fetches, .. } = thread;
+        let stacks = Stacks::new(stack, threads);
         let put = |addr, attr, cell| batch.push_fetch(addr, attr, cell);
         match self.collecting {
-            true => fetches.count(Attribution { blocks, space, stack, references }, id, put),
+            true => fetches.count(Attribution { blocks, space, stacks, references }, id, put),
             false => fetches.pass(blocks, id, u64::MAX, put),
         }
     }
 
     /// A block with plain addresses only.
     fn regular_block(&mut self, thread: &mut Thread, id: u32, words: &[u64]) {
-        let Self { ref blocks, ref mut batch, ref mut space, .. } = *self;
+        let Self { ref blocks, ref mut batch, ref mut space, threads: ref others, .. } = *self;
         self.serial += words.len() as u64;
         if self.collecting {
-            lanes::dispatch(self.vectors, OneBlock { blocks, batch, space, thread, id, words });
+            lanes::dispatch(self.vectors, OneBlock { blocks, batch, space, thread, others, id, words });
             return;
         }
         for (reference, &word) in blocks.references_of(id).zip(words) {
@@ -457,8 +460,9 @@ impl Process {
         let mut cell = DISCARD;
         if self.collecting {
             let Thread { stack, references, .. } = &mut *thread;
-            let Self { ref blocks, ref mut space, .. } = *self;
-            let Some(found) = references.count(space, stack, blocks, (reference, addr), count) else {
+            let Self { ref blocks, ref mut space, ref threads, .. } = *self;
+            let stacks = Stacks::new(stack, threads);
+            let Some(found) = references.count(space, stacks, blocks, (reference, addr), count) else {
                 return;
             };
             cell = found;
@@ -515,7 +519,8 @@ impl Process {
     /// Whether two addresses that an instruction accesses lie in different objects.
     fn is_border(&mut self, thread: &Thread, reference: u32, first: u64, last: u64) -> bool {
         let pc = self.reference(reference).pc;
-        let mut object = |addr| self.space.resolve(addr, pc, &thread.stack).object;
+        let stacks = Stacks::new(&thread.stack, &self.threads);
+        let mut object = |addr| self.space.resolve(addr, pc, stacks).object;
         self.collecting && object(first) != object(last)
     }
 
@@ -528,7 +533,8 @@ impl Process {
             return;
         }
         if let Some(tracer) = self.tracer.as_mut().filter(|_| self.collecting) {
-            tracer.accesses(&self.blocks, &mut self.space, thread, id, words, *pc);
+            let Self { blocks: table, space, threads: others, .. } = self;
+            tracer.accesses(Context { table, space, thread, others }, id, words, *pc);
         }
         // As with instructions: those of blocks that did not end are not counted.
         let Self { blocks, batch, .. } = self;
@@ -582,7 +588,8 @@ impl Process {
             _ => (words, None),
         };
         if let Some(tracer) = &mut self.tracer {
-            tracer.block(&self.blocks, &mut self.space, thread, self.collecting, id, words);
+            let Self { blocks: table, space, threads: others, collecting, .. } = self;
+            tracer.block(Context { table, space, thread, others }, *collecting, id, words);
         }
         if block.flags.contains(BlockFlags::IRREGULAR) {
             self.irregular_block(thread, id, &block, words);
@@ -638,8 +645,8 @@ impl RecordSink for Process {
         while at < words.len() {
             if self.collecting && self.tracer.is_none() {
                 let Self { ref blocks, ref mut batch, ref mut space, ref mut serial, .. } = *self;
-                let words = &words[at..];
-                let hot = HotLoop { blocks, batch, space, thread: &mut thread, words, serial };
+                let (thread, others, words) = (&mut *thread, &self.threads, &words[at..]);
+                let hot = HotLoop { blocks, batch, space, thread, others, words, serial };
                 at += match blocks.fetch_rule() {
                     None => lanes::dispatch(self.vectors, hot),
                     Some(_) => lanes::dispatch(self.vectors, WithFetches(hot)),

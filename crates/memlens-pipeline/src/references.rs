@@ -9,7 +9,7 @@ use crate::address_space::{AddressSpace, CacheRange};
 use crate::block_table::{BlockTable, Ending, Reference};
 use crate::cells::Cells;
 use crate::lanes::{Group, LANES};
-use crate::shadow_stack::ShadowStack;
+use crate::stacks::Stacks;
 
 /// One look-up in so many makes the address's range the reference's. The others, where it is known whose the
 /// address is, leave the range alone and only book the access.
@@ -199,11 +199,11 @@ impl References {
     pub fn outside(
         &mut self,
         space: &mut AddressSpace,
-        stack: &ShadowStack,
+        stacks: Stacks<'_>,
         blocks: &BlockTable,
         access: Access,
     ) -> Option<u32> {
-        let (cell, is_own) = self.look_up(space, stack, blocks, access);
+        let (cell, is_own) = self.look_up(space, stacks, blocks, access);
         if is_own {
             return cell;
         }
@@ -217,7 +217,7 @@ impl References {
     pub fn count(
         &mut self,
         space: &mut AddressSpace,
-        stack: &ShadowStack,
+        stacks: Stacks<'_>,
         blocks: &BlockTable,
         (reference, addr): (u32, u64),
         accesses: u64,
@@ -228,13 +228,13 @@ impl References {
         let place = (reference - first_reference) as usize;
         let (position, lane) = (first + place / LANES, place % LANES);
         let group = self.group(position);
-        let frames = stack.innermost();
+        let frames = stacks.own.innermost();
         let own = group.cells[lane];
         let cell = if group.has(lane, addr, frames) {
             own
         } else {
             let access = Access { reference, group: position, lane, addr, executed };
-            self.look_up(space, stack, blocks, access).0.unwrap_or(own)
+            self.look_up(space, stacks, blocks, access).0.unwrap_or(own)
         };
         self.cells.add(cell, accesses);
         Some(cell)
@@ -301,7 +301,7 @@ impl References {
     fn look_up(
         &mut self,
         space: &mut AddressSpace,
-        stack: &ShadowStack,
+        stacks: Stacks<'_>,
         blocks: &BlockTable,
         access: Access,
     ) -> (Option<u32>, bool) {
@@ -318,7 +318,7 @@ impl References {
                 return (Some(self.cells.of(access.reference, object.get(), offset)), false);
             }
         }
-        (Some(self.find(space, stack, blocks, access)), true)
+        (Some(self.find(space, stacks, blocks, access)), true)
     }
 
     /// As [`Self::look_up`]; the range is kept for the next access.
@@ -326,13 +326,13 @@ impl References {
     fn find(
         &mut self,
         space: &mut AddressSpace,
-        stack: &ShadowStack,
+        stacks: Stacks<'_>,
         blocks: &BlockTable,
         access: Access,
     ) -> u32 {
         let Access { reference, group: position, lane, addr, executed } = access;
         let pc = blocks.references().get(reference as usize).map_or(0, |reference| reference.pc);
-        let resolved = space.resolve(addr, pc, stack);
+        let resolved = space.resolve(addr, pc, stacks);
         let object = resolved.object.get();
         let group = &mut self.groups.all[position];
         let lane = lane % LANES;
@@ -340,7 +340,7 @@ impl References {
         if state.object != object {
             self.cells.add(group.cells[lane], executed - state.booked);
             *state = State { booked: executed, object };
-            let offset = || space.offset_of(addr, resolved.range, stack);
+            let offset = || space.offset_of(addr, resolved.range, stacks);
             group.cells[lane] = self.cells.of(reference, object, offset);
         }
         let bit = 1 << lane;
@@ -348,7 +348,7 @@ impl References {
         group.callers &= !bit;
         let (start, len) = match resolved.range {
             // What held for the last object need not for this one.
-            CacheRange::Nothing => (0, 0),
+            CacheRange::Nothing | CacheRange::OtherFrame { .. } => (0, 0),
             CacheRange::Fixed { start, len } => (start, len),
             CacheRange::Volatile { start, len } => {
                 if group.volatile == 0 {
@@ -362,7 +362,7 @@ impl References {
                 (start as u64, len)
             }
             CacheRange::Caller { start, len } => {
-                let call = stack.innermost().call;
+                let call = stacks.own.innermost().call;
                 // One call a group: ranges of another one do not hold any more.
                 let others = if group.call == call { 0 } else { std::mem::take(&mut group.callers) };
                 group.end_ranges(others);

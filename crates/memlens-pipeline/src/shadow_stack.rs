@@ -39,6 +39,7 @@ pub struct ShadowStack {
     range: Range<u64>,
     is_region: bool,
     base_cfa: u64,
+    resumed_pc: u64,
     parked: Vec<Parked>,
 }
 
@@ -47,7 +48,46 @@ struct Parked {
     range: Range<u64>,
     is_region: bool,
     base_cfa: u64,
+    resumed_pc: u64,
     frames: Vec<Frame>,
+}
+
+/// The calls under way on one of a thread's stacks.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls<'a> {
+    /// Outermost first.
+    frames: &'a [Frame],
+    /// Where the innermost function went on after the last call that it made; 0: it has made none.
+    resumed_pc: u64,
+    /// Frame address of the outermost function.
+    base_cfa: u64,
+}
+
+/// A frame that an address lies in, as another thread sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenFrame {
+    /// Where its function goes on, or went on last.
+    pub pc: u64,
+    /// Its canonical frame address.
+    pub cfa: u64,
+    /// Whether it is the innermost one. Then it is not known how far down it goes.
+    pub is_innermost: bool,
+}
+
+impl Calls<'_> {
+    /// The frame that `addr` lies in, if its function is known.
+    pub fn frame_at(&self, addr: u64) -> Option<SeenFrame> {
+        let cfa_of = |frame: &Frame| frame.slot.wrapping_add(8);
+        let innermost = self.frames.last().map_or(self.base_cfa, cfa_of);
+        let seen = if addr < innermost {
+            SeenFrame { pc: self.resumed_pc, cfa: innermost, is_innermost: true }
+        } else {
+            let index = self.frames.iter().rposition(|frame| addr < cfa_of(frame))?;
+            let pc = self.frames.get(index + 1)?.return_pc;
+            SeenFrame { pc, cfa: cfa_of(&self.frames[index]), is_innermost: false }
+        };
+        (seen.pc != 0).then_some(seen)
+    }
 }
 
 /// What [`Call::bytes`] can tell apart.
@@ -65,6 +105,7 @@ impl ShadowStack {
             range,
             is_region: true,
             base_cfa: stack_pointer,
+            resumed_pc: 0,
             parked: Vec::new(),
         }
     }
@@ -97,6 +138,17 @@ impl ShadowStack {
         &self.frames
     }
 
+    /// The calls on the stack that `addr` lies on, the current one or one that the thread has left.
+    pub fn calls_around(&self, addr: u64) -> Option<Calls<'_>> {
+        if self.range.contains(&addr) {
+            let Self { frames, resumed_pc, base_cfa, .. } = self;
+            return Some(Calls { frames, resumed_pc: *resumed_pc, base_cfa: *base_cfa });
+        }
+        let left = self.parked.iter().rev().find(|parked| parked.range.contains(&addr))?;
+        let Parked { frames, resumed_pc, base_cfa, .. } = left;
+        Some(Calls { frames, resumed_pc: *resumed_pc, base_cfa: *base_cfa })
+    }
+
     /// Whether a slot lies outside the current stack.
     #[inline(always)]
     pub fn is_elsewhere(&self, slot: u64) -> bool {
@@ -108,12 +160,13 @@ impl ShadowStack {
         let entered = self.parked.iter().position(|parked| parked.range == range);
         let entered = match entered {
             Some(at) => self.parked.remove(at),
-            None => Parked { range, is_region, base_cfa: stack_pointer, frames: Vec::new() },
+            None => Parked { range, is_region, base_cfa: stack_pointer, resumed_pc: 0, frames: Vec::new() },
         };
         let left = Parked {
             range: std::mem::replace(&mut self.range, entered.range),
             is_region: std::mem::replace(&mut self.is_region, entered.is_region),
             base_cfa: std::mem::replace(&mut self.base_cfa, entered.base_cfa),
+            resumed_pc: std::mem::replace(&mut self.resumed_pc, entered.resumed_pc),
             frames: std::mem::replace(&mut self.frames, entered.frames),
         };
         if self.parked.len() == MAX_PARKED {
@@ -128,6 +181,7 @@ impl ShadowStack {
     pub fn call(&mut self, slot: u64, return_pc: u64, return_key: u64) {
         self.leave_up_to(slot);
         self.frames.push(Frame { slot, return_pc, return_key });
+        self.resumed_pc = 0;
         self.set_innermost();
     }
 
@@ -145,11 +199,14 @@ impl ShadowStack {
 
     #[inline]
     fn leave_up_to(&mut self, slot: u64) {
+        let mut resumed_pc = 0;
         while let Some(frame) = self.frames.last()
             && frame.slot <= slot
         {
+            resumed_pc = if frame.slot == slot { frame.return_pc } else { 0 };
             self.frames.pop();
         }
+        self.resumed_pc = resumed_pc;
     }
 
     #[inline]
@@ -242,6 +299,33 @@ mod tests {
         assert_eq!(keys, [2, 1]);
         assert!(!stack.call_stack(0xec0, &mut keys, 2));
         assert_eq!(keys, [3, 2]);
+    }
+
+    #[test]
+    fn other_threads_see_the_frames_of_functions_that_have_made_a_call() {
+        let mut stack = stack();
+        stack.call(0xff0, 10, 10); // main
+        stack.call(0xf80, 20, 20); // f
+        let at = |stack: &ShadowStack, addr| {
+            let seen = stack.calls_around(addr).and_then(|calls| calls.frame_at(addr))?;
+            Some((seen.pc, seen.cfa, seen.is_innermost))
+        };
+        // main goes on at 20. What is below f's CFA is f's, which has not made a call.
+        assert_eq!(at(&stack, 0xf90), Some((20, 0xff8, false)));
+        assert_eq!(at(&stack, 0xf00), None);
+        assert_eq!(at(&stack, 0xff8), None, "above main");
+        assert_eq!(at(&stack, 0x2000), None, "no stack");
+        stack.call(0xf00, 30, 30); // g
+        assert_eq!(at(&stack, 0xf10), Some((30, 0xf88, false)));
+        stack.ret(0xf00);
+        // f is the innermost one, and went on at 30.
+        assert_eq!(at(&stack, 0xf00), Some((30, 0xf88, true)));
+        stack.switch((0x4000..0x6000, true), 0x5008);
+        assert_eq!(at(&stack, 0xf00), Some((30, 0xf88, true)), "left, and not ended");
+        stack.switch((0..0x2000, true), 0xf00);
+        // A return that belongs to no call is out of whatever there was.
+        stack.ret(0xf88);
+        assert_eq!(at(&stack, 0xf90), None);
     }
 
     #[test]

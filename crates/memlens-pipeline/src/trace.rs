@@ -9,6 +9,7 @@ use crate::block_table::{BlockTable, Reference};
 use crate::mask::active_bytes;
 use crate::shadow_stack::ShadowStack;
 use crate::snapshot::Builder;
+use crate::stacks::Stacks;
 use crate::thread::Thread;
 use memlens_events::{BlockFlags, Word, WordRole};
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
@@ -38,10 +39,15 @@ pub struct Tracer {
 }
 
 /// What the accesses of a block have in common.
-struct Context<'a> {
-    table: &'a BlockTable,
-    space: &'a mut AddressSpace,
-    thread: &'a Thread,
+pub struct Context<'a> {
+    /// The code.
+    pub table: &'a BlockTable,
+    /// What lies at an address.
+    pub space: &'a mut AddressSpace,
+    /// Who runs it.
+    pub thread: &'a Thread,
+    /// All other threads.
+    pub others: &'a [Option<Box<Thread>>],
 }
 
 impl Tracer {
@@ -64,37 +70,22 @@ impl Tracer {
     }
 
     /// A thread is about to run a block with these words.
-    pub fn block(
-        &mut self,
-        table: &BlockTable,
-        space: &mut AddressSpace,
-        thread: &Thread,
-        is_counted: bool,
-        id: u32,
-        words: &[u64],
-    ) {
+    pub fn block(&mut self, context: Context<'_>, is_counted: bool, id: u32, words: &[u64]) {
+        let instructions = context.table.block(id).instructions;
         if is_counted {
-            self.accesses(table, space, thread, id, words, u64::MAX);
+            self.accesses(context, id, words, u64::MAX);
         }
-        self.instructions += u64::from(table.block(id).instructions);
+        self.instructions += u64::from(instructions);
     }
 
     /// Writes the accesses of a block by its instructions before the address `end_pc`.
-    pub fn accesses(
-        &mut self,
-        table: &BlockTable,
-        space: &mut AddressSpace,
-        thread: &Thread,
-        id: u32,
-        words: &[u64],
-        end_pc: u64,
-    ) {
+    pub fn accesses(&mut self, mut context: Context<'_>, id: u32, words: &[u64], end_pc: u64) {
         // After the limit or an error nothing would be kept.
         if !self.writer.is_writing() {
             return;
         }
+        let table = context.table;
         let block = table.block(id);
-        let mut context = Context { table, space, thread };
         if block.flags.contains(BlockFlags::IRREGULAR) {
             let before = |word: &&Word| block.pc + u64::from(word.pc_offset) < end_pc;
             let roles = table.words(id);
@@ -162,9 +153,9 @@ impl Tracer {
     }
 
     fn access(&mut self, context: &mut Context<'_>, reference: u32, addr: u64, size: u32) {
-        let Context { table, space, thread } = context;
+        let Context { table, space, thread, others } = context;
         let Some(&known) = table.references().get(reference as usize) else { return };
-        let resolved = space.resolve(addr, known.pc, &thread.stack);
+        let resolved = space.resolve(addr, known.pc, Stacks::new(&thread.stack, others));
         let object = resolved.object;
         let Some(&key) = space.heap.objects().key(object) else { return };
         let (start, block) = self.start(space, &thread.stack, addr, (object, &key), resolved.range);
@@ -209,9 +200,11 @@ impl Tracer {
                 bias(space, module).wrapping_add(svma)
             }
             ObjectKey::Code { module } => bias(space, module),
-            ObjectKey::Local { cfa_offset, .. } => frame_address(stack, addr).wrapping_add_signed(cfa_offset),
+            ObjectKey::Local { cfa_offset, .. } => {
+                frame_address(stack, addr, range).wrapping_add_signed(cfa_offset)
+            }
             ObjectKey::StackFrame { .. } => {
-                let below = frame_address(stack, addr).wrapping_sub(addr);
+                let below = frame_address(stack, addr, range).wrapping_sub(addr);
                 addr.wrapping_add(below).wrapping_sub(below.next_multiple_of(FRAME_PIECE))
             }
             ObjectKey::Tls { module, offset_bytes } if module != 0 && offset_bytes != u64::MAX => match range
@@ -281,8 +274,11 @@ impl Tracer {
     }
 }
 
-/// The canonical frame address of the call that `addr` on the stack belongs to.
-fn frame_address(stack: &ShadowStack, addr: u64) -> u64 {
+/// The canonical frame address of the call that `addr` on a stack belongs to, for which `range` was found.
+fn frame_address(stack: &ShadowStack, addr: u64, range: CacheRange) -> u64 {
+    if let CacheRange::OtherFrame { cfa, .. } = range {
+        return cfa;
+    }
     if addr < stack.cfa() {
         return stack.cfa();
     }
@@ -299,7 +295,9 @@ mod tests {
         let mut stack = ShadowStack::new(0x1000, 0..0x2000);
         stack.call(0xf00, 1, 1);
         stack.call(0xe00, 2, 2);
-        assert_eq!(frame_address(&stack, 0xe07), 0xe08);
-        assert_eq!(frame_address(&stack, 0xe08), 0xf08);
+        assert_eq!(frame_address(&stack, 0xe07, CacheRange::Nothing), 0xe08);
+        assert_eq!(frame_address(&stack, 0xe08, CacheRange::Nothing), 0xf08);
+        let other = CacheRange::OtherFrame { cfa: 0x5008, start: -8 };
+        assert_eq!(frame_address(&stack, 0x5000, other), 0x5008);
     }
 }

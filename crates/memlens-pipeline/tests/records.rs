@@ -339,6 +339,34 @@ fn code_stays_that_of_the_module_that_was_mapped_when_it_ran() {
 }
 
 #[test]
+fn an_access_to_another_threads_stack_is_its_frames_as_long_as_they_last() {
+    let mut target = Target::new();
+    let (outer, inner) = (STACK - 0x100, STACK - 0x200);
+    target.run(0, CALL, &[outer]);
+    target.run(0, CALL, &[inner]);
+    target.start_thread(1, 101, 0x7f00_0000_8000);
+    let names = |target: &mut Target| {
+        let profile = target.process.profile();
+        let of_other = profile.cells.iter().filter(|cell| cell.thread.index() == 1);
+        let mut names: Vec<_> = of_other
+            .map(|cell| (cell.counts.get().stores, profile.objects[cell.object.index()].name.clone()))
+            .collect();
+        names.sort_unstable();
+        names
+    };
+    // The frame that the inner call was made from.
+    (0..3).for_each(|_| target.run(1, STORE, &[inner + 0x80]));
+    let frame = "frame of generated code".to_owned();
+    assert_eq!(names(&mut target), [(3, frame.clone())]);
+    // The inner function has made no call, and after its return the same place is below a frame without variables.
+    target.run(1, STORE, &[inner - 0x80]);
+    target.run(0, RETURN, &[inner]);
+    target.run(1, STORE, &[inner + 0x80]);
+    let outside = "stack of thread 100 outside known frames".to_owned();
+    assert_eq!(names(&mut target), [(2, outside), (3, frame)]);
+}
+
+#[test]
 fn every_element_of_a_string_instruction_is_an_access() {
     let mut target = Target::new();
     target.malloc(0, CALL, 4096, 0x40_0000);

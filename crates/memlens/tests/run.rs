@@ -278,3 +278,56 @@ fn code_of_libraries_that_were_closed_keeps_its_names() {
     assert_eq!((loads("first_sum"), loads("second_sum")), (20_020, 10_010));
     assert!(!report["attribution"].to_string().contains("generated code"), "{}", report["attribution"]);
 }
+
+/// A thread that counts in its maker's array, which the maker counts in afterwards, and a count made by both.
+const SHARED: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+struct job { volatile long *data; int n; _Atomic long *done; };
+static void *work(void *argument) {
+  struct job *job = argument;
+  for (int round = 0; round < 100; round++)
+    for (int i = 0; i < job->n; i++) job->data[i] += i;
+  for (int i = 0; i < 5000; i++) ++*job->done;
+  return 0;
+}
+int main(void) {
+  volatile long results[1000];
+  for (int i = 0; i < 1000; i++) results[i] = 0;
+  _Atomic long done = 0;
+  struct job job = { results, 1000, &done };
+  pthread_t thread;
+  pthread_create(&thread, 0, work, &job);
+  pthread_join(thread, 0);
+  work(&job);
+  printf("%ld %ld\n", results[7], done);
+}
+"#;
+
+#[test]
+fn locals_that_other_threads_use_keep_their_names() {
+    let folder = folder();
+    for level in ["-O0", "-O2"] {
+        let program = compiled(folder.path(), "shared", SHARED, &[level, "-g"]);
+        let program = program.to_str().expect("UTF-8");
+        let words = ["run", "--quiet", "--force", "--mode", "exact", "--out", "p", "--", program];
+        assert_eq!(stdout(&call(folder.path(), &words)), "1400 10000\n");
+        let report = succeeding(folder.path(), &["report", "p", "--format", "json"]);
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let objects = report["objects"].as_array().expect("a list");
+        let local = |name: &str| {
+            let found = objects.iter().find(|it| it["name"] == name && it["kind"] == "local");
+            let found = found.unwrap_or_else(|| panic!("{level}: no {name}"));
+            (found["loads"].as_u64().unwrap_or(0), found["stores"].as_u64().unwrap_or(0))
+        };
+        // Each thread counts 100 times in each of 1000 numbers; main sets all and prints one of them.
+        assert_eq!(local("results"), (200_001, 201_000), "{level}");
+        let (loads, stores) = local("done");
+        // Set once, perhaps, and printed; added to at once.
+        assert!((10_000..=10_001).contains(&loads) && (10_000..=10_001).contains(&stores), "{level}");
+        let outside = objects.iter().filter(|it| it["name"].to_string().contains("outside known frames"));
+        let outside: u64 = outside.filter_map(|it| it["accesses"].as_u64()).sum();
+        // What the dynamic linker reads above the first frame; the thread alone counts 105,000 times.
+        assert!(outside < 10_000, "{level}: {outside} accesses to stacks outside known frames");
+    }
+}

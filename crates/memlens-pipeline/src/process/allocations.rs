@@ -3,6 +3,7 @@
 
 use super::Process;
 use crate::address_space::SiteName;
+use crate::stacks::Stacks;
 use crate::thread::{PendingAllocation, Thread};
 use memlens_objects::alloc_functions::Effect;
 use memlens_objects::{Layer, SiteId};
@@ -54,7 +55,8 @@ impl Process {
             // The frame that called is gone when the address comes.
             let site = self.site(thread, pending.slot);
             // The variable that receives the address is what the first argument points to.
-            let variable = self.space.resolve(pending.arguments[0], 0, &thread.stack).object;
+            let variable =
+                self.space.resolve(pending.arguments[0], 0, Stacks::new(&thread.stack, &self.threads)).object;
             let frames = thread.stack.frames();
             let caller = frames.len().checked_sub(2).and_then(|index| frames.get(index));
             let cfa_offset = caller.map(|caller| pending.arguments[0].wrapping_sub(caller.slot + 8) as i64);

@@ -14,11 +14,11 @@ use std::ops::Range;
 const MAP_ANONYMOUS: u64 = 0x20;
 
 impl Process {
-    pub(super) fn event(&mut self, thread: &mut Thread, slot: usize, payload: &[u64]) {
+    pub(super) fn event(&mut self, thread: &mut Thread, number: usize, payload: &[u64]) {
         let Some((&code, arguments)) = payload.split_first() else { return };
         let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
         match EventKind::from_code(code as u16) {
-            Some(EventKind::ThreadStart) => self.thread_start(thread, arguments),
+            Some(EventKind::ThreadStart) => self.thread_start(thread, number, arguments),
             // Advice changes pages, not what lies where.
             Some(EventKind::ThreadExit | EventKind::MapAdvice) => {}
             Some(EventKind::MapAdd) => {
@@ -47,7 +47,7 @@ impl Process {
                 thread.stack.signal(stack_pointer, self.space.frame_key(argument(1)));
             }
             Some(EventKind::PartialBlock) => self.partial_block(thread, arguments),
-            Some(EventKind::Request) => self.request(thread, slot, arguments),
+            Some(EventKind::Request) => self.request(thread, number, arguments),
             Some(EventKind::AllocatedPointer) => {
                 if let Some((call, site)) = thread.awaiting_pointer.take() {
                     self.pointer_stored(thread, &call, site, argument(0));
@@ -55,20 +55,20 @@ impl Process {
             }
             Some(EventKind::ModuleLoad) => self.space.place_module(argument(0) as u32),
             Some(kind @ (EventKind::Fork | EventKind::Exec | EventKind::ProcessExit)) => {
-                self.family_event(thread, kind, arguments);
+                self.family_event((thread, number), kind, arguments);
             }
             None => self.irregularities.damaged_records += 1,
         }
         self.check_generation(Some(thread));
     }
 
-    fn thread_start(&mut self, thread: &mut Thread, arguments: &[u64]) {
+    fn thread_start(&mut self, thread: &mut Thread, number: usize, arguments: &[u64]) {
         let &[tid, stack_pointer, thread_pointer, ..] = arguments else { return };
         thread.tid = tid as u32;
         if stack_pointer != 0 {
             let known = if self.first_thread_seen { None } else { self.first_thread() };
             self.first_thread_seen = true;
-            let range = self.space.add_stack(thread.tid, stack_pointer, known);
+            let range = self.space.add_stack((thread.tid, number), stack_pointer, known);
             self.space.add_tls(thread_pointer);
             // glibc puts a thread's control block and variables at the upper end of its stack's mapping.
             let has_block = range.contains(&thread_pointer);
@@ -107,7 +107,7 @@ impl Process {
         })
     }
 
-    fn request(&mut self, thread: &mut Thread, slot: usize, arguments: &[u64]) {
+    fn request(&mut self, thread: &mut Thread, number: usize, arguments: &[u64]) {
         let Some(request) = arguments.first_chunk::<6>().and_then(requests::Action::of) else { return };
         let instructions = self.instructions() + thread.instructions;
         match request {
@@ -126,7 +126,7 @@ impl Process {
             requests::Action::Mark { name, name_bytes } => {
                 let name = requests::text(arguments).or_else(|| self.text(name, name_bytes));
                 let name = name.unwrap_or_else(|| "mark".into());
-                let thread = Some(memlens_profile::ThreadIx::from_index(slot));
+                let thread = Some(memlens_profile::ThreadIx::from_index(number));
                 self.marks.push(Mark { instructions, thread, name });
             }
             requests::Action::Region { start, bytes, name, name_bytes } => {

@@ -113,7 +113,12 @@ impl Process {
         self.family.answer.take()
     }
 
-    pub(super) fn family_event(&mut self, thread: &Thread, kind: EventKind, arguments: &[u64]) {
+    pub(super) fn family_event(
+        &mut self,
+        (thread, number): (&Thread, usize),
+        kind: EventKind,
+        arguments: &[u64],
+    ) {
         let word = |index: usize| arguments.get(index).copied();
         match (kind, word(0)) {
             (EventKind::ProcessExit, Some(status)) => self.family.exit_status = Some((status & 0xff) as i32),
@@ -122,7 +127,7 @@ impl Process {
                 None => {
                     self.family.answer = Some(token);
                     if self.family.follows {
-                        let child = Box::new(self.fork(thread));
+                        let child = Box::new(self.fork(thread, number));
                         self.family.events.push(FamilyEvent::Forking { token, child });
                     }
                 }
@@ -138,12 +143,12 @@ impl Process {
         }
     }
 
-    /// What a process starts from that `thread` forks now.
-    fn fork(&self, thread: &Thread) -> ForkedProcess {
+    /// What a process starts from that `thread` forks now, which has this number.
+    fn fork(&self, thread: &Thread, number: usize) -> ForkedProcess {
         ForkedProcess {
             machine: self.machine.clone(),
             blocks: self.blocks.clone(),
-            space: self.space.fork(),
+            space: self.space.fork(number),
             merge_sites: self.merge_sites,
             functions: self.functions.clone(),
             switches: self.switches.clone(),
