@@ -1,8 +1,10 @@
 //! The variable that a call's result goes to: machine code and DWARF locations first, the source
 //! text second.
 
+mod by_text;
 mod pointer;
 
+use by_text::head;
 pub use pointer::NamedPointer;
 
 use std::sync::Arc;
@@ -13,7 +15,6 @@ use crate::debug_info::DebugInfo;
 use crate::locals::{FunctionLocals, Local};
 use crate::module::{FunctionRef, Module, SourceFrame};
 use crate::place::Place;
-use crate::source_text;
 use crate::types::{TypeId, TypeRef};
 
 /// What an assignment was concluded from.
@@ -154,6 +155,7 @@ impl Module {
         by_text: bool,
     ) -> Assignment {
         let returned = destinations.iter().any(|d| matches!(d, Destination::Returned { .. }));
+        let line = self.locate(return_svma.saturating_sub(1)).pop();
         let (mut candidates, in_library) = self.with_debug(|debug| {
             let Some((unit, die)) = debug.function_at(return_svma.saturating_sub(1)) else {
                 let in_library = function.name.as_deref().is_some_and(is_library_function);
@@ -167,7 +169,7 @@ impl Module {
             let locals = debug.function_locals(&unit, die);
             let mut candidates = Vec::new();
             for destination in destinations {
-                self.named(debug, Some(&locals), destination, &mut candidates);
+                self.named(debug, Some((&locals, line.as_ref())), destination, &mut candidates);
             }
             (candidates, false)
         });
@@ -237,7 +239,7 @@ impl Module {
     fn named<'a>(
         &self,
         debug: &DebugInfo<'a>,
-        locals: Option<&FunctionLocals<'a>>,
+        of_function: Option<(&FunctionLocals<'a>, Option<&SourceFrame>)>,
         destination: &Destination,
         candidates: &mut Vec<Candidate>,
     ) {
@@ -264,11 +266,13 @@ impl Module {
                 }
             }
             Destination::FrameSlot { base, disp, pc } => {
-                let Some(locals) = locals else { return };
+                let Some((locals, line)) = of_function else { return };
                 match self.slot_local(debug, locals, base, disp, pc) {
                     Slot::Local(local, within) => {
-                        let variable = member_of(debug, local, within);
-                        push(variable, local.inline_depth, pc, false);
+                        let keeps = local.type_id.as_ref().is_none_or(|id| debug.keeps_address(id, within));
+                        if keeps && may_receive(local, line) {
+                            push(member_of(debug, local, within), local.inline_depth, pc, false);
+                        }
                     }
                     Slot::NoFrame => self.through(
                         debug,
@@ -283,20 +287,16 @@ impl Module {
                 }
             }
             Destination::Field { base, disp, indexed, pc } => {
-                let Some(locals) = locals else { return };
+                let Some((locals, _)) = of_function else { return };
                 self.through(debug, locals, base, disp, indexed, pc, &mut push);
             }
             Destination::Register { register, start, end } => {
-                let Some(locals) = locals else { return };
+                let Some((locals, line)) = of_function else { return };
+                let end = end.max(start.saturating_add(1));
                 for local in &locals.locals {
-                    let Some(first) = in_register(local, register, start, end.max(start.saturating_add(1)))
-                    else {
-                        continue;
-                    };
-                    if local.inline_depth > 0 && local.decl_file.as_deref().is_some_and(is_library) {
-                        continue;
-                    }
-                    if local.type_id.as_ref().is_some_and(|id| debug.holds_address(id)) {
+                    let Some(first) = in_register(local, register, start, end) else { continue };
+                    let holds = local.type_id.as_ref().is_some_and(|id| debug.holds_address(id));
+                    if holds && may_receive(local, line) {
                         push(plain(debug, local), local.inline_depth, first.max(start), false);
                     }
                 }
@@ -334,6 +334,7 @@ impl Module {
             Base::Register { register } => {
                 for local in &locals.locals {
                     if in_register(local, register, pc, pc.saturating_add(1)).is_some()
+                        && !local.of_library
                         && let Some(variable) = pointed(debug, local, offset, indexed)
                     {
                         push(variable, local.inline_depth, pc, true);
@@ -429,68 +430,6 @@ impl Module {
         }
         best.map_or(Slot::Unnamed, |(local, within)| Slot::Local(local, within))
     }
-
-    /// The left-hand side in the source, in the innermost frame that is not the library's and does not
-    /// return the result: inlined wrappers come last.
-    fn by_source_text(&self, return_svma: u64, destinations: &[Destination]) -> Option<AssignedVariable> {
-        let call = return_svma.saturating_sub(1);
-        let mut frames = self.locate(call);
-        let reached: Vec<u64> = destinations.iter().filter_map(last_address).collect();
-        let wrappers = self.with_debug(|debug| debug.inlined_that_return(call, &reached));
-        let last = frames.len().saturating_sub(1);
-        frames.rotate_left(wrappers.min(last));
-        for frame in &frames {
-            let SourceFrame { file: Some(file), line: Some(line), .. } = frame else { continue };
-            if is_library(file) {
-                continue;
-            }
-            let mut statement = self.source_line(file, *line)?;
-            for back in 1..=3u32 {
-                if statement.contains('=') {
-                    break;
-                }
-                let Some(previous) = line.checked_sub(back).and_then(|line| self.source_line(file, line))
-                else {
-                    break;
-                };
-                if !source_text::continues(&previous) {
-                    break;
-                }
-                statement = format!("{previous}\n{statement}");
-            }
-            let Some(name) = source_text::assigned_name(&statement) else { continue };
-            return Some(self.declared(return_svma, name));
-        }
-        None
-    }
-
-    /// Type and declaration of the local or global that a source name begins with.
-    fn declared(&self, svma: u64, name: String) -> AssignedVariable {
-        let head = head(&name).to_owned();
-        let whole = head == name;
-        self.with_debug(|debug| {
-            let found = debug.function_at(svma.saturating_sub(1)).and_then(|(unit, die)| {
-                let locals = debug.function_locals(&unit, die);
-                let local =
-                    locals.locals.iter().filter(|l| *l.name == *head).min_by_key(|l| l.inline_depth)?;
-                Some(plain(debug, local))
-            });
-            let how = Evidence::SourceText;
-            match found {
-                Some(found) if whole => AssignedVariable { name, how, ..found },
-                // Of a part only the whole is known.
-                Some(found) => AssignedVariable { name, type_name: None, type_ref: None, how, ..found },
-                None => AssignedVariable {
-                    name,
-                    type_name: None,
-                    type_ref: None,
-                    decl_file: None,
-                    decl_line: None,
-                    how,
-                },
-            }
-        })
-    }
 }
 
 /// The last instruction before which the result is known to be there.
@@ -507,11 +446,6 @@ fn last_address(destination: &Destination) -> Option<u64> {
     })
 }
 
-/// The variable that an expression begins with.
-fn head(name: &str) -> &str {
-    name.trim_start_matches('*').split(['.', '-', '[', ':', '%']).next().unwrap_or_default()
-}
-
 enum Fixed {
     Address(u64),
     Tls(u64),
@@ -522,6 +456,19 @@ enum Slot<'l, 'a> {
     /// The register is no frame pointer there.
     NoFrame,
     Unnamed,
+}
+
+/// Whether a variable can be what keeps the result of a call in the source line `line` of its function: none that is
+/// declared below the call can, wherever the compiler lets it lie; nor can an inlined library function's own, nor what
+/// a method calls its object.
+fn may_receive(local: &Local<'_>, line: Option<&SourceFrame>) -> bool {
+    let is_below = local.inline_depth == 0
+        && line.is_some_and(|line| {
+            line.file.is_some()
+                && line.file.as_deref() == local.decl_file.as_deref()
+                && local.decl_line > line.line
+        });
+    !is_below && !local.of_library && !matches!(&*local.name, "this" | "self")
 }
 
 /// The first pc in `[start, end)` at which the variable, or a part of it, is in the register.
@@ -630,7 +577,7 @@ fn is_library_function(name: &str) -> bool {
 }
 
 /// Whether a source file belongs to a compiler's or the system's library.
-fn is_library(file: &str) -> bool {
+pub(crate) fn is_library(file: &str) -> bool {
     file.starts_with("/usr/include/")
         || file.starts_with("/usr/lib/")
         || file.starts_with("/rustc/")

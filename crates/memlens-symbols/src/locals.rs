@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gimli::{Dwarf, Unit, UnitOffset};
 
+use crate::assigned_variable::is_library;
 use crate::call_frames::CfaRow;
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::{Bytes, UnitHandle, Value, attribute, ranges};
@@ -48,7 +49,9 @@ pub(crate) struct Local<'a> {
     /// How many inlined calls deep it is; 0 in the function itself.
     pub(crate) inline_depth: u32,
     pub(crate) inlined_from: Option<Arc<str>>,
-    /// Range of pcs, byte of the variable, number of bytes (None: the rest), place.
+    /// Whether it belongs to an inlined function of the language's library.
+    pub(crate) of_library: bool,
+    /// Range of pcs, byte of the variable, number of bytes (None: the rest), place. None if it was optimised away.
     pub(crate) places: Vec<LocalPlace>,
 }
 
@@ -75,6 +78,7 @@ struct OpenScope {
     ranges: Arc<[Range<u64>]>,
     inline_depth: u32,
     inlined_from: Option<Arc<str>>,
+    of_library: bool,
 }
 
 impl<'a> FunctionLocals<'a> {
@@ -132,7 +136,8 @@ fn read_locals<'a>(
             if let Some(value) = attribute(&attributes, gimli::DW_AT_frame_base) {
                 base = FrameBase::read(dwarf, unit, value);
             }
-            scopes.push(OpenScope { depth, ranges: own_ranges(), inline_depth: 0, inlined_from: None });
+            let ranges = own_ranges();
+            scopes.push(OpenScope { depth, ranges, inline_depth: 0, inlined_from: None, of_library: false });
             if !abbreviation.has_children() {
                 break;
             }
@@ -151,18 +156,26 @@ fn read_locals<'a>(
                     outer.inlined_from.clone()
                 };
                 let inline_depth = outer.inline_depth + u32::from(inlined);
-                scopes.push(OpenScope { depth, ranges, inline_depth, inlined_from });
+                // By the function's declaration: a method's `this` has none.
+                let of_library = if inlined {
+                    debug.declaration(handle, &attributes).0.is_some_and(|file| is_library(&file))
+                } else {
+                    outer.of_library
+                };
+                scopes.push(OpenScope { depth, ranges, inline_depth, inlined_from, of_library });
             }
             gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
                 if abbreviation.has_children() {
                     skip = Some(depth);
                 }
-                let Some(location) = attribute(&attributes, gimli::DW_AT_location) else { continue };
-                let Some(name) = debug.name_of(handle, &attributes) else { continue };
-                let places = local_places(dwarf, unit, location, &outer.ranges, &base);
-                if places.is_empty() {
+                let places = attribute(&attributes, gimli::DW_AT_location)
+                    .map(|location| local_places(dwarf, unit, location, &outer.ranges, &base))
+                    .unwrap_or_default();
+                // Of the function itself also those that are nowhere: the source text may name them.
+                if places.is_empty() && outer.inline_depth > 0 {
                     continue;
                 }
+                let Some(name) = debug.name_of(handle, &attributes) else { continue };
                 let (decl_file, decl_line) = debug.declaration(handle, &attributes);
                 locals.push(Local {
                     name: Arc::from(name),
@@ -172,6 +185,7 @@ fn read_locals<'a>(
                     is_parameter: tag == gimli::DW_TAG_formal_parameter,
                     inline_depth: outer.inline_depth,
                     inlined_from: outer.inlined_from.clone(),
+                    of_library: outer.of_library,
                     places,
                 });
             }

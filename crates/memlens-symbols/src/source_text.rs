@@ -49,13 +49,117 @@ const KEYWORDS: [&str; 22] = [
     "let",
 ];
 
-/// The variable that the statement assigns a call's result to, as spelled: `column`,
-/// `graph->column`, `rows[i]`, `self.buffer`.
-pub(crate) fn assigned_name(statement: &str) -> Option<String> {
-    let text = without_comments_and_strings(statement);
-    let text = text.trim();
+/// What a statement seems to keep an allocation in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Receiver {
+    /// As spelled: `column`, `graph->column`, `rows[i]`, `self.buffer`.
+    pub(crate) name: String,
+    /// What the statement does with it.
+    pub(crate) by: Means,
+}
+
+/// What a statement does with the variable that receives an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// It allocates it (`allocate(a(n))`).
+    Allocation,
+    /// It assigns a call's result to it, or calls a method of it.
+    Call,
+    /// It calls nothing that it spells: an operator or a constructor may allocate, which only objects of classes have.
+    Operator,
+}
+
+/// The variables that the statements of a text keep the result of a call in, the likeliest first. The statement that a
+/// loop or a condition governs comes before its head: a counter in a head receives nothing that the statement
+/// allocates.
+pub(crate) fn receivers(text: &str) -> Vec<Receiver> {
+    let text = without_comments_and_strings(text);
+    clauses(&text).into_iter().filter_map(receiver).collect()
+}
+
+/// The statements of a text; then what is in the brackets after `for`, `if`, `while` and `switch`.
+fn clauses(text: &str) -> Vec<&str> {
+    let mut heads = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "{};".contains(c));
+        match head_of(rest) {
+            Some(("", after)) => rest = after,
+            Some((head, after)) => {
+                heads.extend(separated(head));
+                rest = after;
+            }
+            None => break,
+        }
+    }
+    let mut found = separated(rest);
+    found.extend(heads);
+    found
+}
+
+/// What is in the brackets of the loop or condition that a text begins with (nothing after `else` and `do`), and what
+/// comes after it.
+fn head_of(text: &str) -> Option<(&str, &str)> {
+    let word = first_word(text);
+    let after = text[word.len()..].trim_start();
+    match word {
+        "else" | "do" => return Some(("", after)),
+        "for" | "if" | "while" | "switch" => {}
+        _ => return None,
+    }
+    let after = after.strip_prefix("constexpr").unwrap_or(after).trim_start().strip_prefix('(')?;
+    let mut depth = 1;
+    for (at, c) in after.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some((&after[..at], &after[at + 1..]));
+        }
+    }
+    Some((after, ""))
+}
+
+/// The parts of a text that end with a semicolon outside of brackets, and the rest.
+fn separated(text: &str) -> Vec<&str> {
+    let mut depth = 0i32;
+    text.split_inclusive(|c| {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            _ => {}
+        }
+        c == ';' && depth <= 0
+    })
+    .map(str::trim)
+    .collect()
+}
+
+/// `rows[i].cells` of `rows[i].cells[k]`.
+fn without_subscript(name: &str) -> &str {
+    let mut depth = 0;
+    for (at, c) in name.char_indices().rev() {
+        match c {
+            ']' => depth += 1,
+            '[' => depth -= 1,
+            _ => {}
+        }
+        match depth {
+            0 if c == '[' => return &name[..at],
+            0 => break,
+            _ => {}
+        }
+    }
+    name
+}
+
+/// What a single statement keeps the result of a call in.
+fn receiver(text: &str) -> Option<Receiver> {
+    let of = |name, by| Some(Receiver { name, by });
     if let Some(name) = fortran_allocate(text) {
-        return Some(name);
+        return of(name, Means::Allocation);
     }
     if first_word(text) == "return" {
         return None;
@@ -68,19 +172,46 @@ pub(crate) fn assigned_name(statement: &str) -> Option<String> {
             at += 1 + more;
         }
         let (left, right) = (&text[..at], &text[at + 1..]);
-        if !right.contains(['(', '!', '{']) && !right.contains("new ") && !right.trim().is_empty() {
-            return None;
+        let calls = right.contains(['(', '!', '{']) || right.contains("new ") || right.trim().is_empty();
+        let name = left_hand_side(left)?;
+        if calls {
+            return of(name, Means::Call);
         }
-        return left_hand_side(left);
+        // `table[key] = 1`: the table makes room for an element.
+        return of(without_subscript(&name).to_owned(), Means::Operator);
     }
-    growing_call(text).or_else(|| declaration(text))
+    if let Some((left, _)) = text.split_once("+=") {
+        return of(left_hand_side(left)?, Means::Operator);
+    }
+    of(growing_call(text).or_else(|| declaration(text))?, Means::Call)
 }
 
-/// Whether a statement seems to begin on an earlier line than `line`, given the line before it.
-pub(crate) fn continues(previous: &str) -> bool {
+/// Whether a statement seems to begin on an earlier line than `line`, given the line before it. What follows the head
+/// of a loop or a condition is a statement of its own.
+/// In Fortran the line before says so.
+pub(crate) fn continues(previous: &str, is_fortran: bool) -> bool {
+    if is_fortran {
+        return previous.split('!').next().unwrap_or_default().trim_end().ends_with('&');
+    }
     let text = without_comments_and_strings(previous);
-    let text = text.trim_end();
-    !(text.is_empty() || text.ends_with([';', '{', '}', ':']) || text.trim_start().starts_with('#'))
+    let text = text.trim();
+    if text.is_empty() || text.ends_with([';', '{', '}', ':']) || text.starts_with('#') {
+        return false;
+    }
+    let inner = text.trim_start_matches(|c: char| c == '}' || c.is_whitespace());
+    let inner = inner.strip_prefix("else ").unwrap_or(inner).trim_start();
+    let is_head = head_of(inner).is_some_and(|(_, after)| after.is_empty() && !ends_open(inner));
+    !(is_head || ends_closed(text))
+}
+
+/// Whether more brackets are opened than closed.
+fn ends_open(text: &str) -> bool {
+    text.matches('(').count() > text.matches(')').count()
+}
+
+/// Whether the text ends with a bracket that an earlier line opened, as the last line of a head does.
+fn ends_closed(text: &str) -> bool {
+    text.ends_with(')') && text.matches('(').count() < text.matches(')').count()
 }
 
 fn first_word(text: &str) -> &str {
@@ -246,7 +377,18 @@ fn fortran_allocate(text: &str) -> Option<String> {
     let rest = text[at + "allocate".len()..].trim_start().strip_prefix('(')?;
     // `allocate(integer(8) :: a(n))`: a type may come first.
     let rest = rest.split_once("::").map_or(rest, |(_, names)| names).trim_start();
-    let name: String = rest.chars().take_while(|&c| is_name(c) || c == '%').collect();
+    // `cells(i)%hist(500)`: the last brackets are the shape of what is allocated.
+    let (mut depth, mut end) = (0, 0);
+    for (at, c) in rest.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' if depth > 0 => depth -= 1,
+            _ if depth > 0 => {}
+            c if is_name(c) || c == '%' => end = at + c.len_utf8(),
+            _ => break,
+        }
+    }
+    let name: String = rest[..end].split_whitespace().collect();
     (!name.is_empty()).then_some(name)
 }
 
@@ -322,6 +464,8 @@ mod tests {
             ("self.buffer = vec![0; n];", Some("self.buffer")),
             ("allocate(a(n), b(n))", Some("a")),
             ("ALLOCATE(grid%cells(n, m), stat=ierr)", Some("grid%cells")),
+            ("allocate(cells(i)%hist(500))", Some("cells(i)%hist")),
+            ("allocate(cells(first(i), j)%hist(n), x(n))", Some("cells(first(i),j)%hist")),
             ("deallocate(a)", None),
             ("s = \"a = b\"; // p = malloc(3)", None),
             ("int *p = /* q = */ malloc(3);", Some("p")),
@@ -329,14 +473,58 @@ mod tests {
             ("=", None),
             ("] = f(", None),
         ] {
-            assert_eq!(assigned_name(statement).as_deref(), name, "{statement}");
+            let found = receivers(statement).into_iter().find(|receiver| receiver.by != Means::Operator);
+            assert_eq!(found.map(|receiver| receiver.name).as_deref(), name, "{statement}");
+        }
+    }
+
+    #[test]
+    fn what_a_loop_or_condition_governs_comes_before_its_head() {
+        for (text, name) in [
+            ("for (int i = 0; i < n; i++) list.push_back(i);", "list"),
+            ("for (int i = first(); i < n; i++) list.push_back(i);", "list"),
+            ("for (int i = 0; i < n; i++)\n  a.col.push_back(i % n);", "a.col"),
+            ("for (auto &r : rows) r.assign(500, n);", "r"),
+            ("for (auto &r : rows) for (int x : r) sums.push_back(x);", "sums"),
+            ("for (Node *p = make(n); p; p = p->next) use(p);", "p"),
+            ("if (rnd() & 1) shapes.emplace_back(new Circle(i));", "shapes"),
+            ("else shapes.push_back(std::make_unique<Rect>(i, i));", "shapes"),
+            ("} else if (x) { v.push_back(x); }", "v"),
+            ("while ((line = next(file))) count(line);", "line"),
+            ("if constexpr (wide) table.resize(n);", "table"),
+            ("a = 1; names.emplace_back(\"a\");", "names"),
+        ] {
+            let found = receivers(text).into_iter().find(|receiver| receiver.by != Means::Operator);
+            assert_eq!(found.map(|receiver| receiver.name).as_deref(), Some(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn operators_and_copies_allocate_for_objects_only() {
+        for (text, name) in [
+            ("std::vector<int> copy = a.col;", "copy"),
+            ("hashed[k % 100] = j;", "hashed"),
+            ("rows[i].cells[keys[j]] = j;", "rows[i].cells"),
+            ("text += c;", "text"),
+            ("text += char('a' + i % 26);", "text"),
+        ] {
+            let found = receivers(text);
+            assert_eq!(found, [Receiver { name: name.to_owned(), by: Means::Operator }], "{text}");
         }
     }
 
     #[test]
     fn a_statement_may_begin_a_line_earlier() {
-        assert!(continues("int *column ="));
-        assert!(!continues("x = 1;"));
-        assert!(!continues("{ // p"));
+        assert!(continues("int *column =", false));
+        assert!(!continues("x = 1;", false));
+        assert!(!continues("{ // p", false));
+        assert!(continues("table.emplace(first(a),", false));
+        for head in
+            ["for (int i = 0; i < n; i++)", "if (rnd() & 1)", "else", "} else if (f(x))", "i < n; i++)", "do"]
+        {
+            assert!(!continues(head, false), "{head}");
+        }
+        assert!(continues("  allocate(a(n), & ! two", true));
+        assert!(!continues("  allocate(a(n))", true));
     }
 }

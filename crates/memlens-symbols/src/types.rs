@@ -1,5 +1,6 @@
 //! Names, sizes and layouts of types and declarations.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use gimli::{AttributeValue, DwAt, UnitOffset};
@@ -10,6 +11,9 @@ use crate::unit_index::ScopeKind;
 
 /// libstdc++'s buffers in nodes: `__gnu_cxx::__aligned_membuf<T>`, `__aligned_buffer<T>`.
 const ROOM_FOR_A_VALUE: &str = "__aligned_";
+
+/// So many types are looked at to find something in one: damaged debug information may have one contain itself.
+const MOST_VISITS: u32 = 256;
 
 /// A type of a module's debug information. Only meaningful for the module that gave it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,20 +174,132 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// Whether a value of the type can hold the address of a heap block in one register: pointers,
-    /// references, and small classes (smart pointers).
+    /// references, and small classes (smart pointers) with one of them inside.
     pub(crate) fn holds_address(&self, id: &TypeId<'a>) -> bool {
-        self.stripped(id).is_some_and(|(_, tag, _)| {
-            matches!(
-                tag,
-                gimli::DW_TAG_pointer_type
-                    | gimli::DW_TAG_reference_type
-                    | gimli::DW_TAG_rvalue_reference_type
-                    | gimli::DW_TAG_structure_type
-                    | gimli::DW_TAG_class_type
-                    | gimli::DW_TAG_union_type
-                    | gimli::DW_TAG_array_type
-            )
+        self.has_pointer(id, &Cell::new(MOST_VISITS))
+    }
+
+    /// `left`: so many types may still be looked at; what is not looked at may be one.
+    fn has_pointer(&self, id: &TypeId<'a>, left: &Cell<u32>) -> bool {
+        let Some((id, tag, attributes)) = self.stripped(id) else { return false };
+        if left.get() == 0 {
+            return true;
+        }
+        left.update(|left| left - 1);
+        match tag {
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type => true,
+            gimli::DW_TAG_array_type => {
+                self.type_of(&id.0, &attributes).is_some_and(|element| self.has_pointer(&element, left))
+            }
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                // What is only declared, or varies, may have anything inside.
+                let mut has = attribute(&attributes, gimli::DW_AT_declaration).is_some();
+                self.children(&id, |tag, _, _| has |= tag == gimli::DW_TAG_variant_part);
+                if !has {
+                    self.each_member(&id, |_, _, member| has = has || self.has_pointer(&member, left));
+                }
+                has
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether what lies at byte `within` of a value of the type can be the address of a heap block: no floating-point
+    /// number, and no number or enumerator that is smaller than an address.
+    pub(crate) fn keeps_address(&self, id: &TypeId<'a>, within: u64) -> bool {
+        let member = self.member_at(id, within).and_then(|(_, member, _)| member);
+        let Some((_, tag, attributes)) = self.stripped(member.as_ref().unwrap_or(id)) else { return true };
+        let number = |name| attribute(&attributes, name).and_then(|value| constant(&value));
+        match tag {
+            gimli::DW_TAG_base_type => {
+                let is_integer = match attribute(&attributes, gimli::DW_AT_encoding) {
+                    Some(AttributeValue::Encoding(encoding)) => {
+                        matches!(encoding, gimli::DW_ATE_signed | gimli::DW_ATE_unsigned)
+                    }
+                    _ => true,
+                };
+                is_integer && number(gimli::DW_AT_byte_size).is_none_or(|size| size >= 8)
+            }
+            gimli::DW_TAG_enumeration_type => false,
+            _ => true,
+        }
+    }
+
+    /// Whether the type is a number, a truth value or an enumeration, or a reference to one.
+    pub(crate) fn is_scalar(&self, id: &TypeId<'a>) -> bool {
+        self.dereferenced(id)
+            .is_some_and(|(_, tag)| matches!(tag, gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type))
+    }
+
+    /// Whether the type is a class, structure or union, or a reference to one.
+    pub(crate) fn is_class(&self, id: &TypeId<'a>) -> bool {
+        self.dereferenced(id).is_some_and(|(_, tag)| {
+            matches!(tag, gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type)
         })
+    }
+
+    /// The type without typedefs and qualifiers, or what it is a reference to, and its tag.
+    fn dereferenced(&self, id: &TypeId<'a>) -> Option<(TypeId<'a>, gimli::DwTag)> {
+        let (id, tag, attributes) = self.stripped(id)?;
+        match tag {
+            gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type => {
+                let (id, tag, _) = self.stripped(&self.type_of(&id.0, &attributes)?)?;
+                Some((id, tag))
+            }
+            _ => Some((id, tag)),
+        }
+    }
+
+    /// The type of the expression that goes on with `path` (`->rows[i].cells`) after a variable of type `id`; None
+    /// if the debug information does not say it, as of what an operator of a class returns.
+    pub(crate) fn type_along(&self, id: &TypeId<'a>, path: &str) -> Option<TypeId<'a>> {
+        let (mut id, mut path) = (id.clone(), path);
+        while !path.is_empty() {
+            let (inner, tag) = self.dereferenced(&id)?;
+            let (_, attributes) = inner.0.entry(inner.1)?;
+            if let Some(rest) = path.strip_prefix('(').filter(|_| tag == gimli::DW_TAG_array_type) {
+                // Fortran's, of all dimensions.
+                id = self.type_of(&inner.0, &attributes)?;
+                path = after_bracket(rest, '(', ')')?;
+                continue;
+            }
+            if let Some(rest) = path.strip_prefix('[') {
+                let is_indexed = match tag {
+                    gimli::DW_TAG_array_type => self.dimensions(&inner).len() == 1,
+                    gimli::DW_TAG_pointer_type => true,
+                    _ => false,
+                };
+                id = is_indexed.then(|| self.type_of(&inner.0, &attributes))??;
+                path = after_bracket(rest, '[', ']')?;
+                continue;
+            }
+            let (class, rest) = match path.strip_prefix("->") {
+                Some(rest) => (self.pointee(&inner)?, rest),
+                None => (inner, path.strip_prefix(['.', '%'])?),
+            };
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            id = self.member_named(&class, &rest[..end], &Cell::new(MOST_VISITS))?;
+            path = &rest[end..];
+        }
+        Some(id)
+    }
+
+    /// The type of a member of a class, or of one of its bases or anonymous members.
+    fn member_named(&self, class: &TypeId<'a>, name: &str, left: &Cell<u32>) -> Option<TypeId<'a>> {
+        let (class, ..) = self.stripped(class).filter(|_| left.get() > 0)?;
+        left.update(|left| left - 1);
+        let mut found = None;
+        self.each_member(&class, |member, _, member_type| {
+            if found.is_none() {
+                found = match member {
+                    Some(member) => (member == name).then_some(member_type),
+                    None => self.member_named(&member_type, name, left),
+                };
+            }
+        });
+        found
     }
 
     /// The C spelling of a type; qualifiers are dropped. `None` is void.
@@ -552,6 +668,16 @@ impl<'a> DebugInfo<'a> {
         });
         (file, line)
     }
+}
+
+/// What comes after the bracket that closes one opened before the text.
+fn after_bracket(text: &str, open: char, close: char) -> Option<&str> {
+    let mut depth = 1;
+    let end = text.find(|c| {
+        depth += i32::from(c == open) - i32::from(c == close);
+        depth == 0
+    })?;
+    Some(&text[end + 1..])
 }
 
 fn origin<'a>(attributes: &[Attr<'a>]) -> Option<Value<'a>> {

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::path::Path;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use memlens_symbols::{Assignment, DataKind, DebugSearch, Module};
 use support::{folder, have, hexadecimal, output, source, tool};
 
@@ -15,6 +18,80 @@ fn name_of(module: &Module, returns: &[u64]) -> Option<String> {
         }
     }
     None
+}
+
+/// The names of what the calls in lines of `source` and in what is inlined there allocate, by the line, each once.
+fn names_by_line(module: &Module, source: &Path) -> Vec<(u32, String)> {
+    let mut names = Vec::new();
+    for function in module.functions() {
+        let Some(code) = module.code(function.start, function.end) else { continue };
+        for instruction in &mut Decoder::with_ip(64, code, function.start, DecoderOptions::NONE) {
+            if !matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+                continue;
+            }
+            let Assignment::Variable(variable) = module.assignment(instruction.next_ip()) else { continue };
+            let frames = module.locate(instruction.ip());
+            let here = frames.iter().filter(|frame| frame.file.as_deref().map(Path::new) == Some(source));
+            names.extend(here.filter_map(|frame| Some((frame.line?, variable.name.clone()))));
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Every line of a program that ends with a comment allocates for the variable that the comment names, and for none if
+/// it is empty. Further names in it may be those of other calls' results.
+fn check_names(program: &Path, file: &str, comment: &str) {
+    let source = source(file);
+    let module = Module::open(program, &DebugSearch::nowhere()).expect("opens");
+    let names = names_by_line(&module, &source);
+    let text = std::fs::read_to_string(&source).expect("source");
+    let mut checked = 0;
+    for (line, text) in (1..).zip(text.lines()) {
+        let Some((code, name)) = text.split_once(comment).filter(|(code, _)| !code.trim().is_empty()) else {
+            continue;
+        };
+        let found: Vec<&str> = names.iter().filter(|(at, _)| *at == line).map(|(_, name)| &**name).collect();
+        let wanted: Vec<&str> = name.split(", ").map(str::trim).filter(|name| !name.is_empty()).collect();
+        let is_right = found.iter().all(|name| wanted.contains(name))
+            && wanted.first().is_none_or(|first| found.contains(first));
+        assert!(is_right, "{}:{line}: {code}: {found:?}", program.display());
+        checked += 1;
+    }
+    assert!(checked > 4, "{checked}");
+}
+
+#[test]
+fn what_grows_in_cpp_is_named_and_no_argument_or_counter() {
+    for compiler in ["g++", "clang++"] {
+        if !have(compiler) {
+            continue;
+        }
+        for level in ["-O0", "-O2"] {
+            let folder = folder(&format!("growing-{compiler}{level}"));
+            let file = source("growing.cpp");
+            let arguments = [level, "-g", "-std=c++17", file.to_str().unwrap_or("?"), "-o", "growing"];
+            tool(&folder, compiler, &arguments);
+            check_names(&folder.join("growing"), "growing.cpp", "//");
+        }
+    }
+}
+
+#[test]
+fn blocks_of_rust_are_not_named_after_what_comes_later() {
+    if !have("rustc") {
+        return;
+    }
+    for level in 0..=3 {
+        let folder = folder(&format!("growing-rust-{level}"));
+        let file = source("growing.rs");
+        let option = format!("opt-level={level}");
+        let arguments =
+            ["-C", &option, "-g", "--edition", "2021", file.to_str().unwrap_or("?"), "-o", "growing"];
+        tool(&folder, "rustc", &arguments);
+        check_names(&folder.join("growing"), "growing.rs", "//");
+    }
 }
 
 #[test]

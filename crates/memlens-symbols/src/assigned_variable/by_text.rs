@@ -1,0 +1,123 @@
+//! The variable that a call's result goes to, by the text of the source line.
+
+use memlens_code::Destination;
+
+use super::{AssignedVariable, Evidence, is_library, last_address};
+use crate::locals::Local;
+use crate::module::{Module, SourceFrame};
+use crate::source_text::{self, Means, Receiver};
+
+impl Module {
+    /// The left-hand side in the source, in the innermost frame that is not the library's and does not
+    /// return the result: inlined wrappers come last.
+    pub(super) fn by_source_text(
+        &self,
+        return_svma: u64,
+        destinations: &[Destination],
+    ) -> Option<AssignedVariable> {
+        let call = return_svma.saturating_sub(1);
+        let frames = self.locate(call);
+        let reached: Vec<u64> = destinations.iter().filter_map(last_address).collect();
+        let wrappers = self.with_debug(|debug| debug.inlined_that_return(call, &reached));
+        let last = frames.len().saturating_sub(1);
+        let mut order: Vec<usize> = (0..frames.len()).collect();
+        order.rotate_left(wrappers.min(last));
+        for at in order {
+            let frame = &frames[at];
+            let SourceFrame { file: Some(file), line: Some(line), .. } = frame else { continue };
+            if is_library(file) {
+                continue;
+            }
+            let statement = self.statement(file, *line)?;
+            let named = source_text::receivers(&statement)
+                .into_iter()
+                .find_map(|receiver| self.declared(call, receiver, frame, (last - at) as u32));
+            if named.is_some() {
+                return named;
+            }
+        }
+        None
+    }
+
+    /// The source text of a line, with up to three lines before it that belong to the same statement.
+    fn statement(&self, file: &str, line: u32) -> Option<String> {
+        let mut statement = self.source_line(file, line)?;
+        for back in 1..=3u32 {
+            if statement.contains('=') {
+                break;
+            }
+            let Some(previous) = line.checked_sub(back).and_then(|line| self.source_line(file, line)) else {
+                break;
+            };
+            if !source_text::continues(&previous, is_fortran_file(file)) {
+                break;
+            }
+            statement = format!("{previous}\n{statement}");
+        }
+        Some(statement)
+    }
+
+    /// What the source text in `frame`, which is `inline_depth` inlined calls deep, says of the variable that receives
+    /// the result of the call at `svma`; with its type, if it is a local. None if a variable of that type cannot.
+    fn declared(
+        &self,
+        svma: u64,
+        receiver: Receiver,
+        frame: &SourceFrame,
+        inline_depth: u32,
+    ) -> Option<AssignedVariable> {
+        let Receiver { name, by } = receiver;
+        let head = head(&name);
+        let path = name.trim_start_matches('*').strip_prefix(head)?;
+        self.with_debug(|debug| {
+            let unknown = AssignedVariable {
+                name: name.clone(),
+                type_name: None,
+                type_ref: None,
+                decl_file: None,
+                decl_line: None,
+                how: Evidence::SourceText,
+            };
+            let function = debug.function_at(svma);
+            let locals = function.map(|(unit, die)| debug.function_locals(&unit, die));
+            let is_it = |local: &&Local<'_>| {
+                let same_file = local.decl_file.as_deref() == frame.file.as_deref();
+                *local.name == *head
+                    && local.inline_depth == inline_depth
+                    && if same_file { local.decl_line <= frame.line } else { inline_depth == 0 }
+            };
+            // Of several with this name it is the last one declared above.
+            let local = locals
+                .as_ref()
+                .and_then(|locals| locals.locals.iter().filter(is_it).max_by_key(|local| local.decl_line));
+            let Some(local) = local else { return (by != Means::Operator).then_some(unknown) };
+            let mut is_of = local.type_id.as_ref().and_then(|id| debug.type_along(id, path));
+            if name.starts_with('*') {
+                is_of = is_of.and_then(|id| debug.pointee(&id));
+            }
+            let can = match by {
+                Means::Allocation => true,
+                Means::Call => is_of.as_ref().is_none_or(|id| !debug.is_scalar(id)),
+                Means::Operator => is_of.as_ref().is_some_and(|id| debug.is_class(id)),
+            };
+            can.then(|| AssignedVariable {
+                type_name: is_of.as_ref().map(|id| debug.type_name(Some(id))),
+                type_ref: is_of.as_ref().map(|id| debug.type_ref(id)),
+                decl_file: local.decl_file.clone(),
+                decl_line: local.decl_line,
+                ..unknown
+            })
+        })
+    }
+}
+
+/// The variable that an expression begins with.
+pub(super) fn head(name: &str) -> &str {
+    name.trim_start_matches('*').split(['.', '-', '[', '(', ':', '%']).next().unwrap_or_default()
+}
+
+/// Whether a file has Fortran in it, by its name.
+fn is_fortran_file(file: &str) -> bool {
+    let extension = file.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    matches!(&*extension, "f" | "for" | "ftn" | "f77" | "f90" | "f95" | "f03" | "f08" | "f18" | "f23")
+}
