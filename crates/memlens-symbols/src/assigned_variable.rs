@@ -12,7 +12,7 @@ use std::sync::Arc;
 use memlens_code::{Base, Destination, Register};
 
 use crate::debug_info::DebugInfo;
-use crate::locals::{FunctionLocals, Local};
+use crate::locals::{FunctionLocals, Local, LocalPlace};
 use crate::module::{FunctionRef, Module, SourceFrame};
 use crate::place::Place;
 use crate::types::{TypeId, TypeRef};
@@ -91,6 +91,9 @@ pub fn spelling_frame<'a>(name: &str, texts: impl IntoIterator<Item = Option<&'a
     }
     usize::saturating_sub(count, 1)
 }
+
+/// A location list may begin so many bytes of code after the store.
+const LATE: u64 = 24;
 
 /// A named destination, before the choice.
 struct Candidate {
@@ -283,7 +286,12 @@ impl Module {
                         pc,
                         &mut push,
                     ),
-                    Slot::Unnamed => {}
+                    Slot::Unnamed => {
+                        // Its declaration allocates it: it need not be above.
+                        if let Some(local) = self.behind_slot(debug, locals, base, disp, pc) {
+                            push(plain(debug, local), local.inline_depth, pc, false);
+                        }
+                    }
                 }
             }
             Destination::Field { base, disp, indexed, pc } => {
@@ -294,8 +302,14 @@ impl Module {
                 let Some((locals, line)) = of_function else { return };
                 let end = end.max(start.saturating_add(1));
                 for local in &locals.locals {
-                    let Some(first) = in_register(local, register, start, end) else { continue };
-                    let holds = local.type_id.as_ref().is_some_and(|id| debug.holds_address(id));
+                    let behind =
+                        first_at(local, Place::Based { register: register.0, offset: 0 }, start, end)
+                            .filter(|_| register != Register::RSP);
+                    let Some(first) = behind.or_else(|| in_register(local, register, start, end)) else {
+                        continue;
+                    };
+                    let holds =
+                        behind.is_some() || local.type_id.as_ref().is_some_and(|id| debug.holds_address(id));
                     if holds && may_receive(local, line) {
                         push(plain(debug, local), local.inline_depth, first.max(start), false);
                     }
@@ -396,6 +410,27 @@ impl Module {
         size.checked_add_signed(offset).filter(|&offset| offset < tls.size_bytes)
     }
 
+    /// The local that lies in memory whose address a slot of the frame holds, as Fortran's automatic arrays do.
+    fn behind_slot<'l, 'a>(
+        &self,
+        debug: &DebugInfo<'a>,
+        locals: &'l FunctionLocals<'a>,
+        base: Register,
+        disp: i64,
+        pc: u64,
+    ) -> Option<&'l Local<'a>> {
+        let rule = debug.frames.table_at(pc).and_then(|table| table.rule_at(pc));
+        let rule = rule.filter(|rule| rule.register == base.0);
+        let from_cfa = rule.map(|rule| Place::BehindCfa(disp.wrapping_sub(rule.offset)));
+        let from_base = Place::BehindBased { register: base.0, offset: disp };
+        let holds = |place: &LocalPlace| {
+            (place.place == from_base || Some(place.place) == from_cfa)
+                && place.start < pc.saturating_add(LATE)
+                && pc < place.end
+        };
+        locals.locals.iter().filter(|local| local.places.iter().any(holds)).min_by_key(|l| l.inline_depth)
+    }
+
     fn slot_local<'l, 'a>(
         &self,
         debug: &DebugInfo<'a>,
@@ -410,8 +445,7 @@ impl Module {
         }
         let cfa_offset =
             rule.filter(|rule| rule.register == base.0).map(|rule| disp.wrapping_sub(rule.offset));
-        // A location list may begin only after the store.
-        let near = |start: u64, end: u64| start < pc.saturating_add(24) && pc < end;
+        let near = |start: u64, end: u64| start < pc.saturating_add(LATE) && pc < end;
         let mut best: Option<(&Local<'a>, u64)> = None;
         for local in &locals.locals {
             let whole = local.type_id.as_ref().and_then(|id| debug.size_of(id)).unwrap_or(8);
@@ -473,12 +507,12 @@ fn may_receive(local: &Local<'_>, line: Option<&SourceFrame>) -> bool {
 
 /// The first pc in `[start, end)` at which the variable, or a part of it, is in the register.
 fn in_register(local: &Local<'_>, register: Register, start: u64, end: u64) -> Option<u64> {
-    local
-        .places
-        .iter()
-        .filter(|p| p.place == Place::Register(register.0) && p.start < end && start < p.end)
-        .map(|p| p.start)
-        .min()
+    first_at(local, Place::Register(register.0), start, end)
+}
+
+/// The first pc in `[start, end)` at which the variable, or a part of it, is at the place.
+fn first_at(local: &Local<'_>, place: Place, start: u64, end: u64) -> Option<u64> {
+    local.places.iter().filter(|p| p.place == place && p.start < end && start < p.end).map(|p| p.start).min()
 }
 
 fn plain<'a>(debug: &DebugInfo<'a>, local: &Local<'a>) -> AssignedVariable {

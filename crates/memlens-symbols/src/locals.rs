@@ -279,7 +279,7 @@ fn in_frame<'a>(debug: &DebugInfo<'a>, locals: &[Local<'a>], rows: &[CfaRow]) ->
                         add(offset, place, place.start.max(row.start), place.end.min(row.end));
                     }
                 }
-                Place::Register(_) | Place::Elsewhere => {}
+                Place::Register(_) | Place::BehindCfa(_) | Place::BehindBased { .. } | Place::Elsewhere => {}
             }
         }
         if found.is_empty() {

@@ -13,8 +13,11 @@ pub(crate) enum Place {
     Based { register: u16, offset: i64 },
     /// In a register.
     Register(u16),
-    /// In memory whose address the register or slot holds, at a fixed address, computed, constant,
-    /// or anything else that is not part of the frame.
+    /// In memory whose address is in memory at the canonical frame address plus an offset.
+    BehindCfa(i64),
+    /// In memory whose address is in memory at a register's value plus an offset.
+    BehindBased { register: u16, offset: i64 },
+    /// At a fixed address, computed, constant, or anything else that is not part of the frame.
     Elsewhere,
 }
 
@@ -100,6 +103,11 @@ pub(crate) fn pieces<'a>(
                 Some(Place::Based { register: register.0, offset })
             }
             Operation::PlusConstant { value } => Some(shifted(place, value as i64)),
+            Operation::Deref { base_type, space: false, .. } if base_type.0 == 0 => Some(match place {
+                Some(Place::Cfa(offset)) => Place::BehindCfa(offset),
+                Some(Place::Based { register, offset }) => Place::BehindBased { register, offset },
+                _ => Place::Elsewhere,
+            }),
             Operation::Nop => place,
             Operation::Piece { size_in_bits, bit_offset } => {
                 let size = size_in_bits / 8;
@@ -112,7 +120,7 @@ pub(crate) fn pieces<'a>(
                 start = start.saturating_add(size);
                 None
             }
-            // A value on the stack, an implicit value, a dereference, arithmetic: not a place in
+            // A value on the stack, an implicit value, arithmetic: not a place in
             // the frame. Operations that follow keep it so.
             _ => Some(Place::Elsewhere),
         };

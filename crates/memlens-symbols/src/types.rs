@@ -438,6 +438,7 @@ impl<'a> DebugInfo<'a> {
             return u64::try_from(size).ok();
         }
         match tag {
+            gimli::DW_TAG_array_type if is_descriptor(&attributes) => self.descriptor_size(&id, &attributes),
             gimli::DW_TAG_array_type => {
                 let element = self.size_at(&self.type_of(&id.0, &attributes)?, depth + 1)?;
                 let counts = self.dimensions(&id);
@@ -452,6 +453,28 @@ impl<'a> DebugInfo<'a> {
             gimli::DW_TAG_enumeration_type => self.size_at(&self.type_of(&id.0, &attributes)?, depth + 1),
             _ => None,
         }
+    }
+
+    /// Size of the descriptor of an array that is elsewhere: it ends with the last word of it that is read to know
+    /// place, bounds and strides.
+    fn descriptor_size(&self, id: &TypeId<'a>, attributes: &[Attr<'a>]) -> Option<u64> {
+        let encoding = id.0.unit()?.encoding();
+        let last_word = |attributes: &[Attr<'a>]| {
+            let expressions = attributes.iter().filter_map(|attribute| attribute.value().exprloc_value());
+            let mut last = None;
+            for expression in expressions {
+                let mut operations = expression.operations(encoding);
+                while let Ok(Some(operation)) = operations.next() {
+                    if let gimli::Operation::PlusConstant { value } = operation {
+                        last = last.max(Some(value));
+                    }
+                }
+            }
+            last
+        };
+        let mut last = last_word(attributes);
+        self.children(id, |_, _, attributes| last = last.max(last_word(attributes)));
+        last?.checked_add(u64::from(encoding.address_size))
     }
 
     /// Calls `each` for the direct children of an entry.
@@ -578,6 +601,8 @@ impl<'a> DebugInfo<'a> {
                     (name, None) => (name.unwrap_or_default().to_owned(), member_type, within),
                 })
             }
+            // Its elements are elsewhere.
+            gimli::DW_TAG_array_type if is_descriptor(&attributes) => None,
             gimli::DW_TAG_array_type => {
                 let element = self.type_of(&inner.0, &attributes)?;
                 let size = self.size_at(&element, depth + 1).filter(|&size| size > 0)?;
@@ -678,6 +703,11 @@ fn after_bracket(text: &str, open: char, close: char) -> Option<&str> {
         depth == 0
     })?;
     Some(&text[end + 1..])
+}
+
+/// Whether what lies at a variable of an array type only describes the array, as for Fortran's `allocatable`.
+fn is_descriptor(attributes: &[Attr<'_>]) -> bool {
+    attribute(attributes, gimli::DW_AT_data_location).is_some()
 }
 
 fn origin<'a>(attributes: &[Attr<'a>]) -> Option<Value<'a>> {

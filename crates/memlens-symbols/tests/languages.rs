@@ -95,6 +95,19 @@ fn blocks_of_rust_are_not_named_after_what_comes_later() {
 }
 
 #[test]
+fn arrays_of_fortran_are_named_without_an_index() {
+    if !have("gfortran") {
+        return;
+    }
+    for level in ["-O0", "-O2", "-O3"] {
+        let folder = folder(&format!("arrays{level}"));
+        let file = source("arrays.f90");
+        tool(&folder, "gfortran", &[level, "-g", file.to_str().unwrap_or("?"), "-o", "arrays"]);
+        check_names(&folder.join("arrays"), "arrays.f90", "!");
+    }
+}
+
+#[test]
 fn containers_and_members_of_cpp() {
     if !have("g++") {
         return;
