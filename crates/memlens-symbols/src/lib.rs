@@ -65,6 +65,7 @@ mod image;
 mod inline_calls;
 mod linking;
 mod locals;
+mod members;
 mod module;
 mod parameters;
 mod place;
