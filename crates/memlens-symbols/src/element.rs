@@ -45,7 +45,7 @@ pub struct Field {
     /// Its size in bytes: that of the whole array for an array's elements, as far as they lie together.
     pub size_bytes: u64,
     /// Its path in the structure: `left`, `pos.x`, `items[].key`. Classes of the languages' libraries are one field, and
-    /// so are unions.
+    /// so are unions, and bit-fields that share a byte (`a|b`, `a|…|d`).
     pub name: String,
     /// Spelling of its type; of an array's elements the element's.
     pub type_name: String,
@@ -89,8 +89,8 @@ impl Module {
         self.with_debug(|debug| debug.field_at(&debug.type_id(structure)?, offset_bytes))
     }
 
-    /// All fields of a structure in the order of their places; of bits that share a byte the first field. Cost: the debug
-    /// information of all its members, and of theirs.
+    /// All fields of a structure in the order of their places. Cost: the debug information of all its members,
+    /// and of theirs.
     pub fn fields(&self, element: &Element) -> Vec<Field> {
         let mut fields = Vec::new();
         self.with_debug(|debug| {
@@ -139,20 +139,27 @@ impl<'a> Walk<'_, 'a> {
             return true;
         }
         let before = out.len();
-        self.debug.each_member(&inner, |name, start, member| {
+        self.debug.each_member(&inner, |member| {
             // Of what shares its bytes the first.
             if self.left.get() == 0 || is_union && out.len() > before {
                 return;
             }
             self.left.update(|left| left - 1);
-            let at = base.saturating_add(start);
-            match name {
+            let at = base.saturating_add(member.start);
+            match &member.name {
                 Some(name) => {
                     let dot = if prefix.is_empty() { "" } else { "." };
-                    self.field(&member, at, &format!("{prefix}{dot}{name}"), out, depth + 1);
+                    let name = format!("{prefix}{dot}{name}");
+                    match member.bit_field_bytes {
+                        Some(size_bytes) => {
+                            let type_name = self.debug.type_name(Some(&member.type_id));
+                            out.push(Field { offset_bytes: at, size_bytes, name, type_name });
+                        }
+                        None => self.field(&member.type_id, at, &name, out, depth + 1),
+                    }
                 }
                 None => {
-                    self.members(&member, at, prefix, out, depth + 1);
+                    self.members(&member.type_id, at, prefix, out, depth + 1);
                 }
             }
         });
@@ -189,13 +196,14 @@ impl<'a> Walk<'_, 'a> {
 
 impl<'a> DebugInfo<'a> {
     fn field_at(&self, structure: &TypeId<'a>, offset: u64) -> Option<Field> {
-        let found = self.member_apart_at(structure, offset).or_else(|| self.member_at(structure, offset));
-        let (path, field, within) = found.filter(|(path, ..)| !path.is_empty())?;
+        let found = self.member_apart_at(structure, offset).filter(|found| !found.path.is_empty())?;
+        let size_of = |id: &TypeId<'a>| self.size_of(id);
+        let size_bytes = found.bit_field_bytes.or_else(|| found.type_id.as_ref().and_then(size_of));
         Some(Field {
-            offset_bytes: offset.checked_sub(within)?,
-            size_bytes: field.as_ref().and_then(|field| self.size_of(field)).unwrap_or(within + 1),
-            name: without_indices(&path),
-            type_name: self.type_name(field.as_ref()),
+            offset_bytes: offset.checked_sub(found.within)?,
+            size_bytes: size_bytes.unwrap_or(found.within + 1),
+            name: without_indices(&found.path),
+            type_name: self.type_name(found.type_id.as_ref()),
         })
     }
 

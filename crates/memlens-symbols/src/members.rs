@@ -1,10 +1,46 @@
 //! Members of structures: by place and by name.
 
+use std::borrow::Cow;
 use std::cell::Cell;
+use std::ops::Range;
+
+use gimli::DwAt;
 
 use crate::debug_info::DebugInfo;
-use crate::dwarf_file::{MAX_REFERENCES, attribute};
+use crate::dwarf_file::{Attr, MAX_REFERENCES, attribute};
 use crate::types::{MOST_VISITS, TypeId, constant, is_descriptor};
+
+/// A member of a structure, a base of a class, or bit-fields that share a byte.
+pub(crate) struct Member<'a> {
+    /// None of bases and anonymous members; of several bit-fields `a|b`, or `a|…|d`.
+    pub(crate) name: Option<Cow<'a, str>>,
+    /// Offset of its first byte.
+    pub(crate) start: u64,
+    /// Its type; of several bit-fields the first one's.
+    pub(crate) type_id: TypeId<'a>,
+    /// Of bit-fields: how many bytes they take, with unused ones behind them.
+    pub(crate) bit_field_bytes: Option<u64>,
+}
+
+/// What is at a byte of a type.
+pub(crate) struct Found<'a> {
+    pub(crate) path: String,
+    pub(crate) type_id: Option<TypeId<'a>>,
+    /// How far into it the byte is.
+    pub(crate) within: u64,
+    /// Its size, if it is not its type's: that of bit-fields.
+    pub(crate) bit_field_bytes: Option<u64>,
+}
+
+impl<'a> Found<'a> {
+    fn new(path: String, type_id: Option<TypeId<'a>>, within: u64) -> Self {
+        Self { path, type_id, within, bit_field_bytes: None }
+    }
+
+    fn parts(self) -> (String, Option<TypeId<'a>>, u64) {
+        (self.path, self.type_id, self.within)
+    }
+}
 
 /// How far members of members are looked into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +60,7 @@ impl<'a> DebugInfo<'a> {
         id: &TypeId<'a>,
         offset: u64,
     ) -> Option<(String, Option<TypeId<'a>>, u64)> {
-        self.member(id, offset, 0, Depth::All)
+        self.member(id, offset, 0, Depth::All).map(Found::parts)
     }
 
     /// As [`Self::member_at`], but members of the language's library classes are not looked into:
@@ -34,25 +70,16 @@ impl<'a> DebugInfo<'a> {
         id: &TypeId<'a>,
         offset: u64,
     ) -> Option<(String, Option<TypeId<'a>>, u64)> {
-        self.member(id, offset, 0, Depth::Own)
+        self.member(id, offset, 0, Depth::Own).map(Found::parts)
     }
 
-    /// As [`Self::own_member_at`], but members of unions are not told apart: the union is one.
-    pub(crate) fn member_apart_at(
-        &self,
-        id: &TypeId<'a>,
-        offset: u64,
-    ) -> Option<(String, Option<TypeId<'a>>, u64)> {
-        self.member(id, offset, 0, Depth::Apart)
+    /// What a byte of a structure is part of: as [`Self::own_member_at`], but members of unions are not told apart, the
+    /// union is one; as [`Self::member_at`], if there is none.
+    pub(crate) fn member_apart_at(&self, id: &TypeId<'a>, offset: u64) -> Option<Found<'a>> {
+        self.member(id, offset, 0, Depth::Apart).or_else(|| self.member(id, offset, 0, Depth::All))
     }
 
-    fn member(
-        &self,
-        id: &TypeId<'a>,
-        offset: u64,
-        depth: u32,
-        into: Depth,
-    ) -> Option<(String, Option<TypeId<'a>>, u64)> {
+    fn member(&self, id: &TypeId<'a>, offset: u64, depth: u32, into: Depth) -> Option<Found<'a>> {
         if depth >= MAX_REFERENCES {
             return None;
         }
@@ -64,32 +91,38 @@ impl<'a> DebugInfo<'a> {
                 }
                 if let Some(value) = self.value_in(&inner, &attributes) {
                     let found = self.member(&value, offset, depth + 1, into);
-                    return found.or(Some((String::new(), Some(value), offset)));
+                    return found.or(Some(Found::new(String::new(), Some(value), offset)));
                 }
-                let mut found: Option<(Option<&'a str>, Option<TypeId<'a>>, u64)> = None;
-                self.each_member(&inner, |name, start, member_type| {
-                    let Some(within) = offset.checked_sub(start).filter(|_| found.is_none()) else { return };
-                    if self.size_at(&member_type, depth + 1).is_some_and(|size| within >= size.max(1)) {
+                let mut found: Option<(Member<'a>, u64)> = None;
+                self.each_member(&inner, |member| {
+                    let Some(within) = offset.checked_sub(member.start).filter(|_| found.is_none()) else {
+                        return;
+                    };
+                    let size = member.bit_field_bytes.or_else(|| self.size_at(&member.type_id, depth + 1));
+                    if size.is_some_and(|size| within >= size.max(1)) {
                         return;
                     }
                     // An empty base takes no room: what is there is a member's.
-                    let is_named = name.is_some();
-                    if is_named || self.member(&member_type, within, depth + 1, into).is_some() {
-                        found = Some((name, Some(member_type), within));
+                    let is_named = member.name.is_some();
+                    if is_named || self.member(&member.type_id, within, depth + 1, into).is_some() {
+                        found = Some((member, within));
                     }
                 });
-                let (name, member_type, within) = found?;
+                let (Member { name, type_id, bit_field_bytes, .. }, within) = found?;
                 // What shares its bytes with others is not told apart, if there is a name for them all.
-                let enters = |t: &&TypeId<'a>| into != Depth::Apart || name.is_none() || !self.is_union(t);
-                let inner = member_type.as_ref().filter(enters);
-                let deeper = inner.and_then(|t| self.member(t, within, depth + 1, into));
+                let enters = into != Depth::Apart || name.is_none() || !self.is_union(&type_id);
+                let deeper = if enters { self.member(&type_id, within, depth + 1, into) } else { None };
                 Some(match (name, deeper) {
-                    (Some(name), Some((path, t, rest))) => {
+                    (Some(name), Some(deeper)) => {
+                        let path = &deeper.path;
                         let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-                        (format!("{name}{dot}{path}"), t, rest)
+                        Found { path: format!("{name}{dot}{path}"), ..deeper }
                     }
                     (None, Some(deeper)) => deeper,
-                    (name, None) => (name.unwrap_or_default().to_owned(), member_type, within),
+                    (name, None) => Found {
+                        bit_field_bytes,
+                        ..Found::new(name.unwrap_or_default().into_owned(), Some(type_id), within)
+                    },
                 })
             }
             // Its elements are elsewhere.
@@ -108,44 +141,65 @@ impl<'a> DebugInfo<'a> {
                 text = format!("[{index}]{text}");
                 let within = offset % size;
                 Some(match self.member(&element, within, depth + 1, into) {
-                    Some((path, t, rest)) => {
+                    Some(deeper) => {
+                        let path = &deeper.path;
                         let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-                        (format!("{text}{dot}{path}"), t, rest)
+                        Found { path: format!("{text}{dot}{path}"), ..deeper }
                     }
-                    None => (text, Some(element), within),
+                    None => Found::new(text, Some(element), within),
                 })
             }
             _ => None,
         }
     }
 
-    /// Calls `each` for the members and bases of a structure or union: name (None of bases and anonymous members), place
-    /// in bytes, type.
-    pub(crate) fn each_member(
-        &self,
-        id: &TypeId<'a>,
-        mut each: impl FnMut(Option<&'a str>, u64, TypeId<'a>),
-    ) {
+    /// Calls `each` for the members and bases of a structure or union, in the order of their declaration. Bit-fields of
+    /// which a byte has bits of several are one member: an access cannot tell them apart.
+    pub(crate) fn each_member(&self, id: &TypeId<'a>, mut each: impl FnMut(Member<'a>)) {
+        let Some((_, tag, attributes)) = self.stripped(id) else { return };
+        let size = attribute(&attributes, gimli::DW_AT_byte_size).and_then(|value| constant(&value));
+        let end = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
+        let is_union = tag == gimli::DW_TAG_union_type;
+        let mut waiting: Option<BitFields<'a>> = None;
         self.children(id, |tag, _, attributes| {
             if !matches!(tag, gimli::DW_TAG_member | gimli::DW_TAG_inheritance) {
                 return;
             }
-            let number = |name| attribute(attributes, name).and_then(|value| constant(&value));
             // A static member is declared here, but is not part of the layout.
             if attribute(attributes, gimli::DW_AT_external).is_some()
                 || attribute(attributes, gimli::DW_AT_declaration).is_some()
             {
                 return;
             }
-            let start = number(gimli::DW_AT_data_member_location)
-                .or_else(|| number(gimli::DW_AT_data_bit_offset).map(|bits| bits / 8))
-                .unwrap_or(0);
-            let (Ok(start), Some(member)) = (u64::try_from(start), self.type_of(&id.0, attributes)) else {
-                return;
-            };
+            let Some(type_id) = self.type_of(&id.0, attributes) else { return };
             let name = self.name_of(&id.0, attributes).filter(|_| tag == gimli::DW_TAG_member);
-            each(name, start, member);
+            let type_bytes = || self.size_of(&type_id);
+            let Some(bits) = bits_of(attributes, type_bytes) else {
+                let start = number(attributes, gimli::DW_AT_data_member_location).unwrap_or(0);
+                let Ok(start) = u64::try_from(start) else { return };
+                if let Some(fields) = waiting.take() {
+                    each(fields.member(start));
+                }
+                return each(Member { name: name.map(Cow::Borrowed), start, type_id, bit_field_bytes: None });
+            };
+            match &mut waiting {
+                Some(fields) if !is_union && bits.start / 8 < fields.bits.end.div_ceil(8) => {
+                    fields.add(name, bits);
+                }
+                _ => {
+                    let unit = self.size_of(&type_id);
+                    let fields = BitFields { names: name.into_iter().collect(), bits, type_id, unit };
+                    if let Some(before) = waiting.replace(fields) {
+                        let next =
+                            if is_union { end } else { waiting.as_ref().map_or(end, BitFields::start) };
+                        each(before.member(next));
+                    }
+                }
+            }
         });
+        if let Some(fields) = waiting {
+            each(fields.member(end));
+        }
     }
 
     /// The type of the expression that goes on with `path` (`->rows[i].cells`) after a variable of type `id`; None
@@ -187,16 +241,75 @@ impl<'a> DebugInfo<'a> {
         let (class, ..) = self.stripped(class).filter(|_| left.get() > 0)?;
         left.update(|left| left - 1);
         let mut found = None;
-        self.each_member(&class, |member, _, member_type| {
+        self.each_member(&class, |member| {
             if found.is_none() {
-                found = match member {
-                    Some(member) => (member == name).then_some(member_type),
-                    None => self.member_named(&member_type, name, left),
+                found = match member.name {
+                    Some(member_name) => (member_name == name).then_some(member.type_id),
+                    None => self.member_named(&member.type_id, name, left),
                 };
             }
         });
         found
     }
+}
+
+/// Bit-fields of which each shares a byte with the one before.
+struct BitFields<'a> {
+    names: Vec<&'a str>,
+    bits: Range<u64>,
+    /// The first one's type, and its size.
+    type_id: TypeId<'a>,
+    unit: Option<u64>,
+}
+
+impl<'a> BitFields<'a> {
+    fn start(&self) -> u64 {
+        self.bits.start / 8
+    }
+
+    fn add(&mut self, name: Option<&'a str>, bits: Range<u64>) {
+        self.names.extend(name);
+        self.bits = self.bits.start.min(bits.start)..self.bits.end.max(bits.end);
+    }
+
+    /// As one member. It has the rest of the word that they are read with, up to what begins at byte `next`.
+    fn member(self, next: u64) -> Member<'a> {
+        let (start, end) = (self.start(), self.bits.end.div_ceil(8));
+        let unit = self.unit.filter(|unit| unit.is_power_of_two());
+        let word_end = unit.and_then(|unit| end.checked_next_multiple_of(unit)).unwrap_or(end);
+        let end = word_end.min(next).max(end);
+        let name = match self.names.as_slice() {
+            [] => None,
+            [name] => Some(Cow::Borrowed(*name)),
+            [first, _, _, .., last] if self.names.len() > 3 => Some(format!("{first}|…|{last}").into()),
+            names => Some(names.join("|").into()),
+        };
+        Member { name, start, type_id: self.type_id, bit_field_bytes: Some(end - start) }
+    }
+}
+
+/// The bits of a bit-field, counted from the structure's first one. `type_bytes`: the size of its type. DWARF 5, section
+/// 5.7.6; up to version 3 `DW_AT_bit_offset` counts from the most significant bit of a word at the member's place.
+fn bits_of(attributes: &[Attr<'_>], type_bytes: impl Fn() -> Option<u64>) -> Option<Range<u64>> {
+    let unsigned = |name| number(attributes, name).and_then(|value| u64::try_from(value).ok());
+    let size = unsigned(gimli::DW_AT_bit_size)?;
+    let first_byte = unsigned(gimli::DW_AT_data_member_location).unwrap_or(0);
+    let first_bit = first_byte.checked_mul(8)?;
+    let start = match unsigned(gimli::DW_AT_data_bit_offset) {
+        Some(offset) => first_bit.checked_add(offset)?,
+        None => match unsigned(gimli::DW_AT_bit_offset) {
+            Some(above) => {
+                let word = unsigned(gimli::DW_AT_byte_size).or_else(type_bytes)?.checked_mul(8)?;
+                first_bit.checked_add(word)?.checked_sub(above)?.checked_sub(size)?
+            }
+            None => first_bit,
+        },
+    };
+    Some(start..start.checked_add(size)?)
+}
+
+fn number(attributes: &[Attr<'_>], name: DwAt) -> Option<i64> {
+    attribute(attributes, name).and_then(|value| constant(&value))
 }
 
 /// What comes after the bracket that closes one opened before the text.

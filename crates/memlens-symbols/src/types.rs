@@ -187,7 +187,7 @@ impl<'a> DebugInfo<'a> {
                 let mut has = attribute(&attributes, gimli::DW_AT_declaration).is_some();
                 self.children(&id, |tag, _, _| has |= tag == gimli::DW_TAG_variant_part);
                 if !has {
-                    self.each_member(&id, |_, _, member| has = has || self.has_pointer(&member, left));
+                    self.each_member(&id, |member| has = has || self.has_pointer(&member.type_id, left));
                 }
                 has
             }

@@ -105,6 +105,45 @@ fn heap_blocks_get_the_names_of_their_variables() {
     }
 }
 
+/// System V ABI AMD64 1.0, section 3.1.2: a bit-field lies in one word of its type, as low as it can. `a` and `b` share
+/// the first byte; `c` and `d` have whole ones; `e` does not fit behind them into 8 bytes. The flags have the bytes
+/// before `n`; `x` and `y` share the second of their bytes.
+#[test]
+fn bit_fields_are_where_their_bits_are() {
+    for compiler in ["gcc", "clang"] {
+        if compiler != "gcc" && !support::have(compiler) {
+            continue;
+        }
+        // Version 3 counts bits from the other end of a word.
+        for version in ["-gdwarf-3", "-gdwarf-4", "-gdwarf-5"] {
+            let folder = folder(&format!("bits-{compiler}{version}"));
+            let file = source("bits.c");
+            let options = ["-O0", "-no-pie", version, "-gstrict-dwarf", file.to_str().unwrap_or("?")];
+            tool(&folder, compiler, &[&options[..], &["-o", "bits"]].concat());
+            let module = Module::open(&folder.join("bits"), &DebugSearch::nowhere()).expect("opens");
+            let check = |variable: &str, wanted: &[(u64, u64, &str)]| {
+                let symbol = module.data_symbols().iter().find(|symbol| symbol.name == variable);
+                let info = symbol.and_then(|symbol| module.variable_info(symbol.svma)).expect("a variable");
+                let Content::Structures(element) = module.content_of(info.type_ref.expect("a type")) else {
+                    panic!("{variable}: structures")
+                };
+                let fields = module.fields(&element);
+                let found: Vec<_> =
+                    fields.iter().map(|it| (it.offset_bytes, it.size_bytes, it.name.as_str())).collect();
+                assert_eq!(found, wanted, "{compiler} {version}");
+                for field in &fields {
+                    for offset in field.offset_bytes..field.offset_bytes + field.size_bytes {
+                        let there = module.field_at(element.type_ref, offset);
+                        assert_eq!(there.as_ref(), Some(field), "{compiler} {version}: {offset}");
+                    }
+                }
+            };
+            check("bits", &[(0, 1, "a|b"), (1, 1, "c"), (2, 2, "d"), (8, 5, "e"), (13, 3, "f")]);
+            check("flags", &[(0, 1, "tag"), (1, 3, "f0|…|f4"), (4, 4, "n"), (8, 4, "x|y")]);
+        }
+    }
+}
+
 #[test]
 fn globals_statics_and_thread_locals() {
     for (compiler, label, options) in variants() {
