@@ -62,6 +62,8 @@ pub(crate) struct LocalPlace {
     pub(crate) part_start: u64,
     pub(crate) part_size: Option<u64>,
     pub(crate) place: Place,
+    /// Whether the debug information says it for the scope as a whole, not for ranges of code.
+    of_scope: bool,
 }
 
 /// Offset from the CFA, byte of the variable, size.
@@ -206,7 +208,8 @@ fn local_places<'a>(
     base: &FrameBase,
 ) -> Vec<LocalPlace> {
     // A plain expression holds in every range of the scope.
-    let spans: Vec<(u64, u64)> = if location.exprloc_value().is_some() {
+    let of_scope = location.exprloc_value().is_some();
+    let spans: Vec<(u64, u64)> = if of_scope {
         scope.iter().map(|range| (range.start, range.end)).collect()
     } else {
         vec![(0, u64::MAX)]
@@ -225,6 +228,7 @@ fn local_places<'a>(
                     part_start: piece.start,
                     part_size: piece.size,
                     place: piece.place,
+                    of_scope,
                 }));
             }
         }
@@ -239,6 +243,41 @@ fn base_parts(base: &FrameBase) -> Vec<(u64, u64, Option<Place>)> {
         return vec![(0, u64::MAX, None)];
     }
     base.parts.iter().map(|&(start, end, place)| (start, end, Some(place))).collect()
+}
+
+/// Where the return address is, from the canonical frame address: locals are below.
+const RETURN_ADDRESS: i64 = -8;
+
+/// The parts of a place's range in which the canonical frame address is a register plus an offset (register = CFA −
+/// offset): start, end, offset.
+fn rows_with(rows: &[CfaRow], register: u16, place: &LocalPlace) -> impl Iterator<Item = (u64, u64, i64)> {
+    let (first, last) = (place.start, place.end);
+    rows.iter().filter_map(move |row| {
+        let rule = row.rule.filter(|rule| rule.register == register)?;
+        let (start, end) = (row.start.max(first), row.end.min(last));
+        (start < end).then_some((start, end, rule.offset))
+    })
+}
+
+/// The offset of the register in a function's body: a location that is said for a whole scope does not hold while the
+/// prologue makes the frame, in several steps where it probes each page. It is that of the most code, of those for
+/// which the variable is where variables can be.
+fn settled(
+    rows: &[CfaRow],
+    register: u16,
+    places: &[LocalPlace],
+    can_be: impl Fn(i64) -> bool,
+) -> Option<i64> {
+    let mut bytes: Vec<(i64, u64)> = Vec::new();
+    let of_scope = places.iter().filter(|place| place.of_scope);
+    let parts = of_scope.flat_map(|place| rows_with(rows, register, place));
+    for (start, end, from_cfa) in parts.filter(|part| can_be(part.2)) {
+        match bytes.iter_mut().find(|(known, _)| *known == from_cfa) {
+            Some((_, bytes)) => *bytes += end - start,
+            None => bytes.push((from_cfa, end - start)),
+        }
+    }
+    bytes.into_iter().max_by_key(|&(from_cfa, bytes)| (bytes, from_cfa)).map(|(from_cfa, _)| from_cfa)
 }
 
 /// The locals in memory of the frame, register-based places converted by the CFA rule of each row.
@@ -269,14 +308,23 @@ fn in_frame<'a>(debug: &DebugInfo<'a>, locals: &[Local<'a>], rows: &[CfaRow]) ->
             match place.place {
                 Place::Cfa(offset) => add(offset, place, place.start, place.end),
                 Place::Based { register, offset } => {
-                    for row in rows {
-                        let Some(rule) = row.rule else { continue };
-                        if rule.register != register {
-                            continue;
+                    let size = place.part_size.or(whole).unwrap_or(1);
+                    let is_below = |from_cfa: i64| {
+                        local.is_parameter
+                            || i64::try_from(size).is_ok_and(|size| {
+                                offset.saturating_sub(from_cfa).saturating_add(size) <= RETURN_ADDRESS
+                            })
+                    };
+                    let settled =
+                        place.of_scope.then(|| settled(rows, register, &local.places, is_below)).flatten();
+                    for (start, end, from_cfa) in rows_with(rows, register, place) {
+                        match settled {
+                            // The frame is not there yet, or no more.
+                            Some(settled) if from_cfa < settled => {}
+                            // Arguments of a call are pushed below it.
+                            Some(settled) => add(offset.wrapping_sub(settled), place, start, end),
+                            None => add(offset.wrapping_sub(from_cfa), place, start, end),
                         }
-                        // register = CFA − rule.offset
-                        let offset = offset.wrapping_sub(rule.offset);
-                        add(offset, place, place.start.max(row.start), place.end.min(row.end));
                     }
                 }
                 Place::Register(_) | Place::BehindCfa(_) | Place::BehindBased { .. } | Place::Elsewhere => {}

@@ -93,9 +93,25 @@ pub(crate) fn pieces<'a>(
     let mut operations = expression.operations(unit.encoding());
     let mut pieces = Vec::new();
     let mut place: Option<Place> = None;
+    // On top of the place: `DW_OP_consts`, before it is added.
+    let mut constant: Option<i64> = None;
     let mut start = 0u64;
     while let Ok(Some(operation)) = operations.next() {
+        let by = constant.take();
         place = match operation {
+            Operation::Plus => by.map_or(Some(Place::Elsewhere), |by| Some(shifted(place, by))),
+            Operation::Minus => {
+                by.map_or(Some(Place::Elsewhere), |by| Some(shifted(place, by.wrapping_neg())))
+            }
+            _ if by.is_some() => Some(Place::Elsewhere),
+            Operation::SignedConstant { value } if place.is_some() => {
+                constant = Some(value);
+                place
+            }
+            Operation::UnsignedConstant { value } if place.is_some() => {
+                constant = Some(value as i64);
+                place
+            }
             Operation::FrameOffset { offset } => Some(shifted(base, offset)),
             Operation::CallFrameCFA => Some(Place::Cfa(0)),
             Operation::Register { register } => Some(Place::Register(register.0)),
@@ -141,7 +157,7 @@ pub(crate) fn pieces<'a>(
             }
         }
     }
-    if let Some(place) = place {
+    if let Some(place) = place.filter(|_| constant.is_none()) {
         pieces.push(Piece { start, size: None, place });
     }
     pieces

@@ -227,6 +227,33 @@ fn globals_statics_and_thread_locals() {
     }
 }
 
+/// Each step of a prologue that probes pages has a rule of its own for the frame address.
+#[test]
+fn locals_of_large_frames_are_in_one_place() {
+    for compiler in ["gcc", "clang"] {
+        if compiler != "gcc" && !support::have(compiler) {
+            continue;
+        }
+        for level in ["-O0", "-O2"] {
+            let folder = folder(&format!("large-frame-{compiler}{level}"));
+            let file = source("large_frame.c");
+            let options = [level, "-g", "-fstack-clash-protection", file.to_str().unwrap_or("?")];
+            tool(&folder, compiler, &[&options[..], &["-o", "large_frame"]].concat());
+            let module = Module::open(&folder.join("large_frame"), &DebugSearch::nowhere()).expect("opens");
+            let function = module.functions().into_iter().find(|f| f.name.as_deref() == Some("f"));
+            let variables = module.function_variables(function.expect("f").start);
+            for (name, size) in [("big", 20000), ("second", 2400)] {
+                let found: Vec<_> = variables
+                    .iter()
+                    .filter(|v| &*v.name == name)
+                    .map(|v| (v.size_bytes, v.cfa_offset + (v.size_bytes as i64) < 0))
+                    .collect();
+                assert_eq!(found, [(size, true)], "{compiler} {level}: {name} of {variables:#?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn locals_are_where_the_running_program_says() {
     for (compiler, label, options) in variants() {

@@ -94,6 +94,31 @@ fn blocks_of_rust_are_not_named_after_what_comes_later() {
     }
 }
 
+/// rustc without optimisation counts locals of a frame of more than a page from `DW_OP_call_frame_cfa; DW_OP_consts;
+/// DW_OP_plus`.
+#[test]
+fn locals_of_large_frames_of_rust_are_found() {
+    if !have("rustc") {
+        return;
+    }
+    let folder = folder("large-frame-rust");
+    let file = source("large_frame.rs");
+    tool(&folder, "rustc", &["-g", "--edition", "2021", file.to_str().unwrap_or("?"), "-o", "large_frame"]);
+    let module = Module::open(&folder.join("large_frame"), &DebugSearch::nowhere()).expect("opens");
+    let function = module
+        .functions()
+        .into_iter()
+        .find(|f| f.name.as_deref() == Some("large_frame::main"))
+        .expect("main");
+    let variables = module.function_variables(function.start);
+    let numbers: Vec<_> = variables.iter().filter(|v| &*v.name == "numbers").collect();
+    // 600 numbers of 8 bytes, below the return address.
+    assert!(
+        matches!(numbers[..], [v] if v.size_bytes == 4800 && v.cfa_offset <= -4808 && v.cfa_offset > -8192),
+        "{variables:#?}"
+    );
+}
+
 #[test]
 fn arrays_of_fortran_are_named_without_an_index() {
     if !have("gfortran") {
