@@ -183,7 +183,10 @@ fn receiver(text: &str) -> Option<Receiver> {
     if let Some((left, _)) = text.split_once("+=") {
         return of(left_hand_side(left)?, Means::Operator);
     }
-    of(growing_call(text).or_else(|| declaration(text))?, Means::Call)
+    if let Some(name) = growing_call(text).or_else(|| declaration(text)) {
+        return of(name, Means::Call);
+    }
+    of(plain_declaration(text)?, Means::Operator)
 }
 
 /// Whether a statement seems to begin on an earlier line than `line`, given the line before it. What follows the head
@@ -421,7 +424,18 @@ fn declaration(text: &str) -> Option<String> {
         }
         None
     })?;
-    let head = text[..open].trim_end();
+    declared_name(&text[..open])
+}
+
+/// `v` of `std::deque<int> v;`.
+fn plain_declaration(text: &str) -> Option<String> {
+    let text = text.strip_suffix(';')?;
+    if KEYWORDS.contains(&first_word(text)) { None } else { declared_name(text) }
+}
+
+/// The name that a text ends with, if what comes before it may be a type.
+fn declared_name(text: &str) -> Option<String> {
+    let head = text.trim_end();
     let start = head.rfind(|c: char| !is_name(c)).map_or(0, |at| at + 1);
     let (of_type, name) = head.split_at(start);
     let plausible = of_type.ends_with([' ', '>', '*', '&'])
@@ -506,6 +520,7 @@ mod tests {
             ("hashed[k % 100] = j;", "hashed"),
             ("rows[i].cells[keys[j]] = j;", "rows[i].cells"),
             ("text += c;", "text"),
+            ("std::deque<std::pair<int, int>> queue;", "queue"),
             ("text += char('a' + i % 26);", "text"),
         ] {
             let found = receivers(text);

@@ -74,7 +74,7 @@ int main() {
   std::list<int> chain;
   for (int l = 0; l < n; l++)
     chain.push_back(l); // chain
-  std::deque<int> queue;
+  std::deque<int> queue; // queue
   for (int m = 0; m < n; m++)
     queue.push_back(m); // queue
   std::set<long> uniq;
