@@ -1,5 +1,7 @@
-/* Job control as a shell does it: a process of the background takes the terminal, with SIGTTOU blocked, or ignored, or neither, when it is
- * stopped. The terminal is the program's own. */
+// Job control as a shell does it: a process of the background takes the terminal, with SIGTTOU blocked, or ignored, or neither, when it
+// is stopped. The terminal is the program's own.
+//
+// prints: blocked 3, ignored 3, neither stopped by 22
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -48,12 +50,13 @@ static int lead_session(const char *name)
         int status;
         waitpid(child, &status, WUNTRACED);
         if (WIFSTOPPED(status)) {
-            printf("%s: stopped by %d\n", words[how], WSTOPSIG(status));
+            printf("%s stopped by %d", words[how], WSTOPSIG(status));
             kill(child, SIGKILL);
             waitpid(child, &status, 0);
         } else {
-            printf("%s: %d\n", words[how], WEXITSTATUS(status));
+            printf("%s %d", words[how], WEXITSTATUS(status));
         }
+        printf(how == NEITHER ? "\n" : ", ");
     }
     fflush(stdout);
     return 0;

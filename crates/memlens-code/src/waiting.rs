@@ -13,12 +13,14 @@
 //! [`SampleSkid`] says how far behind an instruction its samples land, for machines where this is
 //! another distance than one.
 //!
-//! Where several ways lead to an instruction, the backward jump is followed: loops are where time
-//! goes.
+//! Where several ways lead to an instruction, the jump that closes a loop is followed: loops are where time
+//! goes. Else it is the instruction before: compilers put what is seldom out of the way, and jump back from there.
+
+use std::collections::HashSet;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpAccess, OpKind};
 
-use crate::control_flow::is_fused;
+use crate::control_flow::{is_fused, jump_target};
 use crate::destination::Register;
 use crate::function_code::{FunctionCode, MemoryOperand, register_of};
 
@@ -213,13 +215,39 @@ impl FunctionCode {
             })
         });
         let jumps = self.jumps_to(pc);
-        // The nearest jump from below closes the innermost loop.
+        // The nearest jump from below closes the innermost loop, or comes back from what was put out of the way.
         let back = jumps.iter().copied().filter(|&jump| jump >= at).min();
         match jumps {
-            _ if back.is_some() => back,
+            _ if back.is_some_and(|back| falls.is_none() || !self.is_reached_without(back, at)) => back,
             [only] if falls.is_none() => Some(*only),
             _ => falls,
         }
+    }
+
+    /// Whether a way from the function's begin leads to an instruction without `other`, as far as jumps say where they lead. Linear
+    /// in the function.
+    fn is_reached_without(&self, position: usize, other: usize) -> bool {
+        let mut is_seen = HashSet::from([other]);
+        let mut ways = vec![0];
+        while let Some(at) = ways.pop() {
+            if !is_seen.insert(at) {
+                continue;
+            }
+            if at == position {
+                return true;
+            }
+            let Some(instruction) = self.instruction(at) else { continue };
+            let goes_on = matches!(
+                instruction.flow_control(),
+                FlowControl::Next
+                    | FlowControl::Call
+                    | FlowControl::IndirectCall
+                    | FlowControl::ConditionalBranch
+            );
+            ways.extend(self.position(instruction.next_ip()).filter(|_| goes_on));
+            ways.extend(jump_target(instruction).and_then(|target| self.position(target)));
+        }
+        false
     }
 
     fn is_jump(&self, position: usize) -> bool {
@@ -368,6 +396,19 @@ mod tests {
         // 2000 mov (%rax),%rbx   2003 cmp %rbx,(%rdx)   2006 jne 2000: fused, so it is cmp that waited.
         let code = FunctionCode::new(&[0x48, 0x8b, 0x18, 0x48, 0x39, 0x1a, 0x75, 0xf8], 0x2000);
         assert_eq!(waits(&code, 0x2000).access().map(|access| access.operand.pc), Some(0x2003));
+    }
+
+    #[test]
+    fn a_jump_back_from_what_is_out_of_the_way_closes_no_loop() {
+        // 1000 test %ecx,%ecx   1002 js 100c   1004 add 16(%rbx,%rdx),%r8   1009 nop   100a jmp 1000
+        // 100c add (%rdi),%r8   100f jmp 1009
+        let code = code(&[
+            0x85, 0xc9, 0x78, 0x08, 0x4c, 0x03, 0x44, 0x13, 0x10, 0x90, 0xeb, 0xf4, 0x4c, 0x03, 0x07, 0xeb,
+            0xf8,
+        ]);
+        assert_eq!(waits(&code, 0x1009).access().map(|access| access.operand.pc), Some(0x1004));
+        assert_eq!(waits(&code, 0x100f).access().map(|access| access.operand.pc), Some(0x100c));
+        assert_eq!(waits(&code, 0x1000), Waits::Transfer, "the loop's end");
     }
 
     #[test]

@@ -454,6 +454,11 @@ impl SampleSession {
         profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
         profile.run.notes.extend(self.burst_pacing.as_ref().and_then(BurstPacing::note));
         profile.run.notes.extend(self.coverage_note());
+        // What changes every number comes first.
+        let taken = self.bursts().map_or(0, |counts| counts.bursts);
+        if let Some(note) = many_lost(taken, self.allocations.lost_bursts()) {
+            profile.run.notes.insert(0, note);
+        }
         let counted = [
             (losses.doubled, "samples were seen twice and counted once"),
             (losses.late, "records came too late to be put in order"),
@@ -569,5 +574,30 @@ fn of_process(pid: u32, error: io::Error) -> SampleError {
         Some(libc::ESRCH | libc::ENOENT) => SampleError::NoProcess(pid),
         Some(libc::EINVAL) => SampleError::NoProcess(pid),
         _ => SampleError::NotOurs(pid, error),
+    }
+}
+
+/// What a reader of the profile has to know where memlens did not keep up.
+fn many_lost(taken: u64, lost: u64) -> Option<String> {
+    /// Of all bursts.
+    const MANY: f64 = 0.1;
+    let part = lost as f64 / (taken + lost).max(1) as f64;
+    (part > MANY).then(|| {
+        format!(
+            "{:.0} % of the bursts were lost: memlens did not keep up. Threads that ended before they could tell of another \
+             one count for too little, or nothing, and totals are too low; fewer bursts (--overhead) lose less.",
+            100.0 * part
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_bursts_may_be_lost_and_many_are_told() {
+        assert_eq!((many_lost(0, 0), many_lost(90, 10)), (None, None));
+        assert!(many_lost(30, 90).is_some_and(|note| note.starts_with("75 % of the bursts were lost")));
     }
 }
