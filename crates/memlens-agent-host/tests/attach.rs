@@ -264,6 +264,43 @@ fn a_memlens_that_is_killed_at_any_moment_harms_nobody() {
     running.end();
 }
 
+/// Where code for a borrowed thread is written: behind libc's code.
+fn room_behind_libc(pid: u32) -> u64 {
+    use object::elf::{PF_X, ProgramFlags};
+    use object::{Object, ObjectSegment, SegmentFlags};
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("readable");
+    let line = maps.lines().find(|line| line.contains("r-xp") && line.contains("/libc.so.6")).expect("libc");
+    let (start, path) = (line.split('-').next().expect("an address"), line.split(' ').next_back());
+    let file = std::fs::read(path.expect("a path")).expect("readable");
+    let libc = object::File::parse(&*file).expect("an ELF file");
+    let is_code = |segment: &object::Segment<'_, '_>| matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags & PF_X != ProgramFlags(0));
+    let size = libc.segments().find(is_code).expect("code").size();
+    (u64::from_str_radix(start, 16).expect("a number") + size).next_multiple_of(16)
+}
+
+/// The thread for which code was left never waits, and old return addresses into `malloc` lie on its stack.
+#[test]
+fn code_that_was_left_for_a_busy_thread_keeps_nobody_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = Running::start(&compile(folder.path(), &[]));
+    let threads = std::fs::read_dir(format!("/proc/{}/task", running.pid())).expect("readable");
+    let threads = threads.map(|thread| thread.expect("readable").file_name());
+    let threads: BTreeSet<u64> =
+        threads.map(|name| name.to_str().and_then(|name| name.parse().ok()).expect("a number")).collect();
+    let allocates = *threads.iter().nth(1).expect("the first thread that the program makes");
+    let memory = std::fs::File::options().read(true).write(true).open(format!("/proc/{}/mem", running.pid()));
+    let (memory, room) = (memory.expect("ours"), room_behind_libc(running.pid()));
+    let mut left = *b"memlensI--------";
+    left[8..].copy_from_slice(&allocates.to_ne_bytes());
+    std::os::unix::fs::FileExt::write_all_at(&memory, &left, room).expect("written");
+    for _ in 0..3 {
+        attach_once(&running, &options(Some(2), true));
+    }
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut left, room).expect("read");
+    assert_eq!(left, [0; 16]);
+    running.end();
+}
+
 /// As Go's runtime without cgo: libc is there, but the thread's `fs` is not libc's.
 #[test]
 fn a_program_whose_threads_are_not_libcs_is_refused_at_once() {

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use crate::arch::{self, Data, Mark, Registers, STUB_BYTES, Scratch};
 use crate::error::InjectError;
 use crate::image::{Image, images};
-use crate::safe_point::{NOT_OF_LIBC, SafePoints, WalkStack, has_descriptor_above, is_of_libc};
+use crate::safe_point::{
+    NOT_OF_LIBC, SafePoints, WalkStack, has_descriptor_above, is_of_libc, is_on_its_way_back,
+};
 use crate::target::{self, Target};
 use crate::tracer::{self, Resume, Stop};
 
@@ -193,13 +195,11 @@ impl<'a> Injector<'a> {
         let threads = if self.call.wants_threads { self.threads() } else { Vec::new() };
         let left_behind = self.find_place()?;
         let begun = Instant::now();
+        self.wait_for(left_behind, begun + MOST_WAIT)?;
         let (mut pause, mut round, mut is_of_libc) = (PAUSE.0, 0, false);
         loop {
             round += 1;
-            let mut candidates = match left_behind {
-                Some(thread) => vec![thread],
-                None => self.target.threads(),
-            };
+            let mut candidates = self.target.threads();
             if candidates.is_empty() {
                 return Err(InjectError::Gone(self.call.pid));
             }
@@ -246,6 +246,32 @@ impl<'a> Injector<'a> {
         }
     }
 
+    /// Waits until a thread no longer needs the code that somebody left behind for it.
+    fn wait_for(&mut self, left_behind: Option<u32>, until: Instant) -> Result<(), InjectError> {
+        let Some(thread) = left_behind else { return Ok(()) };
+        let place = (self.place, self.place + STUB_BYTES as u64);
+        let mut pause = PAUSE.0;
+        while self.target.threads().contains(&thread) {
+            if let Some(registers) = self.stop(thread)? {
+                self.tries += 1;
+                let blocked = tracer::signal_mask(thread);
+                let needs_it =
+                    blocked.is_ok_and(|blocked| is_on_its_way_back(&self.target, &registers, blocked, place));
+                self.release(thread);
+                if !needs_it {
+                    break;
+                }
+            }
+            self.last = "on its way back from an attach that was broken off";
+            if Instant::now() >= until {
+                return Err(InjectError::NoThread { pid: self.call.pid, tries: self.tries, last: self.last });
+            }
+            self.serve(pause);
+            pause = (pause * 2).min(PAUSE.1);
+        }
+        Ok(())
+    }
+
     /// The threads that libc made, each stopped for a moment.
     fn threads(&mut self) -> Vec<u32> {
         let mut threads = Vec::new();
@@ -269,8 +295,8 @@ impl<'a> Injector<'a> {
         threads
     }
 
-    /// Finds room for the code: behind the code of a library, up to the end of the page. If code that was left there
-    /// by somebody who died may still be in use, by which thread.
+    /// Finds room for the code: behind the code of a library, up to the end of the page. If somebody who died has left
+    /// code there: for which thread.
     fn find_place(&mut self) -> Result<Option<u32>, InjectError> {
         const PAGE: u64 = 4096;
         let libc = self.libc.range;
@@ -288,7 +314,6 @@ impl<'a> Injector<'a> {
             .collect();
         ends.truncate(64);
         let pid = self.call.pid;
-        let alive = self.target.threads();
         let mut first = None;
         for &place in &ends {
             let Some(before) = self.target.bytes(place, STUB_BYTES) else { continue };
@@ -297,14 +322,9 @@ impl<'a> Injector<'a> {
                 first = first.or(Some((place, before)));
                 continue;
             }
-            // Left behind. Its thread may be on its way back still: it is the one to ask.
-            self.points.forbid(
-                (place, place + STUB_BYTES as u64),
-                "on its way back from an attach that was broken off",
-            );
-            let thread = alive.iter().find(|&&thread| u64::from(thread) == word(8));
-            (self.place, self.before) = (place, before);
-            return Ok(thread.copied());
+            // What was there before is not known any more; linkers fill such room with zeros.
+            (self.place, self.before) = (place, vec![0; STUB_BYTES]);
+            return Ok(u32::try_from(word(8)).ok());
         }
         (self.place, self.before) = first.ok_or(InjectError::NoRoom(pid, STUB_BYTES))?;
         Ok(None)

@@ -113,11 +113,6 @@ impl SafePoints {
         points
     }
 
-    /// A place that no thread may come back to.
-    pub fn forbid(&mut self, range: Range, why: &'static str) {
-        self.never.push((range, why));
-    }
-
     /// Why a stopped thread may not be borrowed; None: it may.
     pub fn objection(
         &self,
@@ -175,6 +170,22 @@ impl SafePoints {
                 .checked_sub(7)
                 .is_some_and(|start| target.read(start, &mut before) == 7 && is_behind_call(before))
     }
+}
+
+/// Whether a stopped thread still needs the code that somebody who died has left in `place` for it. All of that code but
+/// its first and last few instructions runs with all signals blocked, on a stack that begins with a return address into
+/// it.
+pub fn is_on_its_way_back(target: &Target, registers: &Registers, blocked: u64, place: Range) -> bool {
+    /// glibc does not let programs block the two signals of its own, 32 and 33; the kernel not SIGKILL and SIGSTOP.
+    const ALL: u64 = !(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
+    if is_in(&place, registers.ip()) || blocked == ALL {
+        return true;
+    }
+    // A handler may have interrupted one of those few instructions.
+    let mut stack = vec![0; STACK_BYTES];
+    let length = target.read(registers.sp(), &mut stack);
+    let mut words = stack[..length].as_chunks::<8>().0.iter();
+    words.any(|word| is_in(&place, u64::from_ne_bytes(*word)))
 }
 
 /// Whether glibc made the thread: its thread pointer leads to a descriptor with its id. Others may have none of the
