@@ -145,7 +145,7 @@ static unsigned long fixed = 3;
 int main(void)
 {
     unsigned long *table = calloc(1 << 20, 8), sum = 0, at = 0;
-    for (unsigned long i = 0; i < 100000000; i++) {
+    for (unsigned long i = 0; i < 250000000; i++) {
         __asm__ volatile("add (%1,%2,8), %0\n\tadd 8(%1,%2,8), %0\n\tadd -8(%%rsp), %0\n\tadd %3, %0"
                          : "+r"(sum) : "r"(table), "r"(at), "m"(fixed));
         at = (at + 4099) & 0xffffe;
