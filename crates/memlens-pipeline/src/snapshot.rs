@@ -10,8 +10,8 @@ use memlens_profile::{
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
 use memlens_symbols::{
-    AssignedVariable, Assignment, GeneratedNames, Module, SourceFrame, TypeRef, receiving_variable,
-    spelling_frame,
+    AssignedVariable, Assignment, GeneratedNames, Module, SourceFrame, TypeRef, naming_function,
+    receiving_variable, spelling_frame,
 };
 use memlens_types::{AccessKind, Counts, ObjectKind};
 use rustc_hash::FxHashMap;
@@ -607,11 +607,14 @@ impl<'a> Builder<'a> {
         self.stack(frames)
     }
 
-    /// The function of a site's innermost call, if it has a name.
+    /// The function that a site is called after, if one has a name.
     fn caller(&mut self, site: SiteId) -> Option<String> {
-        let key = *self.space.heap.sites().stack(site).first()?;
-        let frames = self.frames_at(key, true);
-        frames.iter().find_map(|frame| self.profile.frames[frame.index()].function.clone())
+        let keys = self.space.heap.sites().stack(site).to_vec();
+        naming_function(keys.into_iter().flat_map(|key| {
+            let frames = self.frames_at(key, true);
+            let frame = |ix: &FrameIx| &self.profile.frames[ix.index()];
+            frames.iter().map(|ix| (frame(ix).function.clone(), frame(ix).file.clone())).collect::<Vec<_>>()
+        }))
     }
 
     fn heap_object(&mut self, site: SiteId) -> Object {

@@ -2,7 +2,9 @@
 //! block.
 
 use memlens_objects::{SiteId, alloc_functions, split_frame_key};
-use memlens_symbols::{AssignedVariable, Assignment, Module, receiving_variable, spelling_frame};
+use memlens_symbols::{
+    AssignedVariable, Assignment, Module, naming_function, receiving_variable, spelling_frame,
+};
 use memlens_types::ObjectKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -150,15 +152,17 @@ fn source_texts(symbols: &Module, svma: u64) -> Vec<Option<String>> {
     located.iter().map(|place| symbols.source_line(place.file.as_deref()?, place.line?)).collect()
 }
 
-/// The function that made the call, or its place.
+/// The function that made the call, past those of libraries, or its place.
 fn fallback_name(keys: &[u64], files: &Files) -> String {
     let Some(&key) = keys.first() else { return "block allocated outside known code".to_owned() };
     let Some((mapped, svma)) = file_of(key, files) else {
         return "block allocated by generated code".to_owned();
     };
-    let located = mapped.symbols().map(|symbols| symbols.locate(svma.wrapping_sub(1))).unwrap_or_default();
-    let inlined = located.into_iter().find_map(|place| place.function);
-    let symbol = || Some(mapped.symbols()?.function_at(svma.wrapping_sub(1))?.name?.to_string());
+    let located = keys.iter().filter_map(|&key| {
+        let (mapped, svma) = file_of(key, files)?;
+        Some(mapped.symbols()?.locate(svma.wrapping_sub(1)))
+    });
+    let function = naming_function(located.flatten().map(|place| (place.function, place.file)));
     // Without a symbol the return address, as exact mode has it.
-    inlined.or_else(symbol).unwrap_or_else(|| place_in(mapped, svma))
+    function.unwrap_or_else(|| place_in(mapped, svma))
 }

@@ -159,15 +159,21 @@ impl Module {
     ) -> Assignment {
         let returned = destinations.iter().any(|d| matches!(d, Destination::Returned { .. }));
         let line = self.locate(return_svma.saturating_sub(1)).pop();
+        // What is left in the register at the end of a function without a result is returned by chance; so it seems of
+        // one of whose result the debug information has nothing.
+        let mut has_result = true;
         let (mut candidates, in_library) = self.with_debug(|debug| {
             let Some((unit, die)) = debug.function_at(return_svma.saturating_sub(1)) else {
                 let in_library = function.name.as_deref().is_some_and(is_library_function);
                 return (self.without_locals(debug, destinations), in_library);
             };
-            let declared_in =
-                unit.entry(die).and_then(|(_, attributes)| debug.declaration(&unit, &attributes).0);
-            if declared_in.is_some_and(|file| is_library(&file)) {
-                return (Vec::new(), true);
+            if let Some((_, attributes)) = unit.entry(die) {
+                let declared_in = debug.declaration(&unit, &attributes).0;
+                let by_lines = || line.as_ref().and_then(|line| line.file.as_deref());
+                if declared_in.as_deref().or_else(by_lines).is_some_and(is_library) {
+                    return (Vec::new(), true);
+                }
+                has_result = debug.inherited(&unit, &attributes, gimli::DW_AT_type).is_some();
             }
             let locals = debug.function_locals(&unit, die);
             let mut candidates = Vec::new();
@@ -197,12 +203,15 @@ impl Module {
             };
         }
         let inlined = candidates.into_iter().next().map(|candidate| candidate.variable);
-        if returned {
+        if returned && has_result {
             return Assignment::HandedOn(inlined);
         }
         let by_text = if by_text { self.by_source_text(return_svma, destinations) } else { None };
         match by_text.or(inlined) {
             Some(variable) => Assignment::Variable(variable),
+            None if returned || line.is_some_and(|line| self.is_last_expression(&line)) => {
+                Assignment::HandedOn(None)
+            }
             None => Assignment::Unknown,
         }
     }
@@ -603,19 +612,46 @@ fn joined(name: &str, joint: &str, path: &str) -> String {
     }
 }
 
+/// The function after which a block is called that no variable is known of. `frames` are those of its site, innermost
+/// first, each with its function and source file: the first that is no library's; if all are, the first.
+pub fn naming_function(frames: impl IntoIterator<Item = (Option<String>, Option<String>)>) -> Option<String> {
+    let mut innermost = None;
+    for (function, file) in frames {
+        let Some(function) = function else { continue };
+        if !file.as_deref().map_or_else(|| is_library_function(&function), is_library) {
+            return Some(function);
+        }
+        innermost = innermost.or(Some(function));
+    }
+    innermost
+}
+
 /// Whether a function belongs to the library of Rust or C++, by its name: without debug information
 /// there is no file that says so.
 fn is_library_function(name: &str) -> bool {
     let path = name.trim_start_matches('<');
-    ["alloc::", "core::", "std::", "hashbrown::"].iter().any(|library| path.starts_with(library))
+    ["alloc::", "core::", "std::", "hashbrown::", "__rustc::", "__gnu_cxx::"]
+        .iter()
+        .any(|library| path.starts_with(library))
 }
 
-/// Whether a source file belongs to a compiler's or the system's library.
+/// Whether a source file belongs to a compiler's or the system's library, or to a library of containers.
 pub(crate) fn is_library(file: &str) -> bool {
+    /// Of crates.io, with what makes them allocate for others.
+    const CONTAINERS: [&str; 8] =
+        ["hashbrown", "indexmap", "smallvec", "arrayvec", "thin-vec", "bytes", "dashmap", "slab"];
+    let is_container = || {
+        let (_, of_registry) = file.split_once("/registry/src/")?;
+        let (_, of_crate) = of_registry.split_once('/')?;
+        let (name, version) = of_crate.split('/').next()?.rsplit_once('-')?;
+        Some(CONTAINERS.contains(&name) && version.starts_with(|c: char| c.is_ascii_digit()))
+    };
     file.starts_with("/usr/include/")
         || file.starts_with("/usr/lib/")
         || file.starts_with("/rustc/")
+        || file.starts_with("/rust/deps/")
         || file.contains("/include/c++/")
         || file.contains("/lib/gcc/")
         || file.contains("/lib/rustlib/src/")
+        || is_container().unwrap_or(false)
 }

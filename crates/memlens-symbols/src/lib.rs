@@ -79,7 +79,7 @@ mod types;
 mod unit_index;
 
 pub use assigned_variable::{
-    AssignedVariable, Assignment, Evidence, NamedPointer, receiving_variable, spelling_frame,
+    AssignedVariable, Assignment, Evidence, NamedPointer, naming_function, receiving_variable, spelling_frame,
 };
 pub use call_frames::{CfaRule, RBP, RSP};
 pub use data_symbols::{DataKind, DataPlace, DataSymbol};

@@ -227,7 +227,8 @@ impl<'a> DebugInfo<'a> {
             }
             let (class, rest) = match path.strip_prefix("->") {
                 Some(rest) => (self.pointee(&inner)?, rest),
-                None => (inner, path.strip_prefix(['.', '%'])?),
+                // Rust looks behind references by itself.
+                None => (self.pointee(&inner).unwrap_or(inner), path.strip_prefix(['.', '%'])?),
             };
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
             id = self.member_named(&class, &rest[..end], &Cell::new(MOST_VISITS))?;

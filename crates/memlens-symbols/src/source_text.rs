@@ -4,7 +4,7 @@
 //! keeps an allocation, and answers None for everything else.
 
 /// Methods that make the object they are called on allocate.
-const GROWING_METHODS: [&str; 16] = [
+const GROWING_METHODS: [&str; 20] = [
     "push_back",
     "emplace_back",
     "push_front",
@@ -21,6 +21,10 @@ const GROWING_METHODS: [&str; 16] = [
     "extend_from_slice",
     "reset",
     "try_emplace",
+    "entry",
+    "extend_from_within",
+    "get_or_insert_with",
+    "resize_with",
 ];
 
 /// Words that begin a statement which declares nothing, or that are no names.
@@ -74,7 +78,13 @@ pub(crate) enum Means {
 /// allocates.
 pub(crate) fn receivers(text: &str) -> Vec<Receiver> {
     let text = without_comments_and_strings(text);
-    clauses(&text).into_iter().filter_map(receiver).collect()
+    let clauses = clauses(&text);
+    // `let count = counts.entry(word).or_default();`: what is assigned is not what grew.
+    let grown = clauses.iter().filter_map(|clause| {
+        let name = growing_call(&clause[assignment_sign(clause)? + 1..])?;
+        Some(Receiver { name, by: Means::Call })
+    });
+    grown.chain(clauses.iter().filter_map(|clause| receiver(clause))).collect()
 }
 
 /// The statements of a text; then what is in the brackets after `for`, `if`, `while` and `switch`.
@@ -402,8 +412,9 @@ fn growing_call(text: &str) -> Option<String> {
     if !GROWING_METHODS.contains(&method.trim()) {
         return None;
     }
-    let left = left.strip_suffix('-').unwrap_or(left).trim_end();
-    let name = left_hand_side(left)?;
+    let left = left.strip_suffix('-').unwrap_or(left).trim();
+    let left = left.trim_start_matches(['*', '&']);
+    let name = left_hand_side(left.strip_prefix("mut ").unwrap_or(left))?;
     (name != "this" && name != "self").then_some(name)
 }
 
@@ -476,6 +487,11 @@ mod tests {
             ("let v = Vec::with_capacity(n);", Some("v")),
             ("let mut visited: Vec<u8> = vec![0; n];", Some("visited")),
             ("self.buffer = vec![0; n];", Some("self.buffer")),
+            ("*self.index.entry(key).or_insert_with(|| {", Some("self.index")),
+            ("self.index\n    .entry(key)", Some("self.index")),
+            ("(*counts).entry(word) += 1;", None),
+            ("auto [place, is_new] = index.emplace(key, value);", Some("index")),
+            ("foo(bar.push(3));", None),
             ("allocate(a(n), b(n))", Some("a")),
             ("ALLOCATE(grid%cells(n, m), stat=ierr)", Some("grid%cells")),
             ("allocate(cells(i)%hist(500))", Some("cells(i)%hist")),

@@ -2,10 +2,13 @@
 
 use memlens_code::Destination;
 
-use super::{AssignedVariable, Evidence, is_library, last_address};
+use super::{AssignedVariable, Evidence, is_library, joined, last_address};
 use crate::locals::Local;
 use crate::module::{Module, SourceFrame};
 use crate::source_text::{self, Means, Receiver};
+
+/// Rust functions are not looked at whose last line is further from their first.
+const MOST_LINES: usize = 200;
 
 impl Module {
     /// The left-hand side in the source, in the innermost frame that is not the library's and does not
@@ -57,6 +60,30 @@ impl Module {
         Some(statement)
     }
 
+    /// Whether the call in a line of a Rust function is in the expression that the function ends with: it returns what
+    /// that allocates, often through memory of its caller.
+    pub(super) fn is_last_expression(&self, line: &SourceFrame) -> bool {
+        let (Some(file), Some(mut at)) = (line.file.as_deref(), line.line) else { return false };
+        if !file.ends_with(".rs") || is_library(file) {
+            return false;
+        }
+        let indent = |text: &str| text.len() - text.trim_start().len();
+        let text_of = |line: u32| self.source_line(file, line);
+        // A chain of calls goes on in the next lines.
+        while text_of(at + 1).is_some_and(|text| text.trim_start().starts_with('.')) {
+            at += 1;
+        }
+        let is_open = |text: String| !text.trim_end().ends_with([';', '{', ',', '(', '[']);
+        let Some(end) = text_of(at + 1).filter(|_| text_of(at).is_some_and(is_open)) else { return false };
+        let begins = |text: &String| {
+            let begin = text.trim_start();
+            indent(text) <= indent(&end) && !begin.is_empty() && !begin.starts_with([')', '}'])
+        };
+        let mut before = (1..=at).rev().take(MOST_LINES).map_while(text_of);
+        end.trim() == "}"
+            && before.find(begins).is_some_and(|text| text.split_whitespace().any(|word| word == "fn"))
+    }
+
     /// What the source text in `frame`, which is `inline_depth` inlined calls deep, says of the variable that receives
     /// the result of the call at `svma`; with its type, if it is a local. None if a variable of that type cannot.
     fn declared(
@@ -95,12 +122,18 @@ impl Module {
             if name.starts_with('*') {
                 is_of = is_of.and_then(|id| debug.pointee(&id));
             }
+            let class = || debug.pointee(local.type_id.as_ref()?).map(|id| debug.type_name(Some(&id)));
+            let name = match path.strip_prefix('.').filter(|_| head == "self").zip(class()) {
+                Some((path, class)) => joined(&class, "::", path),
+                None => name.clone(),
+            };
             let can = match by {
                 Means::Allocation => true,
                 Means::Call => is_of.as_ref().is_none_or(|id| !debug.is_scalar(id)),
                 Means::Operator => is_of.as_ref().is_some_and(|id| debug.is_class(id)),
             };
             can.then(|| AssignedVariable {
+                name,
                 type_name: is_of.as_ref().map(|id| debug.type_name(Some(id))),
                 type_ref: is_of.as_ref().map(|id| debug.type_ref(id)),
                 decl_file: local.decl_file.clone(),
