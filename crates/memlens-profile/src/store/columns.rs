@@ -340,7 +340,8 @@ struct Take {
     columns: Vec<Values>,
     row: usize,
     next: usize,
-    problem: Option<String>,
+    /// The first: of which column, and what.
+    problem: Option<(&'static str, String)>,
 }
 
 impl Columns for Take {
@@ -353,64 +354,63 @@ impl Columns for Take {
         match taken {
             Ok(taken) => *value = taken,
             Err(problem) if self.problem.is_none() => {
-                self.problem = Some(format!("row {}, column {name}: {problem}", self.row));
+                self.problem = Some((name, problem));
             }
             Err(_) => {}
         }
     }
 }
 
-/// Collects batches of a table, then turns them into rows.
-pub(crate) struct RowReader {
+/// Turns the batches of a table into rows, one batch after the other: all columns of a large table take several times
+/// the memory of its rows.
+pub(crate) struct RowReader<R> {
     schema: Vec<ColumnSchema>,
-    index: Values,
-    columns: Vec<Values>,
+    rows: Vec<R>,
 }
 
-impl RowReader {
-    pub(crate) fn new<R: Row>(rows: usize) -> Self {
-        let schema = schema_of::<R>();
-        let columns = schema.iter().map(|column| column.r#type.empty(rows)).collect();
-        Self { schema, index: INDEX.r#type.empty(rows), columns }
+impl<R: Row> RowReader<R> {
+    pub(crate) fn new(rows: usize) -> Self {
+        Self { schema: schema_of::<R>(), rows: Vec::with_capacity(rows) }
     }
 
-    /// Appends a batch. Columns are found by name; those unknown to this version are passed
+    /// Appends the rows of a batch. Columns are found by name; those unknown to this version are passed
     /// over, and those that may be null may be missing.
     pub(crate) fn extend(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
-        let columns = self.schema.iter().zip(&mut self.columns);
-        for (schema, values) in std::iter::once((&INDEX, &mut self.index)).chain(columns) {
-            let Some(array) = batch.column_by_name(schema.name) else {
-                // A column that an older version did not write yet.
-                if schema.nullable {
-                    values.extend_nulls(batch.num_rows());
-                    continue;
-                }
-                return Err(format!("column {} is missing", schema.name));
-            };
-            values
-                .extend(array.as_ref())
-                .ok_or_else(|| format!("column {} is not {}", schema.name, schema.r#type.as_str()))?;
+        let Values::U32(index) = values_of(batch, &INDEX)? else { return Err(MISSING.to_owned()) };
+        let columns = self.schema.iter().map(|schema| values_of(batch, schema)).collect::<Result<_, _>>()?;
+        let mut take = Take { columns, row: 0, next: 0, problem: None };
+        for (row, index) in index.into_iter().enumerate() {
+            let position = self.rows.len();
+            if index.map(|index| index as usize) != Some(position) {
+                return Err(format!("row {position} has index {index:?}"));
+            }
+            (take.row, take.next) = (row, 0);
+            let mut row = R::default();
+            row.columns(&mut take);
+            if let Some((column, problem)) = take.problem {
+                return Err(format!("row {position}, column {column}: {problem}"));
+            }
+            self.rows.push(row);
         }
         Ok(())
     }
 
-    /// The rows, in order.
-    pub(crate) fn finish<R: Row>(self) -> Result<Vec<R>, String> {
-        let Values::U32(index) = self.index else { return Err(MISSING.to_owned()) };
-        let mut take = Take { columns: self.columns, row: 0, next: 0, problem: None };
-        let mut rows = Vec::with_capacity(index.len());
-        for (position, index) in index.into_iter().enumerate() {
-            if index.map(|index| index as usize) != Some(position) {
-                return Err(format!("row {position} has index {index:?}"));
-            }
-            (take.row, take.next) = (position, 0);
-            let mut row = R::default();
-            row.columns(&mut take);
-            if let Some(problem) = take.problem {
-                return Err(problem);
-            }
-            rows.push(row);
-        }
-        Ok(rows)
+    /// All rows, in order.
+    pub(crate) fn finish(self) -> Vec<R> {
+        self.rows
     }
+}
+
+/// A column of a batch.
+fn values_of(batch: &arrow_array::RecordBatch, schema: &ColumnSchema) -> Result<Values, String> {
+    let mut values = schema.r#type.empty(batch.num_rows());
+    match batch.column_by_name(schema.name) {
+        Some(array) => values
+            .extend(array.as_ref())
+            .ok_or_else(|| format!("column {} is not {}", schema.name, schema.r#type.as_str()))?,
+        // A column that an older version did not write yet.
+        None if schema.nullable => values.extend_nulls(batch.num_rows()),
+        None => return Err(format!("column {} is missing", schema.name)),
+    }
+    Ok(values)
 }

@@ -172,9 +172,9 @@ fn decode<R: Row>(content: Vec<u8>, rows: u64) -> Result<Vec<R>, String> {
     let text = |problem: parquet::errors::ParquetError| problem.to_string();
     let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(content)).map_err(text)?;
     // The row count is a hint from a file: believe it only within reason.
-    let mut reader = RowReader::new::<R>(rows.min(1 << 20) as usize);
-    for batch in builder.with_batch_size(1 << 16).build().map_err(text)? {
+    let mut reader = RowReader::new(rows.min(1 << 20) as usize);
+    for batch in builder.with_batch_size(1 << 13).build().map_err(text)? {
         reader.extend(&batch.map_err(|problem| problem.to_string())?)?;
     }
-    reader.finish()
+    Ok(reader.finish())
 }

@@ -641,9 +641,9 @@ fn a_column_that_may_be_null_may_be_missing() {
         let (fields, arrays): (Vec<_>, Vec<_>) = kept.map(|(f, a)| (f.clone(), a.clone())).unzip();
         let schema = std::sync::Arc::new(arrow_schema::Schema::new(fields));
         let batch = arrow_array::RecordBatch::try_new(schema, arrays).expect("a batch");
-        let mut reader = super::columns::RowReader::new::<Object>(objects.len());
+        let mut reader = super::columns::RowReader::<Object>::new(objects.len());
         reader.extend(&batch)?;
-        reader.finish::<Object>()
+        Ok::<_, String>(reader.finish())
     };
     let expected: Vec<_> = objects.iter().cloned().map(|o| Object { named_at: None, ..o }).collect();
     assert_eq!(read("named_at"), Ok(expected));
