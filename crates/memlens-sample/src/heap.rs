@@ -59,6 +59,34 @@ pub struct HeapSite {
     pub backing: Option<ObjectBacking>,
 }
 
+impl HeapSite {
+    /// Counts a block, and those for which it stands: all that are as likely to be watched.
+    fn count(&mut self, block: &HeapBlock, times: f64) {
+        if block.draws > 0.0 {
+            let weight = times / probability(block.draws);
+            self.blocks += weight;
+            if block.was_moved {
+                self.moved_blocks += weight;
+            }
+            self.bytes += weight * block.total_bytes as f64;
+            self.unwatched_bytes += (weight - times) * block.total_bytes as f64;
+        }
+    }
+
+    /// This and another one as one.
+    pub fn with(mut self, other: Self) -> Self {
+        self.stored = self.stored.or(other.stored);
+        self.blocks += other.blocks;
+        self.bytes += other.bytes;
+        self.moved_blocks += other.moved_blocks;
+        self.unwatched_bytes += other.unwatched_bytes;
+        if let Some(seen) = other.backing {
+            *self.backing.get_or_insert_default() += seen;
+        }
+        self
+    }
+}
+
 /// A watched block that owns an address.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OwnedBy {
@@ -98,18 +126,26 @@ pub struct Heap {
     processes: FxHashMap<u32, ProcessHeap>,
 }
 
-/// Of a block of `size_bytes` drawn from gaps of mean `gap_bytes`; 0: watched for certain.
-fn probability(size_bytes: u64, gap_bytes: u64) -> f64 {
+/// How often a block of `size_bytes` is drawn from gaps of mean `gap_bytes`, in the mean; 0: watched for certain.
+fn draws(size_bytes: u64, gap_bytes: u64) -> f64 {
     match gap_bytes {
-        0 => 1.0,
-        gap => -(-(size_bytes as f64) / gap as f64).exp_m1(),
+        0 => f64::INFINITY,
+        gap => size_bytes as f64 / gap as f64,
     }
+}
+
+/// That it was drawn at least once.
+fn probability(draws: f64) -> f64 {
+    -(-draws).exp_m1()
 }
 
 impl OwnedBy {
     fn of(start: u64, block: HeapBlock) -> Self {
-        let probability = probability(block.len_bytes, block.gap_bytes);
-        Self { site: block.site, probability, range: (start, start + block.len_bytes) }
+        Self {
+            site: block.site,
+            probability: probability(block.draws),
+            range: (start, start + block.len_bytes),
+        }
     }
 }
 
@@ -134,26 +170,35 @@ impl Heap {
         site
     }
 
-    /// A block was allocated at a site. One that was moved, and was watched before, stays its first site's.
+    /// A block was allocated at a site. One that was moved, and was watched before, stays its first site's, which has what it
+    /// grew by.
     pub fn allocated(&mut self, pid: u32, tid: u32, allocation: &Allocation, site: SiteId) {
         let process = self.processes.entry(pid).or_default();
         let moved = process.moving.remove(&tid).filter(|(start, _)| *start == allocation.old_address);
-        if moved.is_none()
-            && let Some(detail) = self.details.get_mut(site.index())
-        {
-            let weight = 1.0 / probability(allocation.size_bytes, allocation.gap_bytes);
-            detail.blocks += weight;
-            if allocation.old_address != 0 {
-                detail.moved_blocks += weight;
+        let moved = moved.map(|(_, block)| block);
+        let site = moved.map_or(site, |block| block.site);
+        let draws = draws(allocation.size_bytes, allocation.gap_bytes);
+        let len_bytes = allocation.size_bytes;
+        let block = match moved {
+            Some(block) => HeapBlock {
+                len_bytes,
+                draws: block.draws + draws,
+                total_bytes: block.total_bytes + len_bytes.saturating_sub(block.len_bytes),
+                ..block
+            },
+            None => {
+                // It was moved unseen, and was all the smaller the earlier: of sizes that double these are once more as many.
+                let was_moved = allocation.old_address != 0;
+                let draws = if was_moved { 2.0 * draws } else { draws };
+                HeapBlock { site, len_bytes, draws, total_bytes: len_bytes, was_moved }
             }
-            detail.bytes += weight * allocation.size_bytes as f64;
-            detail.unwatched_bytes += (weight - 1.0) * allocation.size_bytes as f64;
-        }
-        let block = HeapBlock {
-            site: moved.map_or(site, |(_, block)| block.site),
-            len_bytes: allocation.size_bytes,
-            gap_bytes: allocation.gap_bytes,
         };
+        if let Some(detail) = self.details.get_mut(site.index()) {
+            detail.count(&block, 1.0);
+            if let Some(before) = moved {
+                detail.count(&before, -1.0);
+            }
+        }
         process.blocks.insert(allocation.address, block);
     }
 
@@ -304,6 +349,45 @@ mod tests {
         let owner = heap.owner(7, 0x4000).expect("live");
         assert!((owner.probability - expected).abs() < 1e-12);
         assert!((heap.detail(site).blocks - 1.0 / expected).abs() < 1e-12);
+    }
+
+    /// As vectors grow: doubled 14 times, from 64 bytes to 1 MiB, by a hundred programs that are watched from another size on.
+    #[test]
+    fn what_a_block_grows_by_is_its_sites() {
+        let mut heap = Heap::default();
+        let site = heap.site(&[1], None);
+        heap.allocated(7, 7, &allocation(0x1000, 64, 0, 0), site);
+        heap.moving(7, 7, 0x1000, 0);
+        heap.allocated(7, 7, &allocation(0x9000, 1 << 20, 0, 0x1000), site);
+        heap.moving(7, 7, 0x9000, 0);
+        heap.allocated(7, 7, &allocation(0x2000, 1 << 10, 0, 0x9000), site);
+        assert_eq!((heap.detail(site).blocks, heap.detail(site).bytes), (1.0, f64::from(1 << 20)));
+        // Drawn from gaps of 16 KiB by chance, which a generator of its own gives here.
+        let mut state = 1_u64;
+        let mut chance = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let mut heap = Heap::default();
+        let site = heap.site(&[1], None);
+        for program in 0..200 {
+            let (mut address, mut is_watched) = (0, false);
+            for step in 0..15 {
+                let grown = allocation(0x10_0000 * (step + 1), 64 << step, 1 << 14, address);
+                if is_watched {
+                    heap.moving(program, 7, address, 0);
+                }
+                is_watched |= chance() < probability(draws(grown.size_bytes, grown.gap_bytes));
+                if is_watched {
+                    heap.allocated(program, 7, &grown, site);
+                }
+                address = grown.address;
+            }
+        }
+        let detail = heap.detail(site);
+        let (bytes, blocks) = (detail.bytes / f64::from(200 << 20), detail.blocks / 200.0);
+        assert!((0.9..1.1).contains(&bytes), "{bytes}");
+        assert!((0.5..1.5).contains(&blocks), "{blocks}");
     }
 
     #[test]

@@ -6,14 +6,19 @@ use std::ops::Range;
 use memlens_objects::SiteId;
 
 /// A block that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeapBlock {
     /// Who allocated it.
     pub site: SiteId,
     /// Its size as it was asked for.
     pub len_bytes: u64,
-    /// Mean of the gaps that it was drawn from, in bytes; 0: watched for its size alone.
-    pub gap_bytes: u64,
+    /// In the mean, how often it was drawn so far, at its allocation and each time that it was moved; infinite: watched for
+    /// its size alone.
+    pub draws: f64,
+    /// Bytes that it was allocated with and grew by.
+    pub total_bytes: u64,
+    /// Whether it came by moving a block that was not watched.
+    pub was_moved: bool,
 }
 
 /// Which block owns an address.
@@ -101,7 +106,16 @@ mod tests {
                 let len_bytes = draw(largest);
                 let site = SiteId::new(1 + draw(5) as u32).expect("not 0");
                 let object = ObjectId::new(site.get()).expect("not 0");
-                blocks.insert(start, HeapBlock { site, len_bytes, gap_bytes: 0 });
+                blocks.insert(
+                    start,
+                    HeapBlock {
+                        site,
+                        len_bytes,
+                        draws: f64::INFINITY,
+                        total_bytes: len_bytes,
+                        was_moved: false,
+                    },
+                );
                 let block = Block { start, len_bytes, object, layer: Layer::HEAP, serial: step };
                 index.insert(block, &mut |_| {}).expect("room");
             }
@@ -121,7 +135,13 @@ mod tests {
     #[test]
     fn a_block_at_the_end_of_all_addresses_is_not_kept() {
         let mut blocks = HeapBlocks::default();
-        let block = HeapBlock { site: SiteId::new(1).expect("not 0"), len_bytes: 4096, gap_bytes: 0 };
+        let block = HeapBlock {
+            site: SiteId::new(1).expect("not 0"),
+            len_bytes: 4096,
+            draws: f64::INFINITY,
+            total_bytes: 4096,
+            was_moved: false,
+        };
         blocks.insert(u64::MAX - 100, block);
         assert_eq!(blocks.at(u64::MAX - 50), None);
     }
