@@ -31,7 +31,7 @@ use memlens_objects::alloc_functions::{self, AllocFunction, Effect};
 use memlens_patterns::Sources;
 use memlens_profile::{Mark, ObjectBacking};
 use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
-use memlens_symbols::DebugSearch;
+use memlens_symbols::{DebugSearch, Recursion};
 use memlens_trace::TraceWriter;
 use memlens_types::AccessAttr;
 use rustc_hash::FxHashMap;
@@ -139,6 +139,7 @@ pub struct Process {
     first_thread_seen: bool,
     tids: FxHashMap<usize, u32>,
     stack_keys: Vec<u64>,
+    recursion: Recursion,
     vectors: Vectors,
     /// How operands go through memory.
     pub(crate) windows: Windows,
@@ -190,6 +191,7 @@ impl Process {
             first_thread_seen: false,
             tids: FxHashMap::default(),
             stack_keys: Vec::new(),
+            recursion: Recursion::default(),
             vectors: Vectors::detect(),
             windows: Windows::new(),
             address_sources: Sources::default(),

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::address_space::Area;
 use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
+use crate::heap::HeapSite;
 use crate::kin::Kin;
 use crate::modules::{Files, REPLACED};
 use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
@@ -211,10 +212,16 @@ impl ProfileBuilder {
         for (index, object) in rows.objects.iter().enumerate() {
             let Some(place) = &mut places[index] else { continue };
             *place = ObjectIx::from_index(profile.objects.len());
-            let detail = object.site.map(|site| recording.heap().detail(site.site));
+            let detail = object.site.map(|site| {
+                let (_, sites) = self.namer.site_stack(site.site);
+                sites
+                    .iter()
+                    .map(|&site| recording.heap().detail(site))
+                    .fold(HeapSite::default(), HeapSite::with)
+            });
             let site = object.site.map(|site| {
-                let keys = &recording.heap().stack(site.site)[site.own_frames..];
-                frames.call_stack(&mut profile, recording, keys)
+                let (keys, _) = self.namer.site_stack(site.site);
+                frames.call_stack(&mut profile, recording, keys.get(site.own_frames..).unwrap_or_default())
             });
             profile.objects.push(Object {
                 id: index as u32 + 1,

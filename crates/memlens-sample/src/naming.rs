@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Register};
+use memlens_objects::SiteId;
 use memlens_profile::HEAP_THROUGH;
 use memlens_static::{Identity, Part, StaticModule};
 use memlens_symbols::{DataKind, Module, NamedPointer, TypeRef};
@@ -124,6 +125,11 @@ const NOT_MAPPED: &str = "nothing known is mapped at the address";
 const ADDRESS_LOST: &str = "the address was overwritten before the sample, and the code names no variable";
 
 impl Namer {
+    /// See [`SiteNamer::stack`].
+    pub fn site_stack(&self, site: SiteId) -> (&[u64], &[SiteId]) {
+        self.sites.stack(site)
+    }
+
     /// The object of a tally, and its samples with the way they were found set right.
     ///
     /// [`Self::prepare`] comes first.

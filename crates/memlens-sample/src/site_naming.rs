@@ -3,7 +3,7 @@
 
 use memlens_objects::{SiteId, alloc_functions, split_frame_key};
 use memlens_symbols::{
-    AssignedVariable, Assignment, Module, naming_function, receiving_variable, spelling_frame,
+    AssignedVariable, Assignment, Module, Recursion, naming_function, receiving_variable, spelling_frame,
 };
 use memlens_types::ObjectKind;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -27,6 +27,11 @@ pub struct NamedSite {
 #[derive(Debug, Default)]
 pub struct SiteNamer {
     names: FxHashMap<SiteId, NamedObject>,
+    recursion: Recursion,
+    /// By call stack without recursion: the sites that have it.
+    folded: FxHashMap<Vec<u64>, Vec<SiteId>>,
+    /// Of the first of these the stack.
+    stacks: FxHashMap<SiteId, Vec<u64>>,
     /// By file: where allocation functions begin.
     allocators: FxHashMap<u32, FxHashSet<u64>>,
     assignments: FxHashMap<u64, Assignment>,
@@ -50,7 +55,18 @@ impl SiteNamer {
         if let Some(known) = self.names.get(&site) {
             return known.clone();
         }
-        let keys = heap.stack(site);
+        let mut keys = heap.stack(site).to_vec();
+        self.recursion.fold(&mut keys, |key| {
+            let symbols = file_of(key, files).and_then(|(mapped, svma)| Some((mapped.symbols()?, svma)));
+            symbols.map(|(symbols, svma)| symbols.locate(svma.wrapping_sub(1))).unwrap_or_default()
+        });
+        let sites = self.folded.entry(keys.clone()).or_default();
+        sites.push(site);
+        if let Some(known) = self.names.get(&sites[0]).cloned() {
+            self.names.insert(site, known.clone());
+            return known;
+        }
+        self.stacks.insert(site, keys.clone());
         let own_frames = keys.iter().take_while(|&&key| self.is_allocator(key, files)).count();
         let mut object = self.named(&keys[own_frames..], heap.detail(site).stored, files);
         if let Some(found) = &mut object.site {
@@ -58,6 +74,12 @@ impl SiteNamer {
         }
         self.names.insert(site, object.clone());
         object
+    }
+
+    /// The call stack of an object's site, without recursion; and all sites that have it.
+    pub fn stack(&self, site: SiteId) -> (&[u64], &[SiteId]) {
+        let stack = self.stacks.get(&site).map(Vec::as_slice).unwrap_or_default();
+        (stack, self.folded.get(stack).map(Vec::as_slice).unwrap_or_default())
     }
 
     /// Whether a return address lies in an allocation function.

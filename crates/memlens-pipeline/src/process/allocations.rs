@@ -6,10 +6,12 @@ use crate::address_space::SiteName;
 use crate::stacks::Stacks;
 use crate::thread::{PendingAllocation, Thread};
 use memlens_objects::alloc_functions::Effect;
-use memlens_objects::{Layer, SiteId};
+use memlens_objects::{Layer, SiteId, split_frame_key};
 
 /// Allocation call stacks are recorded to this depth; deeper ones are cut and counted.
 const MAX_STACK_FRAMES: usize = 256;
+/// Of so many calls at most recursion is folded.
+const MAX_CALLS: usize = 4096;
 /// What lies further below a frame's canonical frame address is not thought to be in the frame.
 const MAX_FRAME_BYTES: i64 = 1 << 20;
 
@@ -152,9 +154,16 @@ impl Process {
     pub(super) fn site(&mut self, thread: &Thread, slot: u64) -> SiteId {
         let outermost = thread.pending.first().map_or(slot, |pending| pending.slot.max(slot));
         let mut keys = std::mem::take(&mut self.stack_keys);
-        if !thread.stack.call_stack(outermost, &mut keys, MAX_STACK_FRAMES) {
-            self.irregularities.stacks_cut += 1;
-        }
+        let mut is_whole = thread.stack.call_stack(outermost, &mut keys, MAX_CALLS);
+        let space = &self.space;
+        self.recursion.fold(&mut keys, |key| {
+            let (module, svma) = split_frame_key(key);
+            let symbols = space.module(module.into()).and_then(|module| module.symbols.as_ref());
+            symbols.map(|symbols| symbols.locate(svma.wrapping_sub(1))).unwrap_or_default()
+        });
+        is_whole &= keys.len() <= MAX_STACK_FRAMES;
+        keys.truncate(MAX_STACK_FRAMES);
+        self.irregularities.stacks_cut += u64::from(!is_whole);
         let site = self.space.heap.sites_mut().intern(&keys);
         self.stack_keys = keys;
         site
