@@ -141,9 +141,14 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
     true
 }
 
+/// Whether there are bursts.
+pub fn are_possible() -> bool {
+    WORDS.load(Ordering::Relaxed) > 0
+}
+
 /// Whether there are bursts, with the program's own code between them.
 pub fn are_apart() -> bool {
-    WORDS.load(Ordering::Relaxed) > 0 && ARE_APART.load(Ordering::Relaxed)
+    are_possible() && ARE_APART.load(Ordering::Relaxed)
 }
 
 /// By how much ticks come more often than they should in the long run.

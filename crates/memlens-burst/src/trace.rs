@@ -411,6 +411,8 @@ pub fn flow_of(instruction: &Instruction) -> Flow {
     let or_native = |is_known, flow| if is_known { flow } else { native };
     match instruction.flow_control() {
         FlowControl::Next => match instruction.mnemonic() {
+            // The thread waits for another one, for an unknown time: what comes then is other work.
+            Mnemonic::Pause => native,
             // They change what fs or gs means, or the shadow stack.
             Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Enter => native,
             _ if instruction.segment_prefix() == Register::GS => native,

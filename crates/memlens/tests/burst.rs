@@ -259,6 +259,58 @@ fn gathers_load_the_elements_that_their_masks_name() {
     assert!(!report["run"]["notes"].to_string().contains("no address"), "{report:#}");
 }
 
+/// One thread reads a table a thousand times as often as the other one lets it: most of the time both wait for each other in
+/// loops with `pause`, as the threads of OpenMP do.
+const SPINNING: &str = r#"
+#include <immintrin.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+static atomic_long turn;
+static volatile unsigned table[1024];
+static void *other(void *unused)
+{
+    (void)unused;
+    for (long round = 0; round < 100; round++) {
+        while (turn != 2 * round + 1)
+            _mm_pause();
+        struct timespec time = {0, 4000000};
+        nanosleep(&time, 0);
+        turn++;
+    }
+    return 0;
+}
+int main(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, 0, other, 0);
+    for (long round = 0; round < 100; round++) {
+        for (int i = 0; i < 100000; i++)
+            table[i % 1024];
+        turn++;
+        while (turn != 2 * round + 2)
+            _mm_pause();
+    }
+    return pthread_join(thread, 0) ? 1 : 8;
+}
+"#;
+
+/// Ten million accesses in some 10 ms of 400.
+#[test]
+fn no_accesses_stand_for_waiting_in_loops() {
+    let folder = folder();
+    let program = compiled(folder.path(), "spinning", SPINNING, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    let words = ["run", "--mode", "burst", "--quiet", "--out", "p", "--", program];
+    let output = call(folder.path(), &words);
+    assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
+    let report = json(folder.path(), "p");
+    let loads = report["totals"]["loads"].as_f64().expect("a number");
+    // Without knowing of the loops it was 300 to 900 million.
+    assert!(loads < 80e6, "{report:#}");
+    assert!(report["run"]["notes"].to_string().contains("in loops that wait"), "{report:#}");
+}
+
 /// Nearly all of its half second of processor time is the kernel's; between calls it reads a table.
 const CALLS: &str = r#"
 #include <fcntl.h>
@@ -289,7 +341,7 @@ fn time_in_system_calls_is_the_kernels() {
     let report = json(folder.path(), "bursts");
     let notes = report["run"]["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
     let notes: Vec<&str> = notes.collect();
-    let of_kernel = notes.iter().find(|note| note.contains("in system calls: no accesses")).expect("a note");
+    let of_kernel = notes.iter().find(|note| note.contains("in system calls and in loops")).expect("a note");
     let percent: f64 = of_kernel.split(' ').next().and_then(|word| word.parse().ok()).expect("a number");
     assert!(percent > 75.0, "{notes:?}");
     // The same ticks are samples of time.

@@ -85,7 +85,7 @@ pub struct BurstCounts {
     pub own_ns: u64,
     /// … and that passed between ticks, of which …
     pub period_ns: u64,
-    /// … so much in system calls.
+    /// … so much in system calls, and in loops with `pause`.
     pub calls_ns: u64,
     /// Behind which the native speed was measured.
     pub measured: u64,
@@ -99,7 +99,8 @@ impl BurstCounts {
         if self.calls_ns > 0 {
             let percent = 100.0 * self.calls_ns as f64 / time_ns;
             notes.push(format!(
-                "{percent:.1} % of the program's processor time was the kernel's, in system calls: no accesses stand for it."
+                "{percent:.1} % of the program's processor time went by in system calls and in loops that wait for other \
+                 threads: no accesses stand for it."
             ));
         }
         if self.bursts == 0 {
