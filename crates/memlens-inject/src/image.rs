@@ -41,11 +41,12 @@ impl Image {
     pub fn surroundings(&self, belongs: impl Fn(&str) -> bool) -> Option<(u64, u64)> {
         let of = |function: &&Function| belongs(&function.name);
         let first = self.functions.iter().find(of)?.address;
-        let last = self.functions.iter().rev().find(of)?.address;
-        let before = self.functions.iter().take_while(|function| function.address < first);
-        let start = before.map(|function| function.address + function.size.max(1)).max();
-        let end = self.functions.iter().map(|function| function.address).find(|&address| address > last);
         let (low, high) = self.code.iter().copied().find(|code| (code.0..code.1).contains(&first))?;
+        let here = |function: &&Function| (low..high).contains(&function.address);
+        let last = self.functions.iter().rev().filter(here).find(of)?.address;
+        let before = self.functions.iter().take_while(|function| function.address < first);
+        let start = before.map(|function| function.address.saturating_add(function.size.max(1))).max();
+        let end = self.functions.iter().map(|function| function.address).find(|&address| address > last);
         Some((start.unwrap_or(low).clamp(low, first), end.unwrap_or(high).clamp(last, high)))
     }
 }
@@ -112,14 +113,14 @@ fn functions(target: &Target, bias: u64, dynamic: (u64, u64)) -> Option<Vec<Func
     const SYMBOLS: u64 = 6;
     const STRING_BYTES: u64 = 10;
     const GNU_HASH: u64 = 0x6fff_fef5;
-    let section = target.bytes(dynamic.0, usize::try_from(dynamic.1 - dynamic.0).ok()?)?;
+    let section = target.bytes(dynamic.0, usize::try_from(dynamic.1.checked_sub(dynamic.0)?).ok()?)?;
     let entries = section.as_chunks::<16>().0;
     let value = |tag: u64| {
         entries.iter().find(|entry| word(&entry[..], 0) == Some(tag)).and_then(|entry| word(&entry[..], 8))
     };
     let address = |tag: u64| {
         // glibc writes addresses over most offsets.
-        value(tag).map(|value| if value < bias { value + bias } else { value })
+        value(tag).map(|value| if value < bias { value.wrapping_add(bias) } else { value })
     };
     let (symbols, strings) = (address(SYMBOLS)?, address(STRINGS)?);
     let count = symbol_count(target, address(GNU_HASH)?)?;
@@ -148,17 +149,17 @@ fn functions(target: &Target, bias: u64, dynamic: (u64, u64)) -> Option<Vec<Func
 fn symbol_count(target: &Target, table: u64) -> Option<usize> {
     let head = target.bytes(table, 16)?;
     let (buckets, first, filter) = (word32(&head, 0)?, word32(&head, 4)?, word32(&head, 8)?);
-    let start = table + 16 + u64::from(filter) * 8;
+    let start = table.checked_add(16 + u64::from(filter) * 8)?;
     let heads = target.bytes(start, buckets as usize * 4)?;
     let last = (0..buckets as usize).filter_map(|at| word32(&heads, at * 4)).max()?;
     if last < first {
         return Some(first as usize);
     }
-    let chains = start + u64::from(buckets) * 4;
+    let chains = start.checked_add(u64::from(buckets) * 4)?;
     let mut symbol = last;
     loop {
-        let link = target.bytes(chains + u64::from(symbol - first) * 4, 4)?;
-        symbol += 1;
+        let link = target.bytes(chains.checked_add(u64::from(symbol - first) * 4)?, 4)?;
+        symbol = symbol.checked_add(1)?;
         if word32(&link, 0)? & 1 == 1 {
             return Some(symbol as usize);
         }
@@ -183,5 +184,51 @@ mod tests {
         let (start, end) = libc.surroundings(|name| name == "malloc").expect("something");
         assert!((start..end).contains(&expected));
         assert!(images.iter().any(|image| image.has_interpreter));
+    }
+
+    /// A library as it lies in memory: code, `malloc` and `free`.
+    fn library() -> Vec<u64> {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let symbol = |name: u32, value: u64| [pair(name, 0x0001_0012), value, 0x10];
+        let mut words = vec![u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0"), 0, 0, 0, 64, 0, 56 << 48, 2];
+        words.extend([pair(LOAD, EXECUTABLE), 0, 0, 0, 0x400, 0x400, 0x1000]);
+        words.extend([pair(DYNAMIC, 0), 176, 176, 0, 80, 80, 8]);
+        words.extend([6, 296, 5, 368, 10, 13, 0x6fff_fef5, 256, 0, 0]);
+        // One bucket, from symbol 1 on; one word of the filter; chains of symbols 1 and 2, the last.
+        words.extend([pair(1, 1), pair(1, 0), 0, pair(1, 0), pair(1, 0)]);
+        words.extend([[0; 3], symbol(1, 0x200), symbol(8, 0x300)].concat());
+        words.extend([u64::from_le_bytes(*b"\0malloc\0"), u64::from_le_bytes(*b"free\0\0\0\0")]);
+        words.resize(0x400 / 8, 0);
+        words
+    }
+
+    #[test]
+    fn damaged_images_are_read_as_far_as_they_make_sense() {
+        let target = Target::open(std::process::id()).expect("our own");
+        let is_ours = |name: &str| ["malloc", "free"].contains(&name);
+        let read = |words: &[u64]| {
+            let start = words.as_ptr() as u64;
+            let [is_executable, is_writable] = [false; 2];
+            let name = "/lib/t.so".to_owned();
+            let mapping = Mapping { start, end: start, file_offset: 0, is_executable, is_writable, name };
+            (start, images(&target, &[mapping]))
+        };
+        let whole = library();
+        let (start, images) = read(&whole);
+        assert_eq!(images[0].function("free"), Some(start + 0x300));
+        assert_eq!(images[0].surroundings(is_ours), Some((start, start + 0x400)));
+        for at in 0..whole.len() {
+            let low = u64::from(u32::MAX);
+            for value in [0, 1, low, low << 32, 1 << 46, i64::MAX as u64, u64::MAX - 7, u64::MAX] {
+                for value in [value, whole[at] & !low | value & low, whole[at] & low | value & !low] {
+                    let mut words = whole.clone();
+                    words[at] = value;
+                    for image in read(&words).1 {
+                        assert!(image.functions.is_sorted());
+                        assert!(image.surroundings(is_ours).is_none_or(|(low, high)| low < high));
+                    }
+                }
+            }
+        }
     }
 }

@@ -192,9 +192,10 @@ impl Target {
         (self.read(address, &mut bytes) == 8).then(|| u64::from_ne_bytes(bytes))
     }
 
-    /// A part of memory, whole.
+    /// A part of memory, whole; None, too, where it is larger than any table of an image: its length comes from the target.
     pub fn bytes(&self, address: u64, length: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; length];
+        const MOST_BYTES: usize = 256 << 20;
+        let mut bytes = vec![0; Some(length).filter(|&length| length <= MOST_BYTES)?];
         (self.read(address, &mut bytes) == length).then_some(bytes)
     }
 
