@@ -156,7 +156,7 @@ impl Analyzer {
     /// The records of a block come next.
     pub(super) fn begin(&mut self, block: &BusBlock) {
         self.records += block.len() as u64;
-        self.losses.lost_records += block.lost();
+        self.losses.lost_records = self.losses.lost_records.saturating_add(block.lost());
         self.losses.gaps += block.gaps.len() as u64;
     }
 
@@ -440,7 +440,7 @@ impl Analyzer {
         if let Some(pages) = &events.pages {
             let (lost, bad) = pages.lost();
             self.losses.page_damage = pages.damage();
-            self.losses.lost_page_records = lost + bad;
+            self.losses.lost_page_records = lost.saturating_add(bad);
         }
         self.losses.objects_cut = events.objects.as_ref().is_some_and(|objects| !objects.has_end());
         self.losses.contradictions = self.tables.reverse.contradictions;

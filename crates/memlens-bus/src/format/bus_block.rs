@@ -10,6 +10,8 @@ pub struct Gap {
 }
 
 /// Some consecutive bus records: ⟨seq_no, duration, r/w, paddr⟩, in columns of one length.
+///
+/// Damaged files can have any gaps: numbers that would be larger than 2^64 - 1 are that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusBlock {
     /// Number of the first record in the trace, lost ones counted.
@@ -58,18 +60,18 @@ impl BusBlock {
 
     /// Records missing in it.
     pub fn lost(&self) -> u64 {
-        self.gaps.iter().map(|gap| gap.lost).sum()
+        lost_in(&self.gaps)
     }
 
     /// Number of the record at a position.
     pub fn number(&self, at: usize) -> u64 {
         let before = self.gaps.partition_point(|gap| gap.position as usize <= at);
-        self.first + at as u64 + self.gaps[..before].iter().map(|gap| gap.lost).sum::<u64>()
+        self.first.saturating_add(at as u64).saturating_add(lost_in(&self.gaps[..before]))
     }
 
     /// Number of the record that follows.
     pub fn next(&self) -> u64 {
-        self.first + self.len() as u64 + self.lost()
+        self.first.saturating_add(self.len() as u64).saturating_add(self.lost())
     }
 
     /// Cycles at the last record.
@@ -82,11 +84,16 @@ impl BusBlock {
         let (mut number, mut time, mut gaps) = (self.first, self.start_cycles, self.gaps.iter().peekable());
         (0..self.len()).map(move |at| {
             while let Some(gap) = gaps.next_if(|gap| gap.position as usize <= at) {
-                number += gap.lost;
+                number = number.saturating_add(gap.lost);
             }
             time = time.wrapping_add(self.durations[at]);
-            number += 1;
-            (number - 1, time, self.lines[at], self.writes[at])
+            let own = number;
+            number = number.saturating_add(1);
+            (own, time, self.lines[at], self.writes[at])
         })
     }
+}
+
+fn lost_in(gaps: &[Gap]) -> u64 {
+    gaps.iter().fold(0, |sum: u64, gap| sum.saturating_add(gap.lost))
 }

@@ -84,7 +84,7 @@ impl FixedLayout {
         let steps = packet.wrapping_sub(last) & ((1 << self.sequence_bits) - 1);
         let rest = each.saturating_sub(sequence.seen);
         *sequence = Sequence { last: Some(packet), seen: 1 };
-        rest + steps.saturating_sub(1) * each
+        rest.saturating_add(steps.saturating_sub(1).saturating_mul(each))
     }
 }
 

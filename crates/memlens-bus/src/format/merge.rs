@@ -152,7 +152,7 @@ impl<R: BufRead> MergedBus<R> {
                 if gap.position as usize > card.at {
                     break;
                 }
-                lost += gap.lost;
+                lost = gap.lost.saturating_add(lost);
                 card.gaps_seen += 1;
             }
             // A card that was started later has a clock behind the others' at worst: time never goes back.

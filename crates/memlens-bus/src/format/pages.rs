@@ -402,7 +402,7 @@ impl<R: BufRead> PageReader<R> {
         loop {
             if let Some(bytes) = self.content.get(self.at..).and_then(|rest| rest.first_chunk()) {
                 self.at += RECORD_BYTES;
-                self.next += 1;
+                self.next = self.next.saturating_add(1);
                 match PageRecord::from_bytes(bytes) {
                     Some(record) => return Ok(Some(record)),
                     None => self.bad_records += 1,
@@ -416,7 +416,7 @@ impl<R: BufRead> PageReader<R> {
                 self.content.clear();
                 return Ok(None);
             };
-            self.lost += info.first.saturating_sub(self.next);
+            self.lost = self.lost.saturating_add(info.first.saturating_sub(self.next));
             self.next = info.first;
         }
     }
