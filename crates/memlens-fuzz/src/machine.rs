@@ -42,6 +42,8 @@ pub(crate) fn override_seeds() -> Vec<Vec<u8>> {
         "dtlb=96,96,lru",
         "stlb.2m = 1024,8 , clock",
         "walker=off",
+        "prefetcher=16",
+        "prefetcher=off",
         "inclusion=exclusive",
         "cores=8",
         "l2=18446744073709551615,4294967295,64",
@@ -93,6 +95,9 @@ pub(crate) fn check_override(bytes: &[u8]) {
     }
     if before.walker.enabled != machine.walker.enabled {
         plain.push(format!("walker={}", if machine.walker.enabled { "on" } else { "off" }));
+    }
+    if before.prefetcher.streams != machine.prefetcher.streams {
+        plain.push(format!("prefetcher={}", machine.prefetcher.streams));
     }
     for (name, was, is) in [("dtlb", &before.dtlb, &machine.dtlb), ("stlb", &before.stlb, &machine.stlb)] {
         match is {
