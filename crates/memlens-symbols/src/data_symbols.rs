@@ -24,7 +24,7 @@ pub enum DataKind {
 pub struct DataSymbol {
     /// First address (svma); for [`DataKind::Tls`] the offset in the module's TLS segment.
     pub svma: u64,
-    /// Size in bytes, at least 1.
+    /// Size in bytes, at least 1; `svma + size` does not overflow.
     pub size: u64,
     /// Source name.
     pub name: String,

@@ -248,7 +248,8 @@ impl SymbolTable {
     }
 
     /// Data symbols, sorted by address, overlapping ones removed (the larger, then the better
-    /// ranked, stays). TLS symbols are apart because their addresses are offsets.
+    /// ranked, stays), and such as would end behind the last address. TLS symbols are apart because their
+    /// addresses are offsets.
     pub(crate) fn data(&self) -> (&[Symbol], &[Symbol]) {
         let (addressed, thread_local) = self.variables.get_or_init(|| self.read_data());
         (addressed, thread_local)
@@ -256,8 +257,9 @@ impl SymbolTable {
 
     fn read_data(&self) -> (Vec<Symbol>, Vec<Symbol>) {
         let pick = |kind: SymbolType| {
-            let mut list: Vec<Symbol> =
-                self.symbols.iter().filter(|s| s.kind == kind && s.size > 0).copied().collect();
+            let is_sound = |s: &&Symbol| s.size > 0 && s.svma.checked_add(s.size).is_some();
+            let all = self.symbols.iter().filter(|s| s.kind == kind);
+            let mut list: Vec<Symbol> = all.filter(is_sound).copied().collect();
             list.sort_by(|a, b| {
                 (a.svma, std::cmp::Reverse(a.size), self.rank(a)).cmp(&(
                     b.svma,

@@ -3,6 +3,7 @@
 mod support;
 
 use memlens_symbols::{Content, DebugSearch, Module};
+use object::{Object, ObjectSection};
 use proptest::prelude::*;
 use support::{folder, source, tool};
 
@@ -20,7 +21,7 @@ fn ask(bytes: Vec<u8>) {
     let Ok(module) = Module::from_bytes("damaged", bytes, &DebugSearch::nowhere()) else { return };
     let _ = module.entry_points(&["main", "work"]);
     let data = module.data_symbols();
-    assert!(data.iter().all(|symbol| symbol.size > 0));
+    assert!(data.iter().all(|symbol| symbol.size > 0 && symbol.svma.checked_add(symbol.size).is_some()));
     for symbol in data.iter().take(50) {
         let _ = module.variable_info(symbol.svma);
     }
@@ -64,6 +65,22 @@ fn truncation_at_every_kilobyte() {
             ask(damaged);
         }
     }
+}
+
+#[test]
+fn variables_without_end() {
+    let mut bytes = program("endless", &["-O0", "-gdwarf-5"]);
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let (start, length) = file.section_by_name(".symtab").and_then(|s| s.file_range()).expect("symbols");
+    // `Elf64_Sym` (System V gABI, "Symbol Table"): 24 bytes, the type in the low half of the fifth, the size at 16.
+    const OBJECT: u8 = 1;
+    let symbols = bytes[start as usize..(start + length) as usize].as_chunks_mut::<24>().0;
+    let variables: Vec<_> = symbols.iter_mut().filter(|symbol| symbol[4] & 15 == OBJECT).collect();
+    assert!(!variables.is_empty());
+    for variable in variables {
+        variable[16..].fill(0xff);
+    }
+    ask(bytes);
 }
 
 #[test]
