@@ -10,10 +10,12 @@
 //! |---|---|
 //! | `bus` | records keep their numbers; writing and reading again; an analysis counts each record once |
 //! | `definition` | fields by their fixed offsets; encoding and decoding again |
+//! | `generated_names` | a list in which later functions remove those that they lie over |
 //! | `lackey` | a reader of one line at a time; buffers of 1 byte and of everything |
 //! | `machine_toml` | `validate`; writing as TOML and reading again |
 //! | `machine_override` | the same override spelt from the result; errors point into the text |
-//! | `module` | what answers must satisfy: ranges hold the address asked for, lists are sorted |
+//! | `machine_code` | dominators and loops by their definitions; detours at two places are the same code |
+//! | `module` | what answers must satisfy: ranges hold the address asked for, lists are sorted, operands are instructions |
 //! | `perf_data` | what is imported is consistent, and each sample is there once |
 //! | `perf_script` | first lines written again; as many samples as first lines |
 //! | `profile` | a damaged file is an error or changes nothing; with its checksum forged, what opens is consistent |
@@ -25,8 +27,10 @@
 
 mod bus;
 mod definition;
+mod generated_names;
 mod lackey;
 mod machine;
+mod machine_code;
 mod module;
 mod mutator;
 mod perf_data;
@@ -59,12 +63,14 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "bus", seeds: bus::seeds, check: bus::check },
     Target { name: "definition", seeds: definition::seeds, check: definition::check },
+    Target { name: "generated_names", seeds: generated_names::seeds, check: generated_names::check },
     Target { name: "lackey", seeds: lackey::seeds, check: lackey::check },
     Target { name: "machine_toml", seeds: machine::toml_seeds, check: machine::check_toml },
     Target { name: "machine_override", seeds: machine::override_seeds, check: machine::check_override },
+    Target { name: "machine_code", seeds: machine_code::seeds, check: machine_code::check },
     Target { name: "module", seeds: module::seeds, check: module::check },
     Target { name: "perf_data", seeds: perf_data::seeds, check: perf_data::check },
     Target { name: "perf_script", seeds: perf_script::seeds, check: perf_script::check },

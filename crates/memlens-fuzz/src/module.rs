@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use memlens_static::StaticModule;
 use memlens_symbols::{Content, DebugSearch, Module};
 use tempfile::TempDir;
 
@@ -59,10 +60,18 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     let symbols = module.data_symbols();
     for symbol in symbols.iter().take(QUESTIONS) {
-        assert!(symbol.size >= 1);
+        assert!(symbol.size >= 1 && symbol.svma.checked_add(symbol.size).is_some());
         let _ = (module.variable_info(symbol.svma), module.tls_variable_info(symbol.svma));
     }
     let _ = (module.tls_segment(), module.build_id(), module.has_debug_info(), module.diagnostics());
+    // Operands that are given variables are instructions of the functions that they are in.
+    let analysed = StaticModule::analyse_around(&module, &questions.into_iter().collect());
+    for (start, flow, operands) in analysed.functions() {
+        assert!(module.function_at(start).is_some(), "no function begins at {start:#x}");
+        for operand in operands {
+            assert!(flow.instruction_at(operand.pc).is_some() && (operand.reads || operand.writes));
+        }
+    }
 }
 
 fn ask(module: &Module, svma: u64) {
