@@ -280,6 +280,20 @@ def series(runner):
         raise Failure(f"a run that fails: exit code {bad.returncode}: {bad.stderr}")
 
 
+def speed_up(runner):
+    """Threads that share a fixed amount of work are as many times as fast; the one that waits for them does not count.
+    What is missing is work before they begin, and what one does when the other has ended."""
+    program = runner.build(PROGRAMS / "fixed_work.c")
+    words = [runner.memlens, "series", "--threads", "1,2", "--machine", "e5504", "--format", "csv", "--", program, "20000000", "{}"]
+    result = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    if result.returncode != 0:
+        raise Failure(f"exit code {result.returncode}: {result.stderr}")
+    found = [line.split(",") for line in result.stdout.splitlines()]
+    faster = [float(row[3]) for row in found if row[1] == "speed-up"]
+    if len(faster) != 2 or faster[0] != 1 or not 1.5 < faster[1] < 2.1:
+        raise Failure(f"speed-up {faster} with 1 and 2 threads")
+
+
 def memory_nodes(runner):
     """Each thread's array lies in the memory of its core's node, and every line is counted for one node."""
     trace = runner.capture("nodes", KERNELS / "fivearrays.c", [str(1 << 20), "262144"], ["--nodes", "2"])
@@ -374,7 +388,7 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     tests = {name: lambda r, n=name, rest=rest: verified(r, n, *rest) for name, *rest in VERIFIED}
-    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "memory_nodes": memory_nodes, "page_sizes": page_sizes, "series": series}
+    tests |= {"fivearrays": five_arrays, "page_walk": page_walk, "memory_nodes": memory_nodes, "page_sizes": page_sizes, "series": series, "speed_up": speed_up}
     tests |= {"restarted": restarted, "bad_inputs": bad_inputs}
     passed = failed = skipped = 0
     with tempfile.TemporaryDirectory() as scratch:

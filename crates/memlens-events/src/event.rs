@@ -17,6 +17,7 @@
 /// | `Exec` | how the process image is about to be replaced: see [`ExecHow`]; bytes of the program's name, the name |
 /// | `ProcessExit` | what the process gives `exit_group` |
 /// | `MapAdvice` | start, length, advice (Linux `madvise` values) |
+/// | `Waits` | 1: the thread begins to wait for others, or for time to pass (`futex`, `poll`, `nanosleep` …); 0: it goes on |
 /// | `AllocatedPointer` | what an allocation function stored through its first argument |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -37,6 +38,7 @@ pub enum EventKind {
     ProcessExit = 13,
     AllocatedPointer = 14,
     MapAdvice = 15,
+    Waits = 16,
 }
 
 /// The first word of an `Exec` event: what becomes of the program about to be executed.
@@ -85,7 +87,7 @@ impl ExecHow {
 }
 
 impl EventKind {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::ThreadStart,
         Self::ThreadExit,
         Self::MapAdd,
@@ -101,6 +103,7 @@ impl EventKind {
         Self::ProcessExit,
         Self::AllocatedPointer,
         Self::MapAdvice,
+        Self::Waits,
     ];
 
     /// The kind with this code.
@@ -173,7 +176,7 @@ mod tests {
             assert_eq!(EventKind::from_code(kind as u16), Some(kind));
         }
         assert_eq!(EventKind::from_code(0), None);
-        assert_eq!(EventKind::from_code(16), None);
+        assert_eq!(EventKind::from_code(17), None);
         let roles = [
             SpecialRole::AllocEntry(0),
             SpecialRole::AllocEntry(77),

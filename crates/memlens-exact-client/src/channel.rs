@@ -364,6 +364,8 @@ pub struct Thread {
     pub execution: Option<Box<Execution>>,
     /// The fork under way: its token, and how far memlens knows the definitions.
     pub fork: Option<(u64, u64)>,
+    /// Whether the system call under way waits, which memlens was told.
+    pub waits: bool,
     /// The process that the system call under way makes.
     pub making: Option<Making>,
     /// The thread's context while it is in a call from the code cache: there it may be suspended.
@@ -389,6 +391,7 @@ impl Thread {
             saved_signals: None,
             execution: None,
             fork: None,
+            waits: false,
             making: None,
             in_clean_call: None,
             replaced: None,

@@ -25,6 +25,7 @@ const SYS_MADVISE: c_int = 28;
 const SYS_CLONE: c_int = 56;
 const SYS_FORK: c_int = 57;
 const SYS_VFORK: c_int = 58;
+const SYS_FUTEX: c_int = 202;
 const SYS_EXIT_GROUP: c_int = 231;
 const SYS_ARCH_PRCTL: c_int = 158;
 const ARCH_SET_FS: u64 = 0x1002;
@@ -32,6 +33,14 @@ const SYS_PRCTL: c_int = restriction::PRCTL as c_int;
 const SYS_SECCOMP: c_int = restriction::SECCOMP as c_int;
 const SYS_CLONE3: c_int = 435;
 const SYS_CLOSE_RANGE: c_int = 436;
+/// What is there for waiting: `poll`, `select`, `pause`, `nanosleep`, `wait4`, `rt_sigtimedwait`, `rt_sigsuspend`,
+/// `clock_nanosleep`, `epoll_wait`, `waitid`, `pselect6`, `ppoll`, `epoll_pwait`, `epoll_pwait2`, `futex_waitv`,
+/// `futex_wait`.
+const WAITING: [c_int; 16] = [7, 23, 34, 35, 61, 128, 130, 230, 232, 247, 270, 271, 281, 441, 449, 455];
+/// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI`, `FUTEX_LOCK_PI2`.
+const FUTEX_WAITS: [u64; 5] = [0, 6, 9, 11, 13];
+/// Without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
+const FUTEX_COMMAND: u64 = 0x7f;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 
@@ -119,7 +128,12 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
             SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_ARCH_PRCTL => remember_arguments(context),
             _ => {}
         }
-        STATE.thread(context).publish(SlotState::InSystemCall);
+        let thread = STATE.thread(context);
+        thread.waits = is_waiting(context, number);
+        if thread.waits {
+            thread.event(EventKind::Waits, &[1]);
+        }
+        thread.publish(SlotState::InSystemCall);
     }
     1
 }
@@ -130,6 +144,9 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
     unsafe {
         let thread = STATE.thread(context);
         thread.resume();
+        if core::mem::take(&mut thread.waits) {
+            thread.event(EventKind::Waits, &[0]);
+        }
         let result = dr_syscall_get_result(context) as i64;
         let failed = (-4095..0).contains(&result);
         let [address, length, third, fourth] = remembered_arguments(context);
@@ -182,6 +199,15 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
 unsafe fn argument(context: *mut c_void, index: c_int) -> u64 {
     // SAFETY: called from a pre-system-call event.
     unsafe { dr_syscall_get_param(context, index) }
+}
+
+/// Whether a system call lets the thread sleep until another one, or time, wakes it.
+unsafe fn is_waiting(context: *mut c_void, number: c_int) -> bool {
+    if number == SYS_FUTEX {
+        // SAFETY: called from a pre-system-call event.
+        return FUTEX_WAITS.contains(&(unsafe { argument(context, 1) } & FUTEX_COMMAND));
+    }
+    WAITING.contains(&number)
 }
 
 /// Whether a system call asks the kernel to filter further ones.

@@ -49,6 +49,8 @@ struct Shared<M> {
 struct Running {
     started: u64,
     ended: u64,
+    /// Threads that wait for others, or for time to pass.
+    waiting: u64,
 }
 
 impl<M> Shared<M> {
@@ -92,6 +94,8 @@ struct CapturedProcess<M> {
     expander: AccessExpander,
     /// Cores of threads, by slot.
     cores: Vec<Option<CoreId>>,
+    /// Slots whose threads wait.
+    waiting: HashSet<usize>,
     named: HashSet<u32>,
     /// Blocks that begin or end recording.
     switching: HashSet<u32>,
@@ -119,6 +123,7 @@ impl<M: MemorySystem> CapturedProcess<M> {
             image,
             expander: AccessExpander::default(),
             cores: Vec::new(),
+            waiting: HashSet::new(),
             named: HashSet::new(),
             switching: HashSet::new(),
             leaving: None,
@@ -210,11 +215,15 @@ impl<M: MemorySystem> CapturedProcess<M> {
             }
             Some(EventKind::Break) => self.move_break(argument(1)),
             // The thread pointer alone is told again.
-            Some(EventKind::ThreadStart) if argument(1) != 0 => self.count_thread(true),
+            Some(EventKind::ThreadStart) if argument(1) != 0 => {
+                self.count_running(|running| running.started += 1);
+            }
             Some(EventKind::ThreadExit) => {
                 self.forget_core(slot);
-                self.count_thread(false);
+                self.wait(slot, false);
+                self.count_running(|running| running.ended += 1);
             }
+            Some(EventKind::Waits) => self.wait(slot, start != 0),
             Some(EventKind::PartialBlock) => {
                 let [header, pc, words @ ..] = arguments else { return };
                 self.accesses(slot, RecordHeader(*header).block_id(), words, *pc);
@@ -243,15 +252,22 @@ impl<M: MemorySystem> CapturedProcess<M> {
         }
     }
 
-    fn count_thread(&self, starts: bool) {
+    /// The thread in a slot begins to wait, or goes on.
+    fn wait(&mut self, slot: usize, begins: bool) {
+        match begins {
+            true if self.waiting.insert(slot) => self.count_running(|running| running.waiting += 1),
+            false if self.waiting.remove(&slot) => {
+                self.count_running(|running| running.waiting = running.waiting.saturating_sub(1));
+            }
+            _ => {}
+        }
+    }
+
+    fn count_running(&self, change: impl FnOnce(&mut Running)) {
         let running = {
             let mut running = self.shared.lock(&self.shared.running);
-            if starts {
-                running.started += 1
-            } else {
-                running.ended += 1
-            }
-            running.started.saturating_sub(running.ended)
+            change(&mut running);
+            running.started.saturating_sub(running.ended + running.waiting)
         };
         let running = running.clamp(1, u64::from(self.shared.cores.max(1)));
         self.system(|system| system.set_running(running));

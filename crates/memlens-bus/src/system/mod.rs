@@ -15,7 +15,7 @@
 //! - TLBs and walkers ([`memlens_sim::Translator`]) and physically addressed caches ([`memlens_sim::Model`]);
 //!   each page-table entry that a walk reads goes through the caches, unless its table is uncached;
 //! - tags, as uncached reads, right behind the accesses that came before the event;
-//! - time: a cycle an instruction, and the memory's latency a line read, divided by the running threads.
+//! - time: a cycle an instruction, and the memory's latency a line read, both divided by the running threads.
 //!
 //! Not modelled: accesses of the kernel itself (zeroing and copying pages, writing page-table entries),
 //! instruction fetches, prefetchers, the zero page, swapping, policies other than first touch (`mbind`), the

@@ -118,10 +118,12 @@ pub struct System<W: Write> {
     /// Uncached reads: before which access of the batch, physical address, note.
     direct: Vec<(usize, u64, Note)>,
     outcome: Outcome,
-    /// Core cycles, without stalls for memory; and those stalls.
+    /// Core cycles, without stalls for memory, of all threads that run at a time; and those stalls.
     pub(super) time: u64,
     pub(super) stalls: u64,
     pub(super) running: u64,
+    /// Instructions that are no whole cycle of all running threads yet.
+    rest: u64,
     /// Core cycles when recording was stopped, if it is; and those for which it was before.
     paused_at: Option<u64>,
     paused: u64,
@@ -202,6 +204,7 @@ impl<W: Write> System<W> {
             time: 0,
             stalls: 0,
             running: 1,
+            rest: 0,
             paused_at: None,
             paused: 0,
             card,
@@ -238,10 +241,12 @@ impl<W: Write> System<W> {
     /// So many instructions were executed.
     #[inline]
     pub fn advance(&mut self, instructions: u64) {
-        self.time += instructions;
+        let instructions = self.rest + instructions;
+        self.time += instructions / self.running;
+        self.rest = instructions % self.running;
     }
 
-    /// So many threads run from now on: memory's latency is divided among them.
+    /// So many threads run from now on: they share instructions and memory's latency.
     pub fn set_running(&mut self, threads: u64) {
         self.run_batch();
         self.running = threads.max(1);

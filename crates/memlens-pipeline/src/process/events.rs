@@ -19,8 +19,8 @@ impl Process {
         let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
         match EventKind::from_code(code as u16) {
             Some(EventKind::ThreadStart) => self.thread_start(thread, number, arguments),
-            // Advice changes pages, not what lies where.
-            Some(EventKind::ThreadExit | EventKind::MapAdvice) => {}
+            // Advice changes pages, not what lies where; waiting is for those who model time.
+            Some(EventKind::ThreadExit | EventKind::MapAdvice | EventKind::Waits) => {}
             Some(EventKind::MapAdd) => {
                 let range = page_range(argument(0), argument(1));
                 let anonymous = argument(3) & MAP_ANONYMOUS != 0 || argument(3) == u64::MAX;
