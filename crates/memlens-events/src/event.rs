@@ -6,7 +6,7 @@
 /// |---|---|
 /// | `ThreadStart` | tid, stack pointer, thread pointer (fs base) |
 /// | `ThreadExit` | tid |
-/// | `MapAdd` | start, length, protection, flags (Linux `mmap` values), old start (`mremap`, else 0) |
+/// | `MapAdd` | start, length, protection, flags (Linux `mmap` values), old start (`mremap`, else 0); of System V shared memory also its identifier plus one, and its key |
 /// | `MapRemove` | start, length |
 /// | `Break` | the end of the `brk` heap that was asked for, and the one that it has now |
 /// | `ModuleLoad`, `ModuleUnload` | module id |

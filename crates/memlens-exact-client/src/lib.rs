@@ -33,6 +33,7 @@ mod own_exe;
 mod pre_encode;
 mod program_break;
 mod requests;
+mod shared_memory;
 mod signals;
 mod startup;
 mod state;

@@ -18,6 +18,7 @@ const SYS_GETRLIMIT: usize = 97;
 const SYS_KILL: usize = 62;
 const SYS_STAT: usize = 4;
 const SYS_MUNMAP: usize = 11;
+const SYS_SHMCTL: usize = 31;
 const SYS_SOCKET: usize = 41;
 const SYS_CONNECT: usize = 42;
 const SYS_SENDTO: usize = 44;
@@ -259,6 +260,18 @@ pub fn has_capabilities(path: &CStr) -> bool {
     let args = [path.as_ptr() as usize, name.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: zero-terminated strings; size 0 only asks.
     unsafe { syscall6(SYS_GETXATTR, args) > 0 }
+}
+
+/// Key and size in bytes of a segment of System V shared memory.
+pub fn segment_status(id: i32) -> Option<(u32, u64)> {
+    const IPC_STAT: usize = 2;
+    // `struct shmid64_ds`: the key comes first, the size behind the 48 bytes of `struct ipc64_perm`.
+    const SIZE_AT: usize = 6;
+    let mut status = [0_u64; 14];
+    let args = [id as usize, IPC_STAT, status.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the structure has 112 bytes.
+    let result = unsafe { syscall6(SYS_SHMCTL, args) };
+    (result >= 0).then_some((status[0] as u32, status[SIZE_AT]))
 }
 
 /// Where a symbolic link leads. `None` if it cannot be read or is longer than 4 KiB.

@@ -4,6 +4,7 @@ use crate::channel::{CHANNEL, Making, Thread};
 use crate::follow::{self, SYS_EXECVE, SYS_EXECVEAT};
 use crate::own_exe::{self, Handled};
 use crate::program_break::BREAK;
+use crate::shared_memory::SEGMENTS;
 use crate::signals;
 use crate::state::STATE;
 use crate::sys::{self, word_at};
@@ -21,10 +22,12 @@ const SYS_RT_SIGACTION: c_int = 13;
 const SYS_RT_SIGPROCMASK: c_int = 14;
 const SYS_IOCTL: c_int = 16;
 const SYS_MREMAP: c_int = 25;
+const SYS_SHMAT: c_int = 30;
 const SYS_MADVISE: c_int = 28;
 const SYS_CLONE: c_int = 56;
 const SYS_FORK: c_int = 57;
 const SYS_VFORK: c_int = 58;
+const SYS_SHMDT: c_int = 67;
 const SYS_FUTEX: c_int = 202;
 const SYS_EXIT_GROUP: c_int = 231;
 const SYS_ARCH_PRCTL: c_int = 158;
@@ -117,6 +120,12 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 // Announced before it happens: afterwards another thread may get the addresses.
                 thread.event(EventKind::MapRemove, &[argument(context, 0), argument(context, 1)]);
             }
+            SYS_SHMDT => {
+                let address = argument(context, 0);
+                if let Some(length) = SEGMENTS.detached(address) {
+                    thread.event(EventKind::MapRemove, &[address, length]);
+                }
+            }
             SYS_BRK => {
                 let asked = argument(context, 0);
                 let end = BREAK.move_to(asked);
@@ -125,7 +134,7 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 return 0;
             }
             // What was asked for, so that the change shows afterwards.
-            SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_ARCH_PRCTL => remember_arguments(context),
+            SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_SHMAT | SYS_ARCH_PRCTL => remember_arguments(context),
             _ => {}
         }
         let thread = STATE.thread(context);
@@ -164,6 +173,14 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                 thread.event(EventKind::MapRemove, &[address, length]);
                 // The new length is mremap's third argument; protection and flags stay.
                 thread.event(EventKind::MapAdd, &[result as u64, third, u64::MAX, u64::MAX, address]);
+            }
+            SYS_SHMAT if !failed => {
+                if let Some(segment) = SEGMENTS.attached(address as i32, result as u64) {
+                    const MAP_SHARED: u64 = 1;
+                    let (start, key, id) = (result as u64, segment.key.into(), address + 1);
+                    thread
+                        .event(EventKind::MapAdd, &[start, segment.bytes, u64::MAX, MAP_SHARED, 0, id, key]);
+                }
             }
             SYS_MADVISE if !failed => thread.event(EventKind::MapAdvice, &[address, length, third]),
             SYS_RT_SIGACTION if !failed && length != 0 => signals::disposition_set(address, fourth),

@@ -205,7 +205,10 @@ impl<M: MemorySystem> CapturedProcess<M> {
         match kind {
             Some(EventKind::MapRemove) => self.leaving = Some(range),
             Some(EventKind::MapAdd) => {
-                let mapping = self.mapping(start, argument(3));
+                let mapping = match argument(5) {
+                    0 => self.mapping(start, argument(3)),
+                    id => self.segment(id - 1),
+                };
                 self.system(|system| system.map(self.pid, range, mapping));
             }
             Some(EventKind::MapAdvice) => {
@@ -294,6 +297,13 @@ impl<M: MemorySystem> CapturedProcess<M> {
             _ => Backing::Anonymous,
         };
         Mapping { backing, level, ..Mapping::default() }
+    }
+
+    /// System V shared memory: all that attach a segment have the same pages.
+    fn segment(&self, id: u64) -> Mapping {
+        let backing =
+            Backing::File { file: self.shared.file(&format!("\0SYSV{id}")), page: 0, is_shared: true };
+        Mapping { backing, ..Mapping::default() }
     }
 
     /// The core on which the thread in a slot runs: threads are dealt to cores in the order of their start.

@@ -24,7 +24,12 @@ impl Process {
             Some(EventKind::MapAdd) => {
                 let range = page_range(argument(0), argument(1));
                 let anonymous = argument(3) & MAP_ANONYMOUS != 0 || argument(3) == u64::MAX;
-                let path = if anonymous { None } else { self.file_at(range.start) };
+                let path = match (argument(5), anonymous) {
+                    (0, true) => None,
+                    (0, false) => self.file_at(range.start),
+                    // As the kernel calls it in a process's map.
+                    _ => Some(format!("/SYSV{:08x}", argument(6))),
+                };
                 let site = thread.stack.frames().last().map(|frame| frame.slot);
                 let site = site.map(|slot| self.site(thread, slot));
                 self.space.map(range, path.as_deref(), site);
