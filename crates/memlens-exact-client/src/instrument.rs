@@ -92,6 +92,7 @@ pub unsafe extern "C" fn transform(
             }
             if requests::ends_request(instr) {
                 remove_from(context, block, instr_get_next(instr));
+                requests::leave_unanswered(context, block, instr);
                 break;
             }
             instr = next;

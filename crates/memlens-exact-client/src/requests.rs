@@ -23,8 +23,10 @@ const SEQUENCE: [u8; 19] = [
 pub unsafe fn ends_request(instr: *mut instr_t) -> bool {
     // SAFETY: reads the instruction; the code before it is copied with fault protection.
     unsafe {
-        // DynamoRIO knows the sequence as well: it leaves a marked `mov` at the address of the `xchg`.
-        if instr_get_opcode(instr) as u32 != OP_xchg && instr_get_note(instr).is_null() {
+        // DynamoRIO knows the sequence as well: it leaves a marked `mov` at the address of the `xchg`, for which
+        // `leave_unanswered` puts a nop.
+        let opcode = instr_get_opcode(instr) as u32;
+        if opcode != OP_xchg && opcode != OP_nop && instr_get_note(instr).is_null() {
             return false;
         }
         let start = instr_get_app_pc(instr).wrapping_sub(16);
@@ -32,6 +34,31 @@ pub unsafe fn ends_request(instr: *mut instr_t) -> bool {
         dr_safe_read(start.cast(), bytes.len(), bytes.as_mut_ptr().cast(), &mut read) != 0
             && read == bytes.len()
             && bytes == SEQUENCE
+    }
+}
+
+/// Takes away DynamoRIO's own answer to the request that `last` ends: it says that the program runs on valgrind, by
+/// which programs change what they do. What is left does nothing, as on the processor.
+///
+/// # Safety
+/// `last` ends a request ([`ends_request`]) in `block`, which is the program's code and nothing else yet.
+pub unsafe fn leave_unanswered(context: *mut c_void, block: *mut instrlist_t, last: *mut instr_t) {
+    // SAFETY: the label and the `mov` are DynamoRIO's, in this block; the nop has the translation of what it replaces.
+    unsafe {
+        let is_annotation = |instr: *mut instr_t| instr_get_note(instr) as u64 == DR_NOTE_ANNOTATION;
+        if !is_annotation(last) {
+            return;
+        }
+        let label = instr_get_prev(last);
+        if !label.is_null() && instr_is_label(label) != 0 && is_annotation(label) {
+            instrlist_remove(block, label);
+            instr_destroy(context, label);
+        }
+        let nop = instr_create_0dst_0src(context, OP_nop as i32);
+        instr_set_translation(nop, instr_get_app_pc(last));
+        instr_set_app(nop);
+        instrlist_replace(block, last, nop);
+        instr_destroy(context, last);
     }
 }
 
@@ -43,7 +70,10 @@ pub unsafe fn insert_call(here: Inserter) {
     // SAFETY: the callee takes one pointer-sized argument and keeps to the clean-call rules.
     unsafe {
         let rax = DR_REG_RAX as reg_id_t;
-        drreg_get_app_value(here.context, here.block, here.at, rax, rax);
+        // rdx is where the answer goes.
+        for reg in [rax, DR_REG_RDX as reg_id_t] {
+            drreg_get_app_value(here.context, here.block, here.at, reg, reg);
+        }
         let arguments = crate::ir::register(rax);
         dr_insert_clean_call(here.context, here.block, here.at, send as *mut c_void, 0, 1, arguments);
     }
@@ -56,9 +86,34 @@ unsafe extern "C" fn send(arguments: *const c_void) {
         let (mut words, mut read) = ([0_u64; 6], 0);
         let length = core::mem::size_of_val(&words);
         if dr_safe_read(arguments, length, words.as_mut_ptr().cast(), &mut read) != 0 && read == length {
+            if words[0] == PROTOCOL {
+                answer(PROTOCOL_VERSION);
+            }
             let mut payload = words.to_vec();
             payload.extend(name(&words));
             STATE.thread(dr_get_current_drcontext()).event(EventKind::Request, &payload);
+        }
+    }
+}
+
+/// Asks who listens, and what memlens answers (memlens.h).
+const PROTOCOL: u64 = tool_base(b'M', b'L');
+const PROTOCOL_VERSION: u64 = 1;
+
+/// Puts the result of a request where the program looks for it.
+///
+/// # Safety
+/// Called from the clean call of [`insert_call`].
+unsafe fn answer(result: u64) {
+    // SAFETY: in a clean call the context may be changed; the other registers get what they had.
+    unsafe {
+        let context = dr_get_current_drcontext();
+        let mut machine: dr_mcontext_t = core::mem::zeroed();
+        machine.size = core::mem::size_of::<dr_mcontext_t>();
+        machine.flags = dr_mcontext_flags_t::DR_MC_INTEGER;
+        if dr_get_mcontext(context, &mut machine) != 0 {
+            machine.__bindgen_anon_6.xdx = result as reg_t;
+            dr_set_mcontext(context, &mut machine);
         }
     }
 }
