@@ -36,6 +36,7 @@
 //!    written. Without an STLB, every dTLB miss counts as a second-level miss too. A TLB replaces
 //!    by LRU, or by second chance (`clock`) if it is fully associative with more than 16 entries,
 //!    unless its description says otherwise: [`TlbEntries::policy`].
+//!    The smallest page has 4 KiB; a machine whose `page_bytes` is another is refused.
 //! 4. **Page tables** lie in address ranges of their own, entry n of a level at base + 8n, so that
 //!    eight neighbouring pages share a line of entries. Caches are indexed by virtual addresses for
 //!    everything else: there is no physical memory map.

@@ -1,5 +1,6 @@
 //! What a machine looks like: the numbers that a model is built from.
 
+use crate::page_sizes::PageSize;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -253,7 +254,8 @@ pub struct MachineDescription {
     pub description: String,
     /// Line size in bytes of all caches.
     pub line_bytes: u32,
-    /// Size in bytes of an ordinary page.
+    /// Size in bytes of an ordinary page: 4096, as x86-64 has it. [`Self::validate`] refuses others, of which table
+    /// levels and large pages would differ, too.
     pub page_bytes: u32,
     /// Cores with private L1 and L2 that share the last level.
     pub cores: u16,
@@ -346,6 +348,9 @@ impl MachineDescription {
                 }
             }
         }
+        if u64::from(self.page_bytes) != PageSize::Size4K.bytes() {
+            return Err(ModelError::PageSize { page_bytes: self.page_bytes });
+        }
         if self.stlb.is_some() && self.dtlb.is_none() {
             return Err(ModelError::StlbWithoutDtlb);
         }
@@ -426,6 +431,14 @@ pub enum ModelError {
         place: &'static str,
         /// Its policy.
         policy: Policy,
+    },
+    /// Translation is that of x86-64.
+    #[error(
+        "page_bytes: {page_bytes} is not 4096: TLBs and page tables are modelled for pages of 4 KiB, 2 MiB and 1 GiB"
+    )]
+    PageSize {
+        /// The machine's.
+        page_bytes: u32,
     },
     /// A second-level TLB needs a first level.
     #[error("stlb: there is no dtlb")]

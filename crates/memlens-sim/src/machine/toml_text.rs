@@ -119,6 +119,14 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_another_size_are_refused() {
+        let text = SHIPPED.iter().find(|(name, _)| *name == "e5504").expect("ships").1;
+        let text = text.replace("page_bytes = 4096", "page_bytes = 65536");
+        let error = MachineDescription::from_toml(&text).expect_err("not modelled").to_string();
+        assert!(error.contains("page_bytes: 65536 is not 4096"), "{error}");
+    }
+
+    #[test]
     fn misspelt_words_are_placed_and_corrected() {
         let text =
             "name = \"x\"\nline_bytes = 64\npage_bytes = 4096\ncores = 1\n[l1i]\nbytes = 32768\nwais = 8\n";
