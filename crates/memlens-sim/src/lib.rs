@@ -66,7 +66,7 @@
 //!
 //! ## Rules of cachegrind (`rules = "cachegrind"`)
 //!
-//! As valgrind 3.19 simulates (`cachegrind/cg_sim.c`): two levels, I1 and D1 over a unified LL, LRU.
+//! As valgrind 3.19 simulates (`cachegrind/cg_sim.c`): two levels, I1 and D1 over a unified LL, LRU (another policy is refused).
 //! An access misses a level once at most, however many lines it touches. LL is asked once, for all
 //! bytes of an access that missed the first level. A modify is a read. Data accesses are cut to the
 //! smallest line size. No L2, TLBs, write-backs or coherence: those lists stay empty. A test holds

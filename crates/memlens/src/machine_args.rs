@@ -170,6 +170,8 @@ mod tests {
         assert!(message("host", &["l1x=1,1,64"]).contains("did you mean \"l1i\"?"));
         assert!(message("host", &["l1d=100,8,64"]).contains("l1d"));
         assert!(message("./none.toml", &[]).contains("no such file"));
+        let other = message("cachegrind", &["l1d=256,4,64,random"]);
+        assert!(other.contains("cachegrind's rules replace by lru, not by random"), "{other}");
     }
 
     #[test]

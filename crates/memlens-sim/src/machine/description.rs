@@ -333,6 +333,9 @@ impl MachineDescription {
                     line_bytes: cache.line,
                 });
             }
+            if self.rules == Rules::Cachegrind && cache.policy != Policy::Lru {
+                return Err(ModelError::CachegrindPolicy { place, policy: cache.policy });
+            }
             if cache.sets() > Self::MAX_SETS {
                 return Err(ModelError::TooManySets { place, sets: cache.sets(), limit: Self::MAX_SETS });
             }
@@ -428,6 +431,14 @@ pub enum ModelError {
     #[error("{place}: {policy} is a policy of caches, a TLB takes lru, tree-plru, random or clock")]
     TlbPolicy {
         /// Which TLB.
+        place: &'static str,
+        /// Its policy.
+        policy: Policy,
+    },
+    /// valgrind's cachegrind knows LRU only.
+    #[error("{place}: cachegrind's rules replace by lru, not by {policy}")]
+    CachegrindPolicy {
+        /// Which cache.
         place: &'static str,
         /// Its policy.
         policy: Policy,
