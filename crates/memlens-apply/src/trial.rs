@@ -6,13 +6,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,6 +110,7 @@ pub fn run(command: &Command, variant: &Variant, look: Option<&mut dyn FnMut(u32
     let started = Instant::now();
     let mut child = starter.spawn()?;
     let streams = [child.stdout.take().map(summed), child.stderr.take().map(summed)];
+    let peak = PeakWatch::begin(child.id());
     let (status, usage) = wait(child.id(), look)?;
     let wall = started.elapsed();
     let end = match (status.code(), status.signal()) {
@@ -122,7 +123,7 @@ pub fn run(command: &Command, variant: &Variant, look: Option<&mut dyn FnMut(u32
     Ok(Trial {
         wall,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        max_resident_bytes: usage.ru_maxrss.unsigned_abs() * 1024,
+        max_resident_bytes: peak.most(usage.ru_maxrss.unsigned_abs() * 1024),
         page_walks: counter.and_then(WalkCounter::read),
         end,
         output: streams.map(|stream| stream?.recv_timeout(LINGER).ok()),
@@ -160,6 +161,60 @@ fn summed(mut stream: impl Read + Send + 'static) -> Receiver<Output> {
     receiver
 }
 
+/// Looks how much memory of a program was resident at most, while it runs.
+///
+/// `ru_maxrss` does not say it of a small program: `execve` puts what the process had before into it, which was a copy of this
+/// one, or this one itself. Where it is no more than this process ever had, the kernel's mark of the program alone counts,
+/// as it was seen last: up to 20 ms before the end.
+struct PeakWatch {
+    /// The most that this process had when the program began.
+    own_bytes: u64,
+    /// Ends the looks when it is dropped.
+    end: Option<Sender<()>>,
+    looks: Option<thread::JoinHandle<u64>>,
+}
+
+impl PeakWatch {
+    /// Call when the process executes the program already.
+    fn begin(pid: u32) -> Self {
+        let status = |of: &str| File::open(format!("/proc/{of}/status")).ok();
+        let own_bytes = status("self").as_mut().and_then(peak).unwrap_or(0);
+        let (end, ended) = mpsc::channel();
+        // The open file stays that process's, even when its number is another's.
+        let looks = status(&pid.to_string()).map(|status| thread::spawn(move || follow(status, &ended)));
+        Self { own_bytes, end: Some(end), looks }
+    }
+
+    /// The most that was resident, given `ru_maxrss`.
+    fn most(mut self, max_resident_bytes: u64) -> u64 {
+        drop(self.end.take());
+        let seen = self.looks.take().and_then(|looks| looks.join().ok()).unwrap_or(0);
+        if max_resident_bytes > self.own_bytes || seen == 0 { max_resident_bytes } else { seen }
+    }
+}
+
+/// The most that a process had resident, by a file that is looked at again and again until something ends it.
+fn follow(mut status: File, ended: &Receiver<()>) -> u64 {
+    let (mut most, mut pause) = (0, LOOKS[0]);
+    while let Some(now) = peak(&mut status) {
+        most = most.max(now);
+        match ended.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(LOOKS[1]),
+            _ => break,
+        }
+    }
+    most
+}
+
+/// `VmHWM` of a process's status, in bytes; `None` when it has ended.
+fn peak(status: &mut File) -> Option<u64> {
+    let mut text = String::new();
+    status.rewind().ok()?;
+    status.read_to_string(&mut text).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
 /// Waits for a child's end.
 fn wait(pid: u32, mut look: Option<&mut dyn FnMut(u32)>) -> io::Result<(ExitStatus, libc::rusage)> {
     let options = if look.is_some() { libc::WNOHANG } else { 0 };
@@ -194,6 +249,17 @@ mod tests {
     fn shell(script: &str) -> Command {
         let arguments = ["sh", "-c", script].map(OsString::from).to_vec();
         Command { file: "/bin/sh".into(), arguments }
+    }
+
+    #[test]
+    fn a_small_program_does_not_have_our_memory() {
+        // So much was resident here, however little is now.
+        drop(std::hint::black_box(vec![1_u8; 64 << 20]));
+        let run = run(&shell("sleep 0.1; exit 0"), &Variant::default(), None).expect("runs");
+        assert!((100 << 10..32 << 20).contains(&run.max_resident_bytes), "{}", run.max_resident_bytes);
+        // More than was ever resident here is the program's.
+        let own = PeakWatch { own_bytes: 5, end: None, looks: None };
+        assert_eq!(own.most(6), 6);
     }
 
     #[test]
