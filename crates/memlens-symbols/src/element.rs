@@ -128,7 +128,11 @@ impl<'a> Walk<'_, 'a> {
             return false;
         };
         let is_union = tag == gimli::DW_TAG_union_type;
-        if !is_union && !matches!(tag, gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type) {
+        let has_members = matches!(
+            tag,
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_common_block
+        );
+        if !is_union && !has_members {
             return false;
         }
         if !self.is_library && self.debug.is_library_type(&inner) {
@@ -248,7 +252,7 @@ impl<'a> DebugInfo<'a> {
             let (inner, tag, attributes) = self.stripped(&id)?;
             match tag {
                 gimli::DW_TAG_array_type => id = self.type_of(&inner.0, &attributes)?,
-                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => {
+                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_common_block => {
                     // Only declared: it has no size.
                     let size_bytes = self.size_of(&inner).filter(|&size| size > 0)?;
                     // The name that the source gives it, a typedef's, if it has none of its own.

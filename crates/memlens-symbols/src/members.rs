@@ -9,6 +9,7 @@ use gimli::DwAt;
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::{Attr, MAX_REFERENCES, attribute};
 use crate::types::{MOST_VISITS, TypeId, constant, is_descriptor};
+use crate::unit_index::{StaticPlace, static_place};
 
 /// A member of a structure, a base of a class, or bit-fields that share a byte.
 pub(crate) struct Member<'a> {
@@ -85,7 +86,10 @@ impl<'a> DebugInfo<'a> {
         }
         let (inner, tag, attributes) = self.stripped(id)?;
         match tag {
-            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+            gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_common_block => {
                 if into != Depth::All && self.is_library_type(&inner) {
                     return None;
                 }
@@ -153,10 +157,35 @@ impl<'a> DebugInfo<'a> {
         }
     }
 
+    /// The variables of a Fortran common block, in the order of their places, which are counted from the first.
+    pub(crate) fn common_members(&self, block: &TypeId<'a>) -> Vec<Member<'a>> {
+        let mut members = Vec::new();
+        let Some(unit) = block.0.unit() else { return members };
+        self.children(block, |tag, _, attributes| {
+            if tag != gimli::DW_TAG_variable {
+                return;
+            }
+            let place = static_place(block.0.dwarf(), &unit, attributes);
+            if let (Some(StaticPlace::Address(start)), Some(type_id)) =
+                (place, self.type_of(&block.0, attributes))
+            {
+                let name = self.name_of(&block.0, attributes).map(Cow::Borrowed);
+                members.push(Member { name, start, type_id, bit_field_bytes: None });
+            }
+        });
+        members.sort_by_key(|member| member.start);
+        let first = members.first().map_or(0, |member| member.start);
+        members.iter_mut().for_each(|member| member.start -= first);
+        members
+    }
+
     /// Calls `each` for the members and bases of a structure or union, in the order of their declaration. Bit-fields of
     /// which a byte has bits of several are one member: an access cannot tell them apart.
     pub(crate) fn each_member(&self, id: &TypeId<'a>, mut each: impl FnMut(Member<'a>)) {
         let Some((_, tag, attributes)) = self.stripped(id) else { return };
+        if tag == gimli::DW_TAG_common_block {
+            return self.common_members(id).into_iter().for_each(each);
+        }
         let size = attribute(&attributes, gimli::DW_AT_byte_size).and_then(|value| constant(&value));
         let end = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         let is_union = tag == gimli::DW_TAG_union_type;

@@ -8,7 +8,7 @@ use gimli::{Section, UnitOffset};
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::UnitHandle;
 use crate::error::Diagnostic;
-use crate::types::TypeRef;
+use crate::types::{TypeId, TypeRef};
 use crate::unit_index::{StaticPlace, StaticVariable};
 
 /// What the debug information says of a global, static or thread-local variable.
@@ -41,9 +41,7 @@ pub(crate) struct StaticEntry<'a> {
 
 impl<'a> StaticEntry<'a> {
     fn new(debug: &DebugInfo<'a>, unit: &UnitHandle<'a>, variable: &StaticVariable, start: u64) -> Self {
-        let size = unit
-            .entry(variable.die)
-            .and_then(|(_, attributes)| debug.type_of(unit, &attributes).and_then(|id| debug.size_of(&id)));
+        let size = debug.variable_type(unit, variable.die).and_then(|id| debug.size_of(&id));
         Self { start, size, unit: unit.clone(), die: variable.die }
     }
 }
@@ -216,10 +214,23 @@ impl<'a> DebugInfo<'a> {
         list.get(first..end).unwrap_or_default().to_vec()
     }
 
+    /// The type of a variable: that of a Fortran common block is the block itself, whose members it has.
+    fn variable_type(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Option<TypeId<'a>> {
+        let (tag, attributes) = unit.entry(die)?;
+        match tag {
+            gimli::DW_TAG_common_block => Some((unit.clone(), die)),
+            _ => self.type_of(unit, &attributes),
+        }
+    }
+
     pub(crate) fn variable_info(&self, entry: &StaticEntry<'a>) -> Option<VariableInfo> {
-        let (_, attributes) = entry.unit.entry(entry.die)?;
-        let (name, _) = self.qualified_name(&entry.unit, entry.die)?;
-        let type_id = self.type_of(&entry.unit, &attributes);
+        let (tag, attributes) = entry.unit.entry(entry.die)?;
+        let name = match tag {
+            // Whatever subprogram it is declared in.
+            gimli::DW_TAG_common_block => self.name_of(&entry.unit, &attributes)?.to_owned(),
+            _ => self.qualified_name(&entry.unit, entry.die)?.0,
+        };
+        let type_id = self.variable_type(&entry.unit, entry.die);
         let (decl_file, decl_line) = self.declaration(&entry.unit, &attributes);
         Some(VariableInfo {
             name,

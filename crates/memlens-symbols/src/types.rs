@@ -7,6 +7,7 @@ use gimli::{AttributeValue, DwAt, UnitOffset};
 
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::{Attr, MAX_REFERENCES, UnitHandle, Value, attribute};
+use crate::members::Member;
 use crate::unit_index::ScopeKind;
 
 /// libstdc++'s buffers in nodes: `__gnu_cxx::__aligned_membuf<T>`, `__aligned_buffer<T>`.
@@ -311,6 +312,7 @@ impl<'a> DebugInfo<'a> {
                 let class = self.spell(class.as_ref(), String::new(), depth + 1);
                 self.spell(target().as_ref(), format!(" {class}::*{declarator}"), depth + 1)
             }
+            gimli::DW_TAG_common_block => format!("common /{}/{declarator}", named().unwrap_or_default()),
             _ => {
                 let word = match tag {
                     gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => "struct",
@@ -390,6 +392,13 @@ impl<'a> DebugInfo<'a> {
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type => Some(u64::from(id.0.unit()?.encoding().address_size)),
             gimli::DW_TAG_enumeration_type => self.size_at(&self.type_of(&id.0, &attributes)?, depth + 1),
+            gimli::DW_TAG_common_block => {
+                let members = self.common_members(&id);
+                let end = |member: &Member<'a>| {
+                    Some(member.start + self.size_at(&member.type_id, depth + 1).unwrap_or(0))
+                };
+                members.iter().filter_map(end).max()
+            }
             _ => None,
         }
     }

@@ -88,9 +88,14 @@ impl<'a> UnitIndex<'a> {
         let mut entries = unit.entries_raw(None)?;
         let mut open: Vec<(isize, u32)> = Vec::new();
         let mut attributes: Vec<Attr<'a>> = Vec::new();
+        // The common block whose members are read: its depth, its entry, where its first member stands in the list.
+        let mut common: Option<(isize, UnitOffset, usize)> = None;
         while !entries.is_empty() {
             let offset = entries.next_offset();
             let depth = entries.next_depth();
+            if common.is_some_and(|(outer, ..)| depth <= outer) {
+                self.end_common_block(common.take());
+            }
             let Some(abbreviation) = entries.read_abbreviation()? else { continue };
             while let Some(&(scope_depth, scope)) = open.last() {
                 if scope_depth < depth {
@@ -126,6 +131,9 @@ impl<'a> UnitIndex<'a> {
                 }
                 continue;
             }
+            if tag == gimli::DW_TAG_common_block {
+                common = Some((depth, offset, self.statics.len()));
+            }
             if is_static {
                 if let Some(place) = static_place(dwarf, unit, &attributes) {
                     self.statics.push(StaticVariable { place, die: offset });
@@ -151,7 +159,22 @@ impl<'a> UnitIndex<'a> {
                 open.push((depth, id));
             }
         }
+        self.end_common_block(common);
         Ok(())
+    }
+
+    /// gfortran gives a common block no place of its own: it begins with the first of its members, before which it
+    /// stands in the list.
+    fn end_common_block(&mut self, block: Option<(isize, UnitOffset, usize)>) {
+        let Some((_, die, first)) = block else { return };
+        let members = self.statics.get(first..).unwrap_or_default();
+        let address = |member: &StaticVariable| match member.place {
+            StaticPlace::Address(address) if member.die != die => Some(address),
+            _ => None,
+        };
+        let Some(start) = members.iter().filter_map(address).min() else { return };
+        self.statics.retain(|known| known.die != die);
+        self.statics.insert(first, StaticVariable { place: StaticPlace::Address(start), die });
     }
 
     /// The innermost scope that the entry at `die` is in, not counting itself.
@@ -193,7 +216,7 @@ fn text<'a>(
 }
 
 /// The fixed place of a variable, if its location is a single address expression.
-fn static_place<'a>(
+pub(crate) fn static_place<'a>(
     dwarf: &Dwarf<Bytes<'a>>,
     unit: &Unit<Bytes<'a>>,
     attributes: &[Attr<'a>],

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use memlens_symbols::{Assignment, DataKind, DebugSearch, Module};
+use memlens_symbols::{Assignment, Content, DataKind, DebugSearch, Module};
 use support::{folder, have, hexadecimal, output, source, tool};
 
 /// What a collector does: the first variable from the inner to the outer frame.
@@ -258,6 +258,22 @@ fn fortran_modules_and_common_blocks() {
             |name: &str| data.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name}: {data:#?}"));
         assert_eq!(find("grid::u").size, 10 * 20 * 8);
         assert_eq!(find("box_block").size, 4);
+        // A common block consists of its variables, in whatever subprogram it stands.
+        let state = find("state");
+        // Rounded up to whole numbers of its first variable by some versions of gfortran.
+        assert!((2004..=2008).contains(&state.size), "{}", state.size);
+        let info = module.variable_info(state.svma).expect("a variable");
+        assert_eq!((info.name.as_str(), info.type_name.as_deref()), ("state", Some("common /state/")));
+        let Content::Structures(block) = module.content_of(info.type_ref.expect("a type")) else {
+            panic!("{info:?} has no fields");
+        };
+        assert_eq!(block.size_bytes, 2004);
+        let fields = module.fields(&block).into_iter();
+        let fields: Vec<_> = fields.map(|field| (field.name, field.offset_bytes, field.size_bytes)).collect();
+        let expected = [("temp[]", 0, 800), ("vel[][]", 800, 1200), ("steps", 2000, 4)];
+        assert_eq!(fields, expected.map(|(name, at, size)| (name.to_owned(), at, size)));
+        let at = |offset| module.field_at(block.type_ref, offset).map(|field| field.name);
+        assert_eq!([0, 1999, 2000].map(at), ["temp[]", "vel[][]", "steps"].map(|name| Some(name.to_owned())));
         let outer = module.entry_points(&["outer_"])[0].svma;
         assert_eq!(module.function_at(outer).and_then(|f| f.name).as_deref(), Some("outer"));
         let fill = module.entry_points(&["__grid_MOD_fill"])[0].svma;
