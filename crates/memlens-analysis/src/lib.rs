@@ -17,9 +17,12 @@
 //! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
 //! | [`Remedy::Separate`] | lines go from core to core | the misses that follow, at most all of those accesses |
 //!
+//! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change.
+//!
 //! Knows neither collectors nor terminals; profiles that count no misses have no findings.
 #![forbid(unsafe_code)]
 
+mod runtime_code;
 mod split;
 
 use std::cmp::Reverse;
@@ -131,7 +134,9 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
     for ((at, object), cells) in profile.objects.iter().enumerate().zip(&cells) {
         let at = ObjectIx::from_index(at);
         let (patterns, loaded_from, shares) = (&patterns, &loaded_from, &shares);
-        let about = About { profile, patterns, loaded_from, shares, at, object, cells, whole };
+        let is_own = |cell: &&Cell| !runtime_code::is_runtimes(profile, cell.code);
+        let own = &cells.iter().copied().filter(is_own).collect::<Vec<_>>();
+        let about = About { profile, patterns, loaded_from, shares, at, object, cells, own, whole };
         found.extend(about.huge_pages());
         found.extend(about.by_pattern());
         found.extend(about.split());
@@ -151,6 +156,8 @@ struct About<'a> {
     at: ObjectIx,
     object: &'a Object,
     cells: &'a [&'a Cell],
+    /// Those of code that can be changed.
+    own: &'a [&'a Cell],
     whole: u64,
 }
 
@@ -207,7 +214,7 @@ impl About<'_> {
     /// One finding for each pattern that has a remedy; strides and indices of their own apart.
     fn by_pattern(&self) -> Vec<Finding> {
         let mut groups: BTreeMap<(u8, i64), Vec<&Cell>> = BTreeMap::new();
-        for &cell in self.cells {
+        for &cell in self.own {
             let Some(pattern) = self.patterns.get(&cell.code) else { continue };
             let key = match pattern.kind {
                 PatternKind::Indirect => {
@@ -279,7 +286,7 @@ impl About<'_> {
             return None;
         }
         let writers: BTreeSet<_> =
-            self.cells.iter().filter(|cell| cell.counts.get().stores > 0).map(|cell| cell.thread).collect();
+            self.own.iter().filter(|cell| cell.counts.get().stores > 0).map(|cell| cell.thread).collect();
         if writers.len() < 2 {
             return None;
         }

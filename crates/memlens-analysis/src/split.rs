@@ -36,7 +36,7 @@ impl About<'_> {
         }
         let mut fields: HashMap<FieldIx, Counts> = HashMap::new();
         let mut counts = Counts::default();
-        for cell in self.cells {
+        for cell in self.own {
             counts += &cell.counts.get();
             for (field, piece) in self.shares.pieces(cell) {
                 *fields.entry(field).or_default() += &piece;
@@ -64,7 +64,7 @@ impl About<'_> {
         }
         let then = self.with_hot_bytes(&counts, hot_bytes, element.bytes, structures);
         let touches = |cell: &&Cell| self.shares.pieces(cell).any(|(field, _)| hot.contains(&field));
-        let cells: Vec<&Cell> = self.cells.iter().copied().filter(touches).collect();
+        let cells: Vec<&Cell> = self.own.iter().copied().filter(touches).collect();
         let gain = self.saved(&counts, &then);
         let remedy = Remedy::Split { hot, hot_bytes, element_bytes: element.bytes };
         Some(self.finding(remedy, gain, &cells))

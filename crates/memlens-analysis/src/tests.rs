@@ -110,6 +110,30 @@ fn each_pattern_has_its_remedy_with_the_gain_by_hand() {
     assert!((found[1].gain - 900.0 * (dram - llc) / whole).abs() < 0.001, "{}", found[1].gain);
 }
 
+/// The loop over `b` in steps is malloc's, by its function or its source, or the dynamic linker's: nothing to do about it.
+#[test]
+fn code_of_the_system_has_no_remedy() {
+    let layouts = |module: &str, function: &str, file: &str| {
+        let mut profile = profile();
+        profile.modules = vec![memlens_profile::Module { path: module.into(), ..Default::default() }];
+        profile.frames = vec![memlens_profile::Frame {
+            function: Some(function.into()),
+            file: Some(file.into()),
+            ..Default::default()
+        }];
+        profile.stacks = vec![memlens_profile::Stack(vec![memlens_profile::FrameIx(0)])];
+        profile.code[2].stack = Some(StackIx(0));
+        profile.code[2].module = Some(ModuleIx(0));
+        let found = findings(&profile);
+        assert!(found.iter().any(|finding| matches!(finding.remedy, Remedy::Prefetch { .. })), "{found:?}");
+        found.iter().any(|finding| matches!(finding.remedy, Remedy::Layout { .. }))
+    };
+    let (own, libc, linker) = ("/home/app", "/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2");
+    assert!(layouts(own, "malloc", "pool.c") && layouts(libc, "qsort", "./stdlib/msort.c"));
+    assert!(!layouts(libc, "_int_malloc", "") && !layouts(own, "_int_free", "./malloc/malloc.c"));
+    assert!(!layouts(linker, "do_lookup_x", "") && !layouts(libc, "_dl_relocate", "./elf/dl-reloc.c"));
+}
+
 /// Operands of an element's other bytes, which hit the lines that the first one missed on, use them up. Those of another function do not.
 #[test]
 fn lines_that_are_used_up_need_no_other_order() {
