@@ -275,6 +275,9 @@ def series(runner):
     bad = subprocess.run([runner.memlens, "series", "--values", "1,2", "--", program], capture_output=True, text=True)
     if bad.returncode != 64 or "no {} for the values" not in bad.stderr:
         raise Failure(f"no place for values: exit code {bad.returncode}: {bad.stderr}")
+    bad = subprocess.run([runner.memlens, "series", "--values", "2,2", "--", "true", "{}"], capture_output=True, text=True)
+    if bad.returncode != 64 or "--values names 2 twice" not in bad.stderr:
+        raise Failure(f"a value that is there twice: exit code {bad.returncode}: {bad.stderr}")
     bad = subprocess.run([runner.memlens, "series", "--values", "1", "--", "false", "{}"], capture_output=True, text=True)
     if bad.returncode != 69 or "exit code 1" not in bad.stderr:
         raise Failure(f"a run that fails: exit code {bad.returncode}: {bad.stderr}")
@@ -289,6 +292,12 @@ def speed_up(runner):
     if result.returncode != 0:
         raise Failure(f"exit code {result.returncode}: {result.stderr}")
     found = [line.split(",") for line in result.stdout.splitlines()]
+    # Objects have the same name in both runs, but for the stack of a thread that only one of them has.
+    lines = {(row[0], row[2]): float(row[3]) for row in found[1:] if row[1] == "lines"}
+    pairs = {name: sorted((lines[name, "1"], lines[name, "2"])) for name, _ in lines if name != "stack of thread 3"}
+    unlike = {name: pair for name, pair in pairs.items() if pair[0] == 0 and pair[1] >= 10}
+    if unlike or not any(name.startswith("stack of thread 1") for name, _ in lines):
+        raise Failure(f"objects of one run only: {unlike} of {lines}")
     faster = [float(row[3]) for row in found if row[1] == "speed-up"]
     if len(faster) != 2 or faster[0] != 1 or not 1.5 < faster[1] < 2.1:
         raise Failure(f"speed-up {faster} with 1 and 2 threads")

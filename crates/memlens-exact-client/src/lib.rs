@@ -217,8 +217,39 @@ unsafe extern "C" fn module_load(context: *mut c_void, data: *const module_data_
         if dr_memory_is_in_client(start) != 0 || dr_memory_is_dr_internal(start) != 0 {
             return;
         }
-        let id = modules::SPECIALS.module_loaded(&*data);
-        module_event(context, EventKind::ModuleLoad, id);
+        if let Some(id) = modules::SPECIALS.module_loaded(&*data) {
+            module_event(context, EventKind::ModuleLoad, id);
+        }
+    }
+}
+
+/// The dynamic linker mapped a file: if it is a module, memlens is told now. DynamoRIO tells of it when its code runs first,
+/// but before that the linker reads and writes its tables.
+///
+/// # Safety
+/// `context` is the calling thread's.
+pub(crate) unsafe fn file_mapped(context: *mut c_void, address: u64) {
+    // SAFETY: the module's data is ours, and freed after the call.
+    unsafe {
+        let data = dr_lookup_module(address as *mut u8);
+        if data.is_null() {
+            return;
+        }
+        if (*data).__bindgen_anon_1.start as u64 == address {
+            module_load(context, data, 1);
+        }
+        dr_free_module_data(data);
+    }
+}
+
+/// Memory is about to be unmapped: if it is a module, it is gone.
+///
+/// # Safety
+/// `context` is the calling thread's.
+pub(crate) unsafe fn unmapped(context: *mut c_void, memory: core::ops::Range<u64>) {
+    if let Some(id) = modules::SPECIALS.unmapped(memory) {
+        // SAFETY: the caller's promise.
+        unsafe { module_event(context, EventKind::ModuleUnload, id) };
     }
 }
 

@@ -151,8 +151,13 @@ impl Specials {
         })
     }
 
-    /// A module was mapped: tells memlens and remembers what it answers. Returns the module's id.
-    pub fn module_loaded(&self, data: &module_data_t) -> u32 {
+    /// A module was mapped: tells memlens and remembers what it answers. Returns the module's id, unless it was told before.
+    pub fn module_loaded(&self, data: &module_data_t) -> Option<u32> {
+        // SAFETY: the union's variants are the same pointer.
+        let start = unsafe { data.__bindgen_anon_1.start as u64 };
+        if self.read(|inner| inner.modules.iter().any(|module| module.0.start == start)) {
+            return None;
+        }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the union's variants are the same pointer; DynamoRIO's strings are zero-ended or
         // null.
@@ -187,13 +192,24 @@ impl Specials {
             inner.entries.sort_unstable_by_key(|entry| entry.0);
             inner.entries.dedup_by_key(|entry| entry.0);
         });
-        id
+        Some(id)
+    }
+
+    /// Memory is about to be unmapped. Returns the id of the module that it is, if it is one: DynamoRIO tells only of
+    /// those of which code ran.
+    pub fn unmapped(&self, memory: Range<u64>) -> Option<u32> {
+        let is_it = |module: &(Range<u64>, u32)| module.0.start == memory.start && module.0.end <= memory.end;
+        let module = self.read(|inner| inner.modules.iter().find(|module| is_it(module)).cloned())?;
+        self.forget(module.0)
     }
 
     /// A module is about to be unmapped: forgets its addresses. Returns its id.
     pub fn module_unloaded(&self, data: &module_data_t) -> Option<u32> {
         // SAFETY: the union's variants are the same pointer.
-        let (start, end) = unsafe { (data.__bindgen_anon_1.start as u64, data.end as u64) };
+        self.forget(unsafe { data.__bindgen_anon_1.start as u64..data.end as u64 })
+    }
+
+    fn forget(&self, Range { start, end }: Range<u64>) -> Option<u32> {
         BLOCKS.forget(start..end);
         self.write(|inner| {
             inner.entries.retain(|entry| !(start..end).contains(&entry.0));

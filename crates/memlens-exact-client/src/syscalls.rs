@@ -44,6 +44,7 @@ const WAITING: [c_int; 16] = [7, 23, 34, 35, 61, 128, 130, 230, 232, 247, 270, 2
 const FUTEX_WAITS: [u64; 5] = [0, 6, 9, 11, 13];
 /// Without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
 const FUTEX_COMMAND: u64 = 0x7f;
+const MAP_DENYWRITE: u64 = 0x800;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 
@@ -118,7 +119,9 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
             }
             SYS_MUNMAP => {
                 // Announced before it happens: afterwards another thread may get the addresses.
-                thread.event(EventKind::MapRemove, &[argument(context, 0), argument(context, 1)]);
+                let (start, length) = (argument(context, 0), argument(context, 1));
+                crate::unmapped(context, start..start.saturating_add(length));
+                thread.event(EventKind::MapRemove, &[start, length]);
             }
             SYS_SHMDT => {
                 let address = argument(context, 0);
@@ -167,6 +170,10 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
         }
         match number {
             SYS_MMAP if !failed => {
+                // As glibc's dynamic linker maps a library: first as a whole, then its parts.
+                if fourth & MAP_DENYWRITE != 0 {
+                    crate::file_mapped(context, result as u64);
+                }
                 thread.event(EventKind::MapAdd, &[result as u64, length, third, fourth, 0]);
             }
             SYS_MREMAP if !failed => {

@@ -181,6 +181,8 @@ pub struct AddressSpace {
     /// Accesses so far, as far as known.
     now: u64,
     break_start: Option<u64>,
+    /// Threads in the order in which their stacks were seen.
+    stack_order: Vec<u32>,
     search: DebugSearch,
     changes: Changes,
 }
@@ -205,6 +207,7 @@ impl AddressSpace {
             region_generation: 0,
             now: 0,
             break_start: None,
+            stack_order: Vec::new(),
             search,
             changes: Changes::default(),
         }
@@ -239,6 +242,7 @@ impl AddressSpace {
             region_generation: self.region_generation,
             now: self.now,
             break_start: self.break_start,
+            stack_order: self.stack_order.clone(),
             search: self.search.clone(),
             changes: self.changes.clone(),
         }
@@ -503,7 +507,15 @@ impl AddressSpace {
             .unwrap_or_else(|| stack_pointer.saturating_sub(64 << 10)..stack_pointer.saturating_add(4096));
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.label(range.clone(), Label::Stack { thread, number });
+        if !self.stack_order.contains(&thread) {
+            self.stack_order.push(thread);
+        }
         range
+    }
+
+    /// The how manyth thread one was to have a stack, from 1: the same in each run, as ids of threads are not.
+    pub fn stack_number(&self, thread: u32) -> Option<usize> {
+        self.stack_order.iter().position(|&known| known == thread).map(|at| at + 1)
     }
 
     /// The stack that `slot` lies on, for a thread that left its own, and whether it is a region of

@@ -36,6 +36,10 @@ pub fn values(args: &SeriesArgs) -> Result<Vec<String>, Failure> {
     if !args.command.iter().any(|word| with_value(word, "") != *word) {
         return usage("the program's arguments have no {} for the values");
     }
+    let option = if args.values.is_empty() { "--threads" } else { "--values" };
+    if let Some((_, value)) = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
+        return usage(&format!("{option} names {value} twice: its two runs would be the same"));
+    }
     // Each is the name of a trace, too.
     if let Some(value) = values.iter().find(|value| value.contains('/')) {
         return usage(&format!("the value {value} has a slash in it"));

@@ -92,8 +92,11 @@ impl Process {
         let id = ObjectId::new(object)?;
         let key = *self.space.heap.objects().key(id)?;
         let name = match key {
-            // Frames are not told apart here.
-            ObjectKey::Stack { thread } => format!("stack of thread {thread}"),
+            // Frames are not told apart here, and names are held against those of other runs.
+            ObjectKey::Stack { thread } => match self.space.stack_number(thread) {
+                Some(number) => format!("stack of thread {number}"),
+                None => "stack".to_owned(),
+            },
             _ => Builder::for_names(&self.space).describe(id, &key).name,
         };
         let site = key.site().map(|site| site_text(&self.space, self.space.heap.sites().stack(site)));
