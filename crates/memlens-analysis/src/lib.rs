@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | [`Remedy::HugePages`] | the object has a huge page's worth of memory | its TLB misses and page walks, as far as its huge pages fit the second-level TLB |
 //! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
-//! | [`Remedy::Layout`] | one stride of more than a line, and little of each line is used | the misses that full lines would save |
+//! | [`Remedy::Layout`] | one stride of more than a line, and little of each line or page is used at a time | the misses that full lines, prefetched in time, and full pages would save |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few accesses | the misses that full lines would save, all where the hot bytes fit a cache |
 //! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
 //! | [`Remedy::Separate`] | lines go from core to core | the misses that follow, at most all of those accesses |
@@ -39,7 +39,7 @@ pub const LEAST_GAIN: f64 = 0.02;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Lines lost to other cores, as a part of an object's accesses.
 const LEAST_INVALIDATIONS: f64 = 0.005;
-/// Lines of which a larger part is used are used well: another order would gain little.
+/// Lines of which a larger part is used are used well: another order would save none of them.
 const MOST_USED: f64 = 0.75;
 /// Places in the code that a finding names.
 const MOST_PLACES: usize = 3;
@@ -246,12 +246,26 @@ impl About<'_> {
             }
             1 => {
                 let used_bytes = self.used_bytes(cells)?;
-                let line = self.profile.machine.line_bytes.max(1);
-                if used_bytes == 0 || f64::from(used_bytes) > MOST_USED * f64::from(line) {
+                let machine = &self.profile.machine;
+                let line = machine.line_bytes.max(1);
+                if used_bytes == 0 {
                     return None;
                 }
                 let used = f64::from(used_bytes) / f64::from(line);
-                (Remedy::Layout { stride_bytes: value, used_bytes }, with_misses(used, used))
+                let mut then = match used > MOST_USED {
+                    true => counts,
+                    // One line behind the other is what a prefetcher asks for in time.
+                    false if machine.prefetcher_streams > 0 => with_misses(used, 0.0),
+                    false => with_misses(used, used),
+                };
+                // In the order of addresses a page is looked up once.
+                let pages = (counts.load_bytes + counts.store_bytes) / u64::from(machine.page_bytes.max(1));
+                let kept = (pages as f64 / counts.dtlb_misses.max(1) as f64).min(1.0);
+                let part = |count: u64| (count as f64 * kept) as u64;
+                then.dtlb_misses = part(then.dtlb_misses);
+                then.stlb_misses = part(then.stlb_misses);
+                then.page_walk_accesses = part(then.page_walk_accesses);
+                (Remedy::Layout { stride_bytes: value, used_bytes: used_bytes.min(line) }, then)
             }
             _ => (Remedy::Pack, with_misses(0.0, 0.0)),
         };

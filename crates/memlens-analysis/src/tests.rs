@@ -110,6 +110,41 @@ fn each_pattern_has_its_remedy_with_the_gain_by_hand() {
     assert!((found[1].gain - 900.0 * (dram - llc) / whole).abs() < 0.001, "{}", found[1].gain);
 }
 
+/// A walk down the columns of a matrix: in the other order one line of eight accesses is read, which a prefetcher asks for
+/// in time, and one page of 512 is looked up. Where the lines are used up all the same, the pages remain.
+#[test]
+fn another_order_spares_lines_and_pages() {
+    let mut profile = profile();
+    profile.machine.prefetcher_streams = 32;
+    profile.machine.page_bytes = 4096;
+    let latencies = profile.machine.latencies;
+    let [l1, llc, dram, walk] =
+        [latencies.l1_cycles, latencies.llc_cycles, latencies.dram_cycles, latencies.walk_access_cycles]
+            .map(f64::from);
+    let layout = |profile: &Profile| {
+        let found = findings(profile);
+        found.into_iter().find(|found| matches!(found.remedy, Remedy::Layout { .. })).expect("a finding")
+    };
+    let mut counts = profile.cells[2].counts.get();
+    (counts.dtlb_misses, counts.stlb_misses, counts.page_walk_accesses) = (1000, 1000, 1000);
+    profile.cells[2].counts = counts.into();
+    profile.sum_cells();
+    let whole = profile.wait_cycles(&profile.totals()) as f64;
+    // 125 lines from the last level, there is no second; 1 page.
+    let then = 875.0 * l1 + 125.0 * llc + walk;
+    let now = 1000.0 * dram + 1000.0 * walk;
+    let gain = layout(&profile).gain;
+    assert!((gain - (now - then) / whole).abs() < 0.01, "{gain}");
+    profile.cells[1].counts = Counts::default().into();
+    counts = counts.with_misses(|_| 125, |_| 0, |_| 0);
+    profile.cells[2].counts = counts.into();
+    profile.sum_cells();
+    let found = layout(&profile);
+    assert_eq!(found.remedy, Remedy::Layout { stride_bytes: 4096, used_bytes: 64 });
+    let whole = profile.wait_cycles(&profile.totals()) as f64;
+    assert!((found.gain - 999.0 * walk / whole).abs() < 0.01, "{}", found.gain);
+}
+
 /// The loop over `b` in steps is malloc's, by its function or its source, or the dynamic linker's: nothing to do about it.
 #[test]
 fn code_of_the_system_has_no_remedy() {

@@ -207,9 +207,10 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             percent(*walks_saved)
         ),
         Remedy::Layout { stride_bytes, used_bytes } => format!(
-            "{} of {accesses} accesses miss the first level; each is {stride_bytes} bytes from the last and uses \
-             {used_bytes} of a line's {} bytes",
+            "{} of {accesses} accesses miss the first level, {} the TLB; each is {stride_bytes} bytes from the last and \
+             uses {used_bytes} of a line's {} bytes",
             part(counts.l1_misses()),
+            part(counts.dtlb_misses),
             profile.machine.line_bytes
         ),
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
@@ -244,7 +245,7 @@ fn advice(finding: &Finding) -> &'static str {
             "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, or sort the indices"
         }
         Remedy::Layout { .. } => {
-            "exchange the loops, or put the fields that are used together side by side, so that lines are used up"
+            "exchange the loops, or put the fields that are used together side by side, so that lines and pages are used up"
         }
         Remedy::Split { .. } => {
             "in an array of their own, or with the rest behind a pointer, more of them share a line, and more lines stay in a cache"
