@@ -36,6 +36,7 @@ enum Told {
     Kept(u64),
     Tick(u64),
     Started,
+    Forked(u32),
 }
 
 /// Runs a program with the agent inside; returns what it printed and what was told, by process.
@@ -93,6 +94,7 @@ fn run_with(
                     assert!(mappings.windows(4).any(|bytes| bytes == b"r-xp"), "its own code is mapped");
                     Told::Started
                 }
+                Event::Forked { parent_pid } => Told::Forked(parent_pid),
                 Event::Block { .. } | Event::Burst { .. } | Event::Look { .. } => {
                     unreachable!("nobody asked for bursts")
                 }
@@ -148,6 +150,7 @@ fn every_entry_point_is_seen_and_every_block_ends() {
             }
             Told::Tick(_) => panic!("nobody asked for ticks"),
             Told::Started => {}
+            Told::Forked(_) => panic!("it does not fork"),
         }
     }
     // In the order of the program; libc's own block for the folder or the output is smaller.
@@ -251,6 +254,9 @@ fn a_child_reports_as_itself_and_its_parents_blocks_live_on() {
     let freed: Vec<u32> =
         told.iter().filter(|(_, what)| matches!(what, Told::Freed(_))).map(|(pid, _)| *pid).collect();
     assert_eq!(freed, [child]);
+    // Before anything else of the child.
+    let first = told.iter().find(|(pid, _)| *pid == child).expect("it has records");
+    assert_eq!(first.1, Told::Forked(parent));
     assert_eq!(agent.processes(), 2);
 }
 

@@ -31,7 +31,7 @@ use crate::arch::{self, ThreadArea, number, syscall, thread};
 use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, ThreadDraw};
 use crate::executable::File;
 use crate::ring::{Segment, now_ns};
-use crate::{bursts, faults, handing_on, hooks, real, ticks, watched};
+use crate::{bursts, faults, forking, handing_on, hooks, real, ticks, watched};
 
 /// Words of the table of watched blocks: 2 MiB where blocks are drawn by bytes …
 const DRAWN_PLACES: usize = 1 << 18;
@@ -43,6 +43,8 @@ static SEGMENT: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 /// A word that a forked child finds to be 0.
 static FORK_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// This process, or an ancestor whose child has not found out yet that it is one.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Counts processes from this one's first ancestor with an agent.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 
@@ -111,7 +113,8 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
     };
     // SAFETY: mapped before the agent became active, for good.
     let word = unsafe { &*FORK_WORD.load(Ordering::Relaxed) };
-    if word.load(Ordering::Relaxed) == 0 {
+    let is_child = word.load(Ordering::Relaxed) == 0;
+    if is_child {
         // The only thread of a new process.
         word.store(1, Ordering::Relaxed);
         EPOCH.fetch_add(1, Ordering::Relaxed);
@@ -134,6 +137,9 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
         area.draw.set(draw);
         if !is_known {
             area.budget.set(area.budget.get().min(0));
+        }
+        if is_child {
+            forking::report(segment, area, PROCESS.swap(area.pid.get(), Ordering::Relaxed));
         }
         ticks::start_here(segment.control(), area);
     }
@@ -507,6 +513,8 @@ fn prepare(segment: Segment) -> bool {
     // SAFETY: the same.
     unsafe { &*word }.store(1, Ordering::Relaxed);
     FORK_WORD.store(word, Ordering::Relaxed);
+    // SAFETY: the call only asks.
+    PROCESS.store(unsafe { syscall(number::GETPID, [0; 6]) } as u32, Ordering::Relaxed);
     SEGMENT.store(segment.0, Ordering::Relaxed);
     IS_ACTIVE.store(true, Ordering::SeqCst);
     ALWAYS_FROM_BYTES.store(always_from, Ordering::Relaxed);

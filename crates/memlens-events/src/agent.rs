@@ -34,7 +34,7 @@
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
 //! A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` the text of its /proc/self/maps, as far as
-//! it could be read, filled up with zero bytes. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
+//! it could be read, filled up with zero bytes; `Forked` the parent's process. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
 //! its references; a `Burst` the words of [`BurstHead`], then its own.
 
 use core::ffi::CStr;
@@ -43,7 +43,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -258,6 +258,8 @@ pub enum Kind {
     Started = 9,
     /// Where a thread is, between bursts.
     Look = 10,
+    /// The process is a forked child, and writes its first record.
+    Forked = 11,
 }
 
 impl Kind {
@@ -273,6 +275,7 @@ impl Kind {
             Self::Burst,
             Self::Started,
             Self::Look,
+            Self::Forked,
         ];
         kinds.into_iter().find(|&kind| kind as u8 == code)
     }
@@ -529,6 +532,11 @@ pub enum Event<'a> {
         /// Whether it came in a system call, and was told of at the call's end.
         in_call: bool,
     },
+    /// See [`Kind::Forked`].
+    Forked {
+        /// The parent; of one that the agent never saw in a process between, an older ancestor.
+        parent_pid: u32,
+    },
 }
 
 /// A whole record.
@@ -604,6 +612,7 @@ impl<'a> AgentRecord<'a> {
                 Event::Started { mappings: &text[..end] }
             }
             Kind::Look => Event::Look { period_ns: word(3)?, ip: word(4)?, in_call: word(5)? != 0 },
+            Kind::Forked => Event::Forked { parent_pid: word(3)? as u32 },
         };
         Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })
     }
@@ -655,6 +664,9 @@ mod tests {
         let look = Event::Look { period_ns: 5000, ip: 0x1000, in_call: true };
         assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(look));
         assert_eq!(AgentRecord::decode(&whole[..40]), None);
+        let whole = bytes(&[Head { kind: Kind::Forked, length: 8 * 4 }.word(), 1, 2, 77]);
+        let forked = Event::Forked { parent_pid: 77 };
+        assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(forked));
         // A stack longer than the record.
         let mut words = [0; ALLOCATED_WORDS + 1];
         words[0] = Head { kind: Kind::Allocated, length: 8 * words.len() as u32 }.word();

@@ -333,6 +333,9 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
             let record = Record::Look { pid, tid, period_ns, ip, in_call };
             return Some(TimedRecord { time_ns, record });
         }
+        Event::Forked { parent_pid } => {
+            return Some(TimedRecord { time_ns, record: Record::Forked { pid, parent_pid } });
+        }
         Event::Started { mappings } => {
             // It may have mapped more by now, or have ended.
             let mappings = running_mappings(pid)

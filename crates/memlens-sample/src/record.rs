@@ -131,6 +131,13 @@ pub enum Record {
         /// Its references.
         references: Vec<Reference>,
     },
+    /// The agent finds itself in a copy of a process that it was in.
+    Forked {
+        /// Process.
+        pid: u32,
+        /// Process that was copied.
+        parent_pid: u32,
+    },
     /// A program was started with the agent in it, in a process that may have run another before.
     Started {
         /// The process.

@@ -3,14 +3,16 @@
 //! Names are not looked up here, only numbers and svmas: that keeps up with the kernel.
 
 use std::ops::AddAssign;
+use std::time::{Duration, Instant};
 
 use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
 use memlens_events::burst::block_of;
 use memlens_objects::{SiteId, frame_key};
 use memlens_profile::ObjectBacking;
+use memlens_symbols::GeneratedNames;
 use memlens_types::Sampled;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Area, Place, running_mappings};
 use crate::bursts::{Bursts, Surroundings};
@@ -171,8 +173,10 @@ pub struct Recording {
     paths: CallPaths,
     /// By process: the mappings that `/proc` had last.
     looked_up: FxHashMap<u32, Vec<NewMapping>>,
-    /// Processes of which `/proc` has none any more.
-    gone: FxHashSet<u32>,
+    /// Processes of which `/proc` has none any more, and since when.
+    gone: FxHashMap<u32, Instant>,
+    /// Processes that are forgotten, but for the names of code that they generated.
+    generators: Vec<u32>,
     tallies: FxHashMap<TallyKey, Tally>,
     counts: RecordingCounts,
     cache: UnwindCache,
@@ -293,6 +297,7 @@ impl Recording {
                     bursts.look((pid, thread), period_ns, (!in_call).then_some(ip));
                 }
             }
+            Record::Forked { pid, parent_pid } => self.forked(pid, parent_pid),
             Record::Started { pid, mappings } => self.started(pid, &mappings),
             Record::Lost(_) | Record::Throttled | Record::Other => {}
         }
@@ -302,16 +307,54 @@ impl Recording {
     /// Another program runs in a process, of whose mappings nobody else reports anything.
     fn started(&mut self, pid: u32, mappings: &[NewMapping]) {
         self.counts.programs += 1;
-        self.heap.forget(pid);
+        self.forget(&[pid]);
         self.spaces.insert(pid, AddressSpace::default());
-        self.looked_up.remove(&pid);
-        self.gone.remove(&pid);
-        let threads = &self.threads;
-        self.stacks.retain(|&number, _| threads.get(number as usize).is_none_or(|thread| thread.pid != pid));
-        if let Some(bursts) = &mut self.bursts {
-            bursts.forget(pid);
-        }
         self.add_running(pid, mappings);
+    }
+
+    /// A process was copied, of whose mappings nobody else reports anything: it has its parent's mappings and blocks, and may
+    /// have ended before its own can be read.
+    fn forked(&mut self, pid: u32, parent_pid: u32) {
+        self.know_mappings(parent_pid);
+        // An earlier process may have had its number.
+        if self.spaces.contains_key(&pid) {
+            self.forget(&[pid]);
+        }
+        if let Some(parent) = self.spaces.get(&parent_pid).cloned() {
+            self.spaces.insert(pid, parent);
+            self.heap.forked(parent_pid, pid);
+        }
+    }
+
+    /// What was known of these processes holds no more.
+    fn forget(&mut self, pids: &[u32]) {
+        for pid in pids {
+            self.heap.forget(*pid);
+            self.spaces.remove(pid);
+            self.looked_up.remove(pid);
+            self.gone.remove(pid);
+            if let Some(bursts) = &mut self.bursts {
+                bursts.forget(*pid);
+            }
+        }
+        let threads = &self.threads;
+        let is_forgotten =
+            |number: u32| threads.get(number as usize).is_some_and(|thread| pids.contains(&thread.pid));
+        self.stacks.retain(|&number, _| !is_forgotten(number));
+    }
+
+    /// Lets go of processes that have ended so long ago that no record of them can come any more: a server may have one
+    /// for each request.
+    pub fn forget_gone(&mut self) {
+        const LONG_AGO: Duration = Duration::from_secs(1);
+        let is_over = |(pid, since): (&u32, &Instant)| (since.elapsed() >= LONG_AGO).then_some(*pid);
+        let over: Vec<u32> = self.gone.iter().filter_map(is_over).collect();
+        if !over.is_empty() {
+            // Their files outlive them, and are read when names are given.
+            let has_names = |pid: &u32| GeneratedNames::of_process(*pid) != GeneratedNames::default();
+            self.generators.extend(over.iter().copied().filter(has_names));
+            self.forget(&over);
+        }
     }
 
     fn burst(&mut self, pid: u32, tid: u32, time_ns: u64, head: &BurstHead, words: &[u64]) {
@@ -360,11 +403,12 @@ impl Recording {
 
     /// Looks up the mappings of a process of which nobody reports them, and of those that were sampled besides.
     pub fn refresh_mappings(&mut self, pid: u32) {
-        let others = self.spaces.keys().copied().filter(|other| *other != pid && !self.gone.contains(other));
+        let others =
+            self.spaces.keys().copied().filter(|other| *other != pid && !self.gone.contains_key(other));
         let others: Vec<u32> = others.collect();
         for pid in others.into_iter().chain([pid]) {
             let Ok(mappings) = running_mappings(pid) else {
-                self.gone.insert(pid);
+                self.gone.entry(pid).or_insert_with(Instant::now);
                 continue;
             };
             if self.looked_up.get(&pid) != Some(&mappings) {
@@ -598,7 +642,7 @@ impl Recording {
     pub fn take_tallies(&mut self) -> Vec<(TallyKey, Tally)> {
         if self.is_live {
             // They are named next.
-            self.files.read_generated(self.spaces.keys().copied());
+            self.files.read_generated(self.generators.iter().chain(self.spaces.keys()).copied());
         }
         self.tallies.drain().collect()
     }

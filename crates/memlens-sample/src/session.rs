@@ -336,7 +336,7 @@ impl SampleSession {
         let is_agents = collector.event().agents_tick().is_some();
         let is_stale = allocations.drain(|record| {
             // Else the kernel reports that, and what is mapped.
-            if is_agents || !matches!(record.record, Record::Started { .. }) {
+            if is_agents || !matches!(record.record, Record::Started { .. } | Record::Forked { .. }) {
                 collector.add(record);
             }
         });
@@ -346,6 +346,9 @@ impl SampleSession {
         }
         let mut is_full = false;
         collector.drain(all, |record: TimedRecord| is_full |= recording.take(record));
+        if is_agents {
+            recording.forget_gone();
+        }
         if is_full {
             builder.fold(recording);
         }
