@@ -98,7 +98,7 @@ fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
     use crate::arch::entry::own;
     use core::sync::atomic::AtomicPtr;
     type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<c_void>);
-    static ROWS: [Row; 23] = [
+    static ROWS: [Row; 25] = [
         (b"malloc", own::malloc, &real::MALLOC),
         (b"calloc", own::calloc, &real::CALLOC),
         (b"realloc", own::realloc, &real::REALLOC),
@@ -120,6 +120,8 @@ fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
         (b"__sysv_signal", own::__sysv_signal, &real::SYSV_SIGNAL),
         (b"sigset", own::sigset, &real::SIGSET),
         (b"dlclose", own::dlclose, &real::DLCLOSE),
+        (b"fork", own::fork, &real::FORK),
+        (b"_Fork", own::plain_fork, &real::PLAIN_FORK),
         (b"syscall", own::syscall, &real::SYSCALL),
         (b"prctl", own::prctl, &real::PRCTL),
     ];

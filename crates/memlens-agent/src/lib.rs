@@ -33,7 +33,7 @@
 //! | `ring.rs` | the writer's side of a ring |
 //! | `ticks.rs` | timers of threads, and what their signal does |
 //! | `faults.rs` | signals that instructions raise in a burst |
-//! | `forking.rs` | what a forked child says of itself |
+//! | `forking.rs` | forked children begin at once |
 //! | `restriction.rs` | programs that restrict their system calls: the agent leaves first |
 //! | `bursts.rs` | which ticks begin bursts, how long they are, what is reported of them |
 //!

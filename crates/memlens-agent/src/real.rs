@@ -66,6 +66,10 @@ pub static EXECVPE: Function = unknown();
 pub static POSIX_SPAWN: Function = unknown();
 /// posix_spawnp(3).
 pub static POSIX_SPAWNP: Function = unknown();
+/// fork(2).
+pub static FORK: Function = unknown();
+/// _Fork(3).
+pub static PLAIN_FORK: Function = unknown();
 /// syscall(2).
 pub static SYSCALL: Function = unknown();
 /// prctl(2).
@@ -116,6 +120,8 @@ fn find() {
     set(&EXECVPE, of_the_program(c"execvpe"));
     set(&POSIX_SPAWN, of_the_program(c"posix_spawn"));
     set(&POSIX_SPAWNP, of_the_program(c"posix_spawnp"));
+    set(&FORK, of_the_program(c"fork"));
+    set(&PLAIN_FORK, of_the_program(c"_Fork"));
     set(&SYSCALL, of_the_program(c"syscall"));
     set(&PRCTL, of_the_program(c"prctl"));
     set(&FREE, free);

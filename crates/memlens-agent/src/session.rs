@@ -15,7 +15,8 @@
 //! # Fork
 //! The segment is shared, so a child's records go to memlens like its parent's, under the child's process id. A
 //! page that the kernel empties in children (`MADV_WIPEONFORK`) tells a child that it is one, without a system
-//! call.
+//! call. It is seen at once where the program called fork(3) or `_Fork` (`forking.rs`); else, after a bare clone(2) or in libc's own
+//! daemon(3), at the first watched allocation.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::mem::MaybeUninit;

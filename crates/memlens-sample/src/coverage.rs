@@ -25,7 +25,8 @@ impl Coverage {
             format!(
                 "The {what} stand for {:.2} of {:.2} s of processor time; nothing is known of the rest. It may be code made at \
                  run time, threads that were not made by pthread_create (those of Go's runtime, clone), threads and processes \
-                 shorter than a few milliseconds, or the kernel's work for them.",
+                 shorter than a few milliseconds, children by other ways than fork (clone, vfork, daemon) until they allocate, \
+                 or the kernel's work for them.",
                 self.told, self.used
             )
         })

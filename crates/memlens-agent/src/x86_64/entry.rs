@@ -16,6 +16,7 @@ use crate::allocations::{
 use crate::bursts;
 use crate::draw::ALWAYS_FROM_BYTES;
 use crate::faults;
+use crate::forking;
 use crate::handing_on;
 use crate::real;
 use crate::restriction;
@@ -277,6 +278,16 @@ passing!(
 );
 
 passing!(
+    /// `pid_t fork(void)`
+    fork, forking::fork
+);
+passing!(
+    /// `pid_t _Fork(void)`
+    #[allow(non_snake_case, reason = "glibc's spelling")]
+    _Fork, forking::plain_fork
+);
+
+passing!(
     /// `int execve(const char *path, char *const argv[], char *const envp[])`
     execve, handing_on::execve
 );
@@ -448,6 +459,10 @@ pub mod own {
         pub fn sigset();
         #[link_name = "memlens_agent_own_dlclose"]
         pub fn dlclose();
+        #[link_name = "memlens_agent_own_fork"]
+        pub fn fork();
+        #[link_name = "memlens_agent_own__Fork"]
+        pub fn plain_fork();
         #[link_name = "memlens_agent_own_syscall"]
         pub fn syscall();
         #[link_name = "memlens_agent_own_prctl"]
