@@ -11,10 +11,10 @@ use memlens_child::{Child, ExitOutcome};
 use memlens_events::RecordSink;
 use memlens_payload::PayloadError;
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 use thiserror::Error;
 
 /// How long the reader sleeps when there is nothing to read.
@@ -45,6 +45,9 @@ pub enum SessionError {
     /// The engine could not be unpacked.
     #[error(transparent)]
     Payload(#[from] PayloadError),
+    /// The engine finds its way in a process by `/proc`, and waits for ever where there is none.
+    #[error("the engine needs /proc, which cannot be read here: {0}")]
+    NoProc(io::Error),
     /// No shared memory.
     #[error("cannot set up shared memory: {0}")]
     Segment(io::Error),
@@ -75,6 +78,7 @@ impl Session {
     /// Starts the program.
     pub fn start(options: &SessionOptions) -> Result<Self, SessionError> {
         let program = Program::find(&options.command)?;
+        fs::read("/proc/self/maps").map_err(SessionError::NoProc)?;
         let payload = Payload::unpack()?;
         let segment = Segment::create().map_err(SessionError::Segment)?;
         segment.control().number.store(1, Ordering::Relaxed);

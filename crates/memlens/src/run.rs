@@ -604,6 +604,13 @@ impl From<SessionError> for Failure {
             SessionError::Program(program) if program.exit_code() == 127 => FailureKind::NotFound,
             SessionError::Program(_) => FailureKind::NotExecutable,
             SessionError::Wait(_) => FailureKind::Io,
+            SessionError::NoProc(error) => {
+                let message = format!(
+                    "exact mode needs /proc, which cannot be read here ({}); mount it (mount -t proc proc /proc), or use --mode burst",
+                    plain(error)
+                );
+                return Self::new(FailureKind::Engine, message);
+            }
             SessionError::Segment(error) => {
                 return engine_failure(&format!("cannot set up shared memory: {}", plain(error)));
             }

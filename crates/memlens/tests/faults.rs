@@ -506,3 +506,25 @@ fn a_full_disk_does_not_touch_the_program() {
     assert!(messages.contains("the disk is full"), "{messages}");
     assert_eq!(messages.lines().count(), 1, "one message:\n{messages}");
 }
+
+#[test]
+fn without_proc_exact_mode_is_refused_before_the_program_runs() {
+    let folder = folder();
+    let memlens = env!("CARGO_BIN_EXE_memlens");
+    // It used to wait for ever.
+    let script = format!(
+        "mount -t tmpfs none /proc 2>/dev/null || exit 99
+         timeout 60 '{memlens}' run --mode exact --quiet --out p -- sh -c 'echo works; exit 5'"
+    );
+    let mut command = Command::new("unshare");
+    let output = command.args(["-r", "-m", "sh", "-c", &script]).current_dir(folder.path()).output();
+    let Ok(output) = output else { return };
+    if output.status.code() == Some(99) || stderr(&output).contains("unshare") {
+        eprintln!("skipped: no mounts here");
+        return;
+    }
+    let messages = stderr(&output);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(75), String::new()), "{messages}");
+    assert!(messages.contains("needs /proc") && messages.contains("--mode burst"), "{messages}");
+    assert_eq!(names(folder.path()), [""; 0], "nothing is left behind");
+}
