@@ -24,7 +24,9 @@ use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
-use crate::process::{children_cpu_seconds, has_ended, open_process, own_cpu_seconds};
+use crate::process::{
+    children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds,
+};
 use crate::record::{Record, TimedRecord};
 use crate::recording::{AttributionWay, Recording};
 use crate::sample_cost::measure_sample_cost;
@@ -159,8 +161,12 @@ pub struct SampleSession {
     started: Instant,
     own_cpu_at_start: f64,
     children_cpu_at_start: f64,
-    /// Processor time of a program that has ended, in seconds.
+    /// Processor time of a program that has ended, or of a process since memlens came, in seconds.
     program_cpu: Option<f64>,
+    /// Of a process that ran before: what it had used then.
+    cpu_before: Option<f64>,
+    /// Its children then.
+    children_before: Vec<u32>,
     ended: Option<Duration>,
 }
 
@@ -200,7 +206,10 @@ impl SampleSession {
         if let Some(settings) = &options.bursts
             && let Some(bursts) = Bursts::new(settings.machine.clone(), settings.model, settings.filter)
         {
-            recording = recording.with_bursts(bursts);
+            recording = recording.with_bursts(match target {
+                Target::Program { .. } => bursts,
+                Target::Process(_) => bursts.of_running(),
+            });
         }
         let bursts = options.bursts.as_ref().map(|settings| BurstOptions {
             words: settings.accesses,
@@ -208,6 +217,7 @@ impl SampleSession {
             filter: settings.filter,
         });
         let mut allocations = AllocationSource::none();
+        let mut children_before = Vec::new();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
                 allocations = AllocationSource::preloaded(file, options.watch, tick, bursts);
@@ -236,6 +246,8 @@ impl SampleSession {
             }
             Target::Process(pid) => {
                 let process = open_process(*pid).map_err(|error| of_process(*pid, error))?;
+                // Those that begin from now on may be recorded.
+                children_before = children_of(*pid);
                 if tick.is_none() {
                     attach(*pid, &mut collector, &mut recording)?;
                 }
@@ -257,6 +269,7 @@ impl SampleSession {
                 (Watched::Process(process), *pid)
             }
         };
+        let running = if let Target::Process(pid) = target { Some(*pid) } else { None };
         // The agent keeps the interval that it began with.
         let is_fixed = options.frequency_hz.is_some() || tick.is_some();
         let pacing = Pacing::start(budget, options.stack_bytes, is_fixed, collector.processes());
@@ -276,6 +289,8 @@ impl SampleSession {
             own_cpu_at_start,
             children_cpu_at_start,
             program_cpu: None,
+            cpu_before: running.and_then(cpu_seconds_of),
+            children_before,
             ended: None,
         })
     }
@@ -313,6 +328,7 @@ impl SampleSession {
                 break outcome;
             }
             self.take(false);
+            self.note_cpu();
             self.pace();
             self.allocations.follow_libraries();
             let is_over = duration.is_some_and(|duration| self.started.elapsed() >= duration);
@@ -322,6 +338,8 @@ impl SampleSession {
             each_look(self);
         };
         self.collector.disable();
+        // One that was just about to end is nothing to speak of.
+        self.children_before.retain(|child| cpu_seconds_of(*child).is_some());
         self.ended = Some(self.started.elapsed());
         if matches!(outcome, SampleOutcome::Ended(_)) {
             self.program_cpu = Some(children_cpu_seconds() - self.children_cpu_at_start);
@@ -354,6 +372,17 @@ impl SampleSession {
         }
         if is_stale {
             recording.forget_blocks();
+        }
+    }
+
+    /// Notes what a process that ran before has used since: when it has ended, nobody says it any more.
+    fn note_cpu(&mut self) {
+        let Some(before) = self.cpu_before else { return };
+        if let Some(now) = cpu_seconds_of(self.pid) {
+            // What children that began before have used stands there as a whole when they end.
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let most = self.started.elapsed().as_secs_f64() * processors as f64;
+            self.program_cpu = Some((now - before).min(most));
         }
     }
 
@@ -457,6 +486,18 @@ impl SampleSession {
         profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
         profile.run.notes.extend(self.burst_pacing.as_ref().and_then(BurstPacing::note));
         profile.run.notes.extend(self.coverage_note());
+        let is_running = matches!(self.watched, Watched::Process(_));
+        if is_running && counts.samples == 0 && self.bursts().is_none() {
+            let note =
+                "No sample was taken: while memlens looked, the process did not run, or only in the kernel.";
+            profile.run.notes.insert(0, note.to_owned());
+        }
+        if let Some(note) = children_note(&self.children_before) {
+            // Who has nothing is told first where it may be.
+            let is_nothing = self.bursts().map_or(counts.samples, |bursts| bursts.bursts) == 0;
+            let place = if is_nothing { 0 } else { profile.run.notes.len() };
+            profile.run.notes.insert(place, note);
+        }
         // What changes every number comes first.
         let taken = self.bursts().map_or(0, |counts| counts.bursts);
         if let Some(note) = many_lost(taken, self.allocations.lost_bursts()) {
@@ -580,6 +621,22 @@ fn of_process(pid: u32, error: io::Error) -> SampleError {
     }
 }
 
+/// What a reader of the profile has to know of a process's children that began before memlens came.
+fn children_note(children: &[u32]) -> Option<String> {
+    /// Named by their numbers.
+    const NAMED: usize = 8;
+    let mut named = children.to_vec();
+    named.sort_unstable();
+    let numbers: Vec<String> = named.iter().take(NAMED).map(u32::to_string).collect();
+    let more = if named.len() > NAMED { " …" } else { "" };
+    let what = match named.len() {
+        0 => return None,
+        1 => "1 child of the process began before memlens came and is".to_owned(),
+        count => format!("{count} children of the process began before memlens came and are"),
+    };
+    Some(format!("{what} not recorded; --pid takes one of them: {}{more}.", numbers.join(" ")))
+}
+
 /// What a reader of the profile has to know where memlens did not keep up.
 fn many_lost(taken: u64, lost: u64) -> Option<String> {
     /// Of all bursts.
@@ -597,6 +654,15 @@ fn many_lost(taken: u64, lost: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn children_that_were_there_are_named() {
+        assert_eq!(children_note(&[]), None);
+        let note = children_note(&[31, 7]).expect("a note");
+        assert!(note.starts_with("2 children") && note.ends_with("them: 7 31."), "{note}");
+        let many: Vec<u32> = (1..=20).collect();
+        assert!(children_note(&many).is_some_and(|note| note.ends_with("7 8 ….")));
+    }
 
     #[test]
     fn some_bursts_may_be_lost_and_many_are_told() {

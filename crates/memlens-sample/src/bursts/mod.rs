@@ -46,6 +46,8 @@ const MANY_OFFSETS: u64 = 64;
 const MOST_PATTERNS: usize = 1 << 16;
 /// Fewer accesses than this are one or two whole bursts: nothing to rank objects by.
 const FEW_REFERENCES: u64 = 100_000;
+/// A program that computes for less is short, in seconds.
+const SHORT_SECONDS: f64 = 1.0;
 
 /// How misses follow from bursts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub struct BurstCounts {
     pub references: u64,
     /// Accesses whose address is not known: gathers and scatters relative to a segment, each execution as one.
     pub unknown_references: u64,
+    /// Whether the process ran before memlens came.
+    pub is_attached: bool,
     /// Whether accesses by a register of the stack alone and at fixed addresses were left out …
     pub is_filtered: bool,
     /// … how many certainly …
@@ -99,23 +103,26 @@ impl BurstCounts {
         if self.calls_ns > 0 {
             let percent = 100.0 * self.calls_ns as f64 / time_ns;
             notes.push(format!(
-                "{percent:.1} % of the program's processor time went by in system calls and in loops that wait for other \
-                 threads: no accesses stand for it."
+                "{percent:.1} % of the {:.2} s of processor time that were seen went by in system calls and in loops that \
+                 wait for other threads: no accesses stand for them.",
+                time_ns / 1e9
             ));
         }
         if self.bursts == 0 {
-            notes.push(
-                "No burst was recorded: the program ran too short, or only in system calls or code that is not \
-                 translated; --mode exact sees every access."
-                    .into(),
-            );
+            let why = match self.is_attached {
+                true => {
+                    "as long as memlens looked, the process hardly ran, or only in system calls or code that is not \
+                     translated; record it while it works, or for longer."
+                }
+                false => {
+                    "the program ran too short, or only in system calls or code that is not translated; --mode exact sees \
+                     every access."
+                }
+            };
+            notes.push(format!("No burst was recorded: {why}"));
             return notes;
         }
-        if self.references < FEW_REFERENCES {
-            notes.push(
-                "Too short a run for bursts: a first impression; --mode exact sees every access.".into(),
-            );
-        }
+        notes.extend(self.few_references_note((time_ns - self.calls_ns as f64).max(0.0) / 1e9));
         if self.is_filtered {
             notes.push(self.filter_note());
         }
@@ -155,6 +162,29 @@ impl BurstCounts {
                 .push(format!("{} bursts are incomplete: blocks of code were not reported.", self.undecoded));
         }
         notes
+    }
+
+    /// What came of so few accesses is not to be relied on. `seconds`: processor time without system calls.
+    fn few_references_note(&self, seconds: f64) -> Option<String> {
+        if self.references >= FEW_REFERENCES {
+            return None;
+        }
+        let Self { bursts, references, .. } = self;
+        let few = format!(
+            "Only {bursts} bursts with {references} accesses came of {seconds:.2} s of processor time outside of system calls: a \
+             first impression"
+        );
+        Some(match self.is_attached {
+            true => format!("{few}; record for longer, or let bursts take more of the time (--overhead)."),
+            false if seconds < SHORT_SECONDS => {
+                "Too short a run for bursts: a first impression; --mode exact sees every access.".to_owned()
+            }
+            false => {
+                format!(
+                    "{few}; --overhead lets bursts take more of the time, --mode exact sees every access."
+                )
+            }
+        })
     }
 
     /// What is missing.
@@ -261,6 +291,12 @@ impl Bursts {
             waiting: WaitingBursts::default(),
             counts: BurstCounts { is_filtered, ..BurstCounts::default() },
         })
+    }
+
+    /// Of a process that ran before.
+    pub fn of_running(mut self) -> Self {
+        self.counts.is_attached = true;
+        self
     }
 
     /// The machine whose misses are estimated.
