@@ -102,6 +102,8 @@ fn without_permission_it_says_so_and_leaves_nothing() {
     let output = without_events(memlens(&["doctor"]));
     let stdout = text(&output.stdout);
     assert!(stdout.contains("perf_event_open is forbidden") && stdout.contains("agent-clock"), "{stdout}");
+    // The agent is let into them (`without_events_of_the_kernel_a_process_is_sampled_by_the_agent`).
+    assert!(stdout.contains("processes that run already (--pid), static programs not at all"), "{stdout}");
 }
 
 fn report_of(profile: &Path) -> Value {

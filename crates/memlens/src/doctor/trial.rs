@@ -84,8 +84,8 @@ fn sample() -> Finding {
 /// Programs that can be preloaded are sampled all the same.
 fn by_timers(session: &SampleSession) -> String {
     format!(
-        "dynamically linked programs that memlens starts are sampled by timers of their own (agent-clock: {} samples in \
-         a trial), running processes and static programs not at all",
+        "dynamically linked programs are sampled by timers of their own (agent-clock: {} samples in a trial), also \
+         processes that run already (--pid), static programs not at all",
         session.samples()
     )
 }
