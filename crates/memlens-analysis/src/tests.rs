@@ -136,7 +136,7 @@ fn another_order_spares_lines_and_pages() {
     let gain = layout(&profile).gain;
     assert!((gain - (now - then) / whole).abs() < 0.01, "{gain}");
     profile.cells[1].counts = Counts::default().into();
-    counts = counts.with_misses(|_| 125, |_| 0, |_| 0);
+    counts = counts.with_misses(|misses| misses / 8, |_| 0, |_| 0);
     profile.cells[2].counts = counts.into();
     profile.sum_cells();
     let found = layout(&profile);
