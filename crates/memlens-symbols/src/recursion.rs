@@ -8,6 +8,9 @@ use crate::module::SourceFrame;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Function(u32);
 
+/// A call in a function: line and column, where they are known.
+type Call = (Function, Option<u32>, Option<u32>);
+
 /// What is known of a return address.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -31,9 +34,9 @@ struct Place {
 pub struct Recursion {
     places: FxHashMap<u64, Place>,
     functions: FxHashMap<(String, Option<String>), Function>,
-    /// Calls without their recursion: function, line and column of each frame, innermost first; which address stands for
-    /// them, and whether only copies do so yet.
-    calls: FxHashMap<Vec<(Function, Option<u32>, Option<u32>)>, (u64, bool)>,
+    /// By the calls of an address, innermost first and without recursion: which address stands for them, and whether only
+    /// copies do so yet.
+    calls: FxHashMap<Vec<Call>, (u64, bool)>,
 }
 
 impl Recursion {
@@ -69,7 +72,7 @@ impl Recursion {
             frames.iter().map(|frame| function_of(frame, &mut self.functions)).collect();
         let place = match functions.filter(|functions| !functions.is_empty()) {
             Some(functions) => {
-                let mut folded: Vec<(Function, Option<u32>, Option<u32>)> = Vec::new();
+                let mut folded: Vec<Call> = Vec::new();
                 for (function, frame) in functions.iter().zip(frames) {
                     if folded.last().is_none_or(|(inner, ..)| inner != function) {
                         folded.push((*function, frame.line, frame.column));
