@@ -75,10 +75,17 @@ pub(crate) enum Means {
 
 /// The variables that the statements of a text keep the result of a call in, the likeliest first. The statement that a
 /// loop or a condition governs comes before its head: a counter in a head receives nothing that the statement
-/// allocates.
-pub(crate) fn receivers(text: &str) -> Vec<Receiver> {
+/// allocates. Of several statements only that counts in which the call is, if its place in the text is known.
+pub(crate) fn receivers(text: &str, call: Option<usize>) -> Vec<Receiver> {
     let text = without_comments_and_strings(text);
-    let clauses = clauses(&text);
+    let mut clauses = clauses(&text);
+    let has_call = |clause: &&str| {
+        let start = clause.as_ptr() as usize - text.as_ptr() as usize;
+        call.is_some_and(|call| (start..start + clause.len()).contains(&call))
+    };
+    if let Some(&clause) = clauses.iter().find(|clause| has_call(clause)) {
+        clauses = vec![clause];
+    }
     // `let count = counts.entry(word).or_default();`: what is assigned is not what grew.
     let grown = clauses.iter().filter_map(|clause| {
         let name = growing_call(&clause[assignment_sign(clause)? + 1..])?;
@@ -235,16 +242,21 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Replaces comments by nothing and the contents of string literals by nothing.
+/// Replaces comments and the contents of string literals by blanks, each byte by one.
 fn without_comments_and_strings(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
+    let blank = |out: &mut String, c: char| match c {
+        '\n' => out.push('\n'),
+        c => out.extend(std::iter::repeat_n(' ', c.len_utf8())),
+    };
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
             '/' if chars.peek() == Some(&'/') => {
+                out.push(' ');
                 for c in chars.by_ref() {
+                    blank(&mut out, c);
                     if c == '\n' {
-                        out.push('\n');
                         break;
                     }
                 }
@@ -252,26 +264,30 @@ fn without_comments_and_strings(text: &str) -> String {
             '/' if chars.peek() == Some(&'*') => {
                 let mut last = ' ';
                 chars.next();
+                out.push_str("  ");
                 for c in chars.by_ref() {
+                    blank(&mut out, c);
                     if last == '*' && c == '/' {
                         break;
                     }
                     last = c;
                 }
-                out.push(' ');
             }
             '"' => {
                 out.push('"');
                 while let Some(c) = chars.next() {
                     match c {
-                        '\\' => {
-                            chars.next();
+                        '"' => {
+                            out.push('"');
+                            break;
                         }
-                        '"' => break,
-                        _ => {}
+                        '\\' => {
+                            blank(&mut out, c);
+                            chars.next().into_iter().for_each(|c| blank(&mut out, c));
+                        }
+                        c => blank(&mut out, c),
                     }
                 }
-                out.push('"');
             }
             _ => out.push(c),
         }
@@ -462,6 +478,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_several_statements_that_with_the_call_counts() {
+        for (text, call, name) in [
+            (
+                "int *histogram = new int[n]; std::vector<int> keys; keys.push_back(1);",
+                "push_back",
+                Some("keys"),
+            ),
+            ("order.emplace_front(k, k * 2); index[k] = order.begin();", "emplace_front", Some("order")),
+            ("/* \u{e9};é\" */ puts(\"\\\"=;\"); a = f(); b = g();", "g()", Some("b")),
+            ("if (!table) table = f(n); else count = g(n);", "g(n)", Some("count")),
+            ("for (int i = 0; i < n; i++) free(f(n)); b = g();", "f(n)", None),
+            ("a = f();", "nowhere", Some("a")),
+        ] {
+            let found = receivers(text, Some(text.find(call).unwrap_or(text.len()))).into_iter().next();
+            assert_eq!(found.map(|receiver| receiver.name).as_deref(), name, "{text}");
+        }
+    }
+
+    #[test]
     fn statements_and_their_left_hand_sides() {
         for (statement, name) in [
             ("int *column = malloc(n * sizeof(int));", Some("column")),
@@ -503,7 +538,8 @@ mod tests {
             ("=", None),
             ("] = f(", None),
         ] {
-            let found = receivers(statement).into_iter().find(|receiver| receiver.by != Means::Operator);
+            let found =
+                receivers(statement, None).into_iter().find(|receiver| receiver.by != Means::Operator);
             assert_eq!(found.map(|receiver| receiver.name).as_deref(), name, "{statement}");
         }
     }
@@ -524,7 +560,7 @@ mod tests {
             ("if constexpr (wide) table.resize(n);", "table"),
             ("a = 1; names.emplace_back(\"a\");", "names"),
         ] {
-            let found = receivers(text).into_iter().find(|receiver| receiver.by != Means::Operator);
+            let found = receivers(text, None).into_iter().find(|receiver| receiver.by != Means::Operator);
             assert_eq!(found.map(|receiver| receiver.name).as_deref(), Some(name), "{text}");
         }
     }
@@ -539,7 +575,7 @@ mod tests {
             ("std::deque<std::pair<int, int>> queue;", "queue"),
             ("text += char('a' + i % 26);", "text"),
         ] {
-            let found = receivers(text);
+            let found = receivers(text, None);
             assert_eq!(found, [Receiver { name: name.to_owned(), by: Means::Operator }], "{text}");
         }
     }

@@ -31,8 +31,9 @@ impl Module {
             if is_library(file) {
                 continue;
             }
-            let statement = self.statement(file, *line)?;
-            let named = source_text::receivers(&statement)
+            let (statement, start) = self.statement(file, *line)?;
+            let place = frame.column.map(|column| start + column as usize - 1);
+            let named = source_text::receivers(&statement, place)
                 .into_iter()
                 .find_map(|receiver| self.declared(call, receiver, frame, (last - at) as u32));
             if named.is_some() {
@@ -42,9 +43,11 @@ impl Module {
         None
     }
 
-    /// The source text of a line, with up to three lines before it that belong to the same statement.
-    fn statement(&self, file: &str, line: u32) -> Option<String> {
+    /// The source text of a line, with up to three lines before it that belong to the same statement; and where the line
+    /// begins in it.
+    fn statement(&self, file: &str, line: u32) -> Option<(String, usize)> {
         let mut statement = self.source_line(file, line)?;
+        let mut start = 0;
         for back in 1..=3u32 {
             if statement.contains('=') {
                 break;
@@ -55,9 +58,10 @@ impl Module {
             if !source_text::continues(&previous, is_fortran_file(file)) {
                 break;
             }
+            start += previous.len() + 1;
             statement = format!("{previous}\n{statement}");
         }
-        Some(statement)
+        Some((statement, start))
     }
 
     /// Whether the call in a line of a Rust function is in the expression that the function ends with: it returns what
