@@ -15,6 +15,7 @@ use crate::debug_info::DebugInfo;
 use crate::locals::{FunctionLocals, Local, LocalPlace};
 use crate::module::{FunctionRef, Module, SourceFrame};
 use crate::place::Place;
+use crate::source_text;
 use crate::types::{TypeId, TypeRef};
 
 /// What an assignment was concluded from.
@@ -319,7 +320,14 @@ impl Module {
                     };
                     let holds =
                         behind.is_some() || local.type_id.as_ref().is_some_and(|id| debug.holds_address(id));
-                    if holds && may_receive(local, line) {
+                    // Of an array's descriptor the address is a part, and may be said to be where it was before: the
+                    // statement has to name the array.
+                    let is_array = local.type_id.as_ref().is_some_and(|id| debug.has_descriptor(id));
+                    let is_stale = is_array
+                        && line
+                            .and_then(|line| self.source_line(line.file.as_deref()?, line.line?))
+                            .is_some_and(|text| !source_text::names_whole(&text, &local.name));
+                    if holds && !is_stale && may_receive(local, line) {
                         push(plain(debug, local), local.inline_depth, first.max(start), false);
                     }
                 }

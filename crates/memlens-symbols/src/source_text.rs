@@ -234,6 +234,25 @@ fn ends_closed(text: &str) -> bool {
     text.ends_with(')') && text.matches('(').count() < text.matches(')').count()
 }
 
+/// Whether a Fortran text has a variable by itself, not for one of its components.
+pub(crate) fn names_whole(text: &str, name: &str) -> bool {
+    let (text, name) = (text.to_ascii_lowercase(), name.to_ascii_lowercase());
+    text.match_indices(&name).any(|(at, _)| {
+        let after = &text[at + name.len()..];
+        let mut depth = 0;
+        let behind = after.find(|c: char| {
+            match c {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => return depth == 0 && !c.is_whitespace(),
+            }
+            depth < 0
+        });
+        let is_word = !text[..at].ends_with(|c: char| is_name(c) || c == '%') && !after.starts_with(is_name);
+        is_word && behind.is_none_or(|behind| !after[behind..].starts_with('%'))
+    })
+}
+
 fn first_word(text: &str) -> &str {
     text.split(|c: char| !is_name(c)).next().unwrap_or_default()
 }
@@ -476,6 +495,23 @@ fn declared_name(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn components_are_not_the_variable() {
+        for (text, is_named) in [
+            ("allocate (OLD(n, n), cells(i))", true),
+            ("allocate(cells(i)%hist(500))", false),
+            ("allocate(cells (first(i), 2) % hist(500), cells(3))", true),
+            ("allocate(cells%hist(500), my_cells(2), cells2(3), a%cells(2))", false),
+            ("cells", true),
+        ] {
+            assert_eq!(
+                names_whole(text, if text.contains("OLD") { "old" } else { "cells" }),
+                is_named,
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn of_several_statements_that_with_the_call_counts() {

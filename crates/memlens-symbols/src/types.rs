@@ -169,6 +169,11 @@ impl<'a> DebugInfo<'a> {
         self.has_pointer(id, &Cell::new(MOST_VISITS))
     }
 
+    /// Whether the type's values only describe an array that lies elsewhere.
+    pub(crate) fn has_descriptor(&self, id: &TypeId<'a>) -> bool {
+        self.stripped(id).is_some_and(|(_, _, attributes)| is_descriptor(&attributes))
+    }
+
     /// `left`: so many types may still be looked at; what is not looked at may be one.
     fn has_pointer(&self, id: &TypeId<'a>, left: &Cell<u32>) -> bool {
         let Some((id, tag, attributes)) = self.stripped(id) else { return false };
@@ -181,7 +186,10 @@ impl<'a> DebugInfo<'a> {
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type => true,
             gimli::DW_TAG_array_type => {
-                self.type_of(&id.0, &attributes).is_some_and(|element| self.has_pointer(&element, left))
+                is_descriptor(&attributes)
+                    || self
+                        .type_of(&id.0, &attributes)
+                        .is_some_and(|element| self.has_pointer(&element, left))
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
                 // What is only declared, or varies, may have anything inside.
