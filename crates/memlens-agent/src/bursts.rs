@@ -142,13 +142,13 @@ pub unsafe fn begin(context: *mut c_void, segment: Segment, area: &ThreadArea, p
 }
 
 /// Whether there are bursts.
-pub fn are_possible() -> bool {
+pub fn are_wanted() -> bool {
     WORDS.load(Ordering::Relaxed) > 0
 }
 
 /// Whether there are bursts, with the program's own code between them.
 pub fn are_apart() -> bool {
-    are_possible() && ARE_APART.load(Ordering::Relaxed)
+    are_wanted() && ARE_APART.load(Ordering::Relaxed)
 }
 
 /// By how much ticks come more often than they should in the long run.

@@ -345,9 +345,9 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     // SAFETY: the kernel's argument.
     let (registers, ip) = unsafe { arch::interrupted(context) };
     // SAFETY: the kernel's argument.
-    let in_call = unsafe { arch::was_in_call(context) };
+    let is_call = unsafe { arch::was_in_call(context) };
     // SAFETY: the thread was about to go on there.
-    let in_call = in_call || bursts::are_possible() && unsafe { arch::is_spinning(ip) };
+    let in_call = is_call || bursts::are_wanted() && unsafe { arch::is_spinning(ip) };
     if bursts::are_apart() && cpu_ns < area.burst_due_ns.get() {
         look(segment, area, cpu_ns, (period_ns, ip, in_call));
         return;

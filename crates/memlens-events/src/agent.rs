@@ -499,7 +499,8 @@ pub enum Event<'a> {
         registers: [u64; 16],
         /// The interrupted instruction.
         ip: u64,
-        /// Whether it came in a system call, and was told of at the call's end.
+        /// Whether it came in a system call, and was told of at the call's end; where there are bursts, also whether it came in
+        /// a loop that waits for other threads.
         in_call: bool,
         /// From rsp on.
         stack: &'a [u8],
@@ -529,7 +530,8 @@ pub enum Event<'a> {
         period_ns: u64,
         /// The interrupted instruction.
         ip: u64,
-        /// Whether it came in a system call, and was told of at the call's end.
+        /// Whether it came in a system call, and was told of at the call's end; where there are bursts, also whether it came in
+        /// a loop that waits for other threads.
         in_call: bool,
     },
     /// See [`Kind::Forked`].

@@ -127,7 +127,7 @@ pub struct Heap {
 }
 
 /// How often a block of `size_bytes` is drawn from gaps of mean `gap_bytes`, in the mean; 0: watched for certain.
-fn draws(size_bytes: u64, gap_bytes: u64) -> f64 {
+fn mean_draws(size_bytes: u64, gap_bytes: u64) -> f64 {
     match gap_bytes {
         0 => f64::INFINITY,
         gap => size_bytes as f64 / gap as f64,
@@ -177,7 +177,7 @@ impl Heap {
         let moved = process.moving.remove(&tid).filter(|(start, _)| *start == allocation.old_address);
         let moved = moved.map(|(_, block)| block);
         let site = moved.map_or(site, |block| block.site);
-        let draws = draws(allocation.size_bytes, allocation.gap_bytes);
+        let draws = mean_draws(allocation.size_bytes, allocation.gap_bytes);
         let len_bytes = allocation.size_bytes;
         let block = match moved {
             Some(block) => HeapBlock {
@@ -377,7 +377,7 @@ mod tests {
                 if is_watched {
                     heap.moving(program, 7, address, 0);
                 }
-                is_watched |= chance() < probability(draws(grown.size_bytes, grown.gap_bytes));
+                is_watched |= chance() < probability(mean_draws(grown.size_bytes, grown.gap_bytes));
                 if is_watched {
                     heap.allocated(program, 7, &grown, site);
                 }

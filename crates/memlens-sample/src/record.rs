@@ -43,7 +43,8 @@ pub struct Sample {
     pub is_exact: bool,
     /// Whether it was taken in user mode.
     pub is_user: bool,
-    /// Whether it was due in a system call, and taken at the call's end. Only the agent's are.
+    /// Whether it was due in a system call, and taken at the call's end; in burst mode also in a loop that waits for other
+    /// threads. Only the agent's are.
     pub in_call: bool,
     /// Registers in user mode.
     pub registers: Option<Registers>,
@@ -166,7 +167,7 @@ pub enum Record {
         period_ns: u64,
         /// The interrupted instruction.
         ip: u64,
-        /// Whether it came in a system call.
+        /// Whether it came in a system call, or in a loop that waits for other threads.
         in_call: bool,
     },
     /// Records that the kernel dropped.

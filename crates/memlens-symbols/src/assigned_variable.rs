@@ -139,9 +139,7 @@ impl Module {
         let Some(function) = self.function_at(return_svma.saturating_sub(1)) else {
             return Assignment::Unknown;
         };
-        let rule = self.with_debug(|debug| {
-            debug.frames.table_at(return_svma).and_then(|table| table.rule_at(return_svma))
-        });
+        let rule = self.with_debug(|debug| debug.frames.rule_at(return_svma));
         let Some(rule) = rule else { return Assignment::Unknown };
         let code = self.code(function.start, function.end).unwrap_or_default();
         let (base, disp) = (Register(rule.register), cfa_offset.wrapping_add(rule.offset));
@@ -320,20 +318,23 @@ impl Module {
                     };
                     let holds =
                         behind.is_some() || local.type_id.as_ref().is_some_and(|id| debug.holds_address(id));
-                    // Of an array's descriptor the address is a part, and may be said to be where it was before: the
-                    // statement has to name the array.
-                    let is_array = local.type_id.as_ref().is_some_and(|id| debug.has_descriptor(id));
-                    let is_stale = is_array
-                        && line
-                            .and_then(|line| self.source_line(line.file.as_deref()?, line.line?))
-                            .is_some_and(|text| !source_text::names_whole(&text, &local.name));
-                    if holds && !is_stale && may_receive(local, line) {
+                    if holds && may_receive(local, line) && self.is_meant(debug, local, line) {
                         push(plain(debug, local), local.inline_depth, first.max(start), false);
                     }
                 }
             }
             _ => {}
         }
+    }
+
+    /// Whether the statement in a source line is about a variable. Asked of arrays only, of whose descriptors an address is
+    /// a part, and may be said to be where it was before the call.
+    fn is_meant<'a>(&self, debug: &DebugInfo<'a>, local: &Local<'a>, line: Option<&SourceFrame>) -> bool {
+        let is_array = local.type_id.as_ref().is_some_and(|id| debug.has_descriptor(id));
+        !is_array
+            || line
+                .and_then(|line| self.source_line(line.file.as_deref()?, line.line?))
+                .is_none_or(|text| source_text::names_whole(&text, &local.name))
     }
 
     /// A store through a pointer: the member or element of what the pointer variable points to.
@@ -436,14 +437,11 @@ impl Module {
         disp: i64,
         pc: u64,
     ) -> Option<&'l Local<'a>> {
-        let rule = debug.frames.table_at(pc).and_then(|table| table.rule_at(pc));
-        let rule = rule.filter(|rule| rule.register == base.0);
+        let rule = debug.frames.rule_at(pc).filter(|rule| rule.register == base.0);
         let from_cfa = rule.map(|rule| Place::BehindCfa(disp.wrapping_sub(rule.offset)));
         let from_base = Place::BehindBased { register: base.0, offset: disp };
         let holds = |place: &LocalPlace| {
-            (place.place == from_base || Some(place.place) == from_cfa)
-                && place.start < pc.saturating_add(LATE)
-                && pc < place.end
+            (place.place == from_base || Some(place.place) == from_cfa) && is_near(place, pc)
         };
         locals.locals.iter().filter(|local| local.places.iter().any(holds)).min_by_key(|l| l.inline_depth)
     }
@@ -456,17 +454,16 @@ impl Module {
         disp: i64,
         pc: u64,
     ) -> Slot<'l, 'a> {
-        let rule = debug.frames.table_at(pc).and_then(|table| table.rule_at(pc));
+        let rule = debug.frames.rule_at(pc);
         if base == Register::RBP && rule.is_some_and(|rule| rule.register != crate::RBP) {
             return Slot::NoFrame;
         }
         let cfa_offset =
             rule.filter(|rule| rule.register == base.0).map(|rule| disp.wrapping_sub(rule.offset));
-        let near = |start: u64, end: u64| start < pc.saturating_add(LATE) && pc < end;
         let mut best: Option<(&Local<'a>, u64)> = None;
         for local in &locals.locals {
             let whole = local.type_id.as_ref().and_then(|id| debug.size_of(id)).unwrap_or(8);
-            for place in local.places.iter().filter(|place| near(place.start, place.end)) {
+            for place in local.places.iter().filter(|place| is_near(place, pc)) {
                 let start = match (place.place, cfa_offset) {
                     (Place::Cfa(start), Some(wanted)) => wanted.checked_sub(start),
                     (Place::Based { register, offset }, _) if register == base.0 => disp.checked_sub(offset),
@@ -520,6 +517,11 @@ fn may_receive(local: &Local<'_>, line: Option<&SourceFrame>) -> bool {
                 && local.decl_line > line.line
         });
     !is_below && !local.of_library && !matches!(&*local.name, "this" | "self")
+}
+
+/// Whether a variable is at the place when a store at `pc` is made, or soon after it.
+fn is_near(place: &LocalPlace, pc: u64) -> bool {
+    place.start < pc.saturating_add(LATE) && pc < place.end
 }
 
 /// The first pc in `[start, end)` at which the variable, or a part of it, is in the register.

@@ -172,6 +172,11 @@ impl<'a> CallFrames<'a> {
         self.in_section(self.debug_frame.as_ref(), &self.debug_index, false, svma)
     }
 
+    /// How the canonical frame address is found at `svma`.
+    pub(crate) fn rule_at(&self, svma: u64) -> Option<CfaRule> {
+        self.table_at(svma)?.rule_at(svma)
+    }
+
     /// The range of the function that holds `svma`, as the unwind information states it.
     pub(crate) fn range_at(&self, svma: u64) -> Option<(u64, u64)> {
         self.table_at(svma).map(|table| (table.start, table.end))

@@ -444,7 +444,7 @@ impl Module {
     /// How the canonical frame address is found at `pc`; None without unwind information or where
     /// it is an expression.
     pub fn cfa_rule(&self, pc: u64) -> Option<CfaRule> {
-        self.with_debug(|debug| debug.frames.table_at(pc)?.rule_at(pc))
+        self.with_debug(|debug| debug.frames.rule_at(pc))
     }
 
     /// The member at byte `offset` of a type.

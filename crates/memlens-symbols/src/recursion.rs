@@ -13,7 +13,7 @@ type Call = (Function, Option<u32>, Option<u32>);
 
 /// What is known of a return address.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ReturnAddress {
     /// The address that stands for it: of the copies of one call that a compiler makes where it inlines a function into
     /// itself, the first that was met.
     stands_for: u64,
@@ -32,7 +32,7 @@ struct Place {
 /// Cost: for each address of a stack one look into a table, and at its first time what `locate` costs.
 #[derive(Debug, Default)]
 pub struct Recursion {
-    places: FxHashMap<u64, Place>,
+    addresses: FxHashMap<u64, ReturnAddress>,
     functions: FxHashMap<(String, Option<String>), Function>,
     /// By the calls of an address, innermost first and without recursion: which address stands for them, and whether only
     /// copies do so yet.
@@ -50,27 +50,27 @@ impl Recursion {
                 return false;
             }
             last = Some(*key);
-            let place = match self.places.get(key) {
-                Some(&place) => place,
+            let address = match self.addresses.get(key) {
+                Some(&address) => address,
                 None => self.look_up(*key, &locate(*key)),
             };
-            *key = place.stands_for;
-            let is_recursion = place.only.is_some() && place.only == inside;
+            *key = address.stands_for;
+            let is_recursion = address.only.is_some() && address.only == inside;
             if !is_recursion {
-                inside = place.outermost;
+                inside = address.outermost;
             }
             !is_recursion
         });
     }
 
-    fn look_up(&mut self, key: u64, frames: &[SourceFrame]) -> Place {
+    fn look_up(&mut self, key: u64, frames: &[SourceFrame]) -> ReturnAddress {
         let function_of = |frame: &SourceFrame, functions: &mut FxHashMap<_, _>| {
             let next = Function(functions.len() as u32);
             Some(*functions.entry((frame.function.clone()?, frame.file.clone())).or_insert(next))
         };
         let functions: Option<Vec<Function>> =
             frames.iter().map(|frame| function_of(frame, &mut self.functions)).collect();
-        let place = match functions.filter(|functions| !functions.is_empty()) {
+        let address = match functions.filter(|functions| !functions.is_empty()) {
             Some(functions) => {
                 let mut folded: Vec<Call> = Vec::new();
                 for (function, frame) in functions.iter().zip(frames) {
@@ -91,12 +91,12 @@ impl Recursion {
                     None if known => self.calls.entry(folded).or_insert((key, is_copy)).0,
                     _ => key,
                 };
-                Place { stands_for, only, outermost }
+                ReturnAddress { stands_for, only, outermost }
             }
-            None => Place { stands_for: key, only: None, outermost: None },
+            None => ReturnAddress { stands_for: key, only: None, outermost: None },
         };
-        self.places.insert(key, place);
-        place
+        self.addresses.insert(key, address);
+        address
     }
 }
 

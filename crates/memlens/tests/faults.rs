@@ -485,6 +485,18 @@ fn an_engine_that_does_not_start_is_told_from_a_failing_program() {
     assert_eq!(names(folder.path()), [""; 0], "nothing is left behind");
 }
 
+/// What a shell script does that may mount file systems for itself; None, where the kernel does not let us. The script ends
+/// with 99 where it could not.
+fn with_mounts_of_its_own(folder: &Path, script: &str) -> Option<Output> {
+    let mut command = Command::new("unshare");
+    let output = command.args(["-r", "-m", "sh", "-c", script]).current_dir(folder).output().ok()?;
+    if output.status.code() == Some(99) || stderr(&output).contains("unshare") {
+        eprintln!("skipped: no mounts here");
+        return None;
+    }
+    Some(output)
+}
+
 #[test]
 fn a_full_disk_does_not_touch_the_program() {
     let folder = folder();
@@ -494,13 +506,7 @@ fn a_full_disk_does_not_touch_the_program() {
         "mount -t tmpfs -o size=16k none . 2>/dev/null || exit 99; cd .; cd \"$PWD\"
          '{memlens}' run --quiet --flush-every 0 --out p -- sh -c 'echo works; exit 5'"
     );
-    let mut command = Command::new("unshare");
-    let output = command.args(["-r", "-m", "sh", "-c", &script]).current_dir(folder.path()).output();
-    let Ok(output) = output else { return };
-    if output.status.code() == Some(99) || stderr(&output).contains("unshare") {
-        eprintln!("skipped: no mounts here");
-        return;
-    }
+    let Some(output) = with_mounts_of_its_own(folder.path(), &script) else { return };
     assert_eq!((output.status.code(), stdout(&output)), (Some(5), "works\n".into()), "{}", stderr(&output));
     let messages = stderr(&output);
     assert!(messages.contains("the disk is full"), "{messages}");
@@ -516,13 +522,7 @@ fn without_proc_exact_mode_is_refused_before_the_program_runs() {
         "mount -t tmpfs none /proc 2>/dev/null || exit 99
          timeout 60 '{memlens}' run --mode exact --quiet --out p -- sh -c 'echo works; exit 5'"
     );
-    let mut command = Command::new("unshare");
-    let output = command.args(["-r", "-m", "sh", "-c", &script]).current_dir(folder.path()).output();
-    let Ok(output) = output else { return };
-    if output.status.code() == Some(99) || stderr(&output).contains("unshare") {
-        eprintln!("skipped: no mounts here");
-        return;
-    }
+    let Some(output) = with_mounts_of_its_own(folder.path(), &script) else { return };
     let messages = stderr(&output);
     assert_eq!((output.status.code(), stdout(&output)), (Some(75), String::new()), "{messages}");
     assert!(messages.contains("needs /proc") && messages.contains("--mode burst"), "{messages}");

@@ -8,7 +8,8 @@
 //!
 //! Where in the time between two bursts the program went from what the one saw to what the other saw, looks tell: ticks in between, of
 //! which nothing is known but the instruction. The burst whose code is nearer to that has it; if both or none is near, the one
-//! nearer in time. A look in a system call has no burst, and no accesses. Half of the time between two of them all (bursts and
+//! nearer in time. A look in a system call has no burst, and no accesses; nor has one
+//! in a loop that waits for other threads, which stands for a call in all of this. Half of the time between two of them all (bursts and
 //! looks) is the one's, half the other's: where between them the program went on, nobody knows, and at the middle it is on average,
 //! whatever that time's length depends on. It does: a burst where memory is slow or code new costs more, so that the
 //! next comes later. If all of that time were the later one's, a short phase behind a slow one would count for many times what it is.
