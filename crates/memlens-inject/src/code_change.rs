@@ -28,11 +28,14 @@ use crate::tracer::{self, Resume, Stop};
 
 /// How long it is tried.
 const TRIES_TAKE: Duration = Duration::from_secs(3);
-/// Between two tries, at least; and so many times as long as threads were stopped.
+/// Between two tries, at least; and so many times as long as threads were stopped, up to a length that leaves several tries.
 const PAUSE: Duration = Duration::from_micros(200);
 const PAUSE_FACTOR: u32 = 20;
+const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 /// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not, and the others wait for it.
 const STOP_TAKES: Duration = Duration::from_millis(10);
+/// One that waits only for a processor is waited for so many times as long: on a busy machine that is what it takes.
+const TURNS_TAKE: u32 = 10;
 /// Bytes of memory that are searched, at most: some 20 ms.
 pub const MOST_SEARCHED: u64 = 128 << 20;
 const SEARCH_STEP: usize = 1 << 20;
@@ -106,7 +109,7 @@ pub fn change_code(pid: u32, changes: &[CodeChange]) -> Result<Changed, InjectEr
             Tried::InTheWay(last) if begun.elapsed() >= TRIES_TAKE => {
                 return Err(InjectError::CodeInUse { pid, tries: changed.tries, last });
             }
-            Tried::InTheWay(_) => thread::sleep(PAUSE.max(pause * PAUSE_FACTOR)),
+            Tried::InTheWay(_) => thread::sleep((pause * PAUSE_FACTOR).clamp(PAUSE, LONGEST_PAUSE)),
         }
     }
 }
@@ -139,6 +142,7 @@ impl Try {
     /// Stops the threads.
     fn new(pid: u32) -> Result<Self, InjectError> {
         const WAITS: &str = "a thread waits in the kernel and does not stop";
+        const STARVES: &str = "a thread gets no processor to stop on";
         let mut all = Self { pid, target: Target::open(pid)?, threads: BTreeMap::new(), restless: None };
         let mut seen = BTreeSet::new();
         // Before anything is stopped.
@@ -161,11 +165,21 @@ impl Try {
                     }
                     continue;
                 }
-                match tracer::stop(thread, STOP_TAKES) {
+                let mut stopped = tracer::stop(thread, STOP_TAKES);
+                for _ in 1..TURNS_TAKE {
+                    if !matches!(stopped, Ok(None)) || all.target.state(thread) == Some('D') {
+                        break;
+                    }
+                    stopped = tracer::stop(thread, STOP_TAKES);
+                }
+                match stopped {
                     Ok(Some(registers)) => {
                         all.threads.insert(thread, registers);
                     }
-                    Ok(None) if all.target.is_alive(thread) => all.restless = Some(WAITS),
+                    Ok(None) if all.target.is_alive(thread) => {
+                        let waits = all.target.state(thread) == Some('D');
+                        all.restless = Some(if waits { WAITS } else { STARVES });
+                    }
                     Ok(None) => {}
                     Err(Stop::Executed) => return Err(InjectError::Gone(pid)),
                     Err(_) => return Err(InjectError::Stopped(pid)),
