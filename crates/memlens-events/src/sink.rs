@@ -32,6 +32,11 @@ pub trait RecordSink {
         None
     }
 
+    /// Whether lines go from core to core just now: then records of one epoch are wanted in turns, though that may take longer.
+    fn wants_turns(&self) -> bool {
+        false
+    }
+
     /// There is nothing to read just now; a good moment for housekeeping.
     fn idle(&mut self) {}
 }

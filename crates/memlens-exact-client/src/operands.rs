@@ -207,6 +207,14 @@ fn lane_mask(instr: *mut instr_t) -> Option<(Source, u32)> {
     }
 }
 
+/// Whether its accesses are atomic: by a prefix, or because it exchanges with memory.
+fn is_locked(instr: *mut instr_t) -> bool {
+    /// `PREFIX_LOCK` of DynamoRIO's `core/ir/instr_api.h`, which the bindings leave out.
+    const LOCK: u32 = 1;
+    // SAFETY: reads values of the decoded instruction.
+    unsafe { instr_get_prefix_flag(instr, LOCK) != 0 || instr_get_opcode(instr) == OP_xchg as i32 }
+}
+
 /// Plans the words of one instruction at distance `pc_offset` from its block's start. Which
 /// instruction of the block it is, the caller adds.
 pub fn plan(instr: *mut instr_t, pc_offset: u16) -> Plan {
@@ -237,6 +245,7 @@ pub fn plan(instr: *mut instr_t, pc_offset: u16) -> Plan {
     }
     // SAFETY: as above.
     let is_prefetch = unsafe { instr_is_prefetch(instr) != 0 };
+    let is_locked = is_locked(instr);
     let mask = lane_mask(instr);
     let same = |left: &opnd_t, right: &opnd_t| {
         // SAFETY: compares values.
@@ -253,7 +262,10 @@ pub fn plan(instr: *mut instr_t, pc_offset: u16) -> Plan {
             0 => 576,
             size => size,
         };
-        let word = Word::address(kind, size, pc_offset);
+        let mut word = Word::address(kind, size, pc_offset);
+        if is_locked {
+            word.attr = word.attr.locked();
+        }
         plan.words.push(Planned { word, source: Source::Address(operand) });
         if let Some((source, lane)) = mask {
             let attr = AccessAttr::new(kind, lane);

@@ -28,6 +28,10 @@ const TURN_WORDS: usize = 512;
 /// A writer that waits for room is woken when a chunk with a number that this divides has been read, or all.
 const CHUNKS_PER_WAKE: u64 = CHUNKS as u64 / 2;
 
+/// So long is waited for a thread that runs and has nothing to read, where turns are wanted: on a machine with few cores it
+/// comes to run only when the others' rings are full.
+const TURN_PATIENCE: Duration = Duration::from_millis(10);
+
 /// A thread that will not report for this long while another waits for room is overtaken.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -74,6 +78,8 @@ struct Available {
     words: usize,
     /// Smallest epoch that the slot's next record can have.
     bound: u32,
+    /// Whether its thread executes code of its own.
+    is_running: bool,
 }
 
 impl Reader {
@@ -92,6 +98,9 @@ impl Reader {
         let mut progress = self.definitions(segment, sink);
         let available = self.look(segment);
         let with_words = available.iter().filter(|slot| slot.words > 0).count();
+        if with_words > 0 && sink.wants_turns() && self.waits_for_others(&available) {
+            return progress;
+        }
         if let ([only], 1) = (available.as_slice(), with_words) {
             self.deliver_all(segment, sink, only.slot, only.words);
             progress = true;
@@ -114,6 +123,12 @@ impl Reader {
             filters_withheld: control.filters_withheld.load(Ordering::Relaxed).into(),
             ..self.statistics
         }
+    }
+
+    /// Whether a thread that could take its turn has nothing to read yet.
+    fn waits_for_others(&self, available: &[Available]) -> bool {
+        available.iter().any(|slot| slot.words == 0 && slot.is_running)
+            && self.last_progress.elapsed() < TURN_PATIENCE
     }
 
     fn definitions(&mut self, segment: &Segment, sink: &mut impl RecordSink) -> bool {
@@ -200,7 +215,7 @@ impl Reader {
         } else {
             cursor.epoch
         };
-        Some(Available { slot, words, bound })
+        Some(Available { slot, words, bound, is_running: state == SlotState::Running })
     }
 
     /// Delivers in epoch order from the slots that have something, as long as nothing unseen can
@@ -213,7 +228,8 @@ impl Reader {
         let horizon = horizon.unwrap_or(u32::MAX);
         left.retain(|slot| slot.words > 0);
         while let Some(first) = (0..left.len()).min_by_key(|&index| left[index].bound) {
-            let Available { slot, words, bound, .. } = left[first];
+            let this = left[first];
+            let Available { slot, words, bound, .. } = this;
             if bound > horizon {
                 return progress || self.overtake(segment, sink, &left);
             }
@@ -236,7 +252,7 @@ impl Reader {
             let bound = RecordHeader(chunk[cursor.word]).epoch().max(cursor.epoch);
             left.remove(first);
             // Behind the others of its epoch: they take turns.
-            left.push(Available { slot, words: rest, bound });
+            left.push(Available { words: rest, bound, ..this });
         }
         progress
     }

@@ -1,6 +1,7 @@
 //! Accesses on their way through the memory model.
 
 use crate::lanes::{self, Kernel, LANES, PACKED, Previous, Task, Vectors};
+use crate::sharing::{Segment, Sharing, all_accesses, in_turns};
 use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
 use memlens_types::{AccessAttr, AccessKind};
 use std::ops::Range;
@@ -40,14 +41,10 @@ pub struct Batch {
     pause: u32,
     vectors: Vectors,
     outcome: Outcome,
-}
-
-/// Accesses of one thread in a batch.
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    thread: usize,
-    core: CoreId,
-    start: usize,
+    /// Coherence misses that are false sharing.
+    false_sharing: Vec<u32>,
+    /// Whether threads took short turns.
+    took_turns: bool,
 }
 
 /// What the model found for one access.
@@ -74,6 +71,10 @@ pub enum Finding {
     },
     /// Another core lost the line.
     Invalidation,
+    /// Another core had modified the line: besides [`Finding::L1`].
+    Coherence,
+    /// And the bytes that it wrote are others: besides [`Finding::Coherence`].
+    FalseSharing,
 }
 
 impl Batch {
@@ -94,6 +95,8 @@ impl Batch {
             pause: 0,
             vectors: Vectors::detect(),
             outcome: Outcome::default(),
+            false_sharing: Vec::new(),
+            took_turns: false,
         }
     }
 
@@ -108,9 +111,9 @@ impl Batch {
         self.len == 0
     }
 
-    /// What follows is thread number `thread`'s, on core `core`.
-    pub fn begin(&mut self, thread: usize, core: CoreId) {
-        self.segments.push(Segment { thread, core, start: self.len });
+    /// What follows is thread number `thread`'s, on core `core`, from epoch `epoch` on.
+    pub fn begin(&mut self, thread: usize, core: CoreId, epoch: u32) {
+        self.segments.push(Segment { thread, core, start: self.len, epoch });
     }
 
     /// Adds an access.
@@ -178,24 +181,54 @@ impl Batch {
     }
 
     /// Runs the accesses through the model.
-    pub fn run(&mut self, model: &mut Model) {
-        self.compact();
+    pub fn run(&mut self, model: &mut Model, sharing: &mut Sharing) {
+        let (turn, accesses) = (sharing.turn(), self.len);
+        self.took_turns = turn.is_some();
+        // In short turns few accesses are to the line just before, for lines are lost in between.
+        if turn.is_none() {
+            self.compact();
+        }
         if self.has_fetches {
             self.restore_fetches();
         }
-        let outcome = &mut self.outcome;
+        let Self { addrs, attrs, segments, outcome, .. } = self;
         outcome.clear();
-        for (index, segment) in self.segments.iter().enumerate() {
-            let end = self.segments.get(index + 1).map_or(self.len, |next| next.start);
-            let accesses = segment.start..end;
+        let mut run = |index: usize, accesses: Range<usize>| {
             if accesses.is_empty() {
-                continue;
+                return;
             }
+            let start = accesses.start as u32;
             let seen = Lengths::of(outcome);
-            let batch = SimBatch { addrs: &self.addrs[accesses.clone()], attrs: &self.attrs[accesses] };
-            model.access(segment.core, batch, outcome);
-            seen.shift_new(outcome, segment.start as u32);
+            let batch = SimBatch { addrs: &addrs[accesses.clone()], attrs: &attrs[accesses] };
+            model.access(segments[index].core, batch, outcome);
+            seen.shift_new(outcome, start);
+        };
+        match turn {
+            Some(turn) => in_turns(segments, &attrs[..self.len], turn, run),
+            None => all_accesses(segments, self.len).enumerate().for_each(|(at, accesses)| run(at, accesses)),
         }
+        self.find_false_sharing(sharing);
+        sharing.learn(accesses, self.segments.len(), &self.outcome);
+    }
+
+    /// Tells coherence misses apart.
+    fn find_false_sharing(&mut self, sharing: &mut Sharing) {
+        let Self { addrs, attrs, segments, outcome, false_sharing, .. } = self;
+        false_sharing.clear();
+        let mut owners = Owners { segments, at: 0 };
+        let mut access = |index: u32| {
+            let core = owners.of(index).core;
+            (core, addrs[index as usize], attrs[index as usize])
+        };
+        let lost = outcome.invalidations.iter().map(|lost| lost.index);
+        for index in outcome.coherence_misses.iter().copied().chain(lost) {
+            let (core, addr, attr) = access(index);
+            sharing.takes(core, addr, attr);
+        }
+        false_sharing.extend(outcome.coherence_misses.iter().filter(|&&index| {
+            let (core, addr, attr) = access(index);
+            sharing.is_false(core, addr, attr)
+        }));
     }
 
     /// What the model found: for each, the thread, the cell, the finding.
@@ -214,23 +247,26 @@ impl Batch {
             (llci_misses, Finding::Llc),
             (dtlb_misses, Finding::Dtlb),
             (stlb_misses, Finding::Stlb),
+            (&self.outcome.coherence_misses, Finding::Coherence),
+            (&self.false_sharing, Finding::FalseSharing),
         ];
+        let mut owners = Owners { segments: &self.segments, at: 0 };
+        let mut book =
+            |index: u32, finding| book(owners.of(index).thread, self.cells[index as usize], finding);
         for (indices, finding) in lists {
-            let mut threads = Threads { segments: &self.segments, at: 0 };
-            for &index in indices {
-                book(threads.of(index), self.cells[index as usize], finding);
-            }
+            indices.iter().for_each(|&index| book(index, finding));
         }
-        let mut threads = Threads { segments: &self.segments, at: 0 };
         for walk in &self.outcome.walks {
-            let finding = Finding::Walk { entries: walk.entries_read };
-            book(threads.of(walk.index), self.cells[walk.index as usize], finding);
+            book(walk.index, Finding::Walk { entries: walk.entries_read });
         }
-        let mut threads = Threads { segments: &self.segments, at: 0 };
         for invalidation in &self.outcome.invalidations {
-            let cell = self.cells[invalidation.index as usize];
-            book(threads.of(invalidation.index), cell, Finding::Invalidation);
+            book(invalidation.index, Finding::Invalidation);
         }
+    }
+
+    /// Whether threads took short turns: lines went from core to core.
+    pub fn took_turns(&self) -> bool {
+        self.took_turns
     }
 
     /// Lines written back to memory, by address.
@@ -340,28 +376,28 @@ impl Columns<'_> {
     }
 }
 
-/// Finds the thread of an access; indices come in ascending order, or nearly so.
-struct Threads<'a> {
+/// Finds the segment of an access: usually that of the one asked for before, or the next.
+struct Owners<'a> {
     segments: &'a [Segment],
     at: usize,
 }
 
-impl Threads<'_> {
+impl Owners<'_> {
     #[inline]
-    fn of(&mut self, index: u32) -> usize {
+    fn of(&mut self, index: u32) -> &Segment {
         let index = index as usize;
-        if self.segments[self.at].start > index {
-            self.at = 0;
-        }
-        while self.segments.get(self.at + 1).is_some_and(|next| next.start <= index) {
+        let is_behind = |at: usize| self.segments.get(at + 1).is_some_and(|next| next.start <= index);
+        if self.segments[self.at].start > index || is_behind(self.at) && is_behind(self.at + 1) {
+            self.at = self.segments.partition_point(|segment| segment.start <= index) - 1;
+        } else if is_behind(self.at) {
             self.at += 1;
         }
-        self.segments[self.at].thread
+        &self.segments[self.at]
     }
 }
 
 /// How long the lists of an outcome are.
-struct Lengths([usize; 12]);
+struct Lengths([usize; 13]);
 
 impl Lengths {
     fn of(outcome: &Outcome) -> Self {
@@ -378,6 +414,7 @@ impl Lengths {
             outcome.llci_misses.len(),
             outcome.l2_prefetched.len(),
             outcome.llc_prefetched.len(),
+            outcome.coherence_misses.len(),
         ])
     }
 
@@ -386,8 +423,21 @@ impl Lengths {
         if start == 0 {
             return;
         }
-        let [l1, l2, llc, dtlb, stlb, walks, invalidations, l1i, l2i, llci, l2_prefetched, llc_prefetched] =
-            self.0;
+        let [
+            l1,
+            l2,
+            llc,
+            dtlb,
+            stlb,
+            walks,
+            invalidations,
+            l1i,
+            l2i,
+            llci,
+            l2_prefetched,
+            llc_prefetched,
+            coherence,
+        ] = self.0;
         outcome.l1_misses[l1..].iter_mut().for_each(|index| *index += start);
         outcome.l2_misses[l2..].iter_mut().for_each(|index| *index += start);
         outcome.llc_misses[llc..].iter_mut().for_each(|index| *index += start);
@@ -399,6 +449,7 @@ impl Lengths {
         outcome.dtlb_misses[dtlb..].iter_mut().for_each(|index| *index += start);
         outcome.stlb_misses[stlb..].iter_mut().for_each(|index| *index += start);
         outcome.walks[walks..].iter_mut().for_each(|walk| walk.index += start);
+        outcome.coherence_misses[coherence..].iter_mut().for_each(|index| *index += start);
         outcome.invalidations[invalidations..].iter_mut().for_each(|lost| lost.index += start);
     }
 }
@@ -416,11 +467,12 @@ mod tests {
             let machine = MachineDescription::named(name).expect("shipped");
             let run = |filters: bool| {
                 let mut model = Model::new(&machine, SimdLevel::detect()).expect("valid");
+                let mut sharing = Sharing::new(&machine);
                 let mut batch = Batch { filters, ..Batch::new(&machine, true) };
                 let (mut found, mut written, mut random, mut len) = (Vec::new(), Vec::new(), 7_u64, 0);
                 for round in 0..60 {
                     for segment in 0..3 {
-                        batch.begin(segment % 2, CoreId((segment % 2 * usize::from(round > 40)) as u16));
+                        batch.begin(segment % 2, CoreId((segment % 2 * usize::from(round > 40)) as u16), 0);
                         let mut addr = 0x10_0000;
                         for index in 0..1997 {
                             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -443,7 +495,7 @@ mod tests {
                             }
                         }
                     }
-                    batch.run(&mut model);
+                    batch.run(&mut model, &mut sharing);
                     len += batch.len;
                     batch.findings(|thread, cell, finding| found.push((round, thread, cell, finding)));
                     written.extend_from_slice(batch.dram_writes());

@@ -1,7 +1,7 @@
 //! Cells: what one reference (operand, or run of instructions fetched) did to one object, in one thread.
 
 use crate::batch::Finding;
-use memlens_types::{AccessKind, Counts, Fetched};
+use memlens_types::{AccessKind, Counts, Fetched, Shared};
 use rustc_hash::FxHashMap;
 
 /// Places for cells asked for lately; a power of two.
@@ -26,6 +26,7 @@ pub struct Misses {
     pub stlb: u64,
     pub walk_accesses: u64,
     pub invalidations: u64,
+    pub shared: Shared,
 }
 
 impl Misses {
@@ -46,6 +47,8 @@ impl Misses {
             // Lines of page tables are not the object's: its DRAM reads are lines of its own.
             Finding::Walk { entries } => self.walk_accesses += u64::from(entries),
             Finding::Invalidation => self.invalidations += 1,
+            Finding::Coherence => self.shared.coherence_misses += 1,
+            Finding::FalseSharing => self.shared.false_sharing += 1,
         }
     }
 }
@@ -171,6 +174,7 @@ fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, mi
         stlb_misses: misses.stlb,
         page_walk_accesses: misses.walk_accesses,
         invalidations: misses.invalidations,
+        shared: misses.shared,
         ..Counts::default()
     };
     if kind.reads() || kind.writes() {

@@ -54,6 +54,7 @@ mod process;
 mod references;
 mod requests;
 mod shadow_stack;
+mod sharing;
 mod simulator;
 mod snapshot;
 mod space_change;

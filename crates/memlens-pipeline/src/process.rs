@@ -133,6 +133,10 @@ pub struct Process {
     collecting: bool,
     /// Thread to whom the batch's last accesses belong.
     current: usize,
+    /// Whether lines go from core to core, as far as batches have come back.
+    takes_turns: bool,
+    /// The epoch of the first of the records in hand.
+    epoch: u32,
     generation: u64,
     serial: u64,
     pub(crate) pid: Option<u32>,
@@ -185,6 +189,8 @@ impl Process {
             switch_pcs: FxHashMap::default(),
             collecting: options.collect_at_start,
             current: usize::MAX,
+            takes_turns: false,
+            epoch: 0,
             generation: 0,
             serial: 0,
             pid: None,
@@ -242,7 +248,7 @@ impl Process {
         }
         let mut next = self.simulator.empty_batch();
         if self.current != usize::MAX {
-            next.begin(self.current, self.core());
+            next.begin(self.current, self.core(), self.epoch);
         }
         let batch = std::mem::replace(&mut self.batch, next);
         if let Some(done) = self.simulator.submit(batch) {
@@ -260,6 +266,7 @@ impl Process {
 
     /// Books a batch's findings.
     fn book(&mut self, done: Batch, mut in_hand: Option<&mut Thread>) {
+        self.takes_turns = done.took_turns();
         let threads = &mut self.threads;
         done.findings(|thread, cell, finding| {
             let thread = match &mut threads[thread] {
@@ -307,7 +314,7 @@ impl Process {
         if self.current != number {
             self.current = number;
             let core = self.core();
-            self.batch.begin(number, core);
+            self.batch.begin(number, core, self.epoch);
             if let Some(thread) = &mut self.threads[number] {
                 thread.fetches.forget_lines();
             }
@@ -637,7 +644,12 @@ impl RecordSink for Process {
         self.take_fork_answer()
     }
 
+    fn wants_turns(&self) -> bool {
+        self.takes_turns
+    }
+
     fn records(&mut self, slot: usize, words: &[u64]) {
+        self.epoch = words.first().map_or(self.epoch, |&word| RecordHeader(word).epoch());
         // Taken out so that it and the rest can be borrowed at the same time.
         let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;

@@ -6,6 +6,7 @@
 //! they are booked. Both ways therefore book with the same delay.
 
 use crate::batch::Batch;
+use crate::sharing::Sharing;
 use memlens_sim::{MachineDescription, Model};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -24,7 +25,7 @@ pub struct Simulator {
 }
 
 enum Engine {
-    Here { model: Box<Model>, done: VecDeque<Batch> },
+    Here { model: Box<Model>, sharing: Sharing, done: VecDeque<Batch> },
     Elsewhere { to: Option<SyncSender<Batch>>, from: Receiver<Batch>, thread: Option<JoinHandle<()>> },
 }
 
@@ -33,7 +34,7 @@ impl Simulator {
     /// be among the accesses.
     pub fn new(machine: &MachineDescription, model: Model, has_fetches: bool) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let engine = if cores > 1 { Self::elsewhere(model) } else { Self::here(model) };
+        let engine = if cores > 1 { Self::elsewhere(machine, model) } else { Self::here(machine, model) };
         Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone(), has_fetches }
     }
 
@@ -42,16 +43,17 @@ impl Simulator {
         Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone(), has_fetches: false }
     }
 
-    fn here(model: Model) -> Engine {
-        Engine::Here { model: Box::new(model), done: VecDeque::new() }
+    fn here(machine: &MachineDescription, model: Model) -> Engine {
+        Engine::Here { model: Box::new(model), sharing: Sharing::new(machine), done: VecDeque::new() }
     }
 
-    fn elsewhere(mut model: Model) -> Engine {
+    fn elsewhere(machine: &MachineDescription, mut model: Model) -> Engine {
+        let mut sharing = Sharing::new(machine);
         let (to, batches) = sync_channel::<Batch>(DELAY + 1);
         let (done, from) = sync_channel::<Batch>(DELAY + 1);
         let thread = std::thread::spawn(move || {
             for mut batch in batches {
-                batch.run(&mut model);
+                batch.run(&mut model, &mut sharing);
                 if done.send(batch).is_err() {
                     return;
                 }
@@ -69,8 +71,8 @@ impl Simulator {
     /// [`Self::recycle`].
     pub fn submit(&mut self, mut batch: Batch) -> Option<Batch> {
         match &mut self.engine {
-            Engine::Here { model, done } => {
-                batch.run(model);
+            Engine::Here { model, sharing, done } => {
+                batch.run(model, sharing);
                 done.push_back(batch);
             }
             Engine::Elsewhere { to, .. } => {
@@ -126,7 +128,8 @@ mod tests {
     fn findings(elsewhere: bool) -> (Vec<(usize, u32, Finding)>, Vec<u64>) {
         let machine = MachineDescription::named("e5504").expect("shipped");
         let model = Model::new(&machine, SimdLevel::SCALAR).expect("valid");
-        let engine = if elsewhere { Simulator::elsewhere(model) } else { Simulator::here(model) };
+        let engine =
+            if elsewhere { Simulator::elsewhere(&machine, model) } else { Simulator::here(&machine, model) };
         let mut simulator = Simulator::with_engine(&machine, engine);
         let (mut found, mut written) = (Vec::new(), Vec::new());
         let mut book = |batch: &Batch| {
@@ -137,7 +140,7 @@ mod tests {
         for round in 0..40 {
             let mut batch = simulator.empty_batch();
             for segment in 0..3 {
-                batch.begin(segment % 2, CoreId((segment % 2) as u16));
+                batch.begin(segment % 2, CoreId((segment % 2) as u16), 0);
                 for _ in 0..500 + 100 * segment {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let kind = if random >> 63 == 0 { AccessKind::Load } else { AccessKind::Store };

@@ -1,9 +1,9 @@
 //! The counts of a cell in less than half the space: there are hundreds of thousands of cells, and most of their counts
 //! are small.
 
-use memlens_types::{Counts, Fetched, Sampled};
+use memlens_types::{Counts, Fetched, Sampled, Shared};
 
-/// The counts of data accesses: all but [`Counts::fetched`] and [`Counts::sampled`].
+/// The counts of data accesses: all but [`Counts::shared`], [`Counts::fetched`] and [`Counts::sampled`].
 const COUNTED: usize = 19;
 
 /// Some [`Counts`], to be kept. Reading and changing them cost some nanoseconds.
@@ -12,7 +12,7 @@ pub struct PackedCounts(Packed);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Packed {
-    /// Nothing fetched or sampled, and no count above 2^32 - 1. Equal counts are packed in the same way.
+    /// Nothing shared, fetched or sampled, and no count above 2^32 - 1. Equal counts are packed in the same way.
     Small([u32; COUNTED]),
     Large(Box<Counts>),
 }
@@ -43,8 +43,10 @@ impl From<Counts> for PackedCounts {
             *small = value as u32;
             u64::from(*small) == value
         });
-        let is_of_data = counts.fetched == Fetched::default() && counts.sampled == Sampled::default();
-        Self(match is_small && is_of_data {
+        let Counts { shared, fetched, sampled, .. } = &counts;
+        let is_usual =
+            *shared == Shared::default() && *fetched == Fetched::default() && *sampled == Sampled::default();
+        Self(match is_small && is_usual {
             true => Packed::Small(small),
             false => Packed::Large(Box::new(counts)),
         })
@@ -62,7 +64,7 @@ macro_rules! in_order {
     ($($count:ident),* $(,)?) => {
         /// All of data accesses, each count once.
         pub(crate) fn values(counts: &Counts) -> [u64; COUNTED] {
-            let Counts { $($count,)* fetched: _, sampled: _ } = *counts;
+            let Counts { $($count,)* shared: _, fetched: _, sampled: _ } = *counts;
             [$($count),*]
         }
 
@@ -117,6 +119,9 @@ mod tests {
         assert_eq!(PackedCounts::from(counts).get(), counts);
         let fetched = Fetched { fetches: 3, ..Fetched::default() };
         let counts = Counts { fetched, ..Counts::default() };
+        assert_eq!(PackedCounts::from(counts).get(), counts);
+        let shared = Shared { coherence_misses: 3, false_sharing: 1 };
+        let counts = Counts { shared, ..Counts::default() };
         assert_eq!(PackedCounts::from(counts).get(), counts);
     }
 

@@ -50,6 +50,9 @@ pub enum Column {
     DramReads,
     DramWrites,
     Invalidations,
+    CoherenceMisses,
+    FalseSharing,
+    FalseSharingRatio,
     Fetches,
     L1iMisses,
     L2iMisses,
@@ -77,7 +80,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 51] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -126,6 +129,9 @@ impl Column {
         Self::L1iMisses,
         Self::L2iMisses,
         Self::LlciMisses,
+        Self::CoherenceMisses,
+        Self::FalseSharing,
+        Self::FalseSharingRatio,
     ];
 
     /// Whether it is a number by which things are found, and not how much there is of something.
@@ -202,6 +208,13 @@ impl Column {
             Self::DramReads => ("dram_reads", "lines read from memory"),
             Self::DramWrites => ("dram_writes", "lines written back to memory"),
             Self::Invalidations => ("invalidations", "lines lost to another core's write"),
+            Self::CoherenceMisses => {
+                ("coherence_misses", "misses that another core's modified copy of the line serves")
+            }
+            Self::FalseSharing => {
+                ("false_sharing", "those whose bytes the other cores did not write, only bytes beside them")
+            }
+            Self::FalseSharingRatio => ("false_sharing_ratio", "part of the coherence misses that these are"),
             Self::Fetches => ("fetches", "instructions fetched; with --fetches only"),
             Self::L1iMisses => ("l1i_misses", "first-level instruction cache misses; with --fetches only"),
             Self::L2iMisses => ("l2i_misses", "second-level misses of instruction fetches"),
@@ -265,6 +278,9 @@ impl Column {
             Self::DramReads => Content::Count(known.dram_reads),
             Self::DramWrites => Content::Count(known.dram_writes),
             Self::Invalidations => Content::Count(known.invalidations),
+            Self::CoherenceMisses => Content::Count(known.coherence_misses),
+            Self::FalseSharing => Content::Count(known.false_sharing),
+            Self::FalseSharingRatio => Content::Ratio(known.false_sharing_ratio()),
             Self::Fetches => Content::Count(known.fetches),
             Self::L1iMisses => Content::Count(known.l1i_misses),
             Self::L2iMisses => Content::Count(known.l2i_misses),

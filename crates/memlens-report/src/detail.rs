@@ -115,7 +115,7 @@ fn part(
     rows.truncate(view.top.unwrap_or(usize::MAX));
     let mut columns = vec![TableColumn::Of(Column::Share, of_its(profile), 0), TableColumn::Bar];
     columns.extend(what);
-    columns.extend(counts().into_iter().filter(|column| !is_write_back(column)));
+    columns.extend(counts(profile).into_iter().filter(|column| !is_write_back(column)));
     columns.extend(last);
     let mut grid = grid(&rows, None, columns, profile);
     widen_callers(&mut grid);

@@ -191,7 +191,7 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
 
 /// All counts, those of the totals' list first.
 fn counts(known: &Known) -> Map<String, Value> {
-    let pairs: [(&str, Value); 27] = [
+    let pairs: [(&str, Value); 29] = [
         ("loads", known.loads.into()),
         ("stores", known.stores.into()),
         ("load_bytes", known.load_bytes.into()),
@@ -215,6 +215,8 @@ fn counts(known: &Known) -> Map<String, Value> {
         ("l2_prefetched", known.l2_prefetched.into()),
         ("llc_prefetched", known.llc_prefetched.into()),
         ("invalidations", known.invalidations.into()),
+        ("coherence_misses", known.coherence_misses.into()),
+        ("false_sharing", known.false_sharing.into()),
         ("fetches", known.fetches.into()),
         ("l1i_misses", known.l1i_misses.into()),
         ("l2i_misses", known.l2i_misses.into()),

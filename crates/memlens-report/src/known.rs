@@ -26,6 +26,8 @@ pub(crate) struct Known {
     pub(crate) stlb_misses: Option<u64>,
     pub(crate) page_walk_accesses: Option<u64>,
     pub(crate) invalidations: Option<u64>,
+    pub(crate) coherence_misses: Option<u64>,
+    pub(crate) false_sharing: Option<u64>,
     pub(crate) fetches: Option<u64>,
     pub(crate) l1i_misses: Option<u64>,
     pub(crate) l2i_misses: Option<u64>,
@@ -43,7 +45,7 @@ impl Known {
         let counted = !is_sampled && !is_bus;
         let caches = machine.l1d.is_some() || machine.l2.is_some() || machine.llc.is_some();
         let (lines, walks) = (caches || is_bus, machine.stlb.is_some() || is_bus);
-        // Bursts are too short for lines to be written back, and are simulated one thread at a time.
+        // Bursts are too short for lines to be written back.
         let whole = caches && !profile.run.estimated;
         let when = |modelled: bool, value: u64| modelled.then_some(value);
         let is_prefetching = machine.prefetcher_streams > 0;
@@ -70,7 +72,9 @@ impl Known {
             dtlb_misses: when(machine.dtlb.is_some(), counts.dtlb_misses),
             stlb_misses: when(walks, counts.stlb_misses),
             page_walk_accesses: when(walks, counts.page_walk_accesses),
-            invalidations: when(whole, counts.invalidations),
+            invalidations: when(caches && !is_sampled, counts.invalidations),
+            coherence_misses: when(caches && !is_sampled, counts.shared.coherence_misses),
+            false_sharing: when(caches && !is_sampled, counts.shared.false_sharing),
             fetches: when(is_code, fetched.fetches),
             l1i_misses: when(is_code && machine.l1i.is_some(), fetched.l1i_misses),
             l2i_misses: when(is_code && machine.l2.is_some(), fetched.l2i_misses),
@@ -101,6 +105,12 @@ impl Known {
     pub(crate) fn llc_prefetched_ratio(&self) -> Option<f64> {
         let misses = self.llc_misses().filter(|&misses| misses > 0)?;
         self.llc_prefetched.map(|covered| covered as f64 / misses as f64)
+    }
+
+    /// Part of the coherence misses that are false sharing.
+    pub(crate) fn false_sharing_ratio(&self) -> Option<f64> {
+        let misses = self.coherence_misses.filter(|&misses| misses > 0)?;
+        self.false_sharing.map(|of_others| of_others as f64 / misses as f64)
     }
 
     pub(crate) fn llc_misses(&self) -> Option<u64> {

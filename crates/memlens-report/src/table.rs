@@ -121,7 +121,7 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
         columns.push(TableColumn::Of(Column::Blocks, ["", "blocks"], 6));
         columns.push(TableColumn::Of(Column::Bytes, ["", "bytes"], 3));
     }
-    columns.extend(counts());
+    columns.extend(counts(profile));
     if profile.is_of_bus() {
         // There are no accesses that could miss; what a card sees of page walks stays in sight.
         columns.retain(|column| !matches!(column, TableColumn::Of(Column::L1MissRatio, ..)));
@@ -197,9 +197,9 @@ pub(crate) fn widen_callers(grid: &mut Grid) {
     }
 }
 
-/// The counts every table shows.
-pub(crate) fn counts() -> [TableColumn; 12] {
-    [
+/// The counts that a profile's tables show, as far as there are any.
+pub(crate) fn counts(profile: &Profile) -> Vec<TableColumn> {
+    let mut columns = vec![
         TableColumn::Of(Column::Samples, ["", "samples"], 1),
         TableColumn::Of(Column::Fetches, ["", "fetches"], 3),
         TableColumn::Of(Column::Loads, ["", "loads"], 2),
@@ -208,11 +208,27 @@ pub(crate) fn counts() -> [TableColumn; 12] {
         TableColumn::Of(Column::L1iMisses, ["L1i", "misses"], 3),
         TableColumn::Of(Column::LlcMisses, ["LLC", "misses"], 1),
         TableColumn::Of(Column::LlcPrefetchedRatio, ["of them", "prefet%"], 4),
+        TableColumn::Of(Column::CoherenceMisses, ["coher.", "misses"], 1),
+        TableColumn::Of(Column::FalseSharingRatio, ["of them", "false%"], 2),
         TableColumn::Of(Column::DtlbMisses, ["TLB", "misses"], 5),
         TableColumn::Of(Column::StlbMisses, ["page", "walks"], 4),
         TableColumn::Of(Column::DramReads, ["DRAM", "reads"], 5),
         TableColumn::Of(Column::DramWrites, ["DRAM", "writes"], 4),
-    ]
+    ];
+    if !waits_for_cores(profile) {
+        let is_shared =
+            |column: &Column| matches!(column, Column::CoherenceMisses | Column::FalseSharingRatio);
+        columns.retain(|column| !matches!(column, TableColumn::Of(of, ..) if is_shared(of)));
+    }
+    columns
+}
+
+/// Whether waiting for lines that other cores modified makes a part of the whole: threads that start have some, too.
+fn waits_for_cores(profile: &Profile) -> bool {
+    const LEAST_PART: f64 = 0.01;
+    let totals = profile.totals();
+    let waited = totals.shared.coherence_misses * u64::from(profile.machine.latencies.llc_cycles);
+    waited > 0 && waited as f64 >= LEAST_PART * profile.cost(&totals) as f64
 }
 
 fn add_sort(columns: &mut Vec<TableColumn>, sort: Column) {
@@ -253,7 +269,11 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
             TableColumn::Of(column, ..) => rows.iter().any(|row| match column.content(row) {
                 Content::Text(None | Some("")) | Content::Count(None) => false,
                 // No misses, or no prefetcher.
-                Content::Ratio(None) if *column == Column::LlcPrefetchedRatio => false,
+                Content::Ratio(None)
+                    if matches!(column, Column::LlcPrefetchedRatio | Column::FalseSharingRatio) =>
+                {
+                    false
+                }
                 // Samples count neither bytes nor misses.
                 Content::Bytes(None) | Content::Ratio(None) => !estimated,
                 _ => true,

@@ -98,6 +98,8 @@ pub struct Outcome {
     pub dram_writes: Vec<u64>,
     /// Lines that other cores lost.
     pub invalidations: Vec<Invalidation>,
+    /// Those of `l1_misses` whose line another core had modified, and gave.
+    pub coherence_misses: Vec<u32>,
 }
 
 impl Outcome {
@@ -116,6 +118,7 @@ impl Outcome {
         self.walks.clear();
         self.dram_writes.clear();
         self.invalidations.clear();
+        self.coherence_misses.clear();
     }
 
     /// Lines read from memory: last-level misses of data, fetches and page walks.

@@ -54,7 +54,8 @@
 //!    gets every line that L2 replaces, clean or dirty, and gives a line up when L2 reads it.
 //! 9. **Cores** (MESI). A write takes the line from all other cores; each that had it is an
 //!    invalidation. A read of a line that is dirty elsewhere makes it clean there and writes it to
-//!    LLC. A line that LLC lacks but another core has comes from that core: no LLC miss. The order
+//!    LLC; so is a write of one. Both are coherence misses, besides being misses of the first levels. A line that LLC lacks
+//!    but another core has comes from that core: no LLC miss. The order
 //!    between cores is the order of the calls. A core's own writes do not reach its L1I.
 //! 10. **Hardware prefetching** changes no cache and no miss: misses whose lines a stream prefetcher would have asked
 //!     for before stand in lists of their own besides. Its rule is that of Intel's streamer, simplified: first-level

@@ -240,6 +240,7 @@ fn shipped_machines() {
             found.iter().flat_map(|out| &out.invalidations).map(|lost| lost.core).collect();
         assert_eq!(lost.len(), 8, "{}", machine.name);
         assert!(found.iter().map(|out| out.invalidations.len()).sum::<usize>() > 3000, "{}", machine.name);
+        assert!(found.iter().map(|out| out.coherence_misses.len()).sum::<usize>() > 3000, "{}", machine.name);
         assert!(found.iter().map(|out| out.l2_misses.len()).sum::<usize>() > 24_000, "{}", machine.name);
     }
 }

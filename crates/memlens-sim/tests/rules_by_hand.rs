@@ -126,12 +126,13 @@ fn a_write_invalidates_and_a_read_downgrades() {
     let out = access(&mut model, 1, &[(Load, 0, 8)]); //                    core 0: S, core 1: S
     // Core 0's dirty line went to the LLC, which answers.
     assert_eq!((out.l1_misses, out.l2_misses, out.llc_misses), (vec![0], vec![0], vec![]));
+    assert_eq!(out.coherence_misses, [0]);
     let out = access(&mut model, 1, &[(Load, 8, 8), (Store, 0, 8), (Store, 0, 8)]); // core 0: I, core 1: M
     // The write hits in L1 but is of a shared line; the second one has it alone.
-    assert_eq!(out.l1_misses, []);
+    assert_eq!((out.l1_misses, out.coherence_misses), (vec![], vec![]));
     assert_eq!(out.invalidations, [Invalidation { index: 1, line_addr: 0, core: CoreId(0) }]);
     let out = access(&mut model, 0, &[(Store, 0, 8)]); // core 0: M, core 1: I
-    assert_eq!(out.l1_misses, [0]);
+    assert_eq!((out.l1_misses, out.coherence_misses), (vec![0], vec![0]));
     assert_eq!(out.llc_misses, []);
     assert_eq!(out.invalidations, [Invalidation { index: 0, line_addr: 0, core: CoreId(1) }]);
     let mut out = Outcome::default();

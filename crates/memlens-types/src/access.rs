@@ -51,10 +51,10 @@ impl AccessKind {
 /// Size and kind of an access in 32 bits: what a memory model needs besides the address.
 ///
 /// ```text
-///  31          16 15        3 2    0
-/// ┌──────────────┬───────────┬──────┐
-/// │ size, bytes  │ 0         │ kind │
-/// └──────────────┴───────────┴──────┘
+///  31          16 15      4    3     2    0
+/// ┌──────────────┬─────────┬────────┬──────┐
+/// │ size, bytes  │ 0       │ locked │ kind │
+/// └──────────────┴─────────┴────────┴──────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
@@ -65,6 +65,18 @@ impl AccessAttr {
     pub fn new(kind: AccessKind, size_bytes: u32) -> Self {
         Self((size_bytes.min(0xffff) << 16) | kind as u32)
     }
+
+    /// The same of an access that is atomic for all cores: nothing passes it, and no store waits behind it to be done together.
+    pub fn locked(self) -> Self {
+        Self(self.0 | Self::LOCKED)
+    }
+
+    /// Whether it is: see [`Self::locked`].
+    pub fn is_locked(self) -> bool {
+        self.0 & Self::LOCKED != 0
+    }
+
+    const LOCKED: u32 = 8;
 
     /// What the access does.
     pub fn kind(self) -> AccessKind {
@@ -93,8 +105,10 @@ mod tests {
         for kind in AccessKind::ALL {
             for size in [0, 1, 8, 64, 4096, 65535] {
                 let attr = AccessAttr::new(kind, size);
-                assert_eq!((attr.kind(), attr.size_bytes()), (kind, size));
-                assert_eq!(attr.write_bit() == 1, kind.writes(), "{kind:?}");
+                for (attr, is_locked) in [(attr, false), (attr.locked(), true)] {
+                    assert_eq!((attr.kind(), attr.size_bytes(), attr.is_locked()), (kind, size, is_locked));
+                    assert_eq!(attr.write_bit() == 1, kind.writes(), "{kind:?}");
+                }
             }
         }
     }

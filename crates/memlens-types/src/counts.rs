@@ -49,10 +49,36 @@ pub struct Counts {
     pub page_walk_accesses: u64,
     /// Lines lost to another core's write (coherence misses to come).
     pub invalidations: u64,
+    /// Misses for which other cores are to blame; all zero for data that one thread uses.
+    pub shared: Shared,
     /// Instruction fetches; all zero where they are not modelled.
     pub fetched: Fetched,
     /// What samples say; all zero in modes that see every access.
     pub sampled: Sampled,
+}
+
+/// What accesses waited for that other cores had written. Units: events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// Misses that another core's modified copy of the line serves; processors that count them speak of HITM.
+    pub coherence_misses: u64,
+    /// Those of them whose bytes the other cores did not write, only bytes beside them in the line.
+    pub false_sharing: u64,
+}
+
+impl AddAssign<&Shared> for Shared {
+    fn add_assign(&mut self, other: &Shared) {
+        self.coherence_misses += other.coherence_misses;
+        self.false_sharing += other.false_sharing;
+    }
+}
+
+impl Shared {
+    /// See [`Sampled::piece`].
+    pub fn piece(&self, from: f64, until: f64) -> Self {
+        let part = between(from, until);
+        Self { coherence_misses: part(self.coherence_misses), false_sharing: part(self.false_sharing) }
+    }
 }
 
 /// What instruction fetches did. Units: events. An instruction's misses are lines, as those of data are.
@@ -164,6 +190,7 @@ impl Counts {
             stlb_misses: part(self.stlb_misses),
             page_walk_accesses: part(self.page_walk_accesses),
             invalidations: part(self.invalidations),
+            shared: self.shared.piece(from, until),
             fetched: self.fetched.piece(from, until),
             sampled: self.sampled.piece(from, until),
         }
@@ -232,6 +259,7 @@ impl AddAssign<&Counts> for Counts {
         self.stlb_misses += other.stlb_misses;
         self.page_walk_accesses += other.page_walk_accesses;
         self.invalidations += other.invalidations;
+        self.shared += &other.shared;
         self.fetched += &other.fetched;
         self.sampled += &other.sampled;
     }

@@ -20,6 +20,6 @@ mod kind;
 mod pattern_kind;
 
 pub use access::{AccessAttr, AccessKind};
-pub use counts::{Counts, Fetched, Sampled};
+pub use counts::{Counts, Fetched, Sampled, Shared};
 pub use kind::{ObjectKind, ParseKindError};
 pub use pattern_kind::PatternKind;

@@ -317,6 +317,19 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
     c.column("stlb_misses", "second-level TLB misses: page walks", &mut counts.stlb_misses);
     c.column("page_walk_accesses", "page-table entries read by walks", &mut counts.page_walk_accesses);
     c.column("invalidations", "lines lost to another core's write", &mut counts.invalidations);
+    let shared = &mut counts.shared;
+    none_or(
+        c,
+        "coherence_misses",
+        "misses that another core's modified copy serves; null: none",
+        &mut shared.coherence_misses,
+    );
+    none_or(
+        c,
+        "false_sharing",
+        "those whose bytes the other cores had not written",
+        &mut shared.false_sharing,
+    );
     let fetched = &mut counts.fetched;
     none_or(
         c,

@@ -461,6 +461,7 @@ impl CoherentModel {
         let entry = self.directory.cores_mut(line);
         *entry = holders | *entry & FETCHED;
         if dirty_at_all {
+            origin.record_coherence_miss(out);
             self.write_llc(kernel, line, DIRTY, out);
         }
         held_at_all

@@ -45,6 +45,13 @@ impl Origin {
             Self::Walk(walk) => out.walks[walk].llc_misses += 1,
         }
     }
+
+    /// What a program does not write, others do not wait for: of code and page tables nothing is recorded.
+    pub(crate) fn record_coherence_miss(self, out: &mut Outcome) {
+        if let Self::Data(index) = self {
+            out.coherence_misses.push(index);
+        }
+    }
 }
 
 /// What a core has for itself.
@@ -246,7 +253,7 @@ impl PlainModel {
         let held_elsewhere = if write {
             self.invalidate_others(core, line, origin, out)
         } else {
-            self.downgrade_others(core, line, out)
+            self.downgrade_others(core, line, origin, out)
         };
         let sole = write || !held_elsewhere;
         self.read_l2(core, line, sole, held_elsewhere, origin, out);
@@ -350,7 +357,7 @@ impl PlainModel {
 
     /// Another core is about to read: copies become shared, dirty data goes to the last level.
     /// Returns whether another core has the line.
-    fn downgrade_others(&mut self, core: usize, line: u64, out: &mut Outcome) -> bool {
+    fn downgrade_others(&mut self, core: usize, line: u64, origin: Origin, out: &mut Outcome) -> bool {
         let (mut held, mut dirty) = (false, false);
         for (at, state) in self.cores.iter_mut().enumerate() {
             if at == core {
@@ -363,6 +370,7 @@ impl PlainModel {
             }
         }
         if dirty {
+            origin.record_coherence_miss(out);
             self.write_llc(Line { line, dirty, sole: false }, out);
         }
         held
@@ -391,6 +399,7 @@ impl PlainModel {
             held_at_all |= held;
         }
         if dirty {
+            origin.record_coherence_miss(out);
             self.write_llc(Line { line, dirty, sole: false }, out);
         }
         held_at_all

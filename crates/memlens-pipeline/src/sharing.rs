@@ -1,0 +1,278 @@
+//! Lines that go from core to core: how finely threads take turns in the model, and which bytes of such lines are whose.
+//!
+//! **Turns.** Rings tell no order between threads but that of epochs, and the reader merges them in turns of some hundred
+//! accesses. A core loses a line that another one wants after some dozen cycles. So where lines were found to go from core to core,
+//! accesses of one epoch go through the model in turns as long as a line takes to arrive: whoever has it keeps it for about as
+//! long as the others wait for it. An atomic access ends its turn: stores that follow are not done before it is, nor together with
+//! it. Elsewhere long turns give the same misses for less.
+//!
+//! **Whose bytes.** A coherence miss is false sharing if what the others are known to have written in the line are other bytes than those
+//! accessed. Known are the accesses that took the line from somebody, which are the first of each turn; added up, they
+//! are all that compete for it.
+
+use memlens_sim::{CoreId, MachineDescription, Outcome};
+use memlens_types::AccessAttr;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Cycles for an access and what is computed with it: three accesses in ten instructions, two instructions a cycle.
+const CYCLES_AN_ACCESS: u32 = 2;
+/// Latency of the last level in cycles, where the machine does not tell.
+const USUAL_LATENCY: u32 = 50;
+/// Turns become short if this many changes of thread bring a coherence miss …
+const CHANGES_A_MISS: f64 = 4.0;
+/// … and long again if more accesses than this do.
+const ACCESSES_A_MISS: f64 = 2000.0;
+/// Fewer coherence misses than this are nothing, …
+const FEWEST: f64 = 2.0;
+/// … of the last batches: what part of what was known is kept with each.
+const KEPT: f64 = 0.75;
+/// Lines of which it is known who writes what: some MB.
+const MOST_LINES: usize = 1 << 16;
+
+/// Accesses of one thread in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its number.
+    pub thread: usize,
+    /// The core it runs on.
+    pub core: CoreId,
+    /// Position of the first of its accesses.
+    pub start: usize,
+    /// The epoch in which it begins: those of one epoch have no order.
+    pub epoch: u32,
+}
+
+/// What is known of lines that go from core to core.
+#[derive(Debug)]
+pub struct Sharing {
+    turn: usize,
+    takes_short_turns: bool,
+    /// Of the last batches: changes of thread, accesses, coherence misses.
+    changes: f64,
+    accesses: f64,
+    misses: f64,
+    line_bytes: u64,
+    /// By line: bytes that a core is known to write, a bit for each sixty-fourth of the line.
+    written: FxHashMap<u64, Vec<(CoreId, u64)>>,
+}
+
+impl Sharing {
+    /// Nothing, of this machine.
+    pub fn new(machine: &MachineDescription) -> Self {
+        let latency = if machine.llc.latency_cycles > 0 { machine.llc.latency_cycles } else { USUAL_LATENCY };
+        Self {
+            turn: (latency / CYCLES_AN_ACCESS).max(1) as usize,
+            takes_short_turns: false,
+            changes: 0.0,
+            accesses: 0.0,
+            misses: 0.0,
+            line_bytes: u64::from(machine.line_bytes.max(1)),
+            written: FxHashMap::default(),
+        }
+    }
+
+    /// The length of turns in accesses; None: each segment is one.
+    pub fn turn(&self) -> Option<usize> {
+        self.takes_short_turns.then_some(self.turn)
+    }
+
+    /// Learns from what so many accesses in so many segments did.
+    pub fn learn(&mut self, accesses: usize, segments: usize, outcome: &Outcome) {
+        // A thread by itself tells nothing: on few cores they follow one another for milliseconds.
+        if segments < 2 {
+            return;
+        }
+        let add = |sum: &mut f64, count: usize| *sum = *sum * KEPT + count as f64;
+        add(&mut self.changes, segments - 1);
+        add(&mut self.accesses, accesses);
+        add(&mut self.misses, outcome.coherence_misses.len());
+        let enough = match self.takes_short_turns {
+            true => self.accesses / ACCESSES_A_MISS,
+            false => self.changes / CHANGES_A_MISS,
+        };
+        self.takes_short_turns = self.misses >= enough.max(FEWEST);
+    }
+
+    /// Remembers that a core writes these bytes of a line that it took from another.
+    pub fn takes(&mut self, core: CoreId, addr: u64, attr: AccessAttr) {
+        if attr.write_bit() == 0 {
+            return;
+        }
+        let (line, bytes) = self.bytes(addr, attr);
+        if self.written.len() >= MOST_LINES && !self.written.contains_key(&line) {
+            self.written.clear();
+        }
+        let writers = self.written.entry(line).or_default();
+        match writers.iter_mut().find(|(writer, _)| *writer == core) {
+            Some((_, known)) => *known |= bytes,
+            None => writers.push((core, bytes)),
+        }
+    }
+
+    /// Whether a core that misses these bytes waits for nobody who writes them, as far as is known.
+    pub fn is_false(&self, core: CoreId, addr: u64, attr: AccessAttr) -> bool {
+        let (line, bytes) = self.bytes(addr, attr);
+        let others = self.written.get(&line).into_iter().flatten().filter(|(writer, _)| *writer != core);
+        let theirs = others.fold(0, |all, (_, bytes)| all | bytes);
+        theirs != 0 && theirs & bytes == 0
+    }
+
+    /// The line of an access's first byte, and which of its parts are accessed.
+    fn bytes(&self, addr: u64, attr: AccessAttr) -> (u64, u64) {
+        let offset = addr % self.line_bytes;
+        let last = (offset + u64::from(attr.size_bytes().max(1)) - 1).min(self.line_bytes - 1);
+        let part = |offset: u64| offset * 64 / self.line_bytes;
+        (addr / self.line_bytes, (u64::MAX << part(offset)) & (u64::MAX >> (63 - part(last))))
+    }
+}
+
+/// The accesses of each segment, the last of which ends at `end`.
+pub fn all_accesses(segments: &[Segment], end: usize) -> impl Iterator<Item = Range<usize>> {
+    let ends = segments.iter().skip(1).map(|next| next.start).chain([end]);
+    segments.iter().map(|segment| segment.start).zip(ends).map(|(start, end)| start..end)
+}
+
+/// Visits the accesses of `segments` in turns of `turn` accesses, or to the next atomic one; `attrs` are those of all. Each visit has
+/// the number of the segment, and which accesses. Segments of a thread, and epochs, stay in order.
+pub fn in_turns(
+    segments: &[Segment],
+    attrs: &[AccessAttr],
+    turn: usize,
+    mut visit: impl FnMut(usize, Range<usize>),
+) {
+    let mut all = all_accesses(segments, attrs.len()).enumerate();
+    for epoch in segments.chunk_by(|one, next| one.epoch == next.epoch) {
+        let mut threads: Vec<Unvisited> = Vec::new();
+        for (segment, (number, accesses)) in epoch.iter().zip(&mut all) {
+            let part = Part { number, accesses };
+            match threads.iter_mut().find(|it| it.thread == segment.thread) {
+                Some(of_thread) => of_thread.parts.push_back(part),
+                None => threads.push(Unvisited { thread: segment.thread, parts: [part].into() }),
+            }
+        }
+        if let [alone] = &mut threads[..] {
+            alone.parts.drain(..).for_each(|part| visit(part.number, part.accesses));
+            continue;
+        }
+        while !threads.is_empty() {
+            for of_thread in &mut threads {
+                of_thread.take_turn(attrs, turn, &mut visit);
+            }
+            threads.retain(|of_thread| !of_thread.parts.is_empty());
+        }
+    }
+}
+
+/// What a thread still has to do in an epoch.
+struct Unvisited {
+    thread: usize,
+    parts: VecDeque<Part>,
+}
+
+/// Accesses of the segment with this number.
+struct Part {
+    number: usize,
+    accesses: Range<usize>,
+}
+
+impl Unvisited {
+    fn take_turn(&mut self, attrs: &[AccessAttr], turn: usize, visit: &mut impl FnMut(usize, Range<usize>)) {
+        let mut room = turn;
+        while room > 0
+            && let Some(Part { number, accesses }) = self.parts.front_mut()
+        {
+            let start = accesses.start;
+            let end = accesses.end.min(start + room);
+            room -= end - start;
+            let locked = attrs[start..end].iter().position(|attr| attr.is_locked());
+            accesses.start = match locked {
+                Some(before) => start + before + 1,
+                None => end,
+            };
+            visit(*number, start..accesses.start);
+            if accesses.start >= accesses.end {
+                self.parts.pop_front();
+            }
+            if locked.is_some() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_types::AccessKind;
+
+    fn segment(thread: usize, start: usize, epoch: u32) -> Segment {
+        Segment { thread, core: CoreId(thread as u16), start, epoch }
+    }
+
+    #[test]
+    fn threads_of_an_epoch_take_turns_and_keep_their_order() {
+        // 0: 0..5 and 7..10, 1: 5..7; then, in a later epoch, 1: 10..14.
+        let segments = [segment(0, 0, 1), segment(1, 5, 1), segment(0, 7, 1), segment(1, 10, 2)];
+        let mut attrs = [AccessAttr::new(AccessKind::Modify, 8); 14];
+        let visits = |attrs: &[AccessAttr]| {
+            let mut visits = Vec::new();
+            in_turns(&segments, attrs, 3, |at, accesses| visits.push((at, accesses)));
+            visits
+        };
+        assert_eq!(visits(&attrs), [(0, 0..3), (1, 5..7), (0, 3..5), (2, 7..8), (2, 8..10), (3, 10..14)]);
+        // Where there is nobody to take the next turn nothing ends it.
+        for locked in [1, 4, 12] {
+            attrs[locked] = attrs[locked].locked();
+        }
+        assert_eq!(visits(&attrs), [(0, 0..2), (1, 5..7), (0, 2..5), (2, 7..10), (3, 10..14)]);
+    }
+
+    #[test]
+    fn bytes_that_nobody_else_writes_are_shared_falsely() {
+        let machine = MachineDescription::named("e5504").expect("shipped");
+        let mut sharing = Sharing::new(&machine);
+        let (store, load) = (AccessAttr::new(AccessKind::Store, 8), AccessAttr::new(AccessKind::Load, 8));
+        let (one, other) = (CoreId(0), CoreId(1));
+        // Nothing is known of who wrote.
+        assert!(!sharing.is_false(other, 0x1008, load));
+        sharing.takes(one, 0x1000, store);
+        sharing.takes(one, 0x1010, load);
+        assert!(sharing.is_false(other, 0x1008, load) && sharing.is_false(other, 0x1010, store));
+        assert!(!sharing.is_false(other, 0x1000, load) && !sharing.is_false(other, 0x1004, store));
+        // Its own writes do not count, nor those to other lines.
+        assert!(!sharing.is_false(one, 0x1008, load) && !sharing.is_false(other, 0x1048, load));
+        // What goes over the line's end counts up to there.
+        sharing.takes(one, 0x103c, store);
+        assert!(
+            !sharing.is_false(other, 0x103f, load)
+                && sharing.is_false(other, 0x1038, AccessAttr::new(AccessKind::Load, 4))
+        );
+    }
+
+    #[test]
+    fn turns_are_short_where_lines_change_hands() {
+        let machine = MachineDescription::named("e5504").expect("shipped");
+        let mut sharing = Sharing::new(&machine);
+        let with = |misses: usize| Outcome { coherence_misses: vec![0; misses], ..Outcome::default() };
+        for _ in 0..9 {
+            sharing.learn(16_000, 41, &with(9));
+            assert_eq!(sharing.turn(), None);
+        }
+        sharing.learn(16_000, 41, &with(14));
+        assert_eq!(sharing.turn(), Some(sharing.turn));
+        for _ in 0..9 {
+            sharing.learn(16_000, 41, &with(8));
+            assert!(sharing.turn().is_some());
+        }
+        sharing.learn(16_000, 41, &with(0));
+        assert_eq!(sharing.turn(), None);
+        // Threads that are seen one after the other, some changes in all.
+        for _ in 0..9 {
+            sharing.learn(16_000, 2, &with(1));
+            (0..50).for_each(|_| sharing.learn(16_000, 1, &with(0)));
+        }
+        assert!(sharing.turn().is_some());
+    }
+}
