@@ -22,6 +22,7 @@
 //! | `phases.rs` | stretches of the program with different footprints |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
 //! | `summary.rs` | [`Summary`], [`Row`], [`Estimate`], [`CurvePoint`]: the answers |
+//! | `sharing.rs` | [`Sharing`], [`Timing`], [`Shared`] |
 //! | `pattern.rs` | [`Patterns`] |
 //! | `umi.rs` | [`Umi`] |
 //! | `delinquent.rs` | smallest covering sets; predicted sets held against exact ones |
@@ -61,7 +62,8 @@
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less.
 //! - **Prefetches** are uses of their blocks, at the time of the instruction: data is there at once.
 //! - **Levels do not filter each other**: the second level is asked as if it saw all references.
-//! - **Threads**: each as if it had all caches for itself. Invalidation and sharing do not show.
+//! - **Threads**: each as if it had all caches for itself, in [`Locality`]. What they take from each other [`Sharing`] adds: an
+//!   upper bound from how often they use the same lines at about the same time and how long that takes.
 //! - **Replacement**: LRU.
 //! - **Weights**: bursts that begin at ticks of a clock stand for processor time; see [`Burst::weight`].
 //! - Standard errors are those of choosing bursts; they know nothing of the biases above, and too little of what
@@ -109,6 +111,7 @@ mod pattern;
 mod phases;
 mod reuse;
 mod scopes;
+mod sharing;
 mod spread;
 mod summary;
 mod umi;
@@ -120,5 +123,6 @@ pub use locality::{ConfigError, Locality, LocalityConfig, Who};
 pub use memlens_types::PatternKind;
 pub use pattern::{AddressSource, Pattern, Patterns, Stride};
 pub use scopes::OTHER;
+pub use sharing::{Shared, Sharing, Timing};
 pub use summary::{CurvePoint, Estimate, Row, Summary};
 pub use umi::{Umi, UmiConfig, UmiCount};

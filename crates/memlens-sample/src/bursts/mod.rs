@@ -15,15 +15,18 @@ mod cells;
 mod mini_simulation;
 mod places;
 mod prefetching;
+mod running;
 mod waiting;
 mod weights;
 
 use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::Offsets;
-use memlens_locality::{Burst, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Summary};
+use memlens_locality::{
+    Burst, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Sharing, Summary, Timing,
+};
 use memlens_profile::MachineInfo;
-use memlens_types::{AccessKind, Counts};
+use memlens_types::{AccessKind, Counts, Shared};
 use rustc_hash::FxHashMap;
 
 use self::blocks::{Access, Blocks, Known};
@@ -33,6 +36,7 @@ use self::mini_simulation::MiniSimulation;
 use self::places::Places;
 pub use self::places::Surroundings;
 use self::prefetching::Prefetching;
+use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Weights};
 use crate::recording::{Code, Spot, TallyKey};
@@ -226,6 +230,9 @@ pub struct Bursts {
     offsets: Offsets,
     /// Not yet in `locality`.
     waiting: WaitingBursts,
+    /// Lines that threads take from each other; none in the published mini-simulation.
+    sharing: Option<Sharing>,
+    running: Running,
     counts: BurstCounts,
 }
 
@@ -273,6 +280,8 @@ impl Bursts {
             BurstModel::Umi { region_hits } => Some(MiniSimulation::new(*geometries.first()?, region_hits)),
         };
         let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes);
+        let sharing =
+            simulation.is_none().then(|| Sharing::new(machine.line_bytes, machine.latencies.llc_cycles));
         let locality = Locality::new(&LocalityConfig::new(geometries)).ok()?;
         Some(Self {
             machine,
@@ -289,6 +298,8 @@ impl Bursts {
             weights: Weights::default(),
             offsets: Offsets::default(),
             waiting: WaitingBursts::default(),
+            sharing,
+            running: Running::default(),
             counts: BurstCounts { is_filtered, ..BurstCounts::default() },
         })
     }
@@ -318,6 +329,7 @@ impl Bursts {
     /// system call.
     pub fn look(&mut self, whose: (u32, u32), period_ns: u64, at: Option<u64>) {
         self.counts.period_ns += period_ns;
+        self.running.ran(whose.1, period_ns);
         self.waiting.look(whose, period_ns as f64, at);
     }
 
@@ -335,7 +347,7 @@ impl Bursts {
     /// The last burst of each thread of a process, or of all, stands for what is known by now.
     pub fn settle(&mut self, pid: Option<u32>) {
         for waiting in self.waiting.take_all(pid) {
-            feed(&mut self.locality, &waiting);
+            self.feed(&waiting);
         }
     }
 
@@ -486,14 +498,24 @@ impl Bursts {
             simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
         }
         self.patterns.feed(&burst);
-        let mut waiting = Waiting {
-            pid: surroundings.pid,
+        self.running.ran(number, head.period_ns + head.own_ns);
+        let timing = Timing {
+            process: surroundings.pid,
             thread: number,
+            at_ns: time_ns,
+            access_ns: weight.access_ns,
+            running: self.running.part(number, time_ns),
+        };
+        tracing::debug!(?timing, "timed");
+        if let Some(sharing) = &mut self.sharing {
+            sharing.saw(timing, &self.references, self.weights.cycles_a_ns());
+        }
+        let mut waiting = Waiting {
+            timing,
             start: head.cycles,
             weight: seen + weight.counted,
             unseen_before: 0.0,
             counted: weight.counted,
-            access_ns: weight.access_ns,
             is_cut: End::of(head.end).is_some_and(End::is_at_code),
             usual_length: 0.0,
             references: std::mem::take(&mut self.references),
@@ -501,13 +523,29 @@ impl Bursts {
         };
         let before = self.waiting.next(&mut waiting, head.period_ns as f64);
         if let Some(before) = before {
-            feed(&mut self.locality, &before);
+            self.feed(&before);
             // Its room serves again.
             self.references = before.references;
         }
         if let Some(first) = self.waiting.add(waiting) {
-            feed(&mut self.locality, &first);
+            self.feed(&first);
         }
+    }
+
+    /// Takes in a burst of which everything is known.
+    fn feed(&mut self, waiting: &Waiting) {
+        let Waiting { timing, start, weight, unseen_before, ref references, .. } = *waiting;
+        if let Some(sharing) = &mut self.sharing {
+            let an_access = weight / references.len() as f64;
+            sharing.feed(timing, references, self.weights.cycles_a_ns(), an_access);
+        }
+        self.locality.feed(&Burst {
+            thread: timing.thread,
+            start,
+            weight,
+            unseen_before: Some(unseen_before as u64),
+            references,
+        });
     }
 
     /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: offset in bytes, how
@@ -612,20 +650,31 @@ impl Bursts {
             dram_reads: whole(misses(self.levels.llc)),
             ..Counts::default()
         };
-        // A lower level sees what the upper one misses.
+        let shared = self.sharing.as_ref().map(|sharing| sharing.of_owner(cell.number)).unwrap_or_default();
+        // A lower level sees what the upper one misses; and what another core has is in none of ours.
         let mut most = f64::INFINITY;
-        let misses = [self.levels.l1, self.levels.l2, self.levels.llc].map(|level| {
+        let mut of_level = |level: Option<usize>, of_others: f64| {
             let Some(level) = level else { return 0 };
             most = most.min(of_told * row.levels[level].misses);
-            whole(most)
-        });
+            whole(most + of_others).min(accesses)
+        };
+        let misses = [
+            of_level(self.levels.l1, shared.coherence_misses),
+            of_level(self.levels.l2, shared.coherence_misses),
+            of_level(self.levels.llc, 0.0),
+        ];
         let bytes = accesses * u64::from(cell.size_bytes);
         if cell.kind == AccessKind::Prefetch {
             // No access: what it reads from memory counts, and its page walks.
             return counts;
         }
+        let coherence_misses = whole(shared.coherence_misses).min(misses[0]);
+        counts.shared =
+            Shared { coherence_misses, false_sharing: whole(shared.false_sharing).min(coherence_misses) };
+        counts.invalidations = whole(shared.invalidations).min(accesses);
         let covered = |misses: u64| whole(misses as f64 * cell.tally.lines.covered_part());
-        (counts.l2_prefetched, counts.llc_prefetched) = (covered(misses[1]), covered(misses[2]));
+        let of_ours = misses[1].saturating_sub(coherence_misses);
+        (counts.l2_prefetched, counts.llc_prefetched) = (covered(of_ours), covered(misses[2]));
         if cell.kind.writes() {
             counts.stores = accesses;
             counts.store_bytes = bytes;
@@ -642,14 +691,4 @@ impl Bursts {
         }
         counts
     }
-}
-
-fn feed(locality: &mut Locality, waiting: &Waiting) {
-    locality.feed(&Burst {
-        thread: waiting.thread,
-        start: waiting.start,
-        weight: waiting.weight,
-        unseen_before: Some(waiting.unseen_before as u64),
-        references: &waiting.references,
-    });
 }

@@ -19,7 +19,7 @@
 //! the part that its length has of the usual length around it, so that an access counts as much as in bursts that went on; the rest
 //! goes to the thread's next burst, in the place of what would have followed.
 
-use memlens_locality::Reference;
+use memlens_locality::{Reference, Timing};
 use rustc_hash::FxHashMap;
 
 /// Most threads whose last bursts wait, some MB each.
@@ -32,10 +32,8 @@ const NEAR: u64 = 256;
 /// A burst of which is known how much it stands for up to its end.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// Its process …
-    pub pid: u32,
-    /// … and its thread.
-    pub thread: u32,
+    /// Whose it is, when it was, and how fast.
+    pub timing: Timing,
     /// When it began, in cycles.
     pub start: u64,
     /// Accesses for which it stands so far.
@@ -44,8 +42,6 @@ pub struct Waiting {
     pub unseen_before: f64,
     /// Accesses that were only counted behind it.
     pub counted: f64,
-    /// Native time of an access in ns.
-    pub access_ns: f64,
     /// Whether code ended it that bursts leave alone.
     pub is_cut: bool,
     /// Usual length of the thread's bursts up to this one, in accesses.
@@ -76,7 +72,7 @@ impl Waiting {
 
     /// Lets it stand for accesses as fast as its own in such a time besides. Returns how many.
     fn stand_for(&mut self, time_ns: f64) -> f64 {
-        let accesses = time_ns / self.access_ns;
+        let accesses = time_ns / self.timing.access_ns;
         self.weight += accesses;
         accesses
     }
@@ -170,9 +166,9 @@ impl WaitingBursts {
     /// A thread's next burst, `period_ns` of processor time behind its burst or look before. It and the burst before stand for
     /// accesses as fast as their own in the time between them. Given back is the burst before, of which everything is known now.
     pub fn next(&mut self, burst: &mut Waiting, period_ns: f64) -> Option<Waiting> {
-        let at = self.bursts.iter().position(|waiting| waiting.thread == burst.thread);
+        let at = self.bursts.iter().position(|waiting| waiting.timing.thread == burst.timing.thread);
         let mut before = at.map(|at| self.bursts.remove(at));
-        let looks = self.looks.remove(&burst.thread).map(|(_, looks)| looks).unwrap_or_default();
+        let looks = self.looks.remove(&burst.timing.thread).map(|(_, looks)| looks).unwrap_or_default();
         let times = divide(before.as_ref(), Some(burst), &looks, period_ns);
         self.calls_ns += times.calls;
         burst.unseen_before = burst.stand_for(times.next);
@@ -198,7 +194,7 @@ impl WaitingBursts {
     /// Processor time in system calls, in ns.
     pub fn calls_ns(&self) -> f64 {
         let of_thread = |(&thread, (_, looks)): (&u32, &(u32, Vec<Look>))| {
-            let before = self.bursts.iter().find(|waiting| waiting.thread == thread);
+            let before = self.bursts.iter().find(|waiting| waiting.timing.thread == thread);
             divide(before, None, looks, 0.0).calls
         };
         self.calls_ns + self.looks.iter().map(of_thread).sum::<f64>()
@@ -207,9 +203,10 @@ impl WaitingBursts {
     /// The last bursts of a process, or of all. They stand for what came behind them, too.
     pub fn take_all(&mut self, pid: Option<u32>) -> Vec<Waiting> {
         let is_meant = |process: u32| pid.is_none_or(|pid| process == pid);
-        let mut last: Vec<Waiting> = self.bursts.extract_if(.., |waiting| is_meant(waiting.pid)).collect();
+        let mut last: Vec<Waiting> =
+            self.bursts.extract_if(.., |waiting| is_meant(waiting.timing.process)).collect();
         for (thread, (_, looks)) in self.looks.extract_if(|_, (process, _)| is_meant(*process)) {
-            let before = last.iter_mut().find(|waiting| waiting.thread == thread);
+            let before = last.iter_mut().find(|waiting| waiting.timing.thread == thread);
             let times = divide(before.as_deref(), None, &looks, 0.0);
             self.calls_ns += times.calls;
             if let Some(before) = before {
@@ -310,8 +307,8 @@ mod tests {
     fn what_comes_before_a_system_call_counts_no_more_than_the_rest() {
         let reference = Reference { address: 0, instruction: 0, owner: 0, size: 8, kind: AccessKind::Load };
         let burst = |length: usize, is_cut| Waiting {
+            timing: of(0, 1.0),
             weight: length as f64,
-            access_ns: 1.0,
             is_cut,
             references: vec![reference; length],
             ..Waiting::default()
@@ -334,25 +331,33 @@ mod tests {
         );
     }
 
+    /// Of a thread whose accesses take so long.
+    fn of(thread: u32, access_ns: f64) -> Timing {
+        Timing { thread, access_ns, ..Timing::default() }
+    }
+
     /// A thread's bursts.
     fn slow() -> Waiting {
-        Waiting { thread: 1, weight: 100.0, counted: 30.0, access_ns: 50.0, ..Waiting::default() }
+        Waiting { timing: of(1, 50.0), weight: 100.0, counted: 30.0, ..Waiting::default() }
     }
 
     fn fast() -> Waiting {
-        Waiting { thread: 1, weight: 200.0, counted: 40.0, access_ns: 0.5, ..Waiting::default() }
+        Waiting { timing: of(1, 0.5), weight: 200.0, counted: 40.0, ..Waiting::default() }
     }
 
     #[test]
     fn the_one_that_waited_longest_makes_room() {
         let mut bursts = WaitingBursts::default();
-        let one = |thread: u32| Waiting { pid: thread % 2, thread, access_ns: 1.0, ..Waiting::default() };
+        let one = |thread: u32| Waiting {
+            timing: Timing { process: thread % 2, ..of(thread, 1.0) },
+            ..Waiting::default()
+        };
         assert!((0..MOST as u32).all(|thread| bursts.add(one(thread)).is_none()));
         // Thread 0 has another burst.
         let mut next = one(0);
         assert!(bursts.next(&mut next, 1.0).is_some() && bursts.next(&mut next, 1.0).is_none());
         assert!(bursts.add(next).is_none());
-        assert_eq!(bursts.add(one(1000)).map(|first| first.thread), Some(1));
+        assert_eq!(bursts.add(one(1000)).map(|first| first.timing.thread), Some(1));
         assert_eq!(bursts.take_all(Some(1)).len(), MOST / 2 - 1);
         assert_eq!(bursts.take_all(None).len(), MOST / 2 + 1);
     }

@@ -46,6 +46,8 @@ const NATIVE_PART_WEIGHT: f64 = 1.0;
 const LEAST_OWN_PART: f64 = 0.5;
 /// Stretches of at least this processor time tell the speed of the time-stamp counter, in ns.
 const LONG_NS: u64 = 50_000;
+/// The time-stamp counter's speed before any was measured, in cycles a ns.
+const USUAL_CYCLES_A_NS: f64 = 3.0;
 /// Shorter times of an access are faults of the measurement, in ns: cores do three a cycle at most.
 const LEAST_NS: f64 = 0.1;
 
@@ -171,6 +173,11 @@ impl Weights {
             let counted = head.counted_ns as f64 / accesses;
             (counted - shared * content.counting_ns()).max(counted / MOST_SLOWER).max(LEAST_NS)
         })
+    }
+
+    /// The time-stamp counter's cycles a ns.
+    pub fn cycles_a_ns(&self) -> f64 {
+        self.cycles_a_ns.unwrap_or(USUAL_CYCLES_A_NS)
     }
 
     fn native_part(&self) -> f64 {
