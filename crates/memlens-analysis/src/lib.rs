@@ -15,7 +15,8 @@
 //! | [`Remedy::Layout`] | one stride of more than a line, and little of each line or page is used at a time | the misses that full lines, prefetched in time, and full pages would save |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few accesses | the misses that full lines would save, all where the hot bytes fit a cache |
 //! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
-//! | [`Remedy::Separate`] | lines go from core to core | the misses that follow, at most all of those accesses |
+//! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing) | these misses |
+//! | [`Remedy::PerThread`] | they do for bytes that several threads write | these misses |
 //!
 //! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change.
 //!
@@ -37,8 +38,6 @@ use memlens_types::{Counts, ObjectKind, PatternKind};
 pub const LEAST_GAIN: f64 = 0.02;
 /// x86-64's huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
-/// Lines lost to other cores, as a part of an object's accesses.
-const LEAST_INVALIDATIONS: f64 = 0.005;
 /// Lines of which a larger part is used are used well: another order would save none of them.
 const MOST_USED: f64 = 0.75;
 /// Places in the code that a finding names.
@@ -77,11 +76,18 @@ pub enum Remedy {
     },
     /// Blocks that follow one another side by side.
     Pack,
-    /// What different threads write in lines of its own.
+    /// What different threads use in lines of its own.
     Separate {
-        /// Lines that were lost to another core's write.
-        invalidations: u64,
-        /// Threads that wrote.
+        /// Misses of lines that another core wrote beside what is accessed.
+        false_sharing: u64,
+        /// Threads that write.
+        writers: usize,
+    },
+    /// A copy for each thread, or fewer updates.
+    PerThread {
+        /// Misses of lines in which another core wrote what is accessed.
+        true_sharing: u64,
+        /// Threads that write.
         writers: usize,
     },
 }
@@ -96,6 +102,7 @@ impl Remedy {
             Self::Split { .. } => "split",
             Self::Pack => "pack",
             Self::Separate { .. } => "separate",
+            Self::PerThread { .. } => "per-thread",
         }
     }
 }
@@ -140,7 +147,7 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
         found.extend(about.huge_pages());
         found.extend(about.by_pattern());
         found.extend(about.split());
-        found.extend(about.separate());
+        found.extend(about.shared());
     }
     found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
     found.sort_by(|one, other| other.gain.total_cmp(&one.gain).then(one.object.cmp(&other.object)));
@@ -294,23 +301,38 @@ impl About<'_> {
         Some((frame.module, frame.function.as_deref()?))
     }
 
-    fn separate(&self) -> Option<Finding> {
-        let now = self.object.counts;
-        if (now.invalidations as f64) < LEAST_INVALIDATIONS * now.accesses() as f64 {
-            return None;
-        }
+    /// Of what threads take from each other.
+    fn shared(&self) -> Vec<Finding> {
+        let shared = self.object.counts.shared;
+        let (false_sharing, whole) =
+            (shared.false_sharing.min(shared.coherence_misses), shared.coherence_misses);
+        let users: BTreeSet<_> = self.own.iter().map(|cell| cell.thread).collect();
         let writers: BTreeSet<_> =
             self.own.iter().filter(|cell| cell.counts.get().stores > 0).map(|cell| cell.thread).collect();
-        if writers.len() < 2 {
-            return None;
+        let (users, writers) = (users.len(), writers.len());
+        let mut found = Vec::new();
+        if false_sharing > 0 && users > 1 && writers > 0 {
+            let remedy = Remedy::Separate { false_sharing, writers };
+            found.push(self.finding(remedy, self.without_sharing(false_sharing), self.cells));
         }
-        // Each line lost to another core is one miss of all levels later on, no more.
-        let all = now.l1_misses().max(1);
-        let spared = now.invalidations.min(all) as f64 / all as f64;
-        let kept = |misses: u64| misses - (misses as f64 * spared) as u64;
-        let then = now.with_misses(kept, kept, kept);
-        let remedy = Remedy::Separate { invalidations: now.invalidations, writers: writers.len() };
-        Some(self.finding(remedy, self.saved(&now, &then), self.cells))
+        // What one thread writes for others has to reach them.
+        if whole > false_sharing && writers > 1 {
+            let true_sharing = whole - false_sharing;
+            let remedy = Remedy::PerThread { true_sharing, writers };
+            found.push(self.finding(remedy, self.without_sharing(true_sharing), self.cells));
+        }
+        found
+    }
+
+    /// What is saved if so many coherence misses, which are misses of the first two levels, do not happen.
+    fn without_sharing(&self, misses: u64) -> f64 {
+        let now = self.object.counts;
+        let without = |level: u64| {
+            let part = (misses as f64 / level.max(1) as f64).min(1.0);
+            move |count: u64| count - (count as f64 * part) as u64
+        };
+        let then = now.with_misses(without(now.l1_misses()), without(now.l2_misses()), |count| count);
+        self.saved(&now, &then)
     }
 }
 

@@ -1,4 +1,5 @@
 use memlens_profile::{CacheInfo, CodeLocation, Element, Field, FieldUse, StackIx, ThreadIx, TlbInfo};
+use memlens_types::Shared;
 
 use super::*;
 
@@ -223,18 +224,32 @@ fn huge_pages_save_what_fits_the_tlb() {
 }
 
 #[test]
-fn lines_that_two_threads_write_are_to_be_separated_and_one_threads_are_not() {
+fn what_two_threads_write_is_to_be_separated_or_copied_and_one_threads_is_not() {
     let mut profile = profile();
     profile.patterns.clear();
     profile.threads = vec![memlens_profile::Thread::default(); 2];
     for (number, cell) in profile.cells[1..].iter_mut().enumerate() {
-        cell.counts.change(|counts| (counts.stores, counts.invalidations) = (1, 400));
+        cell.counts.change(|counts| {
+            (counts.stores, counts.l1_store_misses) = (400, 400);
+            counts.shared = Shared { coherence_misses: 400, false_sharing: 160 };
+        });
         cell.thread = ThreadIx(number as u32);
     }
     profile.sum_cells();
     let found = findings(&profile);
+    let remedies: Vec<&Remedy> = found.iter().map(|found| &found.remedy).collect();
+    let all = [
+        &Remedy::PerThread { true_sharing: 480, writers: 2 },
+        &Remedy::Separate { false_sharing: 320, writers: 2 },
+    ];
+    assert_eq!(remedies, all, "{found:?}");
+    assert!((found[0].gain - 1.5 * found[1].gain).abs() < 0.001, "{found:?}");
+    // One writes, the other reads what stands beside it; what it writes for the other has to get there.
+    profile.cells[2].counts.change(|counts| counts.stores = 0);
+    profile.sum_cells();
+    let found = findings(&profile);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].remedy, Remedy::Separate { invalidations: 800, writers: 2 });
+    assert_eq!(found[0].remedy, Remedy::Separate { false_sharing: 320, writers: 1 });
     profile.cells[2].thread = ThreadIx(0);
     profile.sum_cells();
     assert_eq!(findings(&profile), []);

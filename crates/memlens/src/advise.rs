@@ -167,7 +167,8 @@ fn title(profile: &Profile, finding: &Finding) -> String {
         Remedy::Layout { .. } => format!("another order of {name}"),
         Remedy::Split { hot, .. } => format!("{} of {name} apart from the rest", field_names(profile, hot)),
         Remedy::Pack => format!("the blocks of {name} side by side"),
-        Remedy::Separate { .. } => format!("{name} apart for each thread"),
+        Remedy::Separate { .. } => format!("false sharing in {name}"),
+        Remedy::PerThread { .. } => format!("threads compete for {name}"),
     }
 }
 
@@ -219,9 +220,16 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             element_name(profile, finding),
             part(counts.l1_misses()),
         ),
-        Remedy::Separate { invalidations, writers } => {
-            format!("{} lines were lost to another core's write; {writers} threads write it", short_count(*invalidations))
-        }
+        Remedy::Separate { false_sharing, writers } => format!(
+            "{} of {accesses} accesses waited for a line that another core had, which wrote other bytes of it; {}",
+            short_count(*false_sharing),
+            threads_write(*writers)
+        ),
+        Remedy::PerThread { true_sharing, writers } => format!(
+            "{} of {accesses} accesses waited for a line that another core had, which wrote the same bytes; {}",
+            short_count(*true_sharing),
+            threads_write(*writers)
+        ),
         Remedy::Prefetch { .. } | Remedy::Pack => format!(
             "of {accesses} accesses {} miss the first level, {} the second, {} the last",
             part(counts.l1_misses()),
@@ -230,6 +238,13 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
         ),
     });
     lines
+}
+
+fn threads_write(writers: usize) -> String {
+    match writers {
+        1 => "one thread writes it".to_owned(),
+        _ => format!("{writers} threads write it"),
+    }
 }
 
 fn place(profile: &Profile, code: CodeIx) -> String {
@@ -255,7 +270,12 @@ fn advice(finding: &Finding) -> &'static str {
              into a block, or follow several chains at a time"
         }
         Remedy::Separate { .. } => {
-            "give each thread a part of its own, aligned to lines (alignas(64)), and join them at the end"
+            "align what each thread uses to lines of its own (alignas(64), padding), or let it work on a local variable and store that at \
+             the end"
+        }
+        Remedy::PerThread { .. } => {
+            "give each thread a copy in lines of its own and join them at the end, or update it less often: each update waits until \
+             the others have given the line away"
         }
     }
 }
@@ -314,8 +334,12 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
                 entry["element_bytes"] = (*element_bytes).into();
             }
             Remedy::Pack => {}
-            Remedy::Separate { invalidations, writers } => {
-                entry["invalidations"] = (*invalidations).into();
+            Remedy::Separate { false_sharing, writers } => {
+                entry["false_sharing"] = (*false_sharing).into();
+                entry["writers"] = (*writers).into();
+            }
+            Remedy::PerThread { true_sharing, writers } => {
+                entry["true_sharing"] = (*true_sharing).into();
                 entry["writers"] = (*writers).into();
             }
         }
