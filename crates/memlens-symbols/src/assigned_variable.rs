@@ -15,7 +15,7 @@ use crate::debug_info::DebugInfo;
 use crate::locals::{FunctionLocals, Local, LocalPlace};
 use crate::module::{FunctionRef, Module, SourceFrame};
 use crate::place::Place;
-use crate::source_text;
+use crate::source_text::fortran;
 use crate::types::{TypeId, TypeRef};
 
 /// What an assignment was concluded from.
@@ -334,7 +334,7 @@ impl Module {
         !is_array
             || line
                 .and_then(|line| self.source_line(line.file.as_deref()?, line.line?))
-                .is_none_or(|text| source_text::names_whole(&text, &local.name))
+                .is_none_or(|text| fortran::names_whole(&text, &local.name))
     }
 
     /// A store through a pointer: the member or element of what the pointer variable points to.

@@ -3,6 +3,8 @@
 //! This is no parser of C, C++, Rust or Fortran: it knows the common shapes of a statement that
 //! keeps an allocation, and answers None for everything else.
 
+pub(crate) mod fortran;
+
 /// Methods that make the object they are called on allocate.
 const GROWING_METHODS: [&str; 20] = [
     "push_back",
@@ -175,7 +177,7 @@ fn without_subscript(name: &str) -> &str {
 /// What a single statement keeps the result of a call in.
 fn receiver(text: &str) -> Option<Receiver> {
     let of = |name, by| Some(Receiver { name, by });
-    if let Some(name) = fortran_allocate(text) {
+    if let Some(name) = fortran::allocated(text) {
         return of(name, Means::Allocation);
     }
     if first_word(text) == "return" {
@@ -232,25 +234,6 @@ fn ends_open(text: &str) -> bool {
 /// Whether the text ends with a bracket that an earlier line opened, as the last line of a head does.
 fn ends_closed(text: &str) -> bool {
     text.ends_with(')') && text.matches('(').count() < text.matches(')').count()
-}
-
-/// Whether a Fortran text has a variable by itself, not for one of its components.
-pub(crate) fn names_whole(text: &str, name: &str) -> bool {
-    let (text, name) = (text.to_ascii_lowercase(), name.to_ascii_lowercase());
-    text.match_indices(&name).any(|(at, _)| {
-        let after = &text[at + name.len()..];
-        let mut depth = 0;
-        let behind = after.find(|c: char| {
-            match c {
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                _ => return depth == 0 && !c.is_whitespace(),
-            }
-            depth < 0
-        });
-        let is_word = !text[..at].ends_with(|c: char| is_name(c) || c == '%') && !after.starts_with(is_name);
-        is_word && behind.is_none_or(|behind| !after[behind..].starts_with('%'))
-    })
 }
 
 fn first_word(text: &str) -> &str {
@@ -416,30 +399,6 @@ fn expression_start(text: &str) -> Option<usize> {
     }
 }
 
-fn fortran_allocate(text: &str) -> Option<String> {
-    let lower = text.to_ascii_lowercase();
-    let at = lower.find("allocate")?;
-    if lower[..at].ends_with(is_name) {
-        return None;
-    }
-    let rest = text[at + "allocate".len()..].trim_start().strip_prefix('(')?;
-    // `allocate(integer(8) :: a(n))`: a type may come first.
-    let rest = rest.split_once("::").map_or(rest, |(_, names)| names).trim_start();
-    // `cells(i)%hist(500)`: the last brackets are the shape of what is allocated.
-    let (mut depth, mut end) = (0, 0);
-    for (at, c) in rest.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' if depth > 0 => depth -= 1,
-            _ if depth > 0 => {}
-            c if is_name(c) || c == '%' => end = at + c.len_utf8(),
-            _ => break,
-        }
-    }
-    let name: String = rest[..end].split_whitespace().collect();
-    (!name.is_empty()).then_some(name)
-}
-
 /// `v` of `v.push_back(x);`.
 fn growing_call(text: &str) -> Option<String> {
     let open = text.find('(')?;
@@ -495,23 +454,6 @@ fn declared_name(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn components_are_not_the_variable() {
-        for (text, is_named) in [
-            ("allocate (OLD(n, n), cells(i))", true),
-            ("allocate(cells(i)%hist(500))", false),
-            ("allocate(cells (first(i), 2) % hist(500), cells(3))", true),
-            ("allocate(cells%hist(500), my_cells(2), cells2(3), a%cells(2))", false),
-            ("cells", true),
-        ] {
-            assert_eq!(
-                names_whole(text, if text.contains("OLD") { "old" } else { "cells" }),
-                is_named,
-                "{text}"
-            );
-        }
-    }
 
     #[test]
     fn of_several_statements_that_with_the_call_counts() {

@@ -5,7 +5,7 @@ use memlens_code::Destination;
 use super::{AssignedVariable, Evidence, is_library, joined, last_address};
 use crate::locals::Local;
 use crate::module::{Module, SourceFrame};
-use crate::source_text::{self, Means, Receiver};
+use crate::source_text::{self, Means, Receiver, fortran};
 
 /// Rust functions are not looked at whose last line is further from their first.
 const MOST_LINES: usize = 200;
@@ -55,7 +55,7 @@ impl Module {
             let Some(previous) = line.checked_sub(back).and_then(|line| self.source_line(file, line)) else {
                 break;
             };
-            if !source_text::continues(&previous, is_fortran_file(file)) {
+            if !source_text::continues(&previous, fortran::is_fortran_file(file)) {
                 break;
             }
             start += previous.len() + 1;
@@ -151,10 +151,4 @@ impl Module {
 /// The variable that an expression begins with.
 pub(super) fn head(name: &str) -> &str {
     name.trim_start_matches('*').split(['.', '-', '[', '(', ':', '%']).next().unwrap_or_default()
-}
-
-/// Whether a file has Fortran in it, by its name.
-fn is_fortran_file(file: &str) -> bool {
-    let extension = file.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-    matches!(&*extension, "f" | "for" | "ftn" | "f77" | "f90" | "f95" | "f03" | "f08" | "f18" | "f23")
 }
