@@ -327,14 +327,14 @@ impl Module {
         }
     }
 
-    /// Whether the statement in a source line is about a variable. Asked of arrays only, of whose descriptors an address is
+    /// Whether the statement that a source line is of is about a variable. Asked of arrays only, of whose descriptors an address is
     /// a part, and may be said to be where it was before the call.
     fn is_meant<'a>(&self, debug: &DebugInfo<'a>, local: &Local<'a>, line: Option<&SourceFrame>) -> bool {
         let is_array = local.type_id.as_ref().is_some_and(|id| debug.has_descriptor(id));
         !is_array
             || line
-                .and_then(|line| self.source_line(line.file.as_deref()?, line.line?))
-                .is_none_or(|text| fortran::names_whole(&text, &local.name))
+                .and_then(|line| self.statement(line.file.as_deref()?, line.line?))
+                .is_none_or(|(text, _)| fortran::names_whole(&text, &local.name))
     }
 
     /// A store through a pointer: the member or element of what the pointer variable points to.

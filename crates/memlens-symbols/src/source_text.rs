@@ -208,16 +208,46 @@ fn receiver(text: &str) -> Option<Receiver> {
     of(plain_declaration(text)?, Means::Operator)
 }
 
-/// Whether a statement seems to begin on an earlier line than `line`, given the line before it. What follows the head
-/// of a loop or a condition is a statement of its own.
-/// In Fortran the line before says so.
-pub(crate) fn continues(previous: &str, is_fortran: bool) -> bool {
-    if is_fortran {
-        return previous.split('!').next().unwrap_or_default().trim_end().ends_with('&');
+/// A statement of another language than Fortran is looked for in so many lines above the one with the call.
+const MOST_LINES_ABOVE: u32 = 8;
+
+/// The text of the statement with code in a line of a file; and where the line begins in it. Of Fortran's it is the whole
+/// statement; others' calls are in the lines that their names are in, and what receives their results is not below.
+pub(crate) fn statement(
+    file: &str,
+    line: u32,
+    text_of: impl Fn(u32) -> Option<String>,
+) -> Option<(String, usize)> {
+    if let Some(form) = fortran::Form::of(file) {
+        return form.statement(line, text_of);
     }
-    let text = without_comments_and_strings(previous);
+    let mut statement = text_of(line)?;
+    let mut start = 0;
+    for above in (line.saturating_sub(MOST_LINES_ABOVE)..line).rev() {
+        let Some(above) = text_of(above).filter(|above| !has_receiver(&statement) && continues(above)) else {
+            break;
+        };
+        start += above.len() + 1;
+        statement = format!("{above}\n{statement}");
+    }
+    Some((statement, start))
+}
+
+/// Whether a text has something to the left of a sign that assigns.
+fn has_receiver(text: &str) -> bool {
+    let text = without_comments_and_strings(text);
+    assignment_sign(&text).is_some_and(|at| !text[..at].trim().is_empty())
+}
+
+/// Whether a statement seems to begin on an earlier line than the next one, or is after a comment. What follows the head
+/// of a loop or a condition is a statement of its own.
+fn continues(line: &str) -> bool {
+    let text = without_comments_and_strings(line);
     let text = text.trim();
-    if text.is_empty() || text.ends_with([';', '{', '}', ':']) || text.starts_with('#') {
+    if text.is_empty() {
+        return !line.trim().is_empty();
+    }
+    if text.ends_with([';', '{', '}', ':']) || text.starts_with('#') {
         return false;
     }
     let inner = text.trim_start_matches(|c: char| c == '}' || c.is_whitespace());
@@ -560,16 +590,25 @@ mod tests {
 
     #[test]
     fn a_statement_may_begin_a_line_earlier() {
-        assert!(continues("int *column =", false));
-        assert!(!continues("x = 1;", false));
-        assert!(!continues("{ // p", false));
-        assert!(continues("table.emplace(first(a),", false));
+        assert!(continues("int *column ="));
+        assert!(continues("  // what comes here"));
+        assert!(!continues(""));
+        assert!(!continues("x = 1;"));
+        assert!(!continues("{ // p"));
+        assert!(continues("table.emplace(first(a),"));
         for head in
             ["for (int i = 0; i < n; i++)", "if (rnd() & 1)", "else", "} else if (f(x))", "i < n; i++)", "do"]
         {
-            assert!(!continues(head, false), "{head}");
+            assert!(!continues(head), "{head}");
         }
-        assert!(continues("  allocate(a(n), & ! two", true));
-        assert!(!continues("  allocate(a(n))", true));
+        let lines = ["y = 2;", "g->column // one", "  /* two */", "    = make(n == 3,", "  malloc(n));"];
+        let of =
+            |line| statement("a.c", line, |at| Some((*lines.get((at as usize).checked_sub(1)?)?).into()));
+        for line in [4, 5] {
+            let (text, start) = of(line).expect("it is there");
+            assert!(text.starts_with(lines[1]) && text[start..].starts_with(lines[line as usize - 1]));
+            assert_eq!(receivers(&text, None)[0].name, "g->column", "{line}");
+        }
+        assert_eq!(of(1), Some((lines[0].to_owned(), 0)));
     }
 }

@@ -5,7 +5,7 @@ use memlens_code::Destination;
 use super::{AssignedVariable, Evidence, is_library, joined, last_address};
 use crate::locals::Local;
 use crate::module::{Module, SourceFrame};
-use crate::source_text::{self, Means, Receiver, fortran};
+use crate::source_text::{self, Means, Receiver};
 
 /// Rust functions are not looked at whose last line is further from their first.
 const MOST_LINES: usize = 200;
@@ -43,25 +43,9 @@ impl Module {
         None
     }
 
-    /// The source text of a line, with up to three lines before it that belong to the same statement; and where the line
-    /// begins in it.
-    fn statement(&self, file: &str, line: u32) -> Option<(String, usize)> {
-        let mut statement = self.source_line(file, line)?;
-        let mut start = 0;
-        for back in 1..=3u32 {
-            if statement.contains('=') {
-                break;
-            }
-            let Some(previous) = line.checked_sub(back).and_then(|line| self.source_line(file, line)) else {
-                break;
-            };
-            if !source_text::continues(&previous, fortran::is_fortran_file(file)) {
-                break;
-            }
-            start += previous.len() + 1;
-            statement = format!("{previous}\n{statement}");
-        }
-        Some((statement, start))
+    /// The text of the statement with code in a line; and where the line begins in it.
+    pub(super) fn statement(&self, file: &str, line: u32) -> Option<(String, usize)> {
+        source_text::statement(file, line, |line| self.source_line(file, line))
     }
 
     /// Whether the call in a line of a Rust function is in the expression that the function ends with: it returns what

@@ -2,10 +2,115 @@
 
 use super::is_name;
 
-/// Whether a file has Fortran in it, by its name.
-pub(crate) fn is_fortran_file(file: &str) -> bool {
-    let extension = file.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-    matches!(&*extension, "f" | "for" | "ftn" | "f77" | "f90" | "f95" | "f03" | "f08" | "f18" | "f23")
+/// A statement is looked for in so many lines on either side: 255 may go on with one (Fortran 2018, 6.3.2.6), and
+/// comments come between.
+const MOST_LINES: u32 = 512;
+/// Where a line of fixed form says that it goes on with the statement above, counted from 0.
+const MARK_COLUMN: usize = 5;
+
+/// How lines make up statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// What ends with `&` goes on in the next line.
+    Free,
+    /// That of punched cards: what has a mark in its sixth column goes on with the line above.
+    Fixed,
+}
+
+impl Form {
+    /// That of a file, by its name; None: it has no Fortran in it.
+    pub(super) fn of(file: &str) -> Option<Self> {
+        let extension = file.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+        match &*extension {
+            "f90" | "f95" | "f03" | "f08" | "f18" | "f23" => Some(Self::Free),
+            "f" | "for" | "ftn" | "f77" => Some(Self::Fixed),
+            _ => None,
+        }
+    }
+
+    /// The statement that a line is of, with a blank for each byte of comments and of what joins lines; and where the
+    /// line begins in it. Of a statement's lines gfortran has the last in its debug information, others the first.
+    pub(super) fn statement(
+        self,
+        line: u32,
+        text_of: impl Fn(u32) -> Option<String>,
+    ) -> Option<(String, usize)> {
+        let code_of = |at: u32| text_of(at).map(|text| self.code(&text));
+        let has_code = |at: &u32| code_of(*at).is_some_and(|code| !code.trim().is_empty());
+        let are_joined = |above: u32, below: u32| {
+            text_of(above).zip(text_of(below)).is_some_and(|(above, below)| self.joins(&above, &below))
+        };
+        let (mut first, mut last) = (line, line);
+        for above in (line.saturating_sub(MOST_LINES)..line).rev().filter(has_code) {
+            if !are_joined(above, first) {
+                break;
+            }
+            first = above;
+        }
+        for below in (line.saturating_add(1)..line.saturating_add(MOST_LINES)).filter(has_code) {
+            if !are_joined(last, below) {
+                break;
+            }
+            last = below;
+        }
+        let before = (first..line).map(code_of).collect::<Option<Vec<_>>>()?;
+        let from = (line..=last).map(code_of).collect::<Option<Vec<_>>>()?;
+        let start = before.iter().map(|code| code.len() + 1).sum();
+        Some(([before, from].concat().join("\n"), start))
+    }
+
+    /// Whether two lines with code, nothing but comments between them, are of one statement.
+    fn joins(self, above: &str, below: &str) -> bool {
+        match self {
+            Self::Free => without_comment(above).trim_end().ends_with('&'),
+            Self::Fixed => goes_on_with_above(below),
+        }
+    }
+
+    /// A line with blanks in place of comments and of what joins it with others.
+    fn code(self, text: &str) -> String {
+        let is_comment = text.starts_with('#') || self == Self::Fixed && text.starts_with(['c', 'C', '*']);
+        let code = if is_comment { "" } else { without_comment(text) };
+        let mut bytes = code.as_bytes().to_vec();
+        let marks = match self {
+            Self::Free => {
+                let trimmed = code.trim();
+                let first = code.len() - code.trim_start().len();
+                let last = (first + trimmed.len()).saturating_sub(1);
+                [trimmed.starts_with('&').then_some(first), trimmed.ends_with('&').then_some(last)]
+            }
+            Self::Fixed => [goes_on_with_above(code).then_some(MARK_COLUMN), None],
+        };
+        for mark in marks.into_iter().flatten() {
+            if let Some(mark) = bytes.get_mut(mark) {
+                *mark = b' ';
+            }
+        }
+        bytes.resize(text.len(), b' ');
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// Whether a line of fixed form goes on with the statement above.
+fn goes_on_with_above(text: &str) -> bool {
+    let mut mark = text.bytes().skip(MARK_COLUMN);
+    text.bytes().take(MARK_COLUMN).all(|byte| byte == b' ')
+        && mark.next().is_some_and(|mark| mark.is_ascii_graphic() && !matches!(mark, b'0' | b'!'))
+}
+
+/// A line up to its comment.
+fn without_comment(text: &str) -> &str {
+    let mut quote = None;
+    let end = text.find(|c: char| {
+        match quote {
+            None if c == '!' => return true,
+            None if matches!(c, '\'' | '"') => quote = Some(c),
+            Some(open) if open == c => quote = None,
+            _ => {}
+        }
+        false
+    });
+    &text[..end.unwrap_or(text.len())]
 }
 
 /// Whether a Fortran text has a variable by itself, not for one of its components.
@@ -55,6 +160,42 @@ pub(super) fn allocated(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The statement of a line of a text, counted from 1.
+    fn statement(form: Form, text: &str, line: u32) -> Option<(String, usize)> {
+        form.statement(line, |at| text.lines().nth((at as usize).checked_sub(1)?).map(str::to_owned))
+    }
+
+    #[test]
+    fn a_statement_has_all_its_lines() {
+        let free = "n = 3\n\
+            allocate (a(n), & ! one & two\n\
+            \n\
+            ! c(n) is later\n\
+            &b(n), c(n), stat = n) ! d\n\
+            print *, '&!', &\n\
+            n\n";
+        for line in [2, 5] {
+            let (text, start) = statement(Form::Free, free, line).expect("it is there");
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert_eq!(words.join(" "), "allocate (a(n), b(n), c(n), stat = n)", "{line}");
+            let begin = if line == 2 { "allocate" } else { " b(n)" };
+            assert!(text[start..].starts_with(begin), "{line}");
+        }
+        assert_eq!(statement(Form::Free, free, 1), Some(("n = 3".to_owned(), 0)));
+        assert_eq!(statement(Form::Free, free, 7).expect("it is there").0, "print *, '&!',  \nn");
+        assert_eq!(statement(Form::Free, free, 8), None);
+        let fixed = "      n = 3\n\
+            \x20     allocate (a(n),\n\
+            c     c(n) is later\n\
+            \x20    1  b(n))\n\
+            \x2010   continue\n";
+        for line in [2, 4] {
+            let (text, _) = statement(Form::Fixed, fixed, line).expect("it is there");
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert_eq!(words, ["allocate", "(a(n),", "b(n))"], "{line}");
+        }
+    }
 
     #[test]
     fn components_are_not_the_variable() {
