@@ -95,7 +95,8 @@ fn callers(profile: &Profile, object: usize, whole: u64, view: &View) -> String 
     let parts = profile.path_samples.iter().filter(|part| part.object.index() == object);
     let rows = by_path(profile, parts, whole);
     if rows.is_empty() {
-        return "No call path of it is known: they are sampled (--mode sample).\n".to_owned();
+        let why = view.by.missing_in(profile).unwrap_or("no sample hit it");
+        return format!("No call path of it: {why}.\n");
     }
     let what = [TableColumn::Of(Column::Name, ["", "reached by"], 0)];
     let last = [TableColumn::Of(Column::Where, CALLED_FROM, 0)];

@@ -36,11 +36,10 @@ impl Default for View {
 pub fn table(profile: &Profile, view: &View) -> String {
     let mut out = header(profile, view);
     out.push('\n');
-    let mut rows = rows(profile, view.by, view.sort);
-    if view.by == By::Caller && rows.is_empty() {
-        out += "The profile has no call paths: they are sampled (--mode sample).\n";
-        return out;
+    if let Some(why) = view.by.missing_in(profile) {
+        return out + &format!("No table by {}: {why}.\n", view.by.as_str());
     }
+    let mut rows = rows(profile, view.by, view.sort);
     // Objects that nobody touched say nothing about waiting; the JSON report has them.
     let all = rows.len();
     rows.retain(|row| row.known.is_touched());

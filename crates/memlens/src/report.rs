@@ -80,6 +80,9 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
         None => open_profile(&args.profile)?,
     };
     let mut view = args.view.view(Stream::Stdout);
+    if let Some(why) = view.by.missing_in(&profile) {
+        return Err(Failure::new(FailureKind::Usage, format!("--by {}: {why}", view.by.as_str())));
+    }
     match args.format {
         Format::Table => {
             let text = match (args.object, &args.code) {

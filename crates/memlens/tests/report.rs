@@ -28,7 +28,7 @@ fn a_table_shows_the_object_and_fits_the_width() {
 #[test]
 fn every_grouping_and_both_drill_downs_work() {
     let folder = folder_with_profile();
-    for by in ["object", "site", "instruction", "function", "line", "field", "caller", "kind", "thread"] {
+    for by in ["object", "site", "instruction", "function", "line", "field", "kind", "thread"] {
         succeeding(folder.path(), &["report", "p", "--by", by, "--sort", "l1-misses", "--top", "3"]);
     }
     assert!(succeeding(folder.path(), &["report", "p", "--object", "1"]).contains("bfs.c:20"));
@@ -36,12 +36,19 @@ fn every_grouping_and_both_drill_downs_work() {
     let message = failing(folder.path(), &["report", "p", "--code", "serach"], 64);
     assert!(message.contains("did you mean ‘search’?"), "{message}");
     failing(folder.path(), &["report", "p", "--object", "9"], 64);
-    // Of an object there are call paths besides; no other grouping.
-    assert!(
-        succeeding(folder.path(), &["report", "p", "--object", "1", "--by", "caller"]).contains("call path")
-    );
+    // Of an object there may be call paths besides; no other grouping.
     let message = failing(folder.path(), &["report", "p", "--object", "1", "--by", "line"], 64);
     assert!(message.contains("--by caller"), "{message}");
+}
+
+#[test]
+fn call_paths_that_were_not_sampled_are_missed_in_every_form() {
+    let folder = folder_with_profile();
+    for more in [&[][..], &["--format", "csv"], &["--object", "1"]] {
+        let words = [&["report", "p", "--by", "caller"], more].concat();
+        let message = failing(folder.path(), &words, 64);
+        assert!(message.contains("no call paths") && message.contains("--mode sample"), "{message}");
+    }
 }
 
 #[test]
