@@ -169,7 +169,7 @@ impl Column {
                 "stall_cycles",
                 "wait cycles without the first-level latency that every access has and processors hide",
             ),
-            Self::Id => ("id", "the object's number"),
+            Self::Id => ("id", "the object's number; of several in a row the costliest's"),
             Self::Name => ("name", "name of the object, function, line …"),
             Self::Kind => ("kind", "kind of object, or of access"),
             Self::Type => ("type", "type as the source spells it"),

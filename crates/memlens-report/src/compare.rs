@@ -26,15 +26,15 @@
 use std::collections::HashMap;
 
 use memlens_locality::DelinquentComparison;
-use memlens_profile::{HEAP_THROUGH, Object, Profile};
+use memlens_profile::{HEAP_THROUGH, Object, ObjectIx, Profile};
 use memlens_types::ObjectKind;
 
 use crate::column::{Column, Content};
 use crate::delinquent::compare_delinquent;
 use crate::header::command;
+use crate::namesakes::Namesakes;
 use crate::place::{base_name, object_place};
 use crate::rank;
-use crate::row::object_row;
 
 /// Which part of the cost the objects that are ranked make.
 pub const COST_SHARE: f64 = 0.95;
@@ -305,8 +305,8 @@ fn values(profile: &Profile, by: Column, name: char) -> Result<Vec<f64>, Compare
     let whole = profile.cost(&profile.totals());
     let mut known = profile.objects.is_empty() || whole == 0;
     let mut values = Vec::with_capacity(profile.objects.len());
-    for object in &profile.objects {
-        let row = object_row(profile, object, whole);
+    for index in 0..profile.objects.len() {
+        let row = Namesakes::one(profile, ObjectIx::from_index(index)).row(whole);
         let value = match by.content(&row) {
             // Samples of time are of what is left when the hidden part is gone.
             _ if by == Column::StallCycles && !row.waits => Some(row.cost as f64),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memlens_profile::{Cell, Object, ObjectIx, Profile};
+use memlens_profile::{Cell, Object, ObjectBacking, Profile};
 use memlens_types::{Counts, ObjectKind};
 
 use crate::UnknownWord;
@@ -11,53 +11,50 @@ use crate::column::Column;
 use crate::field;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
 use crate::header::of_them_prefetched;
+use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
-use crate::place::{function_name, module_place, object_place, source_place};
-use crate::row::{By, CodeGroup, Row, by_code, by_path, object_row, sort_rows};
+use crate::place::{frame_place, function_name, module_place, object_place, source_place};
+use crate::row::{By, CodeGroup, Row, by_code, by_path, sort_rows};
 use crate::table::{
-    ALLOCATED_AT, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid, modelled_word,
-    widen_callers,
+    ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid,
+    modelled_word, widen_callers,
 };
+use crate::word::the_one;
 
 const INDENT: usize = 11;
-/// So many functions are named when a part of a name is not enough.
-const SHOWN_NAMES: usize = 8;
 
-/// One object: what it is, where it was allocated (the whole stack, with source), and which lines of
-/// code touch it, or, with `view.by` [`By::Caller`], through which calls it was reached. Shares are of the object's
-/// own wait.
+/// One object by its number, or all that have a name: what it is, where it was allocated (the whole stack, with source),
+/// and which lines of code touch it, or, with `view.by` [`By::Caller`], through which calls it was reached. Shares are of
+/// the object's own wait.
 ///
 /// # Errors
-/// When no object has this id.
-pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, UnknownWord> {
-    let (index, object) =
-        profile.objects.iter().enumerate().find(|(_, object)| object.id == id).ok_or_else(|| {
-            UnknownWord {
-                what: "object of this profile (the # column of the table has the ids)",
-                word: id.to_string(),
-                nearest: None,
-                valid: Vec::new(),
-            }
-        })?;
+/// When no object has this number or name, or several names have it as a part.
+pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<String, UnknownWord> {
+    let objects = Namesakes::wanted(profile, wanted)?;
     let colour = view.colour;
-    let mut out = object_head(profile, object, view);
+    let mut out = object_head(profile, &objects, view);
 
-    if object.site.is_some() {
-        out += &Style::Dim.paint("\nallocated at\n", colour);
-        out += &stack(profile, object).render(view.width, colour);
+    let whole = profile.cost(&objects.counts());
+    if objects.is_single() {
+        for object in objects.objects().filter(|object| object.site.is_some()) {
+            out += &Style::Dim.paint("\nallocated at\n", colour);
+            out += &stack(profile, object).render(view.width, colour);
+        }
+    } else {
+        out += &Style::Dim.paint("\nobjects of this name\n", colour);
+        out += &each_of(profile, &objects, whole, view);
     }
-
-    let whole = profile.cost(&object.counts);
     if view.by == By::Caller {
         out.push('\n');
-        return Ok(out + &callers(profile, index, whole, view));
+        return Ok(out + &callers(profile, &objects, whole, view));
     }
     if profile.is_of_bus() {
         out += "\nWhich code touches it, a bus does not tell.\n";
         return Ok(out);
     }
-    out += &fields(profile, ObjectIx::from_index(index), whole, view);
-    let cells = profile.cells.iter().filter(|cell| cell.object.index() == index);
+    out += &fields(profile, &objects, whole, view);
+    let members = objects.set();
+    let cells = profile.cells.iter().filter(|cell| members.contains(&cell.object));
     let rows = by_code(profile, cells, whole, CodeGroup::Line);
     if rows.is_empty() {
         out += "\nNo instruction touched it while collection was on.\n";
@@ -72,13 +69,52 @@ pub fn object_detail(profile: &Profile, id: u32, view: &View) -> Result<String, 
     Ok(out)
 }
 
-/// The structure that an object consists of, in the order of its fields.
-fn fields(profile: &Profile, object: ObjectIx, whole: u64, view: &View) -> String {
-    let rows = field::of_object(profile, object, whole);
+/// Several objects, each by itself, with the calls that tell them apart.
+fn each_of(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -> String {
+    let paths: Vec<Vec<String>> = objects.objects().map(|object| allocation_path(profile, object)).collect();
+    let rows = objects.members().iter().zip(&paths).map(|(&index, path)| Row {
+        place: Some(path_from_fork(path, &paths)),
+        ..Namesakes::one(profile, index).row(whole)
+    });
+    let what = [
+        TableColumn::Of(Column::Id, ["", "#"], 0),
+        TableColumn::Of(Column::Kind, ["", "kind"], 1),
+        TableColumn::Of(Column::Type, ["", "type"], 8),
+        TableColumn::Of(Column::Blocks, ["", "blocks"], 6),
+        TableColumn::Of(Column::Bytes, ["", "bytes"], 3),
+    ];
+    let last = [TableColumn::Of(Column::Where, ALLOCATED_FROM, 0)];
+    part(profile, rows.collect(), "object", (&what, &last), view)
+}
+
+/// Where an object was allocated, and from where that was called; or where it was declared.
+fn allocation_path(profile: &Profile, object: &Object) -> Vec<String> {
+    let place = object_place(profile, object).unwrap_or_default();
+    let frames = profile.stack_frames(object.site).map(|frame| frame_place(profile, frame));
+    let callers: Vec<String> = frames.skip_while(|frame| *frame != place).skip(1).collect();
+    [vec![place], callers].concat()
+}
+
+/// A path without the callers that all of `paths` begin with.
+fn path_from_fork(path: &[String], paths: &[Vec<String>]) -> String {
+    let is_common = |at: &usize| paths.iter().all(|other| other.get(*at) == path.get(*at));
+    let common = (0..path.len()).take_while(is_common).count();
+    match path {
+        [place, ..] if 1 < common && common < path.len() => {
+            [&[place.clone(), "…".to_owned()], &path[common..]].concat().join(" ← ")
+        }
+        _ => path.join(" ← "),
+    }
+}
+
+/// The structure that objects consist of, in the order of its fields.
+fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -> String {
+    let element = objects.common(|object| Some(object.element.as_ref()));
+    let rows = element.map_or(Vec::new(), |_| field::of_objects(profile, objects, whole));
     if rows.is_empty() {
         return String::new();
     }
-    let title = match profile.objects.get(object.index()).and_then(|object| object.element.as_ref()) {
+    let title = match element.flatten() {
         Some(element) => format!("fields of {}, {} bytes", element.type_name, element.bytes),
         None => "bytes of its blocks; their type is not known".to_owned(),
     };
@@ -91,8 +127,9 @@ fn fields(profile: &Profile, object: ObjectIx, whole: u64, view: &View) -> Strin
 }
 
 /// The call paths that lead to an object.
-fn callers(profile: &Profile, object: usize, whole: u64, view: &View) -> String {
-    let parts = profile.path_samples.iter().filter(|part| part.object.index() == object);
+fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -> String {
+    let members = objects.set();
+    let parts = profile.path_samples.iter().filter(|part| members.contains(&part.object));
     let rows = by_path(profile, parts, whole);
     if rows.is_empty() {
         let why = view.by.missing_in(profile).unwrap_or("no sample hit it");
@@ -137,35 +174,50 @@ fn is_write_back(column: &TableColumn) -> bool {
     matches!(column, TableColumn::Of(Column::DramWrites, ..))
 }
 
-fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
+fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> String {
     let whole = profile.cost(&profile.totals());
-    let row = object_row(profile, object, whole);
+    let row = objects.row(whole);
     let (width, colour) = (view.width, view.colour);
-    let mut title = format!("#{} {}", object.id, object.name);
-    if let Some(type_name) = &object.type_name {
+    let mut title = row.name.clone();
+    if objects.is_single() {
+        title = format!("#{} {title}", row.id.unwrap_or_default());
+    }
+    if let Some(type_name) = &row.type_name {
         title += &format!(": {type_name}");
     }
-    let share = row.share.map_or(String::new(), |share| {
-        format!(" · {} % of the {}", percent_of_share(share), cost_word(profile))
-    });
-    let mut out = heading(&title, &format!(" · {}{share}", object.kind), width, colour);
+    let several =
+        if objects.is_single() { None } else { Some(plural(objects.members().len() as u64, "object")) };
+    let share = row.share.map(|share| format!("{} % of the {}", percent_of_share(share), cost_word(profile)));
+    let facts: String =
+        several.into_iter().chain(row.kind.clone()).chain(share).map(|fact| format!(" · {fact}")).collect();
+    let mut out = heading(&title, &facts, width, colour);
 
-    let mut size_pieces = vec![plural(object.blocks, "block")];
-    size_pieces.extend(object.bytes.map(|bytes| format!("{} requested", size(bytes))));
-    size_pieces.extend(object.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
+    let mut size_pieces = vec![plural(row.blocks.unwrap_or(0), "block")];
+    size_pieces.extend(row.bytes.map(|bytes| format!("{} requested", size(bytes))));
+    size_pieces.extend(row.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
     out += &wrap("size", INDENT, &size_pieces, width, colour);
-    let is_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global);
-    if is_memory || object.backing.is_some() {
-        out += &wrap("in pages", INDENT, &backing(object), width, colour);
+    let is_memory = objects
+        .objects()
+        .any(|object| matches!(object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global));
+    let in_pages = objects.backing();
+    if is_memory || in_pages.is_some() {
+        out += &wrap("in pages", INDENT, &backing(in_pages), width, colour);
     }
-    if let Some(declared) = &object.declared {
+    if let Some(declared) = objects.common(|object| object.declared.as_ref()) {
         out += &wrap("declared", INDENT, &[format!("{}:{}", declared.file, declared.line)], width, colour);
     }
-    if let Some(module) = profile.module(object.module) {
+    if let Some(module) = objects.common(|object| profile.module(object.module)) {
         out += &wrap("module", INDENT, std::slice::from_ref(&module.path), width, colour);
     }
-    if let Some(reason) = &object.unknown_reason {
+    if let Some(reason) = objects.common(|object| object.unknown_reason.as_ref()) {
         out += &wrap("unknown", INDENT, std::slice::from_ref(reason), width, colour);
+    }
+    let namesakes = objects.common(|object| Some(&object.name)).map_or(0, |name| {
+        profile.objects.iter().filter(|object| object.name == *name).count() - objects.members().len()
+    });
+    if namesakes > 0 {
+        let more = [format!("{namesakes} more of this name"), "--object NAME shows them together".to_owned()];
+        out += &wrap("besides", INDENT, &more, width, colour);
     }
     let known = &row.known;
     let counted = if profile.run.estimated { "estimated" } else { "counted" };
@@ -199,9 +251,9 @@ fn object_head(profile: &Profile, object: &Object, view: &View) -> String {
     out + &wrap(modelled_word(profile), INDENT, &modelled, width, colour)
 }
 
-/// How an object's memory was backed: shares of what was in memory.
-fn backing(object: &Object) -> Vec<String> {
-    let Some(backing) = &object.backing else {
+/// How memory was backed: shares of what was in memory.
+fn backing(backing: Option<ObjectBacking>) -> Vec<String> {
+    let Some(backing) = backing else {
         return vec!["how the kernel backed it is unknown".to_owned()];
     };
     let resident = backing.resident_bytes();
@@ -260,7 +312,8 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
 /// When no function has the name, or several have it.
 pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<String, UnknownWord> {
     let names: Vec<String> = profile.code.iter().map(|code| function_name(profile, code)).collect();
-    let name = the_one(&names, function)?;
+    let what = ["function of this profile", "single function of this profile"];
+    let name = the_one(names.iter().map(String::as_str), function, what)?;
     let is_here = |cell: &&Cell| names.get(cell.code.index()).is_some_and(|found| found == name);
     let mut sum = Counts::default();
     let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
@@ -304,27 +357,4 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
     let last = [TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source];
     out += &part(profile, lines, "line", (&what, &last), view);
     Ok(out)
-}
-
-/// The one of `names` that is `wanted`, or else has it as a part.
-fn the_one<'a>(names: &'a [String], wanted: &str) -> Result<&'a str, UnknownWord> {
-    let mut distinct: Vec<&str> = names.iter().map(String::as_str).collect();
-    distinct.sort_unstable();
-    distinct.dedup();
-    if let Some(exact) = distinct.iter().find(|name| **name == wanted) {
-        return Ok(exact);
-    }
-    let with_part: Vec<&str> = distinct.iter().copied().filter(|name| name.contains(wanted)).collect();
-    match with_part.as_slice() {
-        [name] => Ok(name),
-        [] => Err(UnknownWord::new("function of this profile", wanted, distinct.iter().copied(), false)),
-        several => {
-            let mut valid: Vec<String> = several.iter().take(SHOWN_NAMES).map(|&name| name.into()).collect();
-            if several.len() > SHOWN_NAMES {
-                valid.push(format!("and {} more", several.len() - SHOWN_NAMES));
-            }
-            let what = "single function of this profile";
-            Err(UnknownWord { what, word: wanted.to_owned(), nearest: None, valid })
-        }
-    }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use memlens_profile::{Cell, Field, FieldIx, FieldShares, Object, ObjectIx, Profile};
 use memlens_types::Counts;
 
-use crate::row::{Row, names_by_cost};
+use crate::namesakes::Namesakes;
+use crate::row::{Groups, Row, names_by_cost};
 
 /// What a row of a table by field stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,19 +53,31 @@ impl FieldCounts {
     }
 }
 
-/// The fields of one object in the order of their places, and at last what was not looked at.
-pub(crate) fn of_object(profile: &Profile, object: ObjectIx, whole: u64) -> Vec<Row> {
-    let counts = FieldCounts::of(profile, profile.cells.iter().filter(|cell| cell.object == object));
-    let mut rows: Vec<Row> = fields_of(profile, object)
-        .map(|(ix, field)| Row {
+/// The fields of objects with equal structure in the order of their places, and at last what was not looked at.
+pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, whole: u64) -> Vec<Row> {
+    let members = objects.set();
+    let cells = profile.cells.iter().filter(|cell| members.contains(&cell.object));
+    let counts = FieldCounts::of(profile, cells);
+    let mut fields = Groups::default();
+    for (ix, field) in objects.members().iter().flat_map(|&object| fields_of(profile, object)) {
+        fields.of((field.offset_bytes, field.name.as_deref())).push((ix, field));
+    }
+    let row = |same: Vec<(FieldIx, &Field)>| {
+        let mut sum = Counts::default();
+        same.iter().for_each(|(ix, _)| sum += &counts.get(*ix));
+        let field = same.first().map(|(_, field)| *field)?;
+        Some(Row {
             offset: field.offset_bytes,
             bytes: field.size_bytes,
             type_name: field.type_name.clone(),
-            ..Row::new(profile, short_name(field), &counts.get(ix), false, whole)
+            ..Row::new(profile, short_name(field), &sum, false, whole)
         })
-        .collect();
-    if let Some(rest) = counts.elsewhere.get(&object).filter(|_| !rows.is_empty()) {
-        rows.push(Row::new(profile, "not looked at".to_owned(), rest, false, whole));
+    };
+    let mut rows: Vec<Row> = fields.in_order.into_iter().filter_map(|(_, same)| row(same)).collect();
+    let mut rest = Counts::default();
+    counts.elsewhere.values().for_each(|counts| rest += counts);
+    if !rows.is_empty() && !counts.elsewhere.is_empty() {
+        rows.push(Row::new(profile, "not looked at".to_owned(), &rest, false, whole));
     }
     rows
 }

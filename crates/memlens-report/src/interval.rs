@@ -1,6 +1,6 @@
 //! How certain a share is that was estimated from samples.
 
-use memlens_profile::{Object, Profile};
+use memlens_profile::Profile;
 
 /// The 97.5 % point of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
@@ -31,11 +31,11 @@ pub(crate) fn of_share(profile: &Profile, share: f64, whole: u64) -> Option<(f64
     wilson(share, samples)
 }
 
-/// The same of an object. What only one burst saw may be anywhere below: one observation tells nothing of how much they
+/// The same of data. What only one burst saw (`in_one_burst`) may be anywhere below: one observation tells nothing of how much they
 /// differ, and of many objects that are hardly used some are in a burst by chance.
-pub(crate) fn of_object(profile: &Profile, object: &Object, share: f64, whole: u64) -> Option<(f64, f64)> {
+pub(crate) fn of_data(profile: &Profile, in_one_burst: bool, share: f64, whole: u64) -> Option<(f64, f64)> {
     let (low, high) = of_share(profile, share, whole)?;
-    Some((if object.bursts == Some(1) { 0.0 } else { low }, high))
+    Some((if in_one_burst { 0.0 } else { low }, high))
 }
 
 /// The score interval for a proportion `share` seen in `samples` independent samples (E. B. Wilson,
@@ -75,13 +75,10 @@ mod tests {
     fn what_one_burst_saw_may_be_next_to_nothing() {
         let mut profile = Profile::default();
         profile.run.effective_bursts = Some(40.0);
-        let seen = |bursts| Object { bursts, ..Object::default() };
         let plain = of_share(&profile, 0.05, 100).expect("there are bursts");
         assert!(plain.0 > 0.01, "{plain:?}");
-        for bursts in [None, Some(2)] {
-            assert_eq!(of_object(&profile, &seen(bursts), 0.05, 100), Some(plain));
-        }
-        assert_eq!(of_object(&profile, &seen(Some(1)), 0.05, 100), Some((0.0, plain.1)));
+        assert_eq!(of_data(&profile, false, 0.05, 100), Some(plain));
+        assert_eq!(of_data(&profile, true, 0.05, 100), Some((0.0, plain.1)));
     }
 
     #[test]

@@ -351,7 +351,7 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
     cost.insert(&mut fields, &object.counts);
     if let Some(interval) = fields.get_mut("share_ci95") {
         *interval = cost.interval(profile.cost(&object.counts), |share, whole| {
-            interval::of_object(profile, object, share, whole)
+            interval::of_data(profile, object.bursts == Some(1), share, whole)
         });
     }
     Value::Object(fields)

@@ -17,6 +17,7 @@ mod header;
 mod interval;
 mod json;
 mod known;
+mod namesakes;
 mod number;
 mod pattern;
 mod place;

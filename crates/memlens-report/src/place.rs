@@ -43,11 +43,16 @@ pub fn object_place(profile: &Profile, object: &Object) -> Option<String> {
     let frames = || profile.stack_frames(object.site);
     let from = object.named_at.unwrap_or(0) as usize;
     let frame = frames().skip(from).find(|frame| !is_wrapper(frame)).or_else(|| frames().next())?;
-    Some(match (&frame.function, source_place(frame)) {
+    Some(frame_place(profile, frame))
+}
+
+/// `function file:line` of a frame, as far as it is known.
+pub(crate) fn frame_place(profile: &Profile, frame: &Frame) -> String {
+    match (&frame.function, source_place(frame)) {
         (Some(function), Some(place)) => format!("{function} {place}"),
         (Some(function), None) => format!("{function} {}", module_place(profile, frame)),
         (None, _) => module_place(profile, frame),
-    })
+    }
 }
 
 /// Functions that everybody allocates through, so that they say nothing about who.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::str::FromStr;
 
-use memlens_profile::{Cell, CodeLocation, Frame, ModuleIx, Object, PathSamples, Profile, StackIx, Thread};
+use memlens_profile::{Cell, CodeLocation, Frame, ModuleIx, Object, PathSamples, Profile, Thread};
 use memlens_types::{Counts, Sampled};
 
 use crate::UnknownWord;
@@ -13,6 +13,7 @@ use crate::column::{Column, Content};
 use crate::field::by_field;
 use crate::interval;
 use crate::known::Known;
+use crate::namesakes::Namesakes;
 use crate::pattern::PatternWords;
 use crate::place::{base_name, code_place, function_name, module_place, object_place, source_place};
 
@@ -98,6 +99,8 @@ impl FromStr for By {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) id: Option<u32>,
+    /// So many objects more are in it, besides that of the id.
+    pub(crate) namesakes: usize,
     pub(crate) name: String,
     pub(crate) kind: Option<String>,
     pub(crate) type_name: Option<String>,
@@ -140,6 +143,7 @@ impl Row {
         let waits = profile.run.sampling.is_none() && !profile.is_of_bus();
         Self {
             id: None,
+            namesakes: 0,
             name,
             kind: None,
             type_name: None,
@@ -167,7 +171,9 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
     let whole = profile.cost(&profile.totals());
     let mut rows = match by {
         By::Object => object_rows(profile, whole),
-        By::Site => by_objects(profile, whole, |object| (Some(site_key(object)), object.kind, object.module)),
+        By::Site => {
+            by_objects(profile, whole, |object| (Some(site_key(profile, object)), object.kind, object.module))
+        }
         By::Kind => by_objects(profile, whole, |object| (None, object.kind, None)),
         By::Instruction => by_code(profile, profile.cells.iter(), whole, CodeGroup::Instruction),
         By::Function => by_code(profile, profile.cells.iter(), whole, CodeGroup::Function),
@@ -204,7 +210,7 @@ fn compare(a: &Content<'_>, b: &Content<'_>, sort: Column) -> Ordering {
     }
 }
 
-/// The objects' rows, with their patterns.
+/// The objects' rows, with their patterns; objects of one name and line are one.
 fn object_rows(profile: &Profile, whole: u64) -> Vec<Row> {
     let words = PatternWords::new(profile);
     let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
@@ -215,52 +221,23 @@ fn object_rows(profile: &Profile, whole: u64) -> Vec<Row> {
             }
         }
     }
-    let with_cells = profile.objects.iter().zip(cells);
-    let row = |(object, cells): (_, Vec<&Cell>)| Row {
-        pattern: words.word(cells.into_iter()),
-        ..object_row(profile, object, whole)
+    let row = |objects: Namesakes<'_>| {
+        let cells = objects.members().iter().filter_map(|index| cells.get(index.index()));
+        Row { pattern: words.word(cells.flatten().copied()), ..objects.row(whole) }
     };
-    with_cells.map(row).collect()
+    Namesakes::of_each_line(profile).into_iter().map(row).collect()
 }
 
-/// One object's row.
-pub(crate) fn object_row(profile: &Profile, object: &Object, whole: u64) -> Row {
-    let row = Row::new(profile, object.name.clone(), &object.counts, true, whole);
-    Row {
-        id: Some(object.id),
-        kind: Some(object.kind.as_str().to_owned()),
-        type_name: object.type_name.clone(),
-        blocks: Some(object.blocks),
-        bytes: object.bytes,
-        max_live_bytes: object.max_live_bytes,
-        huge_share: object.backing.and_then(|backing| backing.huge_share()),
-        place: object_place(profile, object),
-        share_interval: row.share.and_then(|share| interval::of_object(profile, object, share, whole)),
-        ..row
-    }
-}
-
-/// What makes two objects the same site.
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum SiteKey {
-    Stack(StackIx),
-    Declared(String, u32),
-    Name(String),
-}
-
-fn site_key(object: &Object) -> SiteKey {
-    match (object.site, &object.declared) {
-        (Some(stack), _) => SiteKey::Stack(stack),
-        (None, Some(declared)) => SiteKey::Declared(declared.file.clone(), declared.line),
-        (None, None) => SiteKey::Name(object.name.clone()),
-    }
+/// What makes two objects the same site: what a reader sees of it.
+fn site_key(profile: &Profile, object: &Object) -> String {
+    object_place(profile, object).unwrap_or_else(|| object.name.clone())
 }
 
 /// Sums objects. With a site, rows are named after it; without, after the kind.
 fn by_objects(
     profile: &Profile,
     whole: u64,
-    key: impl Fn(&Object) -> (Option<SiteKey>, memlens_types::ObjectKind, Option<ModuleIx>),
+    key: impl Fn(&Object) -> (Option<String>, memlens_types::ObjectKind, Option<ModuleIx>),
 ) -> Vec<Row> {
     let mut groups = Groups::default();
     for (index, object) in profile.objects.iter().enumerate() {
@@ -279,11 +256,7 @@ fn by_objects(
         }
         let first = &profile.objects[members[0]];
         let by_site = key.0.is_some();
-        let name = match object_place(profile, first) {
-            Some(place) if by_site => place,
-            _ if by_site => first.name.clone(),
-            _ => first.kind.as_str().to_owned(),
-        };
+        let name = key.0.unwrap_or_else(|| first.kind.as_str().to_owned());
         Row {
             kind: by_site.then(|| first.kind.as_str().to_owned()),
             blocks: Some(blocks),
@@ -451,7 +424,12 @@ fn code_name(profile: &Profile, code: &CodeLocation, key: CodeKey) -> (String, O
 }
 
 /// The two most expensive names, and how many there are besides.
-pub(crate) fn names_by_cost(mut costs: Vec<(&str, u64)>) -> String {
+pub(crate) fn names_by_cost(costs: Vec<(&str, u64)>) -> String {
+    let mut by_name: HashMap<&str, u64> = HashMap::new();
+    for (name, cost) in costs {
+        *by_name.entry(name).or_default() += cost;
+    }
+    let mut costs: Vec<(&str, u64)> = by_name.into_iter().collect();
     costs.sort_by_key(|&(name, cost)| (std::cmp::Reverse(cost), name));
     let mut text = costs.iter().take(2).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if costs.len() > 2 {
@@ -461,9 +439,9 @@ pub(crate) fn names_by_cost(mut costs: Vec<(&str, u64)>) -> String {
 }
 
 /// Members by key, keys in the order they came.
-struct Groups<K, M> {
+pub(crate) struct Groups<K, M> {
     at: HashMap<K, usize>,
-    in_order: Vec<(K, Vec<M>)>,
+    pub(crate) in_order: Vec<(K, Vec<M>)>,
 }
 
 impl<K, M> Default for Groups<K, M> {
@@ -473,7 +451,7 @@ impl<K, M> Default for Groups<K, M> {
 }
 
 impl<K: Clone + Eq + Hash, M> Groups<K, M> {
-    fn of(&mut self, key: K) -> &mut Vec<M> {
+    pub(crate) fn of(&mut self, key: K) -> &mut Vec<M> {
         let next = self.in_order.len();
         let at = *self.at.entry(key.clone()).or_insert(next);
         if at == next {

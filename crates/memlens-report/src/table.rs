@@ -80,6 +80,9 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     // The way on, where there is room for it.
     let hint = match view.by {
         By::Object if profile.is_of_bus() => "; --object # shows where one was allocated",
+        By::Object if rows.iter().any(|row| row.namesakes > 0) => {
+            "; --object NAME shows all of a name, --object # one"
+        }
         By::Object => "; --object # shows the code that touches one",
         By::Field => "; --object # shows the structure of one",
         By::Caller => "; --object # --by caller shows those that lead to one",
@@ -188,9 +191,13 @@ pub(crate) const ALLOCATED_AT: [&str; 2] = ["allocated or", "declared at"];
 /// Titles of the callers of a function.
 pub(crate) const CALLED_FROM: [&str; 2] = ["", "called from"];
 
+/// Titles of the place of an object with its callers.
+pub(crate) const ALLOCATED_FROM: [&str; 2] = ["", "allocated or declared at"];
+
 /// Callers take what room there is, and of many the nearest stay.
 pub(crate) fn widen_callers(grid: &mut Grid) {
-    for column in grid.columns.iter_mut().filter(|column| column.titles == CALLED_FROM) {
+    let has_callers = |column: &&mut GridColumn| [CALLED_FROM, ALLOCATED_FROM].contains(&column.titles);
+    for column in grid.columns.iter_mut().filter(has_callers) {
         column.elide = Elide::End;
         column.flexible = Some(Flexible { least: 24, comfortable: 40, most: 240 });
     }
@@ -360,6 +367,9 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     };
     let (text, unknown) = match column.content(row) {
         Content::Text(text) => (text.unwrap_or("").to_owned(), false),
+        Content::Count(Some(id)) if column == Column::Id && row.namesakes > 0 => {
+            (format!("{id}+{}", row.namesakes), false)
+        }
         Content::Count(Some(value)) if column.is_place() => (value.to_string(), false),
         Content::Count(Some(value)) => (count(value), false),
         Content::Bytes(Some(value)) => (bytes(value), false),

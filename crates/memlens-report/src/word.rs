@@ -31,6 +31,35 @@ impl UnknownWord {
     }
 }
 
+/// So many names are shown when a part of a name is not enough.
+const SHOWN_NAMES: usize = 8;
+
+/// The one of `names` that is `wanted`, or else the only one that has it as a part; `what` they are names of.
+pub(crate) fn the_one<'a>(
+    names: impl Iterator<Item = &'a str>,
+    wanted: &str,
+    [what, single]: [&'static str; 2],
+) -> Result<&'a str, UnknownWord> {
+    let mut distinct: Vec<&str> = names.collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if let Some(exact) = distinct.iter().find(|name| **name == wanted) {
+        return Ok(exact);
+    }
+    let with_part: Vec<&str> = distinct.iter().copied().filter(|name| name.contains(wanted)).collect();
+    match with_part.as_slice() {
+        [name] => Ok(name),
+        [] => Err(UnknownWord::new(what, wanted, distinct.iter().copied(), false)),
+        several => {
+            let mut valid: Vec<String> = several.iter().take(SHOWN_NAMES).map(|&name| name.into()).collect();
+            if several.len() > SHOWN_NAMES {
+                valid.push(format!("and {} more", several.len() - SHOWN_NAMES));
+            }
+            Err(UnknownWord { what: single, word: wanted.to_owned(), nearest: None, valid })
+        }
+    }
+}
+
 impl fmt::Display for UnknownWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "‘{}’ is no {}", self.word, self.what)?;

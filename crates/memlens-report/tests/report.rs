@@ -171,7 +171,7 @@ fn fits(profile: &Profile) {
         }
         let view = View { width, ..View::default() };
         let details =
-            object_detail(profile, 1, &view).unwrap() + &code_detail(profile, "bfs_from", &view).unwrap();
+            object_detail(profile, "1", &view).unwrap() + &code_detail(profile, "bfs_from", &view).unwrap();
         assert!(details.lines().all(|line| line.width() <= width), "{width}: {details}");
     }
 }
@@ -312,7 +312,7 @@ fn with_fields() -> Profile {
 fn fields_are_rows_in_the_order_of_their_places_or_of_their_cost() {
     let profile = with_fields();
     let all = profile.objects[0].counts;
-    let detail = object_detail(&profile, 1, &View { width: 140, ..View::default() }).unwrap();
+    let detail = object_detail(&profile, "1", &View { width: 140, ..View::default() }).unwrap();
     assert!(detail.contains("fields of struct edge, 8 bytes"), "{detail}");
     let line = |name: &str| detail.lines().position(|line| line.contains(name)).expect(name);
     assert!(line(" from ") < line(" to "), "{detail}");
@@ -329,11 +329,62 @@ fn fields_are_rows_in_the_order_of_their_places_or_of_their_cost() {
     assert!(text.contains("visited"), "objects without fields are rows themselves: {text}");
 }
 
+/// The profile with 1 of the 4 parts of column's accesses in a block from another caller of its function.
+fn with_column_from_two_callers() -> Profile {
+    let mut profile = bfs::profile();
+    let site = profile.objects[0].site.expect("it is of the heap").index();
+    let (mut stack, caller) = (profile.stacks[site].clone(), profile.frames.len());
+    profile.frames.push(Frame {
+        function: Some("reload".into()),
+        line: Some(99),
+        ..profile.frames[0].clone()
+    });
+    stack.0.insert(1, FrameIx::from_index(caller));
+    profile.stacks.push(stack);
+    let site = Some(StackIx::from_index(profile.stacks.len() - 1));
+    let id = profile.objects.len() as u32 + 1;
+    profile.objects.push(Object { id, site, ..profile.objects[0].clone() });
+    let of_other = profile.cells.iter_mut().find(|cell| cell.object == ObjectIx(0)).expect("it is touched");
+    of_other.object = ObjectIx(id - 1);
+    profile.sum_cells();
+    profile.validate().unwrap();
+    profile
+}
+
+#[test]
+fn objects_of_one_name_and_line_are_one_row_and_told_apart_by_their_callers() {
+    let profile = with_column_from_two_callers();
+    let whole = bfs::profile().objects[0].counts;
+    for by in [By::Object, By::Site] {
+        let view = View { width: 160, by, ..View::default() };
+        let (text, one) = (table(&profile, &view), table(&bfs::profile(), &view));
+        let rows = |text: &str| text.lines().filter(|line| line.contains("read_graph bfs.c:20")).count();
+        assert_eq!(rows(&text), rows(&one), "{text}");
+        assert!(by == By::Site || text.contains("+1  column") && text.contains("--object NAME"), "{text}");
+    }
+    let view = View { width: 160, ..View::default() };
+    let mut rows = Vec::new();
+    csv(&profile, &View { top: None, ..view.clone() }, &mut rows).unwrap();
+    let rows = String::from_utf8(rows).unwrap();
+    let of_column: Vec<&str> = rows.lines().filter(|row| row.contains(",column,")).collect();
+    assert_eq!(of_column.len(), 1, "{rows}");
+    assert!(of_column[0].contains(&format!(",{},", whole.loads)), "{rows}");
+    // Each has its number, and the JSON report has each.
+    let both = object_detail(&profile, "column", &view).unwrap();
+    for words in ["column: int* · 2 objects · heap", "reload bfs.c:99", "2 objects", "bfs.c:61"] {
+        assert!(both.contains(words), "{words}: {both}");
+    }
+    let one = object_detail(&profile, "1", &view).unwrap();
+    assert!(one.contains("#1 column: int*") && one.contains("1 more of this name"), "{one}");
+    let of_json = json(&profile)["objects"].as_array().unwrap().clone();
+    assert_eq!(of_json.iter().filter(|object| object["name"] == "column").count(), 2);
+}
+
 #[test]
 fn from_an_object_to_its_code_and_back() {
     let profile = bfs::profile();
     let view = View { width: 140, ..View::default() };
-    let object = object_detail(&profile, 1, &view).unwrap();
+    let object = object_detail(&profile, "1", &view).unwrap();
     for words in
         ["#1 column: int*", "g.column = malloc(m", "main", "bfs.c:61", "int w = column[e];", "2 lines"]
     {
@@ -343,12 +394,12 @@ fn from_an_object_to_its_code_and_back() {
     let mut seen = bfs::profile();
     seen.objects[0].backing =
         Some(ObjectBacking { small_bytes: 1 << 20, transparent_bytes: 3 << 20, ..ObjectBacking::default() });
-    let text = object_detail(&seen, 1, &view).unwrap();
+    let text = object_detail(&seen, "1", &view).unwrap();
     assert!(text.contains("1 MiB (25.0 %) of 4 KiB · 3 MiB (75.0 %) transparent huge"), "{text}");
     let entry = &json(&seen)["objects"][0]["backing"];
     assert_eq!((&entry["transparent_bytes"], &entry["hugetlb_bytes"]), (&value!(3 << 20), &value!(0)));
     assert!(json(&profile)["objects"][0]["backing"].is_null());
-    assert!(object_detail(&profile, 77, &view).unwrap_err().to_string().contains("77"));
+    assert!(object_detail(&profile, "77", &view).unwrap_err().to_string().contains("77"));
     let code = code_detail(&profile, "bfs_from", &view).unwrap();
     for words in ["bfs_from · ", "visited", "newq", "7 lines", "pred[w] = v;"] {
         assert!(code.contains(words), "{words}: {code}");
@@ -506,14 +557,14 @@ fn call_paths_are_rows_by_their_cost() {
     assert!(first.contains("build tree.c:40 ← main tree.c:70"), "{first}");
     assert!(text.contains("main tree.c:80") && text.contains("no call path known"), "{text}");
     // Of the node's own 4 samples 3 came through build.
-    let text = object_detail(&profile, 1, &view).unwrap();
+    let text = object_detail(&profile, "1", &view).unwrap();
     assert!(text.contains("75.0") && text.contains("25.0") && !text.contains("no call path"), "{text}");
     // Exact mode has none, and says so.
     assert!(table(&bfs::profile(), &view).contains("no call paths"));
-    assert!(object_detail(&bfs::profile(), 1, &view).unwrap().contains("No call path"));
+    assert!(object_detail(&bfs::profile(), "1", &view).unwrap().contains("No call path"));
     for width in 80..=200 {
         let view = View { width, ..view.clone() };
-        let text = table(&profile, &view) + &object_detail(&profile, 1, &view).unwrap();
+        let text = table(&profile, &view) + &object_detail(&profile, "1", &view).unwrap();
         assert!(text.lines().all(|line| line.width() <= width), "{width}: {text}");
     }
 }
@@ -552,6 +603,6 @@ fn show() {
         println!("{}", table(&profile, &View { width: 120, by, ..View::default() }));
     }
     let view = View { width: 140, ..View::default() };
-    println!("{}", object_detail(&profile, 1, &view).unwrap());
+    println!("{}", object_detail(&profile, "1", &view).unwrap());
     println!("{}", code_detail(&profile, "bfs_from", &view).unwrap());
 }

@@ -19,6 +19,7 @@ use crate::view_args::{ViewArgs, column_list};
 Examples:
   memlens report ls.memlens --by line               lines of code by cost
   memlens report ls.memlens --object 12             one object, and the code that touches it
+  memlens report ls.memlens --object column         the same by name, whatever it was allocated by
   memlens report ls.memlens --object 12 --by caller   the call paths that lead to it (of samples)
   memlens report ls.memlens --format csv --top 100  for a spreadsheet"
 )]
@@ -30,11 +31,12 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: Format,
 
-    /// Show one object and the code that touches it; the number is in the table's # column
+    /// Show an object and the code that touches it: its number from the table's # column, or its name
     ///
-    /// With --by caller, the call paths that lead to it
-    #[arg(long, value_name = "ID", conflicts_with = "code")]
-    pub object: Option<u32>,
+    /// A name shows all objects of that name, added up and each by itself; a part of the name will do if only one has
+    /// it. With --by caller, the call paths that lead there
+    #[arg(long, value_name = "ID|NAME", conflicts_with = "code")]
+    pub object: Option<String>,
 
     /// Show one function's code and the objects it touches
     #[arg(long, value_name = "FUNCTION", conflicts_with = "by")]
@@ -66,7 +68,7 @@ pub enum Format {
 /// Shows a profile.
 pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
     refuse_options_without_effect(args)?;
-    if let (Some(_), Some(by)) = (args.object, args.view.by)
+    if let (Some(_), Some(by)) = (&args.object, args.view.by)
         && by != By::Caller
     {
         let message = format!("--object goes with --by caller only, not with --by {}", by.as_str());
@@ -85,8 +87,8 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
     }
     match args.format {
         Format::Table => {
-            let text = match (args.object, &args.code) {
-                (Some(id), _) => object_detail(&profile, id, &view).map_err(not_there)?,
+            let text = match (&args.object, &args.code) {
+                (Some(wanted), _) => object_detail(&profile, wanted, &view).map_err(not_there)?,
                 (None, Some(function)) => code_detail(&profile, function, &view).map_err(not_there)?,
                 (None, None) => table(&profile, &view),
             };
@@ -172,7 +174,7 @@ fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
 
 /// An option that would do nothing is a misunderstanding.
 fn refuse_options_without_effect(args: &ReportArgs) -> Result<(), Failure> {
-    let detail = args.object.map(|_| "--object").or(args.code.as_ref().map(|_| "--code"));
+    let detail = args.object.as_ref().map(|_| "--object").or(args.code.as_ref().map(|_| "--code"));
     let (option, format) = match (args.format, detail, args.view.first_given()) {
         (Format::Json, _, Some(option)) => (option, "json, which has everything"),
         (Format::Json, Some(option), None) => (option, "json, which has everything"),

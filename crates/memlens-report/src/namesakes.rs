@@ -1,0 +1,225 @@
+//! Objects that a reader takes for one, because they have one name: blocks that a line of code allocates at several call
+//! stacks, a variable of a function in each of its inlined copies.
+
+use std::collections::HashSet;
+
+use memlens_profile::{ModuleIx, Object, ObjectBacking, ObjectIx, Profile};
+use memlens_types::{Counts, ObjectKind};
+
+use crate::UnknownWord;
+use crate::interval;
+use crate::place::object_place;
+use crate::row::{Groups, Row};
+use crate::word::the_one;
+
+/// Objects of one name, in the order of their cost; never none.
+#[derive(Clone, Debug)]
+pub(crate) struct Namesakes<'a> {
+    profile: &'a Profile,
+    members: Vec<ObjectIx>,
+}
+
+/// What objects share that a table shows as one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key<'a> {
+    Line {
+        kind: ObjectKind,
+        name: &'a str,
+        type_name: Option<&'a str>,
+        module: Option<ModuleIx>,
+        place: String,
+    },
+    /// Nobody knows a line of it, or it is to stay apart.
+    Single(ObjectIx),
+}
+
+impl<'a> Namesakes<'a> {
+    /// The rows of a table of objects: those of one kind, name, type and line are one.
+    pub(crate) fn of_each_line(profile: &'a Profile) -> Vec<Self> {
+        let mut groups = Groups::default();
+        for (index, object) in profile.objects.iter().enumerate() {
+            let index = ObjectIx::from_index(index);
+            groups.of(line_key(profile, index, object)).push(index);
+        }
+        groups.in_order.into_iter().map(|(_, members)| Self::of(profile, members)).collect()
+    }
+
+    /// The object with this number, else all with this name, or with the only name that has this as a part.
+    pub(crate) fn wanted(profile: &'a Profile, wanted: &str) -> Result<Self, UnknownWord> {
+        let all =
+            || profile.objects.iter().enumerate().map(|(at, object)| (ObjectIx::from_index(at), object));
+        if let Ok(id) = wanted.parse::<u32>() {
+            let found = all().find(|(_, object)| object.id == id).map(|(index, _)| index);
+            return found.map(|index| Self::one(profile, index)).ok_or_else(|| UnknownWord {
+                what: "object of this profile (the # column of the table has the ids)",
+                word: wanted.to_owned(),
+                nearest: None,
+                valid: Vec::new(),
+            });
+        }
+        let names = profile.objects.iter().map(|object| object.name.as_str());
+        let name = the_one(names, wanted, ["object of this profile", "single object of this profile"])?;
+        let members = all().filter(|(_, object)| object.name == name).map(|(index, _)| index).collect();
+        Ok(Self::of(profile, members))
+    }
+
+    /// One object alone.
+    pub(crate) fn one(profile: &'a Profile, index: ObjectIx) -> Self {
+        Self { profile, members: vec![index] }
+    }
+
+    fn of(profile: &'a Profile, mut members: Vec<ObjectIx>) -> Self {
+        let cost = |index: &ObjectIx| profile.objects.get(index.index()).map(|it| profile.cost(&it.counts));
+        members.sort_by_key(|index| (std::cmp::Reverse(cost(index)), *index));
+        Self { profile, members }
+    }
+
+    /// Whether it is one object.
+    pub(crate) fn is_single(&self) -> bool {
+        self.members.len() == 1
+    }
+
+    /// Their places in the profile, the costliest first.
+    pub(crate) fn members(&self) -> &[ObjectIx] {
+        &self.members
+    }
+
+    /// The same, to ask of many cells.
+    pub(crate) fn set(&self) -> HashSet<ObjectIx> {
+        self.members.iter().copied().collect()
+    }
+
+    /// The objects, the costliest first.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &'a Object> + Clone {
+        self.members.iter().filter_map(|index| self.profile.objects.get(index.index()))
+    }
+
+    /// What all of them have; None if they differ.
+    pub(crate) fn common<T: PartialEq>(&self, of: impl Fn(&'a Object) -> Option<T>) -> Option<T> {
+        let mut values = self.objects().map(of);
+        let first = values.next()??;
+        values.all(|value| value.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// How the kernel backed their memory, as far as that is known of them.
+    pub(crate) fn backing(&self) -> Option<ObjectBacking> {
+        self.objects().filter_map(|object| object.backing).reduce(|mut sum, one| {
+            sum += one;
+            sum
+        })
+    }
+
+    /// Their accesses.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.objects().for_each(|object| sum += &object.counts);
+        sum
+    }
+
+    /// One row for them all.
+    pub(crate) fn row(&self, whole: u64) -> Row {
+        let profile = self.profile;
+        let Some(first) = self.objects().next() else {
+            return Row::new(profile, String::new(), &Counts::default(), true, whole);
+        };
+        let row = Row::new(profile, first.name.clone(), &self.counts(), true, whole);
+        let bytes = self.objects().map(|object| object.bytes);
+        // What they have at one time is known of each alone.
+        let max_live_bytes = first.max_live_bytes.filter(|_| self.is_single());
+        Row {
+            id: Some(first.id),
+            namesakes: self.members.len() - 1,
+            kind: self.common(|object| Some(object.kind)).map(|kind| kind.as_str().to_owned()),
+            type_name: self.common(|object| object.type_name.clone()),
+            blocks: Some(self.objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
+            bytes: bytes.reduce(|sum, more| Some(sum?.saturating_add(more?))).flatten(),
+            max_live_bytes,
+            huge_share: self.backing().and_then(|backing| backing.huge_share()),
+            place: self.common(|object| object_place(profile, object)),
+            share_interval: row.share.and_then(|share| {
+                let one_burst = self.objects().all(|object| object.bursts == Some(1));
+                interval::of_data(profile, one_burst, share, whole)
+            }),
+            ..row
+        }
+    }
+}
+
+fn line_key<'a>(profile: &Profile, index: ObjectIx, object: &'a Object) -> Key<'a> {
+    let has_line = (object.declared.is_some() || object.site.is_some()) && !is_numbered(&object.name);
+    match object_place(profile, object).filter(|_| has_line) {
+        Some(place) => Key::Line {
+            kind: object.kind,
+            name: &object.name,
+            type_name: object.type_name.as_deref(),
+            module: object.module,
+            place,
+        },
+        None => Key::Single(index),
+    }
+}
+
+/// Whether the run was to keep the blocks of a call stack apart (`--no-merge`): it has numbered them (`rows #3`).
+fn is_numbered(name: &str) -> bool {
+    name.rsplit_once(" #").is_some_and(|(_, number)| number.parse::<u64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_profile::SourceLine;
+
+    fn declared(kind: ObjectKind, name: &str, line: u32) -> Object {
+        let declared = Some(SourceLine { file: "/src/a.c".into(), line });
+        let counts = Counts { loads: line.into(), ..Counts::default() };
+        Object { kind, name: name.into(), declared, blocks: 1, bytes: Some(8), counts, ..Object::default() }
+    }
+
+    /// Of these objects, numbered from 1.
+    fn profile(objects: Vec<Object>) -> Profile {
+        let objects = objects.into_iter().zip(1..).map(|(object, id)| Object { id, ..object }).collect();
+        Profile { objects, ..Profile::default() }
+    }
+
+    #[test]
+    fn one_kind_name_and_line_are_one() {
+        let profile = profile(vec![
+            declared(ObjectKind::Local, "op", 3),
+            declared(ObjectKind::Local, "to", 3),
+            declared(ObjectKind::Local, "op", 3),
+            declared(ObjectKind::Local, "op", 4),
+            declared(ObjectKind::Global, "op", 3),
+            declared(ObjectKind::Heap, "rows #1", 5),
+            declared(ObjectKind::Heap, "rows #1", 5),
+            Object { name: "no line".into(), ..Object::default() },
+            Object { name: "no line".into(), ..Object::default() },
+        ]);
+        let groups = Namesakes::of_each_line(&profile);
+        let ids: Vec<Vec<u32>> =
+            groups.iter().map(|group| group.objects().map(|object| object.id).collect()).collect();
+        assert_eq!(ids, [vec![1, 3], vec![2], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9]]);
+        let row = groups[0].row(100);
+        assert_eq!((row.id, row.namesakes, row.blocks, row.bytes), (Some(1), 1, Some(2), Some(16)));
+        assert_eq!((row.known.loads, row.place.as_deref()), (Some(6), Some("a.c:3")));
+    }
+
+    #[test]
+    fn numbers_names_and_parts_of_names_find_objects() {
+        let profile = profile(vec![
+            declared(ObjectKind::Local, "op", 3),
+            declared(ObjectKind::Global, "op", 5),
+            declared(ObjectKind::Heap, "graph->column", 3),
+            declared(ObjectKind::Heap, "graph->row", 4),
+        ]);
+        let ids = |wanted: &str| -> Result<Vec<u32>, UnknownWord> {
+            Ok(Namesakes::wanted(&profile, wanted)?.objects().map(|object| object.id).collect())
+        };
+        assert_eq!(ids("1"), Ok(vec![1]));
+        // The costliest first.
+        assert_eq!(ids("op"), Ok(vec![2, 1]));
+        assert_eq!(ids("column"), Ok(vec![3]));
+        assert_eq!(ids("5").unwrap_err().word, "5");
+        assert_eq!(ids("graph").unwrap_err().valid, ["graph->column", "graph->row"]);
+        assert_eq!(ids("grahp->row").unwrap_err().nearest.as_deref(), Some("graph->row"));
+    }
+}
