@@ -93,7 +93,18 @@ pub(crate) fn receivers(text: &str, call: Option<usize>) -> Vec<Receiver> {
         let name = growing_call(&clause[assignment_sign(clause)? + 1..])?;
         Some(Receiver { name, by: Means::Call })
     });
-    grown.chain(clauses.iter().filter_map(|clause| receiver(clause))).collect()
+    let kept = clauses.iter().filter_map(|clause| receiver(clause));
+    let indexed = clauses.iter().flat_map(|clause| indexed(clause));
+    grown.chain(kept).chain(indexed).collect()
+}
+
+/// What has an index in a statement, whatever is done with that: `counts[key]++` makes room for an element.
+fn indexed(text: &str) -> impl Iterator<Item = Receiver> {
+    let name_before = |(at, _)| {
+        let before = text[..at].trim_end();
+        Some(Receiver { name: before[expression_start(before)?..].to_owned(), by: Means::Operator })
+    };
+    text.match_indices('[').filter_map(name_before)
 }
 
 /// The statements of a text; then what is in the brackets after `for`, `if`, `while` and `switch`.
@@ -580,11 +591,13 @@ mod tests {
             ("hashed[k % 100] = j;", "hashed"),
             ("rows[i].cells[keys[j]] = j;", "rows[i].cells"),
             ("text += c;", "text"),
+            ("hashed[k % 100]++;", "hashed"),
+            ("if (f(x)) --a.entries[k].weight;", "a.entries"),
             ("std::deque<std::pair<int, int>> queue;", "queue"),
             ("text += char('a' + i % 26);", "text"),
         ] {
-            let found = receivers(text, None);
-            assert_eq!(found, [Receiver { name: name.to_owned(), by: Means::Operator }], "{text}");
+            let found = receivers(text, None).into_iter().next();
+            assert_eq!(found, Some(Receiver { name: name.to_owned(), by: Means::Operator }), "{text}");
         }
     }
 

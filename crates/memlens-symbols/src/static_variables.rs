@@ -223,6 +223,19 @@ impl<'a> DebugInfo<'a> {
         }
     }
 
+    /// The only variable of a unit with a fixed place and this name, its scopes not counted.
+    pub(crate) fn static_named(&self, unit: &UnitHandle<'a>, name: &str) -> Option<VariableInfo> {
+        let summary = unit.summary()?;
+        let has_name = |variable: &&StaticVariable| {
+            let entry = unit.entry(variable.die);
+            entry.is_some_and(|(_, attributes)| self.name_of(unit, &attributes) == Some(name))
+        };
+        let mut named = summary.statics.iter().filter(has_name);
+        let variable = named.next().filter(|_| named.next().is_none())?;
+        let (StaticPlace::Address(start) | StaticPlace::Tls(start)) = variable.place;
+        self.variable_info(&StaticEntry::new(self, unit, variable, start))
+    }
+
     pub(crate) fn variable_info(&self, entry: &StaticEntry<'a>) -> Option<VariableInfo> {
         let (tag, attributes) = entry.unit.entry(entry.die)?;
         let name = match tag {

@@ -1,11 +1,15 @@
 //! The variable that a call's result goes to, by the text of the source line.
 
+use std::sync::Arc;
+
 use memlens_code::Destination;
 
 use super::{AssignedVariable, Evidence, is_library, joined, last_address};
+use crate::debug_info::DebugInfo;
 use crate::locals::Local;
 use crate::module::{Module, SourceFrame};
 use crate::source_text::{self, Means, Receiver};
+use crate::types::TypeId;
 
 /// Rust functions are not looked at whose last line is further from their first.
 const MOST_LINES: usize = 200;
@@ -73,7 +77,7 @@ impl Module {
     }
 
     /// What the source text in `frame`, which is `inline_depth` inlined calls deep, says of the variable that receives
-    /// the result of the call at `svma`; with its type, if it is a local. None if a variable of that type cannot.
+    /// the result of the call at `svma`; with its type, if its declaration is found. None if a variable of that type cannot.
     fn declared(
         &self,
         svma: u64,
@@ -82,38 +86,18 @@ impl Module {
         inline_depth: u32,
     ) -> Option<AssignedVariable> {
         let Receiver { name, by } = receiver;
-        let head = head(&name);
-        let path = name.trim_start_matches('*').strip_prefix(head)?;
         self.with_debug(|debug| {
-            let unknown = AssignedVariable {
-                name: name.clone(),
-                type_name: None,
-                type_ref: None,
-                decl_file: None,
-                decl_line: None,
-                how: Evidence::SourceText,
-            };
-            let function = debug.function_at(svma);
-            let locals = function.map(|(unit, die)| debug.function_locals(&unit, die));
-            let is_it = |local: &&Local<'_>| {
-                let same_file = local.decl_file.as_deref() == frame.file.as_deref();
-                *local.name == *head
-                    && local.inline_depth == inline_depth
-                    && if same_file { local.decl_line <= frame.line } else { inline_depth == 0 }
-            };
-            // Of several with this name it is the last one declared above.
-            let local = locals
-                .as_ref()
-                .and_then(|locals| locals.locals.iter().filter(is_it).max_by_key(|local| local.decl_line));
-            let Some(local) = local else { return (by != Means::Operator).then_some(unknown) };
-            let mut is_of = local.type_id.as_ref().and_then(|id| debug.type_along(id, path));
-            if name.starts_with('*') {
-                is_of = is_of.and_then(|id| debug.pointee(&id));
-            }
-            let class = || debug.pointee(local.type_id.as_ref()?).map(|id| debug.type_name(Some(&id)));
-            let name = match path.strip_prefix('.').filter(|_| head == "self").zip(class()) {
-                Some((path, class)) => joined(&class, "::", path),
-                None => name.clone(),
+            let found = debug.spelled(svma, &name, frame, inline_depth);
+            let Some(Spelled { name, is_of, decl_file, decl_line }) = found else {
+                let unknown = AssignedVariable {
+                    name,
+                    type_name: None,
+                    type_ref: None,
+                    decl_file: None,
+                    decl_line: None,
+                    how: Evidence::SourceText,
+                };
+                return (by != Means::Operator).then_some(unknown);
             };
             let can = match by {
                 Means::Allocation => true,
@@ -124,11 +108,79 @@ impl Module {
                 name,
                 type_name: is_of.as_ref().map(|id| debug.type_name(Some(id))),
                 type_ref: is_of.as_ref().map(|id| debug.type_ref(id)),
-                decl_file: local.decl_file.clone(),
-                decl_line: local.decl_line,
-                ..unknown
+                decl_file,
+                decl_line,
+                how: Evidence::SourceText,
             })
         })
+    }
+}
+
+/// A variable, or what is in it, that an expression means.
+struct Spelled<'a> {
+    name: String,
+    is_of: Option<TypeId<'a>>,
+    decl_file: Option<Arc<str>>,
+    decl_line: Option<u32>,
+}
+
+impl<'a> DebugInfo<'a> {
+    /// What an expression in `frame` means: of a local, of the object that a method is called on, of a variable of the
+    /// same unit.
+    fn spelled(&self, svma: u64, name: &str, frame: &SourceFrame, inline_depth: u32) -> Option<Spelled<'a>> {
+        let head = head(name);
+        let path = name.trim_start_matches('*').strip_prefix(head)?;
+        let (unit, die) = self.function_at(svma)?;
+        let locals = self.function_locals(&unit, die);
+        let is_visible = |local: &&Local<'a>| {
+            let same_file = local.decl_file.as_deref() == frame.file.as_deref();
+            local.inline_depth == inline_depth
+                && if same_file { local.decl_line <= frame.line } else { inline_depth == 0 }
+        };
+        // Of several with this name it is the last one declared above.
+        let local = locals.locals.iter().filter(|local| *local.name == *head).filter(is_visible);
+        if let Some(local) = local.max_by_key(|local| local.decl_line) {
+            let mut is_of = local.type_id.as_ref().and_then(|id| self.type_along(id, path));
+            if name.starts_with('*') {
+                is_of = is_of.and_then(|id| self.pointee(&id));
+            }
+            let of_object = path.strip_prefix("->").or_else(|| path.strip_prefix('.'));
+            let name = of_object
+                .filter(|_| matches!(head, "self" | "this"))
+                .zip(self.class_behind(local))
+                .map_or_else(|| name.to_owned(), |(path, class)| joined(&class, "::", path));
+            return Some(Spelled {
+                name,
+                is_of,
+                decl_file: local.decl_file.clone(),
+                decl_line: local.decl_line,
+            });
+        }
+        if name.starts_with('*') {
+            return None;
+        }
+        let is_object = |local: &&Local<'a>| &*local.name == "this" && local.inline_depth == inline_depth;
+        let of_object = locals.locals.iter().filter(is_object).find_map(|this| {
+            let is_of = self.type_along(this.type_id.as_ref()?, &format!("->{name}"))?;
+            Some(Spelled {
+                name: joined(&self.class_behind(this)?, "::", name),
+                is_of: Some(is_of),
+                decl_file: this.decl_file.clone(),
+                decl_line: this.decl_line,
+            })
+        });
+        of_object.or_else(|| {
+            let info = self.static_named(&unit, head)?;
+            let is_of = self.type_along(&self.type_id(info.type_ref?)?, path);
+            let name = joined(&info.name, "", path);
+            Some(Spelled { name, is_of, decl_file: info.decl_file, decl_line: info.decl_line })
+        })
+    }
+
+    /// The class that a pointer's variable points to.
+    fn class_behind(&self, pointer: &Local<'a>) -> Option<String> {
+        let class = self.type_name(Some(&self.pointee(pointer.type_id.as_ref()?)?));
+        Some(class.trim_start_matches("struct ").to_owned())
     }
 }
 

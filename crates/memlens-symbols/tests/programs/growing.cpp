@@ -28,6 +28,25 @@ struct Sparse {
   std::vector<double> values;
 };
 
+struct Entry {
+  long weight;
+};
+struct Counts {
+  std::vector<int> column;
+  std::unordered_map<int, long> hits;
+  std::map<int, Entry> entries;
+  __attribute__((noinline)) void count(int k) {
+    hits[k]++;            // Counts::hits
+    entries[k].weight++;  // Counts::entries
+    column.push_back(k);  // Counts::column
+  }
+  void count_inlined(int k) {
+    hits[k]--; // Counts::hits
+  }
+};
+
+static std::map<int, long> of_all;
+
 static unsigned long state = 88172645463325252ul;
 static inline unsigned long next() { return state = state * 6364136223846793005ul + 1; }
 
@@ -80,7 +99,24 @@ int main() {
   std::set<long> uniq;
   for (int o = 0; o < n; o++)
     uniq.insert(next() % 1000); // uniq
-  int sum = 0;
+  Counts counts;
+  std::unordered_map<int, long> hits;
+  std::map<std::string, Entry> words;
+  long so_far = 0;
+  for (int k = 0; k < n; k++) {
+    counts.count(k);
+    counts.count_inlined(3 * k);
+    counts.hits[k + n]++;           // counts.hits
+    counts.entries[k + n].weight--; // counts.entries
+    hits[k % 1000]++;               // hits
+    ++hits[(k + 7) % 2000];         // hits
+    so_far += hits[k % 3000];       // hits
+    std::string word = "word";
+    words[word].weight += so_far;   // words
+    of_all[k % 1000] += 2;          // of_all
+    of_all.emplace(k, k);           // of_all
+  }
+  int sum = words.size() + of_all.size();
   for (int i = 0; i < 3; i++)
     sum += counted(n); //
   sum = counted(n); //
