@@ -107,10 +107,11 @@ fn path_from_fork(path: &[String], paths: &[Vec<String>]) -> String {
     }
 }
 
-/// The structure that objects consist of, in the order of its fields.
+/// The structure that those objects consist of which have one, in the order of its fields.
 fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -> String {
-    let element = objects.common(|object| Some(object.element.as_ref()));
-    let rows = element.map_or(Vec::new(), |_| field::of_objects(profile, objects, whole));
+    let with_fields = objects.only(|index| field::fields_of(profile, index).next().is_some());
+    let element = with_fields.common(|object| Some(object.element.as_ref()));
+    let rows = element.map_or(Vec::new(), |_| field::of_objects(profile, &with_fields, whole));
     if rows.is_empty() {
         return String::new();
     }

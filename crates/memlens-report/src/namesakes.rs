@@ -12,7 +12,7 @@ use crate::place::object_place;
 use crate::row::{Groups, Row};
 use crate::word::the_one;
 
-/// Objects of one name, in the order of their cost; never none.
+/// Objects of one name, in the order of their cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Namesakes<'a> {
     profile: &'a Profile,
@@ -74,6 +74,12 @@ impl<'a> Namesakes<'a> {
         Self { profile, members }
     }
 
+    /// Those of which something holds; perhaps none.
+    pub(crate) fn only(&self, holds: impl Fn(ObjectIx) -> bool) -> Self {
+        let members = self.members.iter().copied().filter(|&index| holds(index)).collect();
+        Self { profile: self.profile, members }
+    }
+
     /// Whether it is one object.
     pub(crate) fn is_single(&self) -> bool {
         self.members.len() == 1
@@ -128,7 +134,7 @@ impl<'a> Namesakes<'a> {
         let max_live_bytes = first.max_live_bytes.filter(|_| self.is_single());
         Row {
             id: Some(first.id),
-            namesakes: self.members.len() - 1,
+            namesakes: self.members.len().saturating_sub(1),
             kind: self.common(|object| Some(object.kind)).map(|kind| kind.as_str().to_owned()),
             type_name: self.common(|object| object.type_name.clone()),
             blocks: Some(self.objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
