@@ -74,19 +74,22 @@ impl<'a> Builder<'a> {
             .collect();
         rows.sort_unstable_by_key(|seen| (seen.object, seen.code, seen.offset_bytes));
         let ids: Vec<u32> = self.profile.objects.iter().map(|object| object.id).collect();
-        let (space, types_behind) = (self.space, &self.types_behind);
+        let (space, block_types) = (self.space, &self.block_types);
         let type_of = |object: ObjectIx| {
             let id = ids.get(object.index()).and_then(|&id| ObjectId::new(id));
             let key = id.and_then(|id| Some((id, space.heap.objects().key(id)?)));
-            let known = |(number, type_ref), is_behind| {
+            let known = |number, type_ref, is_behind| {
                 let module = space.module(number)?.symbols.as_ref()?;
                 Some(TypeOf::Known { number, module, type_ref, is_behind })
             };
             let found = match key {
                 Some((_, &(ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. }))) => {
-                    types_behind.get(&site).and_then(|&variable| known(variable, true))
+                    let found = block_types.get(&site);
+                    found.and_then(|found| known(found.module, found.type_ref, found.is_behind))
                 }
-                Some((id, _)) => space.variable_type(id).and_then(|variable| known(variable, false)),
+                Some((id, _)) => {
+                    space.variable_type(id).and_then(|(number, type_ref)| known(number, type_ref, false))
+                }
                 None => None,
             };
             found.unwrap_or(TypeOf::Unknown)

@@ -10,8 +10,8 @@ use memlens_profile::{
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
 use memlens_symbols::{
-    AssignedVariable, Assignment, GeneratedNames, Module, SourceFrame, TypeRef, naming_function,
-    receiving_variable, spelling_frame,
+    AssignedVariable, Assignment, BlockType, GeneratedNames, Module, SourceFrame, TypeRef, block_type,
+    naming_function, receiving_variable, spelling_frame,
 };
 use memlens_types::{AccessKind, Counts, ObjectKind};
 use rustc_hash::FxHashMap;
@@ -250,8 +250,8 @@ pub(crate) struct Builder<'a> {
     place: Option<(u64, StackIx, usize)>,
     pub(crate) object_of: FxHashMap<u32, ObjectIx>,
     assignments: FxHashMap<u64, Assignment>,
-    /// Type of the variable that holds a site's blocks, and its module.
-    pub(crate) types_behind: FxHashMap<SiteId, (u32, TypeRef)>,
+    /// Types of sites' blocks.
+    pub(crate) block_types: FxHashMap<SiteId, BlockType>,
 }
 
 impl<'a> Builder<'a> {
@@ -282,7 +282,7 @@ impl<'a> Builder<'a> {
             place: None,
             object_of: FxHashMap::default(),
             assignments: FxHashMap::default(),
-            types_behind: FxHashMap::default(),
+            block_types: FxHashMap::default(),
         }
     }
 
@@ -629,26 +629,37 @@ impl<'a> Builder<'a> {
                 let handed_on = matches!(assignment, Assignment::HandedOn(_));
                 if !handed_on && let Some((name, type_name)) = self.variable_name(variable) {
                     (object.name, object.type_name) = (name, type_name);
-                    let behind = self.space.variable_type(variable);
-                    self.types_behind.extend(behind.map(|behind| (site, behind)));
+                    self.note_block_type(site, self.space.variable_type(variable));
                     return object;
                 }
                 self.assigned_variable(site, Some(assignment))
             }
             None => self.assigned_variable(site, None),
         };
+        let mut type_of_variable = None;
         match assigned {
             Some((level, variable)) => {
                 object.named_at = Some(self.naming_frame(site, level, &variable.name));
                 let key = self.space.heap.sites().stack(site).get(level);
                 let module = key.map(|&key| u32::from(split_frame_key(key).0));
-                self.types_behind.extend(module.zip(variable.type_ref).map(|behind| (site, behind)));
+                type_of_variable = module.zip(variable.type_ref);
                 object.name = variable.name;
                 object.type_name = variable.type_name;
             }
             None => object.name = self.fallback_name(site),
         }
+        self.note_block_type(site, type_of_variable);
         object
+    }
+
+    /// Notes the type of a site's blocks, which are called after a variable of this type.
+    fn note_block_type(&mut self, site: SiteId, variable: Option<(u32, TypeRef)>) {
+        let calls = self.space.heap.sites().stack(site).iter().map_while(|&key| {
+            let (number, svma) = split_frame_key(key);
+            Some((number.into(), self.symbols(number.into())?, svma))
+        });
+        let variable = variable.and_then(|(number, held)| Some((number, self.symbols(number)?, held)));
+        self.block_types.extend(block_type(calls, variable).map(|found| (site, found)));
     }
 
     /// The frame, counted from the innermost of a site's stack, in which the result of its call number

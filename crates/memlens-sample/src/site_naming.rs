@@ -3,7 +3,8 @@
 
 use memlens_objects::{SiteId, alloc_functions, split_frame_key};
 use memlens_symbols::{
-    AssignedVariable, Assignment, Module, Recursion, naming_function, receiving_variable, spelling_frame,
+    AssignedVariable, Assignment, Module, Recursion, block_type, naming_function, receiving_variable,
+    spelling_frame,
 };
 use memlens_types::ObjectKind;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -137,19 +138,34 @@ impl SiteNamer {
                 None => assignments.entry(key).or_insert_with(|| symbols.assignment(svma)).clone(),
             })
         }));
+        let calls = || {
+            keys.iter().map_while(|&key| {
+                let (mapped, svma) = file_of(key, files)?;
+                Some((code_of(key).0?, mapped.symbols()?, svma))
+            })
+        };
+        let held_by = |variable| {
+            block_type(calls(), variable).map(|found| HeldType {
+                file: found.module,
+                type_ref: found.type_ref,
+                is_behind: found.is_behind,
+            })
+        };
         match received {
             Some((level, variable)) => {
                 let named_at = naming_frame(keys, level, &variable, files);
-                let file = keys.get(level).and_then(|&key| code_of(key).0);
+                let holder = calls()
+                    .nth(level)
+                    .and_then(|(file, symbols, _)| Some((file, symbols, variable.type_ref?)));
                 NamedObject {
-                    held: HeldType::behind(file, variable.type_ref),
+                    held: held_by(holder),
                     type_name: variable.type_name,
                     variable: variable.decl_file.as_deref().map(str::to_owned).zip(variable.decl_line),
                     site: place.map(|place| NamedSite { named_at: Some(named_at), ..place }),
                     ..unnamed(variable.name)
                 }
             }
-            None => unnamed(fallback_name(keys, files)),
+            None => NamedObject { held: held_by(None), ..unnamed(fallback_name(keys, files)) },
         }
     }
 }

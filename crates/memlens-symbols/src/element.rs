@@ -212,7 +212,7 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// What the blocks of a container of the language's library consist of.
-    fn held_element(&self, id: &TypeId<'a>) -> Option<TypeId<'a>> {
+    pub(crate) fn held_element(&self, id: &TypeId<'a>) -> Option<TypeId<'a>> {
         let (id, _, _) = self.stripped(id)?;
         let (name, _) = self.qualified_name(&id.0, id.1)?;
         // Inline namespaces with versions do not count.

@@ -157,6 +157,14 @@ impl<'a> DebugInfo<'a> {
         frames
     }
 
+    /// The functions at `svma`, innermost first: those inlined there, as they were, and the one that they are in.
+    pub(crate) fn functions_at(&self, svma: u64) -> Vec<(UnitHandle<'a>, UnitOffset)> {
+        let Some((unit, die)) = self.function_at(svma) else { return Vec::new() };
+        let calls = self.inline_calls(&unit, die);
+        let inlined = calls.at(svma).into_iter().rev().map(|call| call.die);
+        inlined.chain([die]).map(|die| (unit.clone(), die)).collect()
+    }
+
     /// How many of the inlined calls at `svma`, from the innermost one, hand a result on that is still
     /// there at one of the addresses `reached`: they return what can hold an address, and one of these
     /// addresses is in none of their code.

@@ -51,6 +51,7 @@
 // Only `image`, which maps files, may use unsafe code.
 #![deny(unsafe_code)]
 
+mod allocated_type;
 mod assigned_variable;
 mod call_frames;
 mod data_symbols;
@@ -79,6 +80,7 @@ mod symbol_table;
 mod types;
 mod unit_index;
 
+pub use allocated_type::{BlockType, block_type};
 pub use assigned_variable::{
     AssignedVariable, Assignment, Evidence, NamedPointer, naming_function, receiving_variable, spelling_frame,
 };

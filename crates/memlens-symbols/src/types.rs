@@ -526,7 +526,7 @@ pub(crate) fn is_descriptor(attributes: &[Attr<'_>]) -> bool {
     attribute(attributes, gimli::DW_AT_data_location).is_some()
 }
 
-fn origin<'a>(attributes: &[Attr<'a>]) -> Option<Value<'a>> {
+pub(crate) fn origin<'a>(attributes: &[Attr<'a>]) -> Option<Value<'a>> {
     attribute(attributes, gimli::DW_AT_abstract_origin)
         .or_else(|| attribute(attributes, gimli::DW_AT_specification))
         .or_else(|| attribute(attributes, gimli::DW_AT_signature))
