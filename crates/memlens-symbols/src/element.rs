@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::MAX_REFERENCES;
 use crate::module::Module;
-use crate::types::{TypeId, TypeRef};
+use crate::types::{TypeId, TypeRef, is_descriptor};
 
 /// Classes of the languages' libraries whose memory is an array of their first type parameter, without a header.
 const ARRAY_HOLDERS: [&str; 7] = [
@@ -68,7 +68,8 @@ impl Module {
     pub fn content_behind(&self, variable: TypeRef) -> Content {
         self.with_debug(|debug| {
             let id = debug.type_id(variable)?;
-            let behind = debug.held_element(&id).or_else(|| {
+            let held = debug.held_element(&id).or_else(|| debug.described_element(&id));
+            let behind = held.or_else(|| {
                 let target = debug.pointee(&id)?;
                 // A reference to a container is the container.
                 let held = debug.is_reference(&id).then(|| debug.held_element(&target)).flatten();
@@ -177,7 +178,8 @@ impl<'a> Walk<'_, 'a> {
             return;
         };
         let (element, name) = match tag {
-            gimli::DW_TAG_array_type => {
+            // Its elements are elsewhere.
+            gimli::DW_TAG_array_type if !is_descriptor(&attributes) => {
                 let Some(element) = debug.type_of(&inner.0, &attributes) else { return };
                 (element, format!("{name}{}", "[]".repeat(debug.dimensions(&inner).len())))
             }
@@ -239,6 +241,12 @@ impl<'a> DebugInfo<'a> {
         Some(self.pointee(&node).unwrap_or(node))
     }
 
+    /// The elements of an array of which a variable has only the descriptor.
+    fn described_element(&self, id: &TypeId<'a>) -> Option<TypeId<'a>> {
+        let (array, _, attributes) = self.stripped(id)?;
+        if is_descriptor(&attributes) { self.type_of(&array.0, &attributes) } else { None }
+    }
+
     fn is_reference(&self, id: &TypeId<'a>) -> bool {
         self.stripped(id).is_some_and(|(_, tag, _)| {
             matches!(tag, gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type)
@@ -251,6 +259,7 @@ impl<'a> DebugInfo<'a> {
         loop {
             let (inner, tag, attributes) = self.stripped(&id)?;
             match tag {
+                gimli::DW_TAG_array_type if is_descriptor(&attributes) => return Some(Content::Values),
                 gimli::DW_TAG_array_type => id = self.type_of(&inner.0, &attributes)?,
                 gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_common_block => {
                     // Only declared: it has no size.
