@@ -2,7 +2,7 @@
 
 mod support;
 
-use memlens_symbols::{Content, DebugSearch, Module};
+use memlens_symbols::{Content, DebugSearch, Module, block_type};
 use object::{Object, ObjectSection};
 use proptest::prelude::*;
 use support::{folder, source, tool};
@@ -38,6 +38,7 @@ fn ask(bytes: Vec<u8>) {
             for variable in module.frame_variables(pc).iter() {
                 if let Some(type_ref) = variable.type_ref {
                     let _ = module.struct_field(type_ref, 9);
+                    let _ = block_type([(0, &module, pc)], Some((0, &module, type_ref)));
                     for content in [module.content_of(type_ref), module.content_behind(type_ref)] {
                         if let Content::Structures(element) = content {
                             let _ = (module.fields(&element), module.field_at(element.type_ref, 9));

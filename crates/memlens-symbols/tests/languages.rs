@@ -274,6 +274,15 @@ fn fortran_modules_and_common_blocks() {
         assert_eq!(fields, expected.map(|(name, at, size)| (name.to_owned(), at, size)));
         let at = |offset| module.field_at(block.type_ref, offset).map(|field| field.name);
         assert_eq!([0, 1999, 2000].map(at), ["temp[]", "vel[][]", "steps"].map(|name| Some(name.to_owned())));
+        // What is behind a descriptor has fields, and not the descriptor.
+        let zones = module.variable_info(find("grid::zones").svma).and_then(|info| info.type_ref);
+        let zones = zones.expect("a type");
+        assert_eq!(module.content_of(zones), Content::Values);
+        let Content::Structures(zone) = module.content_behind(zones) else { panic!("zones are structures") };
+        let fields = module.fields(&zone).into_iter();
+        let fields: Vec<_> = fields.map(|field| (field.name, field.offset_bytes, field.size_bytes)).collect();
+        let expected = [("heat", 0, 8), ("parts", 8, 64), ("tag", 72, 4)];
+        assert_eq!(fields, expected.map(|(name, at, size)| (name.to_owned(), at, size)));
         let outer = module.entry_points(&["outer_"])[0].svma;
         assert_eq!(module.function_at(outer).and_then(|f| f.name).as_deref(), Some("outer"));
         let fill = module.entry_points(&["__grid_MOD_fill"])[0].svma;

@@ -2,6 +2,12 @@ module grid
   implicit none
   real(8) :: u(10, 20)
   integer, allocatable :: cells(:)
+  type zone
+    real(8) :: heat
+    real(8), allocatable :: parts(:)
+    integer :: tag
+  end type zone
+  type(zone), allocatable :: zones(:)
 contains
   subroutine fill(n)
     integer, intent(in) :: n
