@@ -12,6 +12,7 @@
 mod blocks;
 mod calls;
 mod cells;
+mod counting_cost;
 mod mini_simulation;
 mod places;
 mod prefetching;
@@ -295,7 +296,7 @@ impl Bursts {
             cells: Cells::default(),
             references: Vec::new(),
             prefetching,
-            weights: Weights::default(),
+            weights: Weights::of_this_machine(),
             offsets: Offsets::default(),
             waiting: WaitingBursts::default(),
             sharing,

@@ -8,16 +8,10 @@
 
 use memlens_events::agent::BurstHead;
 
+use super::counting_cost::CountingCost;
+
 /// Shorter stretches say nothing, in words.
 const FEWEST_WORDS: u64 = 2000;
-/// What counting costs at a block in ns: a comparison, an addition and jumps that the native code does not have. For a thread
-/// that has its core for itself. With [`INDIRECT_NS`] chosen by the totals of 15 programs of `bench/bursts.py`, one run each on a busy
-/// Zen 3, of those that are not made of short phases: the mean square of the logarithm of estimated over exact accesses was 0.106 with
-/// 0.6 and 8, 0.055 with these, and 0.050 at the least, with 1.5 and 12.
-const BLOCK_NS: f64 = 1.2;
-/// What it costs in ns where a block ends with a return or an indirect jump or call, whose target is looked for in a table, and
-/// which the processor cannot predict as it predicts returns.
-const INDIRECT_NS: f64 = 10.0;
 /// Counting does not more than multiply the time of an access by this.
 const MOST_SLOWER: f64 = 3.0;
 /// Two threads of one core are not more than this much slower than one alone.
@@ -68,8 +62,8 @@ pub struct Content {
 
 impl Content {
     /// What counting adds to the time of an access, in ns.
-    fn counting_ns(&self) -> f64 {
-        (BLOCK_NS * self.blocks + INDIRECT_NS * self.indirect) / self.accesses
+    fn counting_ns(&self, cost: CountingCost) -> f64 {
+        (cost.block_ns * self.blocks + cost.indirect_ns * self.indirect) / self.accesses
     }
 }
 
@@ -95,6 +89,7 @@ impl Factors {
 /// What the bursts so far told of recording's cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weights {
+    counting: CountingCost,
     /// Of bursts with a stretch: times of an access in ns …
     access_ns: Factors,
     /// … and the parts that these are of the times in the bursts.
@@ -118,6 +113,11 @@ pub struct Weight {
 }
 
 impl Weights {
+    /// Of bursts on this machine.
+    pub fn of_this_machine() -> Self {
+        Self { counting: CountingCost::of_this_machine(), ..Self::default() }
+    }
+
     /// Of a burst.
     pub fn weight(&mut self, head: &BurstHead, content: &Content) -> Weight {
         let accesses_a_word = content.accesses / content.words.max(1.0);
@@ -171,7 +171,7 @@ impl Weights {
         let accesses = head.counted_words as f64 * content.accesses / content.words.max(1.0);
         (head.counted_words >= FEWEST_WORDS).then(|| {
             let counted = head.counted_ns as f64 / accesses;
-            (counted - shared * content.counting_ns()).max(counted / MOST_SLOWER).max(LEAST_NS)
+            (counted - shared * content.counting_ns(self.counting)).max(counted / MOST_SLOWER).max(LEAST_NS)
         })
     }
 
@@ -202,6 +202,9 @@ impl Weights {
 mod tests {
     use super::*;
 
+    /// What counting costs.
+    const BLOCK_NS: f64 = 1.2;
+    const INDIRECT_NS: f64 = 10.0;
     /// A burst of 20,000 words, one block each five, and as many accesses.
     const CONTENT: Content =
         Content { words: 20_000.0, blocks: 4_000.0, indirect: 0.0, accesses: 20_000.0, repeated: 0.0 };
