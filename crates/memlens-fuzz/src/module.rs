@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use memlens_static::StaticModule;
-use memlens_symbols::{Content, DebugSearch, Module};
+use memlens_symbols::{Content, DebugSearch, Module, block_type};
 use tempfile::TempDir;
 
 /// A program with the shapes that debug information has most ways to say.
@@ -83,6 +83,7 @@ fn ask(module: &Module, svma: u64) {
         assert!(variable.pc_ranges.iter().any(|range| range.contains(&svma)), "{variable:?} at {svma:#x}");
         if let Some(type_ref) = variable.type_ref {
             let _ = (module.type_name(type_ref), module.struct_field(type_ref, 4), module.pointee(type_ref));
+            let _ = block_type([(0, module, svma)], Some((0, module, type_ref)));
             for content in [module.content_of(type_ref), module.content_behind(type_ref)] {
                 if let Content::Structures(element) = content {
                     assert!(element.size_bytes > 0);
