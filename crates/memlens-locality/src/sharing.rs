@@ -14,7 +14,7 @@
 //! In the same way a write is an invalidation if others had the line. A miss is false sharing if none of the bytes that its access
 //! uses is among those that the others wrote.
 
-use memlens_types::AccessKind;
+use memlens_types::{AccessKind, parts_of_line};
 
 use rustc_hash::FxHashMap;
 
@@ -113,7 +113,7 @@ impl Sharing {
         let mut by_line: FxHashMap<u64, Use> = FxHashMap::default();
         let apart = self.references_apart(timing, cycles_a_ns);
         for (at, reference) in references.iter().enumerate().filter(|(_, reference)| counts(reference.kind)) {
-            let (line, bytes) = self.bytes(reference);
+            let (line, bytes) = self.parts(reference);
             let of_line = by_line.entry(line).or_insert_with(|| Use { line, ..Use::default() });
             of_line.access(at, apart, reference.kind);
             if reference.kind.writes() {
@@ -145,7 +145,7 @@ impl Sharing {
         let mut lines: FxHashMap<u64, (Use, Others)> = FxHashMap::default();
         let mut met: Vec<(&Reference, Met)> = Vec::new();
         for (at, reference) in references.iter().enumerate().filter(|(_, reference)| counts(reference.kind)) {
-            let (line, _) = self.bytes(reference);
+            let (line, _) = self.parts(reference);
             let (of_line, _) =
                 lines.entry(line).or_insert_with(|| (Use::default(), of_others(&others, line, ns)));
             let what = of_line.access(at, apart, reference.kind);
@@ -162,7 +162,7 @@ impl Sharing {
         let spare = ns * cycles_a_ns - LEAST_CYCLES * references.len() as f64;
         let part = (spare / (misses * self.transfer_cycles).max(1.0)).clamp(0.0, 1.0);
         for (reference, what) in met {
-            let (line, bytes) = self.bytes(reference);
+            let (line, bytes) = self.parts(reference);
             let Some((of_line, others)) = lines.get(&line) else { continue };
             let owner = self.owners.entry(reference.owner).or_default();
             let of =
@@ -185,17 +185,13 @@ impl Sharing {
         self.owners.get(&owner).copied().unwrap_or_default()
     }
 
+    fn parts(&self, reference: &Reference) -> (u64, u64) {
+        parts_of_line(reference.address, reference.size, self.line_bytes)
+    }
+
     /// References in the time that a line takes to arrive.
     fn references_apart(&self, timing: Timing, cycles_a_ns: f64) -> usize {
         (self.transfer_cycles / (timing.access_ns * cycles_a_ns)).round().max(1.0) as usize
-    }
-
-    /// The line of a reference's first byte, and which of its parts are used.
-    fn bytes(&self, reference: &Reference) -> (u64, u64) {
-        let offset = reference.address % self.line_bytes;
-        let last = (offset + u64::from(reference.size.max(1)) - 1).min(self.line_bytes - 1);
-        let part = |offset: u64| offset * 64 / self.line_bytes;
-        (reference.address / self.line_bytes, (u64::MAX << part(offset)) & (u64::MAX >> (63 - part(last))))
     }
 }
 

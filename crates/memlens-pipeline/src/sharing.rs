@@ -11,7 +11,7 @@
 //! are all that compete for it.
 
 use memlens_sim::{CoreId, MachineDescription, Outcome};
-use memlens_types::AccessAttr;
+use memlens_types::{AccessAttr, parts_of_line};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -100,7 +100,7 @@ impl Sharing {
         if attr.write_bit() == 0 {
             return;
         }
-        let (line, bytes) = self.bytes(addr, attr);
+        let (line, bytes) = parts_of_line(addr, attr.size_bytes(), self.line_bytes);
         if self.written.len() >= MOST_LINES && !self.written.contains_key(&line) {
             self.written.clear();
         }
@@ -113,18 +113,10 @@ impl Sharing {
 
     /// Whether a core that misses these bytes waits for nobody who writes them, as far as is known.
     pub fn is_false(&self, core: CoreId, addr: u64, attr: AccessAttr) -> bool {
-        let (line, bytes) = self.bytes(addr, attr);
+        let (line, bytes) = parts_of_line(addr, attr.size_bytes(), self.line_bytes);
         let others = self.written.get(&line).into_iter().flatten().filter(|(writer, _)| *writer != core);
         let theirs = others.fold(0, |all, (_, bytes)| all | bytes);
         theirs != 0 && theirs & bytes == 0
-    }
-
-    /// The line of an access's first byte, and which of its parts are accessed.
-    fn bytes(&self, addr: u64, attr: AccessAttr) -> (u64, u64) {
-        let offset = addr % self.line_bytes;
-        let last = (offset + u64::from(attr.size_bytes().max(1)) - 1).min(self.line_bytes - 1);
-        let part = |offset: u64| offset * 64 / self.line_bytes;
-        (addr / self.line_bytes, (u64::MAX << part(offset)) & (u64::MAX >> (63 - part(last))))
     }
 }
 

@@ -96,6 +96,15 @@ impl AccessAttr {
     }
 }
 
+/// The line in which an access begins, as its address in lines, and which sixty-fourths of the line it uses: bit 0 is the first. What goes
+/// over the line's end is cut. `line_bytes` is at least 1; sizes of 0 count as 1.
+pub fn parts_of_line(address: u64, size_bytes: u32, line_bytes: u64) -> (u64, u64) {
+    let offset = address % line_bytes;
+    let last = (offset + u64::from(size_bytes.max(1)) - 1).min(line_bytes - 1);
+    let part = |offset: u64| offset * 64 / line_bytes;
+    (address / line_bytes, (u64::MAX << part(offset)) & (u64::MAX >> (63 - part(last))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +120,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_access_uses_a_part_of_its_line() {
+        assert_eq!(parts_of_line(0x1000, 1, 64), (0x40, 1));
+        assert_eq!(parts_of_line(0x1008, 8, 64), (0x40, 0xff00));
+        assert_eq!(parts_of_line(0x103f, 8, 64), (0x40, 1 << 63), "what follows is the next line's");
+        assert_eq!(parts_of_line(0x1000, 64, 64), (0x40, u64::MAX));
+        assert_eq!(parts_of_line(0x1001, 0, 128), (0x20, 1), "two bytes a part");
+        assert_eq!(
+            parts_of_line(0x1001, 1, 32),
+            (0x80, 0b100),
+            "two parts a byte, of which the first is told"
+        );
     }
 }

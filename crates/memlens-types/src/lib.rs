@@ -19,7 +19,7 @@ mod counts;
 mod kind;
 mod pattern_kind;
 
-pub use access::{AccessAttr, AccessKind};
+pub use access::{AccessAttr, AccessKind, parts_of_line};
 pub use counts::{Counts, Fetched, Sampled, Shared};
 pub use kind::{ObjectKind, ParseKindError};
 pub use pattern_kind::PatternKind;
