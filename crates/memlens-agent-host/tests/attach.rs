@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -278,6 +279,21 @@ fn room_behind_libc(pid: u32) -> u64 {
     (u64::from_str_radix(start, 16).expect("a number") + size).next_multiple_of(16)
 }
 
+/// The memory of a process, and where code that somebody left for a thread is in it now.
+fn with_code_left_for(pid: u32, thread: u64) -> (std::fs::File, u64) {
+    let memory = std::fs::File::options().read(true).write(true).open(format!("/proc/{pid}/mem"));
+    let (memory, room) = (memory.expect("ours"), room_behind_libc(pid));
+    memory.write_all_at(&left_for(thread), room).expect("written");
+    (memory, room)
+}
+
+/// What it begins with.
+fn left_for(thread: u64) -> [u8; 16] {
+    let mut left = *b"memlensI--------";
+    left[8..].copy_from_slice(&thread.to_ne_bytes());
+    left
+}
+
 /// The thread for which code was left never waits, and old return addresses into `malloc` lie on its stack.
 #[test]
 fn code_that_was_left_for_a_busy_thread_keeps_nobody_out() {
@@ -288,16 +304,42 @@ fn code_that_was_left_for_a_busy_thread_keeps_nobody_out() {
     let threads: BTreeSet<u64> =
         threads.map(|name| name.to_str().and_then(|name| name.parse().ok()).expect("a number")).collect();
     let allocates = *threads.iter().nth(1).expect("the first thread that the program makes");
-    let memory = std::fs::File::options().read(true).write(true).open(format!("/proc/{}/mem", running.pid()));
-    let (memory, room) = (memory.expect("ours"), room_behind_libc(running.pid()));
-    let mut left = *b"memlensI--------";
-    left[8..].copy_from_slice(&allocates.to_ne_bytes());
-    std::os::unix::fs::FileExt::write_all_at(&memory, &left, room).expect("written");
+    let (memory, room) = with_code_left_for(running.pid(), allocates);
     for _ in 0..3 {
         attach_once(&running, &options(Some(2), true));
     }
-    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut left, room).expect("read");
+    let mut left = [1; 16];
+    memory.read_exact_at(&mut left, room).expect("read");
     assert_eq!(left, [0; 16]);
+    running.end();
+}
+
+/// On the stack of the thread for which code was left stands an address in it, as a handler's frame would leave it. Nobody knows whether
+/// the thread will come back there: the code stays.
+#[test]
+fn an_address_on_the_stack_keeps_nobody_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = Running::start(&compile(folder.path(), &[]));
+    let (memory, room) = with_code_left_for(running.pid(), running.pid().into());
+    // Above the first thread's frames stand the texts of its environment, which nobody reads.
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", running.pid())).expect("readable");
+    let stack = maps.lines().find(|line| line.ends_with("[stack]")).expect("a stack");
+    let (_, end) = stack.split_once(' ').and_then(|(range, _)| range.split_once('-')).expect("a range");
+    let start = u64::from_str_radix(end, 16).expect("a number") - (16 << 10);
+    let mut texts = vec![0; 16 << 10];
+    memory.read_exact_at(&mut texts, start).expect("read");
+    let path = texts.windows(6).rposition(|bytes| bytes == b"\0PATH=").expect("a path") + 6;
+    memory
+        .write_all_at(&(room + 64).to_ne_bytes(), start + path.next_multiple_of(8) as u64)
+        .expect("written");
+    for _ in 0..3 {
+        let began = Instant::now();
+        attach_once(&running, &options(Some(2), true));
+        assert!(began.elapsed() < MOST / 4, "{:?}", began.elapsed());
+    }
+    let mut left = [1; 16];
+    memory.read_exact_at(&mut left, room).expect("read");
+    assert_eq!(left, left_for(running.pid().into()));
     running.end();
 }
 

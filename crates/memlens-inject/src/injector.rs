@@ -9,7 +9,7 @@ use crate::arch::{self, Data, Mark, Registers, STUB_BYTES, Scratch};
 use crate::error::InjectError;
 use crate::image::{Image, images};
 use crate::safe_point::{
-    NOT_OF_LIBC, SafePoints, WalkStack, has_descriptor_above, is_of_libc, is_on_its_way_back,
+    NOT_OF_LIBC, Need, SafePoints, WalkStack, has_descriptor_above, is_of_libc, need_of,
 };
 use crate::target::{self, Target};
 use crate::tracer::{self, Resume, Stop};
@@ -193,9 +193,8 @@ impl<'a> Injector<'a> {
 
     fn run(&mut self) -> Result<Called, InjectError> {
         let threads = if self.call.wants_threads { self.threads() } else { Vec::new() };
-        let left_behind = self.find_place()?;
         let begun = Instant::now();
-        self.wait_for(left_behind, begun + MOST_WAIT)?;
+        self.take_place(begun + MOST_WAIT)?;
         let (mut pause, mut round, mut is_of_libc) = (PAUSE.0, 0, false);
         loop {
             round += 1;
@@ -246,22 +245,10 @@ impl<'a> Injector<'a> {
         }
     }
 
-    /// Waits until a thread no longer needs the code that somebody left behind for it.
-    fn wait_for(&mut self, left_behind: Option<u32>, until: Instant) -> Result<(), InjectError> {
-        let Some(thread) = left_behind else { return Ok(()) };
-        let place = (self.place, self.place + STUB_BYTES as u64);
+    /// Takes room for the code, and waits for who is still in code that somebody left behind.
+    fn take_place(&mut self, until: Instant) -> Result<(), InjectError> {
         let mut pause = PAUSE.0;
-        while self.target.threads().contains(&thread) {
-            if let Some(registers) = self.stop(thread)? {
-                self.tries += 1;
-                let blocked = tracer::signal_mask(thread);
-                let needs_it =
-                    blocked.is_ok_and(|blocked| is_on_its_way_back(&self.target, &registers, blocked, place));
-                self.release(thread);
-                if !needs_it {
-                    break;
-                }
-            }
+        while !self.find_place()? {
             self.last = "on its way back from an attach that was broken off";
             if Instant::now() >= until {
                 return Err(InjectError::NoThread { pid: self.call.pid, tries: self.tries, last: self.last });
@@ -270,6 +257,20 @@ impl<'a> Injector<'a> {
             pause = (pause * 2).min(PAUSE.1);
         }
         Ok(())
+    }
+
+    /// Whether a thread still needs the code in `place` that somebody who died has left for it.
+    fn need_of(&mut self, thread: u32, place: u64) -> Result<Need, InjectError> {
+        if !self.target.threads().contains(&thread) {
+            return Ok(Need::None);
+        }
+        let Some(registers) = self.stop(thread)? else { return Ok(Need::Inside) };
+        self.tries += 1;
+        let range = (place, place + STUB_BYTES as u64);
+        let blocked = tracer::signal_mask(thread);
+        let need = blocked.map_or(Need::None, |blocked| need_of(&self.target, &registers, blocked, range));
+        self.release(thread);
+        Ok(need)
     }
 
     /// The threads that libc made, each stopped for a moment.
@@ -295,9 +296,9 @@ impl<'a> Injector<'a> {
         threads
     }
 
-    /// Finds room for the code: behind the code of a library, up to the end of the page. If somebody who died has left
-    /// code there: for which thread.
-    fn find_place(&mut self) -> Result<Option<u32>, InjectError> {
+    /// Finds room for the code: behind the code of a library, up to the end of the page. What somebody who died has left there is
+    /// replaced, unless a thread may come back to it. False: one is in there, or may come back to all the room there is.
+    fn find_place(&mut self) -> Result<bool, InjectError> {
         const PAGE: u64 = 4096;
         let libc = self.libc.range;
         let ours = |image: &&Image| !image.name.contains("memlens");
@@ -313,21 +314,27 @@ impl<'a> Injector<'a> {
             .map(|(_, end)| end)
             .collect();
         ends.truncate(64);
-        let pid = self.call.pid;
-        let mut first = None;
+        let (mut left, mut free, mut is_needed) = (None, None, false);
         for &place in &ends {
             let Some(before) = self.target.bytes(place, STUB_BYTES) else { continue };
             let word = |at: usize| u64::from_ne_bytes(before[at..at + 8].try_into().unwrap_or_default());
             if word(0) != arch::MARKER {
-                first = first.or(Some((place, before)));
+                free = free.or(Some((place, before)));
                 continue;
             }
-            // What was there before is not known any more; linkers fill such room with zeros.
-            (self.place, self.before) = (place, vec![0; STUB_BYTES]);
-            return Ok(u32::try_from(word(8)).ok());
+            match u32::try_from(word(8)).map_or(Ok(Need::None), |thread| self.need_of(thread, place))? {
+                Need::Inside => return Ok(false),
+                Need::Perhaps => is_needed = true,
+                // What was there before is not known any more; linkers fill such room with zeros.
+                Need::None => left = left.or(Some((place, vec![0; STUB_BYTES]))),
+            }
         }
-        (self.place, self.before) = first.ok_or(InjectError::NoRoom(pid, STUB_BYTES))?;
-        Ok(None)
+        match left.or(free) {
+            Some(found) => (self.place, self.before) = found,
+            None if is_needed => return Ok(false),
+            None => return Err(InjectError::NoRoom(self.call.pid, STUB_BYTES)),
+        }
+        Ok(true)
     }
 
     /// Stops a thread. None: it does not stop, or has ended.

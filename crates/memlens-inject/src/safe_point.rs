@@ -172,20 +172,31 @@ impl SafePoints {
     }
 }
 
+/// Whether a thread needs code that somebody who died has left for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It has come back.
+    None,
+    /// A handler may have interrupted it there, or what its frame left on the stack was not overwritten since.
+    Perhaps,
+    /// It is inside.
+    Inside,
+}
+
 /// Whether a stopped thread still needs the code that somebody who died has left in `place` for it. All of that code but
 /// its first and last few instructions runs with all signals blocked, on a stack that begins with a return address into
 /// it.
-pub fn is_on_its_way_back(target: &Target, registers: &Registers, blocked: u64, place: Range) -> bool {
+pub fn need_of(target: &Target, registers: &Registers, blocked: u64, place: Range) -> Need {
     /// glibc does not let programs block the two signals of its own, 32 and 33; the kernel not SIGKILL and SIGSTOP.
     const ALL: u64 = !(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
     if is_in(&place, registers.ip()) || blocked == ALL {
-        return true;
+        return Need::Inside;
     }
     // A handler may have interrupted one of those few instructions.
     let mut stack = vec![0; STACK_BYTES];
     let length = target.read(registers.sp(), &mut stack);
     let mut words = stack[..length].as_chunks::<8>().0.iter();
-    words.any(|word| is_in(&place, u64::from_ne_bytes(*word)))
+    if words.any(|word| is_in(&place, u64::from_ne_bytes(*word))) { Need::Perhaps } else { Need::None }
 }
 
 /// Whether glibc made the thread: its thread pointer leads to a descriptor with its id. Others may have none of the

@@ -61,7 +61,10 @@ impl FailureKind {
 
     fn describe(self) -> (u8, &'static str) {
         match self {
-            Self::Usage => (64, "the command line is wrong: unknown option, machine, column …"),
+            Self::Usage => (
+                64,
+                "the command line is wrong: unknown option, machine, column …, or it asks for what a profile does not have",
+            ),
             Self::BadData => (65, "a profile, trace or machine file is damaged or of another kind"),
             Self::NoInput => (66, "a profile, trace or machine file, or a process, is not there"),
             Self::Unavailable => (
