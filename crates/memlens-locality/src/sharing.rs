@@ -11,8 +11,8 @@
 //! 3. **Time.** All misses together take no longer than the burst did natively, less what its accesses take at least. A program that does
 //!    not wait for lines is too fast to have had these misses, whatever its threads write.
 //!
-//! In the same way a write is an invalidation if others had the line. A miss is false sharing if none of the bytes that its access
-//! uses is among those that the others wrote.
+//! In the same way a write is an invalidation if others had the line. A miss is false sharing if none of the bytes that are used up to
+//! the next chance is among those that the others wrote.
 
 use memlens_types::{AccessKind, parts_of_line};
 
@@ -142,35 +142,39 @@ impl Sharing {
         let ns = references.len() as f64 * timing.access_ns;
         let apart = self.references_apart(timing, cycles_a_ns);
         // The chances, and what others did with their lines.
-        let mut lines: FxHashMap<u64, (Use, Others)> = FxHashMap::default();
+        let mut lines: FxHashMap<u64, Present> = FxHashMap::default();
         let mut met: Vec<(&Reference, Met)> = Vec::new();
         for (at, reference) in references.iter().enumerate().filter(|(_, reference)| counts(reference.kind)) {
-            let (line, _) = self.parts(reference);
-            let (of_line, _) =
-                lines.entry(line).or_insert_with(|| (Use::default(), of_others(&others, line, ns)));
-            let what = of_line.access(at, apart, reference.kind);
+            let (line, bytes) = self.parts(reference);
+            let present = lines
+                .entry(line)
+                .or_insert_with(|| Present { others: of_others(&others, line, ns), ..Present::default() });
+            let what = present.of_line.access(at, apart, reference.kind);
+            if what.is_chance {
+                present.chance = met.len();
+            }
             if what != Met::default() {
                 met.push((reference, what));
             }
+            met[present.chance].1.used |= bytes;
         }
-        lines.retain(|_, (_, others)| others.chances > 0.0);
+        lines.retain(|_, present| present.others.chances > 0.0);
         if lines.is_empty() {
             return;
         }
-        let misses: f64 =
-            lines.values().map(|(of_line, others)| others.writes.min(of_line.chances.into())).sum();
+        let misses: f64 = lines.values().map(Present::misses).sum();
         let spare = ns * cycles_a_ns - LEAST_CYCLES * references.len() as f64;
         let part = (spare / (misses * self.transfer_cycles).max(1.0)).clamp(0.0, 1.0);
         for (reference, what) in met {
-            let (line, bytes) = self.parts(reference);
-            let Some((of_line, others)) = lines.get(&line) else { continue };
+            let (line, _) = self.parts(reference);
+            let Some(Present { of_line, others, .. }) = lines.get(&line) else { continue };
             let owner = self.owners.entry(reference.owner).or_default();
             let of =
                 |number: f64, chances: u32| weight * part * (number / f64::from(chances.max(1))).min(1.0);
             if what.is_chance {
                 let misses = of(others.writes, of_line.chances);
                 owner.coherence_misses += misses;
-                if others.written & bytes == 0 {
+                if others.written & what.used == 0 {
                     owner.false_sharing += misses;
                 }
             }
@@ -206,7 +210,7 @@ impl Use {
         let is_first_write = kind.writes() && !self.wrote;
         self.wrote |= is_first_write;
         self.writes += u32::from(is_first_write);
-        Met { is_chance, is_first_write }
+        Met { is_chance, is_first_write, used: 0 }
     }
 }
 
@@ -217,6 +221,24 @@ struct Met {
     is_chance: bool,
     /// The first write since such a one.
     is_first_write: bool,
+    /// Of a first access: which parts of the line are used up to the next.
+    used: u64,
+}
+
+/// What is known of a line in a burst.
+#[derive(Debug, Default)]
+struct Present {
+    of_line: Use,
+    others: Others,
+    /// Where the last chance stands in the list of them.
+    chance: usize,
+}
+
+impl Present {
+    /// How often it can have been gone, whatever time there was.
+    fn misses(&self) -> f64 {
+        self.others.writes.min(self.of_line.chances.into())
+    }
 }
 
 /// What the others did with a line in so many ns.
@@ -269,6 +291,13 @@ mod tests {
         assert_eq!(found, [Shared { false_sharing: 0.0, ..all }; 2]);
         let found = shared([burst(0, 0x1000, AccessKind::Modify), burst(1, 0x1040, AccessKind::Store)]);
         assert_eq!(found, [Shared::default(); 2]);
+        // What misses is another word than the one that both write.
+        let mut locks = burst(0, 0x1010, AccessKind::Load);
+        let next = Reference { address: 0x1008, kind: AccessKind::Modify, ..locks.1[0] };
+        locks.1 = locks.1.iter().flat_map(|&kind| [kind, next]).collect();
+        locks.0.access_ns = 5.0;
+        let [found, _] = shared([locks, burst(1, 0x1008, AccessKind::Store)]);
+        assert!(found.coherence_misses > 0.0 && found.false_sharing == 0.0, "{found:?}");
     }
 
     #[test]

@@ -213,21 +213,22 @@ impl Batch {
 
     /// Tells coherence misses apart.
     fn find_false_sharing(&mut self, sharing: &mut Sharing) {
-        let Self { addrs, attrs, segments, outcome, false_sharing, .. } = self;
+        let Self { addrs, attrs, segments, len, outcome, false_sharing, .. } = self;
         false_sharing.clear();
         let mut owners = Owners { segments, at: 0 };
-        let mut access = |index: u32| {
+        let mut tenancy = |index: u32, sharing: &Sharing| {
             let core = owners.of(index).core;
-            (core, addrs[index as usize], attrs[index as usize])
+            let next = index as usize..owners.end().unwrap_or(*len);
+            (core, sharing.tenancy(&addrs[next.clone()], &attrs[next]))
         };
         let lost = outcome.invalidations.iter().map(|lost| lost.index);
         for index in outcome.coherence_misses.iter().copied().chain(lost) {
-            let (core, addr, attr) = access(index);
-            sharing.takes(core, addr, attr);
+            let (core, tenancy) = tenancy(index, sharing);
+            sharing.takes(core, tenancy);
         }
         false_sharing.extend(outcome.coherence_misses.iter().filter(|&&index| {
-            let (core, addr, attr) = access(index);
-            sharing.is_false(core, addr, attr)
+            let (core, tenancy) = tenancy(index, sharing);
+            sharing.is_false(core, tenancy)
         }));
     }
 
@@ -383,6 +384,11 @@ struct Owners<'a> {
 }
 
 impl Owners<'_> {
+    /// Where the segment that was found last ends; None: with the batch.
+    fn end(&self) -> Option<usize> {
+        self.segments.get(self.at + 1).map(|next| next.start)
+    }
+
     #[inline]
     fn of(&mut self, index: u32) -> &Segment {
         let index = index as usize;

@@ -7,8 +7,8 @@
 //! it. Elsewhere long turns give the same misses for less.
 //!
 //! **Whose bytes.** A coherence miss is false sharing if what the others are known to have written in the line are other bytes than those
-//! accessed. Known are the accesses that took the line from somebody, which are the first of each turn; added up, they
-//! are all that compete for it.
+//! used while the thread has it: by the access that missed and those of a turn behind it. (What misses may be a mutex's kind, and what the
+//! others write its lock word.) Known are the bytes written in turns that took the line from somebody.
 
 use memlens_sim::{CoreId, MachineDescription, Outcome};
 use memlens_types::{AccessAttr, parts_of_line};
@@ -95,29 +95,51 @@ impl Sharing {
         self.takes_short_turns = self.misses >= enough.max(FEWEST);
     }
 
-    /// Remembers that a core writes these bytes of a line that it took from another.
-    pub fn takes(&mut self, core: CoreId, addr: u64, attr: AccessAttr) {
-        if attr.write_bit() == 0 {
+    /// What a thread does with a line that it has just got, from its next accesses, the first of which is to the line.
+    pub fn tenancy(&self, addrs: &[u64], attrs: &[AccessAttr]) -> Tenancy {
+        let mut tenancy = Tenancy::default();
+        for (at, (&addr, &attr)) in addrs.iter().zip(attrs).take(self.turn).enumerate() {
+            let (line, bytes) = parts_of_line(addr, attr.size_bytes(), self.line_bytes);
+            if at == 0 {
+                tenancy.line = line;
+            }
+            if line == tenancy.line {
+                tenancy.used |= bytes;
+                tenancy.written |= bytes * u64::from(attr.write_bit());
+            }
+        }
+        tenancy
+    }
+
+    /// Remembers what a core writes of a line that it took from another.
+    pub fn takes(&mut self, core: CoreId, Tenancy { line, written, .. }: Tenancy) {
+        if written == 0 {
             return;
         }
-        let (line, bytes) = parts_of_line(addr, attr.size_bytes(), self.line_bytes);
         if self.written.len() >= MOST_LINES && !self.written.contains_key(&line) {
             self.written.clear();
         }
         let writers = self.written.entry(line).or_default();
         match writers.iter_mut().find(|(writer, _)| *writer == core) {
-            Some((_, known)) => *known |= bytes,
-            None => writers.push((core, bytes)),
+            Some((_, known)) => *known |= written,
+            None => writers.push((core, written)),
         }
     }
 
-    /// Whether a core that misses these bytes waits for nobody who writes them, as far as is known.
-    pub fn is_false(&self, core: CoreId, addr: u64, attr: AccessAttr) -> bool {
-        let (line, bytes) = parts_of_line(addr, attr.size_bytes(), self.line_bytes);
+    /// Whether a core that waits for a line uses nothing of it that others write, as far as is known.
+    pub fn is_false(&self, core: CoreId, Tenancy { line, used, .. }: Tenancy) -> bool {
         let others = self.written.get(&line).into_iter().flatten().filter(|(writer, _)| *writer != core);
         let theirs = others.fold(0, |all, (_, bytes)| all | bytes);
-        theirs != 0 && theirs & bytes == 0
+        theirs != 0 && theirs & used == 0
     }
+}
+
+/// What a thread does with a line while it has it: bits as of [`parts_of_line`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tenancy {
+    line: u64,
+    used: u64,
+    written: u64,
 }
 
 /// The accesses of each segment, the last of which ends at `end`.
@@ -227,20 +249,18 @@ mod tests {
         let mut sharing = Sharing::new(&machine);
         let (store, load) = (AccessAttr::new(AccessKind::Store, 8), AccessAttr::new(AccessKind::Load, 8));
         let (one, other) = (CoreId(0), CoreId(1));
+        let is_false =
+            |sharing: &Sharing, core, addr, attr| sharing.is_false(core, sharing.tenancy(&[addr], &[attr]));
         // Nothing is known of who wrote.
-        assert!(!sharing.is_false(other, 0x1008, load));
-        sharing.takes(one, 0x1000, store);
-        sharing.takes(one, 0x1010, load);
-        assert!(sharing.is_false(other, 0x1008, load) && sharing.is_false(other, 0x1010, store));
-        assert!(!sharing.is_false(other, 0x1000, load) && !sharing.is_false(other, 0x1004, store));
+        assert!(!is_false(&sharing, other, 0x1008, load));
+        sharing.takes(one, sharing.tenancy(&[0x1010, 0x2008, 0x1000], &[load, store, store]));
+        assert!(is_false(&sharing, other, 0x1008, load) && is_false(&sharing, other, 0x1010, store));
+        assert!(!is_false(&sharing, other, 0x1000, load) && !is_false(&sharing, other, 0x1004, store));
+        // What is used of the line later on counts, too.
+        assert!(!sharing.is_false(other, sharing.tenancy(&[0x1008, 0x2000, 0x1000], &[load, load, load])));
+        assert!(sharing.is_false(other, sharing.tenancy(&[0x1008, 0x2000], &[load, load])));
         // Its own writes do not count, nor those to other lines.
-        assert!(!sharing.is_false(one, 0x1008, load) && !sharing.is_false(other, 0x1048, load));
-        // What goes over the line's end counts up to there.
-        sharing.takes(one, 0x103c, store);
-        assert!(
-            !sharing.is_false(other, 0x103f, load)
-                && sharing.is_false(other, 0x1038, AccessAttr::new(AccessKind::Load, 4))
-        );
+        assert!(!is_false(&sharing, one, 0x1008, load) && !is_false(&sharing, other, 0x2008, load));
     }
 
     #[test]
