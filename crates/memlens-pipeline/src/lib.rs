@@ -43,6 +43,7 @@ mod address_stream;
 mod batch;
 mod block_table;
 mod cells;
+mod cores;
 mod expand;
 mod fetches;
 mod fields;

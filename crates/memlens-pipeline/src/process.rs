@@ -11,6 +11,7 @@ use crate::address_space::AddressSpace;
 use crate::batch::Batch;
 use crate::block_table::{BlockInfo, BlockTable, Reference, Switch};
 use crate::cells::DISCARD;
+use crate::cores::Cores;
 use crate::fetches::{Attribution, FetchRule};
 use crate::hot_loop::{HotLoop, OneBlock, WithFetches, enter_or_leave};
 use crate::lanes::{self, Vectors};
@@ -30,7 +31,7 @@ use memlens_objects::Merge;
 use memlens_objects::alloc_functions::{self, AllocFunction, Effect};
 use memlens_patterns::Sources;
 use memlens_profile::{Mark, ObjectBacking};
-use memlens_sim::{CoreId, MachineDescription, Model, ModelError, SimdLevel};
+use memlens_sim::{MachineDescription, Model, ModelError, SimdLevel};
 use memlens_symbols::{DebugSearch, Recursion};
 use memlens_trace::TraceWriter;
 use memlens_types::AccessAttr;
@@ -133,6 +134,7 @@ pub struct Process {
     collecting: bool,
     /// Thread to whom the batch's last accesses belong.
     current: usize,
+    cores: Cores,
     /// Whether lines go from core to core, as far as batches have come back.
     takes_turns: bool,
     /// The epoch of the first of the records in hand.
@@ -173,6 +175,7 @@ impl Process {
             batch: Batch::new(&options.machine, options.fetches),
             simulator: Simulator::new(&options.machine, model, options.fetches),
             blocks: BlockTable::new(options.fetches.then(|| FetchRule::of(&options.machine))),
+            cores: Cores::new(options.machine.cores),
             machine: options.machine,
             space: AddressSpace::new(merge, options.debug_search),
             threads: Vec::new(),
@@ -248,7 +251,7 @@ impl Process {
         }
         let mut next = self.simulator.empty_batch();
         if self.current != usize::MAX {
-            next.begin(self.current, self.core(), self.epoch);
+            next.begin(self.current, self.cores.of(self.current), self.epoch);
         }
         let batch = std::mem::replace(&mut self.batch, next);
         if let Some(done) = self.simulator.submit(batch) {
@@ -290,12 +293,6 @@ impl Process {
         self.simulator.recycle(done);
     }
 
-    /// The core on which the current thread runs: threads are dealt to the machine's cores in the order
-    /// in which they start.
-    fn core(&self) -> CoreId {
-        CoreId((self.current % usize::from(self.machine.cores.max(1))) as u16)
-    }
-
     /// Takes the thread in `slot` in hand.
     fn take_thread(&mut self, slot: usize) -> Option<(usize, Box<Thread>)> {
         if self.slots.len() <= slot {
@@ -312,8 +309,9 @@ impl Process {
             self.threads.len() - 1
         });
         if self.current != number {
+            let before = (self.current != usize::MAX).then_some(self.current);
+            let core = self.cores.change(before, number, self.serial);
             self.current = number;
-            let core = self.core();
             self.batch.begin(number, core, self.epoch);
             if let Some(thread) = &mut self.threads[number] {
                 thread.fetches.forget_lines();
