@@ -40,7 +40,9 @@ pub const LEAST_GAIN: f64 = 0.02;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Lines of which a larger part is used are used well: another order would save none of them.
 const MOST_USED: f64 = 0.75;
-/// Places in the code that a finding names.
+/// Threads that take fewer lines than this part of what the most active writer takes are not told as writers.
+const LEAST_PART_OF_A_WRITER: f64 = 0.01;
+/// Places in the code, and fields, that a finding names.
 const MOST_PLACES: usize = 3;
 
 /// What to do.
@@ -80,15 +82,19 @@ pub enum Remedy {
     Separate {
         /// Misses of lines that another core wrote beside what is accessed.
         false_sharing: u64,
-        /// Threads that write.
+        /// Threads that write while others use it.
         writers: usize,
+        /// The fields that threads take from each other, if it is a structure; at most three.
+        fields: Vec<FieldIx>,
     },
     /// A copy for each thread, or fewer updates.
     PerThread {
         /// Misses of lines in which another core wrote what is accessed.
         true_sharing: u64,
-        /// Threads that write.
+        /// As of [`Remedy::Separate`].
         writers: usize,
+        /// As of [`Remedy::Separate`].
+        fields: Vec<FieldIx>,
     },
 }
 
@@ -176,16 +182,9 @@ impl About<'_> {
     }
 
     fn finding(&self, remedy: Remedy, gain: f64, cells: &[&Cell]) -> Finding {
-        let mut costs: BTreeMap<CodeIx, u64> = BTreeMap::new();
         let mut counts = Counts::default();
-        for cell in cells {
-            let of_cell = cell.counts.get();
-            counts += &of_cell;
-            *costs.entry(cell.code).or_default() += self.stall(&of_cell);
-        }
-        let mut code: Vec<CodeIx> = costs.keys().copied().collect();
-        code.sort_by_key(|code| Reverse(costs[code]));
-        code.truncate(MOST_PLACES);
+        cells.iter().for_each(|cell| counts += &cell.counts.get());
+        let code = costliest(cells.iter().map(|cell| (cell.code, self.stall(&cell.counts.get()))));
         Finding { remedy, object: self.at, gain, counts, code }
     }
 
@@ -239,7 +238,7 @@ impl About<'_> {
 
     fn of_pattern(&self, (kind, value): (u8, i64), cells: &[&Cell]) -> Option<Finding> {
         let mut counts = Counts::default();
-        cells.iter().for_each(|cell| counts += &cell.counts.get());
+        cells.iter().for_each(|cell| counts += &cell.counts.get().without_coherence());
         let with_misses = |kept_l1: f64, kept: f64| {
             let of_l1 = |count: u64| (count as f64 * kept_l1) as u64;
             let part = |count: u64| (count as f64 * kept) as u64;
@@ -288,7 +287,7 @@ impl About<'_> {
         let functions: BTreeSet<_> = cells.iter().map(|cell| self.function(cell)).collect();
         let mut counts = Counts::default();
         let theirs = self.cells.iter().filter(|cell| functions.contains(&self.function(cell)));
-        theirs.for_each(|cell| counts += &cell.counts.get());
+        theirs.for_each(|cell| counts += &cell.counts.get().without_coherence());
         let bytes = counts.load_bytes.max(counts.store_bytes);
         let of_a_miss = bytes.checked_div(counts.l1_misses()).unwrap_or(u64::MAX);
         Some(u32::try_from(of_a_miss).unwrap_or(u32::MAX).max(largest))
@@ -306,20 +305,34 @@ impl About<'_> {
         let shared = self.object.counts.shared;
         let (false_sharing, whole) =
             (shared.false_sharing.min(shared.coherence_misses), shared.coherence_misses);
-        let users: BTreeSet<_> = self.own.iter().map(|cell| cell.thread).collect();
-        let writers: BTreeSet<_> =
-            self.own.iter().filter(|cell| cell.counts.get().stores > 0).map(|cell| cell.thread).collect();
-        let (users, writers) = (users.len(), writers.len());
+        // Who only set it up, or reads it when all is done, takes no line from anybody.
+        let takes = |counts: Counts| counts.shared.coherence_misses + counts.invalidations;
+        let takers: Vec<&Cell> =
+            self.own.iter().copied().filter(|cell| takes(cell.counts.get()) > 0).collect();
+        let users: BTreeSet<_> = takers.iter().map(|cell| cell.thread).collect();
+        let mut taken: BTreeMap<_, u64> = BTreeMap::new();
+        for cell in takers.iter().filter(|cell| cell.counts.get().stores > 0) {
+            *taken.entry(cell.thread).or_default() += takes(cell.counts.get());
+        }
+        let most = taken.values().copied().max().unwrap_or(0);
+        let writers =
+            taken.values().filter(|&&taken| taken as f64 >= LEAST_PART_OF_A_WRITER * most as f64).count();
+        let pieces = takers.iter().flat_map(|cell| self.shares.pieces(cell));
+        let fields = costliest(pieces.map(|(field, counts)| (field, takes(counts))));
+        let code = costliest(takers.iter().map(|cell| (cell.code, takes(cell.counts.get()))));
+        let finding = |remedy, misses| {
+            let finding = self.finding(remedy, self.without_sharing(misses), self.cells);
+            Finding { code: code.clone(), ..finding }
+        };
         let mut found = Vec::new();
-        if false_sharing > 0 && users > 1 && writers > 0 {
-            let remedy = Remedy::Separate { false_sharing, writers };
-            found.push(self.finding(remedy, self.without_sharing(false_sharing), self.cells));
+        if false_sharing > 0 && users.len() > 1 && writers > 0 {
+            let remedy = Remedy::Separate { false_sharing, writers, fields: fields.clone() };
+            found.push(finding(remedy, false_sharing));
         }
         // What one thread writes for others has to reach them.
         if whole > false_sharing && writers > 1 {
             let true_sharing = whole - false_sharing;
-            let remedy = Remedy::PerThread { true_sharing, writers };
-            found.push(self.finding(remedy, self.without_sharing(true_sharing), self.cells));
+            found.push(finding(Remedy::PerThread { true_sharing, writers, fields }, true_sharing));
         }
         found
     }
@@ -334,6 +347,18 @@ impl About<'_> {
         let then = now.with_misses(without(now.l1_misses()), without(now.l2_misses()), |count| count);
         self.saved(&now, &then)
     }
+}
+
+/// Those with the largest sums, the largest first; at most three.
+fn costliest<K: Copy + Ord>(costs: impl Iterator<Item = (K, u64)>) -> Vec<K> {
+    let mut sums: BTreeMap<K, u64> = BTreeMap::new();
+    for (key, cost) in costs {
+        *sums.entry(key).or_default() += cost;
+    }
+    let mut keys: Vec<K> = sums.keys().copied().collect();
+    keys.sort_by_key(|key| Reverse(sums[key]));
+    keys.truncate(MOST_PLACES);
+    keys
 }
 
 #[cfg(test)]

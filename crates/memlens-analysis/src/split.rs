@@ -37,9 +37,9 @@ impl About<'_> {
         let mut fields: HashMap<FieldIx, Counts> = HashMap::new();
         let mut counts = Counts::default();
         for cell in self.own {
-            counts += &cell.counts.get();
+            counts += &cell.counts.get().without_coherence();
             for (field, piece) in self.shares.pieces(cell) {
-                *fields.entry(field).or_default() += &piece;
+                *fields.entry(field).or_default() += &piece.without_coherence();
             }
         }
         let whole = self.stall(&counts);

@@ -239,8 +239,8 @@ fn what_two_threads_write_is_to_be_separated_or_copied_and_one_threads_is_not() 
     let found = findings(&profile);
     let remedies: Vec<&Remedy> = found.iter().map(|found| &found.remedy).collect();
     let all = [
-        &Remedy::PerThread { true_sharing: 480, writers: 2 },
-        &Remedy::Separate { false_sharing: 320, writers: 2 },
+        &Remedy::PerThread { true_sharing: 480, writers: 2, fields: Vec::new() },
+        &Remedy::Separate { false_sharing: 320, writers: 2, fields: Vec::new() },
     ];
     assert_eq!(remedies, all, "{found:?}");
     assert!((found[0].gain - 1.5 * found[1].gain).abs() < 0.001, "{found:?}");
@@ -249,7 +249,7 @@ fn what_two_threads_write_is_to_be_separated_or_copied_and_one_threads_is_not() 
     profile.sum_cells();
     let found = findings(&profile);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].remedy, Remedy::Separate { false_sharing: 320, writers: 1 });
+    assert_eq!(found[0].remedy, Remedy::Separate { false_sharing: 320, writers: 1, fields: Vec::new() });
     profile.cells[2].thread = ThreadIx(0);
     profile.sum_cells();
     assert_eq!(findings(&profile), []);

@@ -220,15 +220,15 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             element_name(profile, finding),
             part(counts.l1_misses()),
         ),
-        Remedy::Separate { false_sharing, writers } => format!(
-            "{} of {accesses} accesses waited for a line that another core had, which wrote other bytes of it; {}",
+        Remedy::Separate { false_sharing, writers, fields } => format!(
+            "up to {} of {accesses} accesses wait for a line that another core has, which wrote other bytes of it; {}",
             short_count(*false_sharing),
-            threads_write(*writers)
+            who_writes(profile, *writers, fields)
         ),
-        Remedy::PerThread { true_sharing, writers } => format!(
-            "{} of {accesses} accesses waited for a line that another core had, which wrote the same bytes; {}",
+        Remedy::PerThread { true_sharing, writers, fields } => format!(
+            "up to {} of {accesses} accesses wait for a line that another core has, which wrote the same bytes; {}",
             short_count(*true_sharing),
-            threads_write(*writers)
+            who_writes(profile, *writers, fields)
         ),
         Remedy::Prefetch { .. } | Remedy::Pack => format!(
             "of {accesses} accesses {} miss the first level, {} the second, {} the last",
@@ -240,10 +240,14 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     lines
 }
 
-fn threads_write(writers: usize) -> String {
-    match writers {
+fn who_writes(profile: &Profile, writers: usize, fields: &[FieldIx]) -> String {
+    let who = match writers {
         1 => "one thread writes it".to_owned(),
         _ => format!("{writers} threads write it"),
+    };
+    match field_names(profile, fields) {
+        names if names.is_empty() => who,
+        names => format!("{who}: {names}"),
     }
 }
 
@@ -314,6 +318,12 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
                 Some(json!({"module": module, "offset": format!("{:#x}", code.offset)}))
             }).collect::<Vec<_>>(),
         });
+        let names = |fields: &[FieldIx]| -> Vec<String> {
+            fields
+                .iter()
+                .filter_map(|field| profile.fields.get(field.index())?.name.as_deref().map(str::to_owned))
+                .collect()
+        };
         match &finding.remedy {
             Remedy::HugePages { pages, walks_saved } => {
                 entry["huge_pages"] = (*pages).into();
@@ -328,19 +338,20 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
                 entry["used_bytes"] = (*used_bytes).into();
             }
             Remedy::Split { hot, hot_bytes, element_bytes } => {
-                let names = hot.iter().filter_map(|field| profile.fields.get(field.index())?.name.clone());
-                entry["hot_fields"] = names.collect::<Vec<_>>().into();
+                entry["hot_fields"] = names(hot).into();
                 entry["hot_bytes"] = (*hot_bytes).into();
                 entry["element_bytes"] = (*element_bytes).into();
             }
             Remedy::Pack => {}
-            Remedy::Separate { false_sharing, writers } => {
+            Remedy::Separate { false_sharing, writers, fields } => {
                 entry["false_sharing"] = (*false_sharing).into();
                 entry["writers"] = (*writers).into();
+                entry["fields"] = names(fields).into();
             }
-            Remedy::PerThread { true_sharing, writers } => {
+            Remedy::PerThread { true_sharing, writers, fields } => {
                 entry["true_sharing"] = (*true_sharing).into();
                 entry["writers"] = (*writers).into();
+                entry["fields"] = names(fields).into();
             }
         }
         entry
