@@ -18,10 +18,10 @@ const NO_OFFSET: u32 = u32::MAX;
 pub struct Misses {
     pub l1: u64,
     pub l2: u64,
+    /// Each of them reads a line from memory.
     pub llc: u64,
     pub l2_prefetched: u64,
     pub llc_prefetched: u64,
-    pub dram_reads: u64,
     pub dtlb: u64,
     pub stlb: u64,
     pub walk_accesses: u64,
@@ -36,10 +36,7 @@ impl Misses {
         match finding {
             Finding::L1 => self.l1 += 1,
             Finding::L2 => self.l2 += 1,
-            Finding::Llc => {
-                self.llc += 1;
-                self.dram_reads += 1;
-            }
+            Finding::Llc => self.llc += 1,
             Finding::L2Prefetched => self.l2_prefetched += 1,
             Finding::LlcPrefetched => self.llc_prefetched += 1,
             Finding::Dtlb => self.dtlb += 1,
@@ -63,6 +60,9 @@ pub struct Cells {
     counts: Vec<u64>,
     /// Bytes beyond count × size (masked accesses; may be negative).
     extra_bytes: FxHashMap<u32, i64>,
+    /// Where in `misses` a cell's are; 0: it has none, as most cells of large programs.
+    places_of_misses: Vec<u32>,
+    /// The first are nobody's.
     misses: Vec<Misses>,
     /// Where in the object the first access was, in bytes from its block's beginning.
     offsets: Vec<u32>,
@@ -77,6 +77,7 @@ impl Cells {
             keys: vec![(u32::MAX, 0)],
             counts: vec![0],
             extra_bytes: FxHashMap::default(),
+            places_of_misses: vec![0],
             misses: vec![Misses::default()],
             offsets: vec![NO_OFFSET],
         }
@@ -102,7 +103,7 @@ impl Cells {
             self.offsets.push(offset.unwrap_or(NO_OFFSET));
             self.keys.push((reference, object));
             self.counts.push(0);
-            self.misses.push(Misses::default());
+            self.places_of_misses.push(0);
             (self.keys.len() - 1) as u32
         })
     }
@@ -118,10 +119,15 @@ impl Cells {
         *self.extra_bytes.entry(cell).or_default() += bytes;
     }
 
-    /// The misses of a cell.
+    /// The misses of a cell, to count one.
     #[inline(always)]
     pub fn misses_mut(&mut self, cell: u32) -> &mut Misses {
-        &mut self.misses[cell as usize]
+        let place = &mut self.places_of_misses[cell as usize];
+        if *place == 0 {
+            *place = self.misses.len() as u32;
+            self.misses.push(Misses::default());
+        }
+        &mut self.misses[*place as usize]
     }
 
     /// Forgets all counts, not the cells.
@@ -159,7 +165,8 @@ impl Cells {
             let (reference, object) = self.keys[cell];
             let (kind, size_bytes) = attr_of(reference);
             let extra = self.extra_bytes.get(&(cell as u32)).copied().unwrap_or(0);
-            let counts = counts(kind, size_bytes, self.counts[cell], extra, &self.misses[cell]);
+            let misses = &self.misses[self.places_of_misses[cell] as usize];
+            let counts = counts(kind, size_bytes, self.counts[cell], extra, misses);
             (counts != Counts::default()).then_some((reference, object, counts))
         })
     }
@@ -169,7 +176,7 @@ impl Cells {
 fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, misses: &Misses) -> Counts {
     let bytes = (accesses * u64::from(size_bytes)).saturating_add_signed(extra_bytes);
     let mut counts = Counts {
-        dram_reads: misses.dram_reads,
+        dram_reads: misses.llc,
         dtlb_misses: misses.dtlb,
         stlb_misses: misses.stlb,
         page_walk_accesses: misses.walk_accesses,
