@@ -18,7 +18,7 @@ use crate::dwarf_file::{Bytes, DwarfFile, UnitHandle, ranges};
 use crate::error::Diagnostic;
 use crate::image::Image;
 use crate::inline_calls::InlineCalls;
-use crate::locals::FunctionLocals;
+use crate::locals::{FrameVariable, FunctionLocals};
 use crate::static_variables::{LocationHints, StaticTable};
 
 /// Owns what [`DebugInfo`] borrows: files and decompressed sections, added to at any time.
@@ -65,7 +65,10 @@ pub(crate) struct DebugInfo<'a> {
     pub(crate) last_inline_calls: RefCell<Option<(FunctionKey, Arc<InlineCalls>)>>,
     unit_ranges: OnceCell<Vec<(u64, u64, u32)>>,
     pub(crate) frames: CallFrames<'a>,
-    pub(crate) locals: RefCell<HashMap<(u32, u32, usize), Arc<FunctionLocals<'a>>>>,
+    /// Of the functions where destinations were looked for: all of a function's locals are much more than
+    /// [`Self::in_frame`].
+    locals: RefCell<HashMap<FunctionKey, Arc<FunctionLocals<'a>>>>,
+    in_frame: RefCell<HashMap<FunctionKey, Arc<[FrameVariable]>>>,
     pub(crate) statics: OnceCell<StaticTable<'a>>,
     pub(crate) location_hints: OnceCell<LocationHints>,
     pub(crate) diagnostics: RefCell<Vec<Diagnostic>>,
@@ -160,6 +163,7 @@ impl<'a> DebugInfo<'a> {
             unit_ranges: OnceCell::new(),
             frames,
             locals: RefCell::default(),
+            in_frame: RefCell::default(),
             statics: OnceCell::new(),
             location_hints: OnceCell::new(),
             diagnostics: RefCell::new(diagnostics),
@@ -237,8 +241,19 @@ impl<'a> DebugInfo<'a> {
 
     /// The locals of the function at `die` of `unit`.
     pub(crate) fn function_locals(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Arc<FunctionLocals<'a>> {
-        let key = (unit.file.id, unit.slot as u32, die.0);
+        let key = (unit.file.id, unit.slot, die);
         if let Some(known) = self.locals.borrow().get(&key) {
+            return known.clone();
+        }
+        let locals = Arc::new(FunctionLocals::read(self, unit, die));
+        self.locals.borrow_mut().insert(key, locals.clone());
+        locals
+    }
+
+    /// Those of them that lie in memory of its frame.
+    pub(crate) fn variables_in_frame(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Arc<[FrameVariable]> {
+        let key = (unit.file.id, unit.slot, die);
+        if let Some(known) = self.in_frame.borrow().get(&key) {
             return known.clone();
         }
         // A function split in a hot and a cold part has unwind rows for each.
@@ -253,9 +268,9 @@ impl<'a> DebugInfo<'a> {
                 rows.extend_from_slice(&table.rows);
             }
         }
-        let locals = Arc::new(FunctionLocals::read(self, unit, die, &rows));
-        self.locals.borrow_mut().insert(key, locals.clone());
-        locals
+        let variables = FunctionLocals::read(self, unit, die).in_frame(self, &rows);
+        self.in_frame.borrow_mut().insert(key, variables.clone());
+        variables
     }
 
     /// The path of file number `index` of a unit's line table.

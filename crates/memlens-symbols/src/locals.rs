@@ -72,7 +72,6 @@ type InFrame = (i64, u64, u64);
 /// The locals of one physical function.
 pub(crate) struct FunctionLocals<'a> {
     pub(crate) locals: Vec<Local<'a>>,
-    pub(crate) in_frame: Arc<[FrameVariable]>,
 }
 
 struct OpenScope {
@@ -84,16 +83,17 @@ struct OpenScope {
 }
 
 impl<'a> FunctionLocals<'a> {
-    pub(crate) fn read(
-        debug: &DebugInfo<'a>,
-        unit_handle: &UnitHandle<'a>,
-        die: UnitOffset,
-        rows: &[CfaRow],
-    ) -> Self {
+    pub(crate) fn read(debug: &DebugInfo<'a>, unit_handle: &UnitHandle<'a>, die: UnitOffset) -> Self {
         let mut locals = Vec::new();
         let _ = read_locals(debug, unit_handle, die, &mut locals);
-        let in_frame = in_frame(debug, &locals, rows);
-        Self { locals, in_frame }
+        // They are kept.
+        locals.shrink_to_fit();
+        Self { locals }
+    }
+
+    /// Those in memory of the frame, register-based places converted by the CFA rule of each row.
+    pub(crate) fn in_frame(&self, debug: &DebugInfo<'a>, rows: &[CfaRow]) -> Arc<[FrameVariable]> {
+        in_frame(debug, &self.locals, rows)
     }
 }
 
@@ -234,6 +234,7 @@ fn local_places<'a>(
         }
     }
     places.retain(|place| place.place != Place::Elsewhere);
+    places.shrink_to_fit();
     places
 }
 
@@ -280,7 +281,6 @@ fn settled(
     bytes.into_iter().max_by_key(|&(from_cfa, bytes)| (bytes, from_cfa)).map(|(from_cfa, _)| from_cfa)
 }
 
-/// The locals in memory of the frame, register-based places converted by the CFA rule of each row.
 fn in_frame<'a>(debug: &DebugInfo<'a>, locals: &[Local<'a>], rows: &[CfaRow]) -> Arc<[FrameVariable]> {
     let mut list = Vec::new();
     for local in locals {

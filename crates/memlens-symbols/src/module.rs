@@ -436,7 +436,7 @@ impl Module {
     /// `pc_ranges` itself.
     pub fn function_variables(&self, pc: u64) -> Arc<[FrameVariable]> {
         self.with_debug(|debug| match debug.function_at(pc) {
-            Some((unit, die)) => debug.function_locals(&unit, die).in_frame.clone(),
+            Some((unit, die)) => debug.variables_in_frame(&unit, die),
             None => Arc::from([]),
         })
     }
