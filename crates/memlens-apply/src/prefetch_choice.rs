@@ -86,9 +86,9 @@ pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
     let amount = |code: &CodeLocation| {
         let hits = match profile.run.sampling {
             Some(_) => 0,
-            None => code.counts.accesses() * u64::from(profile.machine.latencies.l1_cycles),
+            None => code.counts.get().accesses() * u64::from(profile.machine.latencies.l1_cycles),
         };
-        profile.cost(&code.counts).saturating_sub(hits)
+        profile.cost(&code.counts.get()).saturating_sub(hits)
     };
     let total: u64 = profile.code.iter().map(amount).sum();
     // An instruction with two operands has two entries.

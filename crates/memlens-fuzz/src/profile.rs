@@ -18,13 +18,13 @@ fn sample() -> Profile {
     let counts = Counts { loads: 3, load_bytes: 12, ..Counts::default() };
     let mut profile = Profile::default();
     profile.modules.push(Module { path: "/bin/bfs".into(), ..Module::default() });
-    let function = Some("main".to_owned());
+    let function = Some("main".into());
     profile.frames.push(Frame { module: Some(ModuleIx(0)), offset: 0x1180, function, ..Frame::default() });
     profile.stacks.push(Stack(vec![FrameIx(0)]));
     let site = Some(StackIx(0));
     let name = "column".to_owned();
     profile.objects.push(Object { id: 1, kind: ObjectKind::Heap, name, site, counts, ..Object::default() });
-    profile.code.push(CodeLocation { id: 1, stack: site, counts, ..CodeLocation::default() });
+    profile.code.push(CodeLocation { id: 1, stack: site, counts: counts.into(), ..CodeLocation::default() });
     profile.threads.push(Thread::default());
     profile.cells.push(Cell {
         code: CodeIx(0),

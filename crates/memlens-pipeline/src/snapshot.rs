@@ -6,14 +6,15 @@ use crate::references::References;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
 use memlens_profile::{
     CacheInfo, Cell, CodeIx, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Module as ModuleRow,
-    ModuleIx, Object, ObjectIx, Profile, SourceLine, Stack, StackIx, Thread as ThreadRow, ThreadIx, TlbInfo,
+    ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx, Thread as ThreadRow,
+    ThreadIx, TlbInfo,
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
 use memlens_symbols::{
     AssignedVariable, Assignment, BlockType, GeneratedNames, Module, SourceFrame, TypeRef, block_type,
     naming_function, receiving_variable, spelling_frame,
 };
-use memlens_types::{AccessKind, Counts, ObjectKind};
+use memlens_types::{AccessKind, ObjectKind};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
@@ -145,7 +146,7 @@ impl Process {
         cells.dedup_by(|next, kept| {
             let is_same = (next.thread, next.code, next.object) == (kept.thread, kept.code, kept.object);
             if is_same {
-                kept.counts.change(|counts| *counts += &next.counts.get());
+                kept.counts += &next.counts.get();
             }
             is_same
         });
@@ -319,7 +320,7 @@ impl<'a> Builder<'a> {
             operand,
             kind,
             size_bytes,
-            counts: Counts::default(),
+            counts: PackedCounts::default(),
         });
         code
     }

@@ -252,7 +252,7 @@ fn code_that_does_not_fit_misses_and_code_run_again_at_once_does_not() {
     // All of it is code's.
     let code = profile.code.iter().filter(|code| code.kind == AccessKind::Fetch);
     assert_eq!(
-        code.map(|code| (code.counts.fetched.fetches, code.size_bytes)).collect::<Vec<_>>(),
+        code.map(|code| (code.counts.get().fetched.fetches, code.size_bytes)).collect::<Vec<_>>(),
         [(30, 3); 9]
     );
 }
@@ -330,7 +330,7 @@ fn code_stays_that_of_the_module_that_was_mapped_when_it_ran() {
         module.map_or("generated", |module| profile.modules[module.index()].path.as_str())
     };
     let mut rows: Vec<_> =
-        profile.code.iter().map(|row| (row.counts.stores, path(row.module), row.offset)).collect();
+        profile.code.iter().map(|row| (row.counts.get().stores, path(row.module), row.offset)).collect();
     rows.sort_unstable();
     assert_eq!(
         rows,

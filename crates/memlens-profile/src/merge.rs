@@ -233,7 +233,7 @@ impl Merger {
             let next = self.merged.cells.len();
             let row = *cells.entry(key).or_insert(next);
             match self.merged.cells.get_mut(row) {
-                Some(existing) => existing.counts.change(|counts| *counts += &cell.counts.get()),
+                Some(existing) => existing.counts += &cell.counts.get(),
                 None => {
                     let (code, object, thread) = key;
                     self.merged.cells.push(Cell { code, object, thread, counts: cell.counts.clone() });
@@ -459,7 +459,7 @@ impl Merger {
         let next = CodeIx::from_index(self.merged.code.len());
         let found = *self.code.entry(key).or_insert(next);
         match self.merged.code.get_mut(found.index()) {
-            Some(existing) => existing.counts += &code.counts,
+            Some(existing) => existing.counts += &code.counts.get(),
             None => self.merged.code.push(CodeLocation { id: found.0.saturating_add(1), ..code }),
         }
         found

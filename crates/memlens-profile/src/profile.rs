@@ -256,7 +256,7 @@ pub struct CodeLocation {
     /// Bytes an access touches; 0 if that varies.
     pub size_bytes: u32,
     /// Its accesses (`dram_writes` is always 0).
-    pub counts: Counts,
+    pub counts: PackedCounts,
 }
 
 impl Default for CodeLocation {
@@ -269,7 +269,7 @@ impl Default for CodeLocation {
             operand: 0,
             kind: AccessKind::Load,
             size_bytes: 0,
-            counts: Counts::default(),
+            counts: PackedCounts::default(),
         }
     }
 }
@@ -460,9 +460,9 @@ impl Profile {
         let has_name = |code: &CodeLocation| {
             self.stack_frames(code.stack).any(|frame| frame.function.is_some()) || code.module.is_some()
         };
-        let all: u64 = self.code.iter().map(|code| seen(&code.counts)).sum();
+        let all: u64 = self.code.iter().map(|code| seen(&code.counts.get())).sum();
         let unnamed: u64 =
-            self.code.iter().filter(|code| !has_name(code)).map(|code| seen(&code.counts)).sum();
+            self.code.iter().filter(|code| !has_name(code)).map(|code| seen(&code.counts.get())).sum();
         if all > 0 && unnamed * 10 >= all {
             self.attribution.notes.push(format!(
                 "{:.0} % of what was seen is by generated code without names; names are read from /tmp/perf-PID.map, which \
@@ -479,7 +479,7 @@ impl Profile {
         for object in &mut self.objects {
             object.counts = Counts { dram_writes: object.counts.dram_writes, ..Counts::default() };
         }
-        self.code.iter_mut().for_each(|code| code.counts = Counts::default());
+        self.code.iter_mut().for_each(|code| code.counts = PackedCounts::default());
         self.threads.iter_mut().for_each(|thread| thread.counts = Counts::default());
         for cell in &self.cells {
             let object = self.objects.get_mut(cell.object.index());

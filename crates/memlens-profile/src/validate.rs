@@ -1,9 +1,9 @@
 //! A profile's invariants.
 
-use memlens_types::{Counts, Fetched, Sampled};
+use memlens_types::{Counts, Sampled};
 
 use crate::packed_counts::values;
-use crate::{PathSamples, Profile};
+use crate::{PackedCounts, PathSamples, Profile};
 
 /// What is wrong with a profile, and where. Messages stand alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,7 +142,7 @@ impl Profile {
     /// The first violation found.
     pub fn validate_counts(&self) -> Result<(), Inconsistency> {
         possible("objects", self.objects.iter().map(|object| object.counts))?;
-        possible("code", self.code.iter().map(|code| code.counts))?;
+        possible("code", self.code.iter().map(|code| code.counts.get()))?;
         possible("cells", self.cells.iter().map(|cell| cell.counts.get()))?;
         let of_paths = |part: &PathSamples| Counts {
             sampled: Sampled { samples: part.samples, cost: part.cost, ..Sampled::default() },
@@ -169,7 +169,7 @@ impl Profile {
         no_write_backs("cells", self.cells.iter().map(|cell| cell.counts.get()))?;
 
         let mut objects = vec![Counts::default(); self.objects.len()];
-        let mut code = vec![Counts::default(); self.code.len()];
+        let mut code = vec![PackedCounts::default(); self.code.len()];
         let mut threads = vec![Counts::default(); self.threads.len()];
         for cell in &self.cells {
             let counts = cell.counts.get();
@@ -243,13 +243,10 @@ fn possible(table: &'static str, counts: impl Iterator<Item = Counts>) -> Result
     const MOST: u64 = 1 << 60;
     let mut sum = 0u64;
     for (row, counts) in counts.enumerate() {
-        let Counts { loads, stores, modifies, fetched, sampled, .. } = counts;
-        let Fetched { fetches, l1i_misses, l2i_misses, llci_misses } = fetched;
-        let Sampled { samples, cost, by_hardware, by_registers, by_code } = sampled;
+        let Counts { loads, stores, modifies, sampled, .. } = counts;
+        let Sampled { samples, by_hardware, by_registers, by_code, .. } = sampled;
         // The largest of a row bounds each of its counts, so the sum of the largest bounds each sum.
-        let largest = values(&counts).into_iter().chain([samples, cost]);
-        let largest = largest.chain([fetches, l1i_misses, l2i_misses, llci_misses]).fold(0, u64::max);
-        sum = sum.saturating_add(largest);
+        sum = sum.saturating_add(values(&counts).into_iter().fold(0, u64::max));
         let found = by_hardware.saturating_add(by_registers).saturating_add(by_code);
         if sum > MOST || modifies > loads.min(stores) || found > samples {
             return Err(Inconsistency::ImpossibleCounts { table, row });
@@ -268,9 +265,9 @@ fn no_write_backs(
     }
 }
 
-fn same<'a>(
+fn same<'a, T: PartialEq + 'a>(
     table: &'static str,
-    mut pairs: impl Iterator<Item = (&'a Counts, &'a Counts)>,
+    mut pairs: impl Iterator<Item = (&'a T, &'a T)>,
 ) -> Result<(), Inconsistency> {
     match pairs.position(|(sum, held)| sum != held) {
         Some(row) => Err(Inconsistency::SumMismatch { table, row }),

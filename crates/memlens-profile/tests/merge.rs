@@ -98,7 +98,7 @@ fn the_same_site_in_two_processes_is_one_object() {
     assert_eq!((block.blocks, block.bytes, block.max_live_bytes), (4, Some(200), Some(100)));
     assert_eq!(block.backing.map(|backing| backing.small_bytes), Some(4096), "unknown of the first");
     assert_eq!(merged.objects[1].counts.loads, 2);
-    assert_eq!(merged.code[0].counts.loads, 17);
+    assert_eq!(merged.code[0].counts.get().loads, 17);
     // A library with debug information in one process has it.
     assert!(merged.modules[0].has_debug);
     assert_eq!(merged.threads.iter().map(|thread| thread.pid).collect::<Vec<_>>(), [Some(1), Some(2)]);
@@ -192,10 +192,13 @@ fn every_broken_invariant_is_named() {
         I::ImpossibleCounts { table: "cells", row: 1 }
     ));
     assert!(matches!(
-        broken(|p| p.code[0].counts.modifies = 1),
+        broken(|p| p.code[0].counts.change(|c| c.modifies = 1)),
         I::ImpossibleCounts { table: "code", row: 0 }
     ));
-    assert!(matches!(broken(|p| p.code[0].counts.loads += 1), I::SumMismatch { table: "code", .. }));
+    assert!(matches!(
+        broken(|p| p.code[0].counts.change(|c| c.loads += 1)),
+        I::SumMismatch { table: "code", .. }
+    ));
     assert!(matches!(broken(|p| p.threads[0].counts.stores += 1), I::SumMismatch { table: "threads", .. }));
     assert!(matches!(broken(|p| p.cells[1].object = ObjectIx(0)), I::RepeatedCell { row: 1 }));
     assert!(matches!(

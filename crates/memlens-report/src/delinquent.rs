@@ -38,7 +38,7 @@ type Load = (CodeIx, (Option<ModuleIx>, u64), f64);
 fn loads(profile: &Profile) -> Vec<Load> {
     let mut loads: BTreeMap<(Option<ModuleIx>, u64), (CodeIx, f64)> = BTreeMap::new();
     for (at, code) in profile.code.iter().enumerate() {
-        let misses = read_misses(&code.counts) as f64;
+        let misses = read_misses(&code.counts.get()) as f64;
         if misses > 0.0 {
             loads.entry((code.module, code.offset)).or_insert((CodeIx::from_index(at), 0.0)).1 += misses;
         }

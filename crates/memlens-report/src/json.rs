@@ -436,7 +436,7 @@ fn instructions(cost: &Cost<'_>) -> Vec<Value> {
                 objects: BTreeSet::new(),
             });
         }
-        instructions[index].counts += &code.counts;
+        instructions[index].counts += &code.counts.get();
         instructions[index].operands.push(CodeIx::from_index(row));
         instruction_of_code.push(index);
     }

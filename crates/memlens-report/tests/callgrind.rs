@@ -71,7 +71,7 @@ fn callgrind_annotate_agrees_with_our_totals() {
     for code in &profile.code {
         let function = profile.stack_frames(code.stack).next().and_then(|frame| frame.function.as_deref());
         if function == Some("bfs_from") {
-            from += &code.counts;
+            from += &code.counts.get();
         }
     }
     assert_eq!(numbers(&text, "/home/ada/src/bfs.c:bfs_from ["), expected(&from), "{text}");

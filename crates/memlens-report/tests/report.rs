@@ -133,7 +133,7 @@ fn two_operands_are_one_instruction() {
     let mut profile = bfs::profile();
     let mut second = profile.code[1].clone();
     (second.id, second.operand) = (99, 1);
-    let loads = second.counts.loads;
+    let loads = second.counts.get().loads;
     profile.code.push(second);
     let report = json(&profile);
     let edges: Vec<_> =

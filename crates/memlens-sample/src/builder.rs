@@ -8,7 +8,8 @@ use memlens_locality::Summary;
 use memlens_patterns::Sources;
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
-    PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread, ThreadIx,
+    PackedCounts, PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread,
+    ThreadIx,
 };
 use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
@@ -255,7 +256,7 @@ impl ProfileBuilder {
                 operand,
                 kind,
                 size_bytes,
-                counts: Counts::default(),
+                counts: PackedCounts::default(),
             });
         }
         for ((code, object, thread), counts) in cells {

@@ -199,7 +199,12 @@ fn profile(found: &Analysis) -> Profile {
         frames: places.frames,
         stacks: places.stacks,
         objects,
-        code: vec![CodeLocation { id: 1, kind: AccessKind::Load, counts: all, ..CodeLocation::default() }],
+        code: vec![CodeLocation {
+            id: 1,
+            kind: AccessKind::Load,
+            counts: all.into(),
+            ..CodeLocation::default()
+        }],
         cells,
         threads: vec![Thread { counts: all, ..Thread::default() }],
         attribution: Attribution {

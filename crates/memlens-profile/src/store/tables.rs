@@ -123,7 +123,7 @@ impl Row for CodeLocation {
         c.column("operand", "which memory operand of the instruction, from 0", &mut self.operand);
         c.column("kind", "`load`, `store`, `modify`, `prefetch` or `fetch`", &mut self.kind);
         c.column("size_bytes", "bytes an access touches; 0 if that varies", &mut self.size_bytes);
-        counts(&mut self.counts, c);
+        self.counts.change(|all| counts(all, c));
     }
 }
 

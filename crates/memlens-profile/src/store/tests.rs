@@ -549,7 +549,7 @@ prop_compose! {
                 declared: declared.map(|(file, line)| SourceLine { file, line }), counts, ..Object::default()
             }).collect(),
             code: ids.zip(code).map(|(id, (kind, operand, size_bytes, counts))| CodeLocation {
-                id, kind: AccessKind::ALL[kind], operand, size_bytes, counts, ..CodeLocation::default()
+                id, kind: AccessKind::ALL[kind], operand, size_bytes, counts: counts.into(), ..CodeLocation::default()
             }).collect(),
             threads: vec![Thread::default()],
             ..Profile::default()

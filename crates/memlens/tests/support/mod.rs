@@ -134,7 +134,7 @@ pub fn small_profile() -> Profile {
             module: Some(ModuleIx(0)),
             offset: 0x1200,
             size_bytes: 8,
-            counts,
+            counts: counts.into(),
             ..CodeLocation::default()
         }],
         cells: vec![Cell {
