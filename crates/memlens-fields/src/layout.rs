@@ -1,6 +1,7 @@
 //! Structures' fields, and where in an object its structures lie.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use memlens_profile::{Field, Object, Profile};
 use memlens_symbols::{Content, Element, Module, TypeRef};
@@ -67,7 +68,7 @@ pub enum Place {
     /// At an offset of a structure.
     Structure(u64),
     /// A field of it, by place and name.
-    Field(u64, String),
+    Field(u64, Arc<str>),
     /// At an offset of a block, in no structure.
     Behind(u64),
     /// None of these.
@@ -100,6 +101,7 @@ impl Layouts {
             let is_flexible = behind.is_some();
             // How long it is depends on the block.
             whole.extend(behind.map(|last| Field { size_bytes: None, ..last }));
+            whole.shrink_to_fit();
             Layout { element: element.clone(), whole, is_flexible, by_offset: HashMap::new() }
         })
     }
@@ -167,8 +169,8 @@ fn named(field: memlens_symbols::Field) -> Field {
     Field {
         offset_bytes: Some(field.offset_bytes),
         size_bytes: Some(field.size_bytes),
-        name: Some(field.name),
-        type_name: Some(field.type_name),
+        name: Some(field.name.into()),
+        type_name: Some(field.type_name.into()),
         ..Field::default()
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use memlens_fields::{Layouts, Seen, TypeOf, add_fields};
-use memlens_profile::{CodeIx, CodeLocation, Object, ObjectIx, Profile};
+use memlens_profile::{CodeIx, CodeLocation, FieldUse, Object, ObjectIx, Profile};
 use memlens_symbols::{DebugSearch, Module};
 use memlens_types::ObjectKind;
 
@@ -44,7 +44,8 @@ fn names(test: &str, offsets: &[u64]) -> Vec<Option<String>> {
     let seen: Vec<Seen> = offsets.iter().enumerate().map(seen).collect();
     let held = TypeOf::Known { number: 1, module: &module, type_ref, is_behind: true };
     add_fields(&mut profile, &seen, &mut Layouts::default(), &|_| held);
-    profile.field_uses.iter().map(|one| profile.fields[one.field.index()].name.clone()).collect()
+    let name = |one: &FieldUse| profile.fields[one.field.index()].name.as_deref().map(str::to_owned);
+    profile.field_uses.iter().map(name).collect()
 }
 
 #[test]

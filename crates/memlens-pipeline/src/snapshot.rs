@@ -6,8 +6,8 @@ use crate::references::References;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
 use memlens_profile::{
     CacheInfo, Cell, CodeIx, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Module as ModuleRow,
-    ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx, Thread as ThreadRow,
-    ThreadIx, TlbInfo,
+    ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx, Texts,
+    Thread as ThreadRow, ThreadIx, TlbInfo,
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
 use memlens_symbols::{
@@ -246,6 +246,8 @@ pub(crate) struct Builder<'a> {
     /// Names of code outside of all modules.
     generated: GeneratedNames,
     frames: FxHashMap<(u64, bool), Vec<FrameIx>>,
+    /// Of frames.
+    texts: Texts,
     stacks: FxHashMap<Vec<FrameIx>, StackIx>,
     /// The place of the code row made last, its stack, and the first row there.
     place: Option<(u64, StackIx, usize)>,
@@ -279,6 +281,7 @@ impl<'a> Builder<'a> {
             profile: Profile::default(),
             generated: GeneratedNames::default(),
             frames: FxHashMap::default(),
+            texts: Texts::default(),
             stacks: FxHashMap::default(),
             place: None,
             object_of: FxHashMap::default(),
@@ -374,12 +377,12 @@ impl<'a> Builder<'a> {
             self.profile.frames.push(Frame {
                 module: Self::module_ix(number.into()),
                 offset,
-                function: place.function,
-                file: place.file,
+                function: place.function.map(|name| self.texts.shared(&name)),
+                file: place.file.map(|path| self.texts.shared(&path)),
                 line: place.line,
                 column: place.column,
                 inlined: depth < last,
-                source_text: source_text.map(|text| text.trim().to_owned()),
+                source_text: source_text.map(|text| self.texts.shared(text.trim())),
             });
             frames.push(frame);
         }
@@ -611,11 +614,12 @@ impl<'a> Builder<'a> {
     /// The function that a site is called after, if one has a name.
     fn caller(&mut self, site: SiteId) -> Option<String> {
         let keys = self.space.heap.sites().stack(site).to_vec();
-        naming_function(keys.into_iter().flat_map(|key| {
+        let name = naming_function(keys.into_iter().flat_map(|key| {
             let frames = self.frames_at(key, true);
             let frame = |ix: &FrameIx| &self.profile.frames[ix.index()];
             frames.iter().map(|ix| (frame(ix).function.clone(), frame(ix).file.clone())).collect::<Vec<_>>()
-        }))
+        }));
+        name.map(|name| name.to_string())
     }
 
     fn heap_object(&mut self, site: SiteId) -> Object {

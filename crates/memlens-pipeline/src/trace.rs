@@ -264,8 +264,8 @@ impl Tracer {
         let frame = builder.innermost_frame(place).cloned().unwrap_or_default();
         self.writer.code(CodeInfo {
             id: code,
-            function: frame.function.unwrap_or_default(),
-            file: frame.file.unwrap_or_default(),
+            function: frame.function.unwrap_or_default().to_string(),
+            file: frame.file.unwrap_or_default().to_string(),
             line: frame.line.unwrap_or(0),
             module: space.module(module.into()).map_or_else(String::new, |module| module.path.clone()),
             offset,

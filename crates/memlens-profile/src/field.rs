@@ -1,6 +1,7 @@
 //! Fields of the structures that objects consist of, and which operands touch them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use memlens_types::Counts;
 
@@ -26,9 +27,9 @@ pub struct Field {
     /// Its size in bytes; of bytes without a name the largest access seen.
     pub size_bytes: Option<u64>,
     /// Its path in the structure: `left`, `pos.x`, `items[].key`. `None`: bytes without a name.
-    pub name: Option<String>,
+    pub name: Option<Arc<str>>,
     /// Spelling of its type.
-    pub type_name: Option<String>,
+    pub type_name: Option<Arc<str>>,
 }
 
 /// How often an operand was seen at a field. Not all of its accesses are looked at: the counts of an operand's cells

@@ -17,6 +17,7 @@ mod prediction;
 mod profile;
 mod run_info;
 mod store;
+mod texts;
 mod validate;
 
 pub use field::{Element, Field, FieldShares, FieldUse};
@@ -34,4 +35,5 @@ pub use store::{
     Existing, FORMAT_VERSION, OpenError, ProcessFolder, ProfileWriter, WriteError, keep_prediction,
     schema_markdown,
 };
+pub use texts::Texts;
 pub use validate::Inconsistency;

@@ -1,6 +1,7 @@
 //! Joins the profiles of several processes into one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use memlens_types::{AccessKind, ObjectKind};
 
@@ -67,7 +68,7 @@ struct ObjectKey {
 type CodeSpace = Result<ModuleIx, usize>;
 type CodeKey = (CodeSpace, u64, u8, AccessKind, u32);
 /// Without the source text and column, which depend on what was readable.
-type FrameKey = (CodeSpace, u64, Option<String>, Option<String>, Option<u32>, bool);
+type FrameKey = (CodeSpace, u64, Option<Arc<str>>, Option<Arc<str>>, Option<u32>, bool);
 
 impl Profile {
     /// One profile of several processes: objects with the same site or declaration become one, threads

@@ -1,6 +1,7 @@
 //! The profile itself: plain tables, joined by index types.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
@@ -93,10 +94,10 @@ pub struct Frame {
     /// Module offset (svma) of the instruction; its address when there is no module. Inlined frames
     /// have the offset of the frame they are inlined into.
     pub offset: u64,
-    /// Demangled function name.
-    pub function: Option<String>,
+    /// Demangled function name; hundreds of frames share one.
+    pub function: Option<Arc<str>>,
     /// Source file as the debug information names it.
-    pub file: Option<String>,
+    pub file: Option<Arc<str>>,
     /// Source line, from 1.
     pub line: Option<u32>,
     /// Source column, from 1.
@@ -104,7 +105,7 @@ pub struct Frame {
     /// Whether this level is inlined into the next one of the stack.
     pub inlined: bool,
     /// The source line itself, when the file was readable.
-    pub source_text: Option<String>,
+    pub source_text: Option<Arc<str>>,
 }
 
 /// A call stack, innermost frame first.

@@ -139,13 +139,13 @@ impl Target {
         let site =
             profile.stack_frames(object.site).find(|frame| frame.file.is_some() && frame.line.is_some());
         let (file, line) = match (site, &object.declared) {
-            (Some(frame), _) => (frame.file.clone(), frame.line),
-            (None, Some(declared)) => (Some(declared.file.clone()), Some(declared.line)),
+            (Some(frame), _) => (frame.file.as_deref(), frame.line),
+            (None, Some(declared)) => (Some(declared.file.as_str()), Some(declared.line)),
             (None, None) => (None, None),
         };
         Self {
             ob: object.kind.as_str().to_owned(),
-            file: one_line(file.as_deref().unwrap_or("???")),
+            file: one_line(file.unwrap_or("???")),
             // The id keeps objects of the same name apart.
             function: one_line(&format!("{} (#{})", object.name, object.id)),
             line: line.unwrap_or(0),

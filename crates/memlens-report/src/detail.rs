@@ -14,7 +14,7 @@ use crate::header::of_them_prefetched;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{frame_place, function_name, module_place, object_place, source_place};
-use crate::row::{By, CodeGroup, Row, by_code, by_path, sort_rows};
+use crate::row::{By, CodeGroup, Row, by_code, by_path, path_function, sort_rows};
 use crate::table::{
     ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid,
     modelled_word, widen_callers,
@@ -285,7 +285,7 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
     };
     let flexible = |least, most| Some(Flexible { least, comfortable: least, most });
     let rows = profile.stack_frames(object.site).map(|frame| {
-        let function = frame.function.clone().unwrap_or_else(|| module_place(profile, frame));
+        let function = path_function(profile, frame);
         let inlined = if frame.inlined { "inlined" } else { "" };
         vec![
             GridCell::new(function, Style::Bold),

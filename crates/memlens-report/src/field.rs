@@ -1,6 +1,7 @@
 //! Counts by field of the structures that objects consist of.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use memlens_profile::{Cell, Field, FieldIx, FieldShares, Object, ObjectIx, Profile};
 use memlens_types::Counts;
@@ -12,7 +13,7 @@ use crate::row::{Groups, Row, names_by_cost};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     /// A field of a type, in whatever objects.
-    Typed { type_name: String, offset: Option<u64>, field: Option<String> },
+    Typed { type_name: String, offset: Option<u64>, field: Option<Arc<str>> },
     /// Bytes of an object whose type is not known.
     Untyped { object: ObjectIx, offset: Option<u64> },
     /// An object, or what was not looked at of one.
@@ -69,7 +70,7 @@ pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, whole: u64)
         Some(Row {
             offset: field.offset_bytes,
             bytes: field.size_bytes,
-            type_name: field.type_name.clone(),
+            type_name: field.type_name.as_deref().map(str::to_owned),
             ..Row::new(profile, short_name(field), &sum, false, whole)
         })
     };
@@ -113,7 +114,7 @@ pub(crate) fn by_field(profile: &Profile, whole: u64) -> Vec<Row> {
         Row {
             offset: field.and_then(|field| field.offset_bytes),
             bytes: field.and_then(|field| field.size_bytes),
-            type_name: field.and_then(|field| field.type_name.clone()),
+            type_name: field.and_then(|field| field.type_name.as_deref().map(str::to_owned)),
             objects: Some(names_by_cost(costs)),
             ..Row::new(profile, full_name(profile, &key), &sum, false, whole)
         }
@@ -135,7 +136,7 @@ fn key(object: &Object, field: &Field) -> Key {
 /// A field within its structure.
 fn short_name(field: &Field) -> String {
     match (&field.name, field.offset_bytes) {
-        (Some(name), _) => name.clone(),
+        (Some(name), _) => name.to_string(),
         (None, Some(offset)) => format!("+{offset}"),
         (None, None) => "no field".to_owned(),
     }
@@ -144,7 +145,7 @@ fn short_name(field: &Field) -> String {
 fn full_name(profile: &Profile, key: &Key) -> String {
     let name_of =
         |object: &ObjectIx| profile.objects.get(object.index()).map_or("", |object| object.name.as_str());
-    let joined = |whole: &str, offset: &Option<u64>, field: &Option<String>| match (field, offset) {
+    let joined = |whole: &str, offset: &Option<u64>, field: &Option<Arc<str>>| match (field, offset) {
         (Some(field), _) => format!("{whole}.{field}"),
         (None, Some(offset)) => format!("{whole}+{offset}"),
         (None, None) => format!("{whole}, no field"),

@@ -270,8 +270,8 @@ impl FieldEntries {
             let mut entry = Map::new();
             entry.insert("offset".to_owned(), field.offset_bytes.into());
             entry.insert("bytes".to_owned(), field.size_bytes.into());
-            entry.insert("name".to_owned(), field.name.clone().into());
-            entry.insert("type".to_owned(), field.type_name.clone().into());
+            entry.insert("name".to_owned(), field.name.as_deref().into());
+            entry.insert("type".to_owned(), field.type_name.as_deref().into());
             cost.insert(&mut entry, &counts);
             entry.extend(self::counts(&cost.known(&counts, false)));
             entries.entry(object.id).or_default().push(entry.into());
@@ -359,14 +359,14 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
 
 fn frame_entry(profile: &Profile, frame: &Frame) -> Value {
     json!({
-        "function": frame.function,
-        "file": frame.file,
+        "function": frame.function.as_deref(),
+        "file": frame.file.as_deref(),
         "line": frame.line,
         "column": frame.column,
         "module": module_name(profile, frame.module),
         "offset": format!("{:#x}", frame.offset),
         "inlined": frame.inlined,
-        "source_text": frame.source_text,
+        "source_text": frame.source_text.as_deref(),
     })
 }
 
@@ -461,8 +461,8 @@ fn instruction_entry(cost: &Cost<'_>, instruction: &Instruction<'_>) -> Value {
     let entry = json!({
         "module": module_name(profile, code.module),
         "offset": format!("{:#x}", code.offset),
-        "function": frame.and_then(|frame| frame.function.as_ref()),
-        "file": frame.and_then(|frame| frame.file.as_ref()),
+        "function": frame.and_then(|frame| frame.function.as_deref()),
+        "file": frame.and_then(|frame| frame.file.as_deref()),
         "line": frame.and_then(|frame| frame.line),
         "kind": code.kind.as_str(),
         "size_bytes": if code.size_bytes == 0 { Value::Null } else { code.size_bytes.into() },

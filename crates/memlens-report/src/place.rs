@@ -81,8 +81,8 @@ fn is_wrapper(frame: &Frame) -> bool {
 /// The innermost function at an operand, inlined or not; else where it is.
 pub(crate) fn function_name(profile: &Profile, code: &CodeLocation) -> String {
     let frame = profile.stack_frames(code.stack).next();
-    match (frame.and_then(|frame| frame.function.clone()), profile.module(code.module)) {
-        (Some(function), _) => function,
+    match (frame.and_then(|frame| frame.function.as_deref()), profile.module(code.module)) {
+        (Some(function), _) => function.to_owned(),
         (None, Some(module)) => format!("{} (no symbol)", module.name()),
         (None, None) => "generated code".to_owned(),
     }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use memlens_profile::{Cell, CodeLocation, Frame, ModuleIx, Object, PathSamples, Profile, Thread};
 use memlens_types::{Counts, Sampled};
@@ -288,7 +289,7 @@ pub(crate) enum CodeGroup {
 enum CodeKey {
     Instruction(Option<ModuleIx>, u64),
     Function(Option<ModuleIx>, String),
-    Line(String, u32),
+    Line(Arc<str>, u32),
 }
 
 fn code_key(profile: &Profile, code: &CodeLocation, group: CodeGroup) -> CodeKey {
@@ -340,8 +341,9 @@ pub(crate) fn by_code<'a>(
             _ => None,
         };
         let frame = profile.stack_frames(code.stack).next();
-        let source_text =
-            frame.and_then(|frame| frame.source_text.clone()).filter(|_| group != CodeGroup::Function);
+        let source_text = frame
+            .and_then(|frame| frame.source_text.as_deref().map(str::to_owned))
+            .filter(|_| group != CodeGroup::Function);
         Row {
             kind,
             pattern: words.word(cells.iter().copied()),
@@ -395,8 +397,8 @@ pub(crate) fn by_path<'a>(
 }
 
 /// A frame's function, else where it is.
-fn path_function(profile: &Profile, frame: &Frame) -> String {
-    frame.function.clone().unwrap_or_else(|| module_place(profile, frame))
+pub(crate) fn path_function(profile: &Profile, frame: &Frame) -> String {
+    frame.function.as_deref().map_or_else(|| module_place(profile, frame), str::to_owned)
 }
 
 /// What a row of code is called, and where that is.

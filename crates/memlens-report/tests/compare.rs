@@ -20,7 +20,7 @@ fn profile(objects: &[(&str, u64)], shift: u64) -> Profile {
         profile.frames.push(Frame {
             module: Some(ModuleIx(0)),
             offset: 0x1000 + 16 * letter + shift,
-            function: Some(format!("make_{name}")),
+            function: Some(format!("make_{name}").into()),
             file: Some("/src/app.c".into()),
             line: Some(10 + u32::try_from(letter).unwrap()),
             ..Frame::default()

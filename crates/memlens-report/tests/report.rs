@@ -150,9 +150,9 @@ fn no_line_is_wider_than_the_terminal_and_none_ends_in_blanks() {
     profile.objects[1].name = "std::unordered_map<std::string, std::vector<数据<int>>>::node ".repeat(3);
     profile.objects[1].type_name = Some("std::vector<数据<int>> const volatile *restrict".repeat(2));
     for frame in &mut profile.frames {
-        frame.function =
-            frame.function.take().map(|name| format!("{name}<数据, core::option::Option<u64>>").repeat(2));
-        frame.file = frame.file.take().map(|file| file.replace("bfs", &"数据_and_more".repeat(4)));
+        let long = |name| format!("{name}<数据, core::option::Option<u64>>").repeat(2).into();
+        frame.function = frame.function.take().map(long);
+        frame.file = frame.file.take().map(|file| file.replace("bfs", &"数据_and_more".repeat(4)).into());
     }
     profile.run.command = vec!["./数据\n".repeat(40)];
     profile.run.notes = vec!["something to know ".repeat(20); 5];
@@ -411,7 +411,7 @@ fn from_an_object_to_its_code_and_back() {
     for number in 0..10 {
         let stack = Some(StackIx::from_index(many.stacks.len()));
         many.stacks.push(Stack(vec![FrameIx::from_index(many.frames.len())]));
-        many.frames.push(Frame { function: Some(format!("step{number}")), ..Frame::default() });
+        many.frames.push(Frame { function: Some(format!("step{number}").into()), ..Frame::default() });
         many.code.push(CodeLocation { stack, ..CodeLocation::default() });
     }
     let problem = code_detail(&many, "step", &view).unwrap_err().to_string();

@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use memlens_fields::{Layouts, Offsets, Seen as SeenField, TypeOf, add_fields};
 use memlens_locality::Summary;
 use memlens_patterns::Sources;
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
-    PackedCounts, PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Thread,
-    ThreadIx,
+    PackedCounts, PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Texts,
+    Thread, ThreadIx,
 };
 use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
@@ -559,7 +560,7 @@ struct PathRows {
 }
 
 /// What makes frames at the ends of paths one: module, function (else its code), file, and the line of a call.
-type EndFrame = (Option<ModuleIx>, Result<String, u64>, Option<String>, Option<u32>, bool);
+type EndFrame = (Option<ModuleIx>, Result<Arc<str>, u64>, Option<Arc<str>>, Option<u32>, bool);
 
 impl PathRows {
     /// The path that ends in the function of some code.
@@ -642,6 +643,7 @@ struct FrameRows {
     /// By code position, and whether it is a return address.
     frames: FxHashMap<(Code, bool), Vec<FrameIx>>,
     stacks: FxHashMap<Vec<FrameIx>, StackIx>,
+    texts: Texts,
 }
 
 impl FrameRows {
@@ -695,12 +697,12 @@ impl FrameRows {
             profile.frames.push(Frame {
                 module: code.0.map(ModuleIx),
                 offset: code.1,
-                function: place.function,
-                file: place.file,
+                function: place.function.map(|name| self.texts.shared(&name)),
+                file: place.file.map(|path| self.texts.shared(&path)),
                 line: place.line,
                 column: place.column,
                 inlined: depth < last,
-                source_text: source_text.map(|text| text.trim().to_owned()),
+                source_text: source_text.map(|text| self.texts.shared(text.trim())),
             });
         }
         self.frames.insert((code, is_return), list.clone());

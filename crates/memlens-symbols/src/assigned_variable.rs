@@ -624,11 +624,12 @@ fn joined(name: &str, joint: &str, path: &str) -> String {
 
 /// The function after which a block is called that no variable is known of. `frames` are those of its site, innermost
 /// first, each with its function and source file: the first that is no library's; if all are, the first.
-pub fn naming_function(frames: impl IntoIterator<Item = (Option<String>, Option<String>)>) -> Option<String> {
+pub fn naming_function<T: AsRef<str>>(frames: impl IntoIterator<Item = (Option<T>, Option<T>)>) -> Option<T> {
     let mut innermost = None;
     for (function, file) in frames {
         let Some(function) = function else { continue };
-        if !file.as_deref().map_or_else(|| is_library_function(&function), is_library) {
+        let by_name = || is_library_function(function.as_ref());
+        if !file.as_ref().map_or_else(by_name, |file| is_library(file.as_ref())) {
             return Some(function);
         }
         innermost = innermost.or(Some(function));

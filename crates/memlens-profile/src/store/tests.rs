@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind, Sampled};
 use proptest::prelude::*;
@@ -388,7 +389,7 @@ fn every_truncation_is_a_clean_error() {
     let mut profile = sample();
     // Some kilobytes of text, so that there are steps to cut at.
     profile.frames[0].source_text =
-        Some((0..3000u32).map(|n| char::from(b'a' + (n * n % 23) as u8)).collect());
+        Some((0..3000u32).map(|n| char::from(b'a' + (n * n % 23) as u8)).collect::<String>().into());
     let (guard, path) = on_disk(&profile);
     let mut cuts = 0;
     for entry in std::fs::read_dir(&path).unwrap() {
@@ -540,9 +541,12 @@ prop_compose! {
         let ids = 1..;
         let mut profile = Profile {
             modules: modules.into_iter().map(|(path, build_id, has_debug)| Module { path, build_id, has_debug }).collect(),
-            frames: frames.into_iter().map(|(module, offset, function, line, inlined)| Frame {
-                module: module.map(|_| ModuleIx(0)), offset, file: function.clone(), function, line, inlined,
-                ..Frame::default()
+            frames: frames.into_iter().map(|(module, offset, function, line, inlined)| {
+                let name: Option<Arc<str>> = function.map(Arc::from);
+                Frame {
+                    module: module.map(|_| ModuleIx(0)), offset, file: name.clone(), function: name, line, inlined,
+                    ..Frame::default()
+                }
             }).collect(),
             objects: ids.clone().zip(objects).map(|(id, (kind, name, bytes, declared, counts))| Object {
                 id, kind: ObjectKind::ALL[kind], name, bytes,
