@@ -115,6 +115,8 @@ impl Loops {
             }
             if is_header {
                 members.sort_unstable();
+                // An interpreter's loop has hundreds inside, each with thousands of blocks.
+                members.shrink_to_fit();
                 loops.push(NaturalLoop { header, blocks: members, parent: None, depth: 1 });
             }
         }

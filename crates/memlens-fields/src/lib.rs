@@ -74,35 +74,43 @@ pub fn add_fields<'a>(
     layouts: &mut Layouts,
     type_of: &dyn Fn(ObjectIx) -> TypeOf<'a>,
 ) {
-    let mut by_object: BTreeMap<ObjectIx, Vec<&Seen>> = BTreeMap::new();
-    for one in seen {
-        by_object.entry(one.object).or_default().push(one);
-    }
-    let mut uses: BTreeMap<(CodeIx, FieldIx), u64> = BTreeMap::new();
-    for (object, seen) in by_object {
+    let mut by_object: Vec<&Seen> = seen.iter().collect();
+    by_object.sort_by_key(|one| one.object);
+    let mut uses: Vec<FieldUse> = Vec::new();
+    for seen in by_object.chunk_by(|one, next| one.object == next.object) {
+        let object = seen[0].object;
         let Some(row) = profile.objects.get(object.index()) else { continue };
         let held = type_of(object);
         let found = match (held, layouts.content(&held)) {
             (TypeOf::Known { number, module, .. }, Content::Structures(element)) => {
                 let mut layout = Structure { layout: layouts.of(number, module, &element), module };
-                let Some(found) = in_structures(profile, row, &mut layout, &seen) else { continue };
+                let Some(found) = in_structures(profile, row, &mut layout, seen) else { continue };
                 let element = Element { type_name: element.type_name, bytes: element.size_bytes };
                 profile.objects[object.index()].element = Some(element);
                 found
             }
             (_, Content::Bytes) if row.kind == ObjectKind::Heap && is_small(row, MOST_BYTES_UNTYPED) => {
-                in_bytes(profile, &seen)
+                in_bytes(profile, seen)
             }
             _ => continue,
         };
         let first = profile.fields.len();
         profile.fields.extend(found.fields.into_iter().map(|field| Field { object, ..field }));
-        for (code, field, times) in found.uses {
-            *uses.entry((code, FieldIx::from_index(first + field))).or_default() += times;
-        }
+        uses.extend(found.uses.into_iter().map(|(code, field, seen)| {
+            let field = FieldIx::from_index(first + field);
+            FieldUse { code, field, seen }
+        }));
     }
-    profile.field_uses =
-        uses.into_iter().map(|((code, field), seen)| FieldUse { code, field, seen }).collect();
+    uses.sort_unstable_by_key(|one| (one.code, one.field));
+    uses.dedup_by(|next, kept| {
+        let is_same = (next.code, next.field) == (kept.code, kept.field);
+        if is_same {
+            kept.seen += next.seen;
+        }
+        is_same
+    });
+    uses.shrink_to_fit();
+    profile.field_uses = uses;
 }
 
 /// An object's fields in the order of their places, and who was seen at which of them how often.

@@ -173,6 +173,12 @@ impl BlockTable {
         &self.references
     }
 
+    /// Kind and size of a reference's accesses.
+    pub fn attr_of(&self, reference: u32) -> (AccessKind, u32) {
+        let attr = self.references[reference as usize].attr;
+        (attr.kind(), attr.size_bytes())
+    }
+
     /// The words of an irregular block.
     pub fn words(&self, id: u32) -> Arc<[Word]> {
         self.irregular.get(&id).cloned().unwrap_or_else(|| Arc::from([]))

@@ -2,11 +2,11 @@
 
 use memlens_fields::{Layouts, Seen, TypeOf, add_fields};
 use memlens_objects::{ObjectId, ObjectKey};
-use memlens_profile::{CodeIx, ObjectIx};
+use memlens_profile::ObjectIx;
 use rustc_hash::FxHashMap;
 
 use crate::process::Process;
-use crate::snapshot::Builder;
+use crate::snapshot::{Builder, CodeRows};
 
 /// A reference was seen in an object: its number, the object's, bytes from its block's beginning, how often.
 type SeenOffset = (u32, u32, u64, u64);
@@ -58,17 +58,13 @@ impl Process {
 }
 
 impl<'a> Builder<'a> {
-    /// The fields of the profile's objects. `code_of`: rows of code by number of a reference.
-    pub(crate) fn fields(
-        &mut self,
-        seen: &[SeenOffset],
-        code_of: &FxHashMap<u32, CodeIx>,
-        layouts: &mut Layouts,
-    ) {
+    /// The fields of the profile's objects.
+    pub(crate) fn fields(&mut self, seen: Vec<SeenOffset>, code_of: &CodeRows, layouts: &mut Layouts) {
+        // As large as what they are made of: in its place.
         let mut rows: Vec<Seen> = seen
-            .iter()
-            .filter_map(|&(reference, object, offset_bytes, times)| {
-                let (code, object) = (*code_of.get(&reference)?, *self.object_of.get(&object)?);
+            .into_iter()
+            .filter_map(|(reference, object, offset_bytes, times)| {
+                let (code, object) = (code_of.of(reference)?, *self.object_of.get(&object)?);
                 Some(Seen { code, object, offset_bytes, times })
             })
             .collect();

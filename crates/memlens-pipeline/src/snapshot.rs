@@ -15,8 +15,33 @@ use memlens_symbols::{
     naming_function, receiving_variable, spelling_frame,
 };
 use memlens_types::{AccessKind, ObjectKind};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
+
+/// What cells are of.
+struct Touched {
+    /// By number of the reference.
+    references: Vec<bool>,
+    /// Numbers of the objects.
+    objects: FxHashSet<u32>,
+}
+
+/// Rows of code by number of the reference.
+pub(crate) struct CodeRows(Vec<CodeIx>);
+
+impl CodeRows {
+    /// No row.
+    const NONE: CodeIx = CodeIx(u32::MAX);
+
+    pub(crate) fn of(&self, reference: u32) -> Option<CodeIx> {
+        self.0.get(reference as usize).copied().filter(|&code| code != Self::NONE)
+    }
+
+    /// References with their rows.
+    fn iter(&self) -> impl Iterator<Item = (u32, CodeIx)> {
+        (0..).zip(self.0.iter().copied()).filter(|&(_, code)| code != Self::NONE)
+    }
+}
 
 impl AddressSpace {
     /// Lets the system take back what was read of the modules' files.
@@ -41,28 +66,32 @@ impl Process {
 
     fn make_profile(&mut self, is_last: bool) -> Profile {
         self.drain();
-        if is_last {
-            self.space.release_pages();
+        self.space.release_pages();
+        for thread in self.threads.iter_mut().flatten() {
+            thread.settle(&self.blocks);
         }
         let seen = self.offsets();
-        let (cells, threads) = self.counted(is_last);
+        let touched = self.touched();
         let mut layouts = std::mem::take(&mut self.layouts);
         let mut builder = Builder::new(&self.space);
         builder.generated = self.pid.map(GeneratedNames::of_process).unwrap_or_default();
         builder.profile.machine = machine_info(&self.machine);
         builder.profile.marks = self.marks.clone();
-        builder.profile.threads = threads;
-        let (cells, code_of) = self.with_code(cells, &mut builder);
-        builder.objects(&cells, &self.dram_writes, self.merge_sites);
-        builder.cells(cells);
-        builder.fields(&seen, &code_of, &mut layouts);
+        let code_of = self.code_rows(touched.references, &mut builder);
+        // What is read of the files from here on is other parts of them.
+        self.space.release_pages();
+        builder.objects(touched.objects, &self.dram_writes, self.merge_sites);
+        self.space.release_pages();
+        builder.fields(seen, &code_of, &mut layouts);
         for row in &mut builder.profile.objects {
             row.backing = self.backing.get(&row.id).copied();
         }
-        let mut profile = builder.profile;
+        let Builder { mut profile, object_of, .. } = builder;
         self.layouts = layouts;
         // Encoding comes next, and needs room.
         self.space.release_pages();
+        // The largest table comes last: what making the others takes is free again.
+        (profile.cells, profile.threads) = self.cells(&code_of, &object_of, is_last);
         profile.sum_cells();
         self.add_patterns(&mut profile, &code_of);
         self.attribution(&mut profile);
@@ -74,92 +103,90 @@ impl Process {
         profile
     }
 
-    /// All cells, thread by thread, and the threads. The cells' `code` and `object` are numbers of a
-    /// reference and of an object yet, not rows.
-    fn counted(&mut self, is_last: bool) -> (Vec<Cell>, Vec<ThreadRow>) {
-        let references = self.blocks.references();
-        let modify_reads = self.machine.rules == Rules::Cachegrind;
-        let attr_of = |reference: u32| {
-            let attr = references[reference as usize].attr;
-            (attr.kind(), attr.size_bytes())
+    /// The references and objects of all cells.
+    fn touched(&self) -> Touched {
+        let mut touched = Touched {
+            references: vec![false; self.blocks.references().len()],
+            objects: FxHashSet::default(),
         };
+        for thread in self.threads.iter().flatten() {
+            let cells = thread.references.cells().iter(|reference| self.blocks.attr_of(reference));
+            for (reference, object, _) in cells {
+                touched.references[reference as usize] = true;
+                touched.objects.insert(object);
+            }
+        }
+        touched
+    }
+
+    /// All cells, thread by thread, and the threads.
+    fn cells(
+        &mut self,
+        code_of: &CodeRows,
+        object_of: &FxHashMap<u32, ObjectIx>,
+        is_last: bool,
+    ) -> (Vec<Cell>, Vec<ThreadRow>) {
+        let Self { blocks, threads, machine, .. } = self;
+        let modify_reads = machine.rules == Rules::Cachegrind;
         // The largest table of all should not be moved while it grows.
-        let most = self.all_threads().map(|thread| thread.references.cells().count()).sum();
+        let most = threads.iter().flatten().map(|thread| thread.references.cells().count()).sum();
         let mut cells = Vec::with_capacity(most);
-        let mut threads = Vec::new();
-        for thread in self.threads.iter_mut().flatten() {
-            let index = ThreadIx::from_index(threads.len());
-            threads.push(ThreadRow {
+        let mut rows = Vec::new();
+        for thread in threads.iter_mut().flatten() {
+            let index = ThreadIx::from_index(rows.len());
+            rows.push(ThreadRow {
                 tid: thread.tid,
                 instructions: Some(thread.instructions),
                 ..ThreadRow::default()
             });
-            thread.settle(&self.blocks);
             let taken = is_last.then(|| std::mem::replace(&mut thread.references, References::new()));
             let taken = taken.map(References::into_cells);
             let counted = taken.as_ref().unwrap_or_else(|| thread.references.cells());
-            for (reference, object, mut counts) in counted.iter(attr_of) {
-                let kind = references[reference as usize].attr.kind();
-                if modify_reads && kind == AccessKind::Modify {
+            for (reference, object, mut counts) in counted.iter(|reference| blocks.attr_of(reference)) {
+                if modify_reads && blocks.attr_of(reference).0 == AccessKind::Modify {
                     // Under valgrind's rules a modify misses as a read.
                     counts.l1_load_misses += std::mem::take(&mut counts.l1_store_misses);
                     counts.l2_load_misses += std::mem::take(&mut counts.l2_store_misses);
                     counts.llc_load_misses += std::mem::take(&mut counts.llc_store_misses);
                 }
-                let (code, object, counts) = (CodeIx(reference), ObjectIx(object), counts.into());
-                cells.push(Cell { code, object, thread: index, counts });
+                if let (Some(code), Some(&object)) = (code_of.of(reference), object_of.get(&object)) {
+                    cells.push(Cell { code, object, thread: index, counts: counts.into() });
+                }
             }
         }
-        (cells, threads)
+        join_equal(&mut cells);
+        (cells, rows)
     }
 
-    /// The cells with rows of code, and the same code seen through several blocks joined; rows of code by reference.
-    fn with_code(
-        &self,
-        mut cells: Vec<Cell>,
-        builder: &mut Builder<'_>,
-    ) -> (Vec<Cell>, FxHashMap<u32, CodeIx>) {
+    /// Rows of code for these references.
+    fn code_rows(&self, touched: Vec<bool>, builder: &mut Builder<'_>) -> CodeRows {
         let references = self.blocks.references();
         // In the order of addresses: then what the debug information says of one place lies beside what
         // it says of the next.
-        let mut places: Vec<(u64, u32)> = cells
-            .iter()
-            .map(|cell| {
-                let code = references[cell.code.index()];
-                (self.space.frame_key_in(code.module, code.pc), cell.code.0)
-            })
+        let mut places: Vec<(u64, u32)> = (0..)
+            .zip(references)
+            .zip(touched)
+            .filter(|&(_, is_touched)| is_touched)
+            .map(|((number, code), _)| (self.space.frame_key_in(code.module, code.pc), number))
             .collect();
         places.sort_unstable();
-        places.dedup();
-        let mut code_of: FxHashMap<u32, CodeIx> = FxHashMap::default();
-        code_of.reserve(places.len());
+        let mut rows = CodeRows(vec![CodeRows::NONE; references.len()]);
         builder.profile.code.reserve_exact(places.len());
         for (place, reference) in places {
             let known = references[reference as usize];
             let attr = known.attr;
-            let code = builder.code(place, known.operand, attr.kind(), attr.size_bytes());
-            code_of.insert(reference, code);
+            rows.0[reference as usize] = builder.code(place, known.operand, attr.kind(), attr.size_bytes());
         }
-        cells.retain_mut(|cell| code_of.get(&cell.code.0).map(|&code| cell.code = code).is_some());
-        // The same code seen through several blocks: joined where they are, there may be many cells.
-        cells.sort_unstable_by_key(|cell| (cell.thread, cell.code, cell.object));
-        cells.dedup_by(|next, kept| {
-            let is_same = (next.thread, next.code, next.object) == (kept.thread, kept.code, kept.object);
-            if is_same {
-                kept.counts += &next.counts.get();
-            }
-            is_same
-        });
-        (cells, code_of)
+        rows
     }
 
-    /// How operands go through memory. `code_of`: rows of code by number of a reference.
-    fn add_patterns(&mut self, profile: &mut Profile, code_of: &FxHashMap<u32, CodeIx>) {
+    /// How operands go through memory.
+    fn add_patterns(&mut self, profile: &mut Profile, code_of: &CodeRows) {
         let references = self.blocks.references();
         let (patterns, numbers) = self.windows.patterns();
         let operands: Vec<(u32, CodeIx)> = code_of
             .iter()
-            .filter_map(|(&reference, &code)| {
+            .filter_map(|(reference, code)| {
                 let reference = references.get(reference as usize)?;
                 if reference.attr.kind() == AccessKind::Fetch {
                     return None;
@@ -199,6 +226,18 @@ impl Process {
         attribution.notes.extend(self.notes_on_names());
         profile.attribution = attribution;
     }
+}
+
+/// The same code may have been seen through several blocks. Joined where they are: there may be many.
+fn join_equal(cells: &mut Vec<Cell>) {
+    cells.sort_unstable_by_key(|cell| (cell.thread, cell.code, cell.object));
+    cells.dedup_by(|next, kept| {
+        let is_same = (next.thread, next.code, next.object) == (kept.thread, kept.code, kept.object);
+        if is_same {
+            kept.counts += &next.counts.get();
+        }
+        is_same
+    });
 }
 
 /// The machine as reports show it.
@@ -392,9 +431,8 @@ impl<'a> Builder<'a> {
     // ---- objects -------------------------------------------------------------------------------
 
     /// Rows for all objects that were accessed, written back or allocated.
-    fn objects(&mut self, cells: &[Cell], dram_writes: &FxHashMap<u32, u64>, merged: bool) {
-        let accessed: rustc_hash::FxHashSet<u32> =
-            cells.iter().map(|cell| cell.object.0).chain(dram_writes.keys().copied()).collect();
+    fn objects(&mut self, mut accessed: FxHashSet<u32>, dram_writes: &FxHashMap<u32, u64>, merged: bool) {
+        accessed.extend(dram_writes.keys());
         let space = self.space;
         let objects = space.heap.objects();
         let is_heap = |key: &ObjectKey| matches!(key, ObjectKey::HeapSite(_) | ObjectKey::HeapBlock { .. });
@@ -455,18 +493,6 @@ impl<'a> Builder<'a> {
         for key in keys {
             self.frames_at(key, true);
         }
-    }
-
-    /// Takes the cells over; their objects have rows now.
-    fn cells(&mut self, mut cells: Vec<Cell>) {
-        cells.retain_mut(|cell| match self.object_of.get(&cell.object.0) {
-            Some(&object) => {
-                cell.object = object;
-                true
-            }
-            None => false,
-        });
-        self.profile.cells = cells;
     }
 
     /// What an object is called, and where it comes from.
