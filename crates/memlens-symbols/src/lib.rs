@@ -64,6 +64,7 @@ mod error;
 mod generated_names;
 mod image;
 mod inline_calls;
+mod known_functions;
 mod linking;
 mod locals;
 mod members;

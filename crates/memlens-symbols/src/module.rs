@@ -15,6 +15,7 @@ use crate::debug_search::{self, DebugSearch};
 use crate::demangle::demangle;
 use crate::error::{Diagnostic, OpenError};
 use crate::image::Image;
+use crate::known_functions::KnownFunctions;
 use crate::locals::FrameVariable;
 use crate::section::{self, Section, SectionKind};
 use crate::source_file::SourceFile;
@@ -91,7 +92,7 @@ pub struct Module {
     separate: Option<(PathBuf, Image)>,
     debug: OnceCell<DebugCell>,
     data: OnceCell<Vec<DataSymbol>>,
-    functions: RefCell<HashMap<u64, Option<FunctionRef>>>,
+    functions: RefCell<KnownFunctions>,
     sources: RefCell<HashMap<String, Option<SourceFile>>>,
 }
 
@@ -241,8 +242,8 @@ impl Module {
     /// The function that holds `svma`: by symbol, else by DWARF, else its bare range by unwind
     /// information. Kept for each address asked.
     pub fn function_at(&self, svma: u64) -> Option<FunctionRef> {
-        if let Some(known) = self.functions.borrow().get(&svma) {
-            return known.clone();
+        if let Some(known) = self.functions.borrow().get(svma) {
+            return known;
         }
         let found = self.find_function(svma);
         self.functions.borrow_mut().insert(svma, found.clone());
