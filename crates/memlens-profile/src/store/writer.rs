@@ -294,7 +294,9 @@ fn is_ascending(column: &str) -> bool {
 }
 
 /// Rows encoded at a time: bounds memory, and keeps a batch's text below Arrow's 2 GB.
-const BATCH_ROWS: usize = 1 << 12;
+const BATCH_ROWS: usize = 1 << 11;
+/// Rows of a page: smaller ones take more of the file.
+const PAGE_ROWS: usize = 1 << 13;
 
 fn encoded<R: Row>(rows: &[R]) -> Result<Vec<u8>, WriteError> {
     encode(rows).map_err(|problem| WriteError::Encode { table: R::TABLE, what: problem.to_string() })
@@ -306,7 +308,10 @@ fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
     }
     let columns = std::iter::once(INDEX).chain(schema_of::<R>());
     let schema = Arc::new(Schema::new(columns.map(|column| column.field()).collect::<Vec<_>>()));
-    let mut properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        // A page under way takes 8 bytes a row and column; of 20,000 rows, as usual, those of the cells take 5 MB.
+        .set_data_page_row_count_limit(PAGE_ROWS);
     // Positions and addresses hardly repeat, but grow by little from row to row: no dictionary.
     for column in schema.fields().iter().filter(|field| is_ascending(field.name())) {
         let path = ColumnPath::from(column.name().as_str());
