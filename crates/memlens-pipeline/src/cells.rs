@@ -1,8 +1,10 @@
 //! Cells: what one reference (operand, or run of instructions fetched) did to one object, in one thread.
 
 use crate::batch::Finding;
+use hashbrown::hash_table::{Entry, HashTable};
 use memlens_types::{AccessKind, Counts, Fetched, Shared};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::BuildHasher;
 
 /// Places for cells asked for lately; a power of two.
 const RECENT: usize = 4096;
@@ -53,7 +55,8 @@ impl Misses {
 /// A thread's cells.
 #[derive(Debug)]
 pub struct Cells {
-    index: FxHashMap<(u32, u32), u32>,
+    /// Cells by reference and object, which stand in `keys`.
+    index: HashTable<u32>,
     /// Cells asked for lately, by a hash of reference and object.
     recent: Vec<((u32, u32), u32)>,
     keys: Vec<(u32, u32)>,
@@ -72,7 +75,7 @@ impl Cells {
     /// Only the cell to discard.
     pub fn new() -> Self {
         Self {
-            index: FxHashMap::default(),
+            index: HashTable::new(),
             recent: vec![((u32::MAX, 0), DISCARD); RECENT],
             keys: vec![(u32::MAX, 0)],
             counts: vec![0],
@@ -98,14 +101,21 @@ impl Cells {
     }
 
     fn find(&mut self, reference: u32, object: u32, offset: impl FnOnce() -> Option<u64>) -> u32 {
-        *self.index.entry((reference, object)).or_insert_with(|| {
-            let offset = offset().and_then(|offset| u32::try_from(offset).ok());
-            self.offsets.push(offset.unwrap_or(NO_OFFSET));
-            self.keys.push((reference, object));
-            self.counts.push(0);
-            self.places_of_misses.push(0);
-            (self.keys.len() - 1) as u32
-        })
+        let (key, keys) = ((reference, object), &self.keys);
+        let is_it = |&cell: &u32| keys[cell as usize] == key;
+        match self.index.entry(hash(key), is_it, |&cell| hash(keys[cell as usize])) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let cell = self.keys.len() as u32;
+                new.insert(cell);
+                let offset = offset().and_then(|offset| u32::try_from(offset).ok());
+                self.offsets.push(offset.unwrap_or(NO_OFFSET));
+                self.keys.push(key);
+                self.counts.push(0);
+                self.places_of_misses.push(0);
+                cell
+            }
+        }
     }
 
     /// Adds accesses to a cell.
@@ -144,7 +154,7 @@ impl Cells {
 
     /// Lets go what only look-ups need.
     pub fn without_index(mut self) -> Self {
-        self.index = FxHashMap::default();
+        self.index = HashTable::new();
         self.recent = Vec::new();
         self
     }
@@ -170,6 +180,10 @@ impl Cells {
             (counts != Counts::default()).then_some((reference, object, counts))
         })
     }
+}
+
+fn hash(key: (u32, u32)) -> u64 {
+    FxBuildHasher.hash_one(key)
 }
 
 /// The counters of `accesses` accesses of one kind and size.
