@@ -71,7 +71,7 @@ pub struct Pattern {
 
 /// Patterns of all instructions. Feed it the same bursts as [`crate::Locality`].
 ///
-/// Memory: 700 bytes an instruction, up to the number given; those with higher numbers are not looked at.
+/// Memory: 250 bytes an instruction, 500 of those seen often, up to the number given; those with higher numbers are not looked at.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     instructions: Vec<Option<Box<Sequence>>>,
@@ -97,7 +97,42 @@ struct Sequence {
     bursts: u64,
     same: u64,
     strides: [(i64, u64); STRIDES],
-    cells: [u32; CELLS],
+    cells: Histogram,
+}
+
+/// How many deltas are in each cell. A byte is enough for most instructions, and programs have tens of thousands.
+#[derive(Clone, Debug)]
+enum Histogram {
+    Small([u8; CELLS]),
+    Large(Box<[u32; CELLS]>),
+}
+
+impl Histogram {
+    #[inline]
+    fn count(&mut self, cell: usize) {
+        match self {
+            Self::Small(counts) => match counts[cell].checked_add(1) {
+                Some(more) => counts[cell] = more,
+                None => self.widen().count(cell),
+            },
+            Self::Large(counts) => counts[cell] += 1,
+        }
+    }
+
+    #[cold]
+    fn widen(&mut self) -> &mut Self {
+        if let Self::Small(counts) = self {
+            *self = Self::Large(Box::new(counts.map(u32::from)));
+        }
+        self
+    }
+
+    fn counts(&self) -> [u32; CELLS] {
+        match self {
+            Self::Small(counts) => counts.map(u32::from),
+            Self::Large(counts) => **counts,
+        }
+    }
 }
 
 impl Patterns {
@@ -159,7 +194,7 @@ impl Default for Sequence {
             bursts: 0,
             same: 0,
             strides: [(0, 0); STRIDES],
-            cells: [0; CELLS],
+            cells: Histogram::Small([0; CELLS]),
         }
     }
 }
@@ -182,7 +217,7 @@ impl Sequence {
         self.observations += 1;
         self.lowest = self.lowest.min(address);
         self.highest = self.highest.max(address);
-        self.cells[((delta as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % CELLS] += 1;
+        self.cells.count(((delta as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % CELLS);
         match delta {
             0 => self.same += 1,
             _ => self.count(delta),
@@ -231,9 +266,10 @@ impl Sequence {
         let independent = (observations as f64).min(1.5 * self.bursts as f64 + 8.0);
         let entropy: f64 = self
             .cells
-            .iter()
-            .filter(|&&count| count > 0)
-            .map(|&count| {
+            .counts()
+            .into_iter()
+            .filter(|&count| count > 0)
+            .map(|count| {
                 let part = share(u64::from(count));
                 -part * part.log2()
             })
@@ -294,5 +330,19 @@ impl Sequence {
             }
             None => (PatternKind::Irregular, 0.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_on_where_a_byte_is_full() {
+        let mut histogram = Histogram::Small([0; CELLS]);
+        histogram.count(7);
+        (0..1000).for_each(|_| histogram.count(3));
+        let counts = histogram.counts();
+        assert_eq!((counts[3], counts[7], counts.iter().sum::<u32>()), (1000, 1, 1001));
     }
 }

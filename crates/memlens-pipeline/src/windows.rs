@@ -17,7 +17,7 @@ use crate::block_table::{BlockTable, OperandKey};
 const INTERVAL: u64 = 100_003;
 /// Accesses of a window.
 const WINDOW: usize = 1024;
-/// Operands looked at: 700 bytes each.
+/// Operands looked at: 250 to 500 bytes each.
 const MOST_OPERANDS: usize = 1 << 16;
 
 /// The windows seen.
