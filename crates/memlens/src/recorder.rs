@@ -183,6 +183,8 @@ impl<P: Pipeline> Recorder<P> {
     /// A recorder for a program that has just been started. `run` has what is known already.
     pub fn new(process: P, output: Output, run: RunInfo, options: RecorderOptions) -> Self {
         let started = Instant::now();
+        // The tables of a recording grow to megabytes, and what a partial profile takes comes and goes.
+        system::keep_large_blocks_apart();
         Self {
             process,
             output,
@@ -265,6 +267,8 @@ impl<P: Pipeline> Recorder<P> {
             // The fault struck between two tables. The last partial profile is the better one.
             return;
         }
+        // What making it took is free again, and encoding takes other sizes of blocks.
+        system::give_memory_back();
         let written = self.output.writer().flush(&profile, false);
         // What a profile takes for a moment would stay with the allocator: of CPython's, more than all that is recorded.
         drop(profile);
@@ -338,6 +342,7 @@ impl<P: Pipeline> Recorder<P> {
         let Self { process, mut output, .. } = self;
         // Encoding needs room, and nobody asks the pipeline any more.
         drop(process);
+        system::give_memory_back();
         let written = output.writer().flush(&profile, true).map_err(Failure::from);
         (Some(profile), output, written)
     }

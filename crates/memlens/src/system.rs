@@ -162,6 +162,20 @@ pub fn give_memory_back() {
     }
 }
 
+/// Blocks from this size on have mappings of their own. Units: bytes.
+#[cfg(target_env = "gnu")]
+const APART_FROM: libc::c_int = 512 << 10;
+
+/// Keeps large blocks out of the heap, where what is freed of them stays between others. The C library does so by
+/// itself, until a large one has been freed.
+pub fn keep_large_blocks_apart() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call has no preconditions.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, APART_FROM);
+    }
+}
+
 /// Whether an anonymous shared file can be made.
 pub fn memfd_create() -> io::Result<()> {
     // SAFETY: a terminated name; a descriptor that the call returns is ours to close.
