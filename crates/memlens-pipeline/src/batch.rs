@@ -217,18 +217,18 @@ impl Batch {
         false_sharing.clear();
         let mut owners = Owners { segments, at: 0 };
         let mut tenancy = |index: u32, sharing: &Sharing| {
-            let core = owners.of(index).core;
+            let thread = owners.of(index).thread;
             let next = index as usize..owners.end().unwrap_or(*len);
-            (core, sharing.tenancy(&addrs[next.clone()], &attrs[next]))
+            (thread, sharing.tenancy(&addrs[next.clone()], &attrs[next]))
         };
         let lost = outcome.invalidations.iter().map(|lost| lost.index);
         for index in outcome.coherence_misses.iter().copied().chain(lost) {
-            let (core, tenancy) = tenancy(index, sharing);
-            sharing.takes(core, tenancy);
+            let (thread, tenancy) = tenancy(index, sharing);
+            sharing.takes(thread, tenancy);
         }
         false_sharing.extend(outcome.coherence_misses.iter().filter(|&&index| {
-            let (core, tenancy) = tenancy(index, sharing);
-            sharing.is_false(core, tenancy)
+            let (thread, tenancy) = tenancy(index, sharing);
+            sharing.is_false(thread, tenancy)
         }));
     }
 

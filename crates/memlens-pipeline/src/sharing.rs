@@ -54,8 +54,8 @@ pub struct Sharing {
     accesses: f64,
     misses: f64,
     line_bytes: u64,
-    /// By line: bytes that a core is known to write, a bit for each sixty-fourth of the line.
-    written: FxHashMap<u64, Vec<(CoreId, u64)>>,
+    /// By line: bytes that a thread is known to write, a bit for each sixty-fourth of the line. Cores change.
+    written: FxHashMap<u64, Vec<(usize, u64)>>,
 }
 
 impl Sharing {
@@ -111,8 +111,8 @@ impl Sharing {
         tenancy
     }
 
-    /// Remembers what a core writes of a line that it took from another.
-    pub fn takes(&mut self, core: CoreId, Tenancy { line, written, .. }: Tenancy) {
+    /// Remembers what a thread writes of a line that it took from another core.
+    pub fn takes(&mut self, thread: usize, Tenancy { line, written, .. }: Tenancy) {
         if written == 0 {
             return;
         }
@@ -120,15 +120,15 @@ impl Sharing {
             self.written.clear();
         }
         let writers = self.written.entry(line).or_default();
-        match writers.iter_mut().find(|(writer, _)| *writer == core) {
+        match writers.iter_mut().find(|(writer, _)| *writer == thread) {
             Some((_, known)) => *known |= written,
-            None => writers.push((core, written)),
+            None => writers.push((thread, written)),
         }
     }
 
-    /// Whether a core that waits for a line uses nothing of it that others write, as far as is known.
-    pub fn is_false(&self, core: CoreId, Tenancy { line, used, .. }: Tenancy) -> bool {
-        let others = self.written.get(&line).into_iter().flatten().filter(|(writer, _)| *writer != core);
+    /// Whether a thread that waits for a line uses nothing of it that others write, as far as is known.
+    pub fn is_false(&self, thread: usize, Tenancy { line, used, .. }: Tenancy) -> bool {
+        let others = self.written.get(&line).into_iter().flatten().filter(|(writer, _)| *writer != thread);
         let theirs = others.fold(0, |all, (_, bytes)| all | bytes);
         theirs != 0 && theirs & used == 0
     }
@@ -248,9 +248,10 @@ mod tests {
         let machine = MachineDescription::named("e5504").expect("shipped");
         let mut sharing = Sharing::new(&machine);
         let (store, load) = (AccessAttr::new(AccessKind::Store, 8), AccessAttr::new(AccessKind::Load, 8));
-        let (one, other) = (CoreId(0), CoreId(1));
-        let is_false =
-            |sharing: &Sharing, core, addr, attr| sharing.is_false(core, sharing.tenancy(&[addr], &[attr]));
+        let (one, other) = (0, 1);
+        let is_false = |sharing: &Sharing, thread, addr, attr| {
+            sharing.is_false(thread, sharing.tenancy(&[addr], &[attr]))
+        };
         // Nothing is known of who wrote.
         assert!(!is_false(&sharing, other, 0x1008, load));
         sharing.takes(one, sharing.tenancy(&[0x1010, 0x2008, 0x1000], &[load, store, store]));
