@@ -29,7 +29,7 @@ pub const FOLLOW_CHILDREN: &str = "children";
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlens1");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// In `SlotHeader::written`: the writer has left the chunk.
 pub const CHUNK_CLOSED: u64 = 1 << 31;
@@ -82,6 +82,8 @@ pub struct Control {
     pub references_unrecorded: AtomicU32,
     /// Filters of system calls that the target asked for and did not get.
     pub filters_withheld: AtomicU32,
+    /// Processes that the target forked and that record nothing.
+    pub children_unrecorded: AtomicU32,
     /// Slots below this index have been taken at some time.
     pub slots_used: AtomicU32,
     /// The target's process id, once the collector runs.

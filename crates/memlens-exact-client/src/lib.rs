@@ -314,6 +314,9 @@ unsafe extern "C" fn fork_init(context: *mut c_void) {
                 return;
             }
         }
+        if !CHANNEL.is_detached() {
+            CHANNEL.control().children_unrecorded.fetch_add(1, Ordering::Relaxed);
+        }
         CHANNEL.detach();
         thread.throw_away();
     }

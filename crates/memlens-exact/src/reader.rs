@@ -50,6 +50,8 @@ pub struct ReaderStatistics {
     pub references_unrecorded: u64,
     /// Filters of system calls (seccomp) that the target asked for and did not get.
     pub filters_withheld: u64,
+    /// Processes that the target forked and that were not recorded; those of which nobody wants anything included.
+    pub children_unrecorded: u64,
 }
 
 /// Reads a segment.
@@ -121,6 +123,7 @@ impl Reader {
             blocks_without_id: control.blocks_without_id.load(Ordering::Relaxed).into(),
             references_unrecorded: control.references_unrecorded.load(Ordering::Relaxed).into(),
             filters_withheld: control.filters_withheld.load(Ordering::Relaxed).into(),
+            children_unrecorded: control.children_unrecorded.load(Ordering::Relaxed).into(),
             ..self.statistics
         }
     }

@@ -557,6 +557,10 @@ pub fn add_losses(ending: &mut Ending, statistics: &ReaderStatistics) {
             "filters of system calls (seccomp) were withheld from the program, which they would have ended under the engine: \
              what they forbid was allowed",
         ),
+        (
+            statistics.children_unrecorded,
+            "forked processes ran by themselves, and nothing of them was recorded: --follow children records them",
+        ),
         (statistics.order_breaks, "times the order between threads was not certain"),
     ];
     for (count, what) in losses {
