@@ -320,9 +320,10 @@ impl About<'_> {
         let pieces = takers.iter().flat_map(|cell| self.shares.pieces(cell));
         let fields = costliest(pieces.map(|(field, counts)| (field, takes(counts))));
         let code = costliest(takers.iter().map(|cell| (cell.code, takes(cell.counts.get()))));
+        let now = self.object.counts;
         let finding = |remedy, misses| {
-            let finding = self.finding(remedy, self.without_sharing(misses), self.cells);
-            Finding { code: code.clone(), ..finding }
+            let gain = self.saved(&now, &now.with_fewer_misses(misses));
+            Finding { code: code.clone(), ..self.finding(remedy, gain, self.cells) }
         };
         let mut found = Vec::new();
         if false_sharing > 0 && users.len() > 1 && writers > 0 {
@@ -335,17 +336,6 @@ impl About<'_> {
             found.push(finding(Remedy::PerThread { true_sharing, writers, fields }, true_sharing));
         }
         found
-    }
-
-    /// What is saved if so many coherence misses, which are misses of the first two levels, do not happen.
-    fn without_sharing(&self, misses: u64) -> f64 {
-        let now = self.object.counts;
-        let without = |level: u64| {
-            let part = (misses as f64 / level.max(1) as f64).min(1.0);
-            move |count: u64| count - (count as f64 * part) as u64
-        };
-        let then = now.with_misses(without(now.l1_misses()), without(now.l2_misses()), |count| count);
-        self.saved(&now, &then)
     }
 }
 

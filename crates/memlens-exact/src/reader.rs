@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 mod tests;
 
 /// While several threads have records of the same epoch, they take turns of this many words, about
-/// what a core executes in a few microseconds. Smaller would be truer to fine-grained sharing, and
-/// slower.
+/// what a core executes in a few microseconds. Where lines go from core to core, whoever models them makes smaller ones of
+/// these.
 const TURN_WORDS: usize = 512;
 
 /// A writer that waits for room is woken when a chunk with a number that this divides has been read, or all.
@@ -61,6 +61,8 @@ pub struct Reader {
     last_progress: Instant,
     /// See [`PATIENCE`].
     patience: Duration,
+    /// See [`TURN_PATIENCE`].
+    turn_patience: Duration,
 }
 
 /// How far a slot has been read.
@@ -92,6 +94,7 @@ impl Reader {
             statistics: ReaderStatistics::default(),
             last_progress: Instant::now(),
             patience: PATIENCE,
+            turn_patience: TURN_PATIENCE,
         }
     }
 
@@ -131,7 +134,7 @@ impl Reader {
     /// Whether a thread that could take its turn has nothing to read yet.
     fn waits_for_others(&self, available: &[Available]) -> bool {
         available.iter().any(|slot| slot.words == 0 && slot.is_running)
-            && self.last_progress.elapsed() < TURN_PATIENCE
+            && self.last_progress.elapsed() < self.turn_patience
     }
 
     fn definitions(&mut self, segment: &Segment, sink: &mut impl RecordSink) -> bool {

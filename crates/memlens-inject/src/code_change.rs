@@ -146,7 +146,7 @@ impl Try {
         let mut all = Self { pid, target: Target::open(pid)?, threads: BTreeMap::new(), restless: None };
         let mut seen = BTreeSet::new();
         // Before anything is stopped.
-        if all.target.threads().into_iter().any(|thread| all.target.state(thread) == Some('D')) {
+        if all.target.threads().into_iter().any(|thread| all.is_uninterruptible(thread)) {
             all.restless = Some(WAITS);
             return Ok(all);
         }
@@ -165,20 +165,12 @@ impl Try {
                     }
                     continue;
                 }
-                let mut stopped = tracer::stop(thread, STOP_TAKES);
-                for _ in 1..TURNS_TAKE {
-                    if !matches!(stopped, Ok(None)) || all.target.state(thread) == Some('D') {
-                        break;
-                    }
-                    stopped = tracer::stop(thread, STOP_TAKES);
-                }
-                match stopped {
+                match all.stop(thread) {
                     Ok(Some(registers)) => {
                         all.threads.insert(thread, registers);
                     }
                     Ok(None) if all.target.is_alive(thread) => {
-                        let waits = all.target.state(thread) == Some('D');
-                        all.restless = Some(if waits { WAITS } else { STARVES });
+                        all.restless = Some(if all.is_uninterruptible(thread) { WAITS } else { STARVES });
                     }
                     Ok(None) => {}
                     Err(Stop::Executed) => return Err(InjectError::Gone(pid)),
@@ -189,6 +181,23 @@ impl Try {
                 return Ok(all);
             }
         }
+    }
+
+    /// Whether a thread waits in the kernel and does not stop before what it waits for has come.
+    fn is_uninterruptible(&self, thread: u32) -> bool {
+        self.target.state(thread) == Some('D')
+    }
+
+    /// Stops a thread that is traced, as soon as it has a processor. None: it does not stop, or has ended.
+    fn stop(&self, thread: u32) -> Result<Option<Registers>, Stop> {
+        let mut stopped = tracer::stop(thread, STOP_TAKES);
+        for _ in 1..TURNS_TAKE {
+            if !matches!(stopped, Ok(None)) || self.is_uninterruptible(thread) {
+                break;
+            }
+            stopped = tracer::stop(thread, STOP_TAKES);
+        }
+        stopped
     }
 
     /// Makes the changes, unless a thread is in the way.

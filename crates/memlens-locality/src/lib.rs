@@ -3,7 +3,7 @@
 //! A recorder that runs now and then sees *bursts*: contiguous windows of one thread's references, tens of
 //! thousands to a million long, with many more unseen ones between. This crate estimates from them what a full
 //! simulation would have counted, says how far that can be trusted, and knows nothing of where bursts come
-//! from, of objects' names, of processes or files: instructions and owners are numbers that it adds up by.
+//! from, of objects' names or files: instructions, owners, threads and processes are numbers.
 //!
 //! ```text
 //!            ┌─► Locality ── reuse times ─► survival ─► footprint ─► misses by level, instruction, owner

@@ -112,7 +112,9 @@ impl Sharing {
     pub fn saw(&mut self, timing: Timing, references: &[Reference], cycles_a_ns: f64) {
         let mut by_line: FxHashMap<u64, Use> = FxHashMap::default();
         let apart = self.references_apart(timing, cycles_a_ns);
-        for (at, reference) in references.iter().enumerate().filter(|(_, reference)| counts(reference.kind)) {
+        for (at, reference) in
+            references.iter().enumerate().filter(|(_, reference)| is_access(reference.kind))
+        {
             let (line, bytes) = self.parts(reference);
             let of_line = by_line.entry(line).or_insert_with(|| Use { line, ..Use::default() });
             of_line.access(at, apart, reference.kind);
@@ -144,7 +146,9 @@ impl Sharing {
         // The chances, and what others did with their lines.
         let mut lines: FxHashMap<u64, Present> = FxHashMap::default();
         let mut met: Vec<(&Reference, Met)> = Vec::new();
-        for (at, reference) in references.iter().enumerate().filter(|(_, reference)| counts(reference.kind)) {
+        for (at, reference) in
+            references.iter().enumerate().filter(|(_, reference)| is_access(reference.kind))
+        {
             let (line, bytes) = self.parts(reference);
             let present = lines
                 .entry(line)
@@ -255,7 +259,7 @@ fn of_others(others: &[&Seen], line: u64, ns: f64) -> Others {
     sum
 }
 
-fn counts(kind: AccessKind) -> bool {
+fn is_access(kind: AccessKind) -> bool {
     !matches!(kind, AccessKind::Fetch | AccessKind::Prefetch)
 }
 

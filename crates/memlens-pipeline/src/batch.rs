@@ -26,7 +26,8 @@ const PAUSE: u32 = 15;
 /// before it went to, unless it is the first store to it. Such a line is the most recently used of
 /// its set and its page's entry that of its TLB set, so the access hits everywhere and moves nothing.
 /// That holds for LRU, tree-PLRU, clock and random replacement, not for RRIP (where the first hit counts).
-/// Where few accesses are of that kind, leaving them out costs more than it saves: it pauses then.
+/// Where few accesses are of that kind, leaving them out costs more than it saves: it pauses then. Nor is it done where threads take
+/// short turns, between which a line may go to another core.
 #[derive(Debug)]
 pub struct Batch {
     addrs: Box<[u64; LENGTH]>,

@@ -134,6 +134,7 @@ pub struct Process {
     collecting: bool,
     /// Thread to whom the batch's last accesses belong.
     current: usize,
+    /// Where threads run.
     cores: Cores,
     /// Whether lines go from core to core, as far as batches have come back.
     takes_turns: bool,

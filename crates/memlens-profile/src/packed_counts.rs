@@ -1,4 +1,4 @@
-//! Counts in a fourteenth of the space: there are hundreds of thousands of cells, and of most of them a few small counts
+//! Counts in a fifteenth of the space: there are hundreds of thousands of cells, and of most of them a few small counts
 //! are not 0.
 
 use std::ops::AddAssign;

@@ -61,6 +61,8 @@ impl AccessKind {
 pub struct AccessAttr(pub u32);
 
 impl AccessAttr {
+    const LOCKED: u32 = 8;
+
     /// Packs a kind and a size in bytes (at most 65,535; larger sizes are clamped).
     pub fn new(kind: AccessKind, size_bytes: u32) -> Self {
         Self((size_bytes.min(0xffff) << 16) | kind as u32)
@@ -75,8 +77,6 @@ impl AccessAttr {
     pub fn is_locked(self) -> bool {
         self.0 & Self::LOCKED != 0
     }
-
-    const LOCKED: u32 = 8;
 
     /// What the access does.
     pub fn kind(self) -> AccessKind {

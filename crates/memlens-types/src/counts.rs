@@ -219,12 +219,18 @@ impl Counts {
 
     /// The same without coherence misses, as if no other core wrote: what another order, layout or prefetch can spare.
     pub fn without_coherence(&self) -> Self {
-        let without = |level: u64| {
-            let part = (self.shared.coherence_misses as f64 / level.max(1) as f64).min(1.0);
-            move |misses: u64| misses - (misses as f64 * part) as u64
-        };
-        let alone = self.with_misses(without(self.l1_misses()), without(self.l2_misses()), |misses| misses);
+        let alone = self.with_fewer_misses(self.shared.coherence_misses);
         Self { shared: Shared::default(), l2_prefetched: self.l2_prefetched.min(alone.l2_misses()), ..alone }
+    }
+
+    /// The same with so many misses less in the first two levels, as coherence misses are: of loads, of stores and of those that
+    /// a prefetcher covers in proportion.
+    pub fn with_fewer_misses(&self, misses: u64) -> Self {
+        let without = |level: u64| {
+            let part = (misses as f64 / level.max(1) as f64).min(1.0);
+            move |count: u64| count - (count as f64 * part) as u64
+        };
+        self.with_misses(without(self.l1_misses()), without(self.l2_misses()), |count| count)
     }
 
     /// Loads and stores that reach the cache: a modify is one access.

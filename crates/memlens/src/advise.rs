@@ -165,16 +165,17 @@ fn title(profile: &Profile, finding: &Finding) -> String {
         },
         Remedy::Prefetch { index: None } => format!("prefetch {name}"),
         Remedy::Layout { .. } => format!("another order of {name}"),
-        Remedy::Split { hot, .. } => format!("{} of {name} apart from the rest", field_names(profile, hot)),
+        Remedy::Split { hot, .. } => {
+            format!("{} of {name} apart from the rest", field_names(profile, hot).join(", "))
+        }
         Remedy::Pack => format!("the blocks of {name} side by side"),
         Remedy::Separate { .. } => format!("false sharing in {name}"),
         Remedy::PerThread { .. } => format!("threads compete for {name}"),
     }
 }
 
-fn field_names(profile: &Profile, fields: &[FieldIx]) -> String {
-    let names = fields.iter().filter_map(|field| profile.fields.get(field.index())?.name.as_deref());
-    names.collect::<Vec<_>>().join(", ")
+fn field_names<'a>(profile: &'a Profile, fields: &[FieldIx]) -> Vec<&'a str> {
+    fields.iter().filter_map(|field| profile.fields.get(field.index())?.name.as_deref()).collect()
 }
 
 fn element_name(profile: &Profile, finding: &Finding) -> String {
@@ -247,7 +248,7 @@ fn who_writes(profile: &Profile, writers: usize, fields: &[FieldIx]) -> String {
     };
     match field_names(profile, fields) {
         names if names.is_empty() => who,
-        names => format!("{who}: {names}"),
+        names => format!("{who}: {}", names.join(", ")),
     }
 }
 
@@ -318,12 +319,7 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
                 Some(json!({"module": module, "offset": format!("{:#x}", code.offset)}))
             }).collect::<Vec<_>>(),
         });
-        let names = |fields: &[FieldIx]| -> Vec<String> {
-            fields
-                .iter()
-                .filter_map(|field| profile.fields.get(field.index())?.name.as_deref().map(str::to_owned))
-                .collect()
-        };
+        let names = |fields| field_names(profile, fields);
         match &finding.remedy {
             Remedy::HugePages { pages, walks_saved } => {
                 entry["huge_pages"] = (*pages).into();

@@ -190,12 +190,17 @@ impl Target {
 struct Sink {
     /// Whether the reader may break the order.
     any_order: bool,
+    wants_turns: bool,
     defined: Vec<usize>,
     epoch: u32,
     delivered: HashMap<usize, Vec<Vec<u64>>>,
 }
 
 impl RecordSink for Sink {
+    fn wants_turns(&self) -> bool {
+        self.wants_turns
+    }
+
     fn define(&mut self, definition: Definition) -> ModuleAnswer {
         let Definition::Thread(thread) = definition else { panic!("{definition:?} was not written") };
         self.defined.push(thread.slot as usize);
@@ -285,6 +290,27 @@ fn a_silent_thread_is_overtaken_when_another_waits() {
     assert!(statistics.order_breaks > 0);
     assert_eq!(sink.delivered, target.written);
     assert!(target.serial > held_up, "{} records, as many as before", held_up);
+}
+
+#[test]
+fn where_turns_are_wanted_a_thread_that_runs_is_waited_for() {
+    let write = Step::Write { records: 1, words: 0 };
+    // Of two that have a record each the second one waits until the first has another.
+    for (turn_patience, read) in [(Duration::MAX, [1, 2]), (Duration::ZERO, [2, 3])] {
+        let segment = Segment::create().expect("memory for a segment");
+        let mut target = Target::new(&segment, 2);
+        let mut reader = Reader { turn_patience, ..Reader::new() };
+        let mut sink = Sink { wants_turns: true, ..Sink::default() };
+        for (threads, read) in [&[0, 1][..], &[0]].into_iter().zip(read) {
+            for &thread in threads {
+                target.step(&segment, thread, write);
+                target.step(&segment, thread, Step::Publish);
+            }
+            while reader.deliver(&segment, &mut sink) {}
+            let delivered: usize = sink.delivered.values().map(Vec::len).sum();
+            assert_eq!(delivered, read, "{turn_patience:?}");
+        }
+    }
 }
 
 /// Rings go round and slots change hands: what short random schedules reach only now and then.

@@ -507,7 +507,6 @@ impl Bursts {
             access_ns: weight.access_ns,
             running: self.running.part(number, time_ns),
         };
-        tracing::debug!(?timing, "timed");
         if let Some(sharing) = &mut self.sharing {
             sharing.saw(timing, &self.references, self.weights.cycles_a_ns());
         }
