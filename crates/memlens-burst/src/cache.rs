@@ -22,7 +22,8 @@ use memlens_events::burst::{End, Reference};
 use crate::area::Offsets;
 use crate::assembler::{Address, Assembler, Gpr, RCX, RDX, reaches};
 use crate::entry::{first_entry, write_way_to_entry};
-use crate::sys::{CodeMemory, give_back, own_array, populate};
+use crate::hashes::Hashes;
+use crate::sys::{CodeMemory, Populated, populate};
 use crate::table::Table;
 
 /// Bytes of an arena.
@@ -42,14 +43,10 @@ pub const NEXT_EPOCH: u64 = 1 << 16;
 /// Room that a block may need.
 pub const MOST_BLOCK_BYTES: usize = 8192;
 
-/// Blocks whose memory is there from the beginning.
-const FIRST_BLOCKS: usize = 1000;
 const MOST_BLOCKS: usize = 1 << 17;
 const MOST_EXITS: usize = 1 << 19;
 const MOST_REFERENCES: usize = 1 << 21;
 const MOST_PLACES: usize = 1 << 22;
-/// Elements of the hash table of blocks: twice as many.
-const HASHES: usize = MOST_BLOCKS * 2;
 
 /// What a block does besides the program's own work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +160,8 @@ pub struct Arena {
     next: u64,
     /// How many epochs blocks have been given.
     epochs: usize,
+    /// Of the room for code.
+    populated: Populated,
 }
 
 impl Arena {
@@ -195,10 +194,21 @@ impl Arena {
     }
 
     /// An assembler for what is free.
-    pub fn assembler(&self) -> Assembler<'static> {
+    pub fn assembler(&mut self) -> Assembler<'static> {
         // Aligned: a block's first instructions then lie in one line.
         let start = self.next.next_multiple_of(16).min(self.end());
         let length = (self.end() - start) as usize;
+        let code = self.memory.execute + CODE_OFFSET as u64;
+        // The entry is there before the code begins.
+        if let Some(used) = start.checked_sub(code)
+            && let Some(new) = self
+                .populated
+                .reach(used as usize + length.min(MOST_BLOCK_BYTES), self.memory.bytes - CODE_OFFSET)
+        {
+            let address = code + new.start as u64;
+            populate(self.memory.write_at(address), new.len(), true);
+            populate(address as *const u8, new.len(), false);
+        }
         // SAFETY: the rest of the arena's writable side: whoever holds the cache writes there, and nobody else knows it.
         let code = unsafe { core::slice::from_raw_parts_mut(self.memory.write_at(start), length) };
         Assembler::new(code, start)
@@ -220,7 +230,7 @@ pub struct Cache {
     pub references: Table<Reference>,
     /// The instructions of all blocks.
     pub places: Table<Place>,
-    hashes: *mut u32,
+    hashes: Hashes,
     offsets: Offsets,
 }
 
@@ -236,14 +246,9 @@ impl Cache {
             exits: Table::with_capacity(MOST_EXITS)?,
             references: Table::with_capacity(MOST_REFERENCES)?,
             places: Table::with_capacity(MOST_PLACES)?,
-            hashes: own_array(HASHES)?,
+            hashes: Hashes::new()?,
             offsets,
         };
-        populate(cache.hashes.cast(), HASHES * size_of::<u32>(), true);
-        cache.blocks.populate(FIRST_BLOCKS);
-        cache.exits.populate(3 * FIRST_BLOCKS);
-        cache.references.populate(8 * FIRST_BLOCKS);
-        cache.places.populate(12 * FIRST_BLOCKS);
         // Number 0 means none.
         cache.blocks.push(Block::new(0, Variant::Recording, 0, (0, 0)));
         cache.exits.push(Exit::Native { target: 0, end: End::Code });
@@ -273,6 +278,7 @@ impl Cache {
     /// Whether another block fits.
     pub fn has_room(&self) -> bool {
         self.blocks.room() > 1
+            && self.hashes.have_room(&self.blocks)
             && self.exits.room() > 64
             && self.references.room() > 256
             && self.places.room() > 256
@@ -295,47 +301,15 @@ impl Cache {
         self.blocks.len() as u32
     }
 
-    fn hash(pc: u64, variant: Variant) -> usize {
-        (pc.wrapping_add(variant as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % HASHES
-    }
-
-    /// The block's number at a place of the hash table; 0: none.
-    fn hashed(&self, index: usize) -> usize {
-        // SAFETY: below the array's length; its memory is the cache's.
-        unsafe { self.hashes.add(index % HASHES).read() as usize }
-    }
-
-    fn set_hashed(&mut self, index: usize, number: usize) {
-        // SAFETY: as above, and the cache is borrowed for writing.
-        unsafe { self.hashes.add(index % HASHES).write(number as u32) };
-    }
-
     /// The block that begins at a native address.
     pub fn find(&self, pc: u64, variant: Variant) -> Option<usize> {
-        let mut index = Self::hash(pc, variant);
-        loop {
-            let number = self.hashed(index);
-            if number == 0 {
-                return None;
-            }
-            let block = &self.blocks[number];
-            if block.pc == pc && block.variant == variant {
-                return Some(number);
-            }
-            index += 1;
-        }
+        self.hashes.find(&self.blocks, pc, variant)
     }
 
     /// Takes a block in; its number. From now on it is found instead of an earlier one of the same address.
     pub fn add_block(&mut self, block: Block) -> usize {
-        let mut index = Self::hash(block.pc, block.variant);
-        let is_same = |other: &Block| (other.pc, other.variant) == (block.pc, block.variant);
-        while self.hashed(index) != 0 && !is_same(&self.blocks[self.hashed(index)]) {
-            index += 1;
-        }
-        let replaces = self.hashed(index) as u32;
-        let number = self.blocks.push(Block { replaces, ..block });
-        self.set_hashed(index, number);
+        let number = self.blocks.push(block);
+        self.blocks[number].replaces = self.hashes.add(&self.blocks, number);
         number
     }
 
@@ -343,12 +317,7 @@ impl Cache {
     pub fn forget_last_block(&mut self) {
         let number = self.blocks.len() - 1;
         let block = self.blocks[number];
-        let mut index = Self::hash(block.pc, block.variant);
-        while self.hashed(index) != number {
-            index += 1;
-        }
-        // One that replaces none stands at the end of its run, as the last that came in.
-        self.set_hashed(index, block.replaces as usize);
+        self.hashes.replace(&self.blocks, number, block.replaces);
         self.blocks.truncate(number);
         self.references.truncate(block.first_reference as usize);
         self.places.truncate(block.first_place as usize);
@@ -368,7 +337,7 @@ impl Cache {
             self.exits.discard();
             self.references.discard();
             self.places.discard();
-            give_back(self.hashes, HASHES);
+            self.hashes.discard();
         }
     }
 
@@ -389,7 +358,7 @@ impl Cache {
         }
         let free = self.arenas.iter().position(Option::is_none).ok_or(End::Full)?;
         let memory = place_near(module).ok_or(End::Code)?;
-        let mut arena = Arena { memory, next: memory.execute, epochs: 0 };
+        let mut arena = Arena { memory, next: memory.execute, epochs: 0, populated: Populated::default() };
         let mut assembler = arena.assembler();
         let first = first_entry(self.offsets).ok_or(End::Full)?;
         write_way_to_entry(&mut assembler, self.offsets, first);
@@ -398,9 +367,6 @@ impl Cache {
             "the entry has a page"
         );
         arena.keep(memory.execute + CODE_OFFSET as u64);
-        let first = CODE_OFFSET + FIRST_BLOCKS * 256;
-        populate(memory.write, first, true);
-        populate(memory.execute as *const u8, first, false);
         self.arenas[free] = Some(arena);
         Ok((free, true))
     }

@@ -35,6 +35,7 @@ mod counting;
 mod entry;
 mod filter;
 mod gather;
+mod hashes;
 pub mod heap;
 mod known;
 mod runtime;

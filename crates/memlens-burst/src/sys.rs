@@ -35,6 +35,29 @@ pub fn populate(start: *const u8, bytes: usize, is_written: bool) {
     unsafe { syscall(number::MADVISE, [start as usize, bytes, advice, 0, 0, 0]) };
 }
 
+/// How much of memory that fills up from its begin has pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Populated {
+    bytes: usize,
+}
+
+impl Populated {
+    const FIRST: usize = 16 << 10;
+    const MOST: usize = 256 << 10;
+
+    /// Sees to pages for the first `bytes` of `memory`, of which there are `all`: for some more than these, so that it is seldom
+    /// that some are missing, but not more than twice as much as was ever needed. Where they are.
+    #[inline]
+    pub fn reach(&mut self, bytes: usize, all: usize) -> Option<core::ops::Range<usize>> {
+        (bytes > self.bytes).then(|| {
+            let from = self.bytes;
+            let step = from.clamp(Self::FIRST, Self::MOST);
+            self.bytes = (from + step).max(bytes.next_multiple_of(Self::FIRST)).min(all);
+            from..self.bytes
+        })
+    }
+}
+
 /// Gives an array of [`own_array`] back.
 ///
 /// # Safety
@@ -224,4 +247,25 @@ pub fn has_shadow_stack() -> bool {
     // SAFETY: `rdsspq` is a no-operation where there is none (Intel SDM volume 2, RDSSPD/RDSSPQ).
     unsafe { asm!("xor eax, eax", "rdsspq rax", out("rax") pointer, options(nomem, nostack)) };
     pointer != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_gets_its_pages_in_growing_steps_and_each_once() {
+        const ALL: usize = 3 << 20;
+        let mut populated = Populated::default();
+        let (mut end, mut steps) = (0, 0);
+        for bytes in (100..=ALL).step_by(100) {
+            let Some(range) = populated.reach(bytes, ALL) else { continue };
+            assert_eq!(range.start, end);
+            assert!(range.end >= bytes && range.end <= ALL.min(2 * bytes + Populated::FIRST));
+            (end, steps) = (range.end, steps + 1);
+        }
+        assert_eq!((end, steps), (ALL, 16));
+        assert!(populated.reach(ALL, ALL).is_none());
+        assert_eq!(Populated::default().reach(100_000, ALL), Some(0..7 * Populated::FIRST));
+    }
 }

@@ -2,7 +2,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use crate::sys::{give_back, own_array, populate};
+use crate::sys::{Populated, give_back, own_array, populate};
 
 /// Elements are numbers and structures of numbers: zeroed memory is a valid one.
 #[derive(Debug)]
@@ -10,22 +10,22 @@ pub struct Table<T: Copy> {
     start: *mut T,
     length: usize,
     capacity: usize,
+    populated: Populated,
 }
 
 impl<T: Copy> Table<T> {
     /// None: the kernel has no memory.
     pub fn with_capacity(capacity: usize) -> Option<Self> {
-        Some(Self { start: own_array(capacity)?, length: 0, capacity })
-    }
-
-    /// Gets the pages of its first elements at once.
-    pub fn populate(&self, elements: usize) {
-        populate(self.start.cast(), elements.min(self.capacity) * size_of::<T>(), true);
+        Some(Self { start: own_array(capacity)?, length: 0, capacity, populated: Populated::default() })
     }
 
     /// Appends an element; its index. The caller has asked for [`Self::room`].
     pub fn push(&mut self, element: T) -> usize {
         assert!(self.length < self.capacity, "room was asked for");
+        let bytes = |elements: usize| elements * size_of::<T>();
+        if let Some(new) = self.populated.reach(bytes(self.length + 1), bytes(self.capacity)) {
+            populate(self.start.cast::<u8>().wrapping_add(new.start), new.len(), true);
+        }
         // SAFETY: below the capacity, in memory that is this table's alone.
         unsafe { self.start.add(self.length).write(element) };
         self.length += 1;
