@@ -103,7 +103,9 @@ impl Segment {
                 None if kind == Kind::Padding => {}
                 None => self.damaged += 1,
             }
-            bytes.fill(0);
+            // Behind the first word of padding nothing was written, and there may be no memory yet.
+            let written = if kind == Kind::Padding { size_of::<u64>() } else { bytes.len() };
+            bytes[..written].fill(0);
             tail += u64::from(length);
             self.header(ring).tail.store(tail, Ordering::Release);
         }

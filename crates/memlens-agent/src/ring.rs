@@ -118,8 +118,10 @@ impl Segment {
             let tail = header.tail.load(Ordering::Acquire);
             let offset = head as usize % RING_BYTES;
             let to_end = RING_BYTES - offset;
-            let padding = if to_end < length { to_end } else { 0 };
             let taken = head.wrapping_sub(tail) as usize;
+            // Who has read all lets the ring begin anew, as soon as that leaves what is reserved: so the rest of it gets no memory.
+            let begins_anew = taken == 0 && offset >= length + RESERVED_BYTES;
+            let padding = if to_end < length || begins_anew { to_end } else { 0 };
             if taken + padding + length > RING_BYTES - keep_bytes {
                 return None;
             }
@@ -217,4 +219,38 @@ pub fn clock_ns(clock: i32) -> u64 {
 /// `CLOCK_MONOTONIC`.
 pub fn now_ns() -> u64 {
     clock_ns(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_events::agent::SEGMENT_BYTES;
+
+    #[derive(Clone)]
+    #[repr(align(4096))]
+    struct Page([u64; PAGE_BYTES / 8]);
+
+    #[test]
+    fn a_ring_that_has_been_read_begins_anew() {
+        const LENGTH: usize = 100_000;
+        let mut memory = vec![Page([0; _]); SEGMENT_BYTES / PAGE_BYTES];
+        let segment = Segment(memory.as_mut_ptr().cast());
+        let (start, header) = segment.ring(0);
+        let reserve = || {
+            let place = segment.reserve(0, LENGTH, RESERVED_BYTES)?;
+            Some(place as usize + LENGTH - (start as usize + PAGE_BYTES))
+        };
+        let read = || header.tail.store(header.head.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut furthest = 0;
+        for _ in 0..1000 {
+            furthest = furthest.max(reserve().expect("all has been read"));
+            read();
+        }
+        assert!(furthest <= RESERVED_BYTES + 2 * LENGTH, "{furthest}");
+        // Nobody reads: all but what is reserved can be filled, and is lost to nobody.
+        let filled = core::iter::from_fn(reserve).count() * LENGTH;
+        assert!(filled > RING_BYTES - RESERVED_BYTES - 3 * LENGTH, "{filled}");
+        read();
+        assert!(reserve().is_some());
+    }
 }

@@ -11,7 +11,8 @@
 //! Several writers, one reader, no locks. A writer moves `head` on by a compare-and-swap, fills what it got, and
 //! writes the record's first word last. The reader takes records up to the first whose first word is 0, sets
 //! what it took to 0, and moves `tail` on. A signal handler that interrupts a writer is just another writer.
-//! A record never wraps around the end: a writer fills what is left there with [`Kind::Padding`].
+//! A record never wraps around the end: a writer fills what is left there with [`Kind::Padding`], and so does one that finds all
+//! taken behind the first quarter. Of a ring whose reader keeps up, the rest never gets memory.
 //!
 //! Whoever finds no room counts the loss and goes on; nobody waits for memlens. Allocations leave the last
 //! quarter of a ring to the others, because a block whose end is lost would own what comes after it.
