@@ -93,6 +93,8 @@ pub struct Sharing {
     line_bytes: u64,
     /// Cycles until a line comes from another core.
     transfer_cycles: f64,
+    /// By process the thread that has been its only one so far: nobody takes its lines. None: there are several.
+    alone: FxHashMap<u32, Option<u32>>,
     seen: Vec<Seen>,
     owners: FxHashMap<u32, Shared>,
 }
@@ -103,13 +105,19 @@ impl Sharing {
         Self {
             line_bytes: u64::from(line_bytes.max(1)),
             transfer_cycles: f64::from(transfer_cycles.max(1)),
+            alone: FxHashMap::default(),
             seen: Vec::new(),
             owners: FxHashMap::default(),
         }
     }
 
-    /// A burst, in the order of time. Cost: some ns a reference.
+    /// A burst, in the order of time. Cost: some ns a reference, none as long as the process has one thread.
     pub fn saw(&mut self, timing: Timing, references: &[Reference], cycles_a_ns: f64) {
+        let alone = self.alone.entry(timing.process).or_insert(Some(timing.thread));
+        if *alone == Some(timing.thread) {
+            return;
+        }
+        *alone = None;
         let mut by_line: FxHashMap<u64, Use> = FxHashMap::default();
         let apart = self.references_apart(timing, cycles_a_ns);
         for (at, reference) in
@@ -280,7 +288,10 @@ mod tests {
     /// What each of two threads, which are the owners 0 and 1, shares with the other.
     fn shared(bursts: [(Timing, Vec<Reference>); 2]) -> [Shared; 2] {
         let mut sharing = Sharing::new(64, TRANSFER);
-        bursts.iter().for_each(|(timing, references)| sharing.saw(*timing, references, CYCLES_A_NS));
+        // Twice: nothing is kept of a thread before there is another one.
+        for (timing, references) in bursts.iter().chain(&bursts) {
+            sharing.saw(*timing, references, CYCLES_A_NS);
+        }
         bursts.iter().for_each(|(timing, references)| sharing.feed(*timing, references, CYCLES_A_NS, 2.0));
         [sharing.of_owner(0), sharing.of_owner(1)]
     }
