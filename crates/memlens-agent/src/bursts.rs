@@ -4,18 +4,20 @@
 //! A burst's processor time is measured, and what the program did in it by itself is taken off: as many words as it had,
 //! at the speed of the stretch behind it that only counts. The thread's next tick comes no sooner than the rest divided
 //! by the part of the thread's time that bursts may take. So a program of much new code, whose bursts are spent
-//! translating, has fewer of them, and one that waits for memory more. What a burst may translate is limited, too. The
-//! first 20 ms of a process are free, and ticks come more often until they are used up: a short program has some bursts,
-//! too.
+//! translating, has fewer of them, and one that waits for memory more. What a burst may translate is limited, too.
+//!
+//! A process begins with an advance of 10 ms, and ticks come more often until it is used up: a short program has some bursts,
+//! too. Then bursts take half of their part only, until they have paid it back.
 //!
 //! # Looks
 //! Ticks that come before a burst is due only look where the thread is: some µs each, several between two bursts. They tell which of
 //! the two the time between them belongs to.
 //!
 //! # Length
-//! Every fourth burst has four times the words of the others: how long it is until a line is used again is known only as far as a
+//! One burst in twelve has sixteen times the words of the others: how long it is until a line is used again is known only as far as a
 //! burst reaches, and caches hold what is used again after more accesses than short bursts have. A few long ones tell, at
-//! a fraction of what it would cost if all were as long.
+//! a fraction of what it would cost if all were as long: what the others have to tell is where the program is, and that many
+//! short ones tell better than few long ones.
 //!
 //! # Signal safety
 //! The hooks run on the burst runtime's stack, with the program's signals blocked. They write to the ring and ask for
@@ -47,21 +49,25 @@ const MOST_REFERENCES: usize = 256;
 
 const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
 
-/// What bursts of a process may take before the budget counts, in ns: a short program has some bursts, too.
-static FREE_NS: AtomicU64 = AtomicU64::new(20_000_000);
+/// What is left of what bursts of a process may take before the budget counts, in ns.
+static ADVANCE_NS: AtomicU64 = AtomicU64::new(10_000_000);
+/// What of it has not been paid back, in ns.
+static OWED_NS: AtomicU64 = AtomicU64::new(0);
+/// As long as bursts owe something they cost so many times as much: with 2, half of their part of the time pays it back.
+const OWING: u64 = 2;
 
 /// Of the words of a burst, how many times as many are counted behind it at most.
-const COUNTED: usize = 8;
+const COUNTED: usize = 4;
 /// Processor time after which a burst has enough, in ns: one that waits for memory at each access would take what ten others
 /// take.
 const RECORDED_NS: u64 = 2_000_000;
-/// How many times more often ticks come while bursts are free.
+/// How many times more often ticks come while there is an advance.
 const HURRY: u64 = 4;
 
 /// One burst in so many is longer: it sees uses of a line that lie further apart …
-const LONG_EACH: u32 = 4;
+const LONG_EACH: u32 = 12;
 /// … by this factor …
-const LONGER: usize = 4;
+const LONGER: usize = 16;
 /// … but not longer than a quarter of a ring, in words, and only while no more than a burst waits to be read.
 const MOST_WORDS: usize = RING_BYTES / 32;
 
@@ -153,8 +159,8 @@ pub fn are_apart() -> bool {
 
 /// By how much ticks come more often than they should in the long run.
 pub fn hurry() -> u64 {
-    let is_free = WORDS.load(Ordering::Relaxed) > 0 && FREE_NS.load(Ordering::Relaxed) > 0;
-    if is_free { HURRY } else { 1 }
+    let has_advance = WORDS.load(Ordering::Relaxed) > 0 && ADVANCE_NS.load(Ordering::Relaxed) > 0;
+    if has_advance { HURRY } else { 1 }
 }
 
 /// dlclose(3): what has been translated may be gone.
@@ -245,15 +251,25 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         return goes_on;
     }
     let cost_ns = head.cost_ns(burst.words.len() as u64);
-    let is_free = FREE_NS
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            // What is left over is given up.
-            (left > 0).then(|| left.saturating_sub(cost_ns))
-        })
-        .is_ok();
+    let due_ns = pay(cost_ns).saturating_mul(ALL) / millionths;
     match hurry() {
-        1 => ticks::set_next(area, if is_free { 0 } else { cost_ns.saturating_mul(ALL) / millionths }),
+        1 => ticks::set_next(area, due_ns),
         part => ticks::set_soon(area, part),
     }
     false
+}
+
+/// Pays a burst from the advance; if that is used up, what of the thread's budget pays for it.
+fn pay(cost_ns: u64) -> u64 {
+    // What a burst takes beyond the advance is given to it.
+    let advance = |left: u64| (left > 0).then(|| left.saturating_sub(cost_ns));
+    if let Ok(left) = ADVANCE_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance) {
+        OWED_NS.fetch_add(left.min(cost_ns), Ordering::Relaxed);
+        return 0;
+    }
+    let back = |owed: u64| Some(owed.saturating_sub(cost_ns));
+    match OWED_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back) {
+        Ok(0) | Err(_) => cost_ns,
+        Ok(_) => OWING.saturating_mul(cost_ns),
+    }
 }

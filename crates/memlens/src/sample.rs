@@ -23,9 +23,9 @@ use crate::system;
 use crate::view_args::ViewArgs;
 
 /// Words of a burst.
-const BURST_LENGTH: u32 = 50_000;
+const BURST_LENGTH: u32 = 12_500;
 /// Bursts a second of a thread's processor time, at most.
-const BURSTS_A_SECOND: u64 = 50;
+const BURSTS_A_SECOND: u64 = 100;
 /// The part of the program's time that bursts may take.
 const BURST_OVERHEAD: f64 = 0.02;
 
@@ -67,8 +67,8 @@ pub struct SampleArgs {
     #[arg(long, value_name = "EVENT")]
     pub event: Option<Event>,
 
-    /// Words that a burst of --mode burst records, each an access or more; 50000 if not given. Every fourth burst may have four
-    /// times as many
+    /// Words that a burst of --mode burst records, each an access or more; 12500 if not given. One burst in twelve may
+    /// have sixteen times as many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub burst_length: Option<u32>,
 
