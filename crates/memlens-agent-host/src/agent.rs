@@ -25,6 +25,8 @@ include!(concat!(env!("OUT_DIR"), "/payload.rs"));
 const BLOCKS_A_SECOND: f64 = 2000.0;
 /// Those of the start, when a program makes what it then works on.
 const BLOCKS_AT_FIRST: u32 = 256;
+/// What bursts of all processes together may take before their part of the time counts, in ns.
+const BURST_ADVANCE_NS: u64 = 10_000_000;
 /// The shortest time over which draws are counted.
 const WINDOW: Duration = Duration::from_millis(40);
 
@@ -412,12 +414,13 @@ fn request_of(bytes: &[u8]) -> Request {
     }
 }
 
-/// Writes what is wanted of the agent to its segment.
 fn set_burst_share(control: &Control, share: f64) {
     control.burst_millionths.store((share * 1e6) as u32, Ordering::Relaxed);
 }
 
+/// Writes what is wanted of the agent to its segment.
 fn configure(control: &Control, options: &AgentOptions) {
+    control.burst_advance_ns.store(BURST_ADVANCE_NS, Ordering::Relaxed);
     let (always_from, shift) = match options.watch {
         Watch::Sampled => (u64::MAX, LEAST_GAP_SHIFT),
         Watch::From(bytes) => (bytes, NO_GAP),

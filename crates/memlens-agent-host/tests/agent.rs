@@ -95,7 +95,7 @@ fn run_with(
                     Told::Started
                 }
                 Event::Forked { parent_pid } => Told::Forked(parent_pid),
-                Event::Block { .. } | Event::Burst { .. } | Event::Look { .. } => {
+                Event::Block { .. } | Event::Burst { .. } | Event::Look { .. } | Event::Mapped { .. } => {
                     unreachable!("nobody asked for bursts")
                 }
             };

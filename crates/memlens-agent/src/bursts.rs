@@ -6,8 +6,9 @@
 //! by the part of the thread's time that bursts may take. So a program of much new code, whose bursts are spent
 //! translating, has fewer of them, and one that waits for memory more. What a burst may translate is limited, too.
 //!
-//! A process begins with an advance of 10 ms, and ticks come more often until it is used up: a short program has some bursts,
-//! too. Then bursts take half of their part only, until they have paid it back.
+//! The first process begins with an advance ([`Control::burst_advance_ns`]), and ticks come more often until it is used up: a short
+//! program has some bursts, too. Then bursts take half of their part only, until they have paid it back. Children and executed
+//! programs share it: a build is thousands of processes of some ms.
 //!
 //! # Looks
 //! Ticks that come before a burst is due only look where the thread is: some µs each, several between two bursts. They tell which of
@@ -35,7 +36,7 @@ use crate::faults;
 use crate::real;
 use crate::real::call;
 use crate::ring::{Segment, now_ns};
-use crate::session::{check_reader, segment, visit};
+use crate::session::{check_reader, report_mappings, segment, visit};
 use crate::ticks;
 
 /// Of the thread's time, in millionths.
@@ -49,10 +50,6 @@ const MOST_REFERENCES: usize = 256;
 
 const HOOKS: Hooks = Hooks { block: on_block, burst: on_burst };
 
-/// What is left of what bursts of a process may take before the budget counts, in ns.
-static ADVANCE_NS: AtomicU64 = AtomicU64::new(10_000_000);
-/// What of it has not been paid back, in ns.
-static OWED_NS: AtomicU64 = AtomicU64::new(0);
 /// As long as bursts owe something they cost so many times as much: with 2, half of their part of the time pays it back.
 const OWING: u64 = 2;
 
@@ -77,6 +74,12 @@ static WORDS: AtomicU32 = AtomicU32::new(0);
 static ARE_APART: AtomicBool = AtomicBool::new(false);
 /// Bursts begun.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
+/// The process whose mappings memlens looks at from its begin on.
+static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
+/// The process (upper half), and how many bursts it has reported: a forked child begins anew.
+static REPORTED: AtomicU64 = AtomicU64::new(0);
+/// After these many bursts, and each half of them, the mappings of other processes are reported.
+const LAST_MAPPINGS: u64 = 16;
 
 /// Sees whether bursts are wanted and possible.
 pub fn prepare(control: &Control) {
@@ -96,6 +99,21 @@ pub fn prepare(control: &Control) {
         }
         Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
     }
+}
+
+/// memlens looks at what this process maps.
+pub fn is_looked_at(pid: u32) {
+    LOOKED_AT.store(pid, Ordering::Relaxed);
+}
+
+/// Whether the next burst of a process is one before which its mappings are reported: if it has been made by another one, and may
+/// have ended when memlens looks. It maps most at its begin.
+fn are_mappings_due(pid: u32) -> bool {
+    let process = u64::from(pid) << 32;
+    let next = |before: u64| Some(1 + if before >> 32 == process >> 32 { before } else { process });
+    let before = REPORTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+    let count = next(before).unwrap_or_default() - process;
+    pid != LOOKED_AT.load(Ordering::Relaxed) && count <= LAST_MAPPINGS && count.is_power_of_two()
 }
 
 /// None from now on.
@@ -158,8 +176,9 @@ pub fn are_apart() -> bool {
 }
 
 /// By how much ticks come more often than they should in the long run.
-pub fn hurry() -> u64 {
-    let has_advance = WORDS.load(Ordering::Relaxed) > 0 && ADVANCE_NS.load(Ordering::Relaxed) > 0;
+pub fn hurry(control: &Control) -> u64 {
+    let has_advance =
+        WORDS.load(Ordering::Relaxed) > 0 && control.burst_advance_ns.load(Ordering::Relaxed) > 0;
     if has_advance { HURRY } else { 1 }
 }
 
@@ -234,6 +253,9 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         words_besides: counted.words_besides,
         loop_cycles: counted.loop_cycles,
     };
+    if are_mappings_due(area.pid.get()) {
+        report_mappings(Kind::Mapped, segment, area);
+    }
     if segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
         area.burst_period_ns.set(0);
     } else {
@@ -251,8 +273,8 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         return goes_on;
     }
     let cost_ns = head.cost_ns(burst.words.len() as u64);
-    let due_ns = pay(cost_ns).saturating_mul(ALL) / millionths;
-    match hurry() {
+    let due_ns = pay(control, cost_ns).saturating_mul(ALL) / millionths;
+    match hurry(control) {
         1 => ticks::set_next(area, due_ns),
         part => ticks::set_soon(area, part),
     }
@@ -260,15 +282,15 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
 }
 
 /// Pays a burst from the advance; if that is used up, what of the thread's budget pays for it.
-fn pay(cost_ns: u64) -> u64 {
+fn pay(control: &Control, cost_ns: u64) -> u64 {
     // What a burst takes beyond the advance is given to it.
     let advance = |left: u64| (left > 0).then(|| left.saturating_sub(cost_ns));
-    if let Ok(left) = ADVANCE_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance) {
-        OWED_NS.fetch_add(left.min(cost_ns), Ordering::Relaxed);
+    if let Ok(left) = control.burst_advance_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance) {
+        control.burst_owed_ns.fetch_add(left.min(cost_ns), Ordering::Relaxed);
         return 0;
     }
     let back = |owed: u64| Some(owed.saturating_sub(cost_ns));
-    match OWED_NS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back) {
+    match control.burst_owed_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back) {
         Ok(0) | Err(_) => cost_ns,
         Ok(_) => OWING.saturating_mul(cost_ns),
     }

@@ -175,13 +175,18 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
     // The budget was endless while there was no segment.
     thread().budget.set(0);
     if let Some((segment, area)) = here() {
-        control.programs.fetch_add(1, Ordering::Relaxed);
-        report_start(segment, area);
+        if control.programs.fetch_add(1, Ordering::Relaxed) == 0 {
+            bursts::is_looked_at(area.pid.get());
+        }
+        report_mappings(Kind::Started, segment, area);
     }
 }
 
-/// Says that the process has begun, with what it has mapped: it may have ended before memlens looks.
-fn report_start(segment: Segment, area: &ThreadArea) {
+/// Reports what the process has mapped: it may have ended before memlens looks. If there is no room, `Started` goes without.
+///
+/// # Signal safety
+/// System calls and a record.
+pub fn report_mappings(kind: Kind, segment: Segment, area: &ThreadArea) {
     const ROOM: usize = 512 << 10;
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS: usize = 0x22;
@@ -203,8 +208,8 @@ fn report_start(segment: Segment, area: &ThreadArea) {
             }
             words = core::slice::from_raw_parts(memory as *const u64, used.div_ceil(size_of::<u64>()));
         }
-        if !segment.write_words(Kind::Started, now_ns(), area, &[], words) {
-            segment.write_words(Kind::Started, now_ns(), area, &[], &[]);
+        if !segment.write_words(kind, now_ns(), area, &[], words) && kind == Kind::Started {
+            segment.write_words(kind, now_ns(), area, &[], &[]);
         }
         if memory > 0 {
             syscall(number::MUNMAP, [memory as usize, ROOM, 0, 0, 0, 0]);

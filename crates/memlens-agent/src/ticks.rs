@@ -142,7 +142,7 @@ pub fn start_here(control: &Control, area: &ThreadArea) {
     area.timer.set(timer + 1);
     area.last_cpu_ns.set(clock_ns(THREAD_CPU_CLOCK as i32));
     area.burst_due_ns.set(0);
-    set_timer(timer, tick_ns / bursts::hurry());
+    set_timer(timer, tick_ns / bursts::hurry(control));
 }
 
 /// Makes a timer for a thread and remembers it.
@@ -366,7 +366,7 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     // SAFETY: this is the handler, with its argument.
     let has_begun = !in_call && unsafe { bursts::begin(context, segment, area, period_ns) };
     if !has_begun {
-        set_soon(area, bursts::hurry());
+        set_soon(area, bursts::hurry(control));
     }
 }
 

@@ -34,8 +34,8 @@
 //! | 8–10 | | return address of the call, rsp and rbp there | | |
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
-//! A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` the text of its /proc/self/maps, as far as
-//! it could be read, filled up with zero bytes; `Forked` the parent's process. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
+//! A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` and `Mapped` the text of its
+//! /proc/self/maps, as far as it could be read, filled up with zero bytes; `Forked` the parent's process. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
 //! its references; a `Burst` the words of [`BurstHead`], then its own.
 
 use core::ffi::CStr;
@@ -44,7 +44,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -115,6 +115,10 @@ pub struct Control {
     pub burst_words: AtomicU32,
     /// The part of a thread's time that bursts may take, in millionths.
     pub burst_millionths: AtomicU32,
+    /// What is left of what bursts may take before that part counts, in ns: an advance to all processes together …
+    pub burst_advance_ns: AtomicU64,
+    /// … and what of it they have not paid back.
+    pub burst_owed_ns: AtomicU64,
     /// 1: bursts leave out accesses by a register of the stack alone, and at fixed addresses.
     pub burst_filter: AtomicU32,
     /// Ticks on which no burst began: in code that is not translated, or while another thread translated.
@@ -261,6 +265,8 @@ pub enum Kind {
     Look = 10,
     /// The process is a forked child, and writes its first record.
     Forked = 11,
+    /// What a process has mapped that may have ended before memlens looks.
+    Mapped = 12,
 }
 
 impl Kind {
@@ -277,6 +283,7 @@ impl Kind {
             Self::Started,
             Self::Look,
             Self::Forked,
+            Self::Mapped,
         ];
         kinds.into_iter().find(|&kind| kind as u8 == code)
     }
@@ -525,6 +532,11 @@ pub enum Event<'a> {
         /// What was mapped then, as proc_pid_maps(5) has it; empty: it could not be read.
         mappings: &'a [u8],
     },
+    /// See [`Kind::Mapped`].
+    Mapped {
+        /// As proc_pid_maps(5) has it.
+        mappings: &'a [u8],
+    },
     /// See [`Kind::Look`].
     Look {
         /// Processor time that it stands for, in ns.
@@ -609,16 +621,19 @@ impl<'a> AgentRecord<'a> {
                 }
                 Event::Burst { head: BurstHead::of(words), words: rest(3 + BURST_HEAD_WORDS)? }
             }
-            Kind::Started => {
-                let text = rest(3)?;
-                let end = text.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-                Event::Started { mappings: &text[..end] }
-            }
+            Kind::Started => Event::Started { mappings: text_of(rest(3)?) },
+            Kind::Mapped => Event::Mapped { mappings: text_of(rest(3)?) },
             Kind::Look => Event::Look { period_ns: word(3)?, ip: word(4)?, in_call: word(5)? != 0 },
             Kind::Forked => Event::Forked { parent_pid: word(3)? as u32 },
         };
         Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })
     }
+}
+
+/// Text that was filled up to whole words.
+fn text_of(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &bytes[..end]
 }
 
 #[cfg(test)]
@@ -658,10 +673,13 @@ mod tests {
         let length = 8 * END_WORDS as u32;
         let whole = bytes(&[Head { kind: Kind::Freed, length }.word(), 1, 2, 0x1000]);
         assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(Event::Freed(0x1000)));
-        let words =
-            [Head { kind: Kind::Started, length: 8 * 4 }.word(), 1, 2, u64::from_ne_bytes(*b"0-8 r\n\0\0")];
-        let started = Event::Started { mappings: b"0-8 r\n" };
-        assert_eq!(AgentRecord::decode(&bytes(&words)).map(|record| record.event), Some(started));
+        let mappings = b"0-8 r\n";
+        for (kind, event) in
+            [(Kind::Started, Event::Started { mappings }), (Kind::Mapped, Event::Mapped { mappings })]
+        {
+            let words = [Head { kind, length: 8 * 4 }.word(), 1, 2, u64::from_ne_bytes(*b"0-8 r\n\0\0")];
+            assert_eq!(AgentRecord::decode(&bytes(&words)).map(|record| record.event), Some(event));
+        }
         let length = 8 * 6;
         let whole = bytes(&[Head { kind: Kind::Look, length }.word(), 1, 2, 5000, 0x1000, 1]);
         let look = Event::Look { period_ns: 5000, ip: 0x1000, in_call: true };

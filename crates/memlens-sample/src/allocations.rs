@@ -342,6 +342,10 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
                 .unwrap_or_else(|_| mappings_of(&String::from_utf8_lossy(mappings), pid));
             return Some(TimedRecord { time_ns, record: Record::Started { pid, mappings } });
         }
+        Event::Mapped { mappings } => {
+            let mappings = mappings_of(&String::from_utf8_lossy(mappings), pid);
+            return Some(TimedRecord { time_ns, record: Record::Mapped { pid, mappings } });
+        }
     };
     Some(TimedRecord { time_ns, record: Record::Heap { pid, tid, event } })
 }

@@ -146,6 +146,13 @@ pub enum Record {
         /// What it had mapped when the record was read.
         mappings: Vec<NewMapping>,
     },
+    /// What a process has mapped.
+    Mapped {
+        /// The process.
+        pid: u32,
+        /// All of its mappings.
+        mappings: Vec<NewMapping>,
+    },
     /// The agent reports a burst.
     Burst {
         /// Process.

@@ -354,7 +354,12 @@ impl SampleSession {
         let is_agents = collector.event().agents_tick().is_some();
         let is_stale = allocations.drain(|record| {
             // Else the kernel reports that, and what is mapped.
-            if is_agents || !matches!(record.record, Record::Started { .. } | Record::Forked { .. }) {
+            if is_agents
+                || !matches!(
+                    record.record,
+                    Record::Started { .. } | Record::Forked { .. } | Record::Mapped { .. }
+                )
+            {
                 collector.add(record);
             }
         });
