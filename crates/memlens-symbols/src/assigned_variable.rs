@@ -440,10 +440,8 @@ impl Module {
         let rule = debug.frames.rule_at(pc).filter(|rule| rule.register == base.0);
         let from_cfa = rule.map(|rule| Place::BehindCfa(disp.wrapping_sub(rule.offset)));
         let from_base = Place::BehindBased { register: base.0, offset: disp };
-        let holds = |place: &LocalPlace| {
-            (place.place == from_base || Some(place.place) == from_cfa) && is_near(place, pc)
-        };
-        locals.locals.iter().filter(|local| local.places.iter().any(holds)).min_by_key(|l| l.inline_depth)
+        let holds = |place: &LocalPlace| place.place == from_base || Some(place.place) == from_cfa;
+        locals.locals.iter().filter(|local| places_near(local, pc).any(holds)).min_by_key(|l| l.inline_depth)
     }
 
     fn slot_local<'l, 'a>(
@@ -463,7 +461,7 @@ impl Module {
         let mut best: Option<(&Local<'a>, u64)> = None;
         for local in &locals.locals {
             let whole = local.type_id.as_ref().and_then(|id| debug.size_of(id)).unwrap_or(8);
-            for place in local.places.iter().filter(|place| is_near(place, pc)) {
+            for place in places_near(local, pc) {
                 let start = match (place.place, cfa_offset) {
                     (Place::Cfa(start), Some(wanted)) => wanted.checked_sub(start),
                     (Place::Based { register, offset }, _) if register == base.0 => disp.checked_sub(offset),
@@ -519,9 +517,9 @@ fn may_receive(local: &Local<'_>, line: Option<&SourceFrame>) -> bool {
     !is_below && !local.of_library && !matches!(&*local.name, "this" | "self")
 }
 
-/// Whether a variable is at the place when a store at `pc` is made, or soon after it.
-fn is_near(place: &LocalPlace, pc: u64) -> bool {
-    place.start < pc.saturating_add(LATE) && pc < place.end
+/// Where a variable is when a store at `pc` is made, or soon after it.
+fn places_near<'l>(local: &'l Local<'_>, pc: u64) -> impl Iterator<Item = &'l LocalPlace> {
+    local.places_in(pc, pc.saturating_add(LATE))
 }
 
 /// The first pc in `[start, end)` at which the variable, or a part of it, is in the register.
@@ -531,7 +529,7 @@ fn in_register(local: &Local<'_>, register: Register, start: u64, end: u64) -> O
 
 /// The first pc in `[start, end)` at which the variable, or a part of it, is at the place.
 fn first_at(local: &Local<'_>, place: Place, start: u64, end: u64) -> Option<u64> {
-    local.places.iter().filter(|p| p.place == place && p.start < end && start < p.end).map(|p| p.start).min()
+    local.places_in(start, end).find(|found| found.place == place).map(|found| found.start)
 }
 
 fn plain<'a>(debug: &DebugInfo<'a>, local: &Local<'a>) -> AssignedVariable {

@@ -51,15 +51,30 @@ pub(crate) struct Local<'a> {
     pub(crate) inlined_from: Option<Arc<str>>,
     /// Whether it belongs to an inlined function of the language's library.
     pub(crate) of_library: bool,
-    /// Range of pcs, byte of the variable, number of bytes (None: the rest), place. None if it was optimised away.
+    /// By rising start. None if it was optimised away.
     pub(crate) places: Vec<LocalPlace>,
+    /// The longest range of pcs among them.
+    longest: u64,
 }
 
+impl Local<'_> {
+    /// Those of the places whose ranges of pcs meet `[start, end)`. Cost: of an interpreter's loop a local has thousands of places,
+    /// most of them for a few instructions.
+    pub(crate) fn places_in(&self, start: u64, end: u64) -> impl Iterator<Item = &LocalPlace> {
+        let before_end = &self.places[..self.places.partition_point(|place| place.start < end)];
+        let first = before_end.partition_point(|place| place.start.saturating_add(self.longest) <= start);
+        before_end[first..].iter().filter(move |place| start < place.end)
+    }
+}
+
+/// Where a variable, or a part of it, is for a range of pcs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalPlace {
     pub(crate) start: u64,
     pub(crate) end: u64,
+    /// The byte of the variable that it begins with.
     pub(crate) part_start: u64,
+    /// How many bytes; None: the rest.
     pub(crate) part_size: Option<u64>,
     pub(crate) place: Place,
     /// Whether the debug information says it for the scope as a whole, not for ranges of code.
@@ -188,6 +203,7 @@ fn read_locals<'a>(
                     inline_depth: outer.inline_depth,
                     inlined_from: outer.inlined_from.clone(),
                     of_library: outer.of_library,
+                    longest: places.iter().map(|place| place.end - place.start).max().unwrap_or(0),
                     places,
                 });
             }
@@ -234,6 +250,7 @@ fn local_places<'a>(
         }
     }
     places.retain(|place| place.place != Place::Elsewhere);
+    places.sort_by_key(|place| place.start);
     places.shrink_to_fit();
     places
 }
