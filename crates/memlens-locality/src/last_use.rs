@@ -14,6 +14,8 @@
 
 const EMPTY: u64 = u64::MAX;
 const SMALLEST: usize = 1 << 12;
+/// Tables with so many entries are in the second-level cache, if no other is.
+const IN_CACHES: usize = 1 << 14;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -98,8 +100,11 @@ impl LastUse {
     }
 
     /// Reads where keys lie that will be touched next. The reads do not wait for each other, as those of
-    /// touches one by one would; nothing changes.
+    /// touches one by one would; nothing changes. Of a table that is in the caches none is read.
     pub(crate) fn approach(&self, keys: impl Iterator<Item = u64>) {
+        if self.table.len() <= IN_CACHES {
+            return;
+        }
         let shift = 64 - self.table.len().trailing_zeros();
         let away = keys.filter(|&key| self.front[self.front_place(key)].key != key);
         let sum = away.fold(0u64, |sum, key| sum ^ self.table[(hash(key) >> shift) as usize].key);
