@@ -110,23 +110,23 @@ QUICK, FULL, LONG = range(3)
 
 
 def workloads(length):
-    """QUICK runs for moments, FULL for tenths of a second, LONG for seconds: so long that 1 % can be seen."""
+    """QUICK runs for moments, FULL for tenths of a second, LONG for two to ten seconds: so long that 1 % can be seen."""
     def size(*sizes):
         return str(sizes[length])
     python = os.path.realpath(sys.executable)
     return [
-        Workload("BFS", ["./bfs", size(13, 16, 16), "16", "1", size(2, 8, 400)],
+        Workload("BFS", ["./bfs", size(13, 16, 16), "16", "1", size(2, 8, 1000)],
                  prepare=compile_c(ROOT / "examples/bfs/bfs.c")),
-        Workload("matrix multiply", ["./matmul", size(120, 450, 1200)], prepare=compile_c(KERNELS / "matmul.c")),
-        Workload("binary tree", ["./tree", size(10000, 60000, 300000), size(40000, 240000, 4000000)],
+        Workload("matrix multiply", ["./matmul", size(120, 450, 1700)], prepare=compile_c(KERNELS / "matmul.c")),
+        Workload("binary tree", ["./tree", size(10000, 60000, 300000), size(40000, 240000, 8000000)],
                  prepare=compile_c(KERNELS / "tree.c")),
-        Workload("SpMV", ["./spmv", size(10000, 200000, 200000), "16", size(2, 20, 400)],
+        Workload("SpMV", ["./spmv", size(10000, 200000, 200000), "16", size(2, 20, 600)],
                  prepare=compile_c(KERNELS / "spmv.c")),
-        Workload("RandomAccess", ["./gups", size(14, 22, 22), size(1 << 16, 1 << 24, 1 << 26)],
+        Workload("RandomAccess", ["./gups", size(14, 22, 22), size(1 << 16, 1 << 24, 1 << 28)],
                  prepare=compile_c(KERNELS / "gups.c")),
         Workload("sqlite3", ["sqlite3", ":memory:"], stdin="script.sql",
                  prepare=sql_script(int(size(3000, 100000, 1000000))), needs=["sqlite3"]),
-        Workload("CPython", [python, str(HERE / "workloads/cpython.py"), size(5, 150, 1500)]),
+        Workload("CPython", [python, str(HERE / "workloads/cpython.py"), size(5, 150, 4000)]),
         Workload("xz", ["xz", "-6", "-T1", "-k", "-c", "input"], prepare=number_file(int(size(3000, 25000, 600000))),
                  needs=["xz"]),
     ]
