@@ -307,7 +307,7 @@ impl Head {
     /// From one word; None: damaged.
     pub fn of(word: u64) -> Option<Self> {
         let length = word as u32;
-        let kind = Kind::from_code((word >> 32) as u8)?;
+        let kind = Kind::from_code(u8::try_from(word >> 32).ok()?)?;
         (length >= 8 && length.is_multiple_of(8) && length as usize <= RING_BYTES)
             .then_some(Self { kind, length })
     }
@@ -670,6 +670,9 @@ mod tests {
         assert_eq!(Head::of(0), None);
         assert_eq!(Head::of((Kind::Freed as u64) << 32 | 12), None, "not whole words");
         assert_eq!(Head::of(200 << 32 | 16), None, "no such kind");
+        let freed = Head { kind: Kind::Freed, length: 32 };
+        assert_eq!(Head::of(freed.word()), Some(freed));
+        assert_eq!(Head::of(freed.word() | 1 << 40), None, "bits that no head has");
         let length = 8 * END_WORDS as u32;
         let whole = bytes(&[Head { kind: Kind::Freed, length }.word(), 1, 2, 0x1000]);
         assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(Event::Freed(0x1000)));
