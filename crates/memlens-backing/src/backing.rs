@@ -110,7 +110,8 @@ impl BackingReader {
 /// The process's mappings, read at the first time.
 fn known(mappings: &mut Option<Vec<Mapping>>, pid: u32) -> Option<&[Mapping]> {
     if mappings.is_none() {
-        *mappings = Some(parsed(&fs::read_to_string(format!("/proc/{pid}/smaps")).ok()?));
+        // Names are bytes, of which not all are UTF-8.
+        *mappings = Some(parsed(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/smaps")).ok()?)));
     }
     mappings.as_deref()
 }

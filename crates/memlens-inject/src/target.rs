@@ -214,9 +214,9 @@ impl Target {
 
     /// What is mapped.
     pub fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
-        let text = fs::read_to_string(proc_folder(self.pid).join("maps"))
-            .map_err(|_| InjectError::Gone(self.pid))?;
-        Ok(text.lines().filter_map(mapping_of).collect())
+        // Names are bytes, of which not all are UTF-8.
+        let text = fs::read(proc_folder(self.pid).join("maps")).map_err(|_| InjectError::Gone(self.pid))?;
+        Ok(String::from_utf8_lossy(&text).split('\n').filter_map(mapping_of).collect())
     }
 
     /// Its threads.
@@ -296,7 +296,8 @@ fn mapping_of(line: &str) -> Option<Mapping> {
         file_offset: u64::from_str_radix(offset, 16).ok()?,
         is_executable: access.contains('x'),
         is_writable: access.contains('w'),
-        name: rest.trim().to_owned(),
+        // Blanks at its end are the file's.
+        name: rest.trim_start_matches(' ').to_owned(),
     })
 }
 
@@ -313,6 +314,7 @@ mod tests {
         assert_eq!((mapping.start, mapping.end), (0x7f00_0000_0000, 0x7f00_0000_1000));
         assert_eq!((mapping.file_offset, mapping.is_executable), (0x2000, true));
         assert_eq!(mapping.name, "/usr/lib/a b.so");
+        assert_eq!(mapping_of("1-2 r--p 0 fe:01 7   /a \r").expect("a mapping").name, "/a \r");
         let own = Target::open(std::process::id()).expect("our own");
         let mappings = own.mappings().expect("readable");
         assert!(mappings.iter().any(|mapping| mapping.name == "[stack]"));

@@ -322,8 +322,9 @@ pub fn file_start(line: &[u8]) -> Option<(u64, &[u8])> {
 
 /// The place of a mapping of reserved pages (hugetlb) without a file: start and end, of a line of `/proc/PID/maps`.
 pub fn reserved_mapping(line: &[u8]) -> Option<(u64, u64)> {
-    line.ends_with(b" /anon_hugepage (deleted)").then_some(())?;
-    let range = line.split(|&byte| byte == b' ').next()?;
+    let mut words = line.splitn(6, |&byte| byte == b' ');
+    let range = words.next()?;
+    (words.nth(4)?.trim_ascii_start() == b"/anon_hugepage (deleted)").then_some(())?;
     let dash = range.iter().position(|&byte| byte == b'-')?;
     Some((hexadecimal(&range[..dash])?, hexadecimal(&range[dash + 1..])?))
 }
@@ -379,9 +380,12 @@ mod tests {
     fn lines_of_maps_name_reserved_pages() {
         let line = b"7f5d4c400000-7f5d4cc00000 rw-p 00000000 00:0f 77    /anon_hugepage (deleted)";
         assert_eq!(reserved_mapping(line), Some((0x7f5d_4c40_0000, 0x7f5d_4cc0_0000)));
-        for other in
-            [&b"7f5d4c400000-7f5d4cc00000 rw-p 00000000 00:00 0 "[..], b" /anon_hugepage (deleted)", b""]
-        {
+        for other in [
+            &b"7f5d4c400000-7f5d4cc00000 rw-p 00000000 00:00 0 "[..],
+            b"7f5d4c400000-7f5d4cc00000 rw-p 00000000 00:0f 77    /tmp/a /anon_hugepage (deleted)",
+            b" /anon_hugepage (deleted)",
+            b"",
+        ] {
             assert_eq!(reserved_mapping(other), None, "{other:?}");
         }
     }

@@ -190,16 +190,17 @@ impl AddressSpace {
 /// # Errors
 /// If the process has ended, or is not ours to look at.
 pub fn running_mappings(pid: u32) -> std::io::Result<Vec<NewMapping>> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    // Names are bytes, of which not all are UTF-8.
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
     if text.is_empty() {
         return Err(std::io::Error::other("the process has ended"));
     }
-    Ok(mappings_of(&text, pid))
+    Ok(mappings_of(&String::from_utf8_lossy(&text), pid))
 }
 
 /// What a process's `/proc/PID/maps` says.
 pub fn mappings_of(text: &str, pid: u32) -> Vec<NewMapping> {
-    text.lines().filter_map(|line| mapping_of(line, pid)).collect()
+    text.split('\n').filter_map(|line| mapping_of(line, pid)).collect()
 }
 
 /// `7f00-7f10 r-xp 00001000 fe:01 1234   /usr/lib/x.so`
@@ -223,7 +224,8 @@ fn mapping_of(line: &str, pid: u32) -> Option<NewMapping> {
         file_offset: u64::from_str_radix(offset, 16).ok()?,
         inode: inode.parse().ok()?,
         is_executable: access.contains('x'),
-        name: rest.trim().to_owned(),
+        // Blanks at its end are the file's.
+        name: rest.trim_start_matches(' ').to_owned(),
     })
 }
 
@@ -286,11 +288,28 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_no_utf8_hides_no_mapping() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(std::ffi::OsStr::from_bytes(b"sl\xe9ep"));
+        std::fs::copy("/bin/sleep", &path).expect("there");
+        let mut child = std::process::Command::new(&path).arg("60").spawn().expect("runs");
+        let mappings = running_mappings(child.id());
+        child.kill().and_then(|()| child.wait()).expect("ended");
+        let named =
+            |end: &str| mappings.as_ref().is_ok_and(|all| all.iter().any(|it| it.name.ends_with(end)));
+        assert!(named("sl\u{fffd}ep") && named("[stack]"), "{mappings:?}");
+    }
+
+    #[test]
     fn lines_of_the_kernels_list() {
         let line = "7f3a00001000-7f3a00003000 r-xp 00002000 fe:01 77                 /opt/a b/lib.so";
         let mapping = mapping_of(line, 5).expect("a mapping");
         assert_eq!((mapping.start, mapping.length, mapping.file_offset), (0x7f3a_0000_1000, 0x2000, 0x2000));
         assert_eq!((mapping.inode, mapping.is_executable, &*mapping.name), (77, true, "/opt/a b/lib.so"));
         assert_eq!(mapping_of("", 5), None);
+        let text = "1000-2000 r-xp 0 fe:01 77   /opt/a \r\n3000-4000 rw-p 0 00:00 0 \n";
+        let names: Vec<_> = mappings_of(text, 5).into_iter().map(|mapping| mapping.name).collect();
+        assert_eq!(names, ["/opt/a \r", ""], "what ends a file's name is its own");
     }
 }

@@ -482,8 +482,9 @@ impl<M: MemorySystem> Pipeline for CapturedProcess<M> {
 
 /// The file mapped at an address, and the page of it that lies there, as the process's map says now.
 fn file_at(pid: u32, addr: u64) -> Option<(String, u64)> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    maps.lines().find_map(|line| {
+    // Names are bytes, of which not all are UTF-8.
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    String::from_utf8_lossy(&maps).lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
         let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);

@@ -91,8 +91,8 @@ struct Mapping {
 }
 
 fn mappings(pid: u32) -> Result<Vec<Mapping>, OnlineError> {
-    let text =
-        fs::read_to_string(proc_folder(pid).join("maps")).map_err(|error| OnlineError::Look(pid, error))?;
+    // Names are bytes, of which not all are UTF-8.
+    let text = fs::read(proc_folder(pid).join("maps")).map_err(|error| OnlineError::Look(pid, error))?;
     let mapping = |line: &str| {
         let mut words = line.splitn(6, ' ');
         let (start, end) = words.next()?.split_once('-')?;
@@ -102,7 +102,7 @@ fn mappings(pid: u32) -> Result<Vec<Mapping>, OnlineError> {
         let path = words.nth(2).unwrap_or_default().trim_start().to_owned();
         Some(Mapping { range: (hexadecimal(start)?, hexadecimal(end)?), is_start, is_executable, path })
     };
-    Ok(text.lines().filter_map(mapping).collect())
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(mapping).collect())
 }
 
 fn memory(pid: u32) -> Result<File, OnlineError> {

@@ -86,7 +86,7 @@ impl Process {
 
     /// Reads what the kernel set up before the program's first instruction: returns the main stack.
     fn first_thread(&mut self) -> Option<Range<u64>> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
+        let maps = self.maps()?;
         let mut stack = None;
         for line in maps.lines() {
             let mut fields = line.split_ascii_whitespace();
@@ -102,9 +102,15 @@ impl Process {
         stack
     }
 
+    /// The process's `/proc/PID/maps`, whose names need not be UTF-8.
+    fn maps(&self) -> Option<String> {
+        let maps = std::fs::read(format!("/proc/{}/maps", self.pid?)).ok()?;
+        Some(String::from_utf8_lossy(&maps).into_owned())
+    }
+
     /// The file mapped at `addr`, as the process's map says now.
     fn file_at(&self, addr: u64) -> Option<String> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
+        let maps = self.maps()?;
         maps.lines().find_map(|line| {
             let range = parse_range(line.split_ascii_whitespace().next()?)?;
             let path = line.find('/').filter(|_| range.contains(&addr))?;
