@@ -129,6 +129,25 @@ impl CacheDescription {
         let row = u64::from(self.ways) * u64::from(self.line);
         self.bytes.checked_div(row).unwrap_or(0)
     }
+
+    /// The largest line size and number of sets a model accepts.
+    const MAX_LINE_BYTES: u32 = 4096;
+    const MAX_SETS: u64 = 1 << 26;
+
+    /// Checks what a model relies on in each cache by itself.
+    pub(super) fn check(&self, place: &'static str) -> Result<(), ModelError> {
+        let &Self { bytes, ways, line, .. } = self;
+        if !line.is_power_of_two() || !(8..=Self::MAX_LINE_BYTES).contains(&line) {
+            return Err(ModelError::LineSize { place, line_bytes: line });
+        }
+        if ways == 0 || bytes == 0 || !bytes.is_multiple_of(u64::from(ways) * u64::from(line)) {
+            return Err(ModelError::CacheSize { place, bytes, ways, line_bytes: line });
+        }
+        if self.sets() > Self::MAX_SETS {
+            return Err(ModelError::TooManySets { place, sets: self.sets(), limit: Self::MAX_SETS });
+        }
+        Ok(())
+    }
 }
 
 #[cfg(feature = "std")]
@@ -303,9 +322,6 @@ pub struct MachineDescription {
 }
 
 impl MachineDescription {
-    /// The largest line size and number of sets a model accepts.
-    const MAX_LINE_BYTES: u32 = 4096;
-    const MAX_SETS: u64 = 1 << 26;
     /// The most streams that a prefetcher follows.
     const MAX_STREAMS: u32 = 4096;
 
@@ -314,9 +330,7 @@ impl MachineDescription {
         let mut caches = Vec::from([("l1i", &self.l1i), ("l1d", &self.l1d), ("llc", &self.llc)]);
         caches.extend(self.l2.as_ref().map(|l2| ("l2", l2)));
         for (place, cache) in caches {
-            if !cache.line.is_power_of_two() || cache.line < 8 || cache.line > Self::MAX_LINE_BYTES {
-                return Err(ModelError::LineSize { place, line_bytes: cache.line });
-            }
+            cache.check(place)?;
             if self.rules == Rules::Memlens && cache.line != self.line_bytes {
                 return Err(ModelError::LineSizesDiffer {
                     place,
@@ -324,20 +338,8 @@ impl MachineDescription {
                     machine_line_bytes: self.line_bytes,
                 });
             }
-            let row = u64::from(cache.ways) * u64::from(cache.line);
-            if cache.ways == 0 || cache.bytes == 0 || !cache.bytes.is_multiple_of(row) {
-                return Err(ModelError::CacheSize {
-                    place,
-                    bytes: cache.bytes,
-                    ways: cache.ways,
-                    line_bytes: cache.line,
-                });
-            }
             if self.rules == Rules::Cachegrind && cache.policy != Policy::Lru {
                 return Err(ModelError::CachegrindPolicy { place, policy: cache.policy });
-            }
-            if cache.sets() > Self::MAX_SETS {
-                return Err(ModelError::TooManySets { place, sets: cache.sets(), limit: Self::MAX_SETS });
             }
         }
         for (place, tlb) in [("dtlb", &self.dtlb), ("stlb", &self.stlb)] {

@@ -12,13 +12,24 @@ use alloc::vec::Vec;
 /// less makes it up, and most page walks of a report would be false.
 const FEWEST_STLB_ENTRIES: u32 = 512;
 
-/// Describes this computer; what it does not tell is assumed and noted.
-pub(super) fn host() -> MachineDescription {
+/// Where Linux describes the caches of the first processor.
+const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
+
+/// The text of a file of this computer.
+pub(super) fn read_file(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// Describes the computer whose files are these; what they do not tell is assumed and noted.
+pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription {
     let mut notes = Vec::new();
-    let caches = sysfs_caches();
+    let caches = sysfs_caches(read);
+    // Models have lines of one size.
+    let data = caches.iter().find(|cache| cache.level == 1 && cache.kind == "Data");
+    let line = data.and_then(SysfsCache::description).map_or(64, |data| data.line);
     let mut level = |place: &str, level: u32, kind: &str, fallback: CacheDescription| {
         let found = caches.iter().find(|cache| cache.level == level && cache.kind == kind);
-        match found.and_then(SysfsCache::description) {
+        match found.and_then(SysfsCache::description).filter(|cache| cache.line == line) {
             Some(description) => description,
             None => {
                 notes.push(format!(
@@ -29,14 +40,14 @@ pub(super) fn host() -> MachineDescription {
             }
         }
     };
-    let l1i = level("L1 instruction cache", 1, "Instruction", CacheDescription::new(32 << 10, 8, 64));
-    let l1d = level("L1 data cache", 1, "Data", CacheDescription::new(32 << 10, 8, 64));
+    let l1i = level("L1 instruction cache", 1, "Instruction", CacheDescription::new(32 << 10, 8, line));
+    let l1d = level("L1 data cache", 1, "Data", CacheDescription::new(32 << 10, 8, line));
     let last = caches.iter().map(|cache| cache.level).max().unwrap_or(3);
     let (l2, llc) = if last <= 2 {
-        (None, level("last-level cache", last, "Unified", CacheDescription::new(1 << 20, 16, 64)))
+        (None, level("last-level cache", last, "Unified", CacheDescription::new(1 << 20, 16, line)))
     } else {
-        let l2 = level("L2 cache", 2, "Unified", CacheDescription::new(1 << 20, 16, 64));
-        (Some(l2), level("last-level cache", last, "Unified", CacheDescription::new(32 << 20, 16, 64)))
+        let l2 = level("L2 cache", 2, "Unified", CacheDescription::new(1 << 20, 16, line));
+        (Some(l2), level("last-level cache", last, "Unified", CacheDescription::new(32 << 20, 16, line)))
     };
     if last > 3 {
         notes.push(format!("level {last} is modelled as the last level, level 3 is left out"));
@@ -69,7 +80,7 @@ pub(super) fn host() -> MachineDescription {
     notes.push("paging-structure caches cannot be read; 32, 4 and 2 entries are assumed".to_string());
     let mut machine = MachineDescription {
         name: "host".to_string(),
-        description: model_name(),
+        description: model_name(read),
         line_bytes: l1d.line,
         page_bytes: 4096,
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(1024) as u16),
@@ -110,7 +121,7 @@ pub(super) fn host() -> MachineDescription {
 /// two gets the next lower one and as many more ways (`cg_arch.c`, `maybe_tweak_LLc`).
 pub(super) fn take_cachegrind_geometry(machine: &mut MachineDescription) {
     let found = amd_cachegrind_caches().or_else(|| {
-        let caches = sysfs_caches();
+        let caches = sysfs_caches(&read_file);
         let last = caches.iter().filter(|cache| cache.kind == "Unified").max_by_key(|cache| cache.level)?;
         let level1 = |kind| caches.iter().find(|cache| cache.level == 1 && cache.kind == kind);
         Some([level1("Instruction")?.description()?, level1("Data")?.description()?, last.description()?])
@@ -141,7 +152,7 @@ fn with_power_of_two_sets(cache: CacheDescription) -> CacheDescription {
     CacheDescription { bytes: lower * ways * u64::from(cache.line), ways: ways as u32, ..cache }
 }
 
-/// One directory of `/sys/devices/system/cpu/cpu0/cache`.
+/// One directory of [`CACHES`].
 struct SysfsCache {
     level: u32,
     kind: String,
@@ -151,31 +162,30 @@ struct SysfsCache {
 }
 
 impl SysfsCache {
+    /// None: no model can have such a cache.
     fn description(&self) -> Option<CacheDescription> {
         let mut description = CacheDescription::new(self.bytes, self.ways, self.line);
         // 0 ways mean fully associative (Linux, Documentation/ABI/testing/sysfs-devices-system-cpu).
         if self.ways == 0 {
             description.ways = u32::try_from(self.bytes.checked_div(u64::from(self.line))?).ok()?;
         }
-        description.source = "/sys/devices/system/cpu/cpu0/cache".to_string();
-        (description.bytes > 0 && description.sets() > 0).then_some(description)
+        description.source = CACHES.to_string();
+        description.check("").is_ok().then_some(description)
     }
 }
 
-fn sysfs_caches() -> Vec<SysfsCache> {
-    let root = std::path::Path::new("/sys/devices/system/cpu/cpu0/cache");
+fn sysfs_caches(read: &dyn Fn(&str) -> Option<String>) -> Vec<SysfsCache> {
     let mut caches = Vec::new();
     for index in 0..16 {
         let read = |file: &str| -> Option<String> {
-            let text = std::fs::read_to_string(root.join(format!("index{index}")).join(file)).ok()?;
-            Some(text.trim().to_string())
+            Some(read(&format!("{CACHES}/index{index}/{file}"))?.trim().to_string())
         };
         let cache = (|| {
             let size = read("size")?;
             Some(SysfsCache {
                 level: read("level")?.parse().ok()?,
                 kind: read("type")?,
-                bytes: size.strip_suffix('K')?.parse::<u64>().ok()? * 1024,
+                bytes: size.strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)?,
                 ways: read("ways_of_associativity")?.parse().ok()?,
                 line: read("coherency_line_size")?.parse().ok()?,
             })
@@ -185,8 +195,8 @@ fn sysfs_caches() -> Vec<SysfsCache> {
     caches
 }
 
-fn model_name() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+fn model_name(read: &dyn Fn(&str) -> Option<String>) -> String {
+    let text = read("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map_or_else(|| "this computer".to_string(), |(_, name)| name.trim().to_string())
 }
@@ -256,6 +266,33 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_model_can_have_is_assumed_and_noted() {
+        // A hypervisor's last level that is no whole number of sets, and a second level with lines of its own.
+        let read = |path: &str| {
+            let (index, file) = path.strip_prefix(CACHES)?.strip_prefix("/index")?.split_once('/')?;
+            let [level, kind, size, ways, line] = match index {
+                "0" => ["1", "Data", "48K", "12", "64"],
+                "1" => ["2", "Unified", "1024K", "16", "128"],
+                "2" => ["3", "Unified", "1000K", "12", "64"],
+                _ => return None,
+            };
+            let text = match file {
+                "level" => level,
+                "type" => kind,
+                "size" => size,
+                "ways_of_associativity" => ways,
+                _ => line,
+            };
+            Some(format!("{text}\n"))
+        };
+        let machine = host(&read);
+        assert_eq!(machine.validate(), Ok(()));
+        assert_eq!((machine.l1d.bytes, machine.l1d.ways), (48 << 10, 12));
+        let noted = |place: &str| machine.notes.iter().any(|note| note.contains(place));
+        assert!(noted("L2 cache") && noted("last-level cache") && !noted("L1 data"), "{:?}", machine.notes);
+    }
 
     #[test]
     fn last_levels_get_a_power_of_two_of_sets_as_in_cachegrind() {

@@ -59,7 +59,7 @@ impl MachineDescription {
     /// does. Reads CPUID and `/sys` for these two.
     pub fn named(name: &str) -> Result<Self, MachineError> {
         if name == "host" {
-            return Ok(host::host());
+            return Ok(Self::host(&host::read_file));
         }
         let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) else {
             let nearest = nearest_word(name, Self::names()).map(ToString::to_string);
@@ -70,6 +70,12 @@ impl MachineDescription {
             host::take_cachegrind_geometry(&mut machine);
         }
         Ok(machine)
+    }
+
+    /// The computer whose files `read` gives as texts, by their paths in `/sys` and `/proc`, and whose CPUID is this
+    /// one's. What they do not tell, and what no model can have, is assumed and noted.
+    pub fn host(read: &dyn Fn(&str) -> Option<String>) -> Self {
+        host::host(read)
     }
 
     /// Parses and validates a description.
