@@ -85,9 +85,17 @@ impl Calibration {
         if calibration.format != FORMAT {
             return Err(damaged(format!("its format is {}, not {FORMAT}", calibration.format)));
         }
-        let sane = |cycles: f64| cycles.is_finite() && (0.0..1e6).contains(&cycles);
-        if let Some((name, _)) = calibration.latency.levels().iter().find(|(_, l)| !sane(l.cycles)) {
+        let sane = |number: f64| (0.0..1e6).contains(&number);
+        let latency = &calibration.latency;
+        if let Some((name, _)) = latency.levels().iter().find(|(_, l)| !sane(l.cycles) || !sane(l.spread)) {
             return Err(damaged(format!("the latency of the {name} is no number of cycles")));
+        }
+        if !sane(latency.cycle_ns) || !sane(latency.cycle_spread) {
+            return Err(damaged("the time of a core cycle is no number of nanoseconds".to_owned()));
+        }
+        let points = latency.curve.iter().flat_map(|point| [Some(point.small_pages), point.huge_pages]);
+        if points.flatten().any(|point| !sane(point.cycles) || !sane(point.spread)) {
+            return Err(damaged("a point of the curve is no number of cycles".to_owned()));
         }
         Ok(calibration)
     }
@@ -205,6 +213,8 @@ mod tests {
         let text = toml::to_string(&calibration()).expect("text");
         assert!(refused(&text.replace("format = 1", "format = 9")).contains("format is 9"));
         assert!(refused(&text.replace("cycles = 300.0", "cycles = nan")).contains("memory"));
+        assert!(refused(&text.replace("spread = 0.2\n", "spread = nan\n")).contains("last level"));
+        assert!(refused(&text.replace("cycle_ns = 0.3", "cycle_ns = -inf")).contains("core cycle"));
         assert!(Calibration::read(&folder.path().join("none")).is_err());
     }
 }

@@ -163,8 +163,9 @@ pub struct LoopSkid {
 impl LoopSkid {
     /// The part of the loop's samples that landed so many instructions on.
     pub fn share(&self, displacement: usize) -> f64 {
-        let all: u64 = self.samples.iter().sum();
-        self.samples.get(displacement).map_or(0.0, |&samples| samples as f64 / (all.max(1)) as f64)
+        // Of a file, they may be any numbers.
+        let all: u128 = self.samples.iter().copied().map(u128::from).sum();
+        self.samples.get(displacement).map_or(0.0, |&samples| samples as f64 / all.max(1) as f64)
     }
 
     /// Where most samples landed; `None` without samples.
