@@ -42,10 +42,28 @@ impl UnwindSections {
             text: range(".text"),
             got: range(".got"),
             eh_frame: range(".eh_frame").zip(data(".eh_frame")),
-            eh_frame_hdr: range(".eh_frame_hdr").zip(data(".eh_frame_hdr")),
+            eh_frame_hdr: range(".eh_frame_hdr")
+                .zip(data(".eh_frame_hdr"))
+                .filter(|((address, _), data)| is_sound(*address, data)),
             debug_frame: data(".debug_frame"),
         }
     }
+}
+
+/// Whether an `.eh_frame_hdr` has its table, in the only encoding that linkers write (Linux Standard Base 5.0,
+/// "Exception Frames"), and all of it points into `.eh_frame` or behind. Without one `.eh_frame` is read through. Where
+/// overflows are checked, gimli 0.33 panics on entries before it.
+fn is_sound(address: u64, table: &[u8]) -> bool {
+    let Some((header, entries)) = table.split_first_chunk::<12>() else { return false };
+    let [1, 0x1b, 0x03, 0x3b, frames @ .., c0, c1, c2, c3] = *header else { return false };
+    let at = |distance: [u8; 4]| address.checked_add_signed(i32::from_le_bytes(distance).into());
+    // It counts from where it stands.
+    let Some(frames) = at(frames).and_then(|frames| frames.checked_add(4)) else { return false };
+    let count = u32::from_le_bytes([c0, c1, c2, c3]) as usize;
+    let entries = entries.as_chunks::<8>().0.get(..count).filter(|entries| !entries.is_empty());
+    entries.is_some_and(|entries| {
+        entries.iter().all(|&[.., e0, e1, e2, e3]| at([e0, e1, e2, e3]).is_some_and(|entry| entry >= frames))
+    })
 }
 
 /// A level of a stack.
@@ -159,5 +177,26 @@ impl StackUnwinder {
                 _ => return false,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_table_that_is_not_sound_is_left_out() {
+        // At 0x1000, of frames at 0x1040.
+        let table = |count: u32, entries: &[i32]| {
+            let pairs = entries.iter().flat_map(|&entry| [0, entry]).flat_map(i32::to_le_bytes);
+            let header = [1, 0x1b, 0x03, 0x3b, 0x3c, 0, 0, 0].into_iter().chain(count.to_le_bytes());
+            header.chain(pairs).collect::<Vec<u8>>()
+        };
+        let is_sound = |table: &[u8]| is_sound(0x1000, table);
+        assert!(is_sound(&table(2, &[0x40, 0x58])) && is_sound(&table(1, &[0x40, 0])));
+        assert!(!is_sound(&table(0, &[0x40])), "no entries");
+        assert!(!is_sound(&table(2, &[0x40])), "one is missing");
+        assert!(!is_sound(&table(2, &[0x40, 0x3f])) && !is_sound(&table(1, &[-0x2000])), "before the frames");
+        assert!(!is_sound(&table(1, &[0x40])[..11]) && !is_sound(&[0xff; 64]));
     }
 }
