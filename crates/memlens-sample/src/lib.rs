@@ -71,6 +71,7 @@ mod switch_cost;
 mod unseen;
 mod unwinder;
 
+pub use address_space::mappings_of;
 pub use allocations::Watch;
 pub use bursts::{BurstCounts, BurstModel};
 pub use error::{SampleError, paranoid_level, permission_advice};
@@ -85,3 +86,4 @@ pub use record::{Layout, NewMapping, Record, RecordError, Registers, Sample, Tim
 pub use recording::AttributionWay;
 pub use session::{BurstSettings, SampleOptions, SampleOutcome, SampleSession, Target, why_not_preloadable};
 pub use stack_walk::stack_walk;
+pub use unwinder::{StackFrame, StackUnwinder, UnwindCache, UnwindSections};
