@@ -20,12 +20,13 @@ mod known;
 mod namesakes;
 mod number;
 mod pattern;
-mod place;
 mod prediction;
 pub mod rank;
 mod row;
 mod table;
 mod word;
+
+use memlens_profile::place;
 
 pub use column::Column;
 pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap, compare};
@@ -35,8 +36,7 @@ pub use delinquent::{DELINQUENT_SHARE, DelinquentLoads, delinquent_loads};
 pub use detail::{code_detail, object_detail};
 pub use json::{SCHEMA, json};
 pub use number::count as short_count;
-pub use place::{code_place, object_place};
 pub use prediction::prediction_table;
-pub use row::By;
+pub use row::{By, row_number};
 pub use table::{View, table};
 pub use word::UnknownWord;

@@ -1,15 +1,15 @@
-//! Objects that a reader takes for one, because they have one name: blocks that a line of code allocates at several call
-//! stacks, a variable of a function in each of its inlined copies.
+//! Objects of one name, and the row that a table has for them. Which are one row says
+//! [`Profile::object_rows`](memlens_profile::Profile::object_rows).
 
 use std::collections::HashSet;
 
-use memlens_profile::{ModuleIx, Object, ObjectBacking, ObjectIx, Profile};
-use memlens_types::{Counts, ObjectKind};
+use memlens_profile::{Object, ObjectBacking, ObjectIx, Profile};
+use memlens_types::Counts;
 
 use crate::UnknownWord;
 use crate::interval;
 use crate::place::object_place;
-use crate::row::{Groups, Row};
+use crate::row::Row;
 use crate::word::the_one;
 
 /// Objects of one name, in the order of their cost.
@@ -19,29 +19,10 @@ pub(crate) struct Namesakes<'a> {
     members: Vec<ObjectIx>,
 }
 
-/// What objects share that a table shows as one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key<'a> {
-    Line {
-        kind: ObjectKind,
-        name: &'a str,
-        type_name: Option<&'a str>,
-        module: Option<ModuleIx>,
-        place: String,
-    },
-    /// Nobody knows a line of it, or it is to stay apart.
-    Single(ObjectIx),
-}
-
 impl<'a> Namesakes<'a> {
     /// The rows of a table of objects: those of one kind, name, type and line are one.
     pub(crate) fn of_each_line(profile: &'a Profile) -> Vec<Self> {
-        let mut groups = Groups::default();
-        for (index, object) in profile.objects.iter().enumerate() {
-            let index = ObjectIx::from_index(index);
-            groups.of(line_key(profile, index, object)).push(index);
-        }
-        groups.in_order.into_iter().map(|(_, members)| Self::of(profile, members)).collect()
+        profile.object_rows().into_iter().map(|members| Self { profile, members }).collect()
     }
 
     /// The object with this number, else all with this name, or with the only name that has this as a part.
@@ -69,8 +50,7 @@ impl<'a> Namesakes<'a> {
     }
 
     fn of(profile: &'a Profile, mut members: Vec<ObjectIx>) -> Self {
-        let cost = |index: &ObjectIx| profile.objects.get(index.index()).map(|it| profile.cost(&it.counts));
-        members.sort_by_key(|index| (std::cmp::Reverse(cost(index)), *index));
+        profile.costliest_first(&mut members);
         Self { profile, members }
     }
 
@@ -151,29 +131,11 @@ impl<'a> Namesakes<'a> {
     }
 }
 
-fn line_key<'a>(profile: &Profile, index: ObjectIx, object: &'a Object) -> Key<'a> {
-    let has_line = (object.declared.is_some() || object.site.is_some()) && !is_numbered(&object.name);
-    match object_place(profile, object).filter(|_| has_line) {
-        Some(place) => Key::Line {
-            kind: object.kind,
-            name: &object.name,
-            type_name: object.type_name.as_deref(),
-            module: object.module,
-            place,
-        },
-        None => Key::Single(index),
-    }
-}
-
-/// Whether the run was to keep the blocks of a call stack apart (`--no-merge`): it has numbered them (`rows #3`).
-fn is_numbered(name: &str) -> bool {
-    name.rsplit_once(" #").is_some_and(|(_, number)| number.parse::<u64>().is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use memlens_profile::SourceLine;
+    use memlens_types::ObjectKind;
 
     fn declared(kind: ObjectKind, name: &str, line: u32) -> Object {
         let declared = Some(SourceLine { file: "/src/a.c".into(), line });

@@ -229,6 +229,14 @@ fn object_rows(profile: &Profile, whole: u64) -> Vec<Row> {
     Namesakes::of_each_line(profile).into_iter().map(row).collect()
 }
 
+/// The number of a row of objects: the costliest one's, and how many more there are.
+pub fn row_number(id: u32, more: usize) -> String {
+    match more {
+        0 => id.to_string(),
+        _ => format!("{id}+{more}"),
+    }
+}
+
 /// What makes two objects the same site: what a reader sees of it.
 fn site_key(profile: &Profile, object: &Object) -> String {
     object_place(profile, object).unwrap_or_else(|| object.name.clone())

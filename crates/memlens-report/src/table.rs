@@ -8,7 +8,7 @@ use crate::column::{Column, Content};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
 use crate::header::header;
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
-use crate::row::{Row, rows};
+use crate::row::{Row, row_number, rows};
 
 /// How a table is to look. Build it from [`View::default`] and change what is needed.
 #[derive(Clone, Debug)]
@@ -367,8 +367,8 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     };
     let (text, unknown) = match column.content(row) {
         Content::Text(text) => (text.unwrap_or("").to_owned(), false),
-        Content::Count(Some(id)) if column == Column::Id && row.namesakes > 0 => {
-            (format!("{id}+{}", row.namesakes), false)
+        Content::Count(Some(_)) if let (Column::Id, Some(id)) = (column, row.id) => {
+            (row_number(id, row.namesakes), false)
         }
         Content::Count(Some(value)) if column.is_place() => (value.to_string(), false),
         Content::Count(Some(value)) => (count(value), false),

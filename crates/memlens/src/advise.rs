@@ -191,7 +191,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(object) = object(profile, finding) {
         let mut what = format!("#{} {} · {}", object.id, object.name, object.kind);
-        if let Some(place) = memlens_report::object_place(profile, object) {
+        if let Some(place) = memlens_profile::place::object_place(profile, object) {
             what += &format!(" · {place}");
         }
         lines.push(what);
@@ -255,7 +255,7 @@ fn who_writes(profile: &Profile, writers: usize, fields: &[FieldIx]) -> String {
 fn place(profile: &Profile, code: CodeIx) -> String {
     let Some(code) = profile.code.get(code.index()) else { return "unknown code".to_owned() };
     let module = profile.module(code.module).map_or("generated code", |module| module.name());
-    memlens_report::code_place(profile, code).unwrap_or_else(|| format!("{module}+{:#x}", code.offset))
+    memlens_profile::place::code_place(profile, code).unwrap_or_else(|| format!("{module}+{:#x}", code.offset))
 }
 
 fn advice(finding: &Finding) -> &'static str {

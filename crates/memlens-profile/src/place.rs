@@ -1,9 +1,9 @@
 //! Short words for places: in code, and of allocations.
 
-use memlens_profile::{CodeLocation, Frame, Object, Profile};
+use crate::{CodeLocation, Frame, Object, Profile};
 
 /// The last part of a path.
-pub(crate) fn base_name(path: &str) -> &str {
+pub fn base_name(path: &str) -> &str {
     match path.rsplit('/').next() {
         Some(name) if !name.is_empty() => name,
         _ => path,
@@ -11,7 +11,7 @@ pub(crate) fn base_name(path: &str) -> &str {
 }
 
 /// `file:line` of a frame.
-pub(crate) fn source_place(frame: &Frame) -> Option<String> {
+pub fn source_place(frame: &Frame) -> Option<String> {
     let file = base_name(frame.file.as_deref()?);
     Some(match frame.line {
         Some(line) => format!("{file}:{line}"),
@@ -20,7 +20,7 @@ pub(crate) fn source_place(frame: &Frame) -> Option<String> {
 }
 
 /// `module+0x1234` of a frame.
-pub(crate) fn module_place(profile: &Profile, frame: &Frame) -> String {
+pub fn module_place(profile: &Profile, frame: &Frame) -> String {
     match profile.module(frame.module) {
         Some(module) => format!("{}+{:#x}", module.name(), frame.offset),
         None => format!("{:#x}", frame.offset),
@@ -47,7 +47,7 @@ pub fn object_place(profile: &Profile, object: &Object) -> Option<String> {
 }
 
 /// `function file:line` of a frame, as far as it is known.
-pub(crate) fn frame_place(profile: &Profile, frame: &Frame) -> String {
+pub fn frame_place(profile: &Profile, frame: &Frame) -> String {
     match (&frame.function, source_place(frame)) {
         (Some(function), Some(place)) => format!("{function} {place}"),
         (Some(function), None) => format!("{function} {}", module_place(profile, frame)),
@@ -79,7 +79,7 @@ fn is_wrapper(frame: &Frame) -> bool {
 }
 
 /// The innermost function at an operand, inlined or not; else where it is.
-pub(crate) fn function_name(profile: &Profile, code: &CodeLocation) -> String {
+pub fn function_name(profile: &Profile, code: &CodeLocation) -> String {
     let frame = profile.stack_frames(code.stack).next();
     match (frame.and_then(|frame| frame.function.as_deref()), profile.module(code.module)) {
         (Some(function), _) => function.to_owned(),

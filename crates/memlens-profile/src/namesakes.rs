@@ -1,0 +1,68 @@
+//! Objects that a reader takes for one, because they have one name: blocks that a line of code allocates at several call
+//! stacks, a variable of a function in each of its inlined copies.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use memlens_types::ObjectKind;
+
+use crate::place::object_place;
+use crate::{ModuleIx, Object, ObjectIx, Profile};
+
+/// What objects share that are one row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key<'a> {
+    Line {
+        kind: ObjectKind,
+        name: &'a str,
+        type_name: Option<&'a str>,
+        module: Option<ModuleIx>,
+        place: String,
+    },
+    /// Nobody knows a line of it, or it is to stay apart.
+    Single(ObjectIx),
+}
+
+impl Profile {
+    /// All objects, those of one kind, name, type and line together: the rows of a table of objects, and what findings are
+    /// about. Each row's costliest object is its first.
+    pub fn object_rows(&self) -> Vec<Vec<ObjectIx>> {
+        let mut rows: Vec<Vec<ObjectIx>> = Vec::new();
+        let mut row_of: HashMap<Key<'_>, usize> = HashMap::new();
+        for (at, object) in self.objects.iter().enumerate() {
+            let index = ObjectIx::from_index(at);
+            let row = *row_of.entry(self.row_key(index, object)).or_insert(rows.len());
+            match rows.get_mut(row) {
+                Some(members) => members.push(index),
+                None => rows.push(vec![index]),
+            }
+        }
+        rows.iter_mut().for_each(|members| self.costliest_first(members));
+        rows
+    }
+
+    /// Sorts objects by falling cost.
+    pub fn costliest_first(&self, objects: &mut [ObjectIx]) {
+        let cost = |index: &ObjectIx| self.objects.get(index.index()).map(|it| self.cost(&it.counts));
+        objects.sort_by_key(|index| (Reverse(cost(index)), *index));
+    }
+
+    fn row_key<'a>(&self, index: ObjectIx, object: &'a Object) -> Key<'a> {
+        let has_line = (object.declared.is_some() || object.site.is_some()) && !is_numbered(&object.name);
+        match object_place(self, object).filter(|_| has_line) {
+            Some(place) => Key::Line {
+                kind: object.kind,
+                name: &object.name,
+                type_name: object.type_name.as_deref(),
+                module: object.module,
+                place,
+            },
+            None => Key::Single(index),
+        }
+    }
+}
+
+/// Whether the run was to keep the blocks of a call stack apart (`--no-merge`): it has numbered them (`rows #3`).
+fn is_numbered(name: &str) -> bool {
+    name.rsplit_once(" #").is_some_and(|(_, number)| number.parse::<u64>().is_ok())
+}
