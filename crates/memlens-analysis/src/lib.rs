@@ -1,8 +1,14 @@
 //! Findings from a profile: which data to do what about, with evidence and what it could gain at most.
 //!
 //! ```text
-//!  objects, cells, patterns ──► what each object's accesses would wait if … ──► findings, the largest gain first
+//!  rows of objects, cells, patterns ──► what each row's accesses would wait if … ──► findings, the largest gain first
 //! ```
+//!
+//! A finding is about a row of the report's objects, those of one name and line
+//! ([`Profile::object_rows`](memlens_profile::Profile::object_rows)): what one line allocates at ten call paths is one
+//! thing to change. What holds of single objects is asked of each: whether it has a huge page's worth of memory, how much
+//! of its lines is used, how far its walks go, whether several threads write the same bytes. Where it holds of some only,
+//! the finding is about these. Fields that stand for one member of a structure are one field.
 //!
 //! A gain is the part of the modelled wait (see [`MachineInfo::wait_cycles`](memlens_profile::MachineInfo::wait_cycles))
 //! that would go away if the remedy worked for every access: an upper bound, because the model has a core that waits
@@ -15,7 +21,7 @@
 //! | [`Remedy::Layout`] | one stride of more than a line, and little of each line or page is used at a time | the misses that full lines, prefetched in time, and full pages would save |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few accesses | the misses that full lines would save, all where the hot bytes fit a cache |
 //! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
-//! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing) | these misses |
+//! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |
 //! | [`Remedy::PerThread`] | they do for bytes that several threads write | these misses |
 //!
 //! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change.
@@ -57,7 +63,7 @@ pub enum Remedy {
     },
     /// Software prefetches some iterations ahead.
     Prefetch {
-        /// The object that the indices or pointers are loaded from, if it is known.
+        /// The object that the indices or pointers are loaded from, if it is known; of a row the costliest.
         index: Option<ObjectIx>,
     },
     /// Another order of loops, or of fields.
@@ -82,7 +88,9 @@ pub enum Remedy {
     Separate {
         /// Misses of lines that another core wrote beside what is accessed.
         false_sharing: u64,
-        /// Threads that write while others use it.
+        /// Threads that take its lines from others; of one alone the others use what lies beside it.
+        users: usize,
+        /// Those of them that write.
         writers: usize,
         /// The fields that threads take from each other, if it is a structure; at most three.
         fields: Vec<FieldIx>,
@@ -91,7 +99,7 @@ pub enum Remedy {
     PerThread {
         /// Misses of lines in which another core wrote what is accessed.
         true_sharing: u64,
-        /// As of [`Remedy::Separate`].
+        /// Threads that write while others use it.
         writers: usize,
         /// As of [`Remedy::Separate`].
         fields: Vec<FieldIx>,
@@ -113,13 +121,15 @@ impl Remedy {
     }
 }
 
-/// Something to do about an object.
+/// Something to do about a row of objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What.
     pub remedy: Remedy,
-    /// The object.
-    pub object: ObjectIx,
+    /// The row of the report, its costliest object first.
+    pub row: Vec<ObjectIx>,
+    /// Those of the row that it is about, in the same order.
+    pub objects: Vec<ObjectIx>,
     /// The part of the whole wait that would go away at most, 0 to 1.
     pub gain: f64,
     /// The accesses that it is about.
@@ -135,78 +145,142 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
         return Vec::new();
     }
     let patterns: HashMap<CodeIx, &AccessPattern> = profile.patterns.iter().map(|it| (it.code, it)).collect();
-    let loaded_from = profile.loaded_from();
-    let shares = FieldShares::of(profile);
+    let rows = profile.object_rows();
+    let first_of = rows.iter().flat_map(|row| row.iter().map(|&object| (object, row[0]))).collect();
+    let known = Known {
+        profile,
+        patterns,
+        loaded_from: profile.loaded_from(),
+        shares: FieldShares::of(profile),
+        alike: alike_fields(profile, &first_of),
+        first_of,
+        whole,
+    };
     let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
     for cell in &profile.cells {
         if let Some(of_object) = cells.get_mut(cell.object.index()) {
             of_object.push(cell);
         }
     }
+    let is_own = |cell: &&Cell| !runtime_code::is_runtimes(profile, cell.code);
     let mut found = Vec::new();
-    for ((at, object), cells) in profile.objects.iter().enumerate().zip(&cells) {
-        let at = ObjectIx::from_index(at);
-        let (patterns, loaded_from, shares) = (&patterns, &loaded_from, &shares);
-        let is_own = |cell: &&Cell| !runtime_code::is_runtimes(profile, cell.code);
-        let own = &cells.iter().copied().filter(is_own).collect::<Vec<_>>();
-        let about = About { profile, patterns, loaded_from, shares, at, object, cells, own, whole };
+    for row in &rows {
+        let member = |&at: &ObjectIx| {
+            let (object, cells) = (profile.objects.get(at.index())?, cells.get(at.index())?);
+            Some(Member { at, object, cells, own: cells.iter().copied().filter(is_own).collect() })
+        };
+        let about = About { known: &known, row, members: row.iter().filter_map(member).collect() };
         found.extend(about.huge_pages());
         found.extend(about.by_pattern());
         found.extend(about.split());
-        found.extend(about.shared());
+        found.extend(about.separate());
+        found.extend(about.per_thread());
     }
     found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
-    found.sort_by(|one, other| other.gain.total_cmp(&one.gain).then(one.object.cmp(&other.object)));
+    found.sort_by(|one, other| other.gain.total_cmp(&one.gain).then(one.row.cmp(&other.row)));
     found
 }
 
-/// An object and its accesses.
-struct About<'a> {
+/// Module and name.
+type Function<'a> = (Option<ModuleIx>, &'a str);
+
+/// What is asked of all rows.
+struct Known<'a> {
     profile: &'a Profile,
-    patterns: &'a HashMap<CodeIx, &'a AccessPattern>,
-    loaded_from: &'a HashMap<CodeIx, ObjectIx>,
-    shares: &'a FieldShares,
+    patterns: HashMap<CodeIx, &'a AccessPattern>,
+    loaded_from: HashMap<CodeIx, ObjectIx>,
+    shares: FieldShares,
+    /// Of each field the one that stands for those of its name and place in objects of its row.
+    alike: Vec<FieldIx>,
+    /// Of each object the first of its row.
+    first_of: HashMap<ObjectIx, ObjectIx>,
+    whole: u64,
+}
+
+/// A row of objects.
+struct About<'a> {
+    known: &'a Known<'a>,
+    row: &'a [ObjectIx],
+    members: Vec<Member<'a>>,
+}
+
+/// An object and its accesses.
+struct Member<'a> {
     at: ObjectIx,
     object: &'a Object,
     cells: &'a [&'a Cell],
     /// Those of code that can be changed.
-    own: &'a [&'a Cell],
-    whole: u64,
+    own: Vec<&'a Cell>,
 }
 
-impl About<'_> {
+impl Member<'_> {
+    /// The most bytes that it has at a time, as far as known.
+    fn bytes(&self) -> Option<u64> {
+        self.object.max_live_bytes.or(self.object.bytes)
+    }
+}
+
+/// Of each field the first with the same offset, size and name in an object of the same row.
+fn alike_fields(profile: &Profile, first_of: &HashMap<ObjectIx, ObjectIx>) -> Vec<FieldIx> {
+    let mut firsts = HashMap::new();
+    let fields = profile.fields.iter().enumerate().map(|(at, field)| {
+        let key = (first_of.get(&field.object), field.offset_bytes, field.size_bytes, &field.name);
+        *firsts.entry(key).or_insert(FieldIx::from_index(at))
+    });
+    fields.collect()
+}
+
+impl<'a> About<'a> {
     /// What `counts` wait now less what they would wait as `then`, as a part of the whole.
     fn saved(&self, counts: &Counts, then: &Counts) -> f64 {
-        let saved = self.profile.wait_cycles(counts).saturating_sub(self.profile.wait_cycles(then));
-        saved as f64 / self.whole as f64
+        let profile = self.known.profile;
+        let saved = profile.wait_cycles(counts).saturating_sub(profile.wait_cycles(then));
+        saved as f64 / self.known.whole as f64
     }
 
+    /// About the objects of these cells.
     fn finding(&self, remedy: Remedy, gain: f64, cells: &[&Cell]) -> Finding {
-        let mut counts = Counts::default();
-        cells.iter().for_each(|cell| counts += &cell.counts.get());
+        let objects: BTreeSet<ObjectIx> = cells.iter().map(|cell| cell.object).collect();
+        let objects = self.row.iter().copied().filter(|object| objects.contains(object)).collect();
         let code = costliest(cells.iter().map(|cell| (cell.code, self.stall(&cell.counts.get()))));
-        Finding { remedy, object: self.at, gain, counts, code }
+        Finding { remedy, row: self.row.to_vec(), objects, gain, counts: sum(cells), code }
+    }
+
+    fn own(&self) -> impl Iterator<Item = &'a Cell> {
+        self.members.iter().flat_map(|member| member.own.iter().copied())
+    }
+
+    /// A cell's counts by field; members of one structure in several objects of the row are one.
+    fn pieces(&self, cell: &Cell) -> impl Iterator<Item = (FieldIx, Counts)> {
+        let one = |field: FieldIx| self.known.alike.get(field.index()).copied().unwrap_or(field);
+        self.known.shares.pieces(cell).map(move |(field, counts)| (one(field), counts))
     }
 
     /// Waiting beyond the first-level latency of every access.
     fn stall(&self, counts: &Counts) -> u64 {
-        let hidden = u64::from(self.profile.machine.latencies.l1_cycles);
-        self.profile.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
+        let profile = self.known.profile;
+        let hidden = u64::from(profile.machine.latencies.l1_cycles);
+        profile.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
     }
 
+    /// Of the objects that have a huge page's worth of memory each; `memlens apply` places no others.
     fn huge_pages(&self) -> Option<Finding> {
-        let is_placeable =
-            matches!(self.object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global);
-        let bytes = self.object.max_live_bytes.or(self.object.bytes)?;
-        if !is_placeable || bytes < HUGE_PAGE_BYTES {
-            return None;
-        }
-        let pages = bytes.div_ceil(HUGE_PAGE_BYTES);
+        let pages = |member: &Member<'_>| {
+            let is_placeable =
+                matches!(member.object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global);
+            let bytes = member.bytes().filter(|&bytes| is_placeable && bytes >= HUGE_PAGE_BYTES)?;
+            Some(bytes.div_ceil(HUGE_PAGE_BYTES))
+        };
+        let placed: Vec<(&Member<'_>, u64)> =
+            self.members.iter().filter_map(|member| Some((member, pages(member)?))).collect();
+        let pages = placed.iter().map(|(_, pages)| pages).sum::<u64>();
         // What a page's first access costs is left out; of more pages than entries a part misses on.
-        let entries = self.profile.machine.stlb.or(self.profile.machine.dtlb)?.entries;
-        let kept = 1.0 - (f64::from(entries) / pages as f64).min(1.0);
+        let machine = &self.known.profile.machine;
+        let entries = machine.stlb.or(machine.dtlb)?.entries;
+        let kept = 1.0 - (f64::from(entries) / pages.max(1) as f64).min(1.0);
         let part = |count: u64| (count as f64 * kept) as u64;
-        let now = self.object.counts;
+        let mut now = Counts::default();
+        placed.iter().for_each(|(member, _)| now += &member.object.counts);
         let then = Counts {
             dtlb_misses: part(now.dtlb_misses),
             stlb_misses: part(now.stlb_misses),
@@ -214,129 +288,220 @@ impl About<'_> {
             ..now
         };
         let remedy = Remedy::HugePages { pages, walks_saved: 1.0 - kept };
-        Some(self.finding(remedy, self.saved(&now, &then), self.cells))
+        let cells: Vec<&Cell> = placed.iter().flat_map(|(member, _)| member.cells.iter().copied()).collect();
+        Some(self.finding(remedy, self.saved(&now, &then), &cells))
     }
 
     /// One finding for each pattern that has a remedy; strides and indices of their own apart.
     fn by_pattern(&self) -> Vec<Finding> {
-        let mut groups: BTreeMap<(u8, i64), Vec<&Cell>> = BTreeMap::new();
-        for &cell in self.own {
-            let Some(pattern) = self.patterns.get(&cell.code) else { continue };
-            let key = match pattern.kind {
+        let mut groups: BTreeMap<Group, Vec<&Cell>> = BTreeMap::new();
+        for cell in self.own() {
+            let Some(pattern) = self.known.patterns.get(&cell.code) else { continue };
+            let group = match pattern.kind {
                 PatternKind::Indirect => {
-                    let index = pattern.loaded_by.and_then(|loader| self.loaded_from.get(&loader));
-                    (0, index.map_or(-1, |object| object.index() as i64))
+                    let index = pattern.loaded_by.and_then(|loader| self.known.loaded_from.get(&loader));
+                    Group::By(index.and_then(|index| self.known.first_of.get(index)).copied())
                 }
-                PatternKind::Stride => (1, pattern.stride_bytes.unwrap_or(0)),
-                PatternKind::PointerChase => (2, 0),
+                PatternKind::Stride => Group::Stride(pattern.stride_bytes.unwrap_or(0)),
+                PatternKind::PointerChase => Group::Chase,
                 _ => continue,
             };
-            groups.entry(key).or_default().push(cell);
+            groups.entry(group).or_default().push(cell);
         }
-        groups.into_iter().filter_map(|(key, cells)| self.of_pattern(key, &cells)).collect()
+        let finding = |(group, cells): (Group, Vec<&Cell>)| {
+            let counts = sum_alone(&cells);
+            match group {
+                Group::Stride(stride_bytes) => self.layout(stride_bytes, &cells),
+                // What the second level has is near enough: out-of-order execution hides that much.
+                Group::By(index) => {
+                    let then = counts.with_misses(|misses| misses, |_| 0, |_| 0);
+                    Some(self.finding(Remedy::Prefetch { index }, self.saved(&counts, &then), &cells))
+                }
+                Group::Chase => {
+                    let then = counts.with_misses(|_| 0, |_| 0, |_| 0);
+                    Some(self.finding(Remedy::Pack, self.saved(&counts, &then), &cells))
+                }
+            }
+        };
+        groups.into_iter().filter_map(finding).collect()
     }
 
-    fn of_pattern(&self, (kind, value): (u8, i64), cells: &[&Cell]) -> Option<Finding> {
-        let mut counts = Counts::default();
-        cells.iter().for_each(|cell| counts += &cell.counts.get().without_coherence());
-        let with_misses = |kept_l1: f64, kept: f64| {
-            let of_l1 = |count: u64| (count as f64 * kept_l1) as u64;
-            let part = |count: u64| (count as f64 * kept) as u64;
-            counts.with_misses(of_l1, part, part)
-        };
-        let (remedy, then) = match kind {
-            // What the second level has is near enough: out-of-order execution hides that much.
-            0 => {
-                let index = u32::try_from(value).ok().map(ObjectIx);
-                (Remedy::Prefetch { index }, with_misses(1.0, 0.0))
+    /// The objects of which another order would save lines or pages: one may be used up where another is not.
+    fn layout(&self, stride_bytes: i64, cells: &[&Cell]) -> Option<Finding> {
+        let line = self.known.profile.machine.line_bytes.max(1);
+        let (mut gain, mut about) = (0.0, Vec::new());
+        let (mut used_of_all, mut weights) = (0, 0);
+        for member in &self.members {
+            let cells: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.object == member.at).collect();
+            let Some(used_bytes) = self.used_bytes(member, &cells).filter(|&used| used > 0) else { continue };
+            let counts = sum_alone(&cells);
+            let saved = self.saved(&counts, &self.in_order(&counts, used_bytes));
+            if saved > 0.0 {
+                let weight = counts.l1_misses().max(1);
+                used_of_all += u64::from(used_bytes.min(line)) * weight;
+                weights += weight;
+                gain += saved;
+                about.extend(cells);
             }
-            1 => {
-                let used_bytes = self.used_bytes(cells)?;
-                let machine = &self.profile.machine;
-                let line = machine.line_bytes.max(1);
-                if used_bytes == 0 {
-                    return None;
-                }
-                let used = f64::from(used_bytes) / f64::from(line);
-                let mut then = match used > MOST_USED {
-                    true => counts,
-                    // One line behind the other is what a prefetcher asks for in time.
-                    false if machine.prefetcher_streams > 0 => with_misses(used, 0.0),
-                    false => with_misses(used, used),
-                };
-                // In the order of addresses a page is looked up once.
-                let pages = (counts.load_bytes + counts.store_bytes) / u64::from(machine.page_bytes.max(1));
-                let kept = (pages as f64 / counts.dtlb_misses.max(1) as f64).min(1.0);
-                let part = |count: u64| (count as f64 * kept) as u64;
-                then.dtlb_misses = part(then.dtlb_misses);
-                then.stlb_misses = part(then.stlb_misses);
-                then.page_walk_accesses = part(then.page_walk_accesses);
-                (Remedy::Layout { stride_bytes: value, used_bytes: used_bytes.min(line) }, then)
-            }
-            _ => (Remedy::Pack, with_misses(0.0, 0.0)),
+        }
+        let used_bytes = u32::try_from(used_of_all.checked_div(weights)?).unwrap_or(line);
+        Some(self.finding(Remedy::Layout { stride_bytes, used_bytes }, gain, &about))
+    }
+
+    /// What would be left of misses if the accesses came in the order of addresses, of which now so many bytes of a line are used.
+    fn in_order(&self, counts: &Counts, used_bytes: u32) -> Counts {
+        let machine = &self.known.profile.machine;
+        let used = f64::from(used_bytes) / f64::from(machine.line_bytes.max(1));
+        let part = |kept: f64| move |count: u64| (count as f64 * kept) as u64;
+        let mut then = match used > MOST_USED {
+            true => *counts,
+            // One line behind the other is what a prefetcher asks for in time.
+            false if machine.prefetcher_streams > 0 => counts.with_misses(part(used), |_| 0, |_| 0),
+            false => counts.with_misses(part(used), part(used), part(used)),
         };
-        Some(self.finding(remedy, self.saved(&counts, &then), cells))
+        // In the order of addresses a page is looked up once.
+        let pages = (counts.load_bytes + counts.store_bytes) / u64::from(machine.page_bytes.max(1));
+        let part = part((pages as f64 / counts.dtlb_misses.max(1) as f64).min(1.0));
+        then.dtlb_misses = part(then.dtlb_misses);
+        then.stlb_misses = part(then.stlb_misses);
+        then.page_walk_accesses = part(then.page_walk_accesses);
+        then
     }
 
     /// How many bytes of a line are used before it is gone: what the functions of these cells access of the object, for each miss of the
     /// first level. A load and a store of the same bytes are one use. Several operands may share a line (the fields of an
     /// element, an unrolled loop): what one of them uses says little.
-    fn used_bytes(&self, cells: &[&Cell]) -> Option<u32> {
-        let codes = cells.iter().filter_map(|cell| self.profile.code.get(cell.code.index()));
+    fn used_bytes(&self, member: &Member<'_>, cells: &[&Cell]) -> Option<u32> {
+        let codes = cells.iter().filter_map(|cell| self.known.profile.code.get(cell.code.index()));
         let largest = codes.map(|code| code.size_bytes).max()?;
         let functions: BTreeSet<_> = cells.iter().map(|cell| self.function(cell)).collect();
-        let mut counts = Counts::default();
-        let theirs = self.cells.iter().filter(|cell| functions.contains(&self.function(cell)));
-        theirs.for_each(|cell| counts += &cell.counts.get().without_coherence());
+        let is_theirs = |cell: &&Cell| functions.contains(&self.function(cell));
+        let theirs: Vec<&Cell> = member.cells.iter().copied().filter(is_theirs).collect();
+        let counts = sum_alone(&theirs);
         let bytes = counts.load_bytes.max(counts.store_bytes);
         let of_a_miss = bytes.checked_div(counts.l1_misses()).unwrap_or(u64::MAX);
         Some(u32::try_from(of_a_miss).unwrap_or(u32::MAX).max(largest))
     }
 
     /// Module and name of the function that a cell's code stands in, inlined calls dissolved.
-    fn function(&self, cell: &Cell) -> Option<(Option<ModuleIx>, &str)> {
-        let stack = self.profile.code.get(cell.code.index())?.stack;
-        let frame = self.profile.stack_frames(stack).last()?;
+    fn function(&self, cell: &Cell) -> Option<Function<'a>> {
+        let profile = self.known.profile;
+        let stack = profile.code.get(cell.code.index())?.stack;
+        let frame = profile.stack_frames(stack).last()?;
         Some((frame.module, frame.function.as_deref()?))
     }
 
-    /// Of what threads take from each other.
-    fn shared(&self) -> Vec<Finding> {
-        let shared = self.object.counts.shared;
-        let (false_sharing, whole) =
-            (shared.false_sharing.min(shared.coherence_misses), shared.coherence_misses);
+    /// Bytes that threads use beside each other: of all objects that have such misses together, for they may be beside one another.
+    /// Data that one thread alone uses, or all only read, has other data that is written beside it.
+    fn separate(&self) -> Option<Finding> {
+        let misses = |member: &&Member<'_>| {
+            let shared = member.object.counts.shared;
+            shared.false_sharing.min(shared.coherence_misses)
+        };
+        let members: Vec<&Member<'_>> = self.members.iter().filter(|member| misses(member) > 0).collect();
+        let takers = self.takers(&members);
+        if takers.users == 0 {
+            return None;
+        }
+        let false_sharing = members.iter().map(misses).sum();
+        let remedy = Remedy::Separate {
+            false_sharing,
+            users: takers.users,
+            writers: takers.writers,
+            fields: takers.fields.clone(),
+        };
+        Some(self.without_misses(remedy, false_sharing, &members, takers))
+    }
+
+    /// Bytes that several threads write. Objects that one thread alone writes have no copies to gain, so each is asked by itself;
+    /// and what one thread writes for others has to reach them.
+    fn per_thread(&self) -> Option<Finding> {
+        let misses = |member: &&Member<'_>| {
+            let shared = member.object.counts.shared;
+            shared.coherence_misses.saturating_sub(shared.false_sharing)
+        };
+        let is_contended = |member: &&Member<'_>| misses(member) > 0 && self.takers(&[*member]).writers > 1;
+        let members: Vec<&Member<'_>> = self.members.iter().filter(is_contended).collect();
+        if members.is_empty() {
+            return None;
+        }
+        let takers = self.takers(&members);
+        let true_sharing = members.iter().map(misses).sum();
+        let remedy =
+            Remedy::PerThread { true_sharing, writers: takers.writers, fields: takers.fields.clone() };
+        Some(self.without_misses(remedy, true_sharing, &members, takers))
+    }
+
+    /// If so many coherence misses of these objects went away.
+    fn without_misses(
+        &self,
+        remedy: Remedy,
+        misses: u64,
+        members: &[&Member<'_>],
+        takers: Takers,
+    ) -> Finding {
+        let cells: Vec<&Cell> = members.iter().flat_map(|member| member.cells.iter().copied()).collect();
+        let mut now = Counts::default();
+        members.iter().for_each(|member| now += &member.object.counts);
+        let gain = self.saved(&now, &now.with_fewer_misses(misses));
+        Finding { code: takers.code, ..self.finding(remedy, gain, &cells) }
+    }
+
+    fn takers(&self, members: &[&Member<'_>]) -> Takers {
         // Who only set it up, or reads it when all is done, takes no line from anybody.
         let takes = |counts: Counts| counts.shared.coherence_misses + counts.invalidations;
-        let takers: Vec<&Cell> =
-            self.own.iter().copied().filter(|cell| takes(cell.counts.get()) > 0).collect();
-        let users: BTreeSet<_> = takers.iter().map(|cell| cell.thread).collect();
+        let own = members.iter().flat_map(|member| member.own.iter().copied());
+        let cells: Vec<&Cell> = own.filter(|cell| takes(cell.counts.get()) > 0).collect();
         let mut taken: BTreeMap<_, u64> = BTreeMap::new();
-        for cell in takers.iter().filter(|cell| cell.counts.get().stores > 0) {
+        for cell in cells.iter().filter(|cell| cell.counts.get().stores > 0) {
             *taken.entry(cell.thread).or_default() += takes(cell.counts.get());
         }
         let most = taken.values().copied().max().unwrap_or(0);
-        let writers =
-            taken.values().filter(|&&taken| taken as f64 >= LEAST_PART_OF_A_WRITER * most as f64).count();
-        let pieces = takers.iter().flat_map(|cell| self.shares.pieces(cell));
-        let fields = costliest(pieces.map(|(field, counts)| (field, takes(counts))));
-        let code = costliest(takers.iter().map(|cell| (cell.code, takes(cell.counts.get()))));
-        let now = self.object.counts;
-        let finding = |remedy, misses| {
-            let gain = self.saved(&now, &now.with_fewer_misses(misses));
-            Finding { code: code.clone(), ..self.finding(remedy, gain, self.cells) }
-        };
-        let mut found = Vec::new();
-        if false_sharing > 0 && users.len() > 1 && writers > 0 {
-            let remedy = Remedy::Separate { false_sharing, writers, fields: fields.clone() };
-            found.push(finding(remedy, false_sharing));
+        let is_writer = |taken: &&u64| **taken as f64 >= LEAST_PART_OF_A_WRITER * most as f64;
+        let pieces = cells.iter().flat_map(|cell| self.pieces(cell));
+        Takers {
+            users: cells.iter().map(|cell| cell.thread).collect::<BTreeSet<_>>().len(),
+            writers: taken.values().filter(is_writer).count(),
+            fields: costliest(pieces.map(|(field, counts)| (field, takes(counts)))),
+            code: costliest(cells.iter().map(|cell| (cell.code, takes(cell.counts.get())))),
         }
-        // What one thread writes for others has to reach them.
-        if whole > false_sharing && writers > 1 {
-            let true_sharing = whole - false_sharing;
-            found.push(finding(Remedy::PerThread { true_sharing, writers, fields }, true_sharing));
-        }
-        found
     }
+}
+
+/// Who takes lines from other threads.
+struct Takers {
+    /// Threads.
+    users: usize,
+    /// Those of them that write.
+    writers: usize,
+    /// What they take most.
+    fields: Vec<FieldIx>,
+    /// Where.
+    code: Vec<CodeIx>,
+}
+
+/// Accesses with a remedy in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    /// Addresses come from this object, or from nobody knows where.
+    By(Option<ObjectIx>),
+    /// So many bytes apart.
+    Stride(i64),
+    /// Addresses come from the blocks themselves.
+    Chase,
+}
+
+fn sum(cells: &[&Cell]) -> Counts {
+    let mut counts = Counts::default();
+    cells.iter().for_each(|cell| counts += &cell.counts.get());
+    counts
+}
+
+/// Without what other cores cause.
+fn sum_alone(cells: &[&Cell]) -> Counts {
+    let mut counts = Counts::default();
+    cells.iter().for_each(|cell| counts += &cell.counts.get().without_coherence());
+    counts
 }
 
 /// Those with the largest sums, the largest first; at most three.

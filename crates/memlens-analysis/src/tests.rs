@@ -76,7 +76,7 @@ fn few_bytes_that_do_the_waiting_are_split_off() {
     let found = split(&profile).expect("a finding");
     let hot = vec![FieldIx(0)];
     assert_eq!(found.remedy, Remedy::Split { hot, hot_bytes: 8, element_bytes: 64 });
-    assert_eq!((found.object, &found.code), (object, &vec![CodeIx(2)]));
+    assert_eq!((&found.objects, &found.code), (&vec![object], &vec![CodeIx(2)]));
     // An eighth of the lines is left: 256 MiB are 32, which fit no cache.
     let latencies = profile.machine.latencies;
     let [l1, dram] = [latencies.l1_cycles, latencies.dram_cycles].map(f64::from);
@@ -106,7 +106,7 @@ fn each_pattern_has_its_remedy_with_the_gain_by_hand() {
     assert!((found[0].gain - 875.0 * (dram - l1) / whole).abs() < 0.001, "{}", found[0].gain);
     let index = Some(ObjectIx(0));
     assert_eq!(found[1].remedy, Remedy::Prefetch { index });
-    assert_eq!((found[1].object, &found[1].code), (ObjectIx(1), &vec![CodeIx(1)]));
+    assert_eq!((&found[1].objects, &found[1].code), (&vec![ObjectIx(1)], &vec![CodeIx(1)]));
     // There is no second level: the last one has them then.
     assert!((found[1].gain - 900.0 * (dram - llc) / whole).abs() < 0.001, "{}", found[1].gain);
 }
@@ -240,7 +240,7 @@ fn what_two_threads_write_is_to_be_separated_or_copied_and_one_threads_is_not() 
     let remedies: Vec<&Remedy> = found.iter().map(|found| &found.remedy).collect();
     let all = [
         &Remedy::PerThread { true_sharing: 480, writers: 2, fields: Vec::new() },
-        &Remedy::Separate { false_sharing: 320, writers: 2, fields: Vec::new() },
+        &Remedy::Separate { false_sharing: 320, users: 2, writers: 2, fields: Vec::new() },
     ];
     assert_eq!(remedies, all, "{found:?}");
     assert!((found[0].gain - 1.5 * found[1].gain).abs() < 0.001, "{found:?}");
@@ -249,8 +249,17 @@ fn what_two_threads_write_is_to_be_separated_or_copied_and_one_threads_is_not() 
     profile.sum_cells();
     let found = findings(&profile);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].remedy, Remedy::Separate { false_sharing: 320, writers: 1, fields: Vec::new() });
+    let separate =
+        |users, writers| Remedy::Separate { false_sharing: 320, users, writers, fields: Vec::new() };
+    assert_eq!(found[0].remedy, separate(2, 1));
+    // Lines that nobody else uses have another object beside it, which another thread writes.
     profile.cells[2].thread = ThreadIx(0);
+    profile.sum_cells();
+    let found = findings(&profile);
+    assert_eq!((found.len(), &found[0].remedy), (1, &separate(1, 1)));
+    profile.cells[1..]
+        .iter_mut()
+        .for_each(|cell| cell.counts.change(|counts| counts.shared = Shared::default()));
     profile.sum_cells();
     assert_eq!(findings(&profile), []);
 }
@@ -261,4 +270,119 @@ fn samples_count_no_misses_so_nothing_is_found() {
     profile.run.sampling = Some(memlens_profile::SamplingInfo::default());
     assert_eq!(findings(&profile), []);
     assert_eq!(findings(&Profile::default()), []);
+}
+
+/// The array of `profile` as so many objects of equal parts, which one line of code allocates at so many call paths.
+fn in_parts(mut profile: Profile, parts: u32) -> Profile {
+    profile.frames = vec![memlens_profile::Frame {
+        function: Some("table".into()),
+        file: Some("/src/a.c".into()),
+        line: Some(7),
+        ..Default::default()
+    }];
+    profile.stacks = vec![memlens_profile::Stack(vec![memlens_profile::FrameIx(0)]); parts as usize];
+    let whole = profile.objects.pop().expect("the array");
+    let cells: Vec<Cell> = profile.cells.drain(1..).collect();
+    for part in 0..parts {
+        let object = ObjectIx::from_index(profile.objects.len());
+        profile.objects.push(Object {
+            id: 2 + part,
+            name: "table".into(),
+            site: Some(StackIx(part)),
+            max_live_bytes: whole.max_live_bytes.map(|bytes| bytes / u64::from(parts)),
+            ..whole.clone()
+        });
+        for cell in &cells {
+            let counts = cell.counts.get();
+            let part = |count: u64| count / u64::from(parts);
+            let counts = Counts {
+                loads: part(counts.loads),
+                load_bytes: part(counts.load_bytes),
+                ..counts.with_misses(part, part, part)
+            };
+            profile.cells.push(Cell { object, counts: counts.into(), ..*cell });
+        }
+    }
+    profile.sum_cells();
+    profile
+}
+
+/// What ten call paths allocate is one finding, as large as of one object, though each is below the threshold.
+#[test]
+fn objects_of_one_line_are_one_finding() {
+    let (one, parts) = (findings(&profile()), findings(&in_parts(profile(), 100)));
+    assert_eq!(parts.len(), 2, "{parts:?}");
+    for (one, parts) in one.iter().zip(&parts) {
+        assert_eq!(one.remedy, parts.remedy);
+        // Whole misses of ten accesses a part.
+        assert!((one.gain - parts.gain).abs() < 0.02, "{} {}", one.gain, parts.gain);
+        assert_eq!((parts.row.len(), parts.objects.len()), (100, 100));
+        assert!(parts.gain / 100.0 < LEAST_GAIN, "one alone is below it");
+    }
+    let mut apart = in_parts(profile(), 100);
+    apart.objects[1..]
+        .iter_mut()
+        .zip(0..)
+        .for_each(|(object, number)| object.name = format!("table{number}"));
+    assert_eq!(findings(&apart), [], "names of their own");
+}
+
+/// One object is walked in large steps, its namesake used up: the finding is about the first, as if the other were not there.
+#[test]
+fn another_order_is_for_those_whose_lines_are_not_used_up() {
+    let mut profile = in_parts(profile(), 2);
+    profile.patterns.retain(|pattern| pattern.kind == PatternKind::Stride);
+    let layout = |profile: &Profile| findings(profile).into_iter().next().expect("a finding");
+    assert_eq!(layout(&profile).objects, [ObjectIx(1), ObjectIx(2)]);
+    let last = profile.cells.last_mut().expect("of the second");
+    last.counts.change(|counts| counts.load_bytes = 64 * 1000);
+    profile.sum_cells();
+    let found = layout(&profile);
+    assert_eq!((found.objects, found.row.len()), (vec![ObjectIx(1)], 2));
+    assert_eq!(found.remedy, Remedy::Layout { stride_bytes: 4096, used_bytes: 8 });
+    assert_eq!(found.counts.loads, 500);
+}
+
+/// A huge page holds neighbours: objects that have none of their own are left out, however many there are.
+#[test]
+fn huge_pages_are_for_objects_that_fill_one() {
+    let walks = |mut profile: Profile| {
+        profile.patterns.clear();
+        for cell in &mut profile.cells[1..] {
+            cell.counts.change(|counts| counts.page_walk_accesses = 1000);
+        }
+        profile.sum_cells();
+        findings(&profile).into_iter().next()
+    };
+    let found = walks(in_parts(profile(), 100)).expect("2.56 MiB each");
+    assert_eq!(
+        (found.remedy, found.objects.len()),
+        (Remedy::HugePages { pages: 200, walks_saved: 1.0 }, 100)
+    );
+    assert_eq!(walks(in_parts(profile(), 200)), None, "1.28 MiB each");
+}
+
+/// Two threads write two objects of one line. Each its own: no copies to make, but lines to be separated if they share some.
+#[test]
+fn copies_are_for_objects_that_several_threads_write() {
+    let shared_by = |threads: [u32; 4], false_sharing| {
+        let mut profile = in_parts(profile(), 2);
+        profile.patterns.clear();
+        profile.threads = vec![memlens_profile::Thread::default(); 2];
+        for (cell, thread) in profile.cells[1..].iter_mut().zip(threads) {
+            cell.thread = ThreadIx(thread);
+            cell.counts.change(|counts| {
+                (counts.stores, counts.l1_store_misses) = (400, 400);
+                counts.shared = Shared { coherence_misses: 200, false_sharing };
+            });
+        }
+        profile.sum_cells();
+        let all = findings(&profile).into_iter();
+        all.map(|found| (found.remedy.as_str(), found.objects.len())).collect::<Vec<_>>()
+    };
+    // Objects have two cells each.
+    assert_eq!(shared_by([0, 1, 0, 1], 0), [("per-thread", 2)]);
+    assert_eq!(shared_by([0, 0, 0, 1], 0), [("per-thread", 1)]);
+    assert_eq!(shared_by([0, 0, 1, 1], 0), []);
+    assert_eq!(shared_by([0, 0, 1, 1], 200), [("separate", 2)]);
 }

@@ -42,7 +42,7 @@ pub fn object_place(profile: &Profile, object: &Object) -> Option<String> {
     }
     let frames = || profile.stack_frames(object.site);
     let from = object.named_at.unwrap_or(0) as usize;
-    let frame = frames().skip(from).find(|frame| !is_wrapper(frame)).or_else(|| frames().next())?;
+    let frame = frames().skip(from).find(|frame| !is_library(frame)).or_else(|| frames().next())?;
     Some(frame_place(profile, frame))
 }
 
@@ -55,8 +55,8 @@ pub fn frame_place(profile: &Profile, frame: &Frame) -> String {
     }
 }
 
-/// Functions that everybody allocates through, so that they say nothing about who.
-fn is_wrapper(frame: &Frame) -> bool {
+/// Functions of languages' libraries: everybody allocates and looks things up through them, so that they say nothing about who.
+pub fn is_library(frame: &Frame) -> bool {
     const PREFIXES: [&str; 13] = [
         "std::",
         "__gnu_cxx::",

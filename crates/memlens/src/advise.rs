@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use memlens_analysis::{Finding, LEAST_GAIN, Remedy, findings};
 use memlens_exact::{Program, SessionError};
-use memlens_profile::{CodeIx, FieldIx, Object, Prediction, Profile};
-use memlens_report::{prediction_table, short_count};
+use memlens_profile::place::{code_place, is_library, object_place, source_place};
+use memlens_profile::{CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
+use memlens_report::{prediction_table, row_number, short_count};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, FailureKind};
@@ -151,8 +152,13 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
+/// The row's costliest object.
 fn object<'a>(profile: &'a Profile, finding: &Finding) -> Option<&'a Object> {
-    profile.objects.get(finding.object.index())
+    profile.objects.get(finding.row.first()?.index())
+}
+
+fn ids(profile: &Profile, objects: &[ObjectIx]) -> Vec<u32> {
+    objects.iter().filter_map(|object| Some(profile.objects.get(object.index())?.id)).collect()
 }
 
 fn title(profile: &Profile, finding: &Finding) -> String {
@@ -190,14 +196,23 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     let part = |misses: u64| percent(misses as f64 / counts.accesses().max(1) as f64);
     let mut lines = Vec::new();
     if let Some(object) = object(profile, finding) {
-        let mut what = format!("#{} {} · {}", object.id, object.name, object.kind);
-        if let Some(place) = memlens_profile::place::object_place(profile, object) {
+        let (all, about) = (finding.row.len(), finding.objects.len());
+        let mut what =
+            format!("#{} {} · {}", row_number(object.id, all.saturating_sub(1)), object.name, object.kind);
+        if let Some(place) = object_place(profile, object) {
             what += &format!(" · {place}");
+        }
+        if about < all {
+            what += &format!(" · {about} of {all} objects: {}", some_of(&ids(profile, &finding.objects)));
         }
         lines.push(what);
     }
-    let mut code: Vec<String> = finding.code.iter().map(|&code| place(profile, code)).collect();
-    code.dedup();
+    let mut code: Vec<String> = Vec::new();
+    for place in finding.code.iter().map(|&code| place(profile, code)) {
+        if !code.contains(&place) {
+            code.push(place);
+        }
+    }
     if !code.is_empty() {
         lines.push(format!("accessed at {}", code.join(", ")));
     }
@@ -221,10 +236,10 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             element_name(profile, finding),
             part(counts.l1_misses()),
         ),
-        Remedy::Separate { false_sharing, writers, fields } => format!(
+        Remedy::Separate { false_sharing, users, writers, fields } => format!(
             "up to {} of {accesses} accesses wait for a line that another core has, which wrote other bytes of it; {}",
             short_count(*false_sharing),
-            who_writes(profile, *writers, fields)
+            who_shares(profile, *users, *writers, fields)
         ),
         Remedy::PerThread { true_sharing, writers, fields } => format!(
             "up to {} of {accesses} accesses wait for a line that another core has, which wrote the same bytes; {}",
@@ -241,21 +256,53 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     lines
 }
 
+/// `#3, #4, #5 …`
+fn some_of(ids: &[u32]) -> String {
+    let mut text = ids.iter().take(3).map(|id| format!("#{id}")).collect::<Vec<_>>().join(", ");
+    if ids.len() > 3 {
+        text += " …";
+    }
+    text
+}
+
+fn who_shares(profile: &Profile, users: usize, writers: usize, fields: &[FieldIx]) -> String {
+    match (users, writers) {
+        (_, 0) => "no thread writes it: what is written lies beside it".to_owned(),
+        (1, _) => {
+            format!("one thread alone uses it: others write what lies beside it{}", named(profile, fields))
+        }
+        _ => who_writes(profile, writers, fields),
+    }
+}
+
 fn who_writes(profile: &Profile, writers: usize, fields: &[FieldIx]) -> String {
     let who = match writers {
         1 => "one thread writes it".to_owned(),
         _ => format!("{writers} threads write it"),
     };
+    who + &named(profile, fields)
+}
+
+/// `: lock, count`, if there are fields.
+fn named(profile: &Profile, fields: &[FieldIx]) -> String {
     match field_names(profile, fields) {
-        names if names.is_empty() => who,
-        names => format!("{who}: {}", names.join(", ")),
+        names if names.is_empty() => String::new(),
+        names => format!(": {}", names.join(", ")),
     }
 }
 
+/// Where code is: the innermost line that is not a language's library's, and which of the library's is inlined there.
 fn place(profile: &Profile, code: CodeIx) -> String {
     let Some(code) = profile.code.get(code.index()) else { return "unknown code".to_owned() };
-    let module = profile.module(code.module).map_or("generated code", |module| module.name());
-    memlens_profile::place::code_place(profile, code).unwrap_or_else(|| format!("{module}+{:#x}", code.offset))
+    let Some(innermost) = code_place(profile, code) else {
+        let module = profile.module(code.module).map_or("generated code", |module| module.name());
+        return format!("{module}+{:#x}", code.offset);
+    };
+    let own = profile.stack_frames(code.stack).find(|frame| !is_library(frame)).and_then(source_place);
+    match own {
+        Some(own) if own != innermost => format!("{own} ({innermost})"),
+        _ => innermost,
+    }
 }
 
 fn advice(finding: &Finding) -> &'static str {
@@ -309,6 +356,7 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
             "title": title(profile, finding),
             "gain_at_most": finding.gain,
             "object": object(profile, finding).map(|object| object.id),
+            "objects": ids(profile, &finding.objects),
             "accesses": finding.counts.accesses(),
             "l1_misses": finding.counts.l1_misses(),
             "llc_misses": finding.counts.llc_misses(),
@@ -339,8 +387,9 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
                 entry["element_bytes"] = (*element_bytes).into();
             }
             Remedy::Pack => {}
-            Remedy::Separate { false_sharing, writers, fields } => {
+            Remedy::Separate { false_sharing, users, writers, fields } => {
                 entry["false_sharing"] = (*false_sharing).into();
+                entry["users"] = (*users).into();
                 entry["writers"] = (*writers).into();
                 entry["fields"] = names(fields).into();
             }
