@@ -19,6 +19,7 @@
 //! | [`Remedy::HugePages`] | the object has a huge page's worth of memory | its TLB misses and page walks, as far as its huge pages fit the second-level TLB |
 //! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
 //! | [`Remedy::Layout`] | one stride of more than a line, and little of each line or page is used at a time | the misses that full lines, prefetched in time, and full pages would save |
+//! | [`Remedy::Pad`] | one stride by which a walk falls onto few sets of a cache that would hold its lines | the misses there beyond those that reading each line once needs |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few accesses | the misses that full lines would save, all where the hot bytes fit a cache |
 //! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
 //! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |
@@ -26,9 +27,13 @@
 //!
 //! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change.
 //!
+//! Bursts tell nothing of sets, so [`Remedy::Pad`] is of exact profiles only. Last levels are left out: where a line lies in
+//! them is a hash that processors' makers do not tell.
+//!
 //! Knows neither collectors nor terminals; profiles that count no misses have no findings.
 #![forbid(unsafe_code)]
 
+mod pad;
 mod runtime_code;
 mod split;
 
@@ -39,6 +44,8 @@ use memlens_profile::{
     AccessPattern, Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, Profile,
 };
 use memlens_types::{Counts, ObjectKind, PatternKind};
+
+pub use pad::SetConflict;
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
 pub const LEAST_GAIN: f64 = 0.02;
@@ -72,6 +79,17 @@ pub enum Remedy {
         stride_bytes: i64,
         /// Bytes of a line that are used.
         used_bytes: u32,
+    },
+    /// Some bytes more between rows, so that a column spreads over all sets.
+    Pad {
+        /// Bytes from one access to the next.
+        stride_bytes: i64,
+        /// Lines of one walk: the least that was seen.
+        lines: u64,
+        /// Bytes that would do.
+        padding_bytes: u64,
+        /// The levels where the lines do not fit their sets; the first before the second.
+        conflicts: Vec<SetConflict>,
     },
     /// The fields that wait apart from the rest of their structure.
     Split {
@@ -113,6 +131,7 @@ impl Remedy {
             Self::HugePages { .. } => "huge-pages",
             Self::Prefetch { .. } => "prefetch",
             Self::Layout { .. } => "layout",
+            Self::Pad { .. } => "pad",
             Self::Split { .. } => "split",
             Self::Pack => "pack",
             Self::Separate { .. } => "separate",
@@ -172,6 +191,7 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
         let about = About { known: &known, row, members: row.iter().filter_map(member).collect() };
         found.extend(about.huge_pages());
         found.extend(about.by_pattern());
+        found.extend(about.pad());
         found.extend(about.split());
         found.extend(about.separate());
         found.extend(about.per_thread());

@@ -386,3 +386,82 @@ fn copies_are_for_objects_that_several_threads_write() {
     assert_eq!(shared_by([0, 0, 1, 1], 0), []);
     assert_eq!(shared_by([0, 0, 1, 1], 200), [("separate", 2)]);
 }
+
+/// A matrix of 1024 times 1024 numbers of 8 bytes, walked by columns.
+fn columns() -> Profile {
+    let mut profile = profile();
+    let cache = |bytes, ways| Some(CacheInfo { bytes, ways, policy: "lru".into() });
+    (profile.machine.l1d, profile.machine.l2) = (cache(32 << 10, 8), cache(1 << 20, 16));
+    profile.cells.remove(1);
+    profile.patterns = vec![AccessPattern {
+        code: CodeIx(2),
+        kind: PatternKind::Stride,
+        stride_bytes: Some(8192),
+        span_bytes: 1023 * 8192,
+        ..AccessPattern::default()
+    }];
+    let matrix = &mut profile.objects[1];
+    (matrix.blocks, matrix.bytes, matrix.max_live_bytes) = (1, Some(8 << 20), Some(8 << 20));
+    matrix.type_name = Some("double*".into());
+    let misses = 1 << 20;
+    let counts = Counts {
+        loads: misses,
+        load_bytes: 8 * misses,
+        l1_load_misses: misses,
+        l2_load_misses: misses,
+        ..Counts::default()
+    };
+    profile.cells[1].counts = counts.into();
+    profile.sum_cells();
+    profile
+}
+
+fn pads(profile: &Profile) -> Option<Finding> {
+    findings(profile).into_iter().find(|found| matches!(found.remedy, Remedy::Pad { .. }))
+}
+
+/// The second level has 1024 sets of 16 lines: a column falls onto 8, which hold 128 of its 1024 lines, and the level all.
+#[test]
+fn columns_of_a_power_of_two_are_padded() {
+    let mut profile = columns();
+    let found = pads(&profile).expect("a finding");
+    let conflict =
+        SetConflict { level: 2, sets: 8, of_sets: 1024, ways: 16, misses: 1 << 20, needed: 1 << 17 };
+    let remedy =
+        Remedy::Pad { stride_bytes: 8192, lines: 1024, padding_bytes: 64, conflicts: vec![conflict] };
+    assert_eq!(found.remedy, remedy, "not the first level, which cannot hold a column");
+    let latencies = profile.machine.latencies;
+    let [l2, llc] = [latencies.l2_cycles, latencies.llc_cycles].map(f64::from);
+    let whole = profile.wait_cycles(&profile.totals()) as f64;
+    let saved = f64::from((1 << 20) - (1 << 17)) * (llc - l2);
+    assert!((found.gain - saved / whole).abs() < 0.001, "{}", found.gain);
+    // A line more to each row.
+    profile.patterns[0].stride_bytes = Some(8256);
+    assert_eq!(pads(&profile), None);
+}
+
+#[test]
+fn no_padding_without_evidence() {
+    let none = |what: &str, change: &dyn Fn(&mut Profile)| {
+        let mut profile = columns();
+        change(&mut profile);
+        profile.sum_cells();
+        assert_eq!(pads(&profile), None, "{what}");
+    };
+    let misses = |count| {
+        move |profile: &mut Profile| {
+            profile.cells[1].counts.change(|counts| counts.l2_load_misses = count);
+        }
+    };
+    none("each line is read once", &misses(1 << 17));
+    none("short walks fit the sets", &|profile| profile.patterns[0].span_bytes = 127 * 8192);
+    none("the level would not hold it either", &|profile| {
+        let matrix = &mut profile.objects[1];
+        (matrix.bytes, matrix.max_live_bytes) = (Some(1 << 30), Some(1 << 30));
+    });
+    none("what shares a line is not known", &|profile| profile.objects[1].type_name = Some("void*".into()));
+    none("structures fill lines", &|profile| {
+        profile.objects[1].element = Some(Element { type_name: "struct cell".into(), bytes: 64 });
+    });
+    none("bursts know nothing of sets", &|profile| profile.run.estimated = true);
+}

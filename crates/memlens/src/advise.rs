@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use memlens_analysis::{Finding, LEAST_GAIN, Remedy, findings};
+use memlens_analysis::{Finding, LEAST_GAIN, Remedy, SetConflict, findings};
 use memlens_exact::{Program, SessionError};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
 use memlens_profile::{CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
@@ -171,6 +171,7 @@ fn title(profile: &Profile, finding: &Finding) -> String {
         },
         Remedy::Prefetch { index: None } => format!("prefetch {name}"),
         Remedy::Layout { .. } => format!("another order of {name}"),
+        Remedy::Pad { .. } => format!("padding for {name}"),
         Remedy::Split { hot, .. } => {
             format!("{} of {name} apart from the rest", field_names(profile, hot).join(", "))
         }
@@ -230,6 +231,9 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             part(counts.dtlb_misses),
             profile.machine.line_bytes
         ),
+        Remedy::Pad { stride_bytes, lines, .. } => {
+            format!("each of {accesses} accesses is {stride_bytes} bytes from the last; a walk has {lines} lines")
+        }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
             "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others few accesses; {} of \
              {accesses} miss the first level",
@@ -253,6 +257,9 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             part(counts.llc_misses())
         ),
     });
+    if let Remedy::Pad { conflicts, .. } = &finding.remedy {
+        lines.extend(conflicts.iter().map(in_few_sets));
+    }
     lines
 }
 
@@ -263,6 +270,17 @@ fn some_of(ids: &[u32]) -> String {
         text += " …";
     }
     text
+}
+
+fn in_few_sets(conflict: &SetConflict) -> String {
+    let SetConflict { level, sets, of_sets, ways, misses, needed } = *conflict;
+    let level = if level == 1 { "first" } else { "second" };
+    format!(
+        "all fall onto {sets} of the {level} level's {of_sets} sets, which keep {}: {} misses there, {} if it kept the walk",
+        sets * ways,
+        short_count(misses),
+        short_count(needed)
+    )
 }
 
 fn who_shares(profile: &Profile, users: usize, writers: usize, fields: &[FieldIx]) -> String {
@@ -305,8 +323,21 @@ fn place(profile: &Profile, code: CodeIx) -> String {
     }
 }
 
-fn advice(finding: &Finding) -> &'static str {
-    match &finding.remedy {
+fn advice(finding: &Finding) -> String {
+    let text = match &finding.remedy {
+        Remedy::Pad { stride_bytes, padding_bytes, conflicts, .. } => {
+            let physical = match conflicts.last() {
+                Some(SetConflict { level: 2, .. }) => {
+                    "; the second level takes physical addresses, which the kernel may have spread already where pages are small"
+                }
+                _ => "",
+            };
+            return format!(
+                "make each row {padding_bytes} bytes longer ({} from one access to the next), so that its columns fall onto all \
+                 sets{physical}",
+                stride_bytes.unsigned_abs() + padding_bytes
+            );
+        }
         Remedy::HugePages { .. } => "one page-table entry then serves 512 times as much memory",
         Remedy::Prefetch { .. } => {
             "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, or sort the indices"
@@ -329,7 +360,8 @@ fn advice(finding: &Finding) -> &'static str {
             "give each thread a copy in lines of its own and join them at the end, or update it less often: each update waits until \
              the others have given the line away"
         }
-    }
+    };
+    text.to_owned()
 }
 
 /// What memlens itself can do about it.
@@ -380,6 +412,22 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
             Remedy::Layout { stride_bytes, used_bytes } => {
                 entry["stride_bytes"] = (*stride_bytes).into();
                 entry["used_bytes"] = (*used_bytes).into();
+            }
+            Remedy::Pad { stride_bytes, lines, padding_bytes, conflicts } => {
+                entry["stride_bytes"] = (*stride_bytes).into();
+                entry["lines"] = (*lines).into();
+                entry["padding_bytes"] = (*padding_bytes).into();
+                let level = |one: &SetConflict| {
+                    json!({
+                        "level": one.level,
+                        "sets": one.sets,
+                        "of_sets": one.of_sets,
+                        "ways": one.ways,
+                        "misses": one.misses,
+                        "misses_needed": one.needed,
+                    })
+                };
+                entry["conflicts"] = conflicts.iter().map(level).collect();
             }
             Remedy::Split { hot, hot_bytes, element_bytes } => {
                 entry["hot_fields"] = names(hot).into();

@@ -7,6 +7,25 @@ use std::path::Path;
 use serde_json::Value;
 use support::{compiled, succeeding};
 
+/// The sum of a matrix of numbers of 8 bytes, column by column: 1024 rows of as many numbers as its argument says.
+const COLUMNS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((noipa)) static double sum(const double *matrix, long width) {
+    double all = 0;
+    for (long column = 0; column < 1024; column++)
+        for (long row = 0; row < 1024; row++) all += matrix[row * width + column];
+    return all;
+}
+int main(int count, char **words) {
+    long width = atol(words[count - 1]);
+    double *matrix = malloc(1024 * width * sizeof *matrix);
+    for (long at = 0; at < 1024 * width; at++) matrix[at] = 1;
+    puts(sum(matrix, width) > 0 ? "done" : "nothing done");
+    return 0;
+}
+"#;
+
 /// Eight arrays that one line allocates at eight call paths, each read at random places that another array says.
 const PATHS: &str = r#"
 #include <stdio.h>
@@ -54,6 +73,33 @@ fn advised(folder: &Path, source: &str, arguments: &[&str]) -> (Vec<Value>, Stri
     let mut advice: Value = serde_json::from_str(&advice).expect("JSON");
     let Value::Array(findings) = advice["findings"].take() else { panic!("no list in {advice:#}") };
     (findings, succeeding(folder, &["advise", "p"]))
+}
+
+fn of<'a>(findings: &'a [Value], remedy: &str) -> Option<&'a Value> {
+    findings.iter().find(|finding| finding["remedy"] == remedy)
+}
+
+/// Rows of 8192 bytes fall onto 4 of the second level's 512 sets, of which each has 8 lines; rows of a line more onto all.
+#[test]
+fn a_column_in_few_sets_is_padded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (findings, text) = advised(folder.path(), COLUMNS, &["1024"]);
+    let pad = of(&findings, "pad").unwrap_or_else(|| panic!("{findings:#?}"));
+    assert_eq!((&pad["stride_bytes"], &pad["padding_bytes"]), (&8192.into(), &64.into()), "{pad:#}");
+    let [level] = pad["conflicts"].as_array().expect("a list").as_slice() else { panic!("{pad:#}") };
+    let count = |key: &str| level[key].as_u64().unwrap_or_else(|| panic!("no {key} in {level:#}"));
+    assert_eq!(["level", "sets", "of_sets", "ways"].map(count), [2, 4, 512, 8]);
+    // Each access misses; once for eight of them would do. The walk that another has replaced a line for comes back to none.
+    let (misses, needed) = (count("misses"), count("misses_needed"));
+    assert!((1_040_000..=1 << 20).contains(&misses) && needed == 1 << 17, "{level:#}");
+    assert!(
+        pad["gain_at_most"].as_f64() < of(&findings, "layout").expect("in order")["gain_at_most"].as_f64()
+    );
+    assert!(text.contains("padding for matrix: at most "), "{text}");
+    assert!(text.contains("all fall onto 4 of the second level's 512 sets, which keep 32: "), "{text}");
+    let (findings, text) = advised(folder.path(), COLUMNS, &["1032"]);
+    assert_eq!(of(&findings, "pad"), None);
+    assert!(of(&findings, "layout").is_some_and(|layout| layout["stride_bytes"] == 8256), "{text}");
 }
 
 /// The report shows them as one row, and so does advice: one finding with the row's number, about eight objects.

@@ -1,0 +1,250 @@
+//! Strides by which a walk falls onto few sets of a cache, so that lines are gone before their other bytes are used although
+//! the cache would hold them all.
+//!
+//! ```text
+//!  1024 lines, each 8192 bytes from the last; a cache of 1024 sets of 64 bytes: 65,536 bytes until a set comes again
+//!  set    0   128   256   384   512   640   768   896      8 sets of all: gcd(8192, 65,536) = 8192
+//! ```
+//!
+//! What is known, and from where: strides and how far walks go from the patterns, misses of each level from the model, geometry
+//! from the machine, how long a walk can be from the object's size, what one line holds from its element type. A level is one of
+//! conflicts if
+//!
+//! 1. the shortest walk seen has more lines than its sets hold;
+//! 2. the level would hold the longest possible walk of all operands that go by this stride in the function;
+//! 3. it misses more often than the object has lines, so lines have been read again, and more often than it would if each
+//!    line were read once for all elements in it, walk by walk.
+//!
+//! The rest of its misses is what padding can spare at most. Where the third cannot be asked, because nobody knows what the
+//! object consists of, there is no finding.
+//!
+//! Sets are those of virtual addresses, as in the model. Those of a second level are of physical ones: with 4-KiB pages the
+//! kernel's choice of frames decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memlens_profile::{CacheInfo, Cell};
+use memlens_types::{Counts, PatternKind};
+
+use crate::{About, Finding, Function, Member, Remedy};
+
+/// Lines of padding that are tried; one is enough where a cache has a power of two of sets.
+const MOST_LINES: u64 = 4;
+
+/// A level of caches with lines of a walk in too few of its sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetConflict {
+    /// 1 or 2.
+    pub level: u8,
+    /// Sets that the walk's lines fall onto.
+    pub sets: u64,
+    /// Sets that there are.
+    pub of_sets: u64,
+    /// Lines of a set.
+    pub ways: u64,
+    /// Misses of the level.
+    pub misses: u64,
+    /// Those that would be left at least.
+    pub needed: u64,
+}
+
+/// An operand's accesses to an object, with conflicts.
+struct Part<'a> {
+    cell: &'a Cell,
+    /// Of a walk.
+    lines: u64,
+    conflicts: Vec<SetConflict>,
+}
+
+/// What operands of one function that go by one stride have in common.
+struct Walk {
+    stride_bytes: u64,
+    /// Lines of the longest possible one, times the operands.
+    most_lines: u64,
+    /// Bytes of what lies in a line beside the one that is accessed.
+    element_bytes: u64,
+    /// Lines that the object has, or, where the stride is the structure's size, that the walk has.
+    object_lines: u64,
+    line_bytes: u64,
+}
+
+impl About<'_> {
+    /// One finding for each stride.
+    pub(crate) fn pad(&self) -> Vec<Finding> {
+        if self.known.profile.run.estimated {
+            return Vec::new();
+        }
+        let mut by_stride: BTreeMap<i64, Vec<Part<'_>>> = BTreeMap::new();
+        for member in &self.members {
+            for ((stride, _), cells) in self.by_function(member) {
+                let Some(walk) = self.walk(member, stride, &cells) else { continue };
+                for cell in cells {
+                    let span_bytes = self.known.patterns.get(&cell.code).map_or(0, |it| it.span_bytes);
+                    let lines = span_bytes / walk.stride_bytes + 1;
+                    let conflicts = self.conflicts(&walk, lines, &cell.counts.get().without_coherence());
+                    if !conflicts.is_empty() {
+                        by_stride.entry(stride).or_default().push(Part { cell, lines, conflicts });
+                    }
+                }
+            }
+        }
+        by_stride.into_iter().filter_map(|(stride, parts)| self.pad_stride(stride, &parts)).collect()
+    }
+
+    fn pad_stride(&self, stride_bytes: i64, parts: &[Part<'_>]) -> Option<Finding> {
+        let mut gain = 0.0;
+        let mut of_levels: BTreeMap<u8, SetConflict> = BTreeMap::new();
+        for Part { cell, conflicts, .. } in parts {
+            let now = cell.counts.get().without_coherence();
+            gain += self.saved(&now, &without(&now, conflicts));
+            for one in conflicts {
+                let sum = of_levels.entry(one.level).or_insert(SetConflict { misses: 0, needed: 0, ..*one });
+                sum.misses += one.misses;
+                sum.needed += one.needed;
+            }
+        }
+        let conflicts: Vec<SetConflict> = of_levels.into_values().collect();
+        let line = u64::from(self.known.profile.machine.line_bytes);
+        let spreads = |padding: &u64| {
+            let padded = stride_bytes.unsigned_abs() + padding;
+            conflicts.iter().all(|level| sets(padded, level.of_sets, line) == level.of_sets)
+        };
+        let padding_bytes = (1..=MOST_LINES).map(|lines| lines * line).find(spreads)?;
+        let lines = parts.iter().map(|part| part.lines).min()?;
+        let cells: Vec<&Cell> = parts.iter().map(|part| part.cell).collect();
+        let remedy = Remedy::Pad { stride_bytes, lines, padding_bytes, conflicts };
+        Some(self.finding(remedy, gain, &cells))
+    }
+
+    /// The cells of an object whose code goes by strides, by stride and function.
+    fn by_function<'m>(
+        &'m self,
+        member: &Member<'m>,
+    ) -> BTreeMap<(i64, Option<Function<'m>>), Vec<&'m Cell>> {
+        let mut groups: BTreeMap<_, Vec<&Cell>> = BTreeMap::new();
+        for &cell in &member.own {
+            let Some(pattern) = self.known.patterns.get(&cell.code) else { continue };
+            if let (PatternKind::Stride, Some(stride)) = (pattern.kind, pattern.stride_bytes) {
+                groups.entry((stride, self.function(cell))).or_default().push(cell);
+            }
+        }
+        groups
+    }
+
+    /// `None`: nobody knows what shares a line with what is accessed.
+    fn walk(&self, member: &Member<'_>, stride: i64, cells: &[&Cell]) -> Option<Walk> {
+        let profile = self.known.profile;
+        let object = member.object;
+        let line_bytes = u64::from(profile.machine.line_bytes).max(1);
+        let stride_bytes = stride.unsigned_abs().max(1);
+        let all_bytes = object.bytes?;
+        let block_bytes = (all_bytes / object.blocks.max(1)).min(member.bytes()?);
+        let codes: BTreeSet<_> = cells.iter().map(|cell| cell.code).collect();
+        let sizes = codes.iter().filter_map(|code| profile.code.get(code.index()));
+        let access_bytes = sizes.map(|code| u64::from(code.size_bytes)).max()?;
+        let element_bytes = match &object.element {
+            Some(element) => element.bytes,
+            None => scalar_bytes(object.type_name.as_deref()?)?.max(access_bytes),
+        };
+        // A walk over structures, always at the same place of each, comes back to the same lines.
+        let comes_back = element_bytes == stride_bytes;
+        Some(Walk {
+            stride_bytes,
+            most_lines: (block_bytes.div_ceil(stride_bytes)).saturating_mul(codes.len() as u64),
+            element_bytes: if comes_back { 0 } else { element_bytes },
+            object_lines: all_bytes.div_ceil(if comes_back { stride_bytes } else { line_bytes }),
+            line_bytes,
+        })
+    }
+
+    fn conflicts(&self, walk: &Walk, lines: u64, counts: &Counts) -> Vec<SetConflict> {
+        let machine = &self.known.profile.machine;
+        let levels = [(1, &machine.l1d, counts.l1_misses()), (2, &machine.l2, counts.l2_misses())];
+        let conflict = |(level, cache, misses): (u8, &Option<CacheInfo>, u64)| {
+            let cache = cache.as_ref()?;
+            let ways = u64::from(cache.ways).max(1);
+            let of_sets = cache.bytes / (walk.line_bytes * ways);
+            let sets = sets(walk.stride_bytes, of_sets, walk.line_bytes);
+            let read_once =
+                (counts.accesses() as f64 * walk.element_bytes as f64 / walk.line_bytes as f64) as u64;
+            let needed = read_once.max(walk.object_lines);
+            let is_one = sets * ways < lines && walk.most_lines <= of_sets * ways && misses > needed;
+            is_one.then_some(SetConflict { level, sets, of_sets, ways, misses, needed })
+        };
+        levels.into_iter().filter_map(conflict).collect()
+    }
+}
+
+/// Sets that addresses so far from each other fall onto.
+fn sets(stride_bytes: u64, of_sets: u64, line_bytes: u64) -> u64 {
+    let span_bytes = of_sets * line_bytes;
+    span_bytes / greatest_common_divisor(stride_bytes, span_bytes).max(line_bytes).max(1)
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    match other {
+        0 => one,
+        _ => greatest_common_divisor(other, one % other),
+    }
+}
+
+/// The counts if of the misses of these levels only the needed were left, and no more behind them.
+fn without(now: &Counts, conflicts: &[SetConflict]) -> Counts {
+    let mut left = now.accesses();
+    let mut kept = |level, misses: u64| {
+        let needed = conflicts.iter().find(|one| one.level == level).map(|one| one.needed);
+        left = left.min(needed.unwrap_or(misses)).min(misses);
+        left as f64 / misses.max(1) as f64
+    };
+    let kept = [kept(1, now.l1_misses()), kept(2, now.l2_misses()), kept(3, now.llc_misses())];
+    let part = |level: usize| move |count: u64| (count as f64 * kept[level]) as u64;
+    now.with_misses(part(0), part(1), part(2))
+}
+
+/// The size of what an array or pointer of this type leads to, if it is a number of more than a byte. Bytes can be anything.
+fn scalar_bytes(type_name: &str) -> Option<u64> {
+    /// Words that say nothing of the size.
+    const AROUND: [&str; 12] = [
+        "const", "volatile", "restrict", "mut", "unsigned", "signed", "std", "vector", "alloc", "vec", "Vec",
+        "Box",
+    ];
+    let words = type_name.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let words: Vec<&str> = words
+        .filter(|word| !word.is_empty() && !AROUND.contains(word) && word.parse::<u64>().is_err())
+        .collect();
+    match words[..] {
+        ["short" | "int16_t" | "uint16_t" | "i16" | "u16"] | ["short", "int"] => Some(2),
+        ["int" | "float" | "int32_t" | "uint32_t" | "i32" | "u32" | "f32"] => Some(4),
+        [
+            "double" | "long" | "int64_t" | "uint64_t" | "size_t" | "i64" | "u64" | "f64" | "usize" | "isize",
+        ]
+        | ["long", "int"]
+        | ["long", "long"]
+        | ["long", "long", "int"] => Some(8),
+        // Fortran's.
+        ["real" | "integer", "kind"] if type_name.contains("kind=8") => Some(8),
+        ["real" | "integer", "kind"] if type_name.contains("kind=4") => Some(4),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_fall_onto_sets() {
+        // 64 sets of 64 bytes come again after 4096 bytes.
+        let of = |stride| sets(stride, 64, 64);
+        assert_eq!([of(4096), of(8192), of(2048), of(192), of(8), of(4160)], [1, 1, 2, 64, 64, 64]);
+        assert_eq!(sets(8192, 48, 64), 3, "three times 1024 bytes");
+    }
+
+    #[test]
+    fn numbers_have_a_size_and_bytes_may_be_anything() {
+        let known =
+            ["double*", "const double [1024][1024]", "Vec<f64>", "unsigned int*", "real(kind=4)(:,:)"];
+        assert_eq!(known.map(scalar_bytes), [8, 8, 8, 4, 4].map(Some));
+        assert_eq!(["char*", "void*", "long double*", "struct cell*", ""].map(scalar_bytes), [None; 5]);
+    }
+}
