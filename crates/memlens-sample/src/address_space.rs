@@ -290,15 +290,28 @@ mod tests {
     #[test]
     fn a_name_that_is_no_utf8_hides_no_mapping() {
         use std::os::unix::ffi::OsStrExt as _;
+        use std::time::{Duration, Instant};
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(std::ffi::OsStr::from_bytes(b"sl\xe9ep"));
         std::fs::copy("/bin/sleep", &path).expect("there");
-        let mut child = std::process::Command::new(&path).arg("60").spawn().expect("runs");
-        let mappings = running_mappings(child.id());
+        let mut child = loop {
+            match std::process::Command::new(&path).arg("60").spawn() {
+                // A process that another test makes has the copy open until it executes.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                spawned => break spawned.expect("runs"),
+            }
+        };
+        let named = |mappings: &[NewMapping], end: &str| mappings.iter().any(|it| it.name.ends_with(end));
+        // It is a while until the kernel has mapped the program.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mappings = loop {
+            let mappings = running_mappings(child.id()).expect("it runs");
+            if named(&mappings, "sl\u{fffd}ep") || Instant::now() > deadline {
+                break mappings;
+            }
+        };
         child.kill().and_then(|()| child.wait()).expect("ended");
-        let named =
-            |end: &str| mappings.as_ref().is_ok_and(|all| all.iter().any(|it| it.name.ends_with(end)));
-        assert!(named("sl\u{fffd}ep") && named("[stack]"), "{mappings:?}");
+        assert!(named(&mappings, "sl\u{fffd}ep") && named(&mappings, "[stack]"), "{mappings:?}");
     }
 
     #[test]
