@@ -233,7 +233,7 @@ const TRIALS: u32 = 60;
 #[test]
 fn a_memlens_that_is_killed_at_any_moment_harms_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
-    let running = Running::start(&compile(folder.path(), &[]));
+    let running = Running::start(&compile(folder.path(), &["-DMAY_BE_INTERRUPTED"]));
     let trials =
         std::env::var("MEMLENS_TEST_TRIALS").ok().and_then(|word| word.parse().ok()).unwrap_or(TRIALS);
     let mut random = u64::from(running.pid());

@@ -29,7 +29,8 @@
 //! # Promises
 //!
 //! * If this process dies at any moment, the thread is either where it was or in code that takes it back without us.
-//!   What differs then: a system call that a signal would have ended in just that time goes on instead.
+//!   What differs then: a system call that a signal would have ended in just that time goes on instead; and in the few µs between
+//!   a stop and the order to repeat the call, one that Linux does not restart returns `EINTR`, as after `SIGCONT`.
 //! * errno, all registers, the mask of signals and the stack are what they were. Nothing is written below the stack
 //!   pointer but one word, behind the red zone.
 //! * Nothing waits without bound: after [`MOST_WAIT`] the thread is left to end the call by itself.

@@ -22,6 +22,20 @@ static void fault(const char *what) {
     faults++;
 }
 
+/* With the option, it may be interrupted by the stop of somebody who died, as by SIGCONT (signal(7)). */
+static void wait_for(int set, struct epoll_event *event) {
+    int count;
+    do
+        count = epoll_wait(set, event, 1, -1);
+#ifdef MAY_BE_INTERRUPTED
+    while (count < 0 && errno == EINTR);
+#else
+    while (0);
+#endif
+    if (count != 1)
+        fault("epoll_wait");
+}
+
 static void *allocate(void *unused) {
     (void)unused;
     unsigned seed = 1;
@@ -51,8 +65,7 @@ static void *wait_in_epoll(void *unused) {
     int set = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN};
     epoll_ctl(set, EPOLL_CTL_ADD, nothing[0], &event);
-    if (epoll_wait(set, &event, 1, -1) != 1)
-        fault("epoll_wait");
+    wait_for(set, &event);
     return NULL;
 }
 
@@ -124,8 +137,7 @@ static int wait_alone(void) {
     epoll_ctl(set, EPOLL_CTL_ADD, 0, &event);
     printf("ready\n");
     fflush(stdout);
-    if (epoll_wait(set, &event, 1, -1) != 1)
-        fault("epoll_wait");
+    wait_for(set, &event);
     if (read(0, word, sizeof word) < 1)
         fault("read");
     printf("rounds 1 faults %ld alarms 1\n", (long)faults);
