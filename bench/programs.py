@@ -110,7 +110,7 @@ QUICK, FULL, LONG = range(3)
 
 
 def workloads(length):
-    """QUICK runs for moments, FULL for tenths of a second, LONG for two to ten seconds: so long that 1 % can be seen."""
+    """QUICK runs for moments, FULL for tenths of a second, LONG for one to ten seconds: so long that 1 % can be seen."""
     def size(*sizes):
         return str(sizes[length])
     python = os.path.realpath(sys.executable)

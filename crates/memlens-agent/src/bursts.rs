@@ -78,7 +78,7 @@ static BEGUN: AtomicU32 = AtomicU32::new(0);
 static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
 /// The process (upper half), and how many bursts it has reported: a forked child begins anew.
 static REPORTED: AtomicU64 = AtomicU64::new(0);
-/// After these many bursts, and each half of them, the mappings of other processes are reported.
+/// The last burst before which other processes report their mappings; halves of it are the others, down to the first.
 const LAST_MAPPINGS: u64 = 16;
 
 /// Sees whether bursts are wanted and possible.
@@ -101,19 +101,23 @@ pub fn prepare(control: &Control) {
     }
 }
 
-/// memlens looks at what this process maps.
-pub fn is_looked_at(pid: u32) {
+/// memlens started this process, and looks at what it maps.
+pub fn set_looked_at(pid: u32) {
     LOOKED_AT.store(pid, Ordering::Relaxed);
 }
 
-/// Whether the next burst of a process is one before which its mappings are reported: if it has been made by another one, and may
+/// The number of a process's next burst, from 1 on.
+fn next_number(pid: u32) -> u64 {
+    let none = u64::from(pid) << 32;
+    let next = |before: u64| 1 + if before >> 32 == u64::from(pid) { before } else { none };
+    let before = REPORTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| Some(next(before)));
+    next(before.unwrap_or_default()) - none
+}
+
+/// Whether a process's mappings are reported before its burst with this number: if it has been made by another one, and may
 /// have ended when memlens looks. It maps most at its begin.
-fn are_mappings_due(pid: u32) -> bool {
-    let process = u64::from(pid) << 32;
-    let next = |before: u64| Some(1 + if before >> 32 == process >> 32 { before } else { process });
-    let before = REPORTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
-    let count = next(before).unwrap_or_default() - process;
-    pid != LOOKED_AT.load(Ordering::Relaxed) && count <= LAST_MAPPINGS && count.is_power_of_two()
+fn are_mappings_due(pid: u32, number: u64) -> bool {
+    pid != LOOKED_AT.load(Ordering::Relaxed) && number <= LAST_MAPPINGS && number.is_power_of_two()
 }
 
 /// None from now on.
@@ -253,7 +257,8 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         words_besides: counted.words_besides,
         loop_cycles: counted.loop_cycles,
     };
-    if are_mappings_due(area.pid.get()) {
+    let pid = area.pid.get();
+    if are_mappings_due(pid, next_number(pid)) {
         report_mappings(Kind::Mapped, segment, area);
     }
     if segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {

@@ -175,8 +175,9 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
     // The budget was endless while there was no segment.
     thread().budget.set(0);
     if let Some((segment, area)) = here() {
-        if control.programs.fetch_add(1, Ordering::Relaxed) == 0 {
-            bursts::is_looked_at(area.pid.get());
+        control.programs.fetch_add(1, Ordering::Relaxed);
+        if matches!(taken.segment, Place::Here(_)) {
+            bursts::set_looked_at(area.pid.get());
         }
         report_mappings(Kind::Started, segment, area);
     }

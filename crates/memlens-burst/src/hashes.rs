@@ -40,10 +40,10 @@ impl Hashes {
         self.replace(blocks, number, number as u32)
     }
 
-    /// Another number, or none, for the address of the last block that was added. What stood there.
-    pub fn replace(&mut self, blocks: &[Block], last: usize, number: u32) -> u32 {
-        let Block { pc, variant, .. } = blocks[last];
-        // Without a number it is the end of a run: nothing came in behind it.
+    /// Another number for the address of a block; 0 only if that is the last that came in: then nothing lies behind it in its
+    /// run. What stood there.
+    pub fn replace(&mut self, blocks: &[Block], block: usize, number: u32) -> u32 {
+        let Block { pc, variant, .. } = blocks[block];
         let at = self.place(blocks, pc, variant);
         let before = self.get(at);
         self.set(at, number);

@@ -7,7 +7,7 @@
 //!  trace.rs      native code ─► a straight path of instructions
 //!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others,
 //!                 filter.rs: which are left out, gather.rs: those of gathers
-//!  cache.rs      blocks, exits, what is found how
+//!  cache.rs      blocks, exits, what is found how; hashes.rs: blocks by address
 //!  entry.rs      the few instructions between copy and runtime
 //!  area.rs       a thread's words that the copy reaches through fs
 //!  sys.rs, table.rs, heap.rs   memory of our own

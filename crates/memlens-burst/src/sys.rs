@@ -45,8 +45,8 @@ impl Populated {
     const FIRST: usize = 16 << 10;
     const MOST: usize = 256 << 10;
 
-    /// Sees to pages for the first `bytes` of `memory`, of which there are `all`: for some more than these, so that it is seldom
-    /// that some are missing, but not more than twice as much as was ever needed. Where they are.
+    /// Which pages, as bytes from the begin, are to be got for the first `bytes` of `all`; None: these have theirs. Some more than
+    /// that, so that it is seldom, but not more than twice what was ever needed.
     #[inline]
     pub fn reach(&mut self, bytes: usize, all: usize) -> Option<core::ops::Range<usize>> {
         (bytes > self.bytes).then(|| {

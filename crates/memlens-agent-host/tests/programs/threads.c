@@ -22,16 +22,14 @@ static void fault(const char *what) {
     faults++;
 }
 
-/* With the option, it may be interrupted by the stop of somebody who died, as by SIGCONT (signal(7)). */
+/* With -DMAY_BE_INTERRUPTED the stop of somebody who died may be seen, as SIGCONT is (signal(7)). */
+#ifndef MAY_BE_INTERRUPTED
+#define MAY_BE_INTERRUPTED 0
+#endif
 static void wait_for(int set, struct epoll_event *event) {
     int count;
-    do
-        count = epoll_wait(set, event, 1, -1);
-#ifdef MAY_BE_INTERRUPTED
-    while (count < 0 && errno == EINTR);
-#else
-    while (0);
-#endif
+    while ((count = epoll_wait(set, event, 1, -1)) < 0 && MAY_BE_INTERRUPTED && errno == EINTR)
+        ;
     if (count != 1)
         fault("epoll_wait");
 }
