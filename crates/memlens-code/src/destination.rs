@@ -99,3 +99,13 @@ pub enum Destination {
         pc: u64,
     },
 }
+
+impl Destination {
+    /// Whether it outlives the function's frame, as far as the code tells.
+    pub fn is_lasting(&self) -> bool {
+        matches!(
+            self,
+            Self::Global { .. } | Self::ThreadLocal { .. } | Self::Field { .. } | Self::Element { .. }
+        )
+    }
+}

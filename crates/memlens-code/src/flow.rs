@@ -43,7 +43,20 @@ enum Value {
     Fixed(u64),
 }
 
-struct Flow {
+/// What a call, or a jump out of the function, goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Code at this address (svma): a function, or a linkage stub.
+    Code(u64),
+    /// What a cell of memory at this address (svma) points to, as of a linkage table.
+    Cell(u64),
+}
+
+/// Whether a function is known to return its first argument, as `memset` and `strcpy` do.
+pub type ReturnsArgument<'a> = &'a dyn Fn(Target) -> bool;
+
+struct Flow<'a> {
+    returns_argument: ReturnsArgument<'a>,
     registers: [Value; 16],
     since: [u64; 16],
     vectors: [[Value; 2]; 32],
@@ -58,9 +71,15 @@ struct Flow {
 /// Where the result (rax) of the call that returns to `pc` goes, in the order of the path.
 ///
 /// `code` is the function's machine code, its first byte at address `start`; nothing outside of it
-/// is looked at. Cost: at most [`MAX_INSTRUCTIONS`] instructions are decoded.
-pub fn result_destinations(code: &[u8], start: u64, pc: u64) -> Vec<Destination> {
-    let mut flow = Flow::new(pc);
+/// is looked at. Through functions of which `returns_argument` says so it goes on. Cost: at most [`MAX_INSTRUCTIONS`]
+/// instructions are decoded.
+pub fn result_destinations(
+    code: &[u8],
+    start: u64,
+    pc: u64,
+    returns_argument: ReturnsArgument<'_>,
+) -> Vec<Destination> {
+    let mut flow = Flow::new(pc, returns_argument);
     flow.registers[0] = Value::Result(0);
     flow.destinations(code, start)
 }
@@ -68,19 +87,28 @@ pub fn result_destinations(code: &[u8], start: u64, pc: u64) -> Vec<Destination>
 /// As [`result_destinations`] for a call that stored its result in a slot of the caller's frame, as
 /// `posix_memalign` does: where it goes from there. The slot is at `base + disp`, where `base` is rsp or
 /// rbp as it stands at `pc`; the slot itself is not among the destinations.
-pub fn slot_destinations(code: &[u8], start: u64, pc: u64, base: Register, disp: i64) -> Vec<Destination> {
-    let mut flow = Flow::new(pc);
+pub fn slot_destinations(
+    code: &[u8],
+    start: u64,
+    pc: u64,
+    (base, disp): (Register, i64),
+    returns_argument: ReturnsArgument<'_>,
+) -> Vec<Destination> {
+    let mut flow = Flow::new(pc, returns_argument);
     flow.memory.insert(Memory::Slot { register: base.0, disp }, Value::Result(0));
     flow.destinations(code, start)
 }
 
+const RAX: u16 = 0;
+const RDI: u16 = 5;
 /// rbx, rbp, rsp, r12–r15.
 const CALLEE_SAVED: [u16; 7] = [3, 6, 7, 12, 13, 14, 15];
 
-impl Flow {
+impl<'a> Flow<'a> {
     /// The state at the return address `pc`, with the result nowhere.
-    fn new(pc: u64) -> Self {
+    fn new(pc: u64, returns_argument: ReturnsArgument<'a>) -> Self {
         let mut flow = Self {
+            returns_argument,
             registers: [Value::Unknown; 16],
             since: [pc; 16],
             vectors: [[Value::Unknown; 2]; 32],
@@ -157,18 +185,25 @@ impl Flow {
                 FlowControl::UnconditionalBranch => {
                     let target = instruction.near_branch_target();
                     if inside(target).is_none() {
+                        self.leave(&instruction);
                         return at;
                     }
                     self.jump(next, target);
                     at = target;
                     continue;
                 }
+                FlowControl::IndirectBranch => {
+                    self.leave(&instruction);
+                    return at;
+                }
                 FlowControl::Call | FlowControl::IndirectCall => {
+                    let result = self.returned(&instruction);
                     for register in 0..16u16 {
                         if !CALLEE_SAVED.contains(&register) {
                             self.set(register, Value::Unknown, at, next);
                         }
                     }
+                    self.set(RAX, result, at, next);
                     self.vectors = [[Value::Unknown; 2]; 32];
                     self.null_test = false;
                 }
@@ -183,6 +218,24 @@ impl Flow {
             at = next;
         }
         at
+    }
+
+    /// What a call returns, as far as it is known.
+    fn returned(&self, call: &Instruction) -> Value {
+        let target = match call.op0_kind() {
+            OpKind::NearBranch64 => Target::Code(call.near_branch_target()),
+            OpKind::Memory if call.is_ip_rel_memory_operand() => Target::Cell(call.ip_rel_memory_address()),
+            _ => return Value::Unknown,
+        };
+        let first = self.registers[usize::from(RDI)];
+        if first != Value::Unknown && (self.returns_argument)(target) { first } else { Value::Unknown }
+    }
+
+    /// A jump to another function, which returns to this one's caller.
+    fn leave(&mut self, jump: &Instruction) {
+        if matches!(self.returned(jump), Value::Result(_)) {
+            self.found.push(Destination::Returned { pc: jump.ip() });
+        }
     }
 
     /// Ends the interval in which `register` holds the result.

@@ -41,7 +41,7 @@
 //!
 //! // mov [rip+0x2000], rax ; ret
 //! let code = [0x48, 0x89, 0x05, 0x00, 0x20, 0x00, 0x00, 0xc3];
-//! let found = result_destinations(&code, 0x1000, 0x1000);
+//! let found = result_destinations(&code, 0x1000, 0x1000, &|_| false);
 //! assert_eq!(found[0], Destination::Global { svma: 0x3007, pc: 0x1000 });
 //! ```
 #![forbid(unsafe_code)]
@@ -64,7 +64,7 @@ mod waiting;
 pub use address_source::{AddressSource, LoopCode};
 pub use control_flow::{Block, ControlFlow, call_target, is_fused, is_return, jump_target, linkage_cell};
 pub use destination::{Base, Destination, Register};
-pub use flow::{MAX_INSTRUCTIONS, result_destinations, slot_destinations};
+pub use flow::{MAX_INSTRUCTIONS, ReturnsArgument, Target, result_destinations, slot_destinations};
 pub use function_code::{AddressExpression, FunctionCode, MemoryOperand};
 pub use loops::{Loops, NaturalLoop, immediate_dominators};
 pub use memory_object::{Object, ObjectIx, Pointer};

@@ -1,9 +1,9 @@
 //! Code is written by hand; the comment beside the bytes is their assembly.
 
-use crate::{Base, Destination, Register, result_destinations, slot_destinations};
+use crate::{Base, Destination, Register, Target, result_destinations, slot_destinations};
 
 fn destinations(code: &[u8]) -> Vec<Destination> {
-    result_destinations(code, 0x1000, 0x1000)
+    result_destinations(code, 0x1000, 0x1000, &|_| false)
 }
 
 #[test]
@@ -57,6 +57,30 @@ fn a_wrapper_returns_it_even_through_a_slot() {
     assert!(found.contains(&Destination::Returned { pc: 0x100b }), "{found:?}");
 }
 
+/// As of `xcalloc`, which clears what it returns; once with a call, once with a jump in its place.
+#[test]
+fn a_wrapper_returns_what_a_function_gives_back() {
+    let call = [
+        0x48, 0x89, 0xc7, // 1000 mov rdi, rax
+        0xe8, 0xf8, 0x0f, 0x00, 0x00, // 1003 call 2000
+        0x5b, // 1008 pop rbx
+        0xc3, // 1009 ret
+    ];
+    let jump = [
+        0x48, 0x89, 0xc7, // 1000 mov rdi, rax
+        0xff, 0x25, 0xf7, 0x2f, 0x00, 0x00, // 1003 jmp [rip+0x2ff7]: 4000
+    ];
+    for (code, target, pc) in
+        [(&call[..], Target::Code(0x2000), 0x1009), (&jump[..], Target::Cell(0x4000), 0x1003)]
+    {
+        let returned = |known| {
+            let found = result_destinations(code, 0x1000, 0x1000, &|asked| asked == known);
+            found.contains(&Destination::Returned { pc })
+        };
+        assert!(returned(target) && !returned(Target::Code(0x4000)));
+    }
+}
+
 #[test]
 fn a_field_through_a_local_pointer() {
     let found = destinations(&[
@@ -105,12 +129,12 @@ fn an_element_of_an_array_whose_address_a_loop_keeps() {
         0xc3, // 1013 ret
     ];
     let element = Destination::Element { svma: 0x4010, pc: 0x100d };
-    let found = result_destinations(&code, 0x1000, 0x100d);
+    let found = result_destinations(&code, 0x1000, 0x100d, &|_| false);
     assert_eq!(found[1], element, "{found:?}");
     // With another value in the register at another place, nothing tells which one it is.
     let mut twice = code.to_vec();
     twice.extend([0x48, 0x89, 0xc5]); // mov rbp, rax
-    let found = result_destinations(&twice, 0x1000, 0x100d);
+    let found = result_destinations(&twice, 0x1000, 0x100d, &|_| false);
     assert!(!found.contains(&element), "{found:?}");
 }
 
@@ -133,11 +157,11 @@ fn a_slot_that_the_call_filled() {
         0xf4, // 100a hlt
         0xc3, // 100b ret
     ];
-    let found = slot_destinations(&code, 0x1000, 0x1000, Register::RSP, 0x18);
+    let found = slot_destinations(&code, 0x1000, 0x1000, (Register::RSP, 0x18), &|_| false);
     // Until after the return instruction.
     assert_eq!(found, [Destination::Register { register: Register(15), start: 0x1009, end: 0x100c }]);
     // Another slot, and the status in rax, are not the result.
-    assert_eq!(slot_destinations(&code, 0x1000, 0x1000, Register::RSP, 0x10), []);
+    assert_eq!(slot_destinations(&code, 0x1000, 0x1000, (Register::RSP, 0x10), &|_| false), []);
 }
 
 #[test]
@@ -175,11 +199,11 @@ fn no_bytes_panic() {
         for b in 0..=255u8 {
             let code = [a, b, 0x84, 0x24, 0xff, 0xff, 0xff, 0x7f, 0x90, 0xeb, 0xf4];
             let _ = destinations(&code);
-            let _ = result_destinations(&code[..3], 0xffff_ffff_ffff_fffe, 0xffff_ffff_ffff_fffe);
+            let _ = result_destinations(&code[..3], 0xffff_ffff_ffff_fffe, 0xffff_ffff_ffff_fffe, &|_| true);
         }
     }
     assert_eq!(
-        result_destinations(&[], 0, 5),
+        result_destinations(&[], 0, 5, &|_| true),
         [Destination::Register { register: Register::RAX, start: 5, end: 5 }]
     );
 }

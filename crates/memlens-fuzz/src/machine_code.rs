@@ -176,7 +176,7 @@ fn check_questions(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
                 let _ = (access.address(|_| Some(u64::MAX)), access.address_in_object(|_| Some(u64::MAX)));
             }
         }
-        let _ = result_destinations(code, start, pc);
+        let _ = result_destinations(code, start, pc, &|_| pc % 2 == 0);
     }
 }
 

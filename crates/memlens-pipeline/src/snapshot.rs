@@ -11,8 +11,8 @@ use memlens_profile::{
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
 use memlens_symbols::{
-    AssignedVariable, Assignment, BlockType, GeneratedNames, Module, SourceFrame, TypeRef, block_type,
-    naming_function, receiving_variable, spelling_frame,
+    AssignedVariable, Assignment, BlockType, GeneratedNames, Module, NamingCode, Receiver, SourceFrame,
+    TypeRef, block_type, naming_code, receiver, spelling_frame,
 };
 use memlens_types::{AccessKind, ObjectKind};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -620,9 +620,9 @@ impl<'a> Builder<'a> {
         let site_stack = site.map(|site| self.site_stack(site));
         let name = match file {
             BREAK => "allocator data (brk heap)".to_owned(),
-            ANONYMOUS => match site.and_then(|site| self.caller(site)) {
-                Some(function) => format!("mapping by {function}"),
-                None => "anonymous mapping".to_owned(),
+            ANONYMOUS => match site.map(|site| self.naming_code(site, 0)) {
+                Some(NamingCode::Function(function)) => format!("mapping by {function}"),
+                _ => "anonymous mapping".to_owned(),
             },
             file => format!("mapping of {}", self.space.file(file).unwrap_or("a file")),
         };
@@ -637,20 +637,24 @@ impl<'a> Builder<'a> {
         self.stack(frames)
     }
 
-    /// The function that a site is called after, if one has a name.
-    fn caller(&mut self, site: SiteId) -> Option<String> {
+    /// After which code a site's blocks are called from its call number `level` outwards, if that has a function with a name.
+    fn naming_code(&mut self, site: SiteId, level: usize) -> NamingCode<String> {
         let keys = self.space.heap.sites().stack(site).to_vec();
-        let name = naming_function(keys.into_iter().flat_map(|key| {
+        let calls = keys.into_iter().skip(level).map(|key| {
             let frames = self.frames_at(key, true);
             let frame = |ix: &FrameIx| &self.profile.frames[ix.index()];
-            frames.iter().map(|ix| (frame(ix).function.clone(), frame(ix).file.clone())).collect::<Vec<_>>()
-        }));
-        name.map(|name| name.to_string())
+            let named = frames.iter().map(|ix| (frame(ix).function.clone(), frame(ix).file.clone()));
+            (split_frame_key(key).0, named.collect::<Vec<_>>())
+        });
+        match naming_code(calls) {
+            NamingCode::Function(function) => NamingCode::Function(function.to_string()),
+            NamingCode::Call(at) => NamingCode::Call(level + at),
+        }
     }
 
     fn heap_object(&mut self, site: SiteId) -> Object {
         let mut object = Object { site: Some(self.site_stack(site)), ..Object::default() };
-        let assigned = match self.space.site_name(site) {
+        let receiver = match self.space.site_name(site) {
             Some(SiteName::Text(name)) => {
                 object.name.clone_from(name);
                 return object;
@@ -663,21 +667,22 @@ impl<'a> Builder<'a> {
                     self.note_block_type(site, self.space.variable_type(variable));
                     return object;
                 }
-                self.assigned_variable(site, Some(assignment))
+                self.receiver(site, Some(assignment))
             }
-            None => self.assigned_variable(site, None),
+            None => self.receiver(site, None),
         };
         let mut type_of_variable = None;
-        match assigned {
-            Some((level, variable)) => {
-                object.named_at = Some(self.naming_frame(site, level, &variable.name));
+        let Receiver { level, variable } = receiver;
+        object.named_at = Some(self.naming_frame(site, level, variable.as_ref()));
+        match variable {
+            Some(variable) => {
                 let key = self.space.heap.sites().stack(site).get(level);
                 let module = key.map(|&key| u32::from(split_frame_key(key).0));
                 type_of_variable = module.zip(variable.type_ref);
                 object.name = variable.name;
                 object.type_name = variable.type_name;
             }
-            None => object.name = self.fallback_name(site),
+            None => object.name = self.name_by_code(site, level),
         }
         self.note_block_type(site, type_of_variable);
         object
@@ -694,14 +699,15 @@ impl<'a> Builder<'a> {
     }
 
     /// The frame, counted from the innermost of a site's stack, in which the result of its call number
-    /// `level` went to the variable `name`: the outermost one of that call, unless the source says that
-    /// the variable is one of an inlined function.
-    fn naming_frame(&mut self, site: SiteId, level: usize, name: &str) -> u32 {
+    /// `level` is kept: the outermost one of that call, unless the source says that `variable` is one of an inlined function;
+    /// without a variable the innermost.
+    fn naming_frame(&mut self, site: SiteId, level: usize, variable: Option<&AssignedVariable>) -> u32 {
         let keys = self.space.heap.sites().stack(site).to_vec();
         let inside: usize = keys.iter().take(level).map(|&key| self.frames_at(key, true).len()).sum();
+        let Some(variable) = variable else { return inside as u32 };
         let frames = keys.get(level).map(|&key| self.frames_at(key, true)).unwrap_or_default();
         let texts = frames.iter().map(|frame| self.profile.frames[frame.index()].source_text.as_deref());
-        (inside + spelling_frame(name, texts)) as u32
+        (inside + spelling_frame(&variable.name, texts)) as u32
     }
 
     /// Name and type of a local, global or thread-local variable.
@@ -728,16 +734,12 @@ impl<'a> Builder<'a> {
         assignment.unwrap_or(Assignment::Unknown)
     }
 
-    /// The variable that receives the block, from the innermost caller outwards; and which call it is
-    /// whose result goes there. `first` says it of the innermost one, if its result is not the block.
-    fn assigned_variable(
-        &mut self,
-        site: SiteId,
-        mut first: Option<Assignment>,
-    ) -> Option<(usize, AssignedVariable)> {
+    /// Who keeps the block, from the innermost caller outwards. `first` says what becomes of the innermost call's result, if
+    /// that is not the block.
+    fn receiver(&mut self, site: SiteId, mut first: Option<Assignment>) -> Receiver {
         let keys = self.space.heap.sites().stack(site);
         let assignments = &mut self.assignments;
-        receiving_variable(keys.iter().map_while(|&key| {
+        receiver(keys.iter().map_while(|&key| {
             let (number, svma) = split_frame_key(key);
             let symbols = self.space.module(number.into())?.symbols.as_ref()?;
             Some(match first.take() {
@@ -747,11 +749,12 @@ impl<'a> Builder<'a> {
         }))
     }
 
-    fn fallback_name(&mut self, site: SiteId) -> String {
-        if let Some(function) = self.caller(site) {
-            return function;
-        }
-        match self.space.heap.sites().stack(site).first() {
+    fn name_by_code(&mut self, site: SiteId, level: usize) -> String {
+        let call = match self.naming_code(site, level) {
+            NamingCode::Function(function) => return function,
+            NamingCode::Call(call) => call,
+        };
+        match self.space.heap.sites().stack(site).get(call) {
             Some(&key) => {
                 let (number, svma) = split_frame_key(key);
                 format!("{}+{svma:#x}", self.module_name(number.into()))

@@ -3,7 +3,7 @@
 
 use memlens_objects::{SiteId, alloc_functions, split_frame_key};
 use memlens_symbols::{
-    AssignedVariable, Assignment, Module, Recursion, block_type, naming_function, receiving_variable,
+    AssignedVariable, Assignment, Module, NamingCode, Receiver, Recursion, block_type, naming_code, receiver,
     spelling_frame,
 };
 use memlens_types::ObjectKind;
@@ -130,7 +130,7 @@ impl SiteNamer {
             first = Some(assignment.unwrap_or(Assignment::Unknown));
         }
         let assignments = &mut self.assignments;
-        let received = receiving_variable(keys.iter().map_while(|&key| {
+        let Receiver { level, variable } = receiver(keys.iter().map_while(|&key| {
             let (mapped, svma) = file_of(key, files)?;
             let symbols = mapped.symbols()?;
             Some(match first.take() {
@@ -151,9 +151,10 @@ impl SiteNamer {
                 is_behind: found.is_behind,
             })
         };
-        match received {
-            Some((level, variable)) => {
-                let named_at = naming_frame(keys, level, &variable, files);
+        let named_at = naming_frame(keys, level, variable.as_ref(), files);
+        let place = place.map(|place| NamedSite { named_at: Some(named_at), ..place });
+        match variable {
+            Some(variable) => {
                 let holder = calls()
                     .nth(level)
                     .and_then(|(file, symbols, _)| Some((file, symbols, variable.type_ref?)));
@@ -161,22 +162,27 @@ impl SiteNamer {
                     held: held_by(holder),
                     type_name: variable.type_name,
                     variable: variable.decl_file.as_deref().map(str::to_owned).zip(variable.decl_line),
-                    site: place.map(|place| NamedSite { named_at: Some(named_at), ..place }),
+                    site: place,
                     ..unnamed(variable.name)
                 }
             }
-            None => NamedObject { held: held_by(None), ..unnamed(fallback_name(keys, files)) },
+            None => NamedObject {
+                held: held_by(None),
+                site: place,
+                ..unnamed(name_by_code(keys.get(level..).unwrap_or_default(), files))
+            },
         }
     }
 }
 
-/// The frame in which the result of call number `level` went to the variable.
-fn naming_frame(keys: &[u64], level: usize, variable: &AssignedVariable, files: &Files) -> u32 {
+/// The frame in which the result of call number `level` is kept, in a variable if one is known.
+fn naming_frame(keys: &[u64], level: usize, variable: Option<&AssignedVariable>, files: &Files) -> u32 {
     let frames = |key: u64| {
         let symbols = file_of(key, files).and_then(|(mapped, svma)| Some((mapped.symbols()?, svma)));
         symbols.map_or_else(|| vec![None], |(symbols, svma)| source_texts(symbols, svma))
     };
     let inside: usize = keys.iter().take(level).map(|&key| frames(key).len()).sum();
+    let Some(variable) = variable else { return inside as u32 };
     let texts = keys.get(level).map(|&key| frames(key)).unwrap_or_default();
     (inside + spelling_frame(&variable.name, texts.iter().map(Option::as_deref))) as u32
 }
@@ -190,17 +196,22 @@ fn source_texts(symbols: &Module, svma: u64) -> Vec<Option<String>> {
     located.iter().map(|place| symbols.source_line(place.file.as_deref()?, place.line?)).collect()
 }
 
-/// The function that made the call, past those of libraries, or its place.
-fn fallback_name(keys: &[u64], files: &Files) -> String {
-    let Some(&key) = keys.first() else { return "block allocated outside known code".to_owned() };
-    let Some((mapped, svma)) = file_of(key, files) else {
-        return "block allocated by generated code".to_owned();
-    };
-    let located = keys.iter().filter_map(|&key| {
-        let (mapped, svma) = file_of(key, files)?;
-        Some(mapped.symbols()?.locate(svma.wrapping_sub(1)))
+/// The function that keeps the block, past those of libraries, or the place of its call.
+fn name_by_code(keys: &[u64], files: &Files) -> String {
+    let Some(&innermost) = keys.first() else { return "block allocated outside known code".to_owned() };
+    let calls = keys.iter().map(|&key| {
+        let located = file_of(key, files)
+            .and_then(|(mapped, svma)| Some(mapped.symbols()?.locate(svma.wrapping_sub(1))));
+        let frames = located.unwrap_or_default().into_iter().map(|place| (place.function, place.file));
+        (code_of(key).0, frames.collect::<Vec<_>>())
     });
-    let function = naming_function(located.flatten().map(|place| (place.function, place.file)));
-    // Without a symbol the return address, as exact mode has it.
-    function.unwrap_or_else(|| place_in(mapped, svma))
+    let key = match naming_code(calls) {
+        NamingCode::Function(function) => return function,
+        NamingCode::Call(call) => keys.get(call).copied().unwrap_or(innermost),
+    };
+    match file_of(key, files) {
+        // Without a symbol the return address, as exact mode has it.
+        Some((mapped, svma)) => place_in(mapped, svma),
+        None => "block allocated by generated code".to_owned(),
+    }
 }

@@ -59,25 +59,6 @@ pub enum Assignment {
     Unknown,
 }
 
-/// The variable that a call's result ends up in, past functions that hand it on; and the level, counted from the
-/// innermost call, whose result goes there. `assignments` has those of the calls of a stack, from the innermost
-/// outwards; it is asked no further than needed.
-pub fn receiving_variable(
-    assignments: impl IntoIterator<Item = Assignment>,
-) -> Option<(usize, AssignedVariable)> {
-    let mut second_best = None;
-    for (level, assignment) in assignments.into_iter().enumerate() {
-        match assignment {
-            Assignment::Variable(variable) => return Some((level, variable)),
-            Assignment::HandedOn(inner) => {
-                second_best = second_best.or_else(|| Some((level, inner?)));
-            }
-            Assignment::Unknown => break,
-        }
-    }
-    second_best
-}
-
 /// Which of a call's inlined functions, by the text of their source lines, innermost first, spells the variable
 /// `name`; the outermost if none does.
 pub fn spelling_frame<'a>(name: &str, texts: impl IntoIterator<Item = Option<&'a str>>) -> usize {
@@ -129,7 +110,9 @@ impl Module {
             return Assignment::Unknown;
         };
         let code = self.code(function.start, function.end).unwrap_or_default();
-        let destinations = memlens_code::result_destinations(code, function.start, return_svma);
+        let returns_argument = |target| self.returns_argument(target);
+        let destinations =
+            memlens_code::result_destinations(code, function.start, return_svma, &returns_argument);
         self.assigned(return_svma, &function, &destinations, true)
     }
 
@@ -142,8 +125,10 @@ impl Module {
         let rule = self.with_debug(|debug| debug.frames.rule_at(return_svma));
         let Some(rule) = rule else { return Assignment::Unknown };
         let code = self.code(function.start, function.end).unwrap_or_default();
-        let (base, disp) = (Register(rule.register), cfa_offset.wrapping_add(rule.offset));
-        let destinations = memlens_code::slot_destinations(code, function.start, return_svma, base, disp);
+        let slot = (Register(rule.register), cfa_offset.wrapping_add(rule.offset));
+        let returns_argument = |target| self.returns_argument(target);
+        let destinations =
+            memlens_code::slot_destinations(code, function.start, return_svma, slot, &returns_argument);
         // The source text says where the call's status goes.
         self.assigned(return_svma, &function, &destinations, false)
     }
@@ -156,7 +141,7 @@ impl Module {
         destinations: &[Destination],
         by_text: bool,
     ) -> Assignment {
-        let returned = destinations.iter().any(|d| matches!(d, Destination::Returned { .. }));
+        let mut returned = destinations.iter().any(|d| matches!(d, Destination::Returned { .. }));
         let line = self.locate(return_svma.saturating_sub(1)).pop();
         // What is left in the register at the end of a function without a result is returned by chance; so it seems of
         // one of whose result the debug information has nothing.
@@ -164,6 +149,8 @@ impl Module {
         let (mut candidates, in_library) = self.with_debug(|debug| {
             let Some((unit, die)) = debug.function_at(return_svma.saturating_sub(1)) else {
                 let in_library = function.name.as_deref().is_some_and(is_library_function);
+                // It is not known whether the function has a result: what it keeps it may return by chance.
+                returned &= !destinations.iter().any(Destination::is_lasting);
                 return (self.without_locals(debug, destinations), in_library);
             };
             if let Some((_, attributes)) = unit.entry(die) {
@@ -620,24 +607,9 @@ fn joined(name: &str, joint: &str, path: &str) -> String {
     }
 }
 
-/// The function after which a block is called that no variable is known of. `frames` are those of its site, innermost
-/// first, each with its function and source file: the first that is no library's; if all are, the first.
-pub fn naming_function<T: AsRef<str>>(frames: impl IntoIterator<Item = (Option<T>, Option<T>)>) -> Option<T> {
-    let mut innermost = None;
-    for (function, file) in frames {
-        let Some(function) = function else { continue };
-        let by_name = || is_library_function(function.as_ref());
-        if !file.as_ref().map_or_else(by_name, |file| is_library(file.as_ref())) {
-            return Some(function);
-        }
-        innermost = innermost.or(Some(function));
-    }
-    innermost
-}
-
 /// Whether a function belongs to the library of Rust or C++, by its name: without debug information
 /// there is no file that says so.
-fn is_library_function(name: &str) -> bool {
+pub(crate) fn is_library_function(name: &str) -> bool {
     let path = name.trim_start_matches('<');
     ["alloc::", "core::", "std::", "hashbrown::", "__rustc::", "__gnu_cxx::"]
         .iter()

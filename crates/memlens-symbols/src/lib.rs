@@ -71,6 +71,7 @@ mod members;
 mod module;
 mod parameters;
 mod place;
+mod receiver;
 mod recursion;
 mod section;
 mod source_file;
@@ -82,9 +83,7 @@ mod types;
 mod unit_index;
 
 pub use allocated_type::{BlockType, block_type};
-pub use assigned_variable::{
-    AssignedVariable, Assignment, Evidence, NamedPointer, naming_function, receiving_variable, spelling_frame,
-};
+pub use assigned_variable::{AssignedVariable, Assignment, Evidence, NamedPointer, spelling_frame};
 pub use call_frames::{CfaRule, RBP, RSP};
 pub use data_symbols::{DataKind, DataPlace, DataSymbol};
 pub use debug_search::DebugSearch;
@@ -94,6 +93,7 @@ pub use generated_names::GeneratedNames;
 pub use linking::{Import, InitialPointer};
 pub use locals::FrameVariable;
 pub use module::{EntryPoint, FunctionRef, Module, SourceFrame, TlsSegment};
+pub use receiver::{NamingCode, Receiver, naming_code, receiver};
 pub use recursion::Recursion;
 pub use section::{Section, SectionKind};
 pub use static_variables::VariableInfo;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use memlens_code::Target;
 use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget, elf};
 
 use crate::demangle::{demangle, strip_version};
@@ -30,7 +31,50 @@ pub struct InitialPointer {
     pub target: u64,
 }
 
+/// Functions that return their first argument (ISO C23, 7.26; the last are glibc's, of `_FORTIFY_SOURCE`).
+const RETURN_ARGUMENT: [&str; 14] = [
+    "memset",
+    "memcpy",
+    "memmove",
+    "strcpy",
+    "strncpy",
+    "strcat",
+    "strncat",
+    "__memset_chk",
+    "__memcpy_chk",
+    "__memmove_chk",
+    "__strcpy_chk",
+    "__strncpy_chk",
+    "__strcat_chk",
+    "__strncat_chk",
+];
+
 impl Module {
+    /// Whether what is called returns its first argument, as far as its name tells. Linear in the relocations the first time.
+    pub(crate) fn returns_argument(&self, target: Target) -> bool {
+        let returns_it = |name: &str| RETURN_ARGUMENT.contains(&name);
+        let cell = match target {
+            Target::Cell(cell) => cell,
+            Target::Code(svma) => {
+                let stub = self.code(svma, svma.saturating_add(16)).unwrap_or_default();
+                match memlens_code::linkage_cell(stub, svma) {
+                    Some(cell) => cell,
+                    None => {
+                        let function = self.function_at(svma).filter(|function| function.start == svma);
+                        return function
+                            .and_then(|function| function.raw_name)
+                            .is_some_and(|name| returns_it(&name));
+                    }
+                }
+            }
+        };
+        let cells = self.returning_cells.get_or_init(|| {
+            let (imports, _) = self.links();
+            imports.iter().filter(|import| returns_it(&import.name)).map(|import| import.cell).collect()
+        });
+        cells.contains(&cell)
+    }
+
     /// Every function that a symbol names, ascending, one for each first address. Linear in the
     /// symbols.
     pub fn functions(&self) -> Vec<FunctionRef> {

@@ -93,6 +93,8 @@ pub struct Module {
     debug: OnceCell<DebugCell>,
     data: OnceCell<Vec<DataSymbol>>,
     functions: RefCell<KnownFunctions>,
+    /// Cells with the addresses of functions that return their first argument.
+    pub(crate) returning_cells: OnceCell<Vec<u64>>,
     sources: RefCell<HashMap<String, Option<SourceFile>>>,
 }
 
@@ -192,6 +194,7 @@ impl Module {
             debug: OnceCell::new(),
             data: OnceCell::new(),
             functions: RefCell::default(),
+            returning_cells: OnceCell::new(),
             sources: RefCell::default(),
             image,
         })
