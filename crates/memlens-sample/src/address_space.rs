@@ -1,6 +1,7 @@
 //! What lies where in one process, as the kernel's records tell it.
 //!
-//! The kernel reports mappings that come, not those that go: a later mapping replaces what it covers.
+//! The kernel reports mappings that come, not those that go: a later mapping replaces what it covers. Of the break and the
+//! first thread's stack nobody is told that they grow.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,6 +9,14 @@ use std::ops::Range;
 use crate::modules::{Files, Placement};
 use crate::record::NewMapping;
 use crate::unwinder::StackUnwinder;
+
+/// The break grows upwards from the program's end, at most so far, where the next mapping is at least [`BREAK_GAP`] away: in the
+/// range for mappings, which are found from its top down (Linux, `mm/mmap.c`, `arch_pick_mmap_layout`).
+const BREAK_BYTES: u64 = 64 << 30;
+/// See [`BREAK_BYTES`].
+const BREAK_GAP: u64 = 1 << 40;
+/// So far the first thread's stack grows downwards, unless something else is there: its limit is mostly 8 MiB (setrlimit(2)).
+const STACK_BYTES: u64 = 64 << 20;
 
 /// Memory without a file of code behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -144,6 +153,28 @@ impl AddressSpace {
     /// What an address belongs to. An address in the span of an image is the image's even where
     /// anonymous memory is mapped (`.bss`).
     pub fn find(&self, address: u64) -> Place {
+        match self.find_known(address) {
+            Place::Unmapped => self.grown(address).map_or(Place::Unmapped, Place::Area),
+            place => place,
+        }
+    }
+
+    /// Whether it was told what is at an address.
+    pub fn is_known(&self, address: u64) -> bool {
+        self.find_known(address) != Place::Unmapped
+    }
+
+    /// What must have grown, if an access was made to an address where nothing is known to be.
+    fn grown(&self, address: u64) -> Option<Area> {
+        let (_, &(below, _)) = self.areas.range(..=address).next_back()?;
+        let (&above, (_, next)) = self.areas.range(address..).next()?;
+        if above - below >= BREAK_GAP && address - below < BREAK_BYTES {
+            return Some(Area::Break);
+        }
+        (*next == Area::Stack && above - address <= STACK_BYTES).then_some(Area::Stack)
+    }
+
+    fn find_known(&self, address: u64) -> Place {
         if let Some((_, image)) = self.images.range(..=address).next_back()
             && address < image.placement.end
         {
@@ -251,6 +282,24 @@ mod tests {
         assert_eq!(space.find(0x3000), Place::Area(Area::Anonymous));
         assert_eq!(space.find(0x8000), Place::Unmapped);
         assert_eq!(space.find(0), Place::Unmapped);
+    }
+
+    #[test]
+    fn the_break_and_the_stack_grow_untold() {
+        let (mut space, mut files) = (AddressSpace::default(), Files::default());
+        space.map(&mapping(0x5550_0000_0000, 0x1000, "//anon"), &mut files);
+        let end = 0x5550_0000_1000;
+        space.map(&mapping(0x7f00_0000_0000, 0x1000, "//anon"), &mut files);
+        space.map(&mapping(0x7ffc_0000_0000, 0x21000, "[stack]"), &mut files);
+        let grown = |address| (space.find(address), space.is_known(address));
+        assert_eq!(grown(end), (Place::Area(Area::Break), false));
+        assert_eq!(grown(end + BREAK_BYTES), (Place::Unmapped, false));
+        assert_eq!(grown(0x7eff_ffff_f000), (Place::Unmapped, false));
+        assert_eq!(grown(0x7f00_0000_1000), (Place::Unmapped, false));
+        assert_eq!(grown(0x7ffb_ffff_f000), (Place::Area(Area::Stack), false));
+        assert_eq!(grown(0x7ffc_0000_0000), (Place::Area(Area::Stack), true));
+        assert_eq!(grown(0x7ffc_0002_1000), (Place::Unmapped, false));
+        assert_eq!(grown(0x1000), (Place::Unmapped, false));
     }
 
     #[test]

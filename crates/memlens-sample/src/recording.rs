@@ -383,7 +383,7 @@ impl Recording {
         let space = self.spaces.get(&pid);
         let mut addresses =
             words.iter().step_by(EACH).filter(|&&word| word >= LOWEST && block_of(word).is_none());
-        addresses.any(|&address| space.is_none_or(|space| space.find(address) == Place::Unmapped))
+        addresses.any(|&address| space.is_none_or(|space| !space.is_known(address)))
     }
 
     fn sample(&mut self, sample: &Sample) {
