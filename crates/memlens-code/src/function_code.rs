@@ -113,6 +113,13 @@ impl FunctionCode {
         self.start
     }
 
+    /// Where the instruction begins that a byte of code belongs to, as the byte before a return address does to its call.
+    pub fn instruction_around(&self, pc: u64) -> Option<u64> {
+        let behind = self.instructions.partition_point(|instruction| instruction.ip() <= pc);
+        let instruction = self.instruction(behind.checked_sub(1)?)?;
+        (pc < instruction.next_ip()).then(|| instruction.ip())
+    }
+
     pub(crate) fn position(&self, pc: u64) -> Option<usize> {
         self.instructions.binary_search_by_key(&pc, Instruction::ip).ok()
     }

@@ -1,9 +1,23 @@
 //! Code is written by hand; the comment beside the bytes is their assembly.
 
-use crate::{Base, Destination, Register, Target, result_destinations, slot_destinations};
+use crate::{Base, Destination, FunctionCode, Register, Target, result_destinations, slot_destinations};
 
 fn destinations(code: &[u8]) -> Vec<Destination> {
     result_destinations(code, 0x1000, 0x1000, &|_| false)
+}
+
+#[test]
+fn a_byte_of_code_belongs_to_an_instruction() {
+    let code = FunctionCode::new(
+        &[
+            0xe8, 0xfb, 0x0f, 0x00, 0x00, // 1000 call 2000
+            0x06, // 1005 no instruction
+            0xc3, // 1006 ret
+        ],
+        0x1000,
+    );
+    let around = [0xfff, 0x1000, 0x1004, 0x1005, 0x1006, 0x1007].map(|pc| code.instruction_around(pc));
+    assert_eq!(around, [None, Some(0x1000), Some(0x1000), None, Some(0x1006), None]);
 }
 
 #[test]

@@ -16,7 +16,6 @@ use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
-use crate::address_space::Area;
 use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
 use crate::heap::HeapSite;
@@ -77,13 +76,13 @@ impl ProfileBuilder {
             let (object, sampled) = self.namer.object(&key, tally.sampled, files, recording.heap());
             let object = self.rows.number(object);
             let missing = match &key.spot {
-                Spot::Block { area, .. } => {
-                    let pointer = self.namer.unwatched(&key, area, files);
+                Spot::Block { memory, .. } => {
+                    let pointer = self.namer.unwatched(&key, memory, files);
                     let pointer = self.rows.number(pointer);
                     self.rows.unseen.watched(pointer, object, sampled.cost as f64, tally.unseen);
                     Missing::Nothing
                 }
-                Spot::Area(Area::Break | Area::Anonymous) => {
+                Spot::Heap(_) => {
                     self.rows.unseen.unwatched(object, sampled.cost as f64);
                     Missing::Watch
                 }
@@ -113,12 +112,12 @@ impl ProfileBuilder {
             rows.saw(object, seen);
             let accesses = counts.accesses() as f64;
             let missing = match &key.spot {
-                Spot::Block { area, .. } => {
-                    let pointer = rows.number(self.namer.unwatched(&key, area, files));
+                Spot::Block { memory, .. } => {
+                    let pointer = rows.number(self.namer.unwatched(&key, memory, files));
                     rows.unseen.watched(pointer, object, accesses, accesses * unseen_part);
                     Missing::Nothing
                 }
-                Spot::Area(Area::Break | Area::Anonymous) => {
+                Spot::Heap(_) => {
                     rows.unseen.unwatched(object, accesses);
                     Missing::Watch
                 }

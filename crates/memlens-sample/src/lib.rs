@@ -51,6 +51,7 @@ mod imported;
 mod kin;
 mod modules;
 mod naming;
+mod on_behalf;
 mod overhead_budget;
 mod own_thread;
 mod pacing;

@@ -27,7 +27,8 @@ use rustc_hash::FxHashMap;
 use crate::address_space::Area;
 use crate::heap::Heap;
 use crate::modules::{Files, MappedFile};
-use crate::recording::{Code, Spot, Tally, TallyKey};
+use crate::on_behalf::argument;
+use crate::recording::{Code, HeapMemory, Spot, Tally, TallyKey};
 use crate::site_naming::{NamedSite, SiteNamer};
 
 /// An object's identity and description.
@@ -107,6 +108,8 @@ impl HeldType {
 pub struct Namer {
     /// The pointer of each operand, and whether the code says that it points to anonymous memory.
     pointers: FxHashMap<(u32, u64, u8), Option<NamedPointer>>,
+    /// By call and register.
+    given: FxHashMap<(u32, u64, Register), Option<NamedPointer>>,
     /// What static analysis says that the operands of an instruction touch.
     claims: FxHashMap<(u32, u64), Vec<Vec<Identity>>>,
     sites: SiteNamer,
@@ -147,6 +150,7 @@ impl Namer {
             Spot::Frame { file, svma, cfa_offset } => (in_frame(*file, *svma, *cfa_offset, files), sampled),
             Spot::Stack => (NamedObject::new(ObjectKind::Stack, "stack outside known frames"), sampled),
             Spot::Block { site, .. } => (self.sites.object(*site, heap, files), sampled),
+            Spot::Heap(memory) => (self.in_heap(memory.user, key.code, operand, files), sampled),
             Spot::Area(area) => (self.in_area(area, key.code, operand, files), sampled),
             Spot::ThreadPointer => {
                 match operand.and_then(|operand| thread_local(key.code, &operand, files)) {
@@ -175,8 +179,8 @@ impl Namer {
 
     /// What a watched block would be called if its allocation were not known: samples of blocks like it that were
     /// not watched have this name.
-    pub fn unwatched(&mut self, key: &TallyKey, area: &Area, files: &Files) -> NamedObject {
-        self.in_area(area, key.code, operand_of(key, files), files)
+    pub fn unwatched(&mut self, key: &TallyKey, memory: &HeapMemory, files: &Files) -> NamedObject {
+        self.in_heap(memory.user, key.code, operand_of(key, files), files)
     }
 
     fn in_area(
@@ -190,16 +194,34 @@ impl Namer {
             Area::Kernel => NamedObject::new(ObjectKind::Kernel, "vDSO and vvar"),
             Area::Stack => NamedObject::new(ObjectKind::Stack, "stack outside known frames"),
             Area::File(name) => NamedObject::new(ObjectKind::Mmap, name.clone()),
-            Area::Break | Area::Anonymous => match self.pointer(code, operand, files) {
-                Some((pointer, symbols)) => through(&pointer, &symbols, code.0),
-                None => {
-                    let function = function_name(code, files);
-                    NamedObject {
-                        file: code.0,
-                        ..NamedObject::new(ObjectKind::Heap, format!("heap used by {function}"))
-                    }
+            Area::Break | Area::Anonymous => self.in_heap(None, code, operand, files),
+        }
+    }
+
+    /// Memory of the heap, by the pointer that an instruction uses, or that `user`'s call gives its function; else by the function.
+    fn in_heap(
+        &mut self,
+        user: Option<Code>,
+        code: Code,
+        operand: Option<MemoryOperand>,
+        files: &Files,
+    ) -> NamedObject {
+        let (user, pointer) = match user {
+            Some(call) => {
+                let stores = operand.is_none_or(|operand| operand.writes);
+                (call, self.given(call, argument(code, stores, files), files))
+            }
+            None => (code, self.pointer(code, operand, files)),
+        };
+        match pointer {
+            Some((pointer, symbols)) => through(&pointer, &symbols, user.0),
+            None => {
+                let function = function_name(user, files);
+                NamedObject {
+                    file: user.0,
+                    ..NamedObject::new(ObjectKind::Heap, format!("heap used by {function}"))
                 }
-            },
+            }
         }
     }
 
@@ -284,6 +306,27 @@ impl Namer {
             Some((pointer, symbols)) => through(&pointer, &symbols, Some(file)),
             None => object,
         }
+    }
+
+    /// The variable whose pointer a call gives in a register.
+    fn given(
+        &mut self,
+        call: Code,
+        register: Register,
+        files: &Files,
+    ) -> Option<(NamedPointer, Rc<MappedFile>)> {
+        let (file, pc) = (call.0?, call.1);
+        let mapped = files.get(file)?.clone();
+        let found = self
+            .given
+            .entry((file, pc, register))
+            .or_insert_with(|| {
+                let function = mapped.function(pc)?;
+                let call = function.instruction_around(pc)?;
+                named_origin(&function, mapped.symbols()?, call, register)
+            })
+            .clone()?;
+        Some((found, mapped))
     }
 
     /// The variable whose pointer an operand uses.
@@ -529,7 +572,7 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
             all.find_map(|(within, size)| within.filter(|&within| within < size))
         }
         // Reached through a pointer to it: what is added to that.
-        Spot::Area(Area::Break | Area::Anonymous) | Spot::Lost { .. } | Spot::Unmapped => {
+        Spot::Heap(_) | Spot::Lost { .. } | Spot::Unmapped => {
             let address = operand_of(key, files)?.address;
             (address.base.is_some() && address.index.is_none()).then(|| u64::try_from(address.disp).ok())?
         }

@@ -19,6 +19,7 @@ use crate::bursts::{Bursts, Surroundings};
 use crate::call_paths::{CallPaths, PathId};
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::modules::Files;
+use crate::on_behalf::is_on_behalf;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::unwinder::{StackFrame, UnwindCache};
 
@@ -32,6 +33,15 @@ const MAX_SITE_FRAMES: usize = 256;
 const MAX_FRAME_BYTES: i64 = 1 << 20;
 /// Distinct tallies before they are named and joined.
 const MAX_TALLIES: usize = 1 << 18;
+
+/// Memory that blocks lie in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HeapMemory {
+    /// [`Area::Break`] or [`Area::Anonymous`].
+    pub area: Area,
+    /// The call that gave the memory to the function that accesses it, if that is one that works for its callers.
+    pub user: Option<Code>,
+}
 
 /// Where a sample's data lies, as far as it can be said without names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,9 +69,11 @@ pub enum Spot {
         /// Who allocated it.
         site: SiteId,
         /// What it would be without that.
-        area: Area,
+        memory: HeapMemory,
     },
-    /// In memory without a file of code.
+    /// Where blocks lie, in none that was watched.
+    Heap(HeapMemory),
+    /// In other memory without a file of code.
     Area(Area),
     /// At an offset from the thread pointer: code tells which.
     ThreadPointer,
@@ -476,14 +488,17 @@ impl Recording {
     fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, f64) {
         let (key, way, owner) = self.spot(thread, sample);
         let (spot, within, probability) = match (key.spot, owner) {
-            (spot @ (Spot::Area(Area::Break | Area::Anonymous) | Spot::Unmapped), Some(address)) => {
+            (spot @ (Spot::Heap(_) | Spot::Unmapped), Some(address)) => {
                 match self.heap.owner(sample.pid, address) {
                     Some(owner) => {
                         // Code may tell no more than the block.
                         let within = (way.by_code == 0).then(|| address - owner.range.0);
                         // A large block has a mapping for itself, which may be younger than what is known.
-                        let area = if let Spot::Area(area) = spot { area } else { Area::Anonymous };
-                        (Spot::Block { site: owner.site, area }, within, owner.probability)
+                        let memory = match spot {
+                            Spot::Heap(memory) => memory,
+                            _ => HeapMemory { area: Area::Anonymous, user: None },
+                        };
+                        (Spot::Block { site: owner.site, memory }, within, owner.probability)
                     }
                     None => (spot, None, 1.0),
                 }
@@ -559,7 +574,7 @@ impl Recording {
                 }
                 address => {
                     way.by_hardware = 1;
-                    spot_of(space, address, &self.frames, sample)
+                    spot_of(space, address, &self.frames, sample, &self.files)
                 }
             };
             let address = (sample.data_address != 0).then_some(sample.data_address);
@@ -584,9 +599,9 @@ impl Recording {
                 false => address,
             };
             known = Some(address);
-            spot_of(space, address, &self.frames, sample)
+            spot_of(space, address, &self.frames, sample, &self.files)
         } else if let Some((address, spot)) = access.address_in_object(value).and_then(|address| {
-            let spot = spot_of(space, address, &self.frames, sample);
+            let spot = spot_of(space, address, &self.frames, sample, &self.files);
             (!matches!(spot, Spot::Unmapped)).then_some((address, spot))
         }) {
             way.by_code = 1;
@@ -651,7 +666,13 @@ impl Recording {
 
 /// What an address belongs to: a frame if it lies between rsp and the outermost frame that was found,
 /// else what is mapped.
-fn spot_of(space: &AddressSpace, address: u64, frames: &[StackFrame], sample: &Sample) -> Spot {
+fn spot_of(
+    space: &AddressSpace,
+    address: u64,
+    frames: &[StackFrame],
+    sample: &Sample,
+    files: &Files,
+) -> Spot {
     if let Some(registers) = &sample.registers {
         let mut low = registers.values[RSP].wrapping_sub(RED_ZONE);
         for (level, frame) in frames.iter().enumerate() {
@@ -667,6 +688,12 @@ fn spot_of(space: &AddressSpace, address: u64, frames: &[StackFrame], sample: &S
     match space.find(address) {
         Place::Image { file, svma } => Spot::Image { file, svma },
         Place::Area(Area::Stack) => Spot::Stack,
+        Place::Area(area @ (Area::Break | Area::Anonymous)) => {
+            let code = |pc: u64| space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
+            let called = frames.first().zip(frames.get(1));
+            let user = called.filter(|(callee, _)| is_on_behalf(code(callee.pc), files));
+            Spot::Heap(HeapMemory { area, user: user.map(|(_, caller)| code(caller.pc.wrapping_sub(1))) })
+        }
         Place::Area(area) => Spot::Area(area),
         Place::Unmapped => {
             // The first thread's stack grows without a record, by its limit at most.
@@ -717,7 +744,10 @@ mod tests {
 
     #[test]
     fn a_block_owns_its_addresses_before_its_mapping_is_known() {
-        assert!(matches!(spot_at(4095, true), Spot::Block { area: Area::Anonymous, .. }));
+        assert!(matches!(
+            spot_at(4095, true),
+            Spot::Block { memory: HeapMemory { area: Area::Anonymous, .. }, .. }
+        ));
         assert_eq!((spot_at(4096, true), spot_at(4095, false)), (Spot::Unmapped, Spot::Unmapped));
     }
 }

@@ -155,6 +155,53 @@ int main(void)
 }
 "#;
 
+/// Names that a function of the C library reads for its caller.
+const MEASURES: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static char *copy_of(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    return memcpy(malloc(bytes), text, bytes);
+}
+int main(void)
+{
+    enum { COUNT = 100000 };
+    char **names = malloc(COUNT * sizeof *names), text[40];
+    unsigned long state = 1, sum = 0;
+    for (unsigned i = 0; i < COUNT; i++) {
+        sprintf(text, "number %u of them all", i);
+        names[i] = copy_of(text);
+    }
+    for (unsigned i = 0; i < 12000000; i++) {
+        state = state * 6364136223846793005ul + 1442695040888963407ul;
+        sum += strlen(names[(state >> 40) % COUNT]);
+    }
+    printf("%lu\n", sum);
+    return 0;
+}
+"#;
+
+#[test]
+fn memory_that_the_library_works_on_is_its_callers() {
+    let folder = folder();
+    let program = compiled(folder.path(), "measures", MEASURES, &["-O1", "-g", "-fno-builtin"]);
+    for mode in ["burst", "sample"] {
+        let words = ["run", "--mode", mode, "--allocations", "off", "--quiet", "--out", mode, "--"];
+        succeeding(folder.path(), &[&words[..], &[program.to_str().expect("text")]].concat());
+        let report = json(folder.path(), mode);
+        let cost = |name: &str| {
+            let objects = report["objects"].as_array().expect("a list").iter();
+            let named =
+                objects.filter(|object| object["name"].as_str().is_some_and(|it| it.starts_with(name)));
+            named.map(|object| object["share"].as_f64().expect("a share")).sum::<f64>()
+        };
+        assert!(cost("heap through names[]") > 0.2, "{mode}: {report:#}");
+        assert!(cost("heap used by __str") < 0.01, "{mode}: {report:#}");
+    }
+}
+
 #[test]
 fn what_the_filter_leaves_out_is_told() {
     let folder = folder();

@@ -86,6 +86,12 @@ impl Calls {
         self.frames.reverse();
     }
 
+    /// The instruction that called the function of an access just made, as far as is known.
+    pub fn caller_of(&self, by: Accessor) -> Option<Code> {
+        let mut callers = self.frames.iter().rev().skip_while(|frame| frame.at.function == by.function);
+        callers.next().filter(|_| self.are_followed).map(|frame| frame.at.code)
+    }
+
     /// An access: the instruction in whose function's frame it is, and its distance from that frame's address. None: it is
     /// not on the stack as far as that is known.
     pub fn touch(&mut self, address: u64, by: Accessor) -> Option<(Code, i64)> {
@@ -167,6 +173,18 @@ mod tests {
         assert_eq!(calls.touch(0x7fb8, at(MAIN, 20)), Some(((Some(0), MAIN + 20), -0x48)));
         assert_eq!(calls.touch(0x7fb0, at(G, 0)), Some(((Some(0), G), -0x10)));
         assert_eq!(calls.touch(0x7fc8, at(MAIN, 24)), Some(((Some(0), MAIN + 24), -0x38)));
+    }
+
+    #[test]
+    fn who_called_is_known_of_functions_with_and_without_frames() {
+        let mut calls = calls();
+        // f pushes the return address for g, which touches nothing of the stack.
+        calls.touch(0x7f98, at(F, 8));
+        assert_eq!(calls.caller_of(at(G, 4)), Some((Some(0), F + 8)));
+        calls.touch(0x7f90, at(G, 6));
+        assert_eq!(calls.caller_of(at(G, 8)), Some((Some(0), F + 8)));
+        calls.forget();
+        assert_eq!(calls.caller_of(at(G, 8)), None);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use super::calls::{Accessor, Calls};
 use crate::address_space::{AddressSpace, Area, Place};
 use crate::heap::Heap;
 use crate::modules::Files;
-use crate::recording::{Code, Spot};
+use crate::on_behalf::is_on_behalf;
+use crate::recording::{Code, HeapMemory, Spot};
 use crate::unwinder::StackFrame;
 
 /// Alignment of heap blocks: what lies in between is one block's.
@@ -93,6 +94,8 @@ pub struct Places {
     /// Numbers of spots on the stack, and where the local begins: the instruction in the frame, and the distance from
     /// the frame's address.
     locals: FxHashMap<(Code, i64), (u32, i64)>,
+    /// By function: whether it works for its callers.
+    on_behalf: FxHashMap<Code, bool>,
     /// In the data of a file: where the variable around an svma begins, and its size.
     variables: FxHashMap<u32, Vec<(u64, u64)>>,
 }
@@ -106,6 +109,7 @@ impl Places {
             burst: 0,
             calls: Calls::new(sees_stack),
             locals: FxHashMap::default(),
+            on_behalf: FxHashMap::default(),
             variables: FxHashMap::default(),
         }
     }
@@ -150,7 +154,7 @@ impl Places {
             *memo = Memo::Local { at, within, cell };
             return Whose { cell, start: address.wrapping_sub(within), unseen: 0.0 };
         }
-        let (spot, unseen, range) = self.elsewhere(address, surroundings);
+        let (spot, unseen, range) = self.elsewhere(address, by, surroundings);
         let number = self.numbered(spot);
         let whose =
             Whose { cell: cell(number, &self.spots[number as usize]), start: range.0, unseen: unseen as f32 };
@@ -173,7 +177,12 @@ impl Places {
 
     /// Whose an address is that is not on the thread's stack: the spot, what an access to it stands for besides itself, and the
     /// addresses that are the same's.
-    fn elsewhere(&mut self, address: u64, surroundings: &Surroundings<'_>) -> (Spot, f64, (u64, u64)) {
+    fn elsewhere(
+        &mut self,
+        address: u64,
+        by: Accessor,
+        surroundings: &Surroundings<'_>,
+    ) -> (Spot, f64, (u64, u64)) {
         let alone = (address, address.saturating_add(1));
         match surroundings.space.find(address) {
             Place::Image { file, svma } => {
@@ -183,29 +192,38 @@ impl Places {
             }
             Place::Area(Area::Stack) => (Spot::Stack, 0.0, alone),
             Place::Area(area @ (Area::Break | Area::Anonymous)) => {
-                self.block_at(address, area.clone(), surroundings).unwrap_or_else(|| {
+                let memory = HeapMemory { area, user: self.user(by, surroundings.files) };
+                self.block_at(address, memory.clone(), surroundings).unwrap_or_else(|| {
                     let start = address & !(GRANULE - 1);
-                    (Spot::Area(area), 0.0, (start, start + GRANULE))
+                    (Spot::Heap(memory), 0.0, (start, start + GRANULE))
                 })
             }
             Place::Area(area) => (Spot::Area(area), 0.0, alone),
             // A large block has a mapping for itself, which may have come and gone between two looks.
             Place::Unmapped => {
-                self.block_at(address, Area::Anonymous, surroundings).unwrap_or((Spot::Unmapped, 0.0, alone))
+                let memory = HeapMemory { area: Area::Anonymous, user: None };
+                self.block_at(address, memory, surroundings).unwrap_or((Spot::Unmapped, 0.0, alone))
             }
         }
+    }
+
+    /// The call of a function that works for its callers.
+    fn user(&mut self, by: Accessor, files: &Files) -> Option<Code> {
+        let works_for_callers =
+            *self.on_behalf.entry(by.function).or_insert_with(|| is_on_behalf(by.function, files));
+        if works_for_callers { self.calls.caller_of(by) } else { None }
     }
 
     /// The watched block that owns an address, as [`Self::elsewhere`] says it.
     fn block_at(
         &self,
         address: u64,
-        area: Area,
+        memory: HeapMemory,
         surroundings: &Surroundings<'_>,
     ) -> Option<(Spot, f64, (u64, u64))> {
         let owner = surroundings.heap.owner_since(surroundings.pid, address, surroundings.began_ns)?;
         let site: SiteId = owner.site;
-        Some((Spot::Block { site, area }, 1.0 / owner.probability - 1.0, owner.range))
+        Some((Spot::Block { site, memory }, 1.0 / owner.probability - 1.0, owner.range))
     }
 
     fn numbered(&mut self, spot: Spot) -> u32 {

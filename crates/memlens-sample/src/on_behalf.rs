@@ -1,0 +1,103 @@
+//! Functions of the C library that work on whatever memory their callers give them: who called says more of that than they do.
+
+use memlens_code::Register;
+
+use crate::modules::Files;
+use crate::recording::Code;
+
+/// Their names (ISO C23, 7.26 and 7.31; POSIX.1-2024 `<string.h>`; those that GNU adds). Implementations for a processor have
+/// more behind it: `__memset_avx512_unaligned_erms`.
+const NAMES: [&str; 38] = [
+    "memset",
+    "memcpy",
+    "memmove",
+    "mempcpy",
+    "memccpy",
+    "memchr",
+    "memrchr",
+    "rawmemchr",
+    "memcmp",
+    "memcmpeq",
+    "memmem",
+    "bcmp",
+    "bcopy",
+    "bzero",
+    "strlen",
+    "strnlen",
+    "strcpy",
+    "strncpy",
+    "strlcpy",
+    "stpcpy",
+    "stpncpy",
+    "strcat",
+    "strncat",
+    "strcmp",
+    "strncmp",
+    "strcasecmp",
+    "strncasecmp",
+    "strchr",
+    "strchrnul",
+    "strrchr",
+    "strstr",
+    "strspn",
+    "strcspn",
+    "strpbrk",
+    "wmemset",
+    "wmemcpy",
+    "wcslen",
+    "wcscpy",
+];
+/// Of these the first argument is where they store, the second where they load.
+const COPY: [&str; 14] = [
+    "memcpy", "memmove", "mempcpy", "memccpy", "strcpy", "strncpy", "strlcpy", "stpcpy", "stpncpy", "strcat",
+    "strncat", "wmemcpy", "wcscpy", "bcopy",
+];
+/// The registers of the first two arguments (System V ABI AMD64 1.0, section 3.2.3).
+const FIRST: Register = Register(5);
+const SECOND: Register = Register(4);
+
+/// The function's name without what tells its implementation; None: it is not one of them.
+fn plain_name(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches('_');
+    NAMES
+        .into_iter()
+        .find(|plain| name.strip_prefix(plain).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')))
+}
+
+fn plain_name_at((file, svma): Code, files: &Files) -> Option<&'static str> {
+    let function = files.get(file?)?.symbols()?.function_at(svma)?;
+    plain_name(function.name.as_deref()?)
+}
+
+/// Whether code is of one of them.
+pub fn is_on_behalf(code: Code, files: &Files) -> bool {
+    plain_name_at(code, files).is_some()
+}
+
+/// The register in which the caller of one of them, whose code this is, gave it a pointer to what it stores, or else loads.
+pub fn argument(code: Code, stores: bool, files: &Files) -> Register {
+    let name = plain_name_at(code, files).unwrap_or_default();
+    match (name, stores) {
+        // Its arguments stand the other way round.
+        ("bcopy", true) => SECOND,
+        ("bcopy", false) => FIRST,
+        (name, false) if COPY.contains(&name) => SECOND,
+        _ => FIRST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn implementations_have_the_functions_name() {
+        assert_eq!(plain_name("__memset_avx512_unaligned_erms"), Some("memset"));
+        assert_eq!(plain_name("__memmove_avx_unaligned"), Some("memmove"));
+        assert_eq!(plain_name("strlen"), Some("strlen"));
+        assert_eq!(plain_name("__strncpy_evex"), Some("strncpy"));
+        for other in ["stream_read", "memory", "string_append", "strlength", "my_memcpy", "malloc"] {
+            assert_eq!(plain_name(other), None, "{other}");
+        }
+    }
+}
