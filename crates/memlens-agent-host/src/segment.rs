@@ -15,6 +15,9 @@ use memmap2::{MmapOptions, MmapRaw};
 /// A writer that has not finished a record after so long has been killed in the middle of it.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 
+/// A ring begins anew behind so many bytes, if all were read.
+const ANEW_BYTES: usize = 2 << 20;
+
 /// A segment and the file behind it.
 #[derive(Debug)]
 pub struct Segment {
@@ -110,6 +113,20 @@ impl Segment {
             self.header(ring).tail.store(tail, Ordering::Release);
         }
         self.unfinished[ring] = None;
+        self.begin_anew(ring, tail);
+    }
+
+    /// Lets writers go on at the ring's start, if all was read up to `tail` and nobody has taken room behind it: so what lies
+    /// further on gets no memory until it is needed. Writers retry who had asked for the head before, and the tail after.
+    fn begin_anew(&self, ring: usize, tail: u64) {
+        let offset = tail as usize % RING_BYTES;
+        if offset < ANEW_BYTES {
+            return;
+        }
+        let (header, start) = (self.header(ring), tail + (RING_BYTES - offset) as u64);
+        if header.head.compare_exchange(tail, start, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            header.tail.store(start, Ordering::Release);
+        }
     }
 
     /// Whether the record at `tail` has been unfinished for too long.
@@ -176,20 +193,44 @@ mod tests {
     #[test]
     fn records_are_taken_in_order_across_the_rings_end_and_up_to_an_unfinished_one() {
         let mut segment = Segment::create().expect("a segment");
-        // Twice around; 32 divides the ring.
-        for round in 0..5u64 {
-            for index in 0..120_000 {
-                write(&segment, &freed(round * 120_000 + index), true);
-            }
-            let expected: Vec<u64> = (round * 120_000..(round + 1) * 120_000).collect();
-            assert_eq!(addresses(&mut segment), expected);
+        let half = (RING_BYTES / 2 / 32) as u64;
+        for index in 0..half + 1000 {
+            write(&segment, &freed(index), true);
         }
+        // So that something is left, and the ring does not begin anew; 32 divides it.
+        let unfinished = segment.header(0).head.load(Ordering::Relaxed);
+        write(&segment, &freed(half + 1000), false);
+        assert_eq!(addresses(&mut segment), (0..half + 1000).collect::<Vec<_>>());
+        // SAFETY: inside the mapping; nobody else has it.
+        unsafe { segment.place(0, unfinished).cast::<u64>().write(freed(0)[0]) };
+        for index in half + 1001..2 * half + 1000 {
+            write(&segment, &freed(index), true);
+        }
+        assert!(segment.header(0).head.load(Ordering::Relaxed) > RING_BYTES as u64);
+        assert_eq!(addresses(&mut segment), (half + 1000..2 * half + 1000).collect::<Vec<_>>());
         write(&segment, &freed(7), true);
         write(&segment, &freed(8), false);
         write(&segment, &freed(9), true);
         assert_eq!(addresses(&mut segment), [7]);
         assert_eq!(addresses(&mut segment), [0u64; 0]);
         assert_eq!(segment.damaged, 0);
+    }
+
+    #[test]
+    fn a_ring_that_has_been_read_begins_anew() {
+        let mut segment = Segment::create().expect("a segment");
+        let records = ANEW_BYTES as u64 / 32;
+        for round in 0..100 {
+            (0..records).for_each(|index| write(&segment, &freed(index), true));
+            let head = segment.header(0).head.load(Ordering::Relaxed);
+            assert_eq!(head as usize % RING_BYTES, ANEW_BYTES, "round {round}");
+            assert_eq!(addresses(&mut segment).len() as u64, records);
+        }
+        // An unfinished record is somebody's who has asked for room.
+        (0..records).for_each(|index| write(&segment, &freed(index), true));
+        write(&segment, &freed(7), false);
+        assert_eq!(addresses(&mut segment).len() as u64, records);
+        assert_eq!(segment.header(0).tail.load(Ordering::Relaxed) as usize % RING_BYTES, ANEW_BYTES);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -58,8 +58,10 @@ pub const SANITIZER_FUNCTIONS: [&CStr; 5] =
 pub const RINGS: usize = 4;
 /// Where the first ring begins; also the size of a ring's header.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes of records in a ring: a power of two.
-pub const RING_BYTES: usize = 8 << 20;
+/// Bytes of records in a ring: a power of two. Pages get memory when they are written, and a ring that has been read begins anew:
+/// it is as large as what memlens has not read yet. What a program does while memlens reads its debug information fits in: 2,000
+/// watched allocations a second with 8 KiB of stack each, and 100 bursts of 100 KB, are 26 MB.
+pub const RING_BYTES: usize = 32 << 20;
 /// Bytes of a ring that allocations leave free.
 pub const RESERVED_BYTES: usize = RING_BYTES / 4;
 /// Size of the whole file (sparse: only what is used takes memory).
