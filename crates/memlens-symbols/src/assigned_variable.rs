@@ -244,6 +244,11 @@ impl Module {
         let mut push = |variable, inline_depth, at, lasting| {
             candidates.push(Candidate { variable, inline_depth, at, lasting });
         };
+        // `int &n = words[key]`: the text, which says what that is a part of, comes before a reference.
+        let depth_of = |local: &Local<'a>| {
+            let refers = local.type_id.as_ref().is_some_and(|id| debug.is_reference(id));
+            local.inline_depth.max(u32::from(refers))
+        };
         match *destination {
             Destination::Global { svma, pc } => {
                 if let Some(variable) = self.fixed(debug, Fixed::Address(svma), None) {
@@ -269,7 +274,7 @@ impl Module {
                     Slot::Local(local, within) => {
                         let keeps = local.type_id.as_ref().is_none_or(|id| debug.keeps_address(id, within));
                         if keeps && may_receive(local, line) {
-                            push(member_of(debug, local, within), local.inline_depth, pc, false);
+                            push(member_of(debug, local, within), depth_of(local), pc, false);
                         }
                     }
                     Slot::NoFrame => self.through(
@@ -306,7 +311,7 @@ impl Module {
                     let holds =
                         behind.is_some() || local.type_id.as_ref().is_some_and(|id| debug.holds_address(id));
                     if holds && may_receive(local, line) && self.is_meant(debug, local, line) {
-                        push(plain(debug, local), local.inline_depth, first.max(start), false);
+                        push(plain(debug, local), depth_of(local), first.max(start), false);
                     }
                 }
             }

@@ -247,12 +247,6 @@ impl<'a> DebugInfo<'a> {
         if is_descriptor(&attributes) { self.type_of(&array.0, &attributes) } else { None }
     }
 
-    fn is_reference(&self, id: &TypeId<'a>) -> bool {
-        self.stripped(id).is_some_and(|(_, tag, _)| {
-            matches!(tag, gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type)
-        })
-    }
-
     /// What memory of a type, or an array of it, consists of.
     fn content(&self, id: &TypeId<'a>) -> Option<Content> {
         let mut id = id.clone();

@@ -93,9 +93,20 @@ pub(crate) fn receivers(text: &str, call: Option<usize>) -> Vec<Receiver> {
         let name = growing_call(&clause[assignment_sign(clause)? + 1..])?;
         Some(Receiver { name, by: Means::Call })
     });
+    // `int &count = counts[word];`: nor is what refers to a part of it.
+    let of_part = clauses.iter().filter_map(|clause| clause.split_at_checked(assignment_sign(clause)?));
+    let of_part = of_part.filter(|(left, _)| declares_reference(left)).flat_map(|(_, right)| indexed(right));
     let kept = clauses.iter().filter_map(|clause| receiver(clause));
     let indexed = clauses.iter().flat_map(|clause| indexed(clause));
-    grown.chain(kept).chain(indexed).collect()
+    grown.chain(of_part).chain(kept).chain(indexed).collect()
+}
+
+/// Whether what stands before an assignment's sign declares a reference (C++).
+fn declares_reference(left: &str) -> bool {
+    let type_name = left.trim_end().trim_end_matches(|c: char| c.is_alphanumeric() || c == '_').trim_end();
+    type_name.strip_suffix('&').is_some_and(|before| {
+        before.trim_end().ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '>')
+    })
 }
 
 /// What has an index in a statement, whatever is done with that: `counts[key]++` makes room for an element.
@@ -505,6 +516,9 @@ mod tests {
                 Some("keys"),
             ),
             ("order.emplace_front(k, k * 2); index[k] = order.begin();", "emplace_front", Some("order")),
+            ("int &n = ix.words[b]; n++;", "ix.words[b]", Some("ix.words")),
+            ("const std::vector<int>& row = rows[k];", "rows[k]", Some("rows")),
+            ("node *p = &nodes[k];", "nodes[k]", Some("p")),
             ("/* \u{e9};é\" */ puts(\"\\\"=;\"); a = f(); b = g();", "g()", Some("b")),
             ("if (!table) table = f(n); else count = g(n);", "g(n)", Some("count")),
             ("for (int i = 0; i < n; i++) free(f(n)); b = g();", "f(n)", None),

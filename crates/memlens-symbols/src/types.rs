@@ -169,6 +169,12 @@ impl<'a> DebugInfo<'a> {
         self.has_pointer(id, &Cell::new(MOST_VISITS))
     }
 
+    /// Whether it is a reference of C++: what it refers to may be in something else.
+    pub(crate) fn is_reference(&self, id: &TypeId<'a>) -> bool {
+        let tag = self.stripped(id).map(|(_, tag, _)| tag);
+        matches!(tag, Some(gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type))
+    }
+
     /// Whether the type's values only describe an array that lies elsewhere.
     pub(crate) fn has_descriptor(&self, id: &TypeId<'a>) -> bool {
         self.stripped(id).is_some_and(|(_, _, attributes)| is_descriptor(&attributes))
