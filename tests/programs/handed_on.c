@@ -1,6 +1,6 @@
 /* Blocks that wrappers hand on are their callers', who are named without debug information, too: by their symbols.
  *
- * build keeps two blocks, from xmalloc and from xcalloc, which calls xmalloc and returns what memset does:
+ * build keeps two blocks, from xmalloc and from xcalloc, which calls xmalloc and returns what memset and counted do:
  * "build": 100 longs, each stored and loaded once by build: 800 bytes, 100 stores, 100 loads.
  * "build": 50 longs, 400 bytes, cleared by memset, whose stores are as wide as the library likes, and used in the same way.
  * keep puts its block into a list besides returning it: "list", 10 blocks of 16 bytes, 2 stores each by keep; main loads both
@@ -25,6 +25,7 @@ struct item {
 };
 
 static struct item *list;
+static size_t total;
 
 static void *xmalloc(size_t size)
 {
@@ -36,9 +37,16 @@ static void *xmalloc(size_t size)
     return fresh;
 }
 
+/* A function that returns what it is given. */
+__attribute__((noipa)) static void *counted(void *block, size_t size)
+{
+    total += size;
+    return block;
+}
+
 static void *xcalloc(size_t count, size_t size)
 {
-    return memset(xmalloc(count * size), 0, count * size);
+    return counted(memset(xmalloc(count * size), 0, count * size), count * size);
 }
 
 static void build(void)

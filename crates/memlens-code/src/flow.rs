@@ -99,6 +99,15 @@ pub fn slot_destinations(
     flow.destinations(code, start)
 }
 
+/// Whether a function returns its first argument, on the path that [`result_destinations`] follows: of a constructor, `this`.
+/// Arguments are as there. Cost: the same.
+pub fn returns_first_argument(code: &[u8], start: u64, returns_argument: ReturnsArgument<'_>) -> bool {
+    let mut flow = Flow::new(start, returns_argument);
+    flow.registers[usize::from(RDI)] = Value::Result(0);
+    let found = flow.destinations(code, start);
+    found.iter().any(|destination| matches!(destination, Destination::Returned { .. }))
+}
+
 const RAX: u16 = 0;
 const RDI: u16 = 5;
 /// rbx, rbp, rsp, r12–r15.

@@ -64,7 +64,9 @@ mod waiting;
 pub use address_source::{AddressSource, LoopCode};
 pub use control_flow::{Block, ControlFlow, call_target, is_fused, is_return, jump_target, linkage_cell};
 pub use destination::{Base, Destination, Register};
-pub use flow::{MAX_INSTRUCTIONS, ReturnsArgument, Target, result_destinations, slot_destinations};
+pub use flow::{
+    MAX_INSTRUCTIONS, ReturnsArgument, Target, result_destinations, returns_first_argument, slot_destinations,
+};
 pub use function_code::{AddressExpression, FunctionCode, MemoryOperand};
 pub use loops::{Loops, NaturalLoop, immediate_dominators};
 pub use memory_object::{Object, ObjectIx, Pointer};

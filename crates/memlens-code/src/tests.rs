@@ -1,6 +1,9 @@
 //! Code is written by hand; the comment beside the bytes is their assembly.
 
-use crate::{Base, Destination, FunctionCode, Register, Target, result_destinations, slot_destinations};
+use crate::{
+    Base, Destination, FunctionCode, Register, Target, result_destinations, returns_first_argument,
+    slot_destinations,
+};
 
 fn destinations(code: &[u8]) -> Vec<Destination> {
     result_destinations(code, 0x1000, 0x1000, &|_| false)
@@ -93,6 +96,17 @@ fn a_wrapper_returns_what_a_function_gives_back() {
         };
         assert!(returned(target) && !returned(Target::Code(0x4000)));
     }
+}
+
+#[test]
+fn a_function_may_return_its_first_argument() {
+    let returns = |code: &[u8]| returns_first_argument(code, 0x1000, &|_| false);
+    // mov qword [rdi], 0; mov rax, rdi; ret
+    assert!(returns(&[0x48, 0xc7, 0x07, 0, 0, 0, 0, 0x48, 0x89, 0xf8, 0xc3]));
+    // mov rax, [rdi]; ret
+    assert!(!returns(&[0x48, 0x8b, 0x07, 0xc3]));
+    // mov rax, rsi; ret
+    assert!(!returns(&[0x48, 0x89, 0xf0, 0xc3]));
 }
 
 #[test]

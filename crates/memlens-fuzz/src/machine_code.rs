@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use memlens_code::{
     Callee, ControlFlow, FunctionCode, FunctionParts, LoopCode, Loops, SampleSkid, Surroundings,
-    immediate_dominators, points_to, result_destinations,
+    immediate_dominators, points_to, result_destinations, returns_first_argument,
 };
 use memlens_prefetch::{Detour, Function, Jump, jumps, plan};
 
@@ -177,6 +177,7 @@ fn check_questions(flow: &ControlFlow, parts: &[(u64, &[u8])]) {
             }
         }
         let _ = result_destinations(code, start, pc, &|_| pc % 2 == 0);
+        let _ = returns_first_argument(code, start, &|_| pc % 2 == 0);
     }
 }
 
