@@ -109,6 +109,14 @@ pub struct LoadedModule {
     pub tls_offset: Option<u64>,
 }
 
+impl LoadedModule {
+    /// What its addresses are; `number`: its own.
+    fn label(&self, number: u32) -> Label {
+        let is_kernel = self.path.starts_with('[') || self.path.is_empty();
+        if is_kernel { Label::Kernel(number) } else { Label::Module(number) }
+    }
+}
+
 /// What a region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Label {
@@ -349,9 +357,7 @@ impl AddressSpace {
         self.by_address.retain(|&(start, end, _)| end <= range.start || range.end <= start);
         self.by_address.push((range.start, range.end, number));
         self.by_address.sort_unstable();
-        let is_kernel = path.starts_with('[') || path.is_empty();
-        let label = if is_kernel { Label::Kernel(number) } else { Label::Module(number) };
-        self.label(range, label);
+        self.label(range, self.modules[at].label(number));
         number
     }
 
@@ -454,8 +460,16 @@ impl AddressSpace {
 
     /// The process mapped memory. `path` is the file, if one is known.
     pub fn map(&mut self, range: Range<u64>, path: Option<&str>, site: Option<SiteId>) {
-        // A module's own segments and the zeroed part behind them belong to the module.
-        if range.is_empty() || self.module_at(range.start).is_some() {
+        if range.is_empty() {
+            return;
+        }
+        // A module's own segments and the zeroed part behind them belong to the module. Its definition may be ahead of this, and of
+        // the end of what was there before.
+        if let Some((number, _)) = self.module_at(range.start) {
+            if let Some(module) = self.module(number) {
+                let (end, label) = (module.range.end, module.label(number));
+                self.label(range.start..range.end.min(end), label);
+            }
             return;
         }
         let file = path.map_or(ANONYMOUS, |path| self.file_number(path));

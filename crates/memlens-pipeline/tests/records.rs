@@ -339,6 +339,33 @@ fn code_stays_that_of_the_module_that_was_mapped_when_it_ran() {
 }
 
 #[test]
+fn memory_of_a_module_that_is_mapped_again_is_its_from_the_mapping_on() {
+    const PLACE: u64 = 0x50_0000;
+    const BYTES: u64 = 64 << 10;
+    let mut target = Target::new();
+    let store = |target: &mut Target, times| (0..times).for_each(|_| target.store(PLACE + 0x8000));
+    target.load_module(1, PLACE, "/nowhere/first.so");
+    store(&mut target, 3);
+    // What comes is defined before the end of what was there is read.
+    target.define_module(2, PLACE, "/nowhere/second.so");
+    target.run(0, 0, &[EventKind::MapRemove as u64, PLACE, BYTES]);
+    target.unload_module(1);
+    const PRIVATE: u64 = 2;
+    target.run(0, 0, &[EventKind::MapAdd as u64, PLACE, BYTES, 5, PRIVATE, 3, 0]);
+    // The dynamic linker relocates it before any of its code runs.
+    store(&mut target, 5);
+    target.run(0, 0, &[EventKind::ModuleLoad as u64, 2]);
+    store(&mut target, 7);
+    let profile = target.profile();
+    let unknown = profile.objects.iter().filter(|object| object.kind == ObjectKind::Unknown);
+    assert_eq!(unknown.map(|object| object.counts.stores).sum::<u64>(), 0);
+    let of_second = profile.objects.iter().filter(|object| {
+        object.module.is_some_and(|module| profile.modules[module.index()].path == "/nowhere/second.so")
+    });
+    assert!(of_second.map(|object| object.counts.stores).sum::<u64>() >= 12);
+}
+
+#[test]
 fn an_access_to_another_threads_stack_is_its_frames_as_long_as_they_last() {
     let mut target = Target::new();
     let (outer, inner) = (STACK - 0x100, STACK - 0x200);
