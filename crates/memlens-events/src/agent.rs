@@ -222,11 +222,11 @@ pub const NO_BURSTS: [&str; 3] = [
 /// The head of a ring.
 #[repr(C, align(64))]
 pub struct RingHeader {
-    /// Bytes given to writers since the start.
+    /// Bytes given to writers since the start, with those passed over where the ring began anew.
     pub head: AtomicU64,
     /// Keeps the two sides' words on different cache lines.
     pub apart: [u64; 15],
-    /// Bytes taken by the reader since the start.
+    /// Bytes taken by the reader since the start, in the same way. Both move when it lets the ring begin anew: the head first.
     pub tail: AtomicU64,
 }
 

@@ -73,6 +73,7 @@ mod parameters;
 mod place;
 mod receiver;
 mod recursion;
+mod returned_argument;
 mod section;
 mod source_file;
 mod source_lines;

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use memlens_code::{Target, returns_first_argument};
 use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget, elf};
 
 use crate::demangle::{demangle, strip_version};
@@ -31,55 +30,7 @@ pub struct InitialPointer {
     pub target: u64,
 }
 
-/// Functions that return their first argument (ISO C23, 7.26; the last are glibc's, of `_FORTIFY_SOURCE`).
-const RETURN_ARGUMENT: [&str; 14] = [
-    "memset",
-    "memcpy",
-    "memmove",
-    "strcpy",
-    "strncpy",
-    "strcat",
-    "strncat",
-    "__memset_chk",
-    "__memcpy_chk",
-    "__memmove_chk",
-    "__strcpy_chk",
-    "__strncpy_chk",
-    "__strcat_chk",
-    "__strncat_chk",
-];
-
 impl Module {
-    /// Whether what is called returns its first argument, as far as its name tells, or its code. Linear in the relocations the
-    /// first time.
-    pub(crate) fn returns_argument(&self, target: Target) -> bool {
-        let cell = match target {
-            Target::Cell(cell) => cell,
-            Target::Code(svma) => {
-                let stub = self.code(svma, svma.saturating_add(16)).unwrap_or_default();
-                match memlens_code::linkage_cell(stub, svma) {
-                    Some(cell) => cell,
-                    None => return self.function_returns_argument(svma),
-                }
-            }
-        };
-        let cells = self.returning_cells.get_or_init(|| {
-            let (imports, _) = self.links();
-            let returning = imports.iter().filter(|import| RETURN_ARGUMENT.contains(&&*import.name));
-            returning.map(|import| import.cell).collect()
-        });
-        cells.contains(&cell)
-    }
-
-    fn function_returns_argument(&self, svma: u64) -> bool {
-        let Some(function) = self.function_at(svma).filter(|function| function.start == svma) else {
-            return false;
-        };
-        let code = self.code(svma, function.end).unwrap_or_default();
-        function.raw_name.is_some_and(|name| RETURN_ARGUMENT.contains(&&*name))
-            || returns_first_argument(code, svma, &|_| false)
-    }
-
     /// Every function that a symbol names, ascending, one for each first address. Linear in the
     /// symbols.
     pub fn functions(&self) -> Vec<FunctionRef> {
