@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Holds sampled shares of time against exact mode's modelled wait, program by program.
 
-    bench/accuracy.py [--memlens FILE] [--calibration FILE] [--frequency HZ] [--check] [--markdown]
+    bench/accuracy.py [--memlens FILE] [--calibration FILE] [--cache CHANGE] [--frequency HZ] [--check] [--markdown]
                       [--keep FOLDER] [NAME...]
 
 Each program is compiled with debug information, recorded once by exact mode and twice by sample mode: by
 addresses, and by static analysis alone. `memlens compare` ranks the objects that make 95 % of either cost;
 time at instructions that wait for no data is left out, as exact mode has none. *Wait* charges every access the
-latency of the level that served it; *stall* leaves out the first level's, which processors hide.
+latency of the level that served it; *stall* is the part of it that a modelled core does not hide behind other work.
+
+--cache changes the modelled machine, as the option of `memlens record` does: `llc=16M,16,64` where others use the rest.
 
 --check takes only the programs that are quick and fails where more than MOST is misplaced. The last line is
 `N passed, N failed, N skipped`.
@@ -118,6 +120,7 @@ def main():
     parser.add_argument("--sqlite", type=Path, default=target / "examples/sqlite/release/sqlite-example")
     parser.add_argument("--python", type=Path, help="a CPython with debug information")
     parser.add_argument("--calibration", type=Path)
+    parser.add_argument("--cache", metavar="CHANGE")
     parser.add_argument("--frequency", type=int, default=8000)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--markdown", action="store_true")
@@ -140,7 +143,8 @@ def main():
                 print(f"{name}: skipped, {why}", flush=True)
                 continue
             profiles = [folder / f"{name}.{kind}.memlens" for kind in ("exact", "addresses", "static")]
-            record(options, profiles[0], command, "--mode", "exact")
+            cache = ["--cache", options.cache] if options.cache else []
+            record(options, profiles[0], command, "--mode", "exact", *cache)
             sample = ["--mode", "sample", "--event", "time", "--frequency", str(options.frequency)]
             record(options, profiles[1], command, *sample)
             record(options, profiles[2], command, *sample, "--attribution", "static")

@@ -11,8 +11,8 @@
 //! the finding is about these. Fields that stand for one member of a structure are one field.
 //!
 //! A gain is the part of the modelled wait (see [`MachineInfo::wait_cycles`](memlens_profile::MachineInfo::wait_cycles))
-//! that would go away if the remedy worked for every access: an upper bound, because the model has a core that waits
-//! for each access by itself. Several findings can be about the same accesses; their gains do not add up.
+//! that would go away if the remedy worked for every access: an upper bound, because there each access waits by itself. Where the profile
+//! says how much of its accesses' latency a core waits for, the part of the time that this is stands beside it. Several findings can be about the same accesses; their gains do not add up.
 //!
 //! | finding | if | gain |
 //! |---|---|---|
@@ -49,6 +49,8 @@ pub use pad::SetConflict;
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
 pub const LEAST_GAIN: f64 = 0.02;
+/// Nor are those of which other work hides nearly all, as a part of the core's time.
+pub const LEAST_TIME_GAIN: f64 = 0.005;
 /// x86-64's huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Lines of which a larger part is used are used well: another order would save none of them.
@@ -151,13 +153,17 @@ pub struct Finding {
     pub objects: Vec<ObjectIx>,
     /// The part of the whole wait that would go away at most, 0 to 1.
     pub gain: f64,
+    /// The part of the modelled core's cycles that would go away at most, 0 to 1: of that wait as much as the core does not hide of
+    /// these accesses'. None: no core was modelled.
+    pub time_gain: Option<f64>,
     /// The accesses that it is about.
     pub counts: Counts,
     /// Where they are made, the costliest first; at most three.
     pub code: Vec<CodeIx>,
 }
 
-/// All findings of at least [`LEAST_GAIN`], the largest first. Linear in the cells.
+/// All findings of at least [`LEAST_GAIN`], and [`LEAST_TIME_GAIN`] where a core was modelled, the largest first, by time if that is
+/// known. Linear in the cells.
 pub fn findings(profile: &Profile) -> Vec<Finding> {
     let whole = profile.wait_cycles(&profile.totals());
     if profile.run.sampling.is_some() || whole == 0 {
@@ -196,8 +202,10 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
         found.extend(about.separate());
         found.extend(about.per_thread());
     }
-    found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
-    found.sort_by(|one, other| other.gain.total_cmp(&one.gain).then(one.row.cmp(&other.row)));
+    let is_hidden = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
+    found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN && !is_hidden(finding));
+    let gain = |finding: &Finding| finding.time_gain.unwrap_or(finding.gain);
+    found.sort_by(|one, other| gain(other).total_cmp(&gain(one)).then(one.row.cmp(&other.row)));
     found
 }
 
@@ -263,7 +271,22 @@ impl<'a> About<'a> {
         let objects: BTreeSet<ObjectIx> = cells.iter().map(|cell| cell.object).collect();
         let objects = self.row.iter().copied().filter(|object| objects.contains(object)).collect();
         let code = costliest(cells.iter().map(|cell| (cell.code, self.stall(&cell.counts.get()))));
-        Finding { remedy, row: self.row.to_vec(), objects, gain, counts: sum(cells), code }
+        let counts = sum(cells);
+        let time_gain = self.time_gain(&remedy, gain, &counts);
+        Finding { remedy, row: self.row.to_vec(), objects, gain, time_gain, counts, code }
+    }
+
+    /// What a part of the whole wait is of the core's cycles, if these accesses wait for it.
+    fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
+        let Known { profile, whole, .. } = self.known;
+        let core_cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
+        let not_hidden = counts.stall_cycles as f64 / profile.wait_cycles(counts).max(1) as f64;
+        // Prefetched lines have to come all the same, so many at a time.
+        let left = match remedy {
+            Remedy::Prefetch { .. } => 1.0 / f64::from(profile.machine.core?.outstanding.max(1)),
+            _ => 0.0,
+        };
+        Some((gain * *whole as f64 * (not_hidden - left).max(0.0) / core_cycles as f64).min(1.0))
     }
 
     fn own(&self) -> impl Iterator<Item = &'a Cell> {

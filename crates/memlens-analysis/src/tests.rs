@@ -1,4 +1,6 @@
-use memlens_profile::{CacheInfo, CodeLocation, Element, Field, FieldUse, StackIx, ThreadIx, TlbInfo};
+use memlens_profile::{
+    CacheInfo, CodeLocation, CoreInfo, Element, Field, FieldUse, StackIx, ThreadIx, TlbInfo,
+};
 use memlens_types::Shared;
 
 use super::*;
@@ -464,4 +466,36 @@ fn no_padding_without_evidence() {
         profile.objects[1].element = Some(Element { type_name: "struct cell".into(), bytes: 64 });
     });
     none("bursts know nothing of sets", &|profile| profile.run.estimated = true);
+}
+
+/// Where a core was modelled, what it hides is no gain of time, and such findings come last or not at all. A prefetch leaves as much
+/// as so many lines at a time take.
+#[test]
+fn gains_of_time_are_of_what_nothing_hides() {
+    let mut profile = profile();
+    profile.machine.core =
+        Some(CoreInfo { width: 4, window: 224, scheduled: 97, outstanding: 10, stores: 56, line_cycles: 10 });
+    let found = findings(&profile);
+    assert!(found.iter().all(|finding| finding.time_gain.is_none()) && found.len() > 1, "{found:?}");
+    let wait = |profile: &Profile, at: usize| profile.wait_cycles(&profile.cells[at].counts.get());
+    // Nothing hides the gathers; of the strides a twentieth is left.
+    let (gathers, strides) = (wait(&profile, 1), wait(&profile, 2) / 20);
+    profile.cells[1].counts.change(|counts| counts.stall_cycles = gathers);
+    profile.cells[2].counts.change(|counts| counts.stall_cycles = strides);
+    profile.sum_cells();
+    profile.run.core_cycles = Some(2 * (gathers + strides));
+    let found = findings(&profile);
+    let time = |word| {
+        let found = found.iter().find(|finding| finding.remedy.as_str() == word).expect(word);
+        (found.gain, found.time_gain.expect("a core"))
+    };
+    let ((_, prefetch), (in_wait, in_time)) = (time("prefetch"), time("layout"));
+    assert_eq!(found[0].remedy.as_str(), "prefetch");
+    // Three quarters of the gathers' half of the time: the last level's part and lines under way stay.
+    assert!((0.3..0.4).contains(&prefetch), "{prefetch}");
+    assert!(in_wait > 0.4 && in_time < 0.03, "{in_wait} {in_time}");
+    // All but hidden.
+    profile.cells[2].counts.change(|counts| counts.stall_cycles = 1);
+    profile.sum_cells();
+    assert!(findings(&profile).iter().all(|finding| finding.remedy.as_str() != "layout"));
 }

@@ -11,6 +11,7 @@
 //! | which blocks, edges, dominators, loops has a function? | [`ControlFlow`], [`immediate_dominators`], [`Loops`] |
 //! | does an operand's address come from another load of its loop, or from itself? | [`LoopCode::address_source`] |
 //! | which objects can each memory operand of a module touch? | [`points_to`] |
+//! | what does each instruction read, write and take? | [`effects()`] |
 //!
 //! # Model of results
 //!
@@ -49,6 +50,7 @@
 mod address_source;
 mod control_flow;
 mod destination;
+mod effects;
 mod flow;
 mod function_code;
 mod loops;
@@ -64,6 +66,7 @@ mod waiting;
 pub use address_source::{AddressSource, LoopCode};
 pub use control_flow::{Block, ControlFlow, call_target, is_fused, is_return, jump_target, linkage_cell};
 pub use destination::{Base, Destination, Register};
+pub use effects::{Effects, Leads, RegisterSet, effects};
 pub use flow::{
     MAX_INSTRUCTIONS, ReturnsArgument, Target, result_destinations, returns_first_argument, slot_destinations,
 };

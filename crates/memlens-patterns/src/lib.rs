@@ -10,6 +10,10 @@
 //! that does not. So both are asked. Knows neither collectors nor terminals.
 #![forbid(unsafe_code)]
 
+mod waits;
+
+pub use waits::add_waits;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;

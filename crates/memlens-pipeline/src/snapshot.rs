@@ -5,9 +5,9 @@ use crate::process::Process;
 use crate::references::References;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
 use memlens_profile::{
-    CacheInfo, Cell, CodeIx, CodeLocation, Frame, FrameIx, Latencies, MachineInfo, Module as ModuleRow,
-    ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx, Texts,
-    Thread as ThreadRow, ThreadIx, TlbInfo,
+    CacheInfo, Cell, CodeIx, CodeLocation, CoreInfo, Frame, FrameIx, Latencies, MachineInfo,
+    Module as ModuleRow, ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx,
+    Texts, Thread as ThreadRow, ThreadIx, TlbInfo,
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
 use memlens_symbols::{
@@ -183,7 +183,7 @@ impl Process {
     /// How operands go through memory.
     fn add_patterns(&mut self, profile: &mut Profile, code_of: &CodeRows) {
         let references = self.blocks.references();
-        let (patterns, numbers) = self.windows.patterns();
+        let (patterns, kept, numbers) = self.windows.patterns();
         let operands: Vec<(u32, CodeIx)> = code_of
             .iter()
             .filter_map(|(reference, code)| {
@@ -197,6 +197,7 @@ impl Process {
         let space = &self.space;
         let symbols_of = |module: ModuleIx| space.module(module.0 + 1)?.symbols.as_ref();
         memlens_patterns::add_patterns(profile, patterns, &operands, &symbols_of, &mut self.address_sources);
+        memlens_patterns::add_waits(profile, kept, &operands, &symbols_of);
     }
 
     fn attribution(&self, profile: &mut Profile) {
@@ -273,6 +274,14 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
             stlb_cycles: known(machine.stlb_latency_cycles, defaults.stlb_cycles),
             walk_access_cycles: known(machine.walk_access_cycles, defaults.walk_access_cycles),
         },
+        core: machine.core.as_ref().map(|core| CoreInfo {
+            width: core.width,
+            window: core.window,
+            scheduled: core.scheduled,
+            outstanding: core.outstanding,
+            stores: core.stores,
+            line_cycles: core.line_cycles,
+        }),
         rules: machine.rules.to_string(),
         inclusion: Some(machine.inclusion.to_string()),
     }

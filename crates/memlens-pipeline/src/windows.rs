@@ -9,6 +9,8 @@ use memlens_locality::{Burst, Patterns, Reference};
 use rustc_hash::FxHashMap;
 
 use memlens_fields::Offsets;
+use memlens_objects::split_frame_key;
+use memlens_overlap::{Place, Windows as KeptWindows};
 
 use crate::address_space::AddressSpace;
 use crate::block_table::{BlockTable, OperandKey};
@@ -19,6 +21,8 @@ const INTERVAL: u64 = 100_003;
 const WINDOW: usize = 1024;
 /// Operands looked at: 250 to 500 bytes each.
 const MOST_OPERANDS: usize = 1 << 16;
+/// Windows kept whole: see [`memlens_overlap`]. 12 KB each.
+const KEPT: usize = 256;
 
 /// The windows seen.
 #[derive(Debug)]
@@ -31,7 +35,10 @@ pub struct Windows {
     /// Accesses seen when the next window begins.
     due: u64,
     window: Vec<Reference>,
+    /// Where blocks begin in it, and their first instructions.
+    begun: Vec<(u32, u64)>,
     offsets: Offsets,
+    kept: KeptWindows,
 }
 
 impl Windows {
@@ -44,7 +51,9 @@ impl Windows {
             // The first accesses are the dynamic linker's.
             due: INTERVAL,
             window: Vec::new(),
+            begun: Vec::new(),
             offsets: Offsets::default(),
+            kept: KeptWindows::new(KEPT),
         }
     }
 
@@ -65,6 +74,7 @@ impl Windows {
     ) {
         self.due = accesses + INTERVAL;
         self.window.clear();
+        self.begun.clear();
         let mut at = 0;
         // Memory is as it is now until the records say otherwise.
         let mut is_as_known = true;
@@ -78,6 +88,9 @@ impl Windows {
             let Some(addresses) = payload else { break };
             let allocates = block.flags.0 & (BlockFlags::ALLOC_ENTRY.0 | BlockFlags::RETURNS_VALUE.0) != 0;
             is_as_known &= header.block_id() != 0 && !allocates;
+            if header.block_id() != 0 {
+                self.begun.push((self.window.len() as u32, block.pc));
+            }
             if header.block_id() == 0 || block.flags.contains(BlockFlags::IRREGULAR) {
                 continue;
             }
@@ -94,6 +107,11 @@ impl Windows {
                 self.window.push(Reference { address, instruction: number, owner: 0, size, kind });
             }
         }
+        self.kept.feed(&self.window, &self.begun, |pc| {
+            let (number, svma) = split_frame_key(space.frame_key(pc));
+            // As rows of modules are numbered.
+            Place { module: u32::from(number).checked_sub(1).unwrap_or(Place::NO_MODULE), svma }
+        });
         let length = self.window.len() as f64;
         self.patterns.feed(&Burst {
             thread: thread as u32,
@@ -124,8 +142,8 @@ impl Windows {
         (&self.offsets, &self.numbers)
     }
 
-    /// The patterns, and the number in them of the operand of an instruction.
-    pub fn patterns(&mut self) -> (&mut Patterns, &FxHashMap<OperandKey, u32>) {
-        (&mut self.patterns, &self.numbers)
+    /// The patterns, whole windows, and the number in them of the operand of an instruction.
+    pub fn patterns(&mut self) -> (&mut Patterns, &KeptWindows, &FxHashMap<OperandKey, u32>) {
+        (&mut self.patterns, &self.kept, &self.numbers)
     }
 }

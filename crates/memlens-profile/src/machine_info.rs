@@ -56,6 +56,40 @@ impl Default for Latencies {
     }
 }
 
+/// What one level served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Accesses.
+    pub accesses: u64,
+    /// What each of them waits.
+    pub latency_cycles: u32,
+    /// Whether it is memory.
+    pub is_memory: bool,
+}
+
+impl Level {
+    fn cycles(self) -> u64 {
+        self.accesses.saturating_mul(self.latency_cycles.into())
+    }
+}
+
+/// What a core can have under way at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreInfo {
+    /// Instructions that enter and retire each cycle.
+    pub width: u32,
+    /// Instructions in its reorder buffer.
+    pub window: u32,
+    /// Instructions in it that wait for operands: entries of the schedulers.
+    pub scheduled: u32,
+    /// Lines under way to the first level.
+    pub outstanding: u32,
+    /// Stores that wait to be written.
+    pub stores: u32,
+    /// Cycles from one line of memory to the next, at best.
+    pub line_cycles: u32,
+}
+
 /// The modelled machine. A level that is `None` was not modelled: its counts are unknown, not 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
@@ -84,6 +118,9 @@ pub struct MachineInfo {
     pub prefetcher_streams: u32,
     /// What a hit costs where.
     pub latencies: Latencies,
+    /// The core; None: not described.
+    #[serde(default)]
+    pub core: Option<CoreInfo>,
     /// Whose accounting rules were used: `memlens` or `cachegrind`.
     pub rules: String,
     /// Whether the last level includes the upper ones: `inclusive`, `exclusive`, `non-inclusive`.
@@ -109,25 +146,38 @@ impl MachineInfo {
     /// never go below 0: an access over two lines can miss twice and is then charged twice.
     pub fn wait_cycles(&self, counts: &Counts) -> u64 {
         let fetched = &counts.fetched;
-        let data = [
+        let code = [fetched.l1i_misses, fetched.l2i_misses, fetched.llci_misses];
+        let data =
+            self.served(counts).into_iter().fold(0u64, |sum, level| sum.saturating_add(level.cycles()));
+        let code = self
+            .by_level(fetched.l1i_misses, code)
+            .fold(0u64, |sum, level| sum.saturating_add(level.cycles()));
+        data.saturating_add(code).saturating_add(self.translation_cycles(counts))
+    }
+
+    /// How many data accesses each level served that is modelled, the first one first, memory last.
+    pub fn served(&self, counts: &Counts) -> Vec<Level> {
+        let misses = [
             counts.l1_misses(),
             counts.l2_misses().saturating_sub(counts.l2_prefetched),
             counts.llc_misses().saturating_sub(counts.llc_prefetched),
         ];
-        let code = [fetched.l1i_misses, fetched.l2i_misses, fetched.llci_misses];
-        let caches =
-            self.served(counts.accesses(), data).saturating_add(self.served(fetched.l1i_misses, code));
+        self.by_level(counts.accesses(), misses).collect()
+    }
+
+    /// What translating addresses took besides, in cycles.
+    pub fn translation_cycles(&self, counts: &Counts) -> u64 {
         let second_level_hits = match self.dtlb.is_some() && self.stlb.is_some() {
             true => counts.dtlb_misses.saturating_sub(counts.stlb_misses),
             false => 0,
         };
         let translation = second_level_hits.saturating_mul(self.latencies.stlb_cycles.into());
         let walk = counts.page_walk_accesses.saturating_mul(self.latencies.walk_access_cycles.into());
-        caches.saturating_add(translation).saturating_add(walk)
+        translation.saturating_add(walk)
     }
 
-    /// What the levels take for so many accesses, which miss so often in each of them.
-    fn served(&self, accesses: u64, [l1, l2, llc]: [u64; 3]) -> u64 {
+    /// What serves so many accesses, which miss so often in each of the levels.
+    fn by_level(&self, accesses: u64, [l1, l2, llc]: [u64; 3]) -> impl Iterator<Item = Level> {
         let latencies = &self.latencies;
         let levels = [
             (self.l1d.is_some(), l1, latencies.l1_cycles),
@@ -136,13 +186,12 @@ impl MachineInfo {
             (true, 0, latencies.dram_cycles),
         ];
         let mut waiting = accesses;
-        let mut cycles = 0u64;
-        for (_, misses, latency_cycles) in levels.into_iter().filter(|&(is_modelled, ..)| is_modelled) {
-            let hits = waiting.saturating_sub(misses);
-            cycles = cycles.saturating_add(hits.saturating_mul(latency_cycles.into()));
+        let modelled = levels.into_iter().enumerate().filter(|(_, (is_modelled, ..))| *is_modelled);
+        modelled.map(move |(number, (_, misses, latency_cycles))| {
+            let accesses = waiting.saturating_sub(misses);
             waiting = misses;
-        }
-        cycles
+            Level { accesses, latency_cycles, is_memory: number == 3 }
+        })
     }
 }
 

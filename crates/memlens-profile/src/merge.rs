@@ -295,6 +295,12 @@ impl Merger {
         {
             *sum += part;
         }
+        if self.position > 0 {
+            run.core_cycles = match (run.core_cycles, profile.run.core_cycles) {
+                (Some(a), Some(b)) => Some(a.saturating_add(b)),
+                (a, b) => a.or(b),
+            };
+        }
         if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)
         {

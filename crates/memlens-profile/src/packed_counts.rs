@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use memlens_types::{Counts, Fetched, Sampled, Shared};
 
 /// All [`Counts`].
-const COUNTED: usize = 30;
+const COUNTED: usize = 31;
 /// Bytes of counts that are kept in place: in CPython's profile there is room for all but one cell in three hundred.
 const IN_PLACE: usize = 15;
 /// How many of them say which counts are not 0.
@@ -144,6 +144,7 @@ in_order!(
     llc_store_misses,
     l2_prefetched,
     llc_prefetched,
+    stall_cycles,
     dram_reads,
     dram_writes,
     dtlb_misses,

@@ -405,6 +405,16 @@ impl Profile {
         }
     }
 
+    /// The part of the wait that out-of-order execution does not hide, in cycles. Where no core was modelled, all but the
+    /// latency of the first level.
+    pub fn stall_cycles(&self, counts: &Counts) -> u64 {
+        if self.machine.core.is_some() {
+            return counts.stall_cycles;
+        }
+        let hidden = self.machine.l1d.as_ref().map_or(0, |_| self.machine.latencies.l1_cycles);
+        self.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden.into()))
+    }
+
     /// Whether it is of a bus trace: lines of memory and page walks are counted, accesses and code are not known.
     pub fn is_of_bus(&self) -> bool {
         self.run.mode == "bus"

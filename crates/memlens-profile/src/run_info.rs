@@ -45,6 +45,10 @@ pub struct RunInfo {
     /// in [`SamplingInfo::effective_samples`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_bursts: Option<f64>,
+    /// Cycles that the modelled core takes for the run's code, the stalls of [`memlens_types::Counts::stall_cycles`] among them; None:
+    /// no core was modelled, or nothing was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_cycles: Option<u64>,
 }
 
 /// What a sample's cost is counted in.

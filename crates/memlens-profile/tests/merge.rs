@@ -77,6 +77,7 @@ fn process(pid: u32, library_first: bool, site_offset: u64, heap_loads: u64) -> 
     profile.run.mode = "exact".into();
     profile.run.pid = Some(pid);
     profile.run.instructions = Some(1000);
+    profile.run.core_cycles = Some(300);
     profile.run.threads = 1;
     profile.run.wall_seconds = Some(f64::from(pid));
     profile.attribution.unknown_reasons.insert("vdso".into(), 2);
@@ -106,6 +107,7 @@ fn the_same_site_in_two_processes_is_one_object() {
         (merged.run.instructions, merged.run.threads, merged.run.wall_seconds),
         (Some(2000), 2, Some(2.0))
     );
+    assert_eq!(merged.run.core_cycles, Some(600));
     assert_eq!(merged.attribution.unknown_reasons["vdso"], 4);
     assert_eq!(merged.run.notes, ["merged from 2 processes"]);
 }

@@ -16,6 +16,7 @@ pub enum Column {
     Samples,
     WaitCycles,
     StallCycles,
+    StallShare,
     Id,
     Name,
     Kind,
@@ -80,7 +81,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -132,6 +133,7 @@ impl Column {
         Self::CoherenceMisses,
         Self::FalseSharing,
         Self::FalseSharingRatio,
+        Self::StallShare,
     ];
 
     /// Whether it is a number by which things are found, and not how much there is of something.
@@ -167,8 +169,9 @@ impl Column {
             }
             Self::StallCycles => (
                 "stall_cycles",
-                "wait cycles without the first-level latency that every access has and processors hide",
+                "the part of the wait that nothing hides: cycles in which the modelled core could retire nothing because of it",
             ),
+            Self::StallShare => ("stall_share", "part of the whole program's stall cycles, 0 to 1"),
             Self::Id => ("id", "the object's number; of several in a row the costliest's"),
             Self::Name => ("name", "name of the object, function, line …"),
             Self::Kind => ("kind", "kind of object, or of access"),
@@ -244,6 +247,7 @@ impl Column {
             Self::Samples => Content::Count(known.samples),
             Self::WaitCycles => Content::Count(row.waits.then_some(row.cost)),
             Self::StallCycles => Content::Count(row.stall),
+            Self::StallShare => Content::Ratio(row.stall_share),
             Self::Id => Content::Count(row.id.map(u64::from)),
             Self::Name => Content::Text(Some(&row.name)),
             Self::Kind => Content::Text(row.kind.as_deref()),

@@ -35,6 +35,7 @@ use crate::header::command;
 use crate::namesakes::Namesakes;
 use crate::place::{base_name, object_place};
 use crate::rank;
+use crate::row::Whole;
 
 /// Which part of the cost the objects that are ranked make.
 pub const COST_SHARE: f64 = 0.95;
@@ -302,8 +303,8 @@ fn overlap(a: &[usize], b: &[usize], top: usize) -> Overlap {
 
 /// Each object's value; unknown everywhere is an error, unknown for one object is 0.
 fn values(profile: &Profile, by: Column, name: char) -> Result<Vec<f64>, CompareError> {
-    let whole = profile.cost(&profile.totals());
-    let mut known = profile.objects.is_empty() || whole == 0;
+    let whole = Whole::of(profile, &profile.totals());
+    let mut known = profile.objects.is_empty() || whole.cost == 0;
     let mut values = Vec::with_capacity(profile.objects.len());
     for index in 0..profile.objects.len() {
         let row = Namesakes::one(profile, ObjectIx::from_index(index)).row(whole);

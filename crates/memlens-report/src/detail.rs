@@ -14,7 +14,7 @@ use crate::header::of_them_prefetched;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{frame_place, function_name, module_place, object_place, source_place};
-use crate::row::{By, CodeGroup, Row, by_code, by_path, path_function, sort_rows};
+use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, path_function, sort_rows};
 use crate::table::{
     ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid,
     modelled_word, widen_callers,
@@ -34,7 +34,7 @@ pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<Str
     let colour = view.colour;
     let mut out = object_head(profile, &objects, view);
 
-    let whole = profile.cost(&objects.counts());
+    let whole = Whole::of(profile, &objects.counts());
     if objects.is_single() {
         for object in objects.objects().filter(|object| object.site.is_some()) {
             out += &Style::Dim.paint("\nallocated at\n", colour);
@@ -70,7 +70,7 @@ pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<Str
 }
 
 /// Several objects, each by itself, with the calls that tell them apart.
-fn each_of(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -> String {
+fn each_of(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
     let paths: Vec<Vec<String>> = objects.objects().map(|object| allocation_path(profile, object)).collect();
     let rows = objects.members().iter().zip(&paths).map(|(&index, path)| Row {
         place: Some(path_from_fork(path, &paths)),
@@ -108,7 +108,7 @@ fn path_from_fork(path: &[String], paths: &[Vec<String>]) -> String {
 }
 
 /// The structure that those objects consist of which have one, in the order of its fields.
-fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -> String {
+fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
     let with_fields = objects.only(|index| field::fields_of(profile, index).next().is_some());
     let element = with_fields.common(|object| Some(object.element.as_ref()));
     let rows = element.map_or(Vec::new(), |_| field::of_objects(profile, &with_fields, whole));
@@ -128,7 +128,7 @@ fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -
 }
 
 /// The call paths that lead to an object.
-fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: u64, view: &View) -> String {
+fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
     let members = objects.set();
     let parts = profile.path_samples.iter().filter(|part| members.contains(&part.object));
     let rows = by_path(profile, parts, whole);
@@ -176,7 +176,7 @@ fn is_write_back(column: &TableColumn) -> bool {
 }
 
 fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> String {
-    let whole = profile.cost(&profile.totals());
+    let whole = Whole::of(profile, &profile.totals());
     let row = objects.row(whole);
     let (width, colour) = (view.width, view.colour);
     let mut title = row.name.clone();
@@ -189,8 +189,10 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
     let several =
         if objects.is_single() { None } else { Some(plural(objects.members().len() as u64, "object")) };
     let share = row.share.map(|share| format!("{} % of the {}", percent_of_share(share), cost_word(profile)));
-    let facts: String =
-        several.into_iter().chain(row.kind.clone()).chain(share).map(|fact| format!(" · {fact}")).collect();
+    let stall_share = row.stall_share.filter(|_| profile.machine.core.is_some());
+    let stalls = stall_share.map(|share| format!("{} % of the stalls", percent_of_share(share)));
+    let facts = several.into_iter().chain(row.kind.clone()).chain(share).chain(stalls);
+    let facts: String = facts.map(|fact| format!(" · {fact}")).collect();
     let mut out = heading(&title, &facts, width, colour);
 
     let mut size_pieces = vec![plural(row.blocks.unwrap_or(0), "block")];
@@ -323,11 +325,11 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
         sum += &counts;
         *by_object.entry(cell.object.index()).or_default() += &counts;
     }
-    let whole = profile.cost(&sum);
+    let whole = Whole::of(profile, &sum);
     let share = match profile.cost(&profile.totals()) {
         0 => String::new(),
         all => {
-            format!(" · {} % of the {}", percent_of_share(whole as f64 / all as f64), cost_word(profile))
+            format!(" · {} % of the {}", percent_of_share(whole.cost as f64 / all as f64), cost_word(profile))
         }
     };
     let mut out = heading(name, &share, view.width, view.colour);

@@ -7,7 +7,7 @@ use memlens_profile::{Cell, Field, FieldIx, FieldShares, Object, ObjectIx, Profi
 use memlens_types::Counts;
 
 use crate::namesakes::Namesakes;
-use crate::row::{Groups, Row, names_by_cost};
+use crate::row::{Groups, Row, Whole, names_by_cost};
 
 /// What a row of a table by field stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ impl FieldCounts {
 }
 
 /// The fields of objects with equal structure in the order of their places, and at last what was not looked at.
-pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, whole: u64) -> Vec<Row> {
+pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) -> Vec<Row> {
     let members = objects.set();
     let cells = profile.cells.iter().filter(|cell| members.contains(&cell.object));
     let counts = FieldCounts::of(profile, cells);
@@ -90,7 +90,7 @@ pub(crate) fn fields_of(profile: &Profile, object: ObjectIx) -> impl Iterator<It
 }
 
 /// All fields; what is in none by its object. Fields of one type are one row, in whatever objects.
-pub(crate) fn by_field(profile: &Profile, whole: u64) -> Vec<Row> {
+pub(crate) fn by_field(profile: &Profile, whole: Whole) -> Vec<Row> {
     let counts = FieldCounts::of(profile, profile.cells.iter());
     let mut groups: BTreeMap<Key, Vec<Part<'_>>> = BTreeMap::new();
     for (at, field) in profile.fields.iter().enumerate() {

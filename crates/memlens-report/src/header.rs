@@ -1,7 +1,7 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
 use memlens_profile::{CacheInfo, Profile, SampleUnit, SamplingInfo, TlbInfo};
-use memlens_types::{ObjectKind, Sampled};
+use memlens_types::{Counts, ObjectKind, Sampled};
 
 use crate::View;
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
@@ -41,6 +41,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap("found by", INDENT, &found_pieces(&totals.sampled, computation(profile)), width, colour);
     }
     out += &wrap(modelled_word(profile), INDENT, &modelled_pieces(profile, &known, width), width, colour);
+    out += &wrap("stalls", INDENT, &stall_pieces(profile, &totals), width, colour);
     out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
@@ -187,6 +188,24 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
         let traffic = |lines: u64| size(lines.saturating_mul(line_bytes));
         let written = known.dram_writes.map(|writes| format!(", {} written", traffic(writes)));
         pieces.push(format!("DRAM {} read{}", traffic(reads), written.unwrap_or_default()));
+    }
+    pieces
+}
+
+/// How much of the wait the core waits for, if a core was modelled.
+fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
+    let (wait, stall) = (profile.cost(totals), profile.stall_cycles(totals));
+    if profile.machine.core.is_none() || profile.run.sampling.is_some() || profile.is_of_bus() || wait == 0 {
+        return Vec::new();
+    }
+    let hidden = wait.saturating_sub(stall);
+    let mut pieces = vec![
+        format!("{} cycles of a wait of {}", count(stall), count(wait)),
+        format!("other work hides {} %", percent(hidden, wait)),
+    ];
+    if let Some(cycles) = profile.run.core_cycles.filter(|&cycles| cycles > 0) {
+        pieces
+            .push(format!("they are about {:.0} % of the core's time", 100.0 * stall as f64 / cycles as f64));
     }
     pieces
 }

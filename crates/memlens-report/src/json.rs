@@ -76,12 +76,15 @@ impl Cost<'_> {
         let Some(_) = &self.profile.run.sampling else {
             let wait_cycles = (!self.profile.is_of_bus()).then_some(cost);
             fields.insert("wait_cycles".to_owned(), wait_cycles.into());
+            let has_core = !self.profile.is_of_bus() && self.profile.machine.core.is_some();
+            fields.insert("stall_cycles".to_owned(), has_core.then_some(counts.stall_cycles).into());
             if self.profile.run.effective_bursts.is_some() {
                 fields.insert("share_ci95".to_owned(), self.plain_interval(cost));
             }
             return;
         };
         fields.insert("wait_cycles".to_owned(), Value::Null);
+        fields.insert("stall_cycles".to_owned(), Value::Null);
         fields.insert("share_ci95".to_owned(), self.plain_interval(cost));
         let sampled = &counts.sampled;
         let found = sampled.by_hardware + sampled.by_registers + sampled.by_code;
@@ -121,6 +124,7 @@ fn run(profile: &Profile) -> Value {
         "memlens_version": run.memlens_version,
         "notes": run.notes,
         "effective_bursts": run.effective_bursts,
+        "core_cycles": run.core_cycles,
         "sampling": run.sampling.as_ref().map(|sampling| json!({
             "event": sampling.event,
             "unit": sampling.unit.as_str(),
@@ -169,6 +173,14 @@ fn machine(machine: &MachineInfo) -> Value {
             "stlb_cycles": latencies.stlb_cycles,
             "walk_access_cycles": latencies.walk_access_cycles,
         },
+        "core": machine.core.map(|core| json!({
+            "width": core.width,
+            "window": core.window,
+            "scheduled": core.scheduled,
+            "outstanding": core.outstanding,
+            "stores": core.stores,
+            "line_cycles": core.line_cycles,
+        })),
         "rules": machine.rules,
         "inclusion": machine.inclusion,
         "prefetcher_streams": machine.prefetcher_streams,

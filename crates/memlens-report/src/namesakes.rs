@@ -9,7 +9,7 @@ use memlens_types::Counts;
 use crate::UnknownWord;
 use crate::interval;
 use crate::place::object_place;
-use crate::row::Row;
+use crate::row::{Row, Whole};
 use crate::word::the_one;
 
 /// Objects of one name, in the order of their cost.
@@ -103,7 +103,7 @@ impl<'a> Namesakes<'a> {
     }
 
     /// One row for them all.
-    pub(crate) fn row(&self, whole: u64) -> Row {
+    pub(crate) fn row(&self, whole: Whole) -> Row {
         let profile = self.profile;
         let Some(first) = self.objects().next() else {
             return Row::new(profile, String::new(), &Counts::default(), true, whole);
@@ -124,7 +124,7 @@ impl<'a> Namesakes<'a> {
             place: self.common(|object| object_place(profile, object)),
             share_interval: row.share.and_then(|share| {
                 let one_burst = self.objects().all(|object| object.bursts == Some(1));
-                interval::of_data(profile, one_burst, share, whole)
+                interval::of_data(profile, one_burst, share, whole.cost)
             }),
             ..row
         }
@@ -166,7 +166,7 @@ mod tests {
         let ids: Vec<Vec<u32>> =
             groups.iter().map(|group| group.objects().map(|object| object.id).collect()).collect();
         assert_eq!(ids, [vec![1, 3], vec![2], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9]]);
-        let row = groups[0].row(100);
+        let row = groups[0].row(Whole { cost: 100, stall: 100 });
         assert_eq!((row.id, row.namesakes, row.blocks, row.bytes), (Some(1), 1, Some(2), Some(16)));
         assert_eq!((row.known.loads, row.place.as_deref()), (Some(6), Some("a.c:3")));
     }

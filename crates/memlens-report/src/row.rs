@@ -96,6 +96,22 @@ impl FromStr for By {
     }
 }
 
+/// What rows' shares are parts of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole {
+    /// Of the costs.
+    pub(crate) cost: u64,
+    /// Of the stalls, in cycles.
+    pub(crate) stall: u64,
+}
+
+impl Whole {
+    /// Of some counts.
+    pub(crate) fn of(profile: &Profile, counts: &Counts) -> Self {
+        Self { cost: profile.cost(counts), stall: profile.stall_cycles(counts) }
+    }
+}
+
 /// One row, with everything a column may ask for.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
@@ -121,8 +137,10 @@ pub(crate) struct Row {
     pub(crate) cost: u64,
     /// Whether the cost is wait cycles.
     pub(crate) waits: bool,
-    /// The cost without the first-level latency of every access: that much out-of-order execution hides.
+    /// The part of the cost that out-of-order execution does not hide; see [`Profile::stall_cycles`].
     pub(crate) stall: Option<u64>,
+    /// Part of the whole's stall; `None` if that is 0, or no stalls are known.
+    pub(crate) stall_share: Option<f64>,
     /// 95 % interval of the share, where it is estimated from samples.
     pub(crate) share_interval: Option<(f64, f64)>,
     /// Part of the whole that the caller names; `None` if that is 0.
@@ -135,12 +153,12 @@ impl Row {
         name: String,
         counts: &Counts,
         write_backs: bool,
-        whole: u64,
+        whole: Whole,
     ) -> Self {
         let cost = profile.cost(counts);
-        let hidden_cycles = profile.machine.l1d.as_ref().map_or(0, |_| profile.machine.latencies.l1_cycles);
-        let hidden = counts.accesses().saturating_mul(hidden_cycles.into());
-        let share = (whole > 0).then(|| cost as f64 / whole as f64);
+        let stall = profile.stall_cycles(counts);
+        let part = |of: u64, whole: u64| (whole > 0).then(|| of as f64 / whole as f64);
+        let share = part(cost, whole.cost);
         let waits = profile.run.sampling.is_none() && !profile.is_of_bus();
         Self {
             id: None,
@@ -160,8 +178,9 @@ impl Row {
             known: Known::new(profile, counts, write_backs),
             cost,
             waits,
-            stall: waits.then(|| cost.saturating_sub(hidden)),
-            share_interval: share.and_then(|share| interval::of_share(profile, share, whole)),
+            stall: waits.then_some(stall),
+            stall_share: part(stall, whole.stall).filter(|_| waits),
+            share_interval: share.and_then(|share| interval::of_share(profile, share, whole.cost)),
             share,
         }
     }
@@ -169,7 +188,7 @@ impl Row {
 
 /// All rows of a grouping, sorted: numbers fall, texts rise, unknown comes last.
 pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
-    let whole = profile.cost(&profile.totals());
+    let whole = Whole::of(profile, &profile.totals());
     let mut rows = match by {
         By::Object => object_rows(profile, whole),
         By::Site => {
@@ -212,7 +231,7 @@ fn compare(a: &Content<'_>, b: &Content<'_>, sort: Column) -> Ordering {
 }
 
 /// The objects' rows, with their patterns; objects of one name and line are one.
-fn object_rows(profile: &Profile, whole: u64) -> Vec<Row> {
+fn object_rows(profile: &Profile, whole: Whole) -> Vec<Row> {
     let words = PatternWords::new(profile);
     let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
     if !words.is_empty() {
@@ -245,7 +264,7 @@ fn site_key(profile: &Profile, object: &Object) -> String {
 /// Sums objects. With a site, rows are named after it; without, after the kind.
 fn by_objects(
     profile: &Profile,
-    whole: u64,
+    whole: Whole,
     key: impl Fn(&Object) -> (Option<String>, memlens_types::ObjectKind, Option<ModuleIx>),
 ) -> Vec<Row> {
     let mut groups = Groups::default();
@@ -277,7 +296,7 @@ fn by_objects(
     sums.collect()
 }
 
-fn thread_row(profile: &Profile, thread: &Thread, whole: u64) -> Row {
+fn thread_row(profile: &Profile, thread: &Thread, whole: Whole) -> Row {
     let name = match &thread.name {
         Some(name) => format!("{name} ({})", thread.tid),
         None => thread.tid.to_string(),
@@ -318,7 +337,7 @@ fn code_key(profile: &Profile, code: &CodeLocation, group: CodeGroup) -> CodeKey
 pub(crate) fn by_code<'a>(
     profile: &Profile,
     cells: impl Iterator<Item = &'a Cell>,
-    whole: u64,
+    whole: Whole,
     group: CodeGroup,
 ) -> Vec<Row> {
     let words = PatternWords::new(profile);
@@ -369,7 +388,7 @@ pub(crate) fn by_code<'a>(
 pub(crate) fn by_path<'a>(
     profile: &Profile,
     parts: impl Iterator<Item = &'a PathSamples>,
-    whole: u64,
+    whole: Whole,
 ) -> Vec<Row> {
     let mut groups = Groups::default();
     for part in parts {

@@ -8,7 +8,7 @@ use crate::column::{Column, Content};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
 use crate::header::header;
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
-use crate::row::{Row, row_number, rows};
+use crate::row::{Row, Whole, row_number, rows};
 
 /// How a table is to look. Build it from [`View::default`] and change what is needed.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub fn table(profile: &Profile, view: &View) -> String {
     }
     rows.truncate(view.top.unwrap_or(usize::MAX));
     let totals = profile.totals();
-    let whole = profile.cost(&totals);
+    let whole = Whole::of(profile, &totals);
     let total = Row::new(profile, "total".to_owned(), &totals, view.by.is_data(), whole);
     let mut grid = grid(&rows, Some(&total), columns(profile, view.by, view.sort), profile);
     // A site's name is a place: its file and line are what must stay.
@@ -104,6 +104,9 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     if profile.run.sampling.is_some() || profile.run.effective_bursts.is_some() {
         columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
         columns.push(TableColumn::Of(Column::ShareHigh, ["95 %", "to"], 1));
+    }
+    if profile.machine.core.is_some() && cost_word(profile) == "wait" {
+        columns.push(TableColumn::Of(Column::StallShare, ["stall", "%"], 1));
     }
     if by == By::Object {
         columns.push(TableColumn::Of(Column::Id, ["", "#"], 0));
@@ -329,6 +332,8 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
         | Column::ShareHigh
         | Column::Samples
         | Column::WaitCycles
+        | Column::StallCycles
+        | Column::StallShare
         | Column::Id
         | Column::Offset
         | Column::Blocks

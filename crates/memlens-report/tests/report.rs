@@ -3,9 +3,9 @@
 mod bfs;
 
 use memlens_profile::{
-    CallPath, Cell, CodeLocation, Element, Field, FieldIx, FieldUse, Frame, FrameIx, Latencies, MachineInfo,
-    Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause, PredictedPlacement, PredictedWalks,
-    Prediction, Profile, SamplingInfo, Stack, StackIx, Thread,
+    CallPath, Cell, CodeLocation, CoreInfo, Element, Field, FieldIx, FieldUse, Frame, FrameIx, Latencies,
+    MachineInfo, Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause, PredictedPlacement,
+    PredictedWalks, Prediction, Profile, SamplingInfo, Stack, StackIx, Thread,
 };
 use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, prediction_table, table};
 use memlens_types::{Counts, Sampled};
@@ -605,4 +605,45 @@ fn show() {
     let view = View { width: 140, ..View::default() };
     println!("{}", object_detail(&profile, "1", &view).unwrap());
     println!("{}", code_detail(&profile, "bfs_from", &view).unwrap());
+}
+
+/// Two objects wait the same, 1,000 cycles of memory each; of the one's nine tenths are hidden.
+#[test]
+fn what_the_core_waits_for_stands_beside_the_wait() {
+    let object = |id, name: &str, stall_cycles| {
+        let counts = Counts {
+            loads: 4,
+            l1_load_misses: 4,
+            l2_load_misses: 4,
+            llc_load_misses: 4,
+            stall_cycles,
+            ..Counts::default()
+        };
+        Object { id, name: name.into(), counts, ..Object::default() }
+    };
+    let objects = vec![object(1, "table", 100), object(2, "list", 900)];
+    let core =
+        CoreInfo { width: 4, window: 224, scheduled: 97, outstanding: 10, stores: 56, line_cycles: 10 };
+    let machine = MachineInfo { core: Some(core), ..bfs::machine() };
+    let mut profile = Profile { objects, machine, ..Profile::default() };
+    profile.run.core_cycles = Some(2000);
+    let report = json(&profile);
+    assert_eq!(
+        (&report["objects"][0]["stall_cycles"], &report["objects"][1]["stall_cycles"]),
+        (&value!(100), &value!(900))
+    );
+    assert_eq!(
+        (&report["run"]["core_cycles"], &report["machine"]["core"]["window"]),
+        (&value!(2000), &value!(224))
+    );
+    let text = table(&profile, &View { width: 160, sort: Column::StallShare, ..View::default() });
+    assert!(text.contains("1.00k cycles of a wait of 2.00k · other work hides 50.0 %"), "{text}");
+    assert!(text.contains("about 50 % of the core's time"), "{text}");
+    let row = |name| text.lines().find(|line| line.contains(name)).expect("a row").to_owned();
+    assert!(row("list").trim_start().starts_with("50.0") && row("list").contains("90.0"), "{text}");
+    assert!(row("table").contains("10.0") && text.find("list") < text.find("table"), "{text}");
+    // Where no core is described, nothing is said of one.
+    let bare = json(&bfs::profile());
+    assert_eq!((&bare["totals"]["stall_cycles"], &bare["machine"]["core"]), (&Value::Null, &Value::Null));
+    assert!(!table(&bfs::profile(), &View { width: 160, ..View::default() }).contains("stall"));
 }

@@ -316,10 +316,10 @@ impl ProfileBuilder {
         profile.run.estimated = true;
         match bursts {
             Some((bursts, summary)) => {
-                add_patterns(&mut profile, bursts, &rows.code, recording.files());
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
+                add_patterns(&mut profile, bursts, &rows.code, recording.files());
                 profile.run.effective_bursts = Some(bursts.effective(&summary));
                 profile.run.notes.extend(bursts.notes());
                 profile.run.notes.extend(bursts.last_level_note(&summary));
@@ -341,13 +341,14 @@ impl ProfileBuilder {
 
 /// How operands go through memory. `code`: the places of the profile's rows of code.
 fn add_patterns(profile: &mut Profile, bursts: &Bursts, code: &[(Code, u8, AccessKind, u32)], files: &Files) {
-    let (mut patterns, number) = bursts.patterns();
+    let (mut patterns, kept, number) = bursts.patterns();
     let rows = code.iter().enumerate();
     let operands: Vec<(u32, CodeIx)> = rows
         .filter_map(|(row, &(code, operand, ..))| Some((number(code, operand)?, CodeIx::from_index(row))))
         .collect();
     let symbols_of = |module: ModuleIx| files.get(module.0)?.symbols();
     memlens_patterns::add_patterns(profile, &mut patterns, &operands, &symbols_of, &mut Sources::default());
+    memlens_patterns::add_waits(profile, kept, &operands, &symbols_of);
 }
 
 /// Samples, or accesses where there are no samples.

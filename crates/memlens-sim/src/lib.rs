@@ -136,7 +136,7 @@ pub use cachegrind::CachegrindModel;
 #[cfg(feature = "std")]
 pub use machine::MachineError;
 pub use machine::{
-    CacheDescription, Inclusion, MachineDescription, ModelError, OverrideError, Policy,
+    CacheDescription, CoreDescription, Inclusion, MachineDescription, ModelError, OverrideError, Policy,
     PrefetcherDescription, Rules, TlbDescription, TlbEntries, WalkerDescription,
 };
 pub use model::Model;

@@ -37,6 +37,9 @@ pub struct Counts {
     pub l2_prefetched: u64,
     /// Last-level misses of which the same is true.
     pub llc_prefetched: u64,
+    /// Cycles in which a core that goes on behind them could retire nothing because of them: the part of their latency that nothing
+    /// hides. 0 where that was not modelled.
+    pub stall_cycles: u64,
     /// Lines read from memory for these accesses and fetches.
     pub dram_reads: u64,
     /// Lines of this object written back to memory.
@@ -184,6 +187,7 @@ impl Counts {
             llc_store_misses: part(self.llc_store_misses),
             l2_prefetched: part(self.l2_prefetched),
             llc_prefetched: part(self.llc_prefetched),
+            stall_cycles: part(self.stall_cycles),
             dram_reads: part(self.dram_reads),
             dram_writes: part(self.dram_writes),
             dtlb_misses: part(self.dtlb_misses),
@@ -269,6 +273,7 @@ impl AddAssign<&Counts> for Counts {
         self.llc_store_misses += other.llc_store_misses;
         self.l2_prefetched += other.l2_prefetched;
         self.llc_prefetched += other.llc_prefetched;
+        self.stall_cycles += other.stall_cycles;
         self.dram_reads += other.dram_reads;
         self.dram_writes += other.dram_writes;
         self.dtlb_misses += other.dtlb_misses;

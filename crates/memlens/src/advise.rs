@@ -124,9 +124,10 @@ fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "{number}. {}: at most {} of the wait",
+            "{number}. {}: at most {} of the wait{}",
             title(profile, finding),
-            percent(finding.gain)
+            percent(finding.gain),
+            finding.time_gain.map(|gain| format!(", {} of the time", percent(gain))).unwrap_or_default()
         );
         for line in evidence(profile, finding) {
             let _ = writeln!(out, "   {line}");
@@ -141,9 +142,13 @@ fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {
         let _ = writeln!(out, "{} more: --top {}", found.len() - args.top, found.len());
     }
     let estimated = if profile.run.estimated { " Counts are estimates." } else { "" };
+    let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
+        true => ", and in the modelled core's time, where other work hides a part of it",
+        false => "",
+    };
     let _ = writeln!(
         out,
-        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{estimated}"
+        "Gains are upper bounds in modelled wait, where each access waits by itself{time}; they do not add up.{estimated}"
     );
     out
 }
@@ -387,6 +392,7 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
             "remedy": finding.remedy.as_str(),
             "title": title(profile, finding),
             "gain_at_most": finding.gain,
+            "time_gain_at_most": finding.time_gain,
             "object": object(profile, finding).map(|object| object.id),
             "objects": ids(profile, &finding.objects),
             "accesses": finding.counts.accesses(),

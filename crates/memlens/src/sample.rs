@@ -356,6 +356,7 @@ fn completed(mut profile: Profile, run: &RunInfo, elapsed: Duration) -> Profile 
     profile.run.primary_cost = made.primary_cost;
     profile.run.sampling = made.sampling;
     profile.run.effective_bursts = made.effective_bursts;
+    profile.run.core_cycles = made.core_cycles;
     profile.run.threads = made.threads;
     profile.run.notes.splice(..0, made.notes);
     profile.run.wall_seconds = Some(elapsed.as_secs_f64());

@@ -311,6 +311,12 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
         "last-level misses that a hardware prefetcher covers; null: none",
         &mut counts.llc_prefetched,
     );
+    none_or(
+        c,
+        "stall_cycles",
+        "cycles in which the core could retire nothing because of them; null: none, or the core is not described",
+        &mut counts.stall_cycles,
+    );
     c.column("dram_reads", "lines read from memory", &mut counts.dram_reads);
     c.column("dram_writes", "lines written back to memory; only in `objects`", &mut counts.dram_writes);
     c.column("dtlb_misses", "first-level data TLB misses", &mut counts.dtlb_misses);

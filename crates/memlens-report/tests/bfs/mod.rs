@@ -21,6 +21,7 @@ pub fn machine() -> MachineInfo {
         stlb: Some(TlbInfo { entries: 3072, ways: 12 }),
         latencies: Latencies::default(),
         prefetcher_streams: 0,
+        core: None,
         rules: "memlens".into(),
         inclusion: Some("non-inclusive".into()),
     }

@@ -47,6 +47,15 @@ pub enum Access {
     PerhapsLeftOut,
 }
 
+/// What a burst did, in program order.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A block began, with the instruction at this address.
+    Block(u64),
+    /// An access: what is known of its reference, and of it.
+    Access(&'a mut Known, Access),
+}
+
 /// A block.
 #[derive(Clone, Debug, Default)]
 struct Block {
@@ -135,14 +144,13 @@ impl Blocks {
         };
     }
 
-    /// Hands each access of a burst to `each`, in program order, but for those that were left out: what is known of its
-    /// reference, and of it.
+    /// Hands each block and access of a burst to `each`, in program order, also those accesses that were left out.
     pub fn decode(
         &mut self,
         numbering: (u32, u64),
         words: &[u64],
         thread_pointer: u64,
-        mut each: impl FnMut(&mut Known, Access),
+        mut each: impl FnMut(Event<'_>),
     ) -> Decoded {
         self.bursts += 1;
         let Some(blocks) = self.of_numberings.get_mut(&numbering) else {
@@ -178,7 +186,9 @@ impl Blocks {
                 decoded.code.extend(block.references.iter().map(|known| known.reference.pc));
             }
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
-            let is_complete = execution(block, stored, (thread_pointer, next), &mut each);
+            each(Event::Block(block.pc));
+            let mut accesses = |known: &mut Known, access| each(Event::Access(known, access));
+            let is_complete = execution(block, stored, (thread_pointer, next), &mut accesses);
             decoded.indirect += u64::from(is_complete && block.ends_indirectly);
         }
         decoded.code.sort_unstable();
@@ -307,7 +317,8 @@ mod tests {
 
     fn decoded(blocks: &mut Blocks, words: &[u64]) -> (Vec<(u64, u64, u64)>, bool) {
         let mut list = Vec::new();
-        let decoded = blocks.decode((1, 2), words, 0x7000, |known, access| {
+        let decoded = blocks.decode((1, 2), words, 0x7000, |event| {
+            let Event::Access(known, access) = event else { return };
             let Access::Recorded { address, elements } = access else { panic!("all were recorded") };
             list.push((known.reference.pc, address, elements));
         });
@@ -377,8 +388,14 @@ mod tests {
         blocks.add(1, &head(7, true), Vec::new());
         // A way out of block 5 was taken before its return: no address was stored.
         let words = [block_word(5), 0x1000, block_word(6), block_word(6), block_word(7), block_word(5)];
-        let decoded = blocks.decode((1, 2), &words, 0x7000, |_, _| {});
+        let mut begun = Vec::new();
+        let decoded = blocks.decode((1, 2), &words, 0x7000, |event| {
+            if let Event::Block(pc) = event {
+                begun.push(pc)
+            }
+        });
         assert_eq!((decoded.blocks, decoded.indirect, decoded.is_whole), (5, 2, true));
+        assert_eq!(begun, [500, 600, 600, 700, 500]);
     }
 
     #[test]
@@ -403,10 +420,13 @@ mod tests {
         [6, 7, 8].into_iter().for_each(|number| blocks.add(1, &head(number, false), Vec::new()));
         let mut told = |words: &[u64]| {
             let (mut certain, mut perhaps) = (Vec::new(), Vec::new());
-            let decoded = blocks.decode((1, 2), words, 0x7000, |known, access| match access {
-                Access::LeftOut => certain.push(known.reference.pc),
-                Access::PerhapsLeftOut => perhaps.push(known.reference.pc),
-                access => assert_eq!(access, Access::Recorded { address: 0x1000, elements: 1 }),
+            let decoded = blocks.decode((1, 2), words, 0x7000, |event| match event {
+                Event::Block(_) => {}
+                Event::Access(known, Access::LeftOut) => certain.push(known.reference.pc),
+                Event::Access(known, Access::PerhapsLeftOut) => perhaps.push(known.reference.pc),
+                Event::Access(_, access) => {
+                    assert_eq!(access, Access::Recorded { address: 0x1000, elements: 1 });
+                }
             });
             (certain, perhaps, decoded.indirect)
         };

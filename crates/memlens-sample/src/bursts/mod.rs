@@ -26,11 +26,12 @@ use memlens_fields::Offsets;
 use memlens_locality::{
     Burst, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Sharing, Summary, Timing,
 };
+use memlens_overlap::{Place, Windows};
 use memlens_profile::MachineInfo;
 use memlens_types::{AccessKind, Counts, Shared};
 use rustc_hash::FxHashMap;
 
-use self::blocks::{Access, Blocks, Known};
+use self::blocks::{Access, Blocks, Event, Known};
 use self::cells::Cells;
 pub use self::cells::{Cell, Seen};
 use self::mini_simulation::MiniSimulation;
@@ -47,6 +48,8 @@ const MOST_STEPS: u64 = 1 << 20;
 const LINE_BYTES: u64 = 64;
 /// Accesses of a cell after which a part of them is enough to tell where in its objects they are.
 const MANY_OFFSETS: u64 = 64;
+/// Bursts kept whole, or 1024 accesses of them: 12 KB each.
+const KEPT: usize = 512;
 /// Operands whose patterns are kept: 700 bytes each.
 const MOST_PATTERNS: usize = 1 << 16;
 /// Fewer accesses than this are one or two whole bursts: nothing to rank objects by.
@@ -219,11 +222,15 @@ pub struct Bursts {
     /// Tells the misses instead, where it is.
     simulation: Option<MiniSimulation>,
     patterns: Patterns,
+    /// Some of the bursts, whole.
+    kept: Windows,
     blocks: Blocks,
     places: Places,
     instructions: FxHashMap<Instruction, u32>,
     cells: Cells,
     references: Vec<Reference>,
+    /// Where in them blocks begin, and their first instructions.
+    begun: Vec<(u32, u64)>,
     /// None: the machine has no prefetcher.
     prefetching: Option<Prefetching>,
     weights: Weights,
@@ -290,11 +297,13 @@ impl Bursts {
             locality,
             simulation,
             patterns: Patterns::new(MOST_PATTERNS),
+            kept: Windows::new(KEPT),
             blocks: Blocks::default(),
             places: Places::new(!is_filtered),
             instructions: FxHashMap::default(),
             cells: Cells::default(),
             references: Vec::new(),
+            begun: Vec::new(),
             prefetching,
             weights: Weights::of_this_machine(),
             offsets: Offsets::default(),
@@ -362,9 +371,10 @@ impl Bursts {
         words: &[u64],
         surroundings: &Surroundings<'_>,
     ) {
-        let Self { blocks, places, instructions, cells, references, offsets, counts, .. } = self;
+        let Self { blocks, places, instructions, cells, references, begun, offsets, counts, .. } = self;
         let prefetching = &mut self.prefetching;
         references.clear();
+        begun.clear();
         if let Some(prefetching) = prefetching {
             prefetching.begin();
         }
@@ -372,11 +382,12 @@ impl Bursts {
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
-        let mut decoded = blocks.decode(
-            (surroundings.pid, head.generation),
-            words,
-            head.thread_pointer,
-            |known, access| {
+        let mut decoded =
+            blocks.decode((surroundings.pid, head.generation), words, head.thread_pointer, |event| {
+                let (known, access) = match event {
+                    Event::Block(pc) => return begun.push((references.len() as u32, pc)),
+                    Event::Access(known, access) => (known, access),
+                };
                 let space = surroundings.space;
                 let is_agents = *known.is_agents.get_or_insert_with(|| space.is_agents(known.reference.pc));
                 if is_agents {
@@ -457,8 +468,7 @@ impl Bursts {
                 for at in 1..=further {
                     references.push(Reference { address: address.wrapping_add(at * step), ..reference });
                 }
-            },
-        );
+            });
         counts.unknown_references += unknown;
         counts.left_out += left_out;
         counts.perhaps_left_out += perhaps_left_out;
@@ -499,6 +509,10 @@ impl Bursts {
             simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
         }
         self.patterns.feed(&burst);
+        self.kept.feed(&self.references, &self.begun, |pc| {
+            let (file, svma) = surroundings.code(pc);
+            Place { module: file.unwrap_or(Place::NO_MODULE), svma }
+        });
         self.running.ran(number, head.period_ns + head.own_ns);
         let timing = Timing {
             process: surroundings.pid,
@@ -562,10 +576,10 @@ impl Bursts {
         by_cell
     }
 
-    /// How operands went through memory: the patterns, and the number in them of an operand that was met.
-    pub fn patterns(&self) -> (Patterns, impl Fn(Code, u8) -> Option<u32>) {
+    /// How operands went through memory: the patterns, whole bursts, and the number in them of an operand that was met.
+    pub fn patterns(&self) -> (Patterns, &Windows, impl Fn(Code, u8) -> Option<u32>) {
         let number = |code, operand| self.instructions.get(&Instruction { code, operand }).copied();
-        (self.patterns.clone(), number)
+        (self.patterns.clone(), &self.kept, number)
     }
 
     /// How far the last level's misses are known, in a sentence; None: there is nothing to say.

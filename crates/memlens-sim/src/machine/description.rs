@@ -261,7 +261,52 @@ pub struct PrefetcherDescription {
     pub source: String,
 }
 
-/// A machine: caches, TLBs, walker, prefetcher and rules.
+/// What a core can have under way at a time. The model of the caches does not use it: it says how much of their latencies the core
+/// waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "std", serde(deny_unknown_fields))]
+pub struct CoreDescription {
+    /// Instructions that enter and retire each cycle.
+    pub width: u32,
+    /// Instructions that have entered and not retired: entries of the reorder buffer.
+    pub window: u32,
+    /// Instructions that have entered and wait for operands: entries of the schedulers.
+    pub scheduled: u32,
+    /// Lines that are under way to the first level.
+    pub outstanding: u32,
+    /// Stores that have not been written to the first level: entries of the store queue.
+    pub stores: u32,
+    /// Cycles from one line that memory delivers to the next, at best.
+    pub line_cycles: u32,
+    /// Where the numbers come from.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub source: String,
+}
+
+impl CoreDescription {
+    /// The most of anything.
+    const MOST: u32 = 1 << 16;
+
+    fn check(&self) -> Result<(), ModelError> {
+        let counts = [
+            ("width", self.width),
+            ("window", self.window),
+            ("scheduled", self.scheduled),
+            ("outstanding", self.outstanding),
+            ("stores", self.stores),
+        ];
+        match counts.into_iter().find(|(_, count)| !(1..=Self::MOST).contains(count)) {
+            Some((what, count)) => Err(ModelError::CoreSize { what, count, limit: Self::MOST }),
+            None if self.line_cycles > Self::MOST => {
+                Err(ModelError::CoreSize { what: "line_cycles", count: self.line_cycles, limit: Self::MOST })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A machine: core, caches, TLBs, walker, prefetcher and rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "std", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "std", serde(deny_unknown_fields))]
@@ -316,6 +361,9 @@ pub struct MachineDescription {
     /// Hardware prefetcher of data.
     #[cfg_attr(feature = "std", serde(default))]
     pub prefetcher: PrefetcherDescription,
+    /// The core; None: it waits for every access.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub core: Option<CoreDescription>,
     /// What is not known about this machine or was assumed, for the report.
     #[cfg_attr(feature = "std", serde(default))]
     pub notes: Vec<String>,
@@ -367,6 +415,9 @@ impl MachineDescription {
                 streams: self.prefetcher.streams,
                 limit: Self::MAX_STREAMS,
             });
+        }
+        if let Some(core) = &self.core {
+            core.check()?;
         }
         if self.cores == 0 {
             return Err(ModelError::NoCores);
@@ -462,6 +513,16 @@ pub enum ModelError {
     /// The obvious model knows memlens rules only.
     #[error("rules: this model knows memlens rules only")]
     OtherRules,
+    /// The core has none or too many of something.
+    #[error("core: {what} = {count} is not from 1 to {limit}")]
+    CoreSize {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: u32,
+        /// The most.
+        limit: u32,
+    },
     /// The prefetcher follows more streams than the model can hold.
     #[error("prefetcher: {streams} streams are more than {limit}")]
     TooManyStreams {

@@ -1,5 +1,6 @@
 //! This computer's own geometry, from `/sys` and CPUID.
 
+use super::cores;
 use super::description::{
     CacheDescription, Inclusion, MachineDescription, PrefetcherDescription, Rules, TlbDescription,
     TlbEntries, WalkerDescription,
@@ -78,6 +79,11 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
     notes.push("whether the last level is inclusive is not used; non-inclusive is assumed".to_string());
     notes.push("the hardware prefetcher cannot be read; one that follows 32 streams is assumed".to_string());
     notes.push("paging-structure caches cannot be read; 32, 4 and 2 entries are assumed".to_string());
+    let core = cores::known(&read("/proc/cpuinfo").unwrap_or_default()).unwrap_or_else(|| {
+        let core = cores::assumed();
+        notes.push(format!("the host's core is not known; a reorder buffer of {} is assumed", core.window));
+        core
+    });
     let mut machine = MachineDescription {
         name: "host".to_string(),
         description: model_name(read),
@@ -103,6 +109,7 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
             source: "assumed".to_string(),
         },
         prefetcher: PrefetcherDescription { streams: 32, source: "assumed".to_string() },
+        core: Some(core),
         notes,
     };
     machine.notes.push("latencies are assumed, not measured".to_string());

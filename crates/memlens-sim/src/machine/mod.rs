@@ -1,5 +1,7 @@
 //! Machine descriptions: the type, the shipped ones, overrides, and the host's own.
 
+#[cfg(feature = "std")]
+mod cores;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod cpuid_tlbs;
 mod description;
@@ -11,8 +13,8 @@ mod overrides;
 mod toml_text;
 
 pub use description::{
-    CacheDescription, Inclusion, MachineDescription, ModelError, Policy, PrefetcherDescription, Rules,
-    TlbDescription, TlbEntries, WalkerDescription,
+    CacheDescription, CoreDescription, Inclusion, MachineDescription, ModelError, Policy,
+    PrefetcherDescription, Rules, TlbDescription, TlbEntries, WalkerDescription,
 };
 pub use overrides::OverrideError;
 #[cfg(feature = "std")]

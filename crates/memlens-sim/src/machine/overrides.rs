@@ -293,6 +293,7 @@ impl MachineDescription {
             stlb: None,
             walker: Default::default(),
             prefetcher: Default::default(),
+            core: None,
             notes: Default::default(),
         }
     }

@@ -1,0 +1,49 @@
+//! How much of its accesses' latency a core waits for.
+//!
+//! An access that memory serves takes hundreds of cycles, but an out-of-order core goes on behind it: with what does
+//! not need the data, up to as many instructions as it has room for. Where misses are independent of each other it has
+//! many under way, and waits for each a fraction of its latency; along a list it waits for each one whole. Adding up
+//! latencies says that both cost the same.
+//!
+//! ```text
+//!  windows of a thread's accesses ─► Windows: some hundred of them ─┐
+//!                                                                   ├─► Paths: the instructions between two accesses
+//!  machine code ────────────────────────────────────────────────────┘        │
+//!                                                                            ▼
+//!  how often each level serves each operand ─► Served ───────────────► Core: when each retires, and what that waited for
+//! ```
+//!
+//! Every access of a thread is in its windows, so the instructions between two of them touch no memory, and are found
+//! in the code: the shortest way from the one to the other. They go through a model of a core (`out_of_order.rs`): so many
+//! instructions a cycle enter a window of so many, each starts when its operands are there, and they retire in order. An
+//! instruction that holds up retirement because of its access is what the core waits for, and that is where samples of time
+//! fall, too (`memlens-code`'s `waiting.rs`).
+//!
+//! Which accesses of a window miss is drawn: as often as the counts of the whole run say, those first that touch a line
+//! for the first time in the window.
+//!
+//! # Sources
+//!
+//! The view of a core as a window that fills behind a long miss, and of misses in it as one: T. S. Karkhanis, J. E. Smith, A
+//! First-Order Superscalar Processor Model, ISCA 2004, section 3; Y. Chou, B. Fahs, S. Abraham, Microarchitecture Optimizations for
+//! Exploiting Memory-Level Parallelism, ISCA 2004. What holds up retirement as what is waited for: S. Eyerman, L. Eeckhout, T.
+//! Karkhanis, J. E. Smith, A Performance Counter Architecture for Computing Accurate CPI Components, ASPLOS 2006.
+//!
+//! # Not modelled
+//!
+//! Execution ports, instruction fetch, cores that share what this one has for itself, and addresses that are guessed before stores
+//! in front of them are known: all loads go before all stores whose bytes they do not read.
+#![forbid(unsafe_code)]
+
+mod out_of_order;
+mod paths;
+mod predictor;
+mod served;
+mod waits;
+mod windows;
+
+pub use out_of_order::CoreLimits;
+pub use paths::{CodeOf, Place};
+pub use served::{Served, Service};
+pub use waits::{Operand, Waited, Waits, waits};
+pub use windows::Windows;

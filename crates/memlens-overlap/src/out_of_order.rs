@@ -1,0 +1,274 @@
+//! A core that goes on behind accesses that wait.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use memlens_code::{Effects, RegisterSet};
+use rustc_hash::FxHashMap;
+
+use crate::served::Drawn;
+use crate::windows::Kept;
+
+/// What a core can have under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CoreLimits {
+    /// Instructions that enter and retire each cycle.
+    pub width: u32,
+    /// Instructions that have entered and not retired: entries of the reorder buffer.
+    pub window: u32,
+    /// Instructions that have entered and wait for their operands: entries of the schedulers.
+    pub scheduled: u32,
+    /// Lines that are under way to the first level.
+    pub outstanding: u32,
+    /// Stores that have not been written to the first level.
+    pub stores: u32,
+    /// Cycles from one line that memory delivers to the next, at best.
+    pub line_cycles: f64,
+    /// Cycles that memory takes to serve an access.
+    pub memory_cycles: f64,
+}
+
+/// Cycles from when a branch is known to have led elsewhere than was guessed until the instructions there enter. 11 to 18
+/// for cores of the last ten years (A. Fog, The Microarchitecture of Intel, AMD and VIA CPUs, 2023).
+const WRONG_GUESS_CYCLES: f64 = 14.0;
+
+/// Cycles from a store's data to a load of it, at most: as many as a hit in the first level takes.
+const FORWARD_CYCLES: f64 = 5.0;
+
+/// What an instruction's access does, and how it is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) access: Kept,
+    pub(crate) drawn: Drawn,
+}
+
+/// A store that has retired.
+#[derive(Clone, Copy, Debug, Default)]
+struct Store {
+    written: f64,
+    operand: u32,
+}
+
+/// What was stored to a word.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    /// When the data was there.
+    known: f64,
+    /// When it was in the cache.
+    written: f64,
+}
+
+/// A time, to be ordered by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Time(f64);
+
+impl Eq for Time {}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// The state of a core, in cycles since the window's first instruction.
+pub(crate) struct Core {
+    limits: CoreLimits,
+    /// Cycles that an instruction takes of the width.
+    slot: f64,
+    /// When the instructions that wait for operands have them.
+    waiting: BinaryHeap<Reverse<Time>>,
+    /// When each register's value is there.
+    ready: [f64; RegisterSet::COUNT],
+    /// When the last instruction entered.
+    entered: f64,
+    /// When the instructions behind a wrong guess enter.
+    resumes: f64,
+    /// When the last instructions retired, the one next to be overwritten at `oldest`.
+    retired: Vec<f64>,
+    oldest: usize,
+    last_retired: f64,
+    /// When each line under way is there.
+    lines: FxHashMap<u16, f64>,
+    words: FxHashMap<(u16, u8), Word>,
+    /// When each place for a line under way is free.
+    outstanding: Vec<f64>,
+    stores: Vec<Store>,
+    next_store: usize,
+    last_written: f64,
+    /// When memory has delivered what it was asked for.
+    delivered: f64,
+}
+
+impl Core {
+    pub(crate) fn new(limits: CoreLimits) -> Self {
+        let places = |count: u32| count.max(1) as usize;
+        Self {
+            limits,
+            slot: 1.0 / f64::from(limits.width.max(1)),
+            waiting: BinaryHeap::new(),
+            ready: [0.0; RegisterSet::COUNT],
+            entered: 0.0,
+            resumes: 0.0,
+            retired: vec![0.0; places(limits.window)],
+            oldest: 0,
+            last_retired: 0.0,
+            lines: FxHashMap::default(),
+            words: FxHashMap::default(),
+            outstanding: vec![0.0; places(limits.outstanding)],
+            stores: vec![Store::default(); places(limits.stores)],
+            next_store: 0,
+            last_written: 0.0,
+            delivered: 0.0,
+        }
+    }
+
+    /// When the last instruction retired.
+    pub(crate) fn now(&self) -> f64 {
+        self.last_retired
+    }
+
+    /// An instruction whose accesses are these. `waited` is told how long retirement waited for which operand's access.
+    /// Returned is when it was done.
+    pub(crate) fn execute(
+        &mut self,
+        effects: &Effects,
+        accesses: &[Served],
+        mut waited: impl FnMut(u32, f64),
+    ) -> f64 {
+        let room = self.retired[self.oldest];
+        let mut entered = (self.entered + self.slot).max(room).max(self.resumes);
+        let may_retire = self.last_retired + self.slot;
+        if accesses.iter().any(|it| it.access.what.writes()) {
+            let first = self.stores[self.next_store];
+            // Nothing else can retire in the meantime, but for what entered before.
+            if first.written > entered {
+                waited(first.operand, (first.written - entered.max(may_retire)).max(0.0));
+                entered = first.written;
+            }
+        }
+        self.waiting_until(entered);
+        if self.waiting.len() >= self.limits.scheduled.max(1) as usize
+            && let Some(Reverse(Time(begins))) = self.waiting.pop()
+        {
+            entered = entered.max(begins);
+        }
+        self.entered = entered;
+        let latest =
+            |registers: RegisterSet| registers.iter().map(|it| self.ready[it]).fold(entered, f64::max);
+        let (addressed, read) = (latest(effects.address), latest(effects.reads));
+        let (mut loaded, mut slowest) = (addressed, None);
+        for it in accesses.iter().filter(|it| it.access.what.reads()) {
+            let there = self.load(it, addressed);
+            if there > loaded {
+                (loaded, slowest) = (there, Some(it.access.number));
+            }
+        }
+        // What loads leaves the scheduler with its address; what computes besides, with all operands.
+        let begins = if effects.latency_cycles == 0 { addressed } else { loaded.max(read) };
+        if begins > entered {
+            self.waiting.push(Reverse(Time(begins)));
+        }
+        let done = loaded.max(read) + f64::from(effects.latency_cycles);
+        effects.writes.iter().for_each(|register| self.ready[register] = done);
+        let retired = may_retire.max(done);
+        if let Some(operand) = slowest {
+            waited(operand, (loaded - addressed.max(may_retire)).max(0.0));
+        }
+        self.retire(retired);
+        for it in accesses {
+            let what = it.access.what;
+            if what.writes() {
+                self.store(it, done, retired);
+            } else if !what.reads() {
+                // A prefetch: nobody waits.
+                self.fetch(it, addressed);
+            }
+        }
+        done
+    }
+
+    /// An access of code that is not known: it waits for all before, and all behind for it.
+    pub(crate) fn execute_alone(&mut self, access: &Served, mut waited: impl FnMut(u32, f64)) {
+        let begins = self.ready.iter().copied().fold(self.last_retired, f64::max);
+        let there = self.load(access, begins);
+        waited(access.access.number, there - begins);
+        self.entered = there;
+        self.retire(there);
+    }
+
+    /// The branch that was done then led elsewhere than was guessed.
+    pub(crate) fn guessed_wrong(&mut self, done: f64) {
+        self.resumes = done + WRONG_GUESS_CYCLES;
+    }
+
+    /// Those that have their operands by then wait no more.
+    fn waiting_until(&mut self, time: f64) {
+        while self.waiting.peek().is_some_and(|Reverse(Time(begins))| *begins <= time) {
+            self.waiting.pop();
+        }
+    }
+
+    fn retire(&mut self, at: f64) {
+        self.last_retired = at;
+        self.retired[self.oldest] = at;
+        self.oldest = (self.oldest + 1) % self.retired.len();
+    }
+
+    /// When the data is there.
+    fn load(&mut self, it: &Served, begins: f64) -> f64 {
+        let key = (it.access.line, it.access.word);
+        match self.words.get(&key) {
+            // From the store that is on its way.
+            Some(word) if word.written > begins => {
+                begins.max(word.known) + it.drawn.cycles.min(FORWARD_CYCLES)
+            }
+            _ => self.fetch(it, begins),
+        }
+    }
+
+    /// When the line is there, and what is wanted of it.
+    fn fetch(&mut self, it: &Served, begins: f64) -> f64 {
+        let Drawn { cycles, is_miss, is_from_memory, .. } = it.drawn;
+        if !is_miss {
+            let comes = self.lines.get(&it.access.line).copied().unwrap_or(0.0);
+            return (begins + cycles).max(comes);
+        }
+        let place = self.place_at(begins);
+        let begins = begins.max(self.outstanding[place]);
+        let mut comes = begins + cycles;
+        if is_from_memory {
+            // What was prefetched was asked for as early as it takes.
+            let asked = begins - (self.limits.memory_cycles - cycles).max(0.0);
+            self.delivered = self.delivered.max(asked) + self.limits.line_cycles;
+            comes = comes.max(self.delivered);
+        }
+        self.outstanding[place] = comes;
+        self.lines.insert(it.access.line, comes);
+        comes
+    }
+
+    /// The place for a line that has been free for the shortest time then; if none is, the one that will be first. Accesses come here
+    /// in the order of the program: a place that is free earlier may serve one behind this that begins earlier.
+    fn place_at(&self, begins: f64) -> usize {
+        let by_time = |&(_, one): &(usize, &f64), &(_, other): &(usize, &f64)| one.total_cmp(other);
+        let places = || self.outstanding.iter().enumerate();
+        let free = places().filter(|&(_, &free)| free <= begins).max_by(by_time);
+        free.or_else(|| places().min_by(by_time)).map_or(0, |(place, _)| place)
+    }
+
+    fn store(&mut self, it: &Served, known: f64, retired: f64) {
+        // What was read before it was written is there by now.
+        let there = if it.access.what.reads() { known } else { self.fetch(it, known) };
+        let written = (self.last_written + 1.0).max(retired).max(there);
+        self.last_written = written;
+        self.stores[self.next_store] = Store { written, operand: it.access.number };
+        self.next_store = (self.next_store + 1) % self.stores.len();
+        self.words.insert((it.access.line, it.access.word), Word { known, written });
+    }
+}

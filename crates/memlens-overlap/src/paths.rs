@@ -1,0 +1,226 @@
+//! The instructions between two marks: accesses, and beginnings of blocks.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+
+use memlens_code::{Effects, Leads, effects};
+use rustc_hash::FxHashMap;
+
+/// An instruction: in which module, by the caller's number, and its address there (svma).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The module.
+    pub module: u32,
+    /// The address.
+    pub svma: u64,
+}
+
+impl Place {
+    /// The module of code that is in no file.
+    pub const NO_MODULE: u32 = u32::MAX;
+}
+
+/// Instructions looked at for one way.
+const MOST_VISITS: usize = 256;
+
+/// Where a way begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum From {
+    /// Behind this instruction.
+    Behind(u32),
+    /// At this one.
+    At(u32),
+}
+
+/// An instruction on a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Its number.
+    pub(crate) instruction: u32,
+    /// Whether the way leads from here to where it branches.
+    pub(crate) is_taken: bool,
+}
+
+struct Function {
+    end: u64,
+    /// Its instructions' numbers.
+    instructions: Range<u32>,
+}
+
+/// The code of a function: its first address, and its bytes. None: it is not known.
+pub type CodeOf<'c> = dyn Fn(Place) -> Option<(u64, &'c [u8])> + 'c;
+
+/// Ways through machine code, and the instructions that are on them.
+pub(crate) struct Paths<'c> {
+    code_of: &'c CodeOf<'c>,
+    functions: BTreeMap<Place, Function>,
+    instructions: Vec<(Effects, u32)>,
+    ways: FxHashMap<(From, u32), Range<u32>>,
+    steps: Vec<Step>,
+}
+
+impl<'c> Paths<'c> {
+    pub(crate) fn new(code_of: &'c CodeOf<'c>) -> Self {
+        Self {
+            code_of,
+            functions: BTreeMap::new(),
+            instructions: Vec::new(),
+            ways: FxHashMap::default(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// The number of the instruction at a place; None: no code is known there, or no instruction begins.
+    pub(crate) fn number(&mut self, place: Place) -> Option<u32> {
+        let of = self.function(place)?;
+        let known = &self.instructions[of.start as usize..of.end as usize];
+        let at = known.binary_search_by_key(&place.svma, |(effects, _)| effects.at).ok()?;
+        Some(of.start + at as u32)
+    }
+
+    /// The numbers of the instructions of the function around a place.
+    fn function(&mut self, place: Place) -> Option<Range<u32>> {
+        if let Some((first, function)) = self.functions.range(..=place).next_back()
+            && first.module == place.module
+            && place.svma < function.end
+        {
+            return Some(function.instructions.clone());
+        }
+        if place.module == Place::NO_MODULE {
+            return None;
+        }
+        let (start, code) = (self.code_of)(place)?;
+        if !(start..start + code.len() as u64).contains(&place.svma) {
+            return None;
+        }
+        let first = self.instructions.len() as u32;
+        self.instructions.extend(effects(code, start).into_iter().map(|effects| (effects, place.module)));
+        let instructions = first..self.instructions.len() as u32;
+        let function = Function { end: start + code.len() as u64, instructions: instructions.clone() };
+        self.functions.insert(Place { svma: start, ..place }, function);
+        Some(instructions)
+    }
+
+    /// An instruction.
+    pub(crate) fn effects(&self, number: u32) -> &Effects {
+        &self.instructions[number as usize].0
+    }
+
+    /// The shortest way to an instruction that touches no memory in between, without the instruction itself; empty where there is
+    /// none.
+    pub(crate) fn way(&mut self, from: From, to: u32) -> &[Step] {
+        let range = match self.ways.get(&(from, to)) {
+            Some(known) => known.clone(),
+            None => {
+                let found = self.search(from, to);
+                let first = self.steps.len() as u32;
+                self.steps.extend(found);
+                let range = first..self.steps.len() as u32;
+                self.ways.insert((from, to), range.clone());
+                range
+            }
+        };
+        &self.steps[range.start as usize..range.end as usize]
+    }
+
+    fn search(&mut self, from: From, to: u32) -> Vec<Step> {
+        // By instruction: the one before on the way, and whether that branches there.
+        let mut before: FxHashMap<u32, Option<Step>> = FxHashMap::default();
+        let mut queue: Vec<u32> = Vec::new();
+        let mut next = 0;
+        match from {
+            From::At(first) if first == to => return Vec::new(),
+            From::At(first) => {
+                before.insert(first, None);
+                queue.push(first);
+            }
+            From::Behind(last) => {
+                for (instruction, _) in self.successors(last).into_iter().flatten() {
+                    if instruction == to {
+                        return Vec::new();
+                    }
+                    before.insert(instruction, None);
+                    queue.push(instruction);
+                }
+            }
+        }
+        while let Some(&at) = queue.get(next)
+            && next < MOST_VISITS
+        {
+            next += 1;
+            if self.effects(at).touches_memory {
+                continue;
+            }
+            for (instruction, is_taken) in self.successors(at).into_iter().flatten() {
+                let step = Step { instruction: at, is_taken };
+                if instruction == to {
+                    return way_to(step, &before);
+                }
+                if let Entry::Vacant(new) = before.entry(instruction) {
+                    new.insert(Some(step));
+                    queue.push(instruction);
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Where execution goes behind an instruction, and whether that is where it branches.
+    fn successors(&mut self, number: u32) -> [Option<(u32, bool)>; 2] {
+        let (Effects { next, leads, .. }, module) = self.instructions[number as usize];
+        let mut at = |svma| self.number(Place { module, svma });
+        match leads {
+            Leads::On => [at(next).map(|next| (next, false)), None],
+            Leads::To(target) => [at(target).map(|next| (next, true)), None],
+            Leads::Either(target) => {
+                [at(next).map(|next| (next, false)), at(target).map(|next| (next, true))]
+            }
+            Leads::Away => [None, None],
+        }
+    }
+}
+
+fn way_to(last: Step, before: &FxHashMap<u32, Option<Step>>) -> Vec<Step> {
+    let mut way = vec![last];
+    while let Some(Some(step)) = before.get(&way[way.len() - 1].instruction) {
+        way.push(*step);
+    }
+    way.reverse();
+    way
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE: [u8; 18] = [
+        0x48, 0x8b, 0x07, // 1000 mov rax, [rdi]
+        0x48, 0xff, 0xc0, // 1003 inc rax
+        0x48, 0x85, 0xf6, // 1006 test rsi, rsi
+        0x75, 0xf5, //       1009 jne 1000
+        0x48, 0x8b, 0x1e, // 100b mov rbx, [rsi]
+        0x53, //             100e push rbx
+        0xeb, 0xf9, //       100f jmp 100a+…: into the middle of nothing
+        0x90, //             1011 nop
+    ];
+
+    #[test]
+    fn ways_pass_no_other_access() {
+        let code_of = |place: Place| (0x1000..0x1012).contains(&place.svma).then_some((0x1000, &CODE[..]));
+        let mut paths = Paths::new(&code_of);
+        let mut at = |svma| paths.number(Place { module: 1, svma }).expect("an instruction");
+        let [load, inc, test, jump, other, push] =
+            [0x1000, 0x1003, 0x1006, 0x1009, 0x100b, 0x100e].map(&mut at);
+        let step = |instruction, is_taken| Step { instruction, is_taken };
+        let round = [step(inc, false), step(test, false), step(jump, true)];
+        let out = [step(inc, false), step(test, false), step(jump, false)];
+        assert_eq!(paths.way(From::Behind(load), load), round);
+        assert_eq!(paths.way(From::Behind(load), other), out);
+        assert_eq!(paths.way(From::At(test), other), &out[1..]);
+        // The other load would be in between.
+        assert_eq!(paths.way(From::Behind(load), push), []);
+        assert_eq!(paths.way(From::Behind(other), push), []);
+        assert_eq!(paths.number(Place { module: 1, svma: 0x1001 }), None);
+    }
+}

@@ -1,0 +1,361 @@
+//! What each operand's accesses wait, window by window.
+
+use memlens_code::Leads;
+use rustc_hash::FxHashMap;
+
+use crate::out_of_order::{Core, CoreLimits, Served as ServedAccess};
+use crate::paths::{CodeOf, From, Paths, Place};
+use crate::predictor::Predictor;
+use crate::served::{Draw, Served};
+use crate::windows::{Kept, Windows};
+
+/// Accesses at a window's beginning that are not counted: the core is empty there.
+const WARM_UP: usize = 96;
+
+/// An operand, as the caller knows it.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    /// Its instruction.
+    pub place: Place,
+    /// Which of the instruction's memory operands it is, from 0.
+    pub operand: u8,
+    /// How its accesses are served.
+    pub served: Served,
+}
+
+/// What was found of one operand.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waited {
+    /// Accesses looked at.
+    pub accesses: u64,
+    /// Their latencies.
+    pub latency_cycles: f64,
+    /// Cycles in which the core could retire nothing because of them.
+    pub waited_cycles: f64,
+}
+
+/// What was found in all windows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Waits {
+    /// By operand's number, those whose code is known.
+    pub operands: FxHashMap<u32, Waited>,
+    /// Cycles that the core took for them and all instructions between them.
+    pub cycles: f64,
+}
+
+/// What is known of an operand while windows are gone through.
+struct Known<'a> {
+    /// Its instruction's number; None: there is no code.
+    instruction: Option<u32>,
+    operand: u8,
+    draw: Draw<'a>,
+    found: Waited,
+}
+
+/// What the accesses of each operand waited in these windows.
+///
+/// `operands`: all whose counts are known; others are taken for hits. Cost: some hundred nanoseconds an access, and decoding the
+/// functions they are in.
+pub fn waits<'c>(
+    windows: &Windows,
+    core: CoreLimits,
+    operands: &FxHashMap<u32, Operand>,
+    code_of: &'c CodeOf<'c>,
+) -> Waits {
+    let mut seen: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
+    for access in windows.iter().flatten().filter(|kept| !kept.what.is_block()) {
+        let (accesses, firsts) = seen.entry(access.number).or_default();
+        *accesses += 1;
+        *firsts += u64::from(access.what.is_first());
+    }
+    let mut paths = Paths::new(code_of);
+    let hit = Served::default();
+    let mut known: FxHashMap<u32, Known<'_>> = seen
+        .into_iter()
+        .map(|(number, (accesses, firsts))| {
+            let operand = operands.get(&number);
+            let known = Known {
+                instruction: operand.and_then(|it| paths.number(it.place)),
+                operand: operand.map_or(0, |it| it.operand),
+                draw: Draw::new(operand.map_or(&hit, |it| &it.served), accesses, firsts),
+                found: Waited::default(),
+            };
+            (number, known)
+        })
+        .collect();
+    let blocks: Vec<Option<u32>> = windows.blocks().iter().map(|&place| paths.number(place)).collect();
+    let mut predictor = Predictor::default();
+    let mut found = Waits::default();
+    for window in windows.iter() {
+        let mut run = Run { core: Core::new(core), paths: &mut paths, predictor: &mut predictor };
+        found.cycles += run.window(window, &blocks, &mut known);
+    }
+    let with_code = known.into_iter().filter(|(_, known)| known.instruction.is_some());
+    let operands = with_code.map(|(number, known)| (number, known.found));
+    found.operands = operands.filter(|(_, found)| found.accesses > 0).collect();
+    found
+}
+
+/// One window on its way through the core.
+struct Run<'a, 'c> {
+    core: Core,
+    paths: &'a mut Paths<'c>,
+    predictor: &'a mut Predictor,
+}
+
+impl Run<'_, '_> {
+    /// How many cycles it takes behind its beginning. `blocks`: their first instructions, by number.
+    fn window(
+        &mut self,
+        window: &[Kept],
+        blocks: &[Option<u32>],
+        known: &mut FxHashMap<u32, Known<'_>>,
+    ) -> f64 {
+        let warm_up = WARM_UP.min(window.len() / 4);
+        let mut from: Option<From> = None;
+        let mut served: Vec<ServedAccess> = Vec::new();
+        let mut waits: Vec<(u32, f64)> = Vec::new();
+        let (mut at, mut warm_at) = (0, None);
+        while at < window.len() {
+            let is_warm = at >= warm_up;
+            if is_warm {
+                warm_at.get_or_insert(self.core.now());
+            }
+            if window[at].what.is_block() {
+                let begins = blocks[window[at].number as usize];
+                self.go(from, begins);
+                from = begins.map(From::At);
+                at += 1;
+                continue;
+            }
+            let instruction = known.get(&window[at].number).and_then(|it| it.instruction);
+            let end = at + length_of_instruction(&window[at..], known, instruction);
+            served.clear();
+            for &access in &window[at..end] {
+                if let Some(known) = known.get_mut(&access.number) {
+                    let drawn = known.draw.next(access.what.is_first(), access.what.is_prefetched());
+                    if is_warm {
+                        known.found.accesses += 1;
+                        known.found.latency_cycles += drawn.counted_cycles;
+                    }
+                    served.push(ServedAccess { access, drawn });
+                }
+            }
+            waits.clear();
+            let mut waited = |operand, cycles| waits.push((operand, cycles));
+            match instruction {
+                Some(number) => {
+                    self.go(from, instruction);
+                    let effects = *self.paths.effects(number);
+                    self.core.execute(&effects, &served, waited);
+                }
+                None => served.iter().for_each(|it| self.core.execute_alone(it, &mut waited)),
+            }
+            from = instruction.map(From::Behind);
+            if is_warm {
+                for &(operand, cycles) in &waits {
+                    if let Some(known) = known.get_mut(&operand) {
+                        known.found.waited_cycles += cycles;
+                    }
+                }
+            }
+            at = end;
+        }
+        warm_at.map_or(0.0, |warm_at| self.core.now() - warm_at)
+    }
+
+    /// The instructions up to this one.
+    fn go(&mut self, from: Option<From>, to: Option<u32>) {
+        let (Some(from), Some(to)) = (from, to) else { return };
+        for at in 0..self.paths.way(from, to).len() {
+            let step = self.paths.way(from, to)[at];
+            let effects = *self.paths.effects(step.instruction);
+            let done = self.core.execute(&effects, &[], |_, _| ());
+            if matches!(effects.leads, Leads::Either(_))
+                && !self.predictor.guesses(step.instruction, step.is_taken)
+            {
+                self.core.guessed_wrong(done);
+            }
+        }
+    }
+}
+
+/// How many of the accesses are the first one's instruction's: its operands in order, each once.
+fn length_of_instruction(
+    accesses: &[Kept],
+    known: &FxHashMap<u32, Known<'_>>,
+    instruction: Option<u32>,
+) -> usize {
+    if instruction.is_none() {
+        return 1;
+    }
+    let mut last = None;
+    let of_it = accesses.iter().take_while(|access| {
+        let of_it = known
+            .get(&access.number)
+            .filter(|_| !access.what.is_block())
+            .filter(|it| it.instruction == instruction);
+        let is_next = of_it.is_some_and(|it| last.is_none_or(|last| last < it.operand));
+        last = of_it.map(|it| it.operand);
+        is_next
+    });
+    of_it.count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::served::Service;
+    use memlens_locality::Reference;
+    use memlens_types::AccessKind;
+
+    const CORE: CoreLimits = CoreLimits {
+        width: 4,
+        window: 240,
+        scheduled: 97,
+        outstanding: 10,
+        stores: 48,
+        line_cycles: 0.0,
+        memory_cycles: 300.0,
+    };
+
+    /// The part of the latency that is waited for, by operand, where each operand's accesses are served like this.
+    fn parts(
+        code: &[u8],
+        accesses: &[(u64, u8, AccessKind, u64)],
+        served: &[Served],
+        core: CoreLimits,
+    ) -> Vec<f64> {
+        let numbers: Vec<(u64, u8)> = {
+            let mut all: Vec<_> = accesses.iter().map(|&(at, operand, ..)| (at, operand)).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let mut windows = Windows::new(100);
+        for window in accesses.chunks(1000) {
+            let references: Vec<Reference> = window
+                .iter()
+                .map(|&(at, operand, kind, address)| {
+                    let instruction = numbers.binary_search(&(at, operand)).expect("in it") as u32;
+                    Reference { address, instruction, owner: 0, size: 8, kind }
+                })
+                .collect();
+            // What jumps lead to begins a block: here the first instruction.
+            let begins = |(at, _): &(usize, &(u64, u8, AccessKind, u64))| window[*at].0 == 0x1000;
+            let blocks: Vec<(u32, u64)> =
+                window.iter().enumerate().filter(begins).map(|(at, _)| (at as u32, 0x1000)).collect();
+            windows.feed(&references, &blocks, |svma| Place { module: 0, svma });
+        }
+        let operand = |(at, &(svma, operand)): (usize, &(u64, u8))| {
+            (at as u32, Operand { place: Place { module: 0, svma }, operand, served: served[at].clone() })
+        };
+        let operands = numbers.iter().enumerate().map(operand).collect();
+        let code_of = |_: Place| Some((0x1000, code));
+        let found = waits(&windows, core, &operands, &code_of);
+        (0..numbers.len() as u32)
+            .map(|it| found.operands[&it].waited_cycles / found.operands[&it].latency_cycles)
+            .collect()
+    }
+
+    fn always(cycles: f64) -> Served {
+        Served {
+            hit_cycles: 4.0,
+            prefetched_cycles: None,
+            misses: vec![Service { share: 1.0, prefetched: 0.0, cycles, is_memory: true }],
+        }
+    }
+
+    fn is_near(value: f64, expected: f64) -> bool {
+        (value / expected - 1.0).abs() < 0.05
+    }
+
+    fn loads(at: u64, count: u64) -> Vec<(u64, u8, AccessKind, u64)> {
+        (0..count).map(|n| (at, 0, AccessKind::Load, n << 12)).collect()
+    }
+
+    #[test]
+    fn along_a_list_each_access_is_waited_for() {
+        // mov rdi, [rdi] ; test rdi, rdi ; jne
+        let code = [0x48, 0x8b, 0x3f, 0x48, 0x85, 0xff, 0x75, 0xf8];
+        let parts = parts(&code, &loads(0x1000, 5000), &[always(300.0)], CORE);
+        assert!(is_near(parts[0], 1.0), "{parts:?}");
+    }
+
+    #[test]
+    fn independent_misses_share_their_latency() {
+        // mov rax, [rdi] ; add rdi, 4096 ; cmp rdi, rsi ; jne: 4 instructions for a load
+        let code = [0x48, 0x8b, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0x48, 0x39, 0xf7, 0x75, 0xf1];
+        let all = |core| parts(&code, &loads(0x1000, 5000), &[always(300.0)], core)[0];
+        // As many as there are places for lines …
+        let by_places = all(CORE);
+        assert!(is_near(by_places, 0.1), "{by_places}");
+        // … or loads in the window: 20 instructions are 5 of them …
+        let by_window = all(CoreLimits { window: 20, ..CORE });
+        assert!(is_near(by_window, 0.2), "{by_window}");
+        // … or lines that memory delivers: one in 60 cycles.
+        let by_memory = all(CoreLimits { line_cycles: 60.0, ..CORE });
+        assert!(is_near(by_memory, 0.2), "{by_memory}");
+    }
+
+    #[test]
+    fn an_index_that_hits_makes_no_chain_and_one_that_misses_does() {
+        // mov rax, [rdi] ; mov rbx, [rsi+rax*8] ; add rdi, 8 ; cmp rdi, rdx ; jne
+        let code =
+            [0x48, 0x8b, 0x07, 0x48, 0x8b, 0x1c, 0xc6, 0x48, 0x83, 0xc7, 8, 0x48, 0x39, 0xd7, 0x75, 0xf0];
+        let accesses: Vec<_> = (0..5000_u64)
+            .flat_map(|n| {
+                [(0x1000, 0, AccessKind::Load, n << 12), (0x1003, 0, AccessKind::Load, 1 << 40 | n << 12)]
+            })
+            .collect();
+        let hits = Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() };
+        let gathered = parts(&code, &accesses, &[hits, always(300.0)], CORE);
+        assert!(gathered[0] < 0.05 && (0.09..0.11).contains(&gathered[1]), "{gathered:?}");
+        // Twenty misses for ten places; both kinds wait, together as long as both need them.
+        let both = parts(&code, &accesses, &[always(300.0), always(300.0)], CORE);
+        assert!(is_near(both[0] + both[1], 0.2), "{both:?}");
+    }
+
+    #[test]
+    fn a_branch_that_nobody_can_guess_ends_the_overlap() {
+        // cmp qword [rdi], 0 ; je 1009 ; mov [rdx], rax ; 1009: mov [rcx], rax ; add rdi, 8 ; jmp 1000
+        let code = [
+            0x48, 0x83, 0x3f, 0, 0x74, 3, 0x48, 0x89, 0x02, 0x48, 0x89, 0x01, 0x48, 0x83, 0xc7, 8, 0xeb, 0xee,
+        ];
+        let hits = Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() };
+        let served = [always(300.0), hits.clone(), hits];
+        let part = |goes: &dyn Fn(u64) -> bool| {
+            let once = |n: u64| {
+                let load = (0x1000, 0, AccessKind::Load, n << 12);
+                let [store, last] = [0x1006, 0x1009].map(|at| (at, 0, AccessKind::Store, 8));
+                [Some(load), goes(n).then_some(store), Some(last)]
+            };
+            let accesses: Vec<_> = (0..5000).flat_map(once).flatten().collect();
+            parts(&code, &accesses, &served, CORE)[0]
+        };
+        let guessed = part(&|n| n % 2 == 0);
+        assert!((0.09..0.11).contains(&guessed), "{guessed}");
+        // Half of the guesses are wrong: up to the next such one the misses go together, two of them on average.
+        let unknown = part(&|n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones() % 2 == 0);
+        assert!((0.45..0.6).contains(&unknown), "{unknown}");
+    }
+
+    #[test]
+    fn stores_wait_for_nobody_until_their_buffer_is_full() {
+        // mov [rdi], rax ; add rdi, 8 ; jmp
+        let code = [0x48, 0x89, 0x07, 0x48, 0x83, 0xc7, 8, 0xeb, 0xf7];
+        let every =
+            |bytes: u64| -> Vec<_> { (0..5000).map(|n| (0x1000, 0, AccessKind::Store, n * bytes)).collect() };
+        // One line in ten, in time behind 48 stores.
+        let seldom = Served {
+            hit_cycles: 4.0,
+            prefetched_cycles: None,
+            misses: vec![Service { share: 0.125, prefetched: 0.0, cycles: 14.0, is_memory: false }],
+        };
+        let seldom = parts(&code, &every(8), &[seldom], CORE);
+        assert!(seldom[0] < 0.05, "{seldom:?}");
+        // Each store another line: as many at a time as there are places.
+        let often = parts(&code, &every(4096), &[always(300.0)], CORE);
+        assert!(is_near(often[0], 0.1), "{often:?}");
+    }
+}

@@ -1,0 +1,275 @@
+//! Some hundred windows of accesses, kept to be looked at when the run's counts are known.
+
+use std::ops::Range;
+
+use memlens_locality::Reference;
+use memlens_types::AccessKind;
+use rustc_hash::FxHashMap;
+
+use crate::paths::Place;
+
+/// Bytes of a line. What is near enough to come together; whether a machine has others matters little here.
+const LINE_BITS: u32 = 6;
+/// Prefetchers know no larger pages than those of 4 KB.
+const PAGE_BITS: u32 = 12;
+/// Accesses kept of a window: some ten times what a core has under way.
+const LENGTH: usize = 1024;
+
+/// What a window keeps, in 8 bytes: an access, or that a block began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The operand's number; the block's.
+    pub(crate) number: u32,
+    /// Its line's number in the window.
+    pub(crate) line: u16,
+    /// Which 8 bytes of the line.
+    pub(crate) word: u8,
+    pub(crate) what: What,
+}
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct What(u8);
+
+impl What {
+    const BLOCK: Self = Self(1 << 5);
+
+    fn new(kind: AccessKind, is_first: bool, expected: Option<Expected>) -> Self {
+        let (by_page, within) = (expected == Some(Expected::InNextPage), expected == Some(Expected::InPage));
+        let flags = [kind.reads(), kind.writes(), is_first, by_page, within];
+        Self(flags.iter().rev().fold(0, |all, &flag| all << 1 | u8::from(flag)))
+    }
+
+    /// Whether it is no access, but a block's beginning.
+    pub(crate) fn is_block(self) -> bool {
+        self == Self::BLOCK
+    }
+
+    pub(crate) fn reads(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub(crate) fn writes(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// Whether it is the first one in the window that touches its line.
+    pub(crate) fn is_first(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// Whether a prefetcher that goes by instructions has asked for it; None: it knows no more of the operand than others.
+    pub(crate) fn is_prefetched(self) -> Option<bool> {
+        match self.0 >> 3 {
+            0 => None,
+            flags => Some(flags & 2 != 0),
+        }
+    }
+}
+
+/// That an access is as far from the one before as that was from its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    InPage,
+    InNextPage,
+}
+
+/// The last accesses of an operand, as a prefetcher by instruction sees them: it expects the distance that it has seen twice in a
+/// row, and goes no further than the end of the page (Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966-050,
+/// section E.2.5.4, the data cache's; Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647, the stride
+/// prefetcher).
+#[derive(Clone, Copy, Debug)]
+struct Strides {
+    last: u64,
+    distance: u64,
+    in_a_row: u8,
+}
+
+impl Strides {
+    /// The longest that such a prefetcher follows, in bytes.
+    const LONGEST: u64 = 2048;
+
+    fn expected(&mut self, address: u64) -> Option<Expected> {
+        let distance = address.wrapping_sub(self.last);
+        let is_same_page = address >> PAGE_BITS == self.last >> PAGE_BITS;
+        self.last = address;
+        let bytes = (distance as i64).unsigned_abs();
+        if distance != self.distance || bytes == 0 || bytes > Self::LONGEST {
+            (self.distance, self.in_a_row) = (distance, 0);
+            return None;
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        let expected = if is_same_page { Expected::InPage } else { Expected::InNextPage };
+        (self.in_a_row > 1).then_some(expected)
+    }
+}
+
+/// Windows, each as likely to be kept as any other.
+///
+/// Memory: some 12 KB each.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    kept: Vec<Box<[Kept]>>,
+    most: usize,
+    seen: u64,
+    random: u64,
+    /// Where blocks begin that are in windows, by number.
+    blocks: Vec<Place>,
+    numbers: FxHashMap<Place, u32>,
+    lines: FxHashMap<u64, u16>,
+    strides: FxHashMap<u32, Strides>,
+}
+
+impl Windows {
+    /// Keeps so many.
+    pub fn new(most: usize) -> Self {
+        Self {
+            kept: Vec::new(),
+            most,
+            seen: 0,
+            random: 1,
+            blocks: Vec::new(),
+            numbers: FxHashMap::default(),
+            lines: FxHashMap::default(),
+            strides: FxHashMap::default(),
+        }
+    }
+
+    /// Takes in a window: all accesses of one thread, one after another, and the blocks of code that made them: for each how many
+    /// accesses came before it began, rising, and its first instruction. `place_of` tells where that is; what is in no module has
+    /// a place, too, of which no code is known. Of a long window a stretch is taken.
+    pub fn feed(
+        &mut self,
+        references: &[Reference],
+        blocks: &[(u32, u64)],
+        mut place_of: impl FnMut(u64) -> Place,
+    ) {
+        if references.is_empty() || self.most == 0 {
+            return;
+        }
+        self.seen += 1;
+        // J. S. Vitter, Random Sampling with a Reservoir, ACM TOMS 11, 1985: algorithm R.
+        let slot = match self.kept.len() {
+            kept if kept < self.most => kept,
+            _ => self.random_below(self.seen) as usize,
+        };
+        if slot >= self.most {
+            return;
+        }
+        let begins = match references.len().saturating_sub(LENGTH) {
+            0 => 0,
+            more => self.random_below(more as u64) as usize,
+        };
+        let ends = references.len().min(begins + LENGTH);
+        let window = self.window(references, begins..ends, blocks, &mut place_of);
+        match self.kept.get_mut(slot) {
+            Some(kept) => *kept = window,
+            None => self.kept.push(window),
+        }
+    }
+
+    fn window(
+        &mut self,
+        references: &[Reference],
+        range: Range<usize>,
+        blocks: &[(u32, u64)],
+        place_of: &mut impl FnMut(u64) -> Place,
+    ) -> Box<[Kept]> {
+        self.lines.clear();
+        self.strides.clear();
+        let mut kept = Vec::with_capacity(2 * range.len());
+        let first = blocks.partition_point(|&(before, _)| (before as usize) < range.start);
+        let mut blocks = blocks[first..].iter().peekable();
+        for at in range {
+            while let Some(&(_, pc)) = blocks.next_if(|&&(before, _)| before as usize <= at) {
+                let place = place_of(pc);
+                let next = self.blocks.len() as u32;
+                let number = *self.numbers.entry(place).or_insert(next);
+                if number == next {
+                    self.blocks.push(place);
+                }
+                kept.push(Kept { number, line: 0, word: 0, what: What::BLOCK });
+            }
+            let reference = &references[at];
+            if reference.kind != AccessKind::Fetch {
+                kept.push(self.access(reference));
+            }
+        }
+        kept.into()
+    }
+
+    fn access(&mut self, reference: &Reference) -> Kept {
+        let &Reference { address, instruction, kind, .. } = reference;
+        let next = self.lines.len() as u16;
+        let line = *self.lines.entry(address >> LINE_BITS).or_insert(next);
+        let unknown = Strides { last: address, distance: 0, in_a_row: 0 };
+        let expected = self.strides.entry(instruction).or_insert(unknown).expected(address);
+        let what = What::new(kind, line == next, expected);
+        Kept { number: instruction, line, word: (address >> 3 & 7) as u8, what }
+    }
+
+    /// Where blocks begin, by number.
+    pub(crate) fn blocks(&self) -> &[Place] {
+        &self.blocks
+    }
+
+    /// Any number below `end`, which is not 0 (G. Marsaglia, Xorshift RNGs, 2003).
+    fn random_below(&mut self, end: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % end
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[Kept]> {
+        self.kept.iter().map(AsRef::as_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(first: u64, length: u64) -> Vec<Reference> {
+        let at = |address| Reference { address, instruction: 0, owner: 0, size: 8, kind: AccessKind::Load };
+        (0..length).map(|n| at(first + n * 32)).collect()
+    }
+
+    fn nowhere(svma: u64) -> Place {
+        Place { module: 0, svma }
+    }
+
+    #[test]
+    fn they_are_8_bytes() {
+        assert_eq!(size_of::<Kept>(), 8);
+    }
+
+    #[test]
+    fn lines_are_numbered_as_they_come() {
+        let mut windows = Windows::new(4);
+        windows.feed(&window(0x1000, 4), &[(0, 0x70), (2, 0x80), (2, 0x70), (4, 0x90)], nowhere);
+        let kept = windows.iter().next().expect("fed");
+        let numbers: Vec<_> = kept.iter().filter(|it| it.what.is_block()).map(|it| it.number).collect();
+        assert_eq!(numbers, [0, 1, 0]);
+        assert!(kept[0].what.is_block() && kept[3].what.is_block() && kept[4].what.is_block());
+        let kept: Vec<_> = kept.iter().filter(|it| !it.what.is_block()).collect();
+        let seen: Vec<_> = kept.iter().map(|it| (it.line, it.word, it.what.is_first())).collect();
+        let prefetched: Vec<_> = kept.iter().map(|it| it.what.is_prefetched()).collect();
+        assert_eq!(prefetched, [None, None, None, Some(true)]);
+        assert_eq!(seen, [(0, 0, true), (0, 4, false), (1, 0, true), (1, 4, false)]);
+    }
+
+    #[test]
+    fn no_more_are_kept_than_asked_for_and_late_ones_are_among_them() {
+        let mut windows = Windows::new(10);
+        for n in 1..=1000 {
+            windows.feed(&window(0, n), &[], nowhere);
+        }
+        let lengths: Vec<usize> = windows.iter().map(<[Kept]>::len).collect();
+        assert_eq!(lengths.len(), 10);
+        // The chance that none of ten is of the second half is 1 in 1024.
+        assert!(lengths.iter().any(|&length| length > 500), "{lengths:?}");
+        windows.feed(&window(0, 100_000), &[], nowhere);
+        assert!(windows.iter().all(|kept| kept.len() <= LENGTH));
+    }
+}

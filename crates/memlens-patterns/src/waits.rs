@@ -1,0 +1,119 @@
+//! How much of their accesses' latency operands wait: `memlens-overlap`'s answer for a profile.
+
+use memlens_overlap::{CoreLimits, Operand, Place, Served, Service, Windows, waits};
+use memlens_profile::{CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, Profile};
+use memlens_symbols::Module;
+use memlens_types::Counts;
+use rustc_hash::FxHashMap;
+
+/// Accesses looked at that an answer needs.
+const FEWEST: u64 = 16;
+
+/// Fills the stall cycles of the profile's counts, and the core's cycles in all. `operands`: which row of code each number of the windows' instructions is.
+/// `symbols_of`: a module of the profile as a file, where it can be read. The cells' other counts must be there: they say what
+/// misses.
+pub fn add_waits<'a>(
+    profile: &mut Profile,
+    windows: &Windows,
+    operands: &[(u32, CodeIx)],
+    symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
+) {
+    let Some(core) = profile.machine.core else { return };
+    let core = limits(core, &profile.machine);
+    let with_place = operands.iter().filter_map(|&(number, code)| {
+        let location = &profile.code[code.index()];
+        let place = Place { module: location.module?.0, svma: location.offset };
+        let served = served(&profile.machine, &location.counts.get());
+        Some((number, Operand { place, operand: location.operand, served }))
+    });
+    let described: FxHashMap<u32, Operand> = with_place.collect();
+    let code_of = |place: Place| {
+        let symbols = symbols_of(ModuleIx(place.module))?;
+        let function = symbols.function_at(place.svma)?;
+        Some((function.start, symbols.code(function.start, function.end)?))
+    };
+    let found = waits(windows, core, &described, &code_of);
+    // Of what the windows missed, or whose code is not known, as much is taken to be hidden as of the rest: hits wait for nothing.
+    let hit_cycles = f64::from(profile.machine.latencies.l1_cycles);
+    let (mut waited, mut beyond) = (0.0, 0.0);
+    for operand in found.operands.values() {
+        waited += operand.waited_cycles;
+        beyond += (operand.latency_cycles - operand.accesses as f64 * hit_cycles).max(0.0);
+    }
+    let usual = if beyond > 0.0 { (waited / beyond).min(1.0) } else { 1.0 };
+    // By row of code: the part of the latency that is waited for.
+    let mut parts: Vec<Option<f64>> = vec![None; profile.code.len()];
+    for &(number, code) in operands {
+        if let Some(waited) =
+            found.operands.get(&number).filter(|it| it.accesses >= FEWEST && it.latency_cycles > 0.0)
+        {
+            parts[code.index()] = Some(waited.waited_cycles / waited.latency_cycles);
+        }
+    }
+    let (machine, mut cells) = (&profile.machine, std::mem::take(&mut profile.cells));
+    for cell in &mut cells {
+        let counts = cell.counts.get();
+        let wait = machine.wait_cycles(&counts);
+        let stalled = match parts[cell.code.index()] {
+            Some(part) => wait as f64 * part,
+            None => (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0) * usual,
+        };
+        let stall_cycles = stalled.round() as u64;
+        cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
+    }
+    profile.cells = cells;
+    profile.sum_cells();
+    if waited > 0.0 && waited <= found.cycles {
+        // As many times as the windows' stalls are in the run's.
+        let stalls = profile.totals().stall_cycles as f64;
+        profile.run.core_cycles = Some((stalls * found.cycles / waited).round() as u64);
+    }
+}
+
+fn limits(core: CoreInfo, machine: &MachineInfo) -> CoreLimits {
+    CoreLimits {
+        width: core.width,
+        window: core.window,
+        scheduled: core.scheduled,
+        outstanding: core.outstanding,
+        stores: core.stores,
+        line_cycles: core.line_cycles.into(),
+        memory_cycles: machine.latencies.dram_cycles.into(),
+    }
+}
+
+/// How an operand's accesses were served, each miss with its part of what translation took.
+fn served(machine: &MachineInfo, counts: &Counts) -> Served {
+    let accesses = counts.accesses() as f64;
+    if accesses == 0.0 {
+        return Served::default();
+    }
+    // Where the lines were, whatever was prefetched.
+    let levels = machine.served(&Counts { l2_prefetched: 0, llc_prefetched: 0, ..*counts });
+    let [first, others @ ..] = &levels[..] else { return Served::default() };
+    let misses: u64 = others.iter().map(|level| level.accesses).sum();
+    let translation = machine.translation_cycles(counts) as f64 / misses.max(1) as f64;
+    let of_memory = counts.llc_prefetched.min(counts.llc_misses());
+    let of_last_level = counts.l2_prefetched.saturating_sub(of_memory);
+    // The last level is the one before memory.
+    let last_level = others.len().checked_sub(2);
+    let service = |(at, level): (usize, &Level)| {
+        let of_them = match (level.is_memory, Some(at) == last_level && at > 0) {
+            (true, _) => of_memory,
+            (false, true) => of_last_level,
+            (false, false) => 0,
+        };
+        Service {
+            share: level.accesses as f64 / accesses,
+            prefetched: (of_them as f64 / level.accesses.max(1) as f64).min(1.0),
+            cycles: f64::from(level.latency_cycles) + translation,
+            is_memory: level.is_memory,
+        }
+    };
+    let second = others.first().map(|level| f64::from(level.latency_cycles) + translation);
+    Served {
+        hit_cycles: first.latency_cycles.into(),
+        prefetched_cycles: second.filter(|_| machine.prefetcher_streams > 0),
+        misses: others.iter().enumerate().map(service).filter(|service| service.share > 0.0).collect(),
+    }
+}
