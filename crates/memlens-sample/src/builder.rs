@@ -14,7 +14,7 @@ use memlens_profile::{
 };
 use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
@@ -171,8 +171,15 @@ impl ProfileBuilder {
         let mut layouts = std::mem::take(&mut self.layouts);
         let bursts = recording.bursts().map(|bursts| (bursts, bursts.summary()));
         let rows = match &bursts {
-            Some((bursts, summary)) => Cow::Owned(self.burst_rows(bursts, summary, recording)),
-            None => self.rows(recording),
+            Some((bursts, summary)) => {
+                let mut rows = self.burst_rows(bursts, summary, recording);
+                rows.know_sites(&mut self.namer, recording);
+                Cow::Owned(rows)
+            }
+            None => {
+                self.rows.know_sites(&mut self.namer, recording);
+                self.rows(recording)
+            }
         };
         for file in recording.files().iter() {
             let symbols = file.symbols();
@@ -474,10 +481,30 @@ impl Rows {
         *self.paths.entry((path, code, object, missing)).or_default() += sampled;
     }
 
+    /// Takes in the sites of watched blocks that no sample fell on, where a pointer's samples might be of their blocks.
+    fn know_sites(&mut self, namer: &mut Namer, recording: &Recording) {
+        /// Each is named, which takes a millisecond or two once.
+        const MOST_SITES: usize = 200;
+        let is_unexplained = |&(_, object, _, missing): &CellKey| {
+            missing != Missing::Nothing && self.unseen.sites(object, missing).is_empty()
+        };
+        if !self.cells.keys().any(is_unexplained) {
+            return;
+        }
+        let heap = recording.heap();
+        for site in heap.largest_sites(MOST_SITES) {
+            let object = namer.of_site(site, recording.files(), heap);
+            self.number(object);
+        }
+    }
+
     /// The allocation sites that samples of heap memory that was not watched go to, by their pointer: as `unseen.rs`
     /// says, and where no sample says anything, by `kin.rs`.
     fn sites(&self, recording: &Recording) -> Sites {
-        let kin = Kin::new(&self.objects, recording.heap());
+        let sampled: FxHashSet<u32> = self.cells.keys().map(|&(_, object, ..)| object).collect();
+        let kin = Kin::new(&self.objects, recording.heap(), |object| sampled.contains(&object));
+        // Few blocks may have been watched, and no sample fallen on them.
+        let unsampled = Kin::new(&self.objects, recording.heap(), |object| !sampled.contains(&object));
         let moved: FxHashMap<u32, u32> = kin.moved().collect();
         let first = |object: u32| moved.get(&object).copied().unwrap_or(object);
         let pointers: BTreeSet<(u32, Missing)> = self
@@ -489,11 +516,13 @@ impl Rows {
         pointers
             .into_iter()
             .map(|(object, missing)| {
-                let sampled = self.unseen.sites(object, missing);
-                let mut sites = match sampled.is_empty() {
-                    true => kin.sites(&self.objects[object as usize], missing),
-                    false => sampled,
-                };
+                let pointer = &self.objects[object as usize];
+                let mut sites = self.unseen.sites(object, missing);
+                for kin in [&kin, &unsampled] {
+                    if sites.is_empty() {
+                        sites = kin.sites(pointer, missing);
+                    }
+                }
                 sites.iter_mut().for_each(|(site, _)| *site = first(*site));
                 ((object, missing), sites)
             })

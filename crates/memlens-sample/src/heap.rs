@@ -286,6 +286,16 @@ impl Heap {
         }
     }
 
+    /// The sites whose blocks have most bytes, the largest first, at most so many.
+    pub fn largest_sites(&self, most: usize) -> Vec<SiteId> {
+        let bytes = |site: &SiteId| self.detail(*site).bytes;
+        let mut sites: Vec<SiteId> =
+            self.sites.iter().map(|(site, _)| site).filter(|site| bytes(site) > 0.0).collect();
+        sites.sort_by(|one, other| bytes(other).total_cmp(&bytes(one)));
+        sites.truncate(most);
+        sites
+    }
+
     /// A site's figures.
     pub fn detail(&self, site: SiteId) -> HeapSite {
         self.details.get(site.index()).copied().unwrap_or_default()

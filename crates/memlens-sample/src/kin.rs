@@ -11,6 +11,7 @@
 //! then those of the site whose blocks go to the same variable; of several such sites, of the one that was called
 //! from the same place: a block keeps the site of its first allocation, as in exact mode.
 //!
+//! Sites on whose watched blocks a sample fell come first; those of which only the allocations are known, where none of the others fits.
 //! Several sites that fit share by their bytes: where the address is known and in no watched block, by those bytes that
 //! were not watched. A site whose blocks were all watched gets nothing then.
 
@@ -99,10 +100,10 @@ impl KinSite<'_> {
 }
 
 impl<'a> Kin<'a> {
-    /// Of these objects, by number.
-    pub fn new(objects: &'a [NamedObject], heap: &'a Heap) -> Self {
+    /// Of these objects, by number, those that may be meant.
+    pub fn new(objects: &'a [NamedObject], heap: &'a Heap, is_meant: impl Fn(u32) -> bool) -> Self {
         let of_site = |(number, object): (usize, &'a NamedObject)| {
-            let site = object.site?.site;
+            let site = object.site.filter(|_| is_meant(number as u32))?.site;
             let (stack, detail) = (heap.stack(site), heap.detail(site));
             Some(KinSite { number: number as u32, object, stack, detail })
         };
@@ -224,7 +225,7 @@ mod tests {
                 ..site(&mut heap, 3, &[4096], 0, heap_object("bytes", "char"))
             },
         ];
-        let kin = Kin::new(&objects, &heap);
+        let kin = Kin::new(&objects, &heap, |_| true);
         let numbers =
             |parts: Vec<(u32, f64)>| parts.into_iter().map(|(number, _)| number).collect::<Vec<_>>();
         assert_eq!(kin.sites(&pointer("node", "struct node", 7), Missing::Watch), [(0, 1.0)]);
@@ -261,7 +262,7 @@ mod tests {
             // Another variable's: nothing is known of its first allocation.
             site(&[13, 5, 3], 0x78, 8),
         ];
-        let kin = Kin::new(&objects, &heap);
+        let kin = Kin::new(&objects, &heap, |_| true);
         assert_eq!(kin.moved().collect::<Vec<_>>(), [(2, 1)]);
     }
 

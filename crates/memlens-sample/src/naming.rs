@@ -133,6 +133,11 @@ impl Namer {
         self.sites.stack(site)
     }
 
+    /// The object of a site's blocks.
+    pub fn of_site(&mut self, site: SiteId, files: &Files, heap: &Heap) -> NamedObject {
+        self.sites.object(site, heap, files)
+    }
+
     /// The object of a tally, and its samples with the way they were found set right.
     ///
     /// [`Self::prepare`] comes first.
