@@ -280,13 +280,16 @@ impl<'a> About<'a> {
     fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
         let Known { profile, whole, .. } = self.known;
         let core_cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
-        let not_hidden = counts.stall_cycles as f64 / profile.wait_cycles(counts).max(1) as f64;
-        // Prefetched lines have to come all the same, so many at a time.
-        let left = match remedy {
-            Remedy::Prefetch { .. } => 1.0 / f64::from(profile.machine.core?.outstanding.max(1)),
-            _ => 0.0,
+        let stalled = counts.stall_cycles as f64 / profile.wait_cycles(counts).max(1) as f64;
+        let not_hidden = match remedy {
+            // Prefetched lines have to come all the same, so many at a time.
+            Remedy::Prefetch { .. } => stalled - 1.0 / f64::from(profile.machine.core?.outstanding.max(1)),
+            // One core alone was modelled, whose stores wait for nobody. A line that another core wants is gone again before the next
+            // store to it, and stores behind it are written after it: nothing is hidden.
+            Remedy::Separate { .. } | Remedy::PerThread { .. } => 1.0,
+            _ => stalled,
         };
-        Some((gain * *whole as f64 * (not_hidden - left).max(0.0) / core_cycles as f64).min(1.0))
+        Some((gain * *whole as f64 * not_hidden.max(0.0) / core_cycles as f64).min(1.0))
     }
 
     fn own(&self) -> impl Iterator<Item = &'a Cell> {

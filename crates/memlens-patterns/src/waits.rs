@@ -9,9 +9,10 @@ use rustc_hash::FxHashMap;
 /// Accesses looked at that an answer needs.
 const FEWEST: u64 = 16;
 
-/// Fills the stall cycles of the profile's counts, and the core's cycles in all. `operands`: which row of code each number of the windows' instructions is.
-/// `symbols_of`: a module of the profile as a file, where it can be read. The cells' other counts must be there: they say what
-/// misses.
+/// Fills the stall cycles of the profile's counts, and the core's cycles in all.
+///
+/// `operands`: which row of code each number of the windows' instructions is. `symbols_of`: a module of the profile as a file,
+/// where it can be read. The cells' other counts must be there: they say what misses.
 pub fn add_waits<'a>(
     profile: &mut Profile,
     windows: &Windows,

@@ -26,7 +26,8 @@ int main(int count, char **words) {
 }
 "#;
 
-/// Eight arrays that one line allocates at eight call paths, each read at random places that another array says.
+/// Eight arrays that one line allocates at eight call paths, each read at random places that another array says. Enough is done with each
+/// number that a core cannot look far ahead.
 const PATHS: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,10 @@ __attribute__((noipa)) static long *table(void) {
 }
 __attribute__((noipa)) static long reads(const long *part) {
     long sum = 0;
-    for (int at = 0; at < SIZE; at++) sum += part[chosen[at]];
+    for (int at = 0; at < SIZE; at++) {
+        sum += part[chosen[at]];
+        for (int round = 0; round < 40; round++) sum = sum * 5 + round;
+    }
     return sum;
 }
 int main(void) {

@@ -117,7 +117,7 @@ const PATTERNS: &str = r#"
 #include <stdlib.h>
 struct node { struct node *next; long value[15]; };
 int chosen[1 << 16];
-long table[1 << 16], columns[512][512];
+long table[1 << 16], columns[4096][512];
 __attribute__((noipa)) long streams(void) {
     long sum = 0;
     for (int i = 0; i < 1 << 16; i++) sum += table[i];
@@ -130,7 +130,7 @@ __attribute__((noipa)) long gathers(void) {
 }
 __attribute__((noipa)) long goes_down(int column) {
     long sum = 0;
-    for (int i = 0; i < 512; i++) sum += columns[i][column];
+    for (int i = 0; i < 4096; i++) sum += columns[i][column];
     return sum;
 }
 __attribute__((noipa)) long follows(struct node *at) {
@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
     volatile long sink = 0;
     for (int round = 0; round < rounds; round++) {
         sink += streams() + gathers();
-        for (int i = 0; i < 64; i++) sink += goes_down(i) + follows(list + 1);
+        for (int i = 0; i < 64; i++) sink += goes_down(8 * i) + follows(list + 1);
     }
     return 0;
 }
