@@ -284,8 +284,7 @@ impl<'a> About<'a> {
         let not_hidden = match remedy {
             // Prefetched lines have to come all the same, so many at a time.
             Remedy::Prefetch { .. } => stalled - 1.0 / f64::from(profile.machine.core?.outstanding.max(1)),
-            // One core alone was modelled, whose stores wait for nobody. A line that another core wants is gone again before the next
-            // store to it, and stores behind it are written after it: nothing is hidden.
+            // What cores take from each other is a stall as a whole.
             Remedy::Separate { .. } | Remedy::PerThread { .. } => 1.0,
             _ => stalled,
         };

@@ -18,6 +18,8 @@ impl RegisterSet {
     pub const COUNT: usize = 57;
     /// The stack pointer.
     pub const STACK_POINTER: Self = Self(1 << 4);
+    /// What string instructions count and go by: rcx, rsi and rdi.
+    const STRING_POINTERS: Self = Self(1 << 1 | 1 << 6 | 1 << 7);
 
     fn of(register: Register) -> Self {
         let register = register.full_register();
@@ -79,7 +81,7 @@ pub struct Effects {
     /// Where execution goes.
     pub leads: Leads,
     /// Registers of its memory operands' addresses. Stack pointers that pushes and pops move by themselves are not among
-    /// them: cores count these apart.
+    /// them, nor the pointers and the counter of string instructions: they do not wait for what is loaded.
     pub address: RegisterSet,
     /// Other registers that it reads.
     pub reads: RegisterSet,
@@ -151,11 +153,15 @@ impl Effects {
         if is_zeroing(instruction) {
             reads = RegisterSet::default();
         }
+        let mut by_themselves = RegisterSet::default();
         if instruction.is_stack_instruction() {
-            let pointer = RegisterSet::STACK_POINTER;
-            (address, reads, writes) =
-                (address.without(pointer), reads.without(pointer), writes.without(pointer));
+            by_themselves |= RegisterSet::STACK_POINTER;
         }
+        if instruction.is_string_instruction() {
+            by_themselves |= RegisterSet::STRING_POINTERS;
+        }
+        (address, reads, writes) =
+            (address.without(by_themselves), reads.without(by_themselves), writes.without(by_themselves));
         Self {
             at: instruction.ip(),
             next: instruction.next_ip(),
@@ -321,6 +327,18 @@ mod tests {
         assert_eq!((zero.reads, zero.writes), (registers(&[]), registers(&[0, FLAGS])));
         assert_eq!((jump.leads, jump.reads), (Leads::Either(0x1000), registers(&[FLAGS])));
         assert_eq!((add.touches_memory, zero.touches_memory, push.next), (true, false, 0x100c));
+    }
+
+    #[test]
+    fn string_instructions_do_not_wait_for_what_they_copy() {
+        // rep movsb ; lodsb
+        let found = effects(&[0xf3, 0xa4, 0xac], 0x1000);
+        let [copy, load] = found[..] else { panic!("{found:?}") };
+        assert_eq!((copy.address, copy.touches_memory), (RegisterSet::default(), true));
+        assert!(
+            !copy.reads.intersects(RegisterSet::STRING_POINTERS) && copy.writes == RegisterSet::default()
+        );
+        assert_eq!((load.address, load.writes), (RegisterSet::default(), registers(&[0])));
     }
 
     #[test]

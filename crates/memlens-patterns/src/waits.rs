@@ -24,7 +24,7 @@ pub fn add_waits<'a>(
     let with_place = operands.iter().filter_map(|&(number, code)| {
         let location = &profile.code[code.index()];
         let place = Place { module: location.module?.0, svma: location.offset };
-        let served = served(&profile.machine, &location.counts.get());
+        let served = served(&profile.machine, &location.counts.get().without_coherence());
         Some((number, Operand { place, operand: location.operand, served }))
     });
     let described: FxHashMap<u32, Operand> = with_place.collect();
@@ -51,23 +51,29 @@ pub fn add_waits<'a>(
             parts[code.index()] = Some(waited.waited_cycles / waited.latency_cycles);
         }
     }
+    let (mut of_own, mut of_all_others) = (0.0, 0.0);
     let (machine, mut cells) = (&profile.machine, std::mem::take(&mut profile.cells));
     for cell in &mut cells {
         let counts = cell.counts.get();
-        let wait = machine.wait_cycles(&counts);
+        let wait = machine.wait_cycles(&counts.without_coherence());
         let stalled = match parts[cell.code.index()] {
             Some(part) => wait as f64 * part,
             None => (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0) * usual,
         };
-        let stall_cycles = stalled.round() as u64;
+        of_own += stalled;
+        // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
+        // behind the other: of what cores take from each other nothing is hidden.
+        let of_others = machine.wait_cycles(&counts).saturating_sub(wait);
+        of_all_others += of_others as f64;
+        let stall_cycles = stalled.round() as u64 + of_others;
         cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
     }
     profile.cells = cells;
     profile.sum_cells();
     if waited > 0.0 && waited <= found.cycles {
         // As many times as the windows' stalls are in the run's.
-        let stalls = profile.totals().stall_cycles as f64;
-        profile.run.core_cycles = Some((stalls * found.cycles / waited).round() as u64);
+        let cycles = of_own * found.cycles / waited + of_all_others;
+        profile.run.core_cycles = Some(cycles.round() as u64);
     }
 }
 
