@@ -124,5 +124,6 @@ pub use memlens_types::PatternKind;
 pub use pattern::{AddressSource, Pattern, Patterns, Stride};
 pub use scopes::OTHER;
 pub use sharing::{Shared, Sharing, Timing};
+pub use spread::{Cost, CostSpread};
 pub use summary::{CurvePoint, Estimate, Row, Summary};
 pub use umi::{Umi, UmiConfig, UmiCount};

@@ -11,8 +11,8 @@ use crate::last_use::{LastUse, TAG_SHIFT};
 use crate::model::{LevelModel, Model, estimate};
 use crate::phases::Phases;
 use crate::reuse::{Distribution, Reuse, Typical};
-use crate::scopes::{Scope, Scopes, Sums};
-use crate::spread::Spread;
+use crate::scopes::{Scope, ScopeSums, Scopes, Sums};
+use crate::spread::{Cost, Pairs, Spread};
 use crate::summary::{CurvePoint, Estimate, Row, Summary};
 
 /// Addresses have 57 bits at most (five-level paging, half of it the user's).
@@ -33,15 +33,17 @@ pub struct LocalityConfig {
     /// longer than a quarter of it: longer ones are taken as several.
     pub remembered_blocks: usize,
     /// Instructions, and owners, that are told apart; those with higher numbers go into [`crate::OTHER`]. Each takes 80
-    /// bytes and 32 a level, and 3 KB for each size of block if it makes references that are not trivial.
+    /// bytes and 32 a level (owners 136 more), and 3 KB for each size of block if it makes references that are not trivial.
     pub scopes: usize,
+    /// What shares and their errors are of: [`crate::CostSpread`], [`crate::Summary::effective_bursts`].
+    pub cost: Cost,
 }
 
 impl LocalityConfig {
     /// The levels given, 32 MB for each size of block, 16,384 instructions and owners: up to 200 MB in the worst case
     /// with lines and pages, usually a fifth of that.
     pub fn new(levels: Vec<Geometry>) -> Self {
-        Self { levels, remembered_blocks: 1 << 21, scopes: 1 << 14 }
+        Self { levels, remembered_blocks: 1 << 21, scopes: 1 << 14, cost: Cost::default() }
     }
 }
 
@@ -92,6 +94,7 @@ pub struct Locality {
     bursts: u64,
     /// Of bursts that tell it, references since the one before, and how many these are.
     gaps: (f64, f64),
+    cost: Cost,
     spread: Spread,
     /// Stands in for reuse times where there are none yet.
     nothing: Reuse,
@@ -116,6 +119,7 @@ struct Thread {
     clock: u64,
     /// When the present window began, on that clock.
     window: u64,
+    pairs: Pairs,
 }
 
 impl Locality {
@@ -144,18 +148,19 @@ impl Locality {
         if sizes.len() > 4 {
             return Err(ConfigError::BlockSizes);
         }
-        let scopes = |most| Scopes::new(most, sizes.len(), config.levels.len());
+        let scopes = |most, has_spreads| Scopes::new(most, sizes.len(), config.levels.len(), has_spreads);
         Ok(Self {
-            program: scopes(1),
-            instructions: scopes(config.scopes),
-            owners: scopes(config.scopes),
+            program: scopes(1, true),
+            instructions: scopes(config.scopes, false),
+            owners: scopes(config.scopes, true),
             levels: config.levels.clone(),
             longest: (config.remembered_blocks.next_power_of_two() / 4).max(1024),
             sizes,
             threads: HashMap::new(),
             bursts: 0,
             gaps: (0.0, 0.0),
-            spread: Spread::new(config.levels.len()),
+            cost: config.cost.clone(),
+            spread: Spread::default(),
             nothing: Reuse::default(),
         })
     }
@@ -181,11 +186,13 @@ impl Locality {
         }
         let tag = self.threads.len().min(MOST_THREADS) as u64;
         let longest = self.longest as u64;
-        let thread = self.threads.entry(burst.thread).or_insert(Thread { tag, clock: 0, window: 0 });
+        let new = || Thread { tag, clock: 0, window: 0, pairs: Pairs::of(tag) };
+        let thread = self.threads.entry(burst.thread).or_insert_with(new);
         let goes_on = part == 0 && burst.unseen_before == Some(0) && thread.clock - thread.window < longest;
         if !goes_on {
             thread.window = thread.clock;
         }
+        let signs = thread.pairs.next_signs();
         let seen = Thread { ..*thread };
         thread.clock += references.len() as u64;
         let mut phase = None;
@@ -206,9 +213,10 @@ impl Locality {
         self.program.count_all(0, counted, reads);
         let stands_for = f64::from(counted) * weight;
         self.bursts += 1;
-        self.spread.add(stands_for, self.program.present(0).map(|misses| misses * weight));
+        let misses = self.program.present(0).map(|misses| misses * weight);
+        self.spread.add(stands_for, self.cost.of(stands_for, misses));
         for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
-            scopes.end_burst(weight, stands_for, phase.unwrap_or_default());
+            scopes.end_burst((weight, stands_for), phase.unwrap_or_default(), &self.cost, signs);
         }
     }
 
@@ -250,7 +258,7 @@ impl Locality {
             estimate.low = sum(|estimate| estimate.low);
             estimate.high = sum(|estimate| estimate.high);
         }
-        Summary { bursts: self.bursts, total, instructions, owners, spread: self.spread.clone() }
+        Summary { bursts: self.bursts, total, instructions, owners, spread: self.spread }
     }
 
     /// The miss-ratio curve of fully associative LRU caches with blocks of one of the sizes asked for at the
@@ -296,7 +304,7 @@ impl Locality {
 
     fn known(&self, size: usize) -> Known {
         let prior = self.pooled(size);
-        let times = |(_, scope, _): (u32, &'_ Scope, &'_ [Sums])| {
+        let times = |(_, scope, _): (u32, &'_ Scope, ScopeSums<'_>)| {
             let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
             reuse.distribution(scope.references, Some(&prior), self.typical(scope))
         };
@@ -308,14 +316,20 @@ impl Locality {
         Known { prior, mixed, phases }
     }
 
-    fn row(&self, scope: &Scope, sums: &[Sums], known: &[Known], levels: &[(usize, PhaseLevels)]) -> Row {
+    fn row(
+        &self,
+        scope: &Scope,
+        ScopeSums { by_level, spread }: ScopeSums<'_>,
+        known: &[Known],
+        levels: &[(usize, PhaseLevels)],
+    ) -> Row {
         let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
             .map(|(size, known)| {
                 let reuse = scope.reuse.get(size)?.as_ref()?;
                 Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.typical(scope))))
             })
             .collect();
-        let estimates = levels.iter().zip(sums).map(|((size, level), sums)| {
+        let estimates = levels.iter().zip(by_level).map(|((size, level), sums)| {
             let times = times[*size].as_ref();
             let found =
                 times.map(|(reuse, times)| estimate(&mixed(reuse, level), reuse, times, scope.references));
@@ -332,6 +346,7 @@ impl Locality {
             bursts: scope.bursts,
             is_prefetch: scope.is_prefetch,
             levels: estimates.collect(),
+            spread,
         }
     }
 }

@@ -4,6 +4,7 @@ use memlens_types::AccessKind;
 
 use crate::phases::Phases;
 use crate::reuse::Reuse;
+use crate::spread::{Cost, CostSpread};
 
 /// The row of all instructions or owners beyond [`crate::LocalityConfig::scopes`].
 pub const OTHER: u32 = u32::MAX;
@@ -53,6 +54,15 @@ pub(crate) struct Sums {
     pub(crate) total: f64,
 }
 
+/// What is added up of a scope's bursts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScopeSums<'a> {
+    /// Its misses.
+    pub(crate) by_level: &'a [Sums],
+    /// What it costs.
+    pub(crate) spread: CostSpread,
+}
+
 /// A table of scopes by number; the last row is [`OTHER`].
 #[derive(Debug)]
 pub(crate) struct Scopes {
@@ -61,6 +71,8 @@ pub(crate) struct Scopes {
     now: Vec<(u32, u32)>,
     /// `levels` for each row.
     sums: Vec<Sums>,
+    /// One for each row, or none at all.
+    spreads: Option<Vec<CostSpread>>,
     most: usize,
     sizes: usize,
     levels: usize,
@@ -70,11 +82,13 @@ pub(crate) struct Scopes {
 }
 
 impl Scopes {
-    pub(crate) fn new(most: usize, sizes: usize, levels: usize) -> Self {
+    /// `has_spreads`: whether what rows cost is kept.
+    pub(crate) fn new(most: usize, sizes: usize, levels: usize, has_spreads: bool) -> Self {
         Self {
             rows: Vec::new(),
             now: Vec::new(),
             sums: Vec::new(),
+            spreads: has_spreads.then(Vec::new),
             most,
             sizes,
             levels,
@@ -98,6 +112,9 @@ impl Scopes {
         self.rows.resize_with(at + 1, Scope::default);
         self.now.resize(at + 1, (0, 0));
         self.sums.resize((at + 1) * self.levels, Sums::default());
+        if let Some(spreads) = &mut self.spreads {
+            spreads.resize(at + 1, CostSpread::default());
+        }
         if at == self.most {
             self.other = Some(at);
         }
@@ -139,8 +156,8 @@ impl Scopes {
         (reuse, &mut self.sums[at * self.levels..(at + 1) * self.levels])
     }
 
-    /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted.
-    pub(crate) fn end_burst(&mut self, weight: f64, burst: f64, phase: usize) {
+    /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted; `signs` as in [`CostSpread::add`].
+    pub(crate) fn end_burst(&mut self, (weight, burst): (f64, f64), phase: usize, cost: &Cost, signs: u32) {
         for &at in &self.touched {
             let row = &mut self.rows[at];
             let (now, reads_now) = std::mem::take(&mut self.now[at]);
@@ -155,7 +172,13 @@ impl Scopes {
             for reuse in row.reuse.iter_mut().flatten() {
                 reuse.end_burst(phase, weight);
             }
-            for sums in &mut self.sums[at * self.levels..(at + 1) * self.levels] {
+            let of_row = &mut self.sums[at * self.levels..(at + 1) * self.levels];
+            if let Some(spreads) = &mut self.spreads
+                && !row.is_prefetch
+            {
+                spreads[at].add(cost.of(own, of_row.iter().map(|sums| sums.now * weight)), signs);
+            }
+            for sums in of_row {
                 let misses = std::mem::take(&mut sums.now) * weight;
                 sums.squared += misses * misses;
                 sums.by_own += misses * own;
@@ -173,8 +196,11 @@ impl Scopes {
     }
 
     /// All that made references, by rising number.
-    pub(crate) fn seen(&self) -> impl Iterator<Item = (u32, &Scope, &[Sums])> {
-        let sums = |at: usize| &self.sums[at * self.levels..(at + 1) * self.levels];
+    pub(crate) fn seen(&self) -> impl Iterator<Item = (u32, &Scope, ScopeSums<'_>)> {
+        let sums = |at: usize| ScopeSums {
+            by_level: &self.sums[at * self.levels..(at + 1) * self.levels],
+            spread: self.spreads.as_ref().map(|spreads| spreads[at]).unwrap_or_default(),
+        };
         let id = |at| if Some(at) == self.other { OTHER } else { at as u32 };
         let rows = self.rows.iter().enumerate().filter(|(_, row)| row.observed > 0);
         rows.map(move |(at, row)| (id(at), row, sums(at)))

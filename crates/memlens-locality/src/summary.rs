@@ -1,6 +1,6 @@
 //! What an estimator answers.
 
-use crate::spread::Spread;
+use crate::spread::{CostSpread, Spread};
 
 /// Misses at one level, in the unit of the bursts' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,6 +33,8 @@ pub struct Row {
     pub bursts: u64,
     /// In the order of [`crate::LocalityConfig::levels`].
     pub levels: Vec<Estimate>,
+    /// What they cost in bursts, of owners and the program; nothing of instructions.
+    pub spread: CostSpread,
 }
 
 /// Everything, at one moment.
@@ -64,16 +66,15 @@ pub struct CurvePoint {
 }
 
 impl Summary {
-    /// How many bursts of equal cost tell as much of an owner's or instruction's share of a cost. That cost is
-    /// `a_reference` for each, and `a_miss` for each miss by level.
+    /// How many bursts of equal cost tell as much of an owner's or instruction's share of [`crate::LocalityConfig::cost`].
     ///
     /// A share of a cost is Σy ÷ Σx over bursts, x a burst's cost and y the part of it. By linearisation (W. G. Cochran,
     /// Sampling Techniques, 3rd edition, 1977, section 6.4) its variance is Σ(y − R x)² ÷ (Σx)². With y between 0 and x that is
     /// at most R (1 − R) Σx² ÷ (Σx)², what as many independent observations have as the number returned (L. Kish, Survey
     /// Sampling, 1965, section 11.7, of weights): a few bursts that cost much count for little, however many cost
     /// nothing. 0: there was no cost.
-    pub fn effective_bursts(&self, a_reference: f64, a_miss: &[f64]) -> f64 {
-        self.spread.effective(a_reference, a_miss)
+    pub fn effective_bursts(&self) -> f64 {
+        self.spread.effective()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Estimates from bursts of generated streams, held against full simulation and against what is known of the streams.
 
 use memlens_locality::{
-    Burst, Geometry, Locality, LocalityConfig, PatternKind, Patterns, Reference, Row, Summary, Who,
+    Burst, Cost, Geometry, Locality, LocalityConfig, PatternKind, Patterns, Reference, Row, Summary, Who,
 };
 use memlens_sim::{Batch, CoreId, MachineDescription, Outcome, PlainModel};
 use memlens_types::{AccessAttr, AccessKind};
@@ -321,23 +321,35 @@ fn what_is_prefetched_is_there() {
 
 #[test]
 fn bursts_count_by_what_they_cost() {
-    let mut locality = Locality::new(&LocalityConfig::new(vec![cache(512, 8)])).expect("a possible cache");
+    let estimator = |a_reference: f64, a_miss: f64| {
+        let cost = Cost { a_reference, a_miss: vec![a_miss] };
+        let config = LocalityConfig { cost, ..LocalityConfig::new(vec![cache(512, 8)]) };
+        Locality::new(&config).expect("a possible cache")
+    };
     let references: Vec<Reference> = (0..1000).map(|_| load(0, BASE)).collect();
+    let mut locality = estimator(3.0, 0.0);
     for (start, weight) in [(0, 1.0), (1, 1.0), (2, 2.0)] {
         locality.feed(&Burst { thread: 1, start, weight, unseen_before: None, references: &references });
     }
+    let summary = locality.summary();
     // (1 + 1 + 2)² ÷ (1 + 1 + 4).
-    let effective = locality.summary().effective_bursts(3.0, &[0.0]);
-    assert!((effective - 16.0 / 6.0).abs() < 1e-9, "{effective}");
+    assert!((summary.effective_bursts() - 16.0 / 6.0).abs() < 1e-9, "{}", summary.effective_bursts());
+    assert!(
+        (summary.total.spread.cost() - 12.0).abs() < 1e-9
+            && summary.owners[0].1.spread == summary.total.spread
+    );
     // New lines in one burst, and nothing else costs: it alone tells.
     let new: Vec<Reference> = (1..1000).map(|at| load(0, BASE + at * LINE)).collect();
-    for start in 3..6 {
-        let references = if start == 4 { &new } else { &references };
-        locality.feed(&Burst { thread: 1, start, weight: 1.0, unseen_before: None, references });
+    let [mut by_misses, mut for_nothing] = [estimator(0.0, 100.0), estimator(0.0, 0.0)];
+    for locality in [&mut by_misses, &mut for_nothing] {
+        for start in 0..6 {
+            let references = if start == 4 { &new } else { &references };
+            locality.feed(&Burst { thread: 1, start, weight: 1.0, unseen_before: None, references });
+        }
     }
-    let effective = locality.summary().effective_bursts(0.0, &[100.0]);
+    let effective = by_misses.summary().effective_bursts();
     assert!((effective - 1.0).abs() < 0.05, "{effective}");
-    assert_eq!(locality.summary().effective_bursts(0.0, &[0.0]), 0.0);
+    assert_eq!(for_nothing.summary().effective_bursts(), 0.0);
 }
 
 #[test]

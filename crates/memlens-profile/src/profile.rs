@@ -155,6 +155,9 @@ pub struct Object {
     pub max_live_bytes: Option<u64>,
     /// In mode `burst`: the bursts that saw it, 2 for two and more. `None`: not known, or another mode.
     pub bursts: Option<u64>,
+    /// In mode `burst`: the standard error of its wait, as far as its share of the whole's comes from which bursts there were. `None`: not
+    /// known, or another mode. Unit: cycles.
+    pub wait_error_cycles: Option<u64>,
     /// How the kernel backed its memory when most of it was there; `None`: nobody could look.
     pub backing: Option<ObjectBacking>,
     /// The pointer that samples reached it through (`column`, `graph->rows`), where no allocation is
@@ -231,6 +234,7 @@ impl Default for Object {
             bytes: None,
             max_live_bytes: None,
             bursts: None,
+            wait_error_cycles: None,
             backing: None,
             access_path: None,
             unknown_reason: None,
@@ -408,11 +412,17 @@ impl Profile {
     /// The part of the wait that out-of-order execution does not hide, in cycles. Where no core was modelled, all but the
     /// latency of the first level.
     pub fn stall_cycles(&self, counts: &Counts) -> u64 {
-        if self.machine.core.is_some() {
+        if self.has_stalls() {
             return counts.stall_cycles;
         }
         let hidden = self.machine.l1d.as_ref().map_or(0, |_| self.machine.latencies.l1_cycles);
         self.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden.into()))
+    }
+
+    /// Whether [`Self::stall_cycles`] are those of a modelled core: an imported trace has no code that could run on one.
+    pub fn has_stalls(&self) -> bool {
+        let was_modelled = self.machine.core.is_some() && self.run.core_cycles.is_some();
+        was_modelled && self.run.sampling.is_none() && !self.is_of_bus()
     }
 
     /// Whether it is of a bus trace: lines of memory and page walks are counted, accesses and code are not known.

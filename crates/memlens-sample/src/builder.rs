@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use memlens_fields::{Layouts, Offsets, Seen as SeenField, TypeOf, add_fields};
-use memlens_locality::Summary;
+use memlens_locality::{CostSpread, Summary};
 use memlens_patterns::Sources;
 use memlens_profile::{
     CallPath, Cell, CodeIx, CodeLocation, Frame, FrameIx, Module as ModuleRow, ModuleIx, Object, ObjectIx,
@@ -51,6 +51,8 @@ struct Rows {
     unseen: Unseen,
     /// By object: which bursts saw it.
     seen: FxHashMap<u32, Seen>,
+    /// What each waits in bursts, and what is not known of it.
+    spreads: FxHashMap<(u32, Missing), CostSpread>,
     /// By row of code and object: where in the object samples were.
     offsets: Offsets,
     /// The same of bursts' accesses: row of code, object, bytes, how often.
@@ -106,7 +108,7 @@ impl ProfileBuilder {
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
         let offsets = bursts.offsets();
-        for (BurstCell { key, seen, unseen_part, kind, size_bytes, number, .. }, counts) in cells {
+        for (BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, .. }, counts) in cells {
             let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
             let object = rows.number(object);
             rows.saw(object, seen);
@@ -123,6 +125,7 @@ impl ProfileBuilder {
                 }
                 _ => Missing::Nothing,
             };
+            *rows.spreads.entry((object, missing)).or_default() += spread;
             let place = (key.code, key.operand.unwrap_or(0), kind, size_bytes);
             let code = rows.add_at(object, place, key.thread, missing, &counts);
             match offsets.get(&number) {
@@ -210,6 +213,7 @@ impl ProfileBuilder {
         let module = |file: Option<u32>| file.map(ModuleIx);
         let sites = rows.sites(recording);
         let seen = rows.seen_with(&sites);
+        let spreads = rows.divided_spreads(&sites);
         let (cells, moved) = rows.divided_cells(&sites);
         let mut frames = FrameRows::default();
         // A pointer whose samples all went to sites is no object.
@@ -326,8 +330,15 @@ impl ProfileBuilder {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
+                for (object, spread) in &spreads {
+                    let Some(place) = places[*object as usize] else { continue };
+                    let object = &mut profile.objects[place.index()];
+                    let wait = profile.machine.wait_cycles(&object.counts) as f64;
+                    let error = spread.error_of_share(&summary.total.spread);
+                    object.wait_error_cycles = error.map(|part| (part * wait).round() as u64);
+                }
                 add_patterns(&mut profile, bursts, &rows.code, recording.files());
-                profile.run.effective_bursts = Some(bursts.effective(&summary));
+                profile.run.effective_bursts = Some(summary.effective_bursts());
                 profile.run.notes.extend(bursts.notes());
                 profile.run.notes.extend(bursts.last_level_note(&summary));
             }
@@ -467,6 +478,18 @@ impl Rows {
             }
         }
         all
+    }
+
+    /// What each object waits in bursts, that of memory that was not watched divided among allocation sites.
+    fn divided_spreads(&self, sites: &Sites) -> FxHashMap<u32, CostSpread> {
+        let mut divided: FxHashMap<u32, CostSpread> = FxHashMap::default();
+        for (&(object, missing), &spread) in &self.spreads {
+            let whole = [(object, 1.0)];
+            for &(site, part) in sites.get(&(object, missing)).map_or(&whole[..], |sites| &sites[..]) {
+                *divided.entry(site).or_default() += spread * part;
+            }
+        }
+        divided
     }
 
     /// Adds the same samples by their call path.

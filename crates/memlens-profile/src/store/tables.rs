@@ -78,6 +78,11 @@ impl Row for Object {
         c.column("bytes", "bytes of all blocks as requested, summed over the run", &mut self.bytes);
         c.column("max_live_bytes", "most bytes live at one time", &mut self.max_live_bytes);
         c.column("bursts", "bursts that saw it, 2 for two and more; null: not known", &mut self.bursts);
+        c.column(
+            "wait_error_cycles",
+            "standard error of its wait in cycles, from how bursts differ; null: not known",
+            &mut self.wait_error_cycles,
+        );
         let known = self.backing.take();
         let of = |bytes: fn(&ObjectBacking) -> u64| known.as_ref().map(bytes);
         let (mut small, mut transparent) = (of(|it| it.small_bytes), of(|it| it.transparent_bytes));

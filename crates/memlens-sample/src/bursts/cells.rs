@@ -1,5 +1,6 @@
 //! Where an instruction, a thread and a spot meet, and what bursts saw there.
 
+use memlens_locality::CostSpread;
 use memlens_types::AccessKind;
 use rustc_hash::FxHashMap;
 
@@ -15,6 +16,8 @@ pub struct Cell {
     pub seen: Seen,
     /// Of a watched block: what its accesses stand for on blocks like it that were not watched, besides their own.
     pub unseen_part: f64,
+    /// What it waits in bursts.
+    pub spread: CostSpread,
     /// Its own number.
     pub number: u32,
     /// The number of its instruction and operand.
@@ -92,6 +95,7 @@ impl Cells {
                 key,
                 seen: Seen::by(burst),
                 unseen_part: 0.0,
+                spread: CostSpread::default(),
                 number,
                 instruction: meeting.0,
                 kind,

@@ -24,7 +24,7 @@ use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::Offsets;
 use memlens_locality::{
-    Burst, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Sharing, Summary, Timing,
+    Burst, Cost, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Sharing, Summary, Timing,
 };
 use memlens_overlap::{Place, Windows};
 use memlens_profile::MachineInfo;
@@ -258,6 +258,34 @@ impl Levels {
     fn count(&self) -> usize {
         [self.l1, self.l2, self.llc, self.dtlb, self.stlb].into_iter().flatten().count()
     }
+
+    /// What references and misses wait, in cycles.
+    fn cost(&self, machine: &MachineInfo) -> Cost {
+        /// Accesses that costs are taken of: the wait is whole cycles.
+        const MANY: u64 = 1000;
+        let wait = |counts: Counts| machine.wait_cycles(&counts) as f64 / MANY as f64;
+        let mut counts = Counts { loads: MANY, ..Counts::default() };
+        let a_reference = wait(counts);
+        let mut a_miss = vec![0.0; self.count()];
+        let mut before = a_reference;
+        let mut add = |level: Option<usize>, counts: Counts| {
+            let Some(level) = level else { return };
+            let whole = wait(counts);
+            a_miss[level] = whole - std::mem::replace(&mut before, whole);
+        };
+        // Each level misses all that the one before missed.
+        counts.l1_load_misses = MANY;
+        add(self.l1, counts);
+        counts.l2_load_misses = MANY;
+        add(self.l2, counts);
+        counts.llc_load_misses = MANY;
+        add(self.llc, counts);
+        counts.dtlb_misses = MANY;
+        add(self.dtlb, counts);
+        (counts.stlb_misses, counts.page_walk_accesses) = (MANY, MANY);
+        add(self.stlb, counts);
+        Cost { a_reference, a_miss }
+    }
 }
 
 impl Bursts {
@@ -290,7 +318,8 @@ impl Bursts {
         let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes);
         let sharing =
             simulation.is_none().then(|| Sharing::new(machine.line_bytes, machine.latencies.llc_cycles));
-        let locality = Locality::new(&LocalityConfig::new(geometries)).ok()?;
+        let cost = levels.cost(&machine);
+        let locality = Locality::new(&LocalityConfig { cost, ..LocalityConfig::new(geometries) }).ok()?;
         Some(Self {
             machine,
             levels,
@@ -604,39 +633,11 @@ impl Bursts {
         self.locality.summary()
     }
 
-    /// How many bursts of equal cost tell as much of a share of the wait; see [`Summary::effective_bursts`].
-    pub fn effective(&self, summary: &Summary) -> f64 {
-        /// Accesses that costs are taken of: the wait is whole cycles.
-        const MANY: u64 = 1000;
-        let wait = |counts: Counts| self.machine.wait_cycles(&counts) as f64 / MANY as f64;
-        let mut counts = Counts { loads: MANY, ..Counts::default() };
-        let a_reference = wait(counts);
-        let mut a_miss = vec![0.0; self.levels.count()];
-        let mut before = a_reference;
-        let mut add = |level: Option<usize>, counts: Counts| {
-            let Some(level) = level else { return };
-            let whole = wait(counts);
-            a_miss[level] = whole - std::mem::replace(&mut before, whole);
-        };
-        // Each level misses all that the one before missed.
-        counts.l1_load_misses = MANY;
-        add(self.levels.l1, counts);
-        counts.l2_load_misses = MANY;
-        add(self.levels.l2, counts);
-        counts.llc_load_misses = MANY;
-        add(self.levels.llc, counts);
-        counts.dtlb_misses = MANY;
-        add(self.levels.dtlb, counts);
-        (counts.stlb_misses, counts.page_walk_accesses) = (MANY, MANY);
-        add(self.levels.stlb, counts);
-        summary.effective_bursts(a_reference, &a_miss)
-    }
-
     /// The cells with what they count in the whole run, as far as that can be told.
     pub fn cells(&self, summary: &Summary) -> Vec<(Cell, Counts)> {
         let ratios = self.simulation.as_ref().map(MiniSimulation::ratios);
         let cells = summary.owners.iter().filter_map(|(number, row)| {
-            let cell = self.cells.get(*number)?;
+            let cell = Cell { spread: row.spread, ..self.cells.get(*number)? };
             let counts = match &ratios {
                 None => self.counts_of(&cell, row),
                 Some(ratios) => {
