@@ -242,8 +242,8 @@ impl Column {
         };
         match self {
             Self::Share => Content::Ratio(row.share),
-            Self::ShareLow => Content::Ratio(row.share_interval.map(|(low, _)| low)),
-            Self::ShareHigh => Content::Ratio(row.share_interval.map(|(_, high)| high)),
+            Self::ShareLow => Content::Ratio(row.share_interval().map(|(low, _)| low)),
+            Self::ShareHigh => Content::Ratio(row.share_interval().map(|(_, high)| high)),
             Self::Samples => Content::Count(known.samples),
             Self::WaitCycles => Content::Count(row.waits.then_some(row.cost)),
             Self::StallCycles => Content::Count(row.stall),

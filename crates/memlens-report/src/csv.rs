@@ -16,7 +16,7 @@ use crate::row::rows;
 pub fn csv(profile: &Profile, view: &View, out: &mut impl Write) -> io::Result<()> {
     let titles: Vec<&str> = Column::ALL.iter().map(|column| column.as_str()).collect();
     write!(out, "{}\r\n", titles.join(","))?;
-    for row in rows(profile, view.by, view.sort).iter().take(view.top.unwrap_or(usize::MAX)) {
+    for row in rows(profile, view.by, view.sort_of(profile)).iter().take(view.top.unwrap_or(usize::MAX)) {
         let fields: Vec<String> = Column::ALL
             .iter()
             .map(|column| match column.content(row) {

@@ -14,7 +14,7 @@ use crate::header::of_them_prefetched;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{frame_place, function_name, module_place, object_place, source_place};
-use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, path_function, sort_rows};
+use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, sort_rows};
 use crate::table::{
     ALLOCATED_AT, ALLOCATED_FROM, CALLED_FROM, TableColumn, cost_word, counts, field_columns, grid,
     modelled_word, widen_callers,
@@ -122,7 +122,7 @@ fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View)
     let mut what = vec![TableColumn::Of(Column::Name, ["", "field"], 0)];
     what.extend(field_columns());
     // In the order of places, which shows what lies beside what.
-    let view = View { sort: Column::Offset, top: None, ..view.clone() };
+    let view = View { sort: Some(Column::Offset), top: None, ..view.clone() };
     let table = part(profile, rows, "field", (&what, &[]), &view);
     Style::Dim.paint(&format!("\n{title}\n"), view.colour) + &table
 }
@@ -149,10 +149,16 @@ fn part(
     (what, last): (&[TableColumn], &[TableColumn]),
     view: &View,
 ) -> String {
-    sort_rows(&mut rows, view.sort);
+    sort_rows(&mut rows, view.sort_of(profile));
     let all = rows.len();
     rows.truncate(view.top.unwrap_or(usize::MAX));
-    let mut columns = vec![TableColumn::Of(Column::Share, of_its(profile), 0), TableColumn::Bar];
+    let of_its_stalls = TableColumn::Of(Column::StallShare, ["of its", "stall%"], 0);
+    let mut columns = match leading_share(profile) {
+        Column::StallShare => {
+            vec![of_its_stalls, TableColumn::Bar, TableColumn::Of(Column::Share, of_its(profile), 1)]
+        }
+        _ => vec![TableColumn::Of(Column::Share, of_its(profile), 0), TableColumn::Bar],
+    };
     columns.extend(what);
     columns.extend(counts(profile).into_iter().filter(|column| !is_write_back(column)));
     columns.extend(last);
@@ -189,9 +195,9 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
     let several =
         if objects.is_single() { None } else { Some(plural(objects.members().len() as u64, "object")) };
     let share = row.share.map(|share| format!("{} % of the {}", percent_of_share(share), cost_word(profile)));
-    let stall_share = row.stall_share.filter(|_| profile.machine.core.is_some());
+    let stall_share = row.stall_share.filter(|_| profile.has_stalls());
     let stalls = stall_share.map(|share| format!("{} % of the stalls", percent_of_share(share)));
-    let facts = several.into_iter().chain(row.kind.clone()).chain(share).chain(stalls);
+    let facts = several.into_iter().chain(row.kind.clone()).chain(stalls).chain(share);
     let facts: String = facts.map(|fact| format!(" · {fact}")).collect();
     let mut out = heading(&title, &facts, width, colour);
 
@@ -326,13 +332,14 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
         *by_object.entry(cell.object.index()).or_default() += &counts;
     }
     let whole = Whole::of(profile, &sum);
-    let share = match profile.cost(&profile.totals()) {
+    let all = Whole::of(profile, &profile.totals());
+    let fact = |part: u64, whole: u64, word: &str| match whole {
         0 => String::new(),
-        all => {
-            format!(" · {} % of the {}", percent_of_share(whole.cost as f64 / all as f64), cost_word(profile))
-        }
+        _ => format!(" · {} % of the {word}", percent_of_share(part as f64 / whole as f64)),
     };
-    let mut out = heading(name, &share, view.width, view.colour);
+    let stalls = if profile.has_stalls() { fact(whole.stall, all.stall, "stalls") } else { String::new() };
+    let facts = stalls + &fact(whole.cost, all.cost, cost_word(profile));
+    let mut out = heading(name, &facts, view.width, view.colour);
     out.push('\n');
 
     let objects = by_object.iter().filter_map(|(&index, counts)| {

@@ -195,7 +195,7 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
 /// How much of the wait the core waits for, if a core was modelled.
 fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
     let (wait, stall) = (profile.cost(totals), profile.stall_cycles(totals));
-    if profile.machine.core.is_none() || profile.run.sampling.is_some() || profile.is_of_bus() || wait == 0 {
+    if !profile.has_stalls() || wait == 0 {
         return Vec::new();
     }
     let hidden = wait.saturating_sub(stall);

@@ -13,9 +13,10 @@ use serde_json::{Map, Value, json};
 
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::field::FieldCounts;
-use crate::interval;
+use crate::interval::Certainty;
 use crate::known::Known;
 use crate::pattern::PatternWords;
+use crate::row::Whole;
 
 /// What the first key says.
 pub const SCHEMA: &str = "memlens-report/1";
@@ -24,7 +25,7 @@ pub const SCHEMA: &str = "memlens-report/1";
 /// profiles give equal reports. Linear in the cells.
 pub fn json(profile: &Profile) -> Value {
     let totals = profile.totals();
-    let cost = Cost { profile, total: profile.cost(&totals), patterns: PatternWords::new(profile) };
+    let cost = Cost { profile, total: Whole::of(profile, &totals), patterns: PatternWords::new(profile) };
     json!({
         "schema": SCHEMA,
         "run": run(profile),
@@ -50,42 +51,38 @@ pub fn json(profile: &Profile) -> Value {
 
 struct Cost<'a> {
     profile: &'a Profile,
-    total: u64,
+    total: Whole,
     patterns: PatternWords<'a>,
 }
 
 impl Cost<'_> {
-    /// The 95 % interval of a cost's share, by a rule of shares and the whole.
-    fn interval(&self, cost: u64, rule: impl FnOnce(f64, u64) -> Option<(f64, f64)>) -> Value {
-        let share = if self.total == 0 { 0.0 } else { cost as f64 / self.total as f64 };
-        rule(share, self.total).map_or(Value::Null, |(low, high)| json!([low, high]))
-    }
-
-    /// The same of any counts.
-    fn plain_interval(&self, cost: u64) -> Value {
-        self.interval(cost, |share, whole| interval::of_share(self.profile, share, whole))
-    }
-
     fn known(&self, counts: &Counts, write_backs: bool) -> Known {
         Known::new(self.profile, counts, write_backs)
     }
 
     fn insert(&self, fields: &mut Map<String, Value>, counts: &Counts) {
-        let cost = self.profile.cost(counts);
-        fields.insert("share".to_owned(), ratio(cost, self.total));
-        let Some(_) = &self.profile.run.sampling else {
-            let wait_cycles = (!self.profile.is_of_bus()).then_some(cost);
-            fields.insert("wait_cycles".to_owned(), wait_cycles.into());
-            let has_core = !self.profile.is_of_bus() && self.profile.machine.core.is_some();
-            fields.insert("stall_cycles".to_owned(), has_core.then_some(counts.stall_cycles).into());
-            if self.profile.run.effective_bursts.is_some() {
-                fields.insert("share_ci95".to_owned(), self.plain_interval(cost));
-            }
+        self.insert_with(fields, counts, Certainty::of_part(self.profile, self.total.cost));
+    }
+
+    /// `certainty`: of their shares.
+    fn insert_with(&self, fields: &mut Map<String, Value>, counts: &Counts, certainty: Option<Certainty>) {
+        let Self { profile, total, .. } = self;
+        let cost = profile.cost(counts);
+        let is_sampled = profile.run.sampling.is_some();
+        let stall_cycles = profile.has_stalls().then_some(counts.stall_cycles);
+        let waits = !is_sampled && !profile.is_of_bus();
+        fields.insert("share".to_owned(), ratio(cost, total.cost));
+        fields.insert("wait_cycles".to_owned(), waits.then_some(cost).into());
+        fields.insert("stall_cycles".to_owned(), stall_cycles.into());
+        fields
+            .insert("stall_share".to_owned(), stall_cycles.map_or(Value::Null, |it| ratio(it, total.stall)));
+        if certainty.is_some() || is_sampled {
+            let interval = certainty.and_then(|it| it.interval(part_of(cost, total.cost)));
+            fields.insert("share_ci95".to_owned(), interval.map(|(low, high)| json!([low, high])).into());
+        }
+        if !is_sampled {
             return;
-        };
-        fields.insert("wait_cycles".to_owned(), Value::Null);
-        fields.insert("stall_cycles".to_owned(), Value::Null);
-        fields.insert("share_ci95".to_owned(), self.plain_interval(cost));
+        }
         let sampled = &counts.sampled;
         let found = sampled.by_hardware + sampled.by_registers + sampled.by_code;
         fields.insert("samples".to_owned(), sampled.samples.into());
@@ -100,6 +97,10 @@ impl Cost<'_> {
             }),
         );
     }
+}
+
+fn part_of(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 fn ratio(part: u64, whole: u64) -> Value {
@@ -344,6 +345,7 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
         "blocks": object.blocks,
         "bytes": object.bytes,
         "max_live_bytes": object.max_live_bytes,
+        "wait_error_cycles": object.wait_error_cycles,
         "backing": object.backing.map(|backing| json!({
             "small_bytes": backing.small_bytes,
             "transparent_bytes": backing.transparent_bytes,
@@ -360,12 +362,9 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
     });
     let mut fields = entry.as_object().cloned().unwrap_or_default();
     fields.extend(counts(&cost.known(&object.counts, true)));
-    cost.insert(&mut fields, &object.counts);
-    if let Some(interval) = fields.get_mut("share_ci95") {
-        *interval = cost.interval(profile.cost(&object.counts), |share, whole| {
-            interval::of_data(profile, object.bursts == Some(1), share, whole)
-        });
-    }
+    let (part, whole) = (profile.cost(&object.counts), cost.total.cost);
+    let certainty = Certainty::of_objects(profile, std::iter::once(object), part_of(part, whole), whole);
+    cost.insert_with(&mut fields, &object.counts, certainty);
     Value::Object(fields)
 }
 
@@ -405,7 +404,7 @@ fn call_tree(cost: &Cost<'_>) -> Value {
             .iter()
             .filter_map(|part| {
                 let id = profile.objects.get(part.object.index())?.id;
-                Some(json!({"id": id, "samples": part.samples, "share": ratio(part.cost, cost.total)}))
+                Some(json!({"id": id, "samples": part.samples, "share": ratio(part.cost, cost.total.cost)}))
             })
             .collect();
         let mut fields = Map::new();
@@ -416,7 +415,7 @@ fn call_tree(cost: &Cost<'_>) -> Value {
             fields.extend(frame);
         }
         fields.insert("samples".to_owned(), parts.iter().map(|part| part.samples).sum::<u64>().into());
-        fields.insert("share".to_owned(), ratio(parts.iter().map(|part| part.cost).sum(), cost.total));
+        fields.insert("share".to_owned(), ratio(parts.iter().map(|part| part.cost).sum(), cost.total.cost));
         fields.insert("objects".to_owned(), objects.into());
         Value::Object(fields)
     });

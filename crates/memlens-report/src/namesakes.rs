@@ -7,7 +7,7 @@ use memlens_profile::{Object, ObjectBacking, ObjectIx, Profile};
 use memlens_types::Counts;
 
 use crate::UnknownWord;
-use crate::interval;
+use crate::interval::Certainty;
 use crate::place::object_place;
 use crate::row::{Row, Whole};
 use crate::word::the_one;
@@ -122,10 +122,9 @@ impl<'a> Namesakes<'a> {
             max_live_bytes,
             huge_share: self.backing().and_then(|backing| backing.huge_share()),
             place: self.common(|object| object_place(profile, object)),
-            share_interval: row.share.and_then(|share| {
-                let one_burst = self.objects().all(|object| object.bursts == Some(1));
-                interval::of_data(profile, one_burst, share, whole.cost)
-            }),
+            certainty: row
+                .share
+                .and_then(|share| Certainty::of_objects(profile, self.objects(), share, whole.cost)),
             ..row
         }
     }

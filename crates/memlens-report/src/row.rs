@@ -12,7 +12,7 @@ use memlens_types::{Counts, Sampled};
 use crate::UnknownWord;
 use crate::column::{Column, Content};
 use crate::field::by_field;
-use crate::interval;
+use crate::interval::Certainty;
 use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::pattern::PatternWords;
@@ -133,7 +133,7 @@ pub(crate) struct Row {
     pub(crate) place: Option<String>,
     pub(crate) source_text: Option<String>,
     pub(crate) known: Known,
-    /// What rows are ranked by; see [`Profile::cost`].
+    /// See [`Profile::cost`].
     pub(crate) cost: u64,
     /// Whether the cost is wait cycles.
     pub(crate) waits: bool,
@@ -141,10 +141,12 @@ pub(crate) struct Row {
     pub(crate) stall: Option<u64>,
     /// Part of the whole's stall; `None` if that is 0, or no stalls are known.
     pub(crate) stall_share: Option<f64>,
-    /// 95 % interval of the share, where it is estimated from samples.
-    pub(crate) share_interval: Option<(f64, f64)>,
+    /// How sure the share is, where it is estimated from samples or bursts.
+    pub(crate) certainty: Option<Certainty>,
     /// Part of the whole that the caller names; `None` if that is 0.
     pub(crate) share: Option<f64>,
+    /// The share that rows are ranked by: see [`leading_share`].
+    pub(crate) leading_share: Option<f64>,
 }
 
 impl Row {
@@ -160,6 +162,7 @@ impl Row {
         let part = |of: u64, whole: u64| (whole > 0).then(|| of as f64 / whole as f64);
         let share = part(cost, whole.cost);
         let waits = profile.run.sampling.is_none() && !profile.is_of_bus();
+        let stall_share = part(stall, whole.stall).filter(|_| waits);
         Self {
             id: None,
             namesakes: 0,
@@ -179,11 +182,22 @@ impl Row {
             cost,
             waits,
             stall: waits.then_some(stall),
-            stall_share: part(stall, whole.stall).filter(|_| waits),
-            share_interval: share.and_then(|share| interval::of_share(profile, share, whole.cost)),
+            stall_share,
+            certainty: Certainty::of_part(profile, whole.cost),
             share,
+            leading_share: if leading_share(profile) == Column::StallShare { stall_share } else { share },
         }
     }
+
+    /// 95 % interval of the share, where it is estimated from samples or bursts.
+    pub(crate) fn share_interval(&self) -> Option<(f64, f64)> {
+        self.certainty?.interval(self.share?)
+    }
+}
+
+/// The share that says what matters most: of what the core waits for, if one was modelled, else of the cost.
+pub(crate) fn leading_share(profile: &Profile) -> Column {
+    if profile.has_stalls() { Column::StallShare } else { Column::Share }
 }
 
 /// All rows of a grouping, sorted: numbers fall, texts rise, unknown comes last.

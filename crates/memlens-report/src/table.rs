@@ -8,7 +8,7 @@ use crate::column::{Column, Content};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
 use crate::header::header;
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
-use crate::row::{Row, Whole, row_number, rows};
+use crate::row::{Row, Whole, leading_share, row_number, rows};
 
 /// How a table is to look. Build it from [`View::default`] and change what is needed.
 #[derive(Clone, Debug)]
@@ -19,16 +19,23 @@ pub struct View {
     pub colour: bool,
     /// What a row stands for.
     pub by: By,
-    /// What rows are sorted by.
-    pub sort: Column,
+    /// What rows are sorted by; `None`: by what matters most, the share of the stalls where they are known, else of the cost.
+    pub sort: Option<Column>,
     /// How many rows at most; `None`: all.
     pub top: Option<usize>,
 }
 
 impl Default for View {
-    /// 100 columns, no colour, the 20 most expensive objects.
+    /// 100 columns, no colour, the 20 objects that matter most.
     fn default() -> Self {
-        Self { width: 100, colour: false, by: By::Object, sort: Column::Share, top: Some(20) }
+        Self { width: 100, colour: false, by: By::Object, sort: None, top: Some(20) }
+    }
+}
+
+impl View {
+    /// What rows of this profile are sorted by.
+    pub(crate) fn sort_of(&self, profile: &Profile) -> Column {
+        self.sort.unwrap_or_else(|| leading_share(profile))
     }
 }
 
@@ -39,7 +46,8 @@ pub fn table(profile: &Profile, view: &View) -> String {
     if let Some(why) = view.by.missing_in(profile) {
         return out + &format!("No table by {}: {why}.\n", view.by.as_str());
     }
-    let mut rows = rows(profile, view.by, view.sort);
+    let sort = view.sort_of(profile);
+    let mut rows = rows(profile, view.by, sort);
     // Objects that nobody touched say nothing about waiting; the JSON report has them.
     let all = rows.len();
     rows.retain(|row| row.known.is_touched());
@@ -56,7 +64,7 @@ pub fn table(profile: &Profile, view: &View) -> String {
     let totals = profile.totals();
     let whole = Whole::of(profile, &totals);
     let total = Row::new(profile, "total".to_owned(), &totals, view.by.is_data(), whole);
-    let mut grid = grid(&rows, Some(&total), columns(profile, view.by, view.sort), profile);
+    let mut grid = grid(&rows, Some(&total), columns(profile, view.by, sort), profile);
     // A site's name is a place: its file and line are what must stay.
     for column in grid.columns.iter_mut().filter(|column| column.titles[1] == By::Site.as_str()) {
         column.elide = Elide::BeforeLastWord;
@@ -70,8 +78,8 @@ pub fn table(profile: &Profile, view: &View) -> String {
 }
 
 fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {
-    let share: f64 = rows.iter().filter_map(|row| row.share).sum();
-    let part = format!(", {} % of the {}", percent_of_share(share.min(1.0)), cost_word(profile));
+    let share: f64 = rows.iter().filter_map(|row| row.leading_share).sum();
+    let part = format!(", {} % of the {}", percent_of_share(share.min(1.0)), leading_word(profile));
     let mut text = shown(rows.len(), touched, view.by.as_str(), &part);
     if all > touched {
         let what = if profile.is_of_bus() { "seen on the bus" } else { "accessed" };
@@ -92,21 +100,29 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     if text.width() + hint.width() <= view.width {
         text += hint;
     }
-    if view.sort != Column::Share && rows.iter().all(|row| view.sort.content(row).is_unknown()) {
-        text += &format!("\nnone has {}: sorted by the {}", view.sort.as_str(), cost_word(profile));
+    if let Some(sort) = view.sort
+        && sort != Column::Share
+        && rows.iter().all(|row| sort.content(row).is_unknown())
+    {
+        text += &format!("\nnone has {}: sorted by the {}", sort.as_str(), cost_word(profile));
     }
     text
 }
 
 /// The columns of a grouping, with the one it is sorted by if that is none of them.
 fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
-    let mut columns = vec![TableColumn::Of(Column::Share, [cost_word(profile), "%"], 0), TableColumn::Bar];
+    let cost = [cost_word(profile), "%"];
+    let mut columns = match leading_share(profile) {
+        Column::StallShare => vec![
+            TableColumn::Of(Column::StallShare, ["stall", "%"], 0),
+            TableColumn::Bar,
+            TableColumn::Of(Column::Share, cost, 1),
+        ],
+        _ => vec![TableColumn::Of(Column::Share, cost, 0), TableColumn::Bar],
+    };
     if profile.run.sampling.is_some() || profile.run.effective_bursts.is_some() {
         columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
         columns.push(TableColumn::Of(Column::ShareHigh, ["95 %", "to"], 1));
-    }
-    if profile.machine.core.is_some() && cost_word(profile) == "wait" {
-        columns.push(TableColumn::Of(Column::StallShare, ["stall", "%"], 1));
     }
     if by == By::Object {
         columns.push(TableColumn::Of(Column::Id, ["", "#"], 0));
@@ -181,6 +197,11 @@ pub(crate) fn cost_word(profile: &Profile) -> &'static str {
         Some(sampling) if sampling.unit == SampleUnit::Nanoseconds => "time",
         Some(_) => "events",
     }
+}
+
+/// What the share is of that rows are ranked by.
+pub(crate) fn leading_word(profile: &Profile) -> &'static str {
+    if leading_share(profile) == Column::StallShare { "stalls" } else { cost_word(profile) }
 }
 
 /// Where misses, lines and page walks are from: a model, or what a card saw.
@@ -274,7 +295,7 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
     let columns: Vec<TableColumn> = columns
         .into_iter()
         .filter(|column| match column {
-            TableColumn::Of(Column::Name | Column::Share, ..) | TableColumn::Bar => true,
+            TableColumn::Of(Column::Name | Column::Share | Column::StallShare, ..) | TableColumn::Bar => true,
             TableColumn::Of(column, ..) => rows.iter().any(|row| match column.content(row) {
                 Content::Text(None | Some("")) | Content::Count(None) => false,
                 // No misses, or no prefetcher.
@@ -364,7 +385,7 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
 fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     let column = match column {
         TableColumn::Bar if is_total => return GridCell::default(),
-        TableColumn::Bar => return GridCell::new(bar(row.share.unwrap_or(0.0)), heat(row)),
+        TableColumn::Bar => return GridCell::new(bar(row.leading_share.unwrap_or(0.0)), heat(row)),
         TableColumn::Source => {
             return GridCell::new(row.source_text.as_deref().unwrap_or("").trim(), Style::Dim);
         }
@@ -381,10 +402,12 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
         Content::Ratio(Some(value)) => (percent_of_share(value), false),
         _ => (UNKNOWN.to_owned(), true),
     };
-    // The total's row has no blocks, ids and the like: nothing there is unknown.
+    // The total's row has no blocks, ids and the like, and is all there is: nothing there is unknown.
     let has_no_total = matches!(
         column,
         Column::Id
+            | Column::ShareLow
+            | Column::ShareHigh
             | Column::Kind
             | Column::Type
             | Column::Offset
@@ -400,7 +423,8 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     }
     let style = match column {
         _ if unknown || text == "0" => Style::Dim,
-        Column::Share if !is_total => heat(row),
+        Column::StallShare if !is_total => heat(row),
+        Column::Share if !is_total && row.leading_share == row.share => heat(row),
         Column::Name => Style::Bold,
         Column::Kind | Column::Type | Column::Where => Style::Dim,
         _ => Style::Plain,
@@ -408,9 +432,9 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     GridCell::new(text, style)
 }
 
-/// A fifth of the wait is worth anyone's time; a twentieth may be.
+/// A fifth is worth anyone's time; a twentieth may be.
 fn heat(row: &Row) -> Style {
-    match row.share {
+    match row.leading_share {
         Some(share) if share >= 0.20 => Style::Hot,
         Some(share) if share >= 0.05 => Style::Warm,
         _ => Style::Plain,

@@ -215,11 +215,11 @@ fn sorting_by_every_column_works_and_shows_it() {
     let profile = bfs::profile();
     for column in Column::ALL {
         assert_eq!(column.as_str().parse::<Column>(), Ok(column));
-        table(&profile, &View { sort: column, ..View::default() });
+        table(&profile, &View { sort: Some(column), ..View::default() });
     }
     let first = |sort: &str| {
         let mut out = Vec::new();
-        csv(&profile, &View { sort: sort.parse().unwrap(), ..View::default() }, &mut out).unwrap();
+        csv(&profile, &View { sort: Some(sort.parse().unwrap()), ..View::default() }, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         text.lines().nth(1).unwrap().split(',').nth(3).unwrap().to_owned()
     };
@@ -230,7 +230,7 @@ fn sorting_by_every_column_works_and_shows_it() {
     assert_eq!(first("blocks"), "newq");
     assert_eq!(first("l1_miss_ratio"), "pred");
     // l2_misses is no column of the default table: it comes in when asked for.
-    let text = table(&profile, &View { sort: Column::L2Misses, width: 80, ..View::default() });
+    let text = table(&profile, &View { sort: Some(Column::L2Misses), width: 80, ..View::default() });
     assert!(text.contains("l2_misses"), "{text}");
     let problem = "lodas".parse::<Column>().unwrap_err().to_string();
     assert_eq!(problem, "‘lodas’ is no column; did you mean ‘loads’?");
@@ -239,7 +239,7 @@ fn sorting_by_every_column_works_and_shows_it() {
 
 #[test]
 fn sorting_by_what_no_row_has_says_so() {
-    let sorted = |sort| table(&bfs::profile(), &View { sort, ..View::default() });
+    let sorted = |sort| table(&bfs::profile(), &View { sort: Some(sort), ..View::default() });
     let text = sorted(Column::Samples);
     assert!(text.ends_with("\nnone has samples: sorted by the wait\n"), "{text}");
     assert!(!sorted(Column::Loads).contains("none has"));
@@ -609,7 +609,7 @@ fn show() {
 
 /// Two objects wait the same, 1,000 cycles of memory each; of the one's nine tenths are hidden.
 #[test]
-fn what_the_core_waits_for_stands_beside_the_wait() {
+fn what_the_core_waits_for_comes_first() {
     let object = |id, name: &str, stall_cycles| {
         let counts = Counts {
             loads: 4,
@@ -636,12 +636,18 @@ fn what_the_core_waits_for_stands_beside_the_wait() {
         (&report["run"]["core_cycles"], &report["machine"]["core"]["window"]),
         (&value!(2000), &value!(224))
     );
-    let text = table(&profile, &View { width: 160, sort: Column::StallShare, ..View::default() });
+    let text = table(&profile, &View { width: 160, ..View::default() });
     assert!(text.contains("1.00k cycles of a wait of 2.00k · other work hides 50.0 %"), "{text}");
     assert!(text.contains("about 50 % of the core's time"), "{text}");
     let row = |name| text.lines().find(|line| line.contains(name)).expect("a row").to_owned();
-    assert!(row("list").trim_start().starts_with("50.0") && row("list").contains("90.0"), "{text}");
+    assert!(row("list").trim_start().starts_with("90.0") && row("list").contains("50.0"), "{text}");
     assert!(row("table").contains("10.0") && text.find("list") < text.find("table"), "{text}");
+    let one = table(&profile, &View { width: 160, top: Some(1), ..View::default() });
+    assert!(one.contains("1 of 2 objects, 90.0 % of the stalls"), "{one}");
+    let by_wait = table(&profile, &View { sort: Some(Column::Share), width: 160, ..View::default() });
+    assert!(by_wait.find("table") < by_wait.find("list"), "equal, so as they come: {by_wait}");
+    let list = object_detail(&profile, "list", &View { width: 160, ..View::default() }).unwrap();
+    assert!(list.contains("90.0 % of the stalls · 50.0 % of the wait"), "{list}");
     // Where no core is described, nothing is said of one.
     let bare = json(&bfs::profile());
     assert_eq!((&bare["totals"]["stall_cycles"], &bare["machine"]["core"]), (&Value::Null, &Value::Null));

@@ -17,7 +17,7 @@ pub struct ViewArgs {
     #[arg(long, value_name = "WHAT", value_parser = by_words())]
     pub by: Option<By>,
 
-    /// Column to sort by; share of the waiting time if not given (`memlens report --help` lists them)
+    /// Column to sort by; what the core waits for if not given, else the share of the waiting time (`memlens report --help` lists them)
     #[arg(long, value_name = "COLUMN", value_parser = column_words(), hide_possible_values = true)]
     pub sort: Option<Column>,
 
@@ -43,7 +43,7 @@ impl ViewArgs {
             width: stream.columns(),
             colour: stream.wants_colour(),
             by: self.by.unwrap_or(default.by),
-            sort: self.sort.unwrap_or(default.sort),
+            sort: self.sort,
             top: match self.top {
                 Some(Top::Rows(rows)) => Some(rows),
                 Some(Top::All) => None,
