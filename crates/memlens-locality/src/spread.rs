@@ -38,7 +38,7 @@ impl Cost {
 /// another are taken for two draws from their stretch of it. The variance of Σx over bursts is then the sum of (x − x′)²
 /// over such pairs (K. M. Wolter, Introduction to Variance Estimation, 2nd edition, 2007, section 8.2, non-overlapping
 /// differences). Phases that last longer than two bursts do not add to it; independent draws would have their whole difference in it.
-/// Kept are [`CONTRASTS`] sums in which one burst of each pair, at random, counts with a minus: the mean of their squares is that
+/// Kept are 32 sums in which one burst of each pair, at random, counts with a minus: the mean of their squares is that
 /// variance (random half-samples: P. J. McCarthy, Pseudo-replication: Half Samples, Review of the International Statistical Institute 37, 1969).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostSpread {
