@@ -133,6 +133,7 @@ impl<'a> Namesakes<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Column;
     use memlens_profile::SourceLine;
     use memlens_types::ObjectKind;
 
@@ -165,7 +166,7 @@ mod tests {
         let ids: Vec<Vec<u32>> =
             groups.iter().map(|group| group.objects().map(|object| object.id).collect()).collect();
         assert_eq!(ids, [vec![1, 3], vec![2], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9]]);
-        let row = groups[0].row(Whole { cost: 100, stall: 100 });
+        let row = groups[0].row(Whole { cost: 100, stall: 100, leading: Column::Share });
         assert_eq!((row.id, row.namesakes, row.blocks, row.bytes), (Some(1), 1, Some(2), Some(16)));
         assert_eq!((row.known.loads, row.place.as_deref()), (Some(6), Some("a.c:3")));
     }

@@ -103,12 +103,18 @@ pub(crate) struct Whole {
     pub(crate) cost: u64,
     /// Of the stalls, in cycles.
     pub(crate) stall: u64,
+    /// Which of both shares rows are ranked by: see [`leading_share`].
+    pub(crate) leading: Column,
 }
 
 impl Whole {
     /// Of some counts.
     pub(crate) fn of(profile: &Profile, counts: &Counts) -> Self {
-        Self { cost: profile.cost(counts), stall: profile.stall_cycles(counts) }
+        Self {
+            cost: profile.cost(counts),
+            stall: profile.stall_cycles(counts),
+            leading: leading_share(profile),
+        }
     }
 }
 
@@ -185,7 +191,7 @@ impl Row {
             stall_share,
             certainty: Certainty::of_part(profile, whole.cost),
             share,
-            leading_share: if leading_share(profile) == Column::StallShare { stall_share } else { share },
+            leading_share: if whole.leading == Column::StallShare { stall_share } else { share },
         }
     }
 
@@ -195,9 +201,15 @@ impl Row {
     }
 }
 
-/// The share that says what matters most: of what the core waits for, if one was modelled, else of the cost.
+/// The share that says what matters most: of what the core waits for, if one was modelled and that is any time to speak of, else of the
+/// cost. Linear in the objects.
 pub(crate) fn leading_share(profile: &Profile) -> Column {
-    if profile.has_stalls() { Column::StallShare } else { Column::Share }
+    /// Of the core's time. Of less the order is chance, and what is hidden today waits tomorrow, on another core.
+    const LEAST_PART: f64 = 0.01;
+    let core_cycles = profile.run.core_cycles.filter(|_| profile.has_stalls()).unwrap_or(0);
+    let stalls = profile.stall_cycles(&profile.totals());
+    let is_much = core_cycles > 0 && stalls as f64 >= LEAST_PART * core_cycles as f64;
+    if is_much { Column::StallShare } else { Column::Share }
 }
 
 /// All rows of a grouping, sorted: numbers fall, texts rise, unknown comes last.

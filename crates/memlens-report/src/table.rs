@@ -124,6 +124,9 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
         columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
         columns.push(TableColumn::Of(Column::ShareHigh, ["95 %", "to"], 1));
     }
+    if profile.has_stalls() && leading_share(profile) == Column::Share {
+        columns.push(TableColumn::Of(Column::StallShare, ["stall", "%"], 1));
+    }
     if by == By::Object {
         columns.push(TableColumn::Of(Column::Id, ["", "#"], 0));
     }
