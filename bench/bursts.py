@@ -207,7 +207,8 @@ def covered_shares(compared, burst):
     """How many objects' exact shares lie in the stated intervals, of how many; and the share of what only burst mode has
     under its name. An object that burst mode did not see has the interval of none in so many bursts."""
     bursts = burst["run"]["effective_bursts"] or 0
-    unseen = (0.0, 3.8415 / (bursts + 3.8415))
+    # Clopper and Pearson's upper end for none, with what is taken for the model: memlens-report's interval.rs.
+    unseen = (0.0, 1 - 0.025 ** (1 / bursts + 1 / 50) if bursts else 1.0)
     intervals = {entry["id"]: entry["share_ci95"] for entry in burst["objects"]}
     inside, of, otherwise = 0, 0, 0.0
     for entry in compared["objects"]:

@@ -81,11 +81,12 @@ pub struct Effects {
     /// Where execution goes.
     pub leads: Leads,
     /// Registers of its memory operands' addresses. Stack pointers that pushes and pops move by themselves are not among
-    /// them, nor the pointers and the counter of string instructions: they do not wait for what is loaded.
+    /// them: cores count these apart.
     pub address: RegisterSet,
     /// Other registers that it reads.
     pub reads: RegisterSet,
-    /// Registers that it writes.
+    /// Registers that it writes, but for the pointers and the counter of string instructions that compare nothing: these do not wait for what
+    /// is loaded.
     pub writes: RegisterSet,
     /// Cycles from its operands to its result, but for those that a load takes.
     pub latency_cycles: u8,
@@ -153,15 +154,14 @@ impl Effects {
         if is_zeroing(instruction) {
             reads = RegisterSet::default();
         }
-        let mut by_themselves = RegisterSet::default();
         if instruction.is_stack_instruction() {
-            by_themselves |= RegisterSet::STACK_POINTER;
+            let pointer = RegisterSet::STACK_POINTER;
+            (address, reads, writes) =
+                (address.without(pointer), reads.without(pointer), writes.without(pointer));
         }
-        if instruction.is_string_instruction() {
-            by_themselves |= RegisterSet::STRING_POINTERS;
+        if copies_string(instruction) {
+            writes = writes.without(RegisterSet::STRING_POINTERS);
         }
-        (address, reads, writes) =
-            (address.without(by_themselves), reads.without(by_themselves), writes.without(by_themselves));
         Self {
             at: instruction.ip(),
             next: instruction.next_ip(),
@@ -173,6 +173,14 @@ impl Effects {
             touches_memory: accesses().next().is_some(),
         }
     }
+}
+
+/// Whether it moves elements on, whatever they are.
+fn copies_string(instruction: &Instruction) -> bool {
+    use Mnemonic::{Cmpsb, Cmpsd, Cmpsq, Cmpsw, Scasb, Scasd, Scasq, Scasw};
+    let compares =
+        matches!(instruction.mnemonic(), Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq);
+    instruction.is_string_instruction() && !compares
 }
 
 fn is_read(access: OpAccess) -> bool {
@@ -331,14 +339,12 @@ mod tests {
 
     #[test]
     fn string_instructions_do_not_wait_for_what_they_copy() {
-        // rep movsb ; lodsb
-        let found = effects(&[0xf3, 0xa4, 0xac], 0x1000);
-        let [copy, load] = found[..] else { panic!("{found:?}") };
-        assert_eq!((copy.address, copy.touches_memory), (RegisterSet::default(), true));
-        assert!(
-            !copy.reads.intersects(RegisterSet::STRING_POINTERS) && copy.writes == RegisterSet::default()
-        );
-        assert_eq!((load.address, load.writes), (RegisterSet::default(), registers(&[0])));
+        // rep movsb ; lodsb ; repne scasb
+        let found = effects(&[0xf3, 0xa4, 0xac, 0xf2, 0xae], 0x1000);
+        let [copy, load, length] = found[..] else { panic!("{found:?}") };
+        assert_eq!((copy.address, copy.touches_memory), (registers(&[6, 7]), true));
+        assert_eq!((copy.writes, load.writes), (RegisterSet::default(), registers(&[0])));
+        assert!(length.writes.intersects(registers(&[1])), "how far it came depends on what was there");
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Locality {
         }
         let tag = self.threads.len().min(MOST_THREADS) as u64;
         let longest = self.longest as u64;
-        let new = || Thread { tag, clock: 0, window: 0, pairs: Pairs::of(tag) };
+        let new = || Thread { tag, clock: 0, window: 0, pairs: Pairs::of(burst.thread.into()) };
         let thread = self.threads.entry(burst.thread).or_insert_with(new);
         let goes_on = part == 0 && burst.unseen_before == Some(0) && thread.clock - thread.window < longest;
         if !goes_on {

@@ -55,7 +55,10 @@ pub fn add_waits<'a>(
     let (machine, mut cells) = (&profile.machine, std::mem::take(&mut profile.cells));
     for cell in &mut cells {
         let counts = cell.counts.get();
-        let wait = machine.wait_cycles(&counts.without_coherence());
+        let all = machine.wait_cycles(&counts);
+        let of_others =
+            counts.shared.coherence_misses.saturating_mul(machine.latencies.llc_cycles.into()).min(all);
+        let wait = all - of_others;
         let stalled = match parts[cell.code.index()] {
             Some(part) => wait as f64 * part,
             None => (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0) * usual,
@@ -63,16 +66,20 @@ pub fn add_waits<'a>(
         of_own += stalled;
         // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
         // behind the other: of what cores take from each other nothing is hidden.
-        let of_others = machine.wait_cycles(&counts).saturating_sub(wait);
         of_all_others += of_others as f64;
         let stall_cycles = stalled.round() as u64 + of_others;
         cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
     }
     profile.cells = cells;
     profile.sum_cells();
-    if waited > 0.0 && waited <= found.cycles {
-        // As many times as the windows' stalls are in the run's.
-        let cycles = of_own * found.cycles / waited + of_all_others;
+    if found.cycles > 0.0 && waited <= found.cycles {
+        // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
+        let looked_at: u64 = found.operands.values().map(|operand| operand.accesses).sum();
+        let times = match waited > 0.0 {
+            true => of_own / waited,
+            false => profile.totals().accesses() as f64 / looked_at.max(1) as f64,
+        };
+        let cycles = times * found.cycles + of_all_others;
         profile.run.core_cycles = Some(cycles.round() as u64);
     }
 }

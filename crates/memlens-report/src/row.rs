@@ -214,7 +214,10 @@ pub(crate) fn leading_share(profile: &Profile) -> Column {
 
 /// All rows of a grouping, sorted: numbers fall, texts rise, unknown comes last.
 pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
-    let whole = Whole::of(profile, &profile.totals());
+    let mut whole = Whole::of(profile, &profile.totals());
+    if sort == Column::Share {
+        whole.leading = Column::Share;
+    }
     let mut rows = match by {
         By::Object => object_rows(profile, whole),
         By::Site => {
@@ -311,12 +314,17 @@ fn by_objects(
         let first = &profile.objects[members[0]];
         let by_site = key.0.is_some();
         let name = key.0.unwrap_or_else(|| first.kind.as_str().to_owned());
+        let row = Row::new(profile, name, &counts, true, whole);
         Row {
             kind: by_site.then(|| first.kind.as_str().to_owned()),
             blocks: Some(blocks),
             bytes,
             objects: Some(names_by_cost(costs)),
-            ..Row::new(profile, name, &counts, true, whole)
+            certainty: row.share.and_then(|share| {
+                let members = members.iter().map(|&member| &profile.objects[member]);
+                Certainty::of_objects(profile, members, share, whole.cost)
+            }),
+            ..row
         }
     });
     sums.collect()

@@ -19,7 +19,7 @@ pub struct View {
     pub colour: bool,
     /// What a row stands for.
     pub by: By,
-    /// What rows are sorted by; `None`: by what matters most, the share of the stalls where they are known, else of the cost.
+    /// What rows are sorted by; `None`: by what matters most, the share of the stalls where they are 1 % of the core's time or more, else of the cost.
     pub sort: Option<Column>,
     /// How many rows at most; `None`: all.
     pub top: Option<usize>,
@@ -79,7 +79,8 @@ pub fn table(profile: &Profile, view: &View) -> String {
 
 fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {
     let share: f64 = rows.iter().filter_map(|row| row.leading_share).sum();
-    let part = format!(", {} % of the {}", percent_of_share(share.min(1.0)), leading_word(profile));
+    let word = if view.sort == Some(Column::Share) { cost_word(profile) } else { leading_word(profile) };
+    let part = format!(", {} % of the {word}", percent_of_share(share.min(1.0)));
     let mut text = shown(rows.len(), touched, view.by.as_str(), &part);
     if all > touched {
         let what = if profile.is_of_bus() { "seen on the bus" } else { "accessed" };

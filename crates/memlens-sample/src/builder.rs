@@ -330,11 +330,13 @@ impl ProfileBuilder {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
+                let mut whole = CostSpread::default();
+                spreads.values().for_each(|&spread| whole += spread);
                 for (object, spread) in &spreads {
                     let Some(place) = places[*object as usize] else { continue };
                     let object = &mut profile.objects[place.index()];
                     let wait = profile.machine.wait_cycles(&object.counts) as f64;
-                    let error = spread.error_of_share(&summary.total.spread);
+                    let error = spread.error_of_share(&whole);
                     object.wait_error_cycles = error.map(|part| (part * wait).round() as u64);
                 }
                 add_patterns(&mut profile, bursts, &rows.code, recording.files());

@@ -24,7 +24,8 @@ use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::Offsets;
 use memlens_locality::{
-    Burst, Cost, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Sharing, Summary, Timing,
+    Burst, Cost, CostSpread, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Sharing, Summary,
+    Timing,
 };
 use memlens_overlap::{Place, Windows};
 use memlens_profile::MachineInfo;
@@ -637,7 +638,7 @@ impl Bursts {
     pub fn cells(&self, summary: &Summary) -> Vec<(Cell, Counts)> {
         let ratios = self.simulation.as_ref().map(MiniSimulation::ratios);
         let cells = summary.owners.iter().filter_map(|(number, row)| {
-            let cell = Cell { spread: row.spread, ..self.cells.get(*number)? };
+            let cell = self.cells.get(*number)?;
             let counts = match &ratios {
                 None => self.counts_of(&cell, row),
                 Some(ratios) => {
@@ -647,7 +648,10 @@ impl Bursts {
                     self.counts_of(&cell, &row)
                 }
             };
-            Some((cell, counts))
+            // Of the wait as it is known in the end: prefetched misses, repeated instructions and other cores' lines differ.
+            let part = self.machine.wait_cycles(&counts) as f64 / row.spread.cost();
+            let spread = if part.is_finite() { row.spread * part } else { CostSpread::default() };
+            Some((Cell { spread, ..cell }, counts))
         });
         cells.collect()
     }
