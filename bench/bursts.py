@@ -32,6 +32,7 @@ import argparse
 import json
 import math
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -327,7 +328,8 @@ def main():
                 over.append(taken / native)
                 burst_report = report_of(options.memlens, burst)
                 estimated = ratios(burst_report)
-                bursts = next((note.split()[0] for note in burst_report["run"]["notes"] if "bursts with" in note), "0")
+                told = (re.search(r"(\d+) bursts with", note) for note in burst_report["run"]["notes"])
+                bursts = next((found[1] for found in told if found), "0")
                 if bursts == "0":
                     shown = shown or (estimated, 0, None, None, (0, 0, 0), bursts)
                     continue

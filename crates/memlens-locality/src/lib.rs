@@ -21,6 +21,7 @@
 //! | `model.rs` | reuse times → probability of a miss |
 //! | `phases.rs` | stretches of the program with different footprints |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
+//! | `cost.rs` | [`Cost`], [`CostSpread`]: what references cost; errors of shares that can be added up |
 //! | `summary.rs` | [`Summary`], [`Row`], [`Estimate`], [`CurvePoint`]: the answers |
 //! | `sharing.rs` | [`Sharing`], [`Timing`], [`Shared`] |
 //! | `pattern.rs` | [`Patterns`] |
@@ -101,6 +102,7 @@
 
 mod bins;
 mod burst;
+mod cost;
 mod delinquent;
 mod geometry;
 mod interval;
@@ -117,6 +119,7 @@ mod summary;
 mod umi;
 
 pub use burst::{Burst, Reference};
+pub use cost::{Cost, CostSpread};
 pub use delinquent::{DelinquentComparison, smallest_covering};
 pub use geometry::Geometry;
 pub use locality::{ConfigError, Locality, LocalityConfig, Who};
@@ -124,6 +127,5 @@ pub use memlens_types::PatternKind;
 pub use pattern::{AddressSource, Pattern, Patterns, Stride};
 pub use scopes::OTHER;
 pub use sharing::{Shared, Sharing, Timing};
-pub use spread::{Cost, CostSpread};
 pub use summary::{CurvePoint, Estimate, Row, Summary};
 pub use umi::{Umi, UmiConfig, UmiCount};

@@ -6,13 +6,14 @@ use memlens_types::AccessKind;
 
 use crate::bins::{BINS, TRIVIAL, bin};
 use crate::burst::{Burst, Reference};
+use crate::cost::{Cost, Pairs};
 use crate::geometry::Geometry;
 use crate::last_use::{LastUse, TAG_SHIFT};
 use crate::model::{LevelModel, Model, estimate};
 use crate::phases::Phases;
 use crate::reuse::{Distribution, Reuse, Typical};
 use crate::scopes::{Scope, ScopeSums, Scopes, Sums};
-use crate::spread::{Cost, Pairs, Spread};
+use crate::spread::Spread;
 use crate::summary::{CurvePoint, Estimate, Row, Summary};
 
 /// Addresses have 57 bits at most (five-level paging, half of it the user's).

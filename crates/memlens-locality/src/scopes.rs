@@ -2,9 +2,9 @@
 
 use memlens_types::AccessKind;
 
+use crate::cost::{Cost, CostSpread};
 use crate::phases::Phases;
 use crate::reuse::Reuse;
-use crate::spread::{Cost, CostSpread};
 
 /// The row of all instructions or owners beyond [`crate::LocalityConfig::scopes`].
 pub const OTHER: u32 = u32::MAX;

@@ -1,6 +1,7 @@
 //! What an estimator answers.
 
-use crate::spread::{CostSpread, Spread};
+use crate::cost::CostSpread;
+use crate::spread::Spread;
 
 /// Misses at one level, in the unit of the bursts' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

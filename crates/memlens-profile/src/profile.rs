@@ -399,7 +399,7 @@ impl Profile {
         totals
     }
 
-    /// What objects and code are ranked by: the samples' cost in a sampled profile, else
+    /// What objects and code cost, in which shares are told: the samples' cost in a sampled profile, else
     /// [`wait_cycles`](Self::wait_cycles). The unit is that of `run.primary_cost`.
     pub fn cost(&self, counts: &Counts) -> u64 {
         match self.run.sampling {

@@ -34,7 +34,7 @@ pub struct RunInfo {
     pub memlens_version: String,
     /// Whether counts are estimates (`burst`, `sample`) and not counted one by one.
     pub estimated: bool,
-    /// What objects are ranked by: `wait_cycles` in exact mode.
+    /// What shares are of: `wait_cycles` in exact and burst mode.
     pub primary_cost: String,
     /// What a reader has to know about the collection, one sentence each.
     pub notes: Vec<String>,

@@ -1,5 +1,6 @@
 //! How certain a share is that was estimated from samples.
 
+use memlens_locality::CostSpread;
 use memlens_profile::{Object, Profile};
 use statrs::distribution::{Beta, ContinuousCDF, StudentsT};
 
@@ -73,15 +74,13 @@ impl Certainty {
 
 /// As how many independent observations a share with this standard error counts.
 ///
-/// The error rests on half as many differences as there are bursts, seen in `CONTRASTS` sums: as many fewer observations as Student's
+/// The error rests on half as many differences as there are bursts, seen in [`CostSpread::CONTRASTS`] sums: as many fewer observations as Student's
 /// distribution of so many degrees of freedom is wider than the normal one. That alone makes no fewer of them than there are bursts.
 fn observations(bursts: f64, share: f64, error: f64) -> f64 {
-    /// As many as `memlens_locality::CostSpread` has.
-    const CONTRASTS: f64 = 32.0;
-    let freedom = 1.0 / (2.0 / bursts.max(2.0) + 1.0 / CONTRASTS);
+    let freedom = 1.0 / (2.0 / bursts.max(2.0) + 1.0 / CostSpread::CONTRASTS as f64);
     let wider = StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |student| student.inverse_cdf(0.975) / Z);
     let seen = |error: f64| share * (1.0 - share) / (error * error);
-    // An error of 0 is one that was not met yet.
+    // Less than a cycle.
     if error <= 0.0 || seen(error).is_nan() {
         return bursts;
     }

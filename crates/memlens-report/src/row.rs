@@ -151,8 +151,8 @@ pub(crate) struct Row {
     pub(crate) certainty: Option<Certainty>,
     /// Part of the whole that the caller names; `None` if that is 0.
     pub(crate) share: Option<f64>,
-    /// The share that rows are ranked by: see [`leading_share`].
-    pub(crate) leading_share: Option<f64>,
+    /// Which of both shares rows are ranked by: see [`leading_share`].
+    pub(crate) leading: Column,
 }
 
 impl Row {
@@ -191,8 +191,13 @@ impl Row {
             stall_share,
             certainty: Certainty::of_part(profile, whole.cost),
             share,
-            leading_share: if whole.leading == Column::StallShare { stall_share } else { share },
+            leading: whole.leading,
         }
+    }
+
+    /// The share that rows are ranked by.
+    pub(crate) fn leading_share(&self) -> Option<f64> {
+        if self.leading == Column::StallShare { self.stall_share } else { self.share }
     }
 
     /// 95 % interval of the share, where it is estimated from samples or bursts.

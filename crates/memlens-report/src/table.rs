@@ -19,7 +19,8 @@ pub struct View {
     pub colour: bool,
     /// What a row stands for.
     pub by: By,
-    /// What rows are sorted by; `None`: by what matters most, the share of the stalls where they are 1 % of the core's time or more, else of the cost.
+    /// What rows are sorted by; `None`: by what matters most, the share of the stalls where they are 1 % of the core's time or more,
+    /// else of the cost.
     pub sort: Option<Column>,
     /// How many rows at most; `None`: all.
     pub top: Option<usize>,
@@ -78,7 +79,7 @@ pub fn table(profile: &Profile, view: &View) -> String {
 }
 
 fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {
-    let share: f64 = rows.iter().filter_map(|row| row.leading_share).sum();
+    let share: f64 = rows.iter().filter_map(|row| row.leading_share()).sum();
     let word = if view.sort == Some(Column::Share) { cost_word(profile) } else { leading_word(profile) };
     let part = format!(", {} % of the {word}", percent_of_share(share.min(1.0)));
     let mut text = shown(rows.len(), touched, view.by.as_str(), &part);
@@ -113,7 +114,8 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
 /// The columns of a grouping, with the one it is sorted by if that is none of them.
 fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     let cost = [cost_word(profile), "%"];
-    let mut columns = match leading_share(profile) {
+    let leading = leading_share(profile);
+    let mut columns = match leading {
         Column::StallShare => vec![
             TableColumn::Of(Column::StallShare, ["stall", "%"], 0),
             TableColumn::Bar,
@@ -125,7 +127,7 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
         columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
         columns.push(TableColumn::Of(Column::ShareHigh, ["95 %", "to"], 1));
     }
-    if profile.has_stalls() && leading_share(profile) == Column::Share {
+    if profile.has_stalls() && leading == Column::Share {
         columns.push(TableColumn::Of(Column::StallShare, ["stall", "%"], 1));
     }
     if by == By::Object {
@@ -389,7 +391,7 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
 fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     let column = match column {
         TableColumn::Bar if is_total => return GridCell::default(),
-        TableColumn::Bar => return GridCell::new(bar(row.leading_share.unwrap_or(0.0)), heat(row)),
+        TableColumn::Bar => return GridCell::new(bar(row.leading_share().unwrap_or(0.0)), heat(row)),
         TableColumn::Source => {
             return GridCell::new(row.source_text.as_deref().unwrap_or("").trim(), Style::Dim);
         }
@@ -427,8 +429,7 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     }
     let style = match column {
         _ if unknown || text == "0" => Style::Dim,
-        Column::StallShare if !is_total => heat(row),
-        Column::Share if !is_total && row.leading_share == row.share => heat(row),
+        Column::StallShare | Column::Share if !is_total && column == row.leading => heat(row),
         Column::Name => Style::Bold,
         Column::Kind | Column::Type | Column::Where => Style::Dim,
         _ => Style::Plain,
@@ -438,7 +439,7 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
 
 /// A fifth is worth anyone's time; a twentieth may be.
 fn heat(row: &Row) -> Style {
-    match row.leading_share {
+    match row.leading_share() {
         Some(share) if share >= 0.20 => Style::Hot,
         Some(share) if share >= 0.05 => Style::Warm,
         _ => Style::Plain,

@@ -330,15 +330,7 @@ impl ProfileBuilder {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
-                let mut whole = CostSpread::default();
-                spreads.values().for_each(|&spread| whole += spread);
-                for (object, spread) in &spreads {
-                    let Some(place) = places[*object as usize] else { continue };
-                    let object = &mut profile.objects[place.index()];
-                    let wait = profile.machine.wait_cycles(&object.counts) as f64;
-                    let error = spread.error_of_share(&whole);
-                    object.wait_error_cycles = error.map(|part| (part * wait).round() as u64);
-                }
+                add_wait_errors(&mut profile, &spreads, &places);
                 add_patterns(&mut profile, bursts, &rows.code, recording.files());
                 profile.run.effective_bursts = Some(summary.effective_bursts());
                 profile.run.notes.extend(bursts.notes());
@@ -593,6 +585,18 @@ impl Rows {
             }
         }
         paths
+    }
+}
+
+/// How sure the wait of each object is. `places`: where it is in the profile.
+fn add_wait_errors(profile: &mut Profile, spreads: &FxHashMap<u32, CostSpread>, places: &[Option<ObjectIx>]) {
+    let mut whole = CostSpread::default();
+    spreads.values().for_each(|&spread| whole += spread);
+    for (&object, spread) in spreads {
+        let Some(place) = places[object as usize] else { continue };
+        let object = &mut profile.objects[place.index()];
+        let wait = profile.machine.wait_cycles(&object.counts) as f64;
+        object.wait_error_cycles = spread.error_of_share(&whole).map(|part| (part * wait).round() as u64);
     }
 }
 

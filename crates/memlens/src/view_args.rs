@@ -17,7 +17,8 @@ pub struct ViewArgs {
     #[arg(long, value_name = "WHAT", value_parser = by_words())]
     pub by: Option<By>,
 
-    /// Column to sort by; what the core waits for if not given, else the share of the waiting time (`memlens report --help` lists them)
+    /// Column to sort by; if not given, the share of the stalls where they are 1 % of the time or more, else of the wait
+    /// (`memlens report --help` lists columns)
     #[arg(long, value_name = "COLUMN", value_parser = column_words(), hide_possible_values = true)]
     pub sort: Option<Column>,
 
