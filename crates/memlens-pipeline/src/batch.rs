@@ -2,7 +2,10 @@
 
 use crate::lanes::{self, Kernel, LANES, PACKED, Previous, Task, Vectors};
 use crate::sharing::{Segment, Sharing, all_accesses, in_turns};
-use memlens_sim::{Batch as SimBatch, CacheDescription, CoreId, MachineDescription, Model, Outcome, Policy};
+use memlens_sim::{
+    Batch as SimBatch, CacheDescription, CoreId, Invalidation, MachineDescription, Model, Outcome, Policy,
+    Walk,
+};
 use memlens_types::{AccessAttr, AccessKind};
 use std::ops::Range;
 
@@ -65,11 +68,8 @@ pub enum Finding {
     Dtlb,
     /// Second-level TLB miss.
     Stlb,
-    /// A page walk.
-    Walk {
-        /// Entries read.
-        entries: u8,
-    },
+    /// An entry that a page walk read.
+    Walk,
     /// Another core lost the line.
     Invalidation,
     /// Another core had modified the line: besides [`Finding::L1`].
@@ -233,12 +233,26 @@ impl Batch {
         }));
     }
 
-    /// What the model found: for each, the thread, the cell, the finding.
-    pub fn findings(&self, mut book: impl FnMut(usize, u32, Finding)) {
+    /// What the model found: for each kind, and each stretch of accesses of one thread, whose it is and which they are.
+    pub fn findings(&self, mut book: impl FnMut(usize, Finding, Stretch<'_>)) {
         let Outcome { l1_misses, l2_misses, llc_misses, dtlb_misses, stlb_misses, .. } = &self.outcome;
-        let Outcome { l2_prefetched, llc_prefetched, .. } = &self.outcome;
-        let Outcome { l1i_misses, l2i_misses, llci_misses, .. } = &self.outcome;
-        let lists = [
+        let Outcome { l2_prefetched, llc_prefetched, coherence_misses, .. } = &self.outcome;
+        let Outcome { l1i_misses, l2i_misses, llci_misses, walks, invalidations, .. } = &self.outcome;
+        let mut owners = Owners { segments: &self.segments, at: 0 };
+        let mut each = |finding, found: Found<'_>| {
+            let mut left = found;
+            while let Some(first) = left.first() {
+                let thread = owners.of(first).thread;
+                // Mostly there is one segment, and nothing to look for.
+                let accesses = owners.accesses();
+                let is_all = accesses == (0..u32::MAX);
+                let len = if is_all { left.len() } else { left.len_within(&accesses) };
+                let (stretch, rest) = left.split_at(len);
+                book(thread, finding, Stretch { found: stretch, cells: &self.cells });
+                left = rest;
+            }
+        };
+        for (indices, finding) in [
             (l1_misses, Finding::L1),
             (l2_misses, Finding::L2),
             (llc_misses, Finding::Llc),
@@ -249,21 +263,13 @@ impl Batch {
             (llci_misses, Finding::Llc),
             (dtlb_misses, Finding::Dtlb),
             (stlb_misses, Finding::Stlb),
-            (&self.outcome.coherence_misses, Finding::Coherence),
+            (coherence_misses, Finding::Coherence),
             (&self.false_sharing, Finding::FalseSharing),
-        ];
-        let mut owners = Owners { segments: &self.segments, at: 0 };
-        let mut book =
-            |index: u32, finding| book(owners.of(index).thread, self.cells[index as usize], finding);
-        for (indices, finding) in lists {
-            indices.iter().for_each(|&index| book(index, finding));
+        ] {
+            each(finding, Found::Indices(indices));
         }
-        for walk in &self.outcome.walks {
-            book(walk.index, Finding::Walk { entries: walk.entries_read });
-        }
-        for invalidation in &self.outcome.invalidations {
-            book(invalidation.index, Finding::Invalidation);
-        }
+        each(Finding::Walk, Found::Walks(walks));
+        each(Finding::Invalidation, Found::Invalidations(invalidations));
     }
 
     /// Whether threads took short turns: lines went from core to core.
@@ -378,6 +384,80 @@ impl Columns<'_> {
     }
 }
 
+/// Accesses of one thread for which the same was found.
+pub struct Stretch<'a> {
+    found: Found<'a>,
+    cells: &'a [u32; LENGTH],
+}
+
+impl Stretch<'_> {
+    /// The cell of each, and how often it was found for it.
+    #[inline(always)]
+    pub fn for_each(self, mut book: impl FnMut(u32, u64)) {
+        let cell = |index: u32| self.cells[index as usize];
+        match self.found {
+            Found::Indices(indices) => indices.iter().for_each(|&index| book(cell(index), 1)),
+            Found::Walks(walks) => {
+                walks.iter().for_each(|walk| book(cell(walk.index), walk.entries_read.into()));
+            }
+            Found::Invalidations(lost) => lost.iter().for_each(|lost| book(cell(lost.index), 1)),
+        }
+    }
+}
+
+/// A list of an outcome, or a part of it.
+#[derive(Clone, Copy)]
+enum Found<'a> {
+    Indices(&'a [u32]),
+    Walks(&'a [Walk]),
+    Invalidations(&'a [Invalidation]),
+}
+
+impl Found<'_> {
+    fn first(&self) -> Option<u32> {
+        match self {
+            Self::Indices(indices) => indices.first().copied(),
+            Self::Walks(walks) => walks.first().map(|walk| walk.index),
+            Self::Invalidations(lost) => lost.first().map(|lost| lost.index),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Indices(indices) => indices.len(),
+            Self::Walks(walks) => walks.len(),
+            Self::Invalidations(lost) => lost.len(),
+        }
+    }
+
+    /// How many stand before the first that is not one of `accesses`.
+    fn len_within(&self, accesses: &Range<u32>) -> usize {
+        let is_one = |index: u32| accesses.contains(&index);
+        match self {
+            Self::Indices(indices) => indices.iter().take_while(|&&index| is_one(index)).count(),
+            Self::Walks(walks) => walks.iter().take_while(|walk| is_one(walk.index)).count(),
+            Self::Invalidations(lost) => lost.iter().take_while(|lost| is_one(lost.index)).count(),
+        }
+    }
+
+    fn split_at(self, len: usize) -> (Self, Self) {
+        match self {
+            Self::Indices(indices) => {
+                let (stretch, rest) = indices.split_at(len);
+                (Self::Indices(stretch), Self::Indices(rest))
+            }
+            Self::Walks(walks) => {
+                let (stretch, rest) = walks.split_at(len);
+                (Self::Walks(stretch), Self::Walks(rest))
+            }
+            Self::Invalidations(lost) => {
+                let (stretch, rest) = lost.split_at(len);
+                (Self::Invalidations(stretch), Self::Invalidations(rest))
+            }
+        }
+    }
+}
+
 /// Finds the segment of an access: usually that of the one asked for before, or the next.
 struct Owners<'a> {
     segments: &'a [Segment],
@@ -388,6 +468,11 @@ impl Owners<'_> {
     /// Where the segment that was found last ends; None: with the batch.
     fn end(&self) -> Option<usize> {
         self.segments.get(self.at + 1).map(|next| next.start)
+    }
+
+    /// The accesses of the segment that was found last, beyond the batch where nothing follows.
+    fn accesses(&self) -> Range<u32> {
+        self.segments[self.at].start as u32..self.end().map_or(u32::MAX, |end| end as u32)
     }
 
     #[inline]
@@ -504,7 +589,9 @@ mod tests {
                     }
                     batch.run(&mut model, &mut sharing);
                     len += batch.len;
-                    batch.findings(|thread, cell, finding| found.push((round, thread, cell, finding)));
+                    batch.findings(|thread, finding, stretch| {
+                        stretch.for_each(|cell, times| found.push((round, thread, cell, finding, times)));
+                    });
                     written.extend_from_slice(batch.dram_writes());
                     batch.clear();
                 }

@@ -1,6 +1,6 @@
 //! Cells: what one reference (operand, or run of instructions fetched) did to one object, in one thread.
 
-use crate::batch::Finding;
+use crate::batch::{Finding, Stretch};
 use hashbrown::hash_table::{Entry, HashTable};
 use memlens_types::{AccessKind, Counts, Fetched, Shared};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -29,27 +29,6 @@ pub struct Misses {
     pub walk_accesses: u64,
     pub invalidations: u64,
     pub shared: Shared,
-}
-
-impl Misses {
-    /// Counts a finding.
-    #[inline]
-    pub fn add(&mut self, finding: Finding) {
-        match finding {
-            Finding::L1 => self.l1 += 1,
-            Finding::L2 => self.l2 += 1,
-            Finding::Llc => self.llc += 1,
-            Finding::L2Prefetched => self.l2_prefetched += 1,
-            Finding::LlcPrefetched => self.llc_prefetched += 1,
-            Finding::Dtlb => self.dtlb += 1,
-            Finding::Stlb => self.stlb += 1,
-            // Lines of page tables are not the object's: its DRAM reads are lines of its own.
-            Finding::Walk { entries } => self.walk_accesses += u64::from(entries),
-            Finding::Invalidation => self.invalidations += 1,
-            Finding::Coherence => self.shared.coherence_misses += 1,
-            Finding::FalseSharing => self.shared.false_sharing += 1,
-        }
-    }
 }
 
 /// A thread's cells.
@@ -129,9 +108,33 @@ impl Cells {
         *self.extra_bytes.entry(cell).or_default() += bytes;
     }
 
+    /// Books what the model found.
+    pub fn book(&mut self, finding: Finding, found: Stretch<'_>) {
+        // Each in a loop of its own.
+        match finding {
+            Finding::L1 => self.book_as(found, |misses| &mut misses.l1),
+            Finding::L2 => self.book_as(found, |misses| &mut misses.l2),
+            Finding::Llc => self.book_as(found, |misses| &mut misses.llc),
+            Finding::L2Prefetched => self.book_as(found, |misses| &mut misses.l2_prefetched),
+            Finding::LlcPrefetched => self.book_as(found, |misses| &mut misses.llc_prefetched),
+            Finding::Dtlb => self.book_as(found, |misses| &mut misses.dtlb),
+            Finding::Stlb => self.book_as(found, |misses| &mut misses.stlb),
+            // Lines of page tables are not the object's: its DRAM reads are lines of its own.
+            Finding::Walk => self.book_as(found, |misses| &mut misses.walk_accesses),
+            Finding::Invalidation => self.book_as(found, |misses| &mut misses.invalidations),
+            Finding::Coherence => self.book_as(found, |misses| &mut misses.shared.coherence_misses),
+            Finding::FalseSharing => self.book_as(found, |misses| &mut misses.shared.false_sharing),
+        }
+    }
+
+    #[inline(always)]
+    fn book_as(&mut self, found: Stretch<'_>, counter: impl Fn(&mut Misses) -> &mut u64) {
+        found.for_each(|cell, times| *counter(self.misses_mut(cell)) += times);
+    }
+
     /// The misses of a cell, to count one.
     #[inline(always)]
-    pub fn misses_mut(&mut self, cell: u32) -> &mut Misses {
+    fn misses_mut(&mut self, cell: u32) -> &mut Misses {
         let place = &mut self.places_of_misses[cell as usize];
         if *place == 0 {
             *place = self.misses.len() as u32;

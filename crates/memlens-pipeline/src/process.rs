@@ -272,7 +272,7 @@ impl Process {
     fn book(&mut self, done: Batch, mut in_hand: Option<&mut Thread>) {
         self.takes_turns = done.took_turns();
         let threads = &mut self.threads;
-        done.findings(|thread, cell, finding| {
+        done.findings(|thread, finding, stretch| {
             let thread = match &mut threads[thread] {
                 Some(thread) => &mut **thread,
                 None => match &mut in_hand {
@@ -280,7 +280,7 @@ impl Process {
                     None => return,
                 },
             };
-            thread.references.cells_mut().misses_mut(cell).add(finding);
+            thread.references.cells_mut().book(finding, stretch);
         });
         let stack = in_hand.as_deref().map(|thread| &thread.stack);
         let nobody = ShadowStack::new(0, 0..0);

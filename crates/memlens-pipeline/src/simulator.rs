@@ -125,7 +125,7 @@ mod tests {
     use memlens_types::{AccessAttr, AccessKind};
 
     /// Two threads' accesses, some to shared lines, in segments of uneven length; all findings in order.
-    fn findings(elsewhere: bool) -> (Vec<(usize, u32, Finding)>, Vec<u64>) {
+    fn findings(elsewhere: bool) -> (Vec<(usize, u32, Finding, u64)>, Vec<u64>) {
         let machine = MachineDescription::named("e5504").expect("shipped");
         let model = Model::new(&machine, SimdLevel::SCALAR).expect("valid");
         let engine =
@@ -133,7 +133,9 @@ mod tests {
         let mut simulator = Simulator::with_engine(&machine, engine);
         let (mut found, mut written) = (Vec::new(), Vec::new());
         let mut book = |batch: &Batch| {
-            batch.findings(|thread, cell, finding| found.push((thread, cell, finding)));
+            batch.findings(|thread, finding, stretch| {
+                stretch.for_each(|cell, times| found.push((thread, cell, finding, times)));
+            });
             written.extend_from_slice(batch.dram_writes());
         };
         let mut random = 1_u64;
