@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use memlens_events::agent::SANITIZER_FUNCTIONS;
 use object::Endianness;
 use object::elf::{DT_NEEDED, DT_SONAME, Dyn64, DynamicTag, FileHeader64, PT_INTERP, SHT_DYNSYM, Sym64};
-use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 use thiserror::Error;
 
@@ -110,7 +110,12 @@ fn check_functions<'a>(data: impl ReadRef<'a>) -> Option<Result<(), NotPreloadab
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, data).ok()?;
     let symbols = sections.symbols(endian, data, SHT_DYNSYM).ok()?;
-    let name = |symbol: &Sym64<Endianness>| symbol.name(endian, symbols.strings()).ok();
+    // All names at once: a program may export tens of thousands, and each by itself would be two system calls.
+    let strings = sections.section(symbols.string_section()).ok()?.data(endian, data).ok()?;
+    let name = |symbol: &Sym64<Endianness>| {
+        let from = strings.get(symbol.st_name(endian) as usize..)?;
+        from.split(|&byte| byte == 0).next()
+    };
     let is_go = sections.section_by_name(endian, b".go.buildinfo").is_some();
     if is_go && !symbols.iter().any(|symbol| name(symbol) == Some(b"pthread_create".as_slice())) {
         return Some(Err(NotPreloadable::OwnThreads));
