@@ -1,9 +1,10 @@
 //! Where the address of a memory operand in a loop comes from: computed, loaded by another operand, or loaded by
 //! itself.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+use rustc_hash::FxHashSet;
 
 use crate::control_flow::ControlFlow;
 use crate::loops::Loops;
@@ -98,7 +99,7 @@ impl LoopCode {
         }
         let Some(loader) = self.loader(at, around, first) else { return Some(AddressSource::Computed) };
         // A chain is closed where a load's address comes from itself.
-        let (mut load, mut seen) = (loader, HashSet::new());
+        let (mut load, mut seen) = (loader, FxHashSet::default());
         for _ in 0..MOST_LOADS {
             if load == at || !seen.insert(load) {
                 return Some(AddressSource::Chain);
@@ -116,7 +117,7 @@ impl LoopCode {
     /// frame and from fixed addresses are variables that were spilled: none.
     fn loader(&self, at: usize, around: usize, registers: Registers) -> Option<usize> {
         let mut queue: VecDeque<(usize, u32)> = registers.bits().map(|one| (at, one)).collect();
-        let mut seen: HashSet<(usize, u32)> = HashSet::new();
+        let mut seen: FxHashSet<(usize, u32)> = FxHashSet::default();
         let mut visits = 0;
         while let Some((at, register)) = queue.pop_front() {
             if !seen.insert((at, register)) {

@@ -1,12 +1,12 @@
 //! One function's instructions, and what its memory operands look like.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic,
     OpAccess, Register as Reg,
 };
+use rustc_hash::FxHashMap;
 
 use crate::destination::Register;
 
@@ -72,7 +72,7 @@ pub struct FunctionCode {
     start: u64,
     instructions: Vec<Instruction>,
     /// Target address → positions of the jumps to it.
-    jumps: HashMap<u64, Vec<usize>>,
+    jumps: FxHashMap<u64, Vec<usize>>,
     info: RefCell<InstructionInfoFactory>,
 }
 
@@ -88,7 +88,7 @@ impl FunctionCode {
     pub fn new(code: &[u8], start: u64) -> Self {
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut instructions = Vec::with_capacity(code.len() / 4);
-        let mut jumps: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut jumps: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
         while decoder.can_decode() {
             let at = decoder.position();
             let instruction = decoder.decode();

@@ -7,9 +7,10 @@
 //! What a pointer was computed *from* is another question: `&position[i]` and `p = position + 1` point into what
 //! `position` points to ([`FunctionCode::root`]).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use iced_x86::{FlowControl, Mnemonic, OpKind, Register as Reg};
+use rustc_hash::FxHashSet;
 
 use crate::destination::Register;
 use crate::function_code::{AddressExpression, FunctionCode, register_of};
@@ -79,7 +80,7 @@ impl FunctionCode {
         named: &mut dyn FnMut(&Origin<T>) -> Option<T>,
     ) -> Option<T> {
         let mut queue = VecDeque::from([(self.position(pc)?, register, None::<T>)]);
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         let mut root: Option<T> = None;
         // Whether the end of a way agrees with those before it.
         let mut agrees = |end: Option<T>| match (end, &root) {
@@ -141,7 +142,7 @@ impl FunctionCode {
         visits: &mut usize,
     ) -> Option<Origin<T>> {
         let mut queue = VecDeque::from([(at, register)]);
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         while let Some((at, register)) = queue.pop_front() {
             if !seen.insert((at, register)) {
                 continue;
@@ -183,7 +184,7 @@ impl FunctionCode {
                 _ => Step::Lost,
             };
         }
-        if !self.written_registers(position).contains(&register) {
+        if !self.writes(position, register) {
             return Step::Same(register);
         }
         if self.constant_change(position, register).is_some() {

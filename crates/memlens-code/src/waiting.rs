@@ -177,9 +177,9 @@ impl FunctionCode {
                 Some(sum.wrapping_sub(self.constant_change(position, register)?))
             })
         };
-        let loaded = self.loaded_register(position).filter(|&register| {
-            path[..steps].iter().all(|&later| !self.written_registers(later).contains(&register))
-        });
+        let loaded = self
+            .loaded_register(position)
+            .filter(|&register| path[..steps].iter().all(|&later| !self.writes(later, register)));
         Some(WaitingAccess {
             operand,
             base_change: change(operand.address.base),
@@ -259,28 +259,18 @@ impl FunctionCode {
         })
     }
 
-    pub(crate) fn written_registers(&self, position: usize) -> Vec<Register> {
-        self.registers(position, |access| {
+    /// Whether the instruction writes to a register, or may.
+    pub(crate) fn writes(&self, position: usize, register: Register) -> bool {
+        let writes = |access| {
             matches!(
                 access,
                 OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
             )
-        })
-    }
-
-    /// General-purpose registers by their numbers, vector registers by 32 and their number.
-    fn registers(&self, position: usize, wanted: impl Fn(OpAccess) -> bool) -> Vec<Register> {
+        };
         self.with_info(position, |info| {
             info.used_registers()
                 .iter()
-                .filter(|used| wanted(used.access()))
-                .filter_map(|used| {
-                    let register = used.register();
-                    register_of(register).or_else(|| {
-                        register.is_vector_register().then(|| Register(32 + register.number() as u16))
-                    })
-                })
-                .collect()
+                .any(|used| writes(used.access()) && numbered(used.register()) == Some(register))
         })
         .unwrap_or_default()
     }
@@ -289,7 +279,7 @@ impl FunctionCode {
     /// else to it.
     pub(crate) fn constant_change(&self, position: usize, register: Register) -> Option<i64> {
         let instruction = self.instruction(position)?;
-        if !self.written_registers(position).contains(&register) {
+        if !self.writes(position, register) {
             return Some(0);
         }
         let is_whole = |operand: u32| {
@@ -329,6 +319,12 @@ impl FunctionCode {
             && instruction.op0_register().is_gpr64();
         is_load.then(|| register_of(instruction.op0_register())).flatten()
     }
+}
+
+/// General-purpose registers by their numbers, vector registers by 32 and their number.
+fn numbered(register: iced_x86::Register) -> Option<Register> {
+    let vector = || register.is_vector_register().then(|| Register(32 + register.number() as u16));
+    register_of(register).or_else(vector)
 }
 
 #[cfg(test)]

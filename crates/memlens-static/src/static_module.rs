@@ -1,6 +1,7 @@
 //! One module's operands with what they may touch.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 use memlens_code::{ControlFlow, FunctionParts, Object, ObjectIx, Pointer, PointsTo, Touched, points_to};
 use memlens_symbols::{Module, SectionKind};
@@ -119,7 +120,7 @@ const MOST_CODE_BYTES: usize = 256 << 10;
 
 /// The functions with their cold parts.
 fn functions<'m>(module: &'m Module, surroundings: &ModuleSurroundings<'_>) -> Vec<FunctionParts<'m>> {
-    let all = module.functions();
+    let all: Vec<_> = module.linker_functions().collect();
     // Linkage tables have code, but no functions.
     let text = |svma: u64| {
         module.sections().iter().any(|section| {
@@ -129,18 +130,17 @@ fn functions<'m>(module: &'m Module, surroundings: &ModuleSurroundings<'_>) -> V
     let mut parts: HashMap<&str, usize> = HashMap::new();
     let mut list: Vec<FunctionParts<'m>> = Vec::new();
     for cold in [false, true] {
-        for function in &all {
-            let Some(name) = function.raw_name.as_deref() else { continue };
+        for &(Range { start, end }, name) in &all {
             let stem = name.strip_suffix(".cold");
-            if stem.is_some() != cold || !text(function.start) || surroundings.is_known(function.start) {
+            if stem.is_some() != cold || !text(start) || surroundings.is_known(start) {
                 continue;
             }
-            let Some(code) = module.code(function.start, function.end) else { continue };
+            let Some(code) = module.code(start, end) else { continue };
             match stem.and_then(|stem| parts.get(stem)) {
-                Some(&at) => list[at].parts.push((function.start, code)),
+                Some(&at) => list[at].parts.push((start, code)),
                 None => {
                     parts.insert(name, list.len());
-                    list.push(FunctionParts { parts: vec![(function.start, code)] });
+                    list.push(FunctionParts { parts: vec![(start, code)] });
                 }
             }
         }

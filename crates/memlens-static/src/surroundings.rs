@@ -30,10 +30,10 @@ impl<'m> ModuleSurroundings<'m> {
         });
         let mut imports: HashMap<u64, Callee> = imports.collect();
         let mut own = HashMap::new();
-        for function in module.functions() {
-            let callee = function.raw_name.as_deref().map_or(Callee::Unknown, known);
+        for (addresses, name) in module.linker_functions() {
+            let callee = known(name);
             if callee != Callee::Unknown {
-                own.insert(function.start, callee);
+                own.insert(addresses.start, callee);
             }
         }
         // Rust calls its allocator through a cell with its address.

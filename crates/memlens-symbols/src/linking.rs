@@ -3,6 +3,7 @@
 //! Source: System V ABI AMD64 1.0, section 4.4.1 (relocation types). Packed relative relocations
 //! (`DT_RELR`) are not read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget, elf};
@@ -32,18 +33,22 @@ pub struct InitialPointer {
 
 impl Module {
     /// Every function that a symbol names, ascending, one for each first address. Linear in the
-    /// symbols.
+    /// symbols; demangling takes most of the time: see [`Self::linker_functions`].
     pub fn functions(&self) -> Vec<FunctionRef> {
-        let found = self.symbols.all_functions(&self.sections).into_iter().map(|(start, end, symbol)| {
-            let raw = self.symbols.name(&symbol);
-            FunctionRef {
-                start,
-                end,
-                name: Some(Arc::from(&*demangle(raw, self.symbols.fortran))),
-                raw_name: Some(Arc::from(raw)),
-            }
+        let found = self.linker_functions().map(|(addresses, raw)| FunctionRef {
+            start: addresses.start,
+            end: addresses.end,
+            name: Some(Arc::from(&*demangle(raw, self.symbols.fortran))),
+            raw_name: Some(Arc::from(raw)),
         });
         found.collect()
+    }
+
+    /// Every function that a symbol names, with its addresses (svma) and linker name, ascending, one for each first
+    /// address. Linear in the symbols.
+    pub fn linker_functions(&self) -> impl Iterator<Item = (Range<u64>, &str)> {
+        let all = self.symbols.all_functions(&self.sections);
+        all.into_iter().map(|(start, end, symbol)| (start..end, self.symbols.name(&symbol)))
     }
 
     /// Every cell that gets the address of a symbol, and every one that gets an address of this
