@@ -246,7 +246,7 @@ impl Batch {
                 // Mostly there is one segment, and nothing to look for.
                 let accesses = owners.accesses();
                 let is_all = accesses == (0..u32::MAX);
-                let len = if is_all { left.len() } else { left.len_within(&accesses) };
+                let len = if is_all { left.len() } else { left.len_within(&accesses).max(1) };
                 let (stretch, rest) = left.split_at(len);
                 book(thread, finding, Stretch { found: stretch, cells: &self.cells });
                 left = rest;

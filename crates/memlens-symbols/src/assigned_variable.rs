@@ -356,9 +356,8 @@ impl Module {
                 }
             }
             Base::Register { register } => {
-                for local in &locals.locals {
-                    if in_register(local, register, pc, pc.saturating_add(1)).is_some()
-                        && !local.of_library
+                for local in locals.in_register(register.0, pc) {
+                    if !local.of_library
                         && let Some(variable) = pointed(debug, local, offset, indexed)
                     {
                         push(variable, local.inline_depth, pc, true);

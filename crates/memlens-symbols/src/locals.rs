@@ -1,9 +1,10 @@
 //! Locals and parameters of a function, with everything their locations tell.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gimli::{Dwarf, Unit, UnitOffset};
+use rustc_hash::FxHashMap;
 
 use crate::assigned_variable::is_library;
 use crate::call_frames::CfaRow;
@@ -87,6 +88,16 @@ type InFrame = (i64, u64, u64);
 /// The locals of one physical function.
 pub(crate) struct FunctionLocals<'a> {
     pub(crate) locals: Vec<Local<'a>>,
+    registers: OnceLock<FxHashMap<u16, RegisterUses>>,
+}
+
+/// When a register holds locals.
+#[derive(Default)]
+struct RegisterUses {
+    /// Range of pcs, and which local it is, by rising start.
+    uses: Vec<(u64, u64, u32)>,
+    /// The longest range among them.
+    longest: u64,
 }
 
 struct OpenScope {
@@ -103,7 +114,38 @@ impl<'a> FunctionLocals<'a> {
         let _ = read_locals(debug, unit_handle, die, &mut locals);
         // They are kept.
         locals.shrink_to_fit();
-        Self { locals }
+        Self { locals, registers: OnceLock::new() }
+    }
+
+    /// The locals that are, or of which a part is, in a register (DWARF number) before the instruction at `pc`, in their order.
+    /// Cost: the first time all places of the function. An interpreter's loop has hundreds of locals with thousands of places
+    /// each, and is asked about many times.
+    pub(crate) fn in_register(&self, register: u16, pc: u64) -> impl Iterator<Item = &Local<'a>> {
+        let registers = self.registers.get_or_init(|| self.uses_of_registers());
+        let mut found: Vec<u32> =
+            registers.get(&register).map_or(Vec::new(), |RegisterUses { uses, longest }| {
+                let begun = &uses[..uses.partition_point(|&(start, ..)| start <= pc)];
+                let first = begun.partition_point(|&(start, ..)| start.saturating_add(*longest) <= pc);
+                begun[first..].iter().filter(|&&(_, end, _)| pc < end).map(|&(.., local)| local).collect()
+            });
+        found.sort_unstable();
+        found.dedup();
+        found.into_iter().map(|local| &self.locals[local as usize])
+    }
+
+    fn uses_of_registers(&self) -> FxHashMap<u16, RegisterUses> {
+        let mut registers: FxHashMap<u16, RegisterUses> = FxHashMap::default();
+        for (number, local) in (0..).zip(&self.locals) {
+            for place in &local.places {
+                if let Place::Register(register) = place.place {
+                    let of_register = registers.entry(register).or_default();
+                    of_register.uses.push((place.start, place.end, number));
+                    of_register.longest = of_register.longest.max(place.end.saturating_sub(place.start));
+                }
+            }
+        }
+        registers.values_mut().for_each(|of_register| of_register.uses.sort_unstable());
+        registers
     }
 
     /// Those in memory of the frame, register-based places converted by the CFA rule of each row.

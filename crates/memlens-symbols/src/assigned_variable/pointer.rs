@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memlens_code::Register;
 
-use super::{Slot, in_register, is_library, joined};
+use super::{Slot, is_library, joined};
 use crate::module::Module;
 use crate::static_variables::StaticTable;
 use crate::types::TypeRef;
@@ -31,9 +31,7 @@ impl Module {
             let (unit, die) = debug.function_at(pc)?;
             let locals = debug.function_locals(&unit, die);
             let local = locals
-                .locals
-                .iter()
-                .filter(|local| in_register(local, Register(register), pc, pc.saturating_add(1)).is_some())
+                .in_register(register, pc)
                 .filter(|local| local.type_id.as_ref().is_some_and(|id| debug.holds_address(id)))
                 .filter(|local| {
                     local.inline_depth == 0 || !local.decl_file.as_deref().is_some_and(is_library)
