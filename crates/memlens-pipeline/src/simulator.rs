@@ -124,8 +124,11 @@ mod tests {
     use memlens_sim::{CoreId, SimdLevel};
     use memlens_types::{AccessAttr, AccessKind};
 
+    /// Thread, cell, what was found, how often.
+    type Booked = (usize, u32, Finding, u64);
+
     /// Two threads' accesses, some to shared lines, in segments of uneven length; all findings in order.
-    fn findings(elsewhere: bool) -> (Vec<(usize, u32, Finding, u64)>, Vec<u64>) {
+    fn findings(elsewhere: bool) -> (Vec<Booked>, Vec<u64>) {
         let machine = MachineDescription::named("e5504").expect("shipped");
         let model = Model::new(&machine, SimdLevel::SCALAR).expect("valid");
         let engine =
