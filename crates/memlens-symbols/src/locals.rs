@@ -88,6 +88,7 @@ type InFrame = (i64, u64, u64);
 /// The locals of one physical function.
 pub(crate) struct FunctionLocals<'a> {
     pub(crate) locals: Vec<Local<'a>>,
+    /// By DWARF number, once [`Self::in_register`] was asked.
     registers: OnceLock<FxHashMap<u16, RegisterUses>>,
 }
 
@@ -144,7 +145,11 @@ impl<'a> FunctionLocals<'a> {
                 }
             }
         }
-        registers.values_mut().for_each(|of_register| of_register.uses.sort_unstable());
+        for RegisterUses { uses, .. } in registers.values_mut() {
+            uses.sort_unstable();
+            // They are kept.
+            uses.shrink_to_fit();
+        }
         registers
     }
 
