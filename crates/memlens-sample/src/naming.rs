@@ -20,7 +20,7 @@ use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Regis
 use memlens_objects::SiteId;
 use memlens_profile::HEAP_THROUGH;
 use memlens_static::{Identity, Part, StaticModule};
-use memlens_symbols::{DataKind, Module, NamedPointer, TypeRef};
+use memlens_symbols::{Module, NamedPointer, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
@@ -506,12 +506,7 @@ pub(crate) fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
             ..NamedObject::new(ObjectKind::Global, format!("data of {module_name}"))
         };
     };
-    let list = symbols.data_symbols();
-    let fixed = list.partition_point(|symbol| symbol.kind != DataKind::Tls);
-    let after = list[..fixed].partition_point(|symbol| symbol.svma <= svma);
-    if let Some(symbol) = after.checked_sub(1).and_then(|at| list.get(at))
-        && svma - symbol.svma < symbol.size
-    {
+    if let Some(symbol) = symbols.data_symbol_over(svma) {
         let info = symbols.variable_info(symbol.svma);
         return NamedObject {
             type_name: info.as_ref().and_then(|info| info.type_name.clone()),
@@ -521,7 +516,7 @@ pub(crate) fn in_image(file: u32, svma: u64, files: &Files) -> NamedObject {
             file: Some(file),
             bytes: Some(symbol.size),
             held: HeldType::of_variable(Some(file), info.as_ref().and_then(|info| info.type_ref)),
-            ..NamedObject::new(ObjectKind::Global, symbol.name.clone())
+            ..NamedObject::new(ObjectKind::Global, symbol.name)
         };
     }
     let section = symbols.sections().iter().find(|section| section.contains(svma));
@@ -566,7 +561,7 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
     match key.spot {
         Spot::Block { .. } => key.within,
         Spot::Image { file, svma } => {
-            let symbol = files.get(file)?.symbols()?.data_symbol(svma)?;
+            let symbol = files.get(file)?.symbols()?.data_symbol_over(svma)?;
             svma.checked_sub(symbol.svma)
         }
         Spot::Frame { file, svma, cfa_offset } => {
@@ -594,16 +589,14 @@ fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<Na
     let segment = symbols.tls_segment()?;
     let size = segment.size_bytes.checked_next_multiple_of(segment.align_bytes.max(1))?;
     let offset = size.checked_add_signed(disp).filter(|&offset| offset < segment.size_bytes)?;
-    let symbol = symbols.data_symbols().iter().find(|symbol| {
-        symbol.kind == DataKind::Tls && (symbol.svma..symbol.svma + symbol.size).contains(&offset)
-    })?;
+    let symbol = symbols.tls_symbol_over(offset)?;
     let info = symbols.tls_variable_info(offset);
     Some(NamedObject {
         type_name: info.as_ref().and_then(|info| info.type_name.clone()),
         declared: info.and_then(|info| info.decl_file.as_deref().map(str::to_owned).zip(info.decl_line)),
         file: Some(file),
         bytes: Some(symbol.size),
-        ..NamedObject::new(ObjectKind::Tls, symbol.name.clone())
+        ..NamedObject::new(ObjectKind::Tls, symbol.name)
     })
 }
 

@@ -214,16 +214,9 @@ impl Namer<'_> {
 
     fn global_name(&self, svma: u64) -> Option<String> {
         let by_dwarf = self.module.variable_info(svma).map(|variable| variable.name);
-        by_dwarf.or_else(|| {
-            let symbols = self.module.data_symbols();
-            symbols
-                .iter()
-                .find(|s| {
-                    s.kind != memlens_symbols::DataKind::Tls && (s.svma..s.svma + s.size).contains(&svma)
-                })
-                .map(|symbol| symbol.name.clone())
-                .or_else(|| Some(self.module.sections().iter().find(|s| s.contains(svma))?.name.clone()))
-        })
+        by_dwarf
+            .or_else(|| Some(self.module.data_symbol_over(svma)?.name))
+            .or_else(|| Some(self.module.sections().iter().find(|s| s.contains(svma))?.name.clone()))
     }
 
     /// What lies in a function's frames at an offset from the canonical frame address. In the
@@ -252,11 +245,7 @@ impl Namer<'_> {
         let size = tls.size_bytes.checked_next_multiple_of(tls.align_bytes.max(1))?;
         let at = size.checked_add_signed(offset?)?;
         let by_dwarf = self.module.tls_variable_info(at).map(|variable| variable.name);
-        by_dwarf.or_else(|| {
-            let symbols = self.module.data_symbols().iter();
-            let mut tls = symbols.filter(|s| s.kind == memlens_symbols::DataKind::Tls);
-            tls.find(|s| (s.svma..s.svma + s.size).contains(&at)).map(|symbol| symbol.name.clone())
-        })
+        by_dwarf.or_else(|| Some(self.module.tls_symbol_over(at)?.name))
     }
 
     /// The variable that a cell is, with the member for a member.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use memlens_code::{Callee, Surroundings};
-use memlens_symbols::{Module, SectionKind};
+use memlens_symbols::{DataPlace, Module, SectionKind};
 
 /// Answers from one module's symbols and relocations.
 pub(crate) struct ModuleSurroundings<'m> {
@@ -12,8 +12,6 @@ pub(crate) struct ModuleSurroundings<'m> {
     imports: HashMap<u64, Callee>,
     /// Functions of the module itself that are known by name.
     own: HashMap<u64, Callee>,
-    /// First address and end of variables, ascending.
-    variables: Vec<(u64, u64)>,
     /// Sections of data.
     sections: Vec<(u64, u64)>,
 }
@@ -42,16 +40,10 @@ impl<'m> ModuleSurroundings<'m> {
                 imports.insert(pointer.cell, callee);
             }
         }
-        let variables = module
-            .data_symbols()
-            .iter()
-            .filter(|symbol| symbol.kind != memlens_symbols::DataKind::Tls)
-            .map(|symbol| (symbol.svma, symbol.svma.saturating_add(symbol.size)))
-            .collect();
         let data = |kind: SectionKind| kind != SectionKind::Text;
         let sections =
             module.data_sections().iter().filter(|s| data(s.kind)).map(|s| (s.start, s.end)).collect();
-        Self { module, imports, own, variables, sections }
+        Self { module, imports, own, sections }
     }
 
     /// Whether a function is one of those known by name, which are not analysed.
@@ -78,16 +70,14 @@ impl Surroundings for ModuleSurroundings<'_> {
     }
 
     fn data_start(&self, svma: u64) -> Option<u64> {
-        let before = self.variables.partition_point(|&(start, _)| start <= svma);
-        let variable = before.checked_sub(1).map(|at| self.variables[at]);
-        if let Some((start, end)) = variable
-            && svma < end
-        {
-            return Some(start);
+        match self.module.data_place(svma) {
+            DataPlace::Variable(range) => Some(range.start),
+            // An unnamed part begins where the variable before it ends.
+            DataPlace::Gap(gap) => {
+                let &(start, _) = self.sections.iter().find(|&&(start, end)| (start..end).contains(&svma))?;
+                Some(gap.start.max(start))
+            }
         }
-        // An unnamed part begins where the variable before it ends.
-        let &(start, _) = self.sections.iter().find(|&&(start, end)| (start..end).contains(&svma))?;
-        Some(variable.map_or(start, |(_, end)| end.max(start)))
     }
 }
 

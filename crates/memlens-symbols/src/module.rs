@@ -373,6 +373,17 @@ impl Module {
         self.symbol_over(offset, true).filter(|symbol| symbol.svma == offset)
     }
 
+    /// The variable that `svma` lies in. As [`Self::data_symbols`] has it, but where the symbol tables are whole
+    /// no more of the debug information is read than that variable's.
+    pub fn data_symbol_over(&self, svma: u64) -> Option<DataSymbol> {
+        self.symbol_over(svma, false)
+    }
+
+    /// As [`Self::data_symbol_over`], for an offset in the TLS segment.
+    pub fn tls_symbol_over(&self, offset: u64) -> Option<DataSymbol> {
+        self.symbol_over(offset, true)
+    }
+
     pub(crate) fn symbol_over(&self, address: u64, tls: bool) -> Option<DataSymbol> {
         let DataPlace::Variable(range) = self.place_of(address, tls) else { return None };
         if self.data.get().is_some() {

@@ -180,6 +180,43 @@ fn a_watched_block_is_the_object_that_it_is_in_exact_mode() {
     }
 }
 
+/// Reads one field of a global array of structures, in no order.
+const RECORDS: &str = r#"
+struct record { long key, padding[5], value, weight; };
+struct record table[1 << 18];
+int main(void)
+{
+    unsigned long at = 88172645463325252;
+    long sum = 0;
+    for (long i = 0; i < 20000000; i++) {
+        at ^= at << 13;
+        at ^= at >> 7;
+        at ^= at << 17;
+        sum += table[at >> 46].value;
+    }
+    return sum != 0;
+}
+"#;
+
+#[test]
+fn time_at_a_field_of_a_global_array_is_that_fields() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "program", RECORDS, &["-O1", "-g"]);
+    let profile = folder.path().join("p");
+    let mut command = memlens(&["run", "--mode", "sample", "--frequency", "997", "--quiet", "--out"]);
+    let output = command.arg(&profile).arg("--").arg(&program).output().expect("it starts");
+    if is_refused(&output) {
+        return;
+    }
+    let report = report_of(&profile);
+    let objects = report["objects"].as_array().expect("a list");
+    let table = objects.iter().find(|object| object["name"] == "table").expect("it is sampled");
+    let fields = table["fields"].as_array().expect("a list").iter();
+    let samples = |object: &Value| object["samples"].as_u64().expect("a number");
+    let of_value: u64 = fields.filter(|field| field["name"] == "value").map(samples).sum();
+    assert!(of_value > 0 && of_value == samples(table), "{table}");
+}
+
 /// One function walks two arrays, each for another caller.
 const WALKS: &str = r#"
 static unsigned first_table[1 << 20], second_table[1 << 20];

@@ -4,7 +4,7 @@ use super::Process;
 use crate::address_space::AddressSpace;
 use memlens_objects::ObjectKey;
 use memlens_profile::ObjectBacking;
-use memlens_symbols::{DataKind, DataSymbol};
+use memlens_symbols::DataPlace;
 use std::ops::Range;
 
 impl Process {
@@ -39,13 +39,8 @@ impl Process {
 /// Where a variable of a module lies.
 fn variable(space: &AddressSpace, module: u32, svma: u64) -> Option<Range<u64>> {
     let module = space.module(module).filter(|module| module.is_loaded)?;
-    let symbols = module.symbols.as_ref()?.data_symbols();
-    // By address; thread-local ones, whose addresses are offsets, come last.
-    let is_before = |symbol: &DataSymbol| symbol.kind != DataKind::Tls && symbol.svma < svma;
-    let symbol = symbols.get(symbols.partition_point(is_before))?;
-    if symbol.svma != svma || symbol.kind == DataKind::Tls {
-        return None;
-    }
-    let start = module.load_bias.wrapping_add(svma);
-    Some(start..start.checked_add(symbol.size)?)
+    // Not the list of all variables: it takes the whole debug information to make.
+    let DataPlace::Variable(place) = module.symbols.as_ref()?.data_place(svma) else { return None };
+    let at = |svma: u64| module.load_bias.wrapping_add(svma);
+    (place.start == svma).then(|| at(place.start)..at(place.end))
 }

@@ -1,6 +1,7 @@
 //! Whose an address is, remembered for the next one.
 
 use memlens_objects::SiteId;
+use memlens_symbols::DataPlace;
 use rustc_hash::FxHashMap;
 
 use super::calls::{Accessor, Calls};
@@ -96,8 +97,6 @@ pub struct Places {
     locals: FxHashMap<(Code, i64), (u32, i64)>,
     /// By function: whether it works for its callers.
     on_behalf: FxHashMap<Code, bool>,
-    /// In the data of a file: where the variable around an svma begins, and its size.
-    variables: FxHashMap<u32, Vec<(u64, u64)>>,
 }
 
 impl Places {
@@ -110,7 +109,6 @@ impl Places {
             calls: Calls::new(sees_stack),
             locals: FxHashMap::default(),
             on_behalf: FxHashMap::default(),
-            variables: FxHashMap::default(),
         }
     }
 
@@ -186,7 +184,7 @@ impl Places {
         let alone = (address, address.saturating_add(1));
         match surroundings.space.find(address) {
             Place::Image { file, svma } => {
-                let (start, size) = self.variable(file, svma, surroundings.files);
+                let (start, size) = variable(file, svma, surroundings.files);
                 let first = address.wrapping_sub(svma - start);
                 (Spot::Image { file, svma: start }, 0.0, (first, first.saturating_add(size)))
             }
@@ -233,33 +231,20 @@ impl Places {
             next
         })
     }
-
-    /// The variable around an svma, or the gap between two: its begin and size.
-    fn variable(&mut self, file: u32, svma: u64, files: &Files) -> (u64, u64) {
-        let list = self.variables.entry(file).or_insert_with(|| variables_of(file, files));
-        let after = list.partition_point(|&(start, _)| start <= svma);
-        let end_of_gap = list.get(after).map_or(u64::MAX, |&(start, _)| start);
-        let before = after.checked_sub(1).map(|at| list[at]);
-        match before {
-            Some((start, size)) if svma - start < size => (start, size),
-            // Behind a variable, or before the first: a line's worth of it.
-            _ => {
-                let end_before = before.map_or(0, |(start, size)| start + size);
-                let line = svma & !63;
-                let start = line.max(end_before);
-                (start, end_of_gap.min(line.saturating_add(64)) - start)
-            }
-        }
-    }
 }
 
-/// The variables of a file, by svma.
-fn variables_of(file: u32, files: &Files) -> Vec<(u64, u64)> {
-    let Some(symbols) = files.get(file).and_then(|mapped| mapped.symbols()) else { return Vec::new() };
-    let fixed = symbols.data_symbols().iter().filter(|symbol| symbol.kind != memlens_symbols::DataKind::Tls);
-    let mut list: Vec<_> = fixed.map(|symbol| (symbol.svma, symbol.size)).collect();
-    list.sort_unstable();
-    list
+/// The variable around an svma, or the gap between two: its begin and size.
+fn variable(file: u32, svma: u64, files: &Files) -> (u64, u64) {
+    let symbols = files.get(file).and_then(|mapped| mapped.symbols());
+    match symbols.map_or(DataPlace::Gap(0..u64::MAX), |symbols| symbols.data_place(svma)) {
+        DataPlace::Variable(range) => (range.start, range.end - range.start),
+        // Behind a variable, or before the first: a line's worth of it.
+        DataPlace::Gap(gap) => {
+            let line = svma & !63;
+            let start = line.max(gap.start);
+            (start, gap.end.min(line.saturating_add(64)) - start)
+        }
+    }
 }
 
 /// The begin of the local around a distance from the canonical frame address.
