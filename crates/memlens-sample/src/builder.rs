@@ -153,7 +153,7 @@ impl ProfileBuilder {
         let (mut rows, mut namer) = (self.rows.clone(), Namer::default());
         self.code_samples.attribute(files, recording.skid(), |file, part, thread, sampled| {
             let object = rows.number(namer.of_part(file, part, files));
-            let access = ((Some(file), part.pc), part.operand);
+            let access = ((Some(file), part.pc), part.waited.operand());
             let counts = Counts { sampled, ..Counts::default() };
             rows.add(object, access, thread, Missing::Nothing, &counts, files);
             rows.add_path(None, access.0, object, Missing::Nothing, &sampled);

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Register};
 use memlens_objects::SiteId;
 use memlens_profile::HEAP_THROUGH;
-use memlens_static::{Identity, Part, StaticModule};
+use memlens_static::{Identity, Part, StaticModule, Waited};
 use memlens_symbols::{Module, NamedPointer, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
@@ -122,6 +122,8 @@ const IN_CALL: &str = "system calls";
 /// Reasons for [`ObjectKind::Unknown`].
 const NO_CODE: &str = "no function is known at the sampled address";
 const NO_CLAIM: &str = "static analysis names no object";
+/// Why the object of some samples is unknown.
+const NO_FUNCTION: &str = "the code is in no known function";
 const NO_REGISTERS: &str = "the sample came without user registers";
 const IN_KERNEL: &str = "in the kernel";
 const NOT_MAPPED: &str = "nothing known is mapped at the address";
@@ -297,17 +299,18 @@ impl Namer {
     /// What a part of static attribution is called. Where the operand may mean several objects, or a block that no variable
     /// took, as a constructor's that is not inlined, the variable whose pointer the operand uses says more.
     pub fn of_part(&mut self, file: u32, part: &Part, files: &Files) -> NamedObject {
-        let object = match (&part.identity, part.operand) {
+        let object = match (&part.identity, part.waited) {
             (Some(identity), _) => of_identity(file, identity, files),
-            (None, Some(_)) => NamedObject::unknown(NO_CLAIM),
-            (None, None) => return NamedObject::new(ObjectKind::Computation, COMPUTATION),
+            (None, Waited::Operand(_)) => NamedObject::unknown(NO_CLAIM),
+            (None, Waited::Computation) => return NamedObject::new(ObjectKind::Computation, COMPUTATION),
+            (None, Waited::Unknown) => return NamedObject::unknown(NO_FUNCTION),
         };
         let is_memory = matches!(object.kind, ObjectKind::Heap | ObjectKind::Unknown);
         if !is_memory || part.shared_by == 1 && object.access_path.is_some() {
             return object;
         }
         let code = (Some(file), part.pc);
-        match self.pointer(code, operand_at(code, part.operand, files), files) {
+        match self.pointer(code, operand_at(code, part.waited.operand(), files), files) {
             Some((pointer, symbols)) => through(&pointer, &symbols, Some(file)),
             None => object,
         }

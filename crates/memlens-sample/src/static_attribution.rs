@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memlens_approx::Skid;
 use memlens_code::SampleSkid;
-use memlens_static::{Part, StaticModule, attribute_parts};
+use memlens_static::{Part, StaticModule, Waited, attribute_parts};
 use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
 
@@ -48,7 +48,7 @@ impl CodeSamples {
                 }
                 None => amounts
                     .iter()
-                    .map(|(&pc, &amount)| Part { pc, operand: None, identity: None, shared_by: 0, amount })
+                    .map(|(&pc, &amount)| Part::without_access(pc, Waited::Unknown, amount))
                     .collect(),
             };
             let mut whole = Sampled::default();

@@ -103,13 +103,31 @@ pub fn attribute(
     result
 }
 
+/// What samples are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waited {
+    /// Code of no function that is known.
+    Unknown,
+    /// An instruction that no access can have sent samples to.
+    Computation,
+    /// A memory operand of an instruction, from 0.
+    Operand(u8),
+}
+
+impl Waited {
+    /// The number of the operand.
+    pub fn operand(self) -> Option<u8> {
+        if let Self::Operand(number) = self { Some(number) } else { None }
+    }
+}
+
 /// A part of the samples, and what it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// The instruction that waited; the sampled one if none in reach touches memory.
     pub pc: u64,
-    /// Which of its memory operands, from 0; `None`: none.
-    pub operand: Option<u8>,
+    /// What of it.
+    pub waited: Waited,
     /// Its object; `None`: nothing is known of it.
     pub identity: Option<Identity>,
     /// Objects that the operand may mean, of which this is one.
@@ -119,8 +137,8 @@ pub struct Part {
 }
 
 /// Divides samples (amount by pc, svma) among instructions, operands and identities: along control flow
-/// by `skid`, then in equal parts. What lands where no access can have sent it is computation, a part
-/// without operand. Linear in the analysed code and the samples.
+/// by `skid`, then in equal parts. What lands where no access can have sent it is computation. Linear in the analysed
+/// code and the samples.
 pub fn attribute_parts(code: &StaticModule, samples: &HashMap<u64, f64>, skid: &Skid) -> Vec<Part> {
     let mut graph = Graph::new(code);
     graph.fuse(code);
@@ -128,7 +146,11 @@ pub fn attribute_parts(code: &StaticModule, samples: &HashMap<u64, f64>, skid: &
         samples.iter().partition(|(pc, _)| graph.is_reached(**pc, skid));
     let mut parts: Vec<Part> = computation
         .into_iter()
-        .map(|(pc, amount)| Part { pc, operand: None, identity: None, shared_by: 0, amount })
+        .map(|(pc, amount)| {
+            let is_known = graph.at.contains_key(&pc);
+            let waited = if is_known { Waited::Computation } else { Waited::Unknown };
+            Part::without_access(pc, waited, amount)
+        })
         .collect();
     let mut lost = 0.0;
     let amounts = graph.unskid(&reached, skid, &mut lost);
@@ -143,7 +165,8 @@ pub fn attribute_parts(code: &StaticModule, samples: &HashMap<u64, f64>, skid: &
             for (number, operand) in (0..).zip(operands) {
                 let mut part = |identity: Option<Identity>, amount| {
                     let shared_by = operand.identities.len();
-                    parts.push(Part { pc, operand: Some(number), identity, shared_by, amount });
+                    let waited = Waited::Operand(number);
+                    parts.push(Part { pc, waited, identity, shared_by, amount });
                 };
                 if operand.identities.is_empty() {
                     part(None, amount);
@@ -154,7 +177,7 @@ pub fn attribute_parts(code: &StaticModule, samples: &HashMap<u64, f64>, skid: &
             }
         }
     }
-    parts.sort_by(|a, b| (a.pc, a.operand, &a.identity).cmp(&(b.pc, b.operand, &b.identity)));
+    parts.sort_by(|a, b| (a.pc, a.waited, &a.identity).cmp(&(b.pc, b.waited, &b.identity)));
     parts
 }
 
@@ -295,6 +318,13 @@ const FRAME_PRIOR: f64 = 0.25;
 const ITERATIONS: usize = 200;
 /// How much the evidence for an edge is doubted, in parts of the mean evidence.
 const DOUBT: f64 = 0.5;
+
+impl Part {
+    /// Samples at an instruction that are of no access.
+    pub fn without_access(pc: u64, waited: Waited, amount: f64) -> Self {
+        Self { pc, waited, identity: None, shared_by: 0, amount }
+    }
+}
 
 impl Graph {
     fn new(code: &StaticModule) -> Self {

@@ -20,6 +20,6 @@ mod identity;
 mod static_module;
 mod surroundings;
 
-pub use attribution::{Attributed, Part, SkidModel, Stage, attribute, attribute_parts};
+pub use attribution::{Attributed, Part, SkidModel, Stage, Waited, attribute, attribute_parts};
 pub use identity::Identity;
 pub use static_module::{Operand, StaticModule};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use memlens_code::{ControlFlow, FunctionParts, Object, ObjectIx, Pointer, PointsTo, Touched, points_to};
-use memlens_symbols::{Module, SectionKind};
+use memlens_symbols::{FunctionRef, Module, SectionKind};
 
 use crate::Identity;
 use crate::surroundings::ModuleSurroundings;
@@ -46,40 +46,28 @@ impl StaticModule {
     /// module is.
     pub fn analyse_around(module: &Module, addresses: &BTreeSet<u64>) -> Self {
         let surroundings = ModuleSurroundings::new(module);
-        let mut all: BTreeMap<u64, FunctionParts<'_>> = BTreeMap::new();
-        for function in functions(module, &surroundings) {
-            all.insert(function.parts[0].0, function);
-        }
-        // Any address of a part leads to its function.
-        let mut starts: Vec<(u64, u64, u64)> = Vec::new();
-        for (&start, function) in &all {
-            starts.extend(function.parts.iter().map(|(at, code)| (*at, *at + code.len() as u64, start)));
-        }
-        starts.sort_unstable();
-        let holder = |address: u64| {
-            let after = starts.partition_point(|part| part.0 <= address);
-            let &(_, end, start) = starts.get(after.checked_sub(1)?)?;
-            (address < end).then_some(start)
-        };
-        let mut chosen: BTreeSet<u64> = addresses.iter().filter_map(|&address| holder(address)).collect();
+        let mut all = Functions::new(module, &surroundings);
+        let mut chosen: BTreeSet<u64> = addresses.iter().filter_map(|&address| all.around(address)).collect();
         let mut bytes: usize = 0;
         let mut outermost: Vec<u64> = chosen.iter().copied().collect();
         for _ in 0..CALL_DEPTH {
             let mut next = Vec::new();
             for start in std::mem::take(&mut outermost) {
-                let Some(function) = all.get(&start) else { continue };
+                let Some(function) = all.by_start.get(&start) else { continue };
                 bytes += function.parts.iter().map(|part| part.1.len()).sum::<usize>();
                 if bytes > MOST_CODE_BYTES {
                     break;
                 }
                 let flow = ControlFlow::new(&function.parts);
                 let callees = flow.instructions.iter().filter_map(memlens_code::call_target);
-                next.extend(callees.filter_map(holder).filter(|&callee| chosen.insert(callee)));
+                next.extend(
+                    callees.filter_map(|callee| all.around(callee)).filter(|&callee| chosen.insert(callee)),
+                );
             }
             outermost = next;
         }
         let chosen: Vec<FunctionParts<'_>> =
-            chosen.iter().filter_map(|start| all.get(start)).cloned().collect();
+            chosen.iter().filter_map(|start| all.by_start.get(start)).cloned().collect();
         Self::of(module, &chosen, &surroundings)
     }
 
@@ -118,21 +106,68 @@ const CALL_DEPTH: usize = 2;
 /// How much code it reads for that, in bytes: sqlite3 has a megabyte, most programs less than this.
 const MOST_CODE_BYTES: usize = 256 << 10;
 
-/// The functions with their cold parts.
+/// The functions of a module: those with symbols, and others as they are met.
+struct Functions<'a, 'm> {
+    module: &'m Module,
+    surroundings: &'a ModuleSurroundings<'m>,
+    by_start: BTreeMap<u64, FunctionParts<'m>>,
+    /// By a part's first address: its end, and its function's first address.
+    parts: BTreeMap<u64, (u64, u64)>,
+}
+
+impl<'a, 'm> Functions<'a, 'm> {
+    fn new(module: &'m Module, surroundings: &'a ModuleSurroundings<'m>) -> Self {
+        let (by_start, parts) = (BTreeMap::new(), BTreeMap::new());
+        let mut all = Self { module, surroundings, by_start, parts };
+        functions(module, surroundings).into_iter().for_each(|function| all.add(function));
+        all
+    }
+
+    fn add(&mut self, function: FunctionParts<'m>) {
+        let Some(&(start, _)) = function.parts.first() else { return };
+        for &(at, code) in &function.parts {
+            self.parts.insert(at, (at + code.len() as u64, start));
+        }
+        self.by_start.insert(start, function);
+    }
+
+    /// The first address of the function that has code at `address`: also of one that only debug information or
+    /// unwind information knows.
+    fn around(&mut self, address: u64) -> Option<u64> {
+        let before = self.parts.range(..=address).next_back();
+        if let Some((_, &(end, start))) = before
+            && address < end
+        {
+            return Some(start);
+        }
+        let FunctionRef { start, end, .. } = self.module.function_at(address)?;
+        if !is_text(self.module, start) || self.surroundings.is_known(start) {
+            return None;
+        }
+        let code = self.module.code(start, end)?;
+        if !self.by_start.contains_key(&start) {
+            self.add(FunctionParts { parts: vec![(start, code)] });
+        }
+        Some(start)
+    }
+}
+
+/// Whether there is a function's code: linkage tables have code, but no functions.
+fn is_text(module: &Module, svma: u64) -> bool {
+    module.sections().iter().any(|section| {
+        section.kind == SectionKind::Text && section.contains(svma) && !section.name.starts_with(".plt")
+    })
+}
+
+/// The functions with symbols, with their cold parts.
 fn functions<'m>(module: &'m Module, surroundings: &ModuleSurroundings<'_>) -> Vec<FunctionParts<'m>> {
     let all: Vec<_> = module.linker_functions().collect();
-    // Linkage tables have code, but no functions.
-    let text = |svma: u64| {
-        module.sections().iter().any(|section| {
-            section.kind == SectionKind::Text && section.contains(svma) && !section.name.starts_with(".plt")
-        })
-    };
     let mut parts: HashMap<&str, usize> = HashMap::new();
     let mut list: Vec<FunctionParts<'m>> = Vec::new();
     for cold in [false, true] {
         for &(Range { start, end }, name) in &all {
             let stem = name.strip_suffix(".cold");
-            if stem.is_some() != cold || !text(start) || surroundings.is_known(start) {
+            if stem.is_some() != cold || !is_text(module, start) || surroundings.is_known(start) {
                 continue;
             }
             let Some(code) = module.code(start, end) else { continue };

@@ -217,6 +217,26 @@ fn time_at_a_field_of_a_global_array_is_that_fields() {
     assert!(of_value > 0 && of_value == samples(table), "{table}");
 }
 
+#[test]
+fn code_without_symbols_is_analysed_too() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "program", RECORDS, &["-O1", "-s"]);
+    let profile = folder.path().join("p");
+    let mut command = memlens(&["run", "--mode", "sample", "--attribution", "static", "--frequency", "997"]);
+    let output = command.args(["--quiet", "--out"]).arg(&profile).arg("--").arg(&program);
+    let output = output.output().expect("it starts");
+    if is_refused(&output) {
+        return;
+    }
+    let report = report_of(&profile);
+    let largest = report["objects"].as_array().expect("a list").first().expect("there are samples");
+    assert_eq!(
+        (&largest["kind"], &largest["name"]),
+        (&"global".into(), &".bss of program".into()),
+        "{report}"
+    );
+}
+
 /// One function walks two arrays, each for another caller.
 const WALKS: &str = r#"
 static unsigned first_table[1 << 20], second_table[1 << 20];
