@@ -111,6 +111,7 @@ mod locality;
 mod model;
 mod pattern;
 mod phases;
+mod regions;
 mod reuse;
 mod scopes;
 mod sharing;

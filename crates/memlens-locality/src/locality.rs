@@ -11,6 +11,7 @@ use crate::geometry::Geometry;
 use crate::last_use::{LastUse, TAG_SHIFT};
 use crate::model::{LevelModel, Model, estimate};
 use crate::phases::Phases;
+use crate::regions::Regions;
 use crate::reuse::{Distribution, Reuse, Typical};
 use crate::scopes::{Scope, ScopeSums, Scopes, Sums};
 use crate::spread::Spread;
@@ -108,6 +109,7 @@ struct BlockSize {
     /// Indices of the levels with such blocks.
     levels: Vec<usize>,
     last_use: LastUse,
+    regions: Regions,
     phases: Phases,
     /// How a reference counts as a miss in the present burst, a level each; from what is known so far.
     scores: Vec<LevelModel>,
@@ -140,6 +142,7 @@ impl Locality {
                         shift,
                         levels: vec![index],
                         last_use: LastUse::new(front, config.remembered_blocks),
+                        regions: Regions::default(),
                         phases: Phases::default(),
                         scores: Vec::new(),
                     });
@@ -459,13 +462,19 @@ impl BlockSize {
 
     /// What is known of a touch whose reuse time is not trivial.
     #[inline]
-    fn seen(&self, key: u64, now: u64, before: Option<u64>, thread: Thread, weight: f64) -> Seen {
+    fn seen(&mut self, key: u64, now: u64, before: Option<u64>, thread: Thread, weight: f64) -> Seen {
         let position = bin(now - thread.window);
         match before {
             Some(before) if before >= thread.window => Seen::Within(bin(now - before)),
             _ if !self.last_use.is_kept(key) => Seen::First { position },
-            Some(before) => Seen::Across { position, now, before, weight: weight / self.last_use.rate() },
-            None => Seen::Never { position, now, weight: weight / self.last_use.rate() },
+            Some(before) => {
+                let (window, weight) = (thread.window, weight / self.last_use.rate());
+                Seen::Across { position, now, before, window, weight }
+            }
+            None => {
+                let unused_for = self.regions.unused_for(key, now, thread.window);
+                Seen::Never { position, unused_for, weight: weight / self.last_use.rate() }
+            }
         }
     }
 }
@@ -483,12 +492,14 @@ enum Seen {
         position: usize,
         now: u64,
         before: u64,
+        /// When the present window began.
+        window: u64,
         weight: f64,
     },
     /// No window had it.
     Never {
         position: usize,
-        now: u64,
+        unused_for: u64,
         weight: f64,
     },
 }
@@ -500,15 +511,15 @@ impl Seen {
         match self {
             Self::Within(time) => reuse.within[time] += one,
             Self::First { position } => reuse.first[position] += one,
-            Self::Across { position, now, before, weight } => {
+            Self::Across { position, now, before, window, weight } => {
                 reuse.first[position] += one;
                 reuse.across[bin(now - before)] += weight;
-                reuse.order.find(now, before, weight);
+                reuse.order.find(now, before, window, weight);
             }
-            Self::Never { position, now, weight } => {
+            Self::Never { position, unused_for, weight } => {
                 reuse.first[position] += one;
-                reuse.never[bin(now)] += weight;
-                reuse.order.miss(now, weight);
+                reuse.never[bin(unused_for)] += weight;
+                reuse.order.miss(unused_for, weight);
             }
         }
     }

@@ -145,7 +145,8 @@ impl Reuse {
                 let tail = decided.saturating_sub(TAIL_BINS)..decided;
                 let exposure: f64 = all_exposure[tail.clone()].iter().sum();
                 let rate = all_ends[tail].iter().sum::<f64>() / exposure.max(f64::MIN_POSITIVE);
-                1.0 - (-rate * width).exp()
+                let tail = 1.0 - (-rate * width).exp();
+                (ends + PRIOR * unit * tail) / (among + PRIOR * unit)
             } else {
                 match prior {
                     Some(prior) => (ends + PRIOR * unit * prior.hazard[bin]) / (among + PRIOR * unit),
@@ -163,8 +164,8 @@ impl Reuse {
             visible -= self.across[bin] + self.never[bin];
         }
         let mut found = Distribution::from_hazard(hazard);
-        if self.order.found >= FEWEST_FOUND * unit && first_across < BINS {
-            found.make_regular(first_across, self.order.in_step / self.order.found, self.order.period());
+        if self.order.judged >= FEWEST_FOUND * unit && first_across < BINS {
+            found.make_regular(first_across, self.order.in_step / self.order.judged, self.order.period());
         }
         found
     }
@@ -220,33 +221,54 @@ impl Continued {
 /// A program that goes through the same blocks in the same order again and again uses each after the same time:
 /// its reuse times are all alike, as far as they are longer than a burst. One that picks blocks at random has
 /// exponential ones. A cache somewhat smaller than the blocks catches none of the former and most of the latter.
+///
+/// Blocks that were used one just behind the other say nothing: who looks things up in a tree at random comes to each
+/// node by way of the same others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Order {
-    /// Seen time of the last find, and when that block was used before.
+    /// The find that the next ones are held against: its seen time, and when that block was used before.
     now: u64,
     before: u64,
-    /// Weight of all finds, and of those in step with the find before.
-    found: f64,
+    /// Whether it was in step with one that was further away.
+    is_in_step: bool,
+    /// Weight of the finds that were held against another one, and of those in step with it.
+    judged: f64,
     in_step: f64,
+    /// Weight of all finds.
+    found: f64,
     /// Seen references that blocks new in their burst went without being found, weighted.
     exposure: f64,
 }
 
 impl Order {
-    /// A block was used `now`, and in an earlier burst last at `before`.
+    /// Finds closer than this, in references, are held against each other only where those further apart are in step:
+    /// longer than ways through trees and chains, a small part of a burst.
+    const APART: u64 = 512;
+
+    /// A block was used `now`, in a window from `window` on, and in an earlier one last at `before`.
     #[inline]
-    pub(crate) fn find(&mut self, now: u64, before: u64, weight: f64) {
-        let (gone, went) = (now.wrapping_sub(self.now), before.wrapping_sub(self.before));
-        // The other blocks used meanwhile need not be the same to the last.
-        if gone.abs_diff(went) <= 16 + gone / 8 && self.now > 0 {
-            self.in_step += weight;
-        }
-        (self.now, self.before) = (now, before);
+    pub(crate) fn find(&mut self, now: u64, before: u64, window: u64, weight: f64) {
         self.found += weight;
         self.exposure += weight * (now - before) as f64;
+        let (gone, went) = (now.wrapping_sub(self.now), before.wrapping_sub(self.before));
+        // Between windows, and in another thread, other references passed.
+        let is_comparable = (window..=now).contains(&self.now);
+        let is_apart = gone >= Self::APART;
+        if is_comparable && !is_apart && !self.is_in_step {
+            return;
+        }
+        // The other blocks used meanwhile need not be the same to the last.
+        let is_in_step = is_comparable && gone.abs_diff(went) <= 16 + gone / 8;
+        if is_comparable {
+            self.judged += weight;
+            self.in_step += if is_in_step { weight } else { 0.0 };
+        }
+        if is_apart || !is_in_step {
+            (self.now, self.before, self.is_in_step) = (now, before, is_in_step);
+        }
     }
 
-    /// A block was used that no earlier burst had, in so many seen references.
+    /// A block was used that no earlier burst had, though it has been there for so many seen references.
     #[inline]
     pub(crate) fn miss(&mut self, seen: u64, weight: f64) {
         self.exposure += weight * seen as f64;

@@ -1,0 +1,52 @@
+//! Since when there has been data at a place, as far as bursts tell.
+//!
+//! A block that no burst had before was not used in all of the time seen, if it was there. Data that a program makes as it
+//! goes on was not: of a tree that grows, the youngest nodes would seem to be used the most seldom. Blocks that lie side
+//! by side mostly came together, so that one is taken to be as old as the first use of any around it.
+
+use std::collections::hash_map::Entry;
+
+use rustc_hash::FxHashMap;
+
+/// Blocks of a region, as a power of two: the lines of a page.
+const SHIFT: u32 = 6;
+/// Regions known, at most: 6 MB. Others are taken to have been there from the beginning.
+const MOST: usize = 1 << 18;
+
+/// When each region was seen first.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    first_seen: FxHashMap<u64, u64>,
+}
+
+impl Regions {
+    /// No burst had the block with this key before, which is used `now`: for how long it has not been used, of the time
+    /// seen. All of it, if nothing around it was used before the present window, which began at `window`: it may have been
+    /// there for long, and to be new counts as a miss.
+    pub(crate) fn unused_for(&mut self, key: u64, now: u64, window: u64) -> u64 {
+        let is_full = self.first_seen.len() >= MOST;
+        match self.first_seen.entry(key >> SHIFT) {
+            Entry::Occupied(first) if *first.get() < window => now - first.get(),
+            Entry::Vacant(region) if !is_full => {
+                region.insert(now);
+                now
+            }
+            _ => now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_as_old_as_what_lies_around_it() {
+        let mut regions = Regions::default();
+        assert_eq!(regions.unused_for(64, 1000, 900), 1000, "nothing is known around it");
+        assert_eq!(regions.unused_for(65, 1010, 900), 1010, "that was in the same window");
+        assert_eq!(regions.unused_for(66, 5000, 4900), 4000, "since a neighbour was used first");
+        assert_eq!(regions.unused_for(67, 5010, 4900), 4010);
+        assert_eq!(regions.unused_for(128, 5020, 4900), 5020, "another region");
+    }
+}
