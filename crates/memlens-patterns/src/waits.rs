@@ -41,7 +41,7 @@ pub fn add_waits<'a>(
         waited += operand.waited_cycles;
         beyond += (operand.latency_cycles - operand.accesses as f64 * hit_cycles).max(0.0);
     }
-    let usual = if beyond > 0.0 { (waited / beyond).min(1.0) } else { 1.0 };
+    let usual = (beyond > 0.0).then(|| (waited / beyond).min(1.0));
     // By row of code: the part of the latency that is waited for.
     let mut parts: Vec<Option<f64>> = vec![None; profile.code.len()];
     for &(number, code) in operands {
@@ -61,7 +61,7 @@ pub fn add_waits<'a>(
         let wait = all - of_others;
         let stalled = match parts[cell.code.index()] {
             Some(part) => wait as f64 * part,
-            None => (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0) * usual,
+            None => (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0) * usual.unwrap_or(1.0),
         };
         of_own += stalled;
         // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
@@ -72,7 +72,9 @@ pub fn add_waits<'a>(
     }
     profile.cells = cells;
     profile.sum_cells();
-    if found.cycles > 0.0 && waited <= found.cycles {
+    // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
+    let is_known = usual.is_some() || of_own == 0.0;
+    if is_known && found.cycles > 0.0 && waited <= found.cycles {
         // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
         let looked_at: u64 = found.operands.values().map(|operand| operand.accesses).sum();
         let times = match waited > 0.0 {

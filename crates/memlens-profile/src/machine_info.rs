@@ -67,12 +67,6 @@ pub struct Level {
     pub is_memory: bool,
 }
 
-impl Level {
-    fn cycles(self) -> u64 {
-        self.accesses.saturating_mul(self.latency_cycles.into())
-    }
-}
-
 /// What a core can have under way at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreInfo {
@@ -142,42 +136,48 @@ impl MachineInfo {
     /// *m₂* and *m₃* are without the misses whose lines a hardware prefetcher has asked for before: these wait for the
     /// second level. Fetches that hit the first level keep nobody waiting.
     ///
-    /// A level that is not modelled drops out: what would hit there is served by the next. Terms
-    /// never go below 0: an access over two lines can miss twice and is then charged twice.
+    /// A level that is not modelled drops out: what would hit there is served by the next. Terms may go below 0, so that
+    /// the wait of several rows is that of their sum: an access over two lines can miss twice, is then charged twice, and
+    /// one hit less.
     pub fn wait_cycles(&self, counts: &Counts) -> u64 {
         let fetched = &counts.fetched;
         let code = [fetched.l1i_misses, fetched.l2i_misses, fetched.llci_misses];
-        let data =
-            self.served(counts).into_iter().fold(0u64, |sum, level| sum.saturating_add(level.cycles()));
-        let code = self
-            .by_level(fetched.l1i_misses, code)
-            .fold(0u64, |sum, level| sum.saturating_add(level.cycles()));
-        data.saturating_add(code).saturating_add(self.translation_cycles(counts))
+        let levels = self.by_level(counts.accesses(), self.misses(counts));
+        let cycles = levels.chain(self.by_level(fetched.l1i_misses, code)).map(Served::cycles).sum::<i128>();
+        u64::try_from((cycles + self.translation(counts)).max(0)).unwrap_or(u64::MAX)
     }
 
     /// How many data accesses each level served that is modelled, the first one first, memory last.
     pub fn served(&self, counts: &Counts) -> Vec<Level> {
-        let misses = [
-            counts.l1_misses(),
-            counts.l2_misses().saturating_sub(counts.l2_prefetched),
-            counts.llc_misses().saturating_sub(counts.llc_prefetched),
-        ];
-        self.by_level(counts.accesses(), misses).collect()
+        let levels = self.by_level(counts.accesses(), self.misses(counts));
+        levels.map(|served| Level { accesses: served.accesses.max(0) as u64, ..served.level }).collect()
     }
 
     /// What translating addresses took besides, in cycles.
     pub fn translation_cycles(&self, counts: &Counts) -> u64 {
+        u64::try_from(self.translation(counts).max(0)).unwrap_or(u64::MAX)
+    }
+
+    fn translation(&self, counts: &Counts) -> i128 {
         let second_level_hits = match self.dtlb.is_some() && self.stlb.is_some() {
-            true => counts.dtlb_misses.saturating_sub(counts.stlb_misses),
+            true => i128::from(counts.dtlb_misses) - i128::from(counts.stlb_misses),
             false => 0,
         };
-        let translation = second_level_hits.saturating_mul(self.latencies.stlb_cycles.into());
-        let walk = counts.page_walk_accesses.saturating_mul(self.latencies.walk_access_cycles.into());
-        translation.saturating_add(walk)
+        let walk = i128::from(counts.page_walk_accesses) * i128::from(self.latencies.walk_access_cycles);
+        second_level_hits * i128::from(self.latencies.stlb_cycles) + walk
+    }
+
+    /// Misses of each level that wait for the next.
+    fn misses(&self, counts: &Counts) -> [u64; 3] {
+        [
+            counts.l1_misses(),
+            counts.l2_misses().saturating_sub(counts.l2_prefetched),
+            counts.llc_misses().saturating_sub(counts.llc_prefetched),
+        ]
     }
 
     /// What serves so many accesses, which miss so often in each of the levels.
-    fn by_level(&self, accesses: u64, [l1, l2, llc]: [u64; 3]) -> impl Iterator<Item = Level> {
+    fn by_level(&self, accesses: u64, [l1, l2, llc]: [u64; 3]) -> impl Iterator<Item = Served> {
         let latencies = &self.latencies;
         let levels = [
             (self.l1d.is_some(), l1, latencies.l1_cycles),
@@ -188,10 +188,23 @@ impl MachineInfo {
         let mut waiting = accesses;
         let modelled = levels.into_iter().enumerate().filter(|(_, (is_modelled, ..))| *is_modelled);
         modelled.map(move |(number, (_, misses, latency_cycles))| {
-            let accesses = waiting.saturating_sub(misses);
+            let accesses = i128::from(waiting) - i128::from(misses);
             waiting = misses;
-            Level { accesses, latency_cycles, is_memory: number == 3 }
+            Served { accesses, level: Level { accesses: 0, latency_cycles, is_memory: number == 3 } }
         })
+    }
+}
+
+/// What a level serves, below 0 where more lines than accesses miss in it.
+struct Served {
+    accesses: i128,
+    /// Without the accesses.
+    level: Level,
+}
+
+impl Served {
+    fn cycles(self) -> i128 {
+        self.accesses * i128::from(self.level.latency_cycles)
     }
 }
 
@@ -262,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn an_access_over_two_lines_never_underflows() {
-        // One access, two lines missed everywhere: 0 hits, 2·250.
+    fn an_access_over_two_lines_is_charged_twice() {
+        // One access, two lines missed everywhere: −1 hits of 4, 2·250.
         let counts = Counts {
             loads: 1,
             l1_load_misses: 2,
@@ -271,6 +284,14 @@ mod tests {
             llc_load_misses: 2,
             ..Counts::default()
         };
-        assert_eq!(machine().wait_cycles(&counts), 500);
+        assert_eq!(machine().wait_cycles(&counts), 496);
+        // Together with three hits as by itself.
+        let hits = Counts { loads: 3, ..Counts::default() };
+        let both = Counts { loads: 4, ..counts };
+        assert_eq!(machine().wait_cycles(&both), 496 + machine().wait_cycles(&hits));
+        assert_eq!(
+            machine().served(&counts).iter().map(|level| level.accesses).collect::<Vec<_>>(),
+            [0, 0, 0, 2]
+        );
     }
 }
