@@ -11,7 +11,7 @@
 /// | `Break` | the end of the `brk` heap that was asked for, and the one that it has now |
 /// | `ModuleLoad`, `ModuleUnload` | module id |
 /// | `SignalFrame` | stack pointer at the handler's entry, handler pc |
-/// | `Request` | code, five arguments (client request); for named ones: bytes of the name, the name |
+/// | `Request` | code, five arguments (client request), pc behind it; for named ones: bytes of the name, the name |
 /// | `PartialBlock` | block id, pc at which the block was left, then the words recorded so far |
 /// | `Fork` | token; afterwards token, pid of the child (0: it failed) |
 /// | `Exec` | how the process image is about to be replaced: see [`ExecHow`]; bytes of the program's name, the name |

@@ -16,6 +16,9 @@ const SEQUENCE: [u8; 19] = [
     0x87, 0xdb,
 ];
 
+/// Bytes of the last instruction.
+const LAST_BYTES: u64 = 3;
+
 /// Whether `instr` is the last of a request's sequence.
 ///
 /// # Safety
@@ -75,12 +78,15 @@ pub unsafe fn insert_call(here: Inserter) {
             drreg_get_app_value(here.context, here.block, here.at, reg, reg);
         }
         let arguments = crate::ir::register(rax);
-        dr_insert_clean_call(here.context, here.block, here.at, send as *mut c_void, 0, 1, arguments);
+        // What lies behind the sequence, as a call's return address lies behind the call.
+        let behind = instr_get_app_pc(here.at) as u64 + LAST_BYTES;
+        let behind = opnd_create_immed_int(behind as ptr_int_t, OPSZ_8 as opnd_size_t);
+        dr_insert_clean_call(here.context, here.block, here.at, send as *mut c_void, 0, 2, arguments, behind);
     }
 }
 
-/// Sends a request: code and five arguments from the target's memory.
-unsafe extern "C" fn send(arguments: *const c_void) {
+/// Sends a request: code and five arguments from the target's memory, and where it was made.
+unsafe extern "C" fn send(arguments: *const c_void, behind: u64) {
     // SAFETY: copied with fault protection; the thread's state belongs to this thread.
     unsafe {
         let (mut words, mut read) = ([0_u64; 6], 0);
@@ -90,6 +96,7 @@ unsafe extern "C" fn send(arguments: *const c_void) {
                 answer(PROTOCOL_VERSION);
             }
             let mut payload = words.to_vec();
+            payload.push(behind);
             payload.extend(name(&words));
             STATE.thread(dr_get_current_drcontext()).event(EventKind::Request, &payload);
         }

@@ -3,7 +3,7 @@
 use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::SiteId;
 
@@ -20,6 +20,8 @@ pub struct Sites {
     frames: Vec<u64>,
     /// Exclusive end of each site's frames; they begin where those of the site before end.
     ends: Vec<usize>,
+    /// Names that tell sites of one stack apart, where some were given.
+    names: FxHashMap<SiteId, Box<str>>,
     table: HashTable<SiteId>,
 }
 
@@ -45,11 +47,27 @@ impl Sites {
     #[inline]
     pub fn intern(&mut self, stack: &[u64]) -> SiteId {
         let hash = hash(stack);
-        let (frames, ends) = (&self.frames, &self.ends);
-        if let Some(&site) = self.table.find(hash, |&site| slice(frames, ends, site) == stack) {
+        let (frames, ends, names) = (&self.frames, &self.ends, &self.names);
+        let is_it = |site: &SiteId| slice(frames, ends, *site) == stack && !names.contains_key(site);
+        if let Some(&site) = self.table.find(hash, is_it) {
             return site;
         }
         self.add(stack, hash)
+    }
+
+    /// The site of this stack with this name, which is another one than those with other names, and without one.
+    pub fn intern_named(&mut self, stack: &[u64], name: &str) -> SiteId {
+        let hash = hash(stack);
+        let (frames, ends, names) = (&self.frames, &self.ends, &self.names);
+        let is_it = |site: &SiteId| {
+            slice(frames, ends, *site) == stack && names.get(site).is_some_and(|known| **known == *name)
+        };
+        if let Some(&site) = self.table.find(hash, is_it) {
+            return site;
+        }
+        let site = self.add(stack, hash);
+        self.names.insert(site, name.into());
+        site
     }
 
     #[cold]

@@ -43,8 +43,12 @@ fn equal_stacks_are_one_site() {
     let mut sites = Sites::new();
     let (a, b, empty) = (sites.intern(&[1, 2]), sites.intern(&[1]), sites.intern(&[]));
     assert_eq!((sites.intern(&[1, 2]), sites.intern(&[1]), sites.intern(&[])), (a, b, empty));
+    let (named, other) = (sites.intern_named(&[1, 2], "red"), sites.intern_named(&[1, 2], "green"));
+    assert!(named != other && ![a, b, empty].contains(&named) && ![a, b, empty].contains(&other));
+    assert_eq!((sites.intern_named(&[1, 2], "red"), sites.intern(&[1, 2])), (named, a));
+    assert_eq!(sites.stack(other), [1, 2]);
     assert_eq!((sites.stack(a), sites.stack(b), sites.stack(empty)), (&[1, 2][..], &[1][..], &[][..]));
-    assert_eq!((sites.len(), split_frame_key(frame_key(3, 0x1234))), (3, (3, 0x1234)));
+    assert_eq!((sites.len(), split_frame_key(frame_key(3, 0x1234))), (5, (3, 0x1234)));
 }
 
 #[test]

@@ -54,9 +54,14 @@ impl Action {
     }
 }
 
-/// The text that the collector copied behind a request's six words: its length, then its bytes.
+/// Where a request was made: the pc behind it.
+pub fn pc(words: &[u64]) -> Option<u64> {
+    words.get(6).copied()
+}
+
+/// The text that the collector copied behind that: its length, then its bytes.
 pub fn text(words: &[u64]) -> Option<String> {
-    let (&bytes, words) = words.get(6..)?.split_first()?;
+    let (&bytes, words) = words.get(7..)?.split_first()?;
     let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(bytes as usize).collect();
     (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
 }

@@ -666,6 +666,7 @@ impl<'a> Builder<'a> {
         let receiver = match self.space.site_name(site) {
             Some(SiteName::Text(name)) => {
                 object.name.clone_from(name);
+                object.named_at = Some(self.requests_frames(site));
                 return object;
             }
             Some(&SiteName::Stored { variable, cfa_offset }) => {
@@ -695,6 +696,17 @@ impl<'a> Builder<'a> {
         }
         self.note_block_type(site, type_of_variable);
         object
+    }
+
+    /// How many of a site's innermost frames make the request by which the program named it.
+    fn requests_frames(&mut self, site: SiteId) -> u32 {
+        let keys = self.space.heap.sites().stack(site).to_vec();
+        let frames: Vec<FrameIx> = keys.into_iter().flat_map(|key| self.frames_at(key, true)).collect();
+        let is_request = |frame: &&FrameIx| {
+            let function = self.profile.frames[frame.index()].function.as_deref();
+            function.is_some_and(|name| name.starts_with("memlens_"))
+        };
+        frames.iter().take_while(is_request).count() as u32
     }
 
     /// Notes the type of a site's blocks, which are called after a variable of this type.

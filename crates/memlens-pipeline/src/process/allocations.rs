@@ -154,7 +154,23 @@ impl Process {
     pub(super) fn site(&mut self, thread: &Thread, slot: u64) -> SiteId {
         let outermost = thread.pending.first().map_or(slot, |pending| pending.slot.max(slot));
         let mut keys = std::mem::take(&mut self.stack_keys);
-        let mut is_whole = thread.stack.call_stack(outermost, &mut keys, MAX_CALLS);
+        let is_whole = thread.stack.call_stack(outermost, &mut keys, MAX_CALLS);
+        self.site_of(keys, is_whole, None)
+    }
+
+    /// The site of a region that the program says is an object, by a request behind which `key` lies: one for each name.
+    pub(super) fn region_site(&mut self, thread: &Thread, key: Option<u64>, name: Option<&str>) -> SiteId {
+        let slot = thread.stack.frames().last().map_or(0, |frame| frame.slot);
+        let mut keys = std::mem::take(&mut self.stack_keys);
+        let is_whole = thread.stack.call_stack(slot, &mut keys, MAX_CALLS);
+        if let Some(key) = key {
+            keys.insert(0, key);
+        }
+        self.site_of(keys, is_whole, name)
+    }
+
+    /// The site of these calls, innermost first.
+    fn site_of(&mut self, mut keys: Vec<u64>, mut is_whole: bool, name: Option<&str>) -> SiteId {
         let space = &self.space;
         self.recursion.fold(&mut keys, |key| {
             let (module, svma) = split_frame_key(key);
@@ -164,7 +180,11 @@ impl Process {
         is_whole &= keys.len() <= MAX_STACK_FRAMES;
         keys.truncate(MAX_STACK_FRAMES);
         self.irregularities.stacks_cut += u64::from(!is_whole);
-        let site = self.space.heap.sites_mut().intern(&keys);
+        let sites = self.space.heap.sites_mut();
+        let site = match name {
+            Some(name) => sites.intern_named(&keys, name),
+            None => sites.intern(&keys),
+        };
         self.stack_keys = keys;
         site
     }

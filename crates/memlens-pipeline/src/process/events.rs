@@ -141,9 +141,10 @@ impl Process {
                 self.marks.push(Mark { instructions, thread, name });
             }
             requests::Action::Region { start, bytes, name, name_bytes } => {
-                let site = thread.stack.frames().last().map_or(0, |frame| frame.slot);
-                let site = self.site(thread, site);
-                if let Some(name) = requests::text(arguments).or_else(|| self.text(name, name_bytes)) {
+                let name = requests::text(arguments).or_else(|| self.text(name, name_bytes));
+                let pc = requests::pc(arguments).map(|pc| self.space.frame_key(pc));
+                let site = self.region_site(thread, pc, name.as_deref());
+                if let Some(name) = name {
                     self.space.name_site(site, SiteName::Text(name));
                 }
                 self.new_block(start, bytes, Layer::POOL, site);
