@@ -186,6 +186,12 @@ impl AddressSpace {
         }
     }
 
+    /// The mapping that an address lies in, if it is no image's.
+    pub fn area(&self, address: u64) -> Option<Range<u64>> {
+        let (&start, &(end, _)) = self.areas.range(..=address).next_back()?;
+        (address < end).then_some(start..end)
+    }
+
     /// The code at an address.
     pub fn code(&self, address: u64) -> Option<(u32, u64)> {
         match self.find(address) {

@@ -5,7 +5,8 @@
 //! themselves (`at = at->next`), the pointer's declaration still says something:
 //!
 //! 1. A block that was assigned to the pointer's own variable is what the pointer points to.
-//! 2. Else blocks of the type that the pointer points to are, if it is no basic type that anything could have.
+//! 2. Else blocks of the type that the pointer points to are, if it is no basic type that anything could have: a table of
+//!    pointers to nodes is not what a pointer to a node points to.
 //!
 //! And where blocks of an unwatched origin are moved (`realloc`), they seem to be allocated there. All their blocks are
 //! then those of the site whose blocks go to the same variable; of several such sites, of the one that was called
@@ -143,7 +144,9 @@ impl<'a> Kin<'a> {
             return parts;
         }
         let Some(wanted) = pointer.type_name.as_deref().and_then(aggregate) else { return Vec::new() };
-        self.parts(missing, |site| site.type_name.as_deref().and_then(aggregate) == Some(wanted))
+        self.parts(missing, |site| {
+            site.type_name.as_deref().and_then(aggregate).map(Aggregate::behind) == Some(wanted)
+        })
     }
 
     fn parts(&self, missing: Missing, fits: impl Fn(&NamedObject) -> bool) -> Vec<(u32, f64)> {
@@ -167,13 +170,31 @@ fn last_word(path: &str) -> &str {
     path.rsplit(['.', '>', ']', ' ']).next().unwrap_or(path)
 }
 
+/// A type that a program made, and how many pointers lead to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Aggregate<'a> {
+    name: &'a str,
+    pointers: usize,
+}
+
+impl Aggregate<'_> {
+    /// What the blocks consist of whose addresses a variable of this type holds: nodes behind `struct node *`, pointers to nodes
+    /// behind `struct node **`. What is no pointer itself holds one inside.
+    fn behind(self) -> Self {
+        Self { pointers: self.pointers.saturating_sub(1), ..self }
+    }
+}
+
 /// The type behind all pointers, if it is one that a program made.
-fn aggregate(spelling: &str) -> Option<&str> {
-    let behind = spelling.trim_end_matches(['*', '&', ' ']);
+fn aggregate(spelling: &str) -> Option<Aggregate<'_>> {
+    let is_pointer = |letter: char| matches!(letter, '*' | '&' | ' ');
+    let behind = spelling.trim_end_matches(is_pointer);
     let behind = behind.strip_prefix("const ").unwrap_or(behind);
-    let behind = behind.trim_start_matches(['*', '&', ' ']);
-    let is_array = behind.ends_with(']');
-    (!behind.is_empty() && !is_array && !BASIC_TYPES.contains(&behind)).then_some(behind)
+    let name = behind.trim_start_matches(is_pointer);
+    let is_array = name.ends_with(']');
+    let pointers = spelling.matches(['*', '&']).count() - name.matches(['*', '&']).count();
+    let is_made = !name.is_empty() && !is_array && !BASIC_TYPES.contains(&name);
+    is_made.then_some(Aggregate { name, pointers })
 }
 
 #[cfg(test)]
@@ -214,15 +235,20 @@ mod tests {
         let objects = [
             NamedObject {
                 variable: variable(7),
-                ..site(&mut heap, 1, &[64], 1 << 20, heap_object("node", "struct node"))
+                ..site(&mut heap, 1, &[64], 1 << 20, heap_object("node", "struct node *"))
             },
             NamedObject {
                 variable: variable(9),
-                ..site(&mut heap, 2, &[64], 1 << 20, heap_object("other", "struct node"))
+                ..site(&mut heap, 2, &[64], 1 << 20, heap_object("other", "struct node*"))
             },
             NamedObject {
                 variable: variable(3),
                 ..site(&mut heap, 3, &[4096], 0, heap_object("bytes", "char"))
+            },
+            // A table of pointers to nodes.
+            NamedObject {
+                variable: variable(4),
+                ..site(&mut heap, 4, &[64], 1 << 20, heap_object("table", "struct node**"))
             },
         ];
         let kin = Kin::new(&objects, &heap, |_| true);
@@ -230,9 +256,10 @@ mod tests {
             |parts: Vec<(u32, f64)>| parts.into_iter().map(|(number, _)| number).collect::<Vec<_>>();
         assert_eq!(kin.sites(&pointer("node", "struct node", 7), Missing::Watch), [(0, 1.0)]);
         // Another variable of the same name: only the type says something, and both fit.
-        let shared = kin.sites(&pointer("node", "struct node *", 20), Missing::Watch);
+        let shared = kin.sites(&pointer("node", "struct node", 20), Missing::Watch);
         assert_eq!(numbers(shared.clone()), [0, 1]);
         assert!((shared[0].1 - 0.5).abs() < 1e-9);
+        assert_eq!(numbers(kin.sites(&pointer("at", "struct node *", 22), Missing::Watch)), [3]);
         assert!(kin.sites(&pointer("text", "char", 21), Missing::Address).is_empty());
         // Its blocks were all watched: an address that is in none of them is not one of theirs.
         assert!(kin.sites(&pointer("bytes", "char", 3), Missing::Watch).is_empty());
@@ -267,9 +294,11 @@ mod tests {
     }
 
     #[test]
-    fn types_are_compared_without_pointers() {
-        assert_eq!(aggregate("struct node **"), Some("struct node"));
-        assert_eq!(aggregate("const struct node *"), Some("struct node"));
+    fn types_are_those_of_programs_with_their_pointers() {
+        let node = |pointers| Some(Aggregate { name: "struct node", pointers });
+        assert_eq!(aggregate("struct node **"), node(2));
+        assert_eq!(aggregate("const struct node *"), node(1));
+        assert_eq!(aggregate("struct node"), node(0));
         assert_eq!(aggregate("unsigned char *"), None);
         assert_eq!(aggregate("double"), None);
         assert_eq!(aggregate("*"), None);

@@ -565,14 +565,18 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
         Spot::Block { .. } => key.within,
         Spot::Image { file, svma } => {
             let symbol = files.get(file)?.symbols()?.data_symbol_over(svma)?;
-            svma.checked_sub(symbol.svma)
+            let within = svma.wrapping_add(key.within.unwrap_or(0)).checked_sub(symbol.svma)?;
+            (within < symbol.size).then_some(within)
         }
         Spot::Frame { file, svma, cfa_offset } => {
             let variables = files.get(file?)?.symbols()?.frame_variables(svma);
             let within = |start: i64| u64::try_from(cfa_offset.checked_sub(start)?).ok();
             let mut all =
                 variables.iter().rev().map(|variable| (within(variable.cfa_offset), variable.size_bytes));
-            all.find_map(|(within, size)| within.filter(|&within| within < size))
+            let (base, size) =
+                all.find_map(|(within, size)| Some((within.filter(|&it| it < size)?, size)))?;
+            let within = base.wrapping_add(key.within.unwrap_or(0));
+            (within < size).then_some(within)
         }
         // Reached through a pointer to it: what is added to that.
         Spot::Heap(_) | Spot::Lost { .. } | Spot::Unmapped => {

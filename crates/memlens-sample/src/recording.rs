@@ -116,7 +116,7 @@ pub struct TallyKey {
     pub spot: Spot,
     /// Through which calls; None: no call stack is known.
     pub path: Option<PathId>,
-    /// How far into a watched block, in bytes, where the address is known.
+    /// How far into a watched block, in bytes, where that is known; of a variable, how far behind the spot.
     pub within: Option<u64>,
 }
 
@@ -491,8 +491,9 @@ impl Recording {
             (spot @ (Spot::Heap(_) | Spot::Unmapped), Some(address)) => {
                 match self.heap.owner(sample.pid, address) {
                     Some(owner) => {
-                        // Code may tell no more than the block.
-                        let within = (way.by_code == 0).then(|| address - owner.range.0);
+                        let (start, end) = owner.range;
+                        let accessed = address.wrapping_add(key.within.unwrap_or(0));
+                        let within = (start..end).contains(&accessed).then(|| accessed - start);
                         // A large block has a mapping for itself, which may be younger than what is known.
                         let memory = match spot {
                             Spot::Heap(memory) => memory,
@@ -500,12 +501,21 @@ impl Recording {
                         };
                         (Spot::Block { site: owner.site, memory }, within, owner.probability)
                     }
+                    None if self.is_on_stack_of(sample, address) => (Spot::Stack, None, 1.0),
                     None => (spot, None, 1.0),
                 }
             }
-            (spot, _) => (spot, None, 1.0),
+            (spot, _) => (spot, key.within, 1.0),
         };
         (TallyKey { spot, within, ..key }, way, probability)
+    }
+
+    /// Whether an address lies above the stack pointer in the same mapping: a stack that a thread was given.
+    fn is_on_stack_of(&self, sample: &Sample, address: u64) -> bool {
+        let Some(registers) = &sample.registers else { return false };
+        let low = registers.values[RSP].wrapping_sub(RED_ZONE);
+        let area = self.spaces.get(&sample.pid).and_then(|space| space.area(address));
+        low <= address && area.is_some_and(|area| area.contains(&registers.values[RSP]))
     }
 
     /// As [`Self::locate`], without the heap; the third value is the address, if it is known.
@@ -530,6 +540,11 @@ impl Recording {
             );
         }
         let is_whole = space.unwinder().unwind(sample, &mut self.cache, &mut self.frames);
+        if let (Some(frame), Some(registers)) = (self.frames.first_mut(), &sample.registers)
+            && frame.cfa.is_none()
+        {
+            frame.cfa = innermost_cfa(space, frame.pc, &registers.values, &self.files);
+        }
         if self.bursts.is_some()
             && let Some(registers) = &sample.registers
         {
@@ -591,7 +606,7 @@ impl Recording {
         };
         let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
         let expression = &access.operand.address;
-        let mut known = None;
+        let (mut known, mut within) = (None, None);
         let spot = if let Some(address) = access.address(value) {
             way.by_registers = 1;
             let address = match expression.is_svma() {
@@ -606,6 +621,8 @@ impl Recording {
         }) {
             way.by_code = 1;
             known = Some(address);
+            // Which element is not known; where in it, or in which member of what the pointer is to, is.
+            within = Some(expression.disp as u64);
             spot
         } else if expression.is_partial && expression.base.is_none() && expression.index.is_none() {
             Spot::ThreadPointer
@@ -616,7 +633,7 @@ impl Recording {
             });
             Spot::Lost { points_to }
         };
-        (TallyKey { thread, code, operand, spot, path, within: None }, way, known)
+        (TallyKey { thread, code, operand, spot, path, within }, way, known)
     }
 
     /// The call paths of the samples.
@@ -662,6 +679,13 @@ impl Recording {
         }
         self.tallies.drain().collect()
     }
+}
+
+/// The frame address at `pc`, where the frame is larger than what was copied of the stack, so that the return address is not known.
+fn innermost_cfa(space: &AddressSpace, pc: u64, registers: &[u64], files: &Files) -> Option<u64> {
+    let (file, svma) = space.code(pc)?;
+    let rule = files.get(file)?.symbols()?.cfa_rule(svma)?;
+    Some(registers.get(usize::from(rule.register))?.wrapping_add_signed(rule.offset))
 }
 
 /// What an address belongs to: a frame if it lies between rsp and the outermost frame that was found,

@@ -200,21 +200,108 @@ int main(void)
 
 #[test]
 fn time_at_a_field_of_a_global_array_is_that_fields() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = compiled(folder.path(), "program", RECORDS, &["-O1", "-g"]);
-    let profile = folder.path().join("p");
-    let mut command = memlens(&["run", "--mode", "sample", "--frequency", "997", "--quiet", "--out"]);
-    let output = command.arg(&profile).arg("--").arg(&program).output().expect("it starts");
-    if is_refused(&output) {
-        return;
-    }
-    let report = report_of(&profile);
+    let Some(report) = sampled(RECORDS, &["-O1", "-g"]) else { return };
     let objects = report["objects"].as_array().expect("a list");
     let table = objects.iter().find(|object| object["name"] == "table").expect("it is sampled");
     let fields = table["fields"].as_array().expect("a list").iter();
     let samples = |object: &Value| object["samples"].as_u64().expect("a number");
     let of_value: u64 = fields.filter(|field| field["name"] == "value").map(samples).sum();
     assert!(of_value > 0 && of_value == samples(table), "{table}");
+}
+
+/// The profile of a program that is sampled; `None` where that is not allowed.
+fn sampled(source: &str, options: &[&str]) -> Option<Value> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "program", source, options);
+    let profile = folder.path().join("p");
+    let mut command = memlens(&["run", "--mode", "sample", "--frequency", "997", "--quiet", "--out"]);
+    let output = command.arg(&profile).arg("--").arg(&program).output().expect("it starts");
+    (!is_refused(&output)).then(|| report_of(&profile))
+}
+
+/// The share of the objects of a name.
+fn share_of(report: &Value, name: &str) -> f64 {
+    let objects = report["objects"].as_array().expect("a list").iter();
+    objects.filter(|object| object["name"] == name).filter_map(|object| object["share"].as_f64()).sum()
+}
+
+/// Follows chains of a hash table: nearly all time is at the nodes, each of which is too small to be watched.
+const CHAINS: &str = r#"
+#include <stdlib.h>
+struct node { long key, weight[5]; struct node *next; };
+struct node **table;
+int main(void)
+{
+    table = calloc(1 << 14, sizeof *table);
+    for (long i = 0; i < 300000; i++) {
+        struct node *made = malloc(sizeof *made);
+        made->key = i;
+        unsigned at = (unsigned)(i * 2654435761u) >> 18;
+        made->next = table[at];
+        table[at] = made;
+    }
+    long sum = 0;
+    unsigned long random = 5;
+    for (long i = 0; i < 1000000; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        for (struct node *node = table[random >> 50]; node; node = node->next)
+            sum += node->key;
+    }
+    return sum == 1;
+}
+"#;
+
+#[test]
+fn nodes_are_not_taken_for_the_table_that_points_to_them() {
+    let Some(report) = sampled(CHAINS, &["-O2", "-g"]) else { return };
+    let (of_nodes, of_table) = (share_of(&report, "made"), share_of(&report, "table"));
+    assert!(of_nodes > 0.5 && of_table < 0.2, "{of_nodes} {of_table}: {report}");
+}
+
+/// Loads that overwrite their own index, in a member behind another one; then the same in a frame that is larger than what is
+/// copied of a stack.
+const OWN_INDICES: &str = r#"
+#include <stdlib.h>
+struct box { int head[8]; int next[1 << 20]; };
+struct box box;
+__attribute__((noinline)) static int follow(const struct box *box, long steps)
+{
+    int at = 1;
+    for (long i = 0; i < steps; i++)
+        at = box->next[at];
+    return at;
+}
+__attribute__((noinline)) static int in_a_large_frame(long steps)
+{
+    struct { long key; int next; } cells[5000];
+    for (int i = 0; i < 5000; i++)
+        cells[i].next = (i * 31 + 7) % 5000;
+    long sum = 0;
+    for (long i = 0; i < steps; i++)
+        sum += cells[i % 5000].next *= 3;
+    return (int)sum;
+}
+int main(void)
+{
+    for (int i = 0; i < 1 << 20; i++)
+        box.next[i] = (int)((i * 2654435761u + 12345) & 0xfffff);
+    return (follow(&box, 3000000) + in_a_large_frame(50000000)) == 1;
+}
+"#;
+
+#[test]
+fn members_are_known_where_the_element_is_not_and_locals_of_large_frames() {
+    let Some(report) = sampled(OWN_INDICES, &["-O1", "-g"]) else { return };
+    let objects = report["objects"].as_array().expect("a list");
+    let named = |name: &str| objects.iter().find(|object| object["name"] == name);
+    let samples = |object: &Value| object["samples"].as_u64().expect("a number");
+    let found = named("box").expect("it is sampled");
+    let fields = found["fields"].as_array().expect("a list");
+    let of_head: u64 = fields.iter().filter(|field| field["name"] == "head").map(samples).sum();
+    assert_eq!(of_head, 0, "{found}");
+    assert!(samples(found) > 10, "{found}");
+    let cells = named("cells").unwrap_or_else(|| panic!("{report}"));
+    assert_eq!((&cells["kind"], cells["bytes"].as_u64()), (&"local".into(), Some(5000 * 16)));
 }
 
 #[test]
