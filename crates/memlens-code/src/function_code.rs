@@ -24,6 +24,8 @@ pub struct AddressExpression {
     /// Whether something is added that general-purpose registers do not hold: the base of fs or gs,
     /// or a vector of indices.
     pub is_partial: bool,
+    /// Whether that is the base of fs alone: the thread pointer.
+    pub is_thread_local: bool,
 }
 
 impl AddressExpression {
@@ -160,9 +162,9 @@ impl FunctionCode {
                         _ => return None,
                     };
                     let index = register_of(memory.index());
-                    let is_partial = matches!(memory.segment(), Reg::FS | Reg::GS)
-                        || (memory.index() != Reg::None && index.is_none())
+                    let lacks_others = (memory.index() != Reg::None && index.is_none())
                         || memory.address_size() != iced_x86::CodeSize::Code64;
+                    let is_partial = matches!(memory.segment(), Reg::FS | Reg::GS) || lacks_others;
                     Some((
                         reads,
                         writes,
@@ -173,6 +175,7 @@ impl FunctionCode {
                             scale: memory.scale() as u8,
                             disp: memory.displacement() as i64,
                             is_partial,
+                            is_thread_local: memory.segment() == Reg::FS && !lacks_others,
                         },
                     ))
                 })

@@ -233,6 +233,7 @@ impl FunctionCode {
                     scale: instruction.memory_index_scale() as u8,
                     disp: instruction.memory_displacement64() as i64,
                     is_partial: false,
+                    is_thread_local: false,
                 };
                 match (base, index) {
                     (Some(Register::RSP), _) => Step::Found(Origin::Frame { pc, address }),

@@ -22,7 +22,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpAccess, OpKind};
 
 use crate::control_flow::{is_fused, jump_target};
 use crate::destination::Register;
-use crate::function_code::{FunctionCode, MemoryOperand, register_of};
+use crate::function_code::{AddressExpression, FunctionCode, MemoryOperand, register_of};
 
 /// How far back the code is followed: more than any processor's skid.
 pub const MAX_STEPS: usize = 16;
@@ -82,8 +82,22 @@ pub struct WaitingAccess {
 
 impl WaitingAccess {
     /// The address, from the registers as sampled; None if a register that made it has been lost.
-    pub fn address(&self, mut sampled: impl FnMut(Register) -> Option<u64>) -> Option<u64> {
+    pub fn address(&self, sampled: impl FnMut(Register) -> Option<u64>) -> Option<u64> {
+        self.value(&self.operand.address, sampled)
+    }
+
+    /// How far from the thread pointer the address is, if it is relative to that.
+    pub fn from_thread_pointer(&self, sampled: impl FnMut(Register) -> Option<u64>) -> Option<i64> {
         let expression = &self.operand.address;
+        let rest = AddressExpression { is_partial: false, ..*expression };
+        expression.is_thread_local.then(|| self.value(&rest, sampled))?.map(u64::cast_signed)
+    }
+
+    fn value(
+        &self,
+        expression: &AddressExpression,
+        mut sampled: impl FnMut(Register) -> Option<u64>,
+    ) -> Option<u64> {
         let (base, index) = (expression.base, expression.index);
         let (base_value, index_value) = (
             base.and_then(|register| Some(sampled(register)?.wrapping_add_signed(self.base_change?))),

@@ -206,6 +206,11 @@ impl AddressSpace {
         Some(svma.wrapping_add(image.placement.bias))
     }
 
+    /// The program's executable, which the kernel maps below all libraries.
+    pub fn executable(&self) -> Option<u32> {
+        self.images.first_key_value().map(|(_, image)| image.file)
+    }
+
     /// Whether it is memory of the agent, which the program would not have without memlens.
     pub fn is_agents(&self, address: u64) -> bool {
         self.agents.iter().any(|range| range.contains(&address))

@@ -134,7 +134,7 @@ impl ProfileBuilder {
                     rows.burst_offsets.extend(rows_of);
                 }
                 // Their spots are the variables' beginnings.
-                None if matches!(key.spot, Spot::Image { .. } | Spot::Frame { .. }) => {}
+                None if key.spot.has_start() => {}
                 None => {
                     let within = offset_in(&key, files).map(|within| (code, object, within, 1));
                     rows.burst_offsets.extend(within);

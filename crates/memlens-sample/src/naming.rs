@@ -16,11 +16,11 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use memlens_code::{AddressExpression, FunctionCode, MemoryOperand, Origin, Register};
+use memlens_code::{FunctionCode, MemoryOperand, Origin, Register};
 use memlens_objects::SiteId;
 use memlens_profile::HEAP_THROUGH;
 use memlens_static::{Identity, Part, StaticModule, Waited};
-use memlens_symbols::{Module, NamedPointer, TypeRef};
+use memlens_symbols::{Module, NamedPointer, TlsSegment, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
@@ -159,6 +159,10 @@ impl Namer {
             Spot::Block { site, .. } => (self.sites.object(*site, heap, files), sampled),
             Spot::Heap(memory) => (self.in_heap(memory.user, key.code, operand, files), sampled),
             Spot::Area(area) => (self.in_area(area, key.code, operand, files), sampled),
+            Spot::ThreadLocal { file, offset } => {
+                let unnamed = || NamedObject::new(ObjectKind::Tls, "thread-local memory");
+                (in_thread_locals(*file, *offset, files).unwrap_or_else(unnamed), sampled)
+            }
             Spot::ThreadPointer => {
                 match operand.and_then(|operand| thread_local(key.code, &operand, files)) {
                     Some(object) => (object, by_code),
@@ -568,6 +572,10 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
             let within = svma.wrapping_add(key.within.unwrap_or(0)).checked_sub(symbol.svma)?;
             (within < symbol.size).then_some(within)
         }
+        Spot::ThreadLocal { file, offset } => {
+            let symbol = files.get(file)?.symbols()?.tls_symbol_over(offset)?;
+            offset.checked_sub(symbol.svma)
+        }
         Spot::Frame { file, svma, cfa_offset } => {
             let variables = files.get(file?)?.symbols()?.frame_variables(svma);
             let within = |start: i64| u64::try_from(cfa_offset.checked_sub(start)?).ok();
@@ -587,22 +595,33 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
     }
 }
 
-/// A thread-local variable of the executable, by its offset from the thread pointer (ELF Handling For
-/// Thread-Local Storage, U. Drepper 2013, variant II).
+/// A thread-local variable of the executable, by its offset from the thread pointer. What is added to that in registers does not
+/// lead out of the variable.
 fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<NamedObject> {
-    let AddressExpression { base: None, index: None, disp, .. } = operand.address else { return None };
     let file = code.0?;
+    let segment = files.get(file)?.symbols()?.tls_segment()?;
+    let offset = below_thread_pointer(segment)?.checked_add_signed(operand.address.disp)?;
+    in_thread_locals(file, offset, files)
+}
+
+/// How far below the thread pointer the executable's thread-local variables begin (ELF Handling For Thread-Local
+/// Storage, U. Drepper 2013, variant II).
+pub(crate) fn below_thread_pointer(segment: TlsSegment) -> Option<u64> {
+    segment.size_bytes.checked_next_multiple_of(segment.align_bytes.max(1))
+}
+
+/// The variable at an offset in a file's TLS segment.
+fn in_thread_locals(file: u32, offset: u64, files: &Files) -> Option<NamedObject> {
     let symbols = files.get(file)?.symbols()?;
-    let segment = symbols.tls_segment()?;
-    let size = segment.size_bytes.checked_next_multiple_of(segment.align_bytes.max(1))?;
-    let offset = size.checked_add_signed(disp).filter(|&offset| offset < segment.size_bytes)?;
     let symbol = symbols.tls_symbol_over(offset)?;
     let info = symbols.tls_variable_info(offset);
+    let type_ref = info.as_ref().and_then(|info| info.type_ref);
     Some(NamedObject {
         type_name: info.as_ref().and_then(|info| info.type_name.clone()),
         declared: info.and_then(|info| info.decl_file.as_deref().map(str::to_owned).zip(info.decl_line)),
         file: Some(file),
         bytes: Some(symbol.size),
+        held: HeldType::of_variable(Some(file), type_ref),
         ..NamedObject::new(ObjectKind::Tls, symbol.name)
     })
 }

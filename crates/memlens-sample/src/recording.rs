@@ -19,6 +19,7 @@ use crate::bursts::{Bursts, Surroundings};
 use crate::call_paths::{CallPaths, PathId};
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::modules::Files;
+use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::unwinder::{StackFrame, UnwindCache};
@@ -75,6 +76,13 @@ pub enum Spot {
     Heap(HeapMemory),
     /// In other memory without a file of code.
     Area(Area),
+    /// In the executable's thread-local storage.
+    ThreadLocal {
+        /// The executable.
+        file: u32,
+        /// Offset in its TLS segment.
+        offset: u64,
+    },
     /// At an offset from the thread pointer: code tells which.
     ThreadPointer,
     /// The address is lost; whether it loaded a pointer to anonymous memory.
@@ -98,6 +106,16 @@ pub enum Spot {
     InKernel,
     /// It was due in a system call.
     InCall,
+}
+
+impl Spot {
+    /// Whether it is a block or a variable, which has a begin. Bursts' spots in variables are their begins.
+    pub fn has_start(&self) -> bool {
+        matches!(
+            self,
+            Self::Block { .. } | Self::Image { .. } | Self::Frame { .. } | Self::ThreadLocal { .. }
+        )
+    }
 }
 
 /// The code a sample is booked on: file and svma, or an address outside of every file.
@@ -382,7 +400,8 @@ impl Recording {
         let stack = stacks.get(&thread);
         // It is told of at its end, and blocks may have ended in it.
         let began_ns = time_ns.saturating_sub(head.own_ns);
-        let surroundings = Surroundings { pid, began_ns, space, files, heap, stack };
+        let thread_pointer = head.thread_pointer;
+        let surroundings = Surroundings { pid, began_ns, space, files, heap, stack, thread_pointer };
         bursts.burst(thread, time_ns, head, words, &surroundings);
     }
 
@@ -624,8 +643,14 @@ impl Recording {
             // Which element is not known; where in it, or in which member of what the pointer is to, is.
             within = Some(expression.disp as u64);
             spot
-        } else if expression.is_partial && expression.base.is_none() && expression.index.is_none() {
-            Spot::ThreadPointer
+        } else if expression.is_thread_local {
+            let found = access.from_thread_pointer(value).zip(code.0).and_then(|(distance, file)| {
+                let segment = self.files.get(file)?.symbols()?.tls_segment()?;
+                let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;
+                (offset < segment.size_bytes).then_some(Spot::ThreadLocal { file, offset })
+            });
+            way.by_registers = u64::from(found.is_some());
+            found.unwrap_or(Spot::ThreadPointer)
         } else {
             let points_to = access.loaded.and_then(value).and_then(|pointer| match space.find(pointer) {
                 Place::Area(area @ (Area::Break | Area::Anonymous)) => Some(area),

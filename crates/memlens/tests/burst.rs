@@ -202,6 +202,55 @@ fn memory_that_the_library_works_on_is_its_callers() {
     }
 }
 
+/// Two threads, one of which libc made, count in thread-local arrays: by their names and through a pointer.
+const THREAD_LOCALS: &str = r#"
+#include <pthread.h>
+static __thread unsigned counts[1024];
+static __thread struct cell { long key, value; } cells[512];
+__attribute__((noinline)) static void by_pointer(struct cell *into, unsigned long state)
+{
+    into[state % 512].value += state;
+}
+static void *count(void *rounds)
+{
+    unsigned long state = 1;
+    for (long i = 0; i < *(long *)rounds; i++) {
+        state = state * 6364136223846793005ul + 1442695040888963407ul;
+        counts[state >> 54]++;
+        by_pointer(cells, state >> 20);
+    }
+    return 0;
+}
+int main(void)
+{
+    long rounds = 30000000;
+    pthread_t thread;
+    if (pthread_create(&thread, 0, count, &rounds))
+        return 1;
+    count(&rounds);
+    return pthread_join(thread, 0);
+}
+"#;
+
+#[test]
+fn thread_local_variables_have_their_names_in_all_threads() {
+    let folder = folder();
+    let program = compiled(folder.path(), "locals", THREAD_LOCALS, &["-O2", "-g"]);
+    let program = program.to_str().expect("text");
+    succeeding(folder.path(), &["run", "--mode", "burst", "--quiet", "--out", "p", "--", program]);
+    let report = json(folder.path(), "p");
+    let loads = |object: &Value| object["loads"].as_f64().expect("a number");
+    let (counts, cells) = (object(&report, "counts"), object(&report, "cells"));
+    assert_eq!((&counts["kind"], counts["bytes"].as_u64()), (&"tls".into(), Some(4096)));
+    assert_eq!((&cells["kind"], cells["bytes"].as_u64()), (&"tls".into(), Some(8192)));
+    let all = loads(&report["totals"]);
+    // Besides them there are return addresses.
+    assert!(loads(counts) > 0.2 * all && loads(cells) > 0.2 * all, "{report:#}");
+    let fields = cells["fields"].as_array().expect("a list").iter();
+    let of_key: f64 = fields.filter(|field| field["name"] == "key").map(loads).sum();
+    assert!(of_key < 0.01 * all, "{cells:#}");
+}
+
 #[test]
 fn what_the_filter_leaves_out_is_told() {
     let folder = folder();

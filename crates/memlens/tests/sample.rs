@@ -258,8 +258,8 @@ fn nodes_are_not_taken_for_the_table_that_points_to_them() {
     assert!(of_nodes > 0.5 && of_table < 0.2, "{of_nodes} {of_table}: {report}");
 }
 
-/// Loads that overwrite their own index, in a member behind another one; then the same in a frame that is larger than what is
-/// copied of a stack.
+/// Loads that overwrite their own index, in a member behind another one; then a frame that is larger than what is copied of a
+/// stack; then a thread-local array.
 const OWN_INDICES: &str = r#"
 #include <stdlib.h>
 struct box { int head[8]; int next[1 << 20]; };
@@ -281,16 +281,26 @@ __attribute__((noinline)) static int in_a_large_frame(long steps)
         sum += cells[i % 5000].next *= 3;
     return (int)sum;
 }
+static __thread long counts[1024];
+__attribute__((noinline)) static int in_thread_locals(long steps)
+{
+    unsigned long state = 1;
+    for (long i = 0; i < steps; i++) {
+        state = state * 6364136223846793005ul + 1442695040888963407ul;
+        counts[state >> 54] += i;
+    }
+    return (int)counts[5];
+}
 int main(void)
 {
     for (int i = 0; i < 1 << 20; i++)
         box.next[i] = (int)((i * 2654435761u + 12345) & 0xfffff);
-    return (follow(&box, 3000000) + in_a_large_frame(50000000)) == 1;
+    return (follow(&box, 3000000) + in_a_large_frame(50000000) + in_thread_locals(50000000)) == 1;
 }
 "#;
 
 #[test]
-fn members_are_known_where_the_element_is_not_and_locals_of_large_frames() {
+fn members_of_unknown_elements_locals_of_large_frames_and_thread_locals_have_names() {
     let Some(report) = sampled(OWN_INDICES, &["-O1", "-g"]) else { return };
     let objects = report["objects"].as_array().expect("a list");
     let named = |name: &str| objects.iter().find(|object| object["name"] == name);
@@ -300,6 +310,8 @@ fn members_are_known_where_the_element_is_not_and_locals_of_large_frames() {
     let of_head: u64 = fields.iter().filter(|field| field["name"] == "head").map(samples).sum();
     assert_eq!(of_head, 0, "{found}");
     assert!(samples(found) > 10, "{found}");
+    let counts = named("counts").unwrap_or_else(|| panic!("{report}"));
+    assert_eq!((&counts["kind"], counts["bytes"].as_u64()), (&"tls".into(), Some(8192)));
     let cells = named("cells").unwrap_or_else(|| panic!("{report}"));
     assert_eq!((&cells["kind"], cells["bytes"].as_u64()), (&"local".into(), Some(5000 * 16)));
 }

@@ -42,7 +42,7 @@ use self::prefetching::Prefetching;
 use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Weights};
-use crate::recording::{Code, Spot, TallyKey};
+use crate::recording::{Code, TallyKey};
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
 const MOST_STEPS: u64 = 1 << 20;
@@ -598,7 +598,7 @@ impl Bursts {
         let mut by_cell: FxHashMap<u32, Vec<(u64, u64)>> = FxHashMap::default();
         for seen in self.offsets.iter() {
             let spot = &self.cells.key(seen.operand).spot;
-            let has_start = matches!(spot, Spot::Block { .. } | Spot::Image { .. } | Spot::Frame { .. });
+            let has_start = spot.has_start();
             if has_start {
                 by_cell.entry(seen.operand).or_default().push((seen.bytes, seen.times));
             }

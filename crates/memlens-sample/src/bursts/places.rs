@@ -1,5 +1,7 @@
 //! Whose an address is, remembered for the next one.
 
+use std::ops::Range;
+
 use memlens_objects::SiteId;
 use memlens_symbols::DataPlace;
 use rustc_hash::FxHashMap;
@@ -8,6 +10,7 @@ use super::calls::{Accessor, Calls};
 use crate::address_space::{AddressSpace, Area, Place};
 use crate::heap::Heap;
 use crate::modules::Files;
+use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
 use crate::recording::{Code, HeapMemory, Spot};
 use crate::unwinder::StackFrame;
@@ -30,12 +33,22 @@ pub struct Surroundings<'a> {
     pub heap: &'a Heap,
     /// The thread's stack: its pointer, and its frames.
     pub stack: Option<&'a (u64, Vec<StackFrame>)>,
+    /// The thread's pointer.
+    pub thread_pointer: u64,
 }
 
 impl Surroundings<'_> {
     /// File and svma of an instruction.
     pub fn code(&self, pc: u64) -> Code {
         self.space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma))
+    }
+
+    /// Where the executable's thread-local variables of the thread are, and in which file they are declared.
+    fn thread_locals(&self) -> Option<(Range<u64>, u32)> {
+        let file = self.space.executable()?;
+        let segment = self.files.get(file)?.symbols()?.tls_segment()?;
+        let start = self.thread_pointer.checked_sub(below_thread_pointer(segment)?)?;
+        Some((start..start.checked_add(segment.size_bytes)?, file))
     }
 
     /// An instruction and its function.
@@ -97,6 +110,8 @@ pub struct Places {
     locals: FxHashMap<(Code, i64), (u32, i64)>,
     /// By function: whether it works for its callers.
     on_behalf: FxHashMap<Code, bool>,
+    /// Where the thread's variables are, and their file.
+    thread_locals: Option<(Range<u64>, u32)>,
 }
 
 impl Places {
@@ -109,12 +124,14 @@ impl Places {
             calls: Calls::new(sees_stack),
             locals: FxHashMap::default(),
             on_behalf: FxHashMap::default(),
+            thread_locals: None,
         }
     }
 
     /// What was remembered of the last burst holds no more.
     pub fn next_burst(&mut self, surroundings: &Surroundings<'_>) {
         self.burst += 1;
+        self.thread_locals = surroundings.thread_locals();
         let Some((pointer, frames)) = surroundings.stack else {
             self.calls.forget();
             return;
@@ -141,7 +158,9 @@ impl Places {
         surroundings: &Surroundings<'_>,
         cell: impl FnOnce(u32, &Spot) -> u32,
     ) -> Whose {
-        if let Some(at) = self.calls.touch(address, by) {
+        // They may lie above the outermost frame that is known.
+        let is_local = !self.thread_locals.as_ref().is_some_and(|(range, _)| range.contains(&address));
+        if let Some(at) = self.calls.touch(address, by).filter(|_| is_local) {
             let (within, cell) = match *memo {
                 Memo::Local { at: before, within, cell } if before == at => (within, cell),
                 _ => {
@@ -182,6 +201,18 @@ impl Places {
         surroundings: &Surroundings<'_>,
     ) -> (Spot, f64, (u64, u64)) {
         let alone = (address, address.saturating_add(1));
+        if let Some((range, file)) = self.thread_locals.as_ref().filter(|(range, _)| range.contains(&address))
+        {
+            let offset = address - range.start;
+            let symbols = surroundings.files.get(*file).and_then(|mapped| mapped.symbols());
+            return match symbols.map(|symbols| symbols.tls_place(offset)) {
+                Some(DataPlace::Variable(variable)) => {
+                    let spot = Spot::ThreadLocal { file: *file, offset: variable.start };
+                    (spot, 0.0, (range.start + variable.start, range.start + variable.end))
+                }
+                _ => (Spot::ThreadLocal { file: *file, offset }, 0.0, alone),
+            };
+        }
         match surroundings.space.find(address) {
             Place::Image { file, svma } => {
                 let (start, size) = variable(file, svma, surroundings.files);
