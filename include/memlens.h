@@ -106,7 +106,7 @@ static __inline__ __attribute__((__unused__)) void memlens_stop_collection(void)
     (void)memlens_request(0, MEMLENS_STOP_COLLECTION, 0, 0, 0, 0, 0);
 }
 
-/* Names this moment: reports split by marks, plots draw a line there. */
+/* Names this moment: reports say how many instructions had been executed by then. */
 static __inline__ __attribute__((__unused__)) void memlens_mark(const char *name)
 {
     (void)memlens_request(0, MEMLENS_MARK, (unsigned long)name, __builtin_strlen(name), 0, 0, 0);

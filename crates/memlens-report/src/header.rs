@@ -1,6 +1,6 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
-use memlens_profile::{CacheInfo, Profile, SampleUnit, SamplingInfo, TlbInfo};
+use memlens_profile::{CacheInfo, Mark, Profile, SampleUnit, SamplingInfo, TlbInfo};
 use memlens_types::{Counts, ObjectKind, Sampled};
 
 use crate::View;
@@ -17,6 +17,8 @@ const INDENT: usize = 11;
 const WORTH: f64 = 0.001;
 /// Notes shown; the JSON report has all.
 const NOTES: usize = 2;
+/// Marks shown; the JSON report has all.
+const MARKS: usize = 6;
 /// Below this many columns the header leaves out what the table's last line or the JSON report tells.
 const ROOMY: usize = 120;
 
@@ -45,6 +47,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
     out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
+    out += &wrap("marks", INDENT, &mark_pieces(profile), width, colour);
     for prediction in &profile.predictions {
         out += &wrap("predicted", INDENT, &prediction::pieces(prediction), width, colour);
     }
@@ -57,6 +60,20 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap("", INDENT, &[more], width, colour);
     }
     out
+}
+
+/// Which moments the program named, and how many instructions it had executed by then.
+fn mark_pieces(profile: &Profile) -> Vec<String> {
+    let marks = &profile.marks;
+    let piece = |mark: &Mark| {
+        let instructions = plural(mark.instructions, "instruction");
+        format!("{} at {instructions}", printable(&mark.name))
+    };
+    let mut pieces: Vec<String> = marks.iter().take(MARKS).map(piece).collect();
+    if marks.len() > MARKS {
+        pieces.push(format!("{} more in the JSON report", plural((marks.len() - MARKS) as u64, "mark")));
+    }
+    pieces
 }
 
 /// The command line that was run.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{
-    CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, Frame, MachineInfo, ModuleIx, Object, PathSamples,
+    CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, Frame, MachineInfo, Mark, ModuleIx, Object, PathSamples,
     Profile, TlbInfo,
 };
 use memlens_types::Counts;
@@ -109,6 +109,10 @@ fn ratio(part: u64, whole: u64) -> Value {
 
 fn run(profile: &Profile) -> Value {
     let run = &profile.run;
+    let tid = |mark: &Mark| profile.threads.get(mark.thread?.index()).map(|thread| thread.tid);
+    let marks: Vec<Value> = (profile.marks.iter())
+        .map(|mark| json!({ "name": mark.name, "instructions": mark.instructions, "tid": tid(mark) }))
+        .collect();
     json!({
         "command": run.command,
         "mode": run.mode,
@@ -124,6 +128,7 @@ fn run(profile: &Profile) -> Value {
         "pid": run.pid,
         "memlens_version": run.memlens_version,
         "notes": run.notes,
+        "marks": marks,
         "effective_bursts": run.effective_bursts,
         "core_cycles": run.core_cycles,
         "sampling": run.sampling.as_ref().map(|sampling| json!({

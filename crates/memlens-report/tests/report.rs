@@ -4,8 +4,8 @@ mod bfs;
 
 use memlens_profile::{
     CallPath, Cell, CodeLocation, CoreInfo, Element, Field, FieldIx, FieldUse, Frame, FrameIx, Latencies,
-    MachineInfo, Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause, PredictedPlacement,
-    PredictedWalks, Prediction, Profile, SamplingInfo, Stack, StackIx, Thread,
+    MachineInfo, Mark, Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause,
+    PredictedPlacement, PredictedWalks, Prediction, Profile, SamplingInfo, Stack, StackIx, Thread,
 };
 use memlens_report::{By, Column, View, code_detail, csv, json, object_detail, prediction_table, table};
 use memlens_types::{Counts, Sampled};
@@ -208,6 +208,19 @@ fn the_header_is_short_and_honest() {
     ] {
         assert!(header.contains(words), "{words}: {header}");
     }
+}
+
+#[test]
+fn moments_that_the_program_named_are_told() {
+    let mut profile = bfs::profile();
+    let mark =
+        |number: u64| Mark { instructions: 1000 * number, thread: None, name: format!("step {number}") };
+    profile.marks = (1..=8).map(mark).collect();
+    let text = table(&profile, &View::default());
+    assert!(text.contains("step 1 at 1.00k instructions") && text.contains("2 marks more"), "{text}");
+    let json = json(&profile);
+    assert_eq!(json["run"]["marks"].as_array().map(Vec::len), Some(8));
+    assert_eq!(json["run"]["marks"][1]["instructions"], 2000);
 }
 
 #[test]

@@ -138,7 +138,7 @@ pub fn stop_collection() {
     unsafe { request(0, &[code::STOP_COLLECTION, 0, 0, 0, 0, 0]) };
 }
 
-/// Names this moment: reports split by marks, plots draw a line there.
+/// Names this moment: reports say how many instructions had been executed by then.
 #[inline]
 pub fn mark(name: &str) {
     // SAFETY: the name is borrowed for the length of the request.

@@ -204,7 +204,8 @@ impl Namer {
         match area {
             Area::Kernel => NamedObject::new(ObjectKind::Kernel, "vDSO and vvar"),
             Area::Stack => NamedObject::new(ObjectKind::Stack, "stack outside known frames"),
-            Area::File(name) => NamedObject::new(ObjectKind::Mmap, name.clone()),
+            // As exact mode calls it.
+            Area::File(name) => NamedObject::new(ObjectKind::Mmap, format!("mapping of {name}")),
             Area::Break | Area::Anonymous => self.in_heap(None, code, operand, files),
         }
     }
