@@ -198,10 +198,8 @@ impl Start {
         let bytes = layout.bytes();
         let array = |before| Self::Array { bytes, before };
         let (ObjectKind::Heap, Some(all)) = (object.kind, object.bytes) else { return Some(array(0)) };
-        let is_whole = |before: &u64| {
-            let rest = all.checked_sub(before * object.blocks);
-            rest.is_some_and(|rest| rest > 0 && rest.is_multiple_of(bytes))
-        };
+        let sizes = (all, object.blocks);
+        let is_whole = |before: &u64| is_array_behind(*before, sizes, bytes);
         if layout.layout.is_flexible {
             return Self::best(BEFORE.map(|before| Self::Flexible { before }), profile, layout, seen);
         }
@@ -283,9 +281,28 @@ fn goes_in_steps(bytes: u64, seen: &[&Seen]) -> bool {
     alike * 10 >= all * 9 && alike > 1
 }
 
+/// Whether so many bytes in so many blocks can be structures of `bytes` bytes behind `before` others in each.
+fn is_array_behind(before: u64, (all, blocks): (u64, u64), bytes: u64) -> bool {
+    /// Of so many blocks a mean size that is a whole number is taken for the size of each.
+    const MANY: u64 = 16;
+    let is_one_size = blocks >= MANY && all.is_multiple_of(blocks);
+    let (all, before) = if is_one_size { (all / blocks, before) } else { (all, before * blocks) };
+    all.checked_sub(before).is_some_and(|rest| rest > 0 && rest.is_multiple_of(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_of_one_size_are_looked_at_by_themselves() {
+        // 100,000 times 61 bytes are 190,625 times 32.
+        assert!(!is_array_behind(0, (6_100_000, 100_000), 32));
+        assert!(is_array_behind(0, (6_400_000, 100_000), 32) && is_array_behind(8, (7_200_000, 100_000), 32));
+        // 32, 64 and 128 bytes; the mean says nothing of three.
+        assert!(is_array_behind(0, (224, 3), 32) && is_array_behind(16, (272, 3), 32));
+        assert!(!is_array_behind(0, (0, 0), 32) && !is_array_behind(8, (6, 1), 32));
+    }
     use memlens_profile::{CodeIx, ObjectIx};
 
     fn seen(code: u32, offset_bytes: u64) -> Seen {

@@ -49,10 +49,13 @@ pub fn block_type<'m>(
     calls: impl IntoIterator<Item = (u32, &'m Module, u64)>,
     variable: Option<(u32, &'m Module, TypeRef)>,
 ) -> Option<BlockType> {
+    let mut calls = calls.into_iter().peekable();
+    // The module of the innermost call, where no debug information tells of it.
+    let undescribed = calls.peek().filter(|(_, module, svma)| module.makers(*svma).is_empty()).map(|it| it.0);
     let makers = |(number, module, svma): (u32, &'m Module, u64)| {
         module.makers(svma).into_iter().map(move |maker| (number, maker))
     };
-    let mut makers = calls.into_iter().flat_map(makers).peekable();
+    let mut makers = calls.flat_map(makers).peekable();
     let by_program = matches!(makers.peek(), Some((_, Maker::Program)));
     let made =
         makers.take_while(|(_, maker)| *maker != Maker::Program).find_map(|(module, maker)| match maker {
@@ -61,6 +64,10 @@ pub fn block_type<'m>(
         });
     made.or_else(|| {
         let (number, module, type_ref) = variable?;
+        // What another library allocates for the sake of a container may be anything of its elements: the characters of a string.
+        if undescribed.is_some_and(|other| other != number) && !module.is_pointer(type_ref) {
+            return None;
+        }
         let owned = if by_program { module.element_behind(type_ref) } else { None };
         Some(BlockType { module: number, type_ref: owned.unwrap_or(type_ref), is_behind: owned.is_none() })
     })
@@ -73,6 +80,10 @@ impl Module {
             let functions = debug.functions_at(return_svma.saturating_sub(1)).into_iter();
             functions.map(|(unit, die)| debug.maker(&unit, die)).collect()
         })
+    }
+
+    fn is_pointer(&self, type_ref: TypeRef) -> bool {
+        self.with_debug(|debug| debug.type_id(type_ref).is_some_and(|id| debug.pointee(&id).is_some()))
     }
 
     /// What the elements of a container of the language's library point to, if that is what they do.

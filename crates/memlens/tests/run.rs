@@ -331,3 +331,37 @@ fn locals_that_other_threads_use_keep_their_names() {
         assert!(outside < 10_000, "{level}: {outside} accesses to stacks outside known frames");
     }
 }
+
+/// A library that C++'s library stands for allocates what the strings of a vector hold: no debug information tells of the call.
+const STRINGS: &str = r#"
+#include <cstdio>
+#include <string>
+#include <vector>
+int main()
+{
+    std::vector<std::string> names;
+    for (int i = 0; i < 20000; i++)
+        names.push_back(std::string(60, 'a'));
+    long sum = 0;
+    for (int i = 0; i < 200000; i++)
+        sum += names[i * 7919L % 20000][i % 60];
+    std::printf("%ld\n", sum);
+}
+"#;
+
+#[test]
+fn the_characters_of_strings_are_no_fields_of_the_strings() {
+    let folder = folder();
+    let options = ["-O2", "-g", "-x", "c++", "-Wl,--no-as-needed", "-lstdc++"];
+    let program = compiled(folder.path(), "strings", STRINGS, &options);
+    let program = program.to_str().expect("text");
+    succeeding(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "p", "--", program]);
+    let report: Value =
+        serde_json::from_str(&succeeding(folder.path(), &["report", "p", "--format", "json"])).expect("JSON");
+    let objects = report["objects"].as_array().expect("a list");
+    // One block of 61 bytes each.
+    let is_characters = |object: &&Value| object["bytes"].as_u64() == Some(20000 * 61);
+    let characters = objects.iter().find(is_characters).unwrap_or_else(|| panic!("{report:#}"));
+    let element = characters["element"]["type"].as_str().unwrap_or_default();
+    assert!(!element.contains("basic_string"), "{characters:#}");
+}
