@@ -70,7 +70,7 @@ pub unsafe fn leave_unanswered(context: *mut c_void, block: *mut instrlist_t, la
 /// # Safety
 /// Call for the last instruction of a block, after its position was stored.
 pub unsafe fn insert_call(here: Inserter) {
-    // SAFETY: the callee takes one pointer-sized argument and keeps to the clean-call rules.
+    // SAFETY: the callee takes two pointer-sized arguments and keeps to the clean-call rules.
     unsafe {
         let rax = DR_REG_RAX as reg_id_t;
         // rdx is where the answer goes.

@@ -283,11 +283,17 @@ fn goes_in_steps(bytes: u64, seen: &[&Seen]) -> bool {
 
 /// Whether so many bytes in so many blocks can be structures of `bytes` bytes behind `before` others in each.
 fn is_array_behind(before: u64, (all, blocks): (u64, u64), bytes: u64) -> bool {
-    /// Of so many blocks a mean size that is a whole number is taken for the size of each.
+    /// If one mean size of so many is a whole number by chance, it is taken for the size of each block.
     const MANY: u64 = 16;
-    let is_one_size = blocks >= MANY && all.is_multiple_of(blocks);
+    // The sizes of arrays of structures have the structure's factors in common; what is left of the number of blocks is chance.
+    let is_one_size = all.is_multiple_of(blocks.max(1)) && blocks / common_factor(blocks, bytes) >= MANY;
     let (all, before) = if is_one_size { (all / blocks, before) } else { (all, before * blocks) };
     all.checked_sub(before).is_some_and(|rest| rest > 0 && rest.is_multiple_of(bytes))
+}
+
+/// The greatest common divisor; 1 of zeros.
+fn common_factor(a: u64, b: u64) -> u64 {
+    if b == 0 { a.max(1) } else { common_factor(b, a % b) }
 }
 
 #[cfg(test)]
@@ -301,6 +307,8 @@ mod tests {
         assert!(is_array_behind(0, (6_400_000, 100_000), 32) && is_array_behind(8, (7_200_000, 100_000), 32));
         // 32, 64 and 128 bytes; the mean says nothing of three.
         assert!(is_array_behind(0, (224, 3), 32) && is_array_behind(16, (272, 3), 32));
+        // Sixteen arrays of 32-byte structures, 17 in all: the mean is whole whatever their lengths are.
+        assert!(is_array_behind(0, (17 * 32, 16), 32) && is_array_behind(8, (17 * 32 + 16 * 8, 16), 32));
         assert!(!is_array_behind(0, (0, 0), 32) && !is_array_behind(8, (6, 1), 32));
     }
     use memlens_profile::{CodeIx, ObjectIx};

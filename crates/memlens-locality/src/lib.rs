@@ -18,6 +18,7 @@
 //! | `locality.rs` | [`Locality`]: takes bursts in, answers |
 //! | `last_use.rs` | when each block was used last, in bounded memory |
 //! | `bins.rs`, `reuse.rs` | reuse times, their distribution from censored counts, footprints |
+//! | `regions.rs` | since when there has been data at a place |
 //! | `model.rs` | reuse times → probability of a miss |
 //! | `phases.rs` | stretches of the program with different footprints |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
@@ -36,9 +37,9 @@
 //!    Meier 1958).
 //! 2. **Longer than a burst.** A block that is new in its burst may have been used in an earlier one. Its reuse time
 //!    is then counted in *seen* references, leaving the unseen ones out; one that no burst had is longer than all
-//!    seen. That is unbiased if what happens between bursts is like what happens in them, so that a block's chance
+//!    seen, or, if an earlier burst had blocks around it, than all seen since then: it is taken to be as old as these. That is unbiased if what happens between bursts is like what happens in them, so that a block's chance
 //!    of being used does not depend on when it was used last. Blocks that are found again in the order in which
-//!    they were used before belong to a sweep, whose reuse times are all alike: the period is estimated and that
+//!    they were used before, over hundreds of references, belong to a sweep, whose reuse times are all alike: the period is estimated and that
 //!    part of the distribution ends there. Where times are longer than everything seen, blocks go on being found
 //!    at the last rate known; if none was ever found, they never are. Blocks that are used for a while and then no more
 //!    are not found across bursts. Each octave of time up to the next burst is therefore taken to find at least the part

@@ -8,10 +8,10 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-/// Blocks of a region, as a power of two: the lines of a page.
+/// Blocks of a region, as a power of two: the lines of a page, or the pages of 256 KB.
 const SHIFT: u32 = 6;
-/// Regions known, at most: 6 MB. Others are taken to have been there from the beginning.
-const MOST: usize = 1 << 18;
+/// Regions known of each size of block, at most, in a table of 4.5 MB. Others are taken to have been there from the beginning.
+const MOST: usize = (1 << 18) / 8 * 7;
 
 /// When each region was seen first.
 #[derive(Debug, Default)]

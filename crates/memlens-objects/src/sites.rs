@@ -25,6 +25,9 @@ pub struct Sites {
     table: HashTable<SiteId>,
 }
 
+/// Names that are told apart, for programs that count in them.
+const MOST_NAMES: usize = 1 << 16;
+
 /// Module number in the upper 16 bits, offset of the frame in the module in the lower 48.
 #[inline]
 pub fn frame_key(module: u16, offset: u64) -> u64 {
@@ -55,7 +58,8 @@ impl Sites {
         self.add(stack, hash)
     }
 
-    /// The site of this stack with this name, which is another one than those with other names, and without one.
+    /// The site of this stack with this name, which is another one than those with other names, and without one. Beyond 65,536
+    /// names all that are new share the site without a name.
     pub fn intern_named(&mut self, stack: &[u64], name: &str) -> SiteId {
         let hash = hash(stack);
         let (frames, ends, names) = (&self.frames, &self.ends, &self.names);
@@ -64,6 +68,9 @@ impl Sites {
         };
         if let Some(&site) = self.table.find(hash, is_it) {
             return site;
+        }
+        if self.names.len() >= MOST_NAMES {
+            return self.intern(stack);
         }
         let site = self.add(stack, hash);
         self.names.insert(site, name.into());

@@ -149,7 +149,7 @@ pub struct Object {
     pub module: Option<ModuleIx>,
     /// Allocations, mappings or frames merged into this object; 1 for globals.
     pub blocks: u64,
-    /// Bytes of all blocks as requested, summed over the run.
+    /// Bytes of all blocks as requested, summed over the run; of one that `realloc` enlarged, what it grew by.
     pub bytes: Option<u64>,
     /// The most bytes live at one time.
     pub max_live_bytes: Option<u64>,

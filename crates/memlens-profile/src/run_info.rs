@@ -46,7 +46,7 @@ pub struct RunInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_bursts: Option<f64>,
     /// Cycles that the modelled core takes for the run's code, the stalls of [`memlens_types::Counts::stall_cycles`] among them; None:
-    /// no core was modelled, or nothing was looked at.
+    /// no core was modelled, nothing was looked at, or nothing of that missed while other accesses did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_cycles: Option<u64>,
 }

@@ -178,7 +178,9 @@ impl Column {
             Self::Type => ("type", "type as the source spells it"),
             Self::Blocks => ("blocks", "allocations merged into the object"),
             Self::Offset => ("offset", "bytes from the structure's, else the block's beginning to the field"),
-            Self::Bytes => ("bytes", "bytes requested over the whole run"),
+            Self::Bytes => {
+                ("bytes", "bytes requested over the whole run; of blocks that grew, what they grew by")
+            }
             Self::MaxLiveBytes => ("max_live_bytes", "most bytes live at one time"),
             Self::Accesses => ("accesses", "loads and stores; a modify is one access"),
             Self::Loads => ("loads", "loads, modifies included"),

@@ -535,9 +535,11 @@ impl Rows {
             .map(|(object, missing)| {
                 let pointer = &self.objects[object as usize];
                 let mut sites = self.unseen.sites(object, missing);
-                for kin in [&kin, &unsampled] {
-                    if sites.is_empty() {
-                        sites = kin.sites(pointer, missing);
+                for find in [Kin::sites, Kin::sites_around] {
+                    for kin in [&kin, &unsampled] {
+                        if sites.is_empty() {
+                            sites = find(kin, pointer, missing);
+                        }
                     }
                 }
                 sites.iter_mut().for_each(|(site, _)| *site = first(*site));

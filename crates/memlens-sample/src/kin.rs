@@ -5,8 +5,9 @@
 //! themselves (`at = at->next`), the pointer's declaration still says something:
 //!
 //! 1. A block that was assigned to the pointer's own variable is what the pointer points to.
-//! 2. Else blocks of the type that the pointer points to are, if it is no basic type that anything could have: a table of
-//!    pointers to nodes is not what a pointer to a node points to.
+//! 2. Else blocks of the type that the pointer points to are, if it is no basic type that anything could have: nodes, and not a
+//!    table of pointers to nodes.
+//! 3. Else those of the type behind all pointers: the pointer may be to one that lies in a node.
 //!
 //! And where blocks of an unwatched origin are moved (`realloc`), they seem to be allocated there. All their blocks are
 //! then those of the site whose blocks go to the same variable; of several such sites, of the one that was called
@@ -143,9 +144,28 @@ impl<'a> Kin<'a> {
         if let Some(parts) = by_variable.filter(|parts| !parts.is_empty()) {
             return parts;
         }
-        let Some(wanted) = pointer.type_name.as_deref().and_then(aggregate) else { return Vec::new() };
+        let wanted = pointer.type_name.as_deref().and_then(aggregate);
+        self.of_type(wanted, missing, |wanted, blocks| wanted == blocks)
+    }
+
+    /// As [`Self::sites`], by the type behind all pointers: a pointer may be to a member of a block, `&node->next`.
+    pub fn sites_around(&self, pointer: &NamedObject, missing: Missing) -> Vec<(u32, f64)> {
+        let is_meant = pointer.kind == ObjectKind::Heap && pointer.access_path.is_some();
+        let wanted = pointer.type_name.as_deref().and_then(aggregate).filter(|_| is_meant);
+        self.of_type(wanted, missing, |wanted, blocks| wanted.name == blocks.name)
+    }
+
+    /// The sites with blocks of a type that fits.
+    fn of_type(
+        &self,
+        wanted: Option<Aggregate<'_>>,
+        missing: Missing,
+        fits: impl Fn(Aggregate<'_>, Aggregate<'_>) -> bool,
+    ) -> Vec<(u32, f64)> {
+        let Some(wanted) = wanted else { return Vec::new() };
         self.parts(missing, |site| {
-            site.type_name.as_deref().and_then(aggregate).map(Aggregate::behind) == Some(wanted)
+            let variable = site.type_name.as_deref().and_then(aggregate);
+            variable.is_some_and(|variable| fits(wanted, variable.behind()))
         })
     }
 
@@ -260,6 +280,11 @@ mod tests {
         assert_eq!(numbers(shared.clone()), [0, 1]);
         assert!((shared[0].1 - 0.5).abs() < 1e-9);
         assert_eq!(numbers(kin.sites(&pointer("at", "struct node *", 22), Missing::Watch)), [3]);
+        // `&node->next`, and there is no table.
+        let link = pointer("link", "struct node *", 23);
+        let nodes = Kin::new(&objects, &heap, |number| number < 3);
+        assert!(nodes.sites(&link, Missing::Watch).is_empty());
+        assert_eq!(numbers(nodes.sites_around(&link, Missing::Watch)), [0, 1]);
         assert!(kin.sites(&pointer("text", "char", 21), Missing::Address).is_empty());
         // Its blocks were all watched: an address that is in none of them is not one of theirs.
         assert!(kin.sites(&pointer("bytes", "char", 3), Missing::Watch).is_empty());

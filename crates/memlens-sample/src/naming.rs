@@ -4,6 +4,7 @@
 //! |---|---|
 //! | image | the variable by symbol or debug information, else the section |
 //! | frame | the local that covers the bytes, else the frame |
+//! | thread-local | the executable's variable at the distance from the thread pointer |
 //! | heap, anonymous memory | `heap through POINTER`: the variable through which it was reached |
 //! | lost address | the same, if the code names a pointer or a variable |
 //! | no access | `computation`, `jumps, calls and returns`, or `system calls`: no data's cost |
@@ -122,8 +123,7 @@ const IN_CALL: &str = "system calls";
 /// Reasons for [`ObjectKind::Unknown`].
 const NO_CODE: &str = "no function is known at the sampled address";
 const NO_CLAIM: &str = "static analysis names no object";
-/// Why the object of some samples is unknown.
-const NO_FUNCTION: &str = "the code is in no known function";
+const NO_FUNCTION: &str = "the code is in no function that static analysis reads";
 const NO_REGISTERS: &str = "the sample came without user registers";
 const IN_KERNEL: &str = "in the kernel";
 const NOT_MAPPED: &str = "nothing known is mapped at the address";
@@ -601,7 +601,10 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
 fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<NamedObject> {
     let file = code.0?;
     let segment = files.get(file)?.symbols()?.tls_segment()?;
-    let offset = below_thread_pointer(segment)?.checked_add_signed(operand.address.disp)?;
+    let has_registers = operand.address.base.is_some() || operand.address.index.is_some();
+    // The whole distance may be in them.
+    let distance = Some(operand.address.disp).filter(|&disp| disp < 0 || !has_registers)?;
+    let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;
     in_thread_locals(file, offset, files)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Names are not looked up here, only numbers and svmas: that keeps up with the kernel.
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::time::{Duration, Instant};
 
 use memlens_code::{SampleSkid, Waits};
@@ -117,6 +117,9 @@ impl Spot {
         )
     }
 }
+
+/// What a thread's stack may have at most, to be told from heap: the usual limit, and its guard.
+const LARGEST_STACK: u64 = (8 << 20) + (64 << 10);
 
 /// The code a sample is booked on: file and svma, or an address outside of every file.
 pub type Code = (Option<u32>, u64);
@@ -520,8 +523,14 @@ impl Recording {
                         };
                         (Spot::Block { site: owner.site, memory }, within, owner.probability)
                     }
-                    None if self.is_on_stack_of(sample, address) => (Spot::Stack, None, 1.0),
-                    None => (spot, None, 1.0),
+                    None => match &spot {
+                        Spot::Heap(HeapMemory { area: Area::Anonymous, .. })
+                            if self.is_on_stack_of(sample, address) =>
+                        {
+                            (Spot::Stack, None, 1.0)
+                        }
+                        _ => (spot, None, 1.0),
+                    },
                 }
             }
             (spot, _) => (spot, key.within, 1.0),
@@ -534,7 +543,9 @@ impl Recording {
         let Some(registers) = &sample.registers else { return false };
         let low = registers.values[RSP].wrapping_sub(RED_ZONE);
         let area = self.spaces.get(&sample.pid).and_then(|space| space.area(address));
-        low <= address && area.is_some_and(|area| area.contains(&registers.values[RSP]))
+        // Stacks that a program takes from its heap share a mapping with other data, a much larger one mostly.
+        let is_of_thread = |area: &Range<u64>| area.end - area.start <= LARGEST_STACK;
+        low <= address && area.filter(is_of_thread).is_some_and(|area| area.contains(&registers.values[RSP]))
     }
 
     /// As [`Self::locate`], without the heap; the third value is the address, if it is known.
@@ -626,6 +637,11 @@ impl Recording {
         let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
         let expression = &access.operand.address;
         let (mut known, mut within) = (None, None);
+        // Registers may hold anybody's distance from the thread pointer. Only of the executable it is known where its variables are.
+        let has_registers = expression.base.is_some() || expression.index.is_some();
+        let executable = code.0.filter(|&file| space.executable() == Some(file));
+        let thread_locals_of =
+            (expression.is_thread_local && (!has_registers || executable.is_some())).then_some(executable);
         let spot = if let Some(address) = access.address(value) {
             way.by_registers = 1;
             let address = match expression.is_svma() {
@@ -639,12 +655,21 @@ impl Recording {
             (!matches!(spot, Spot::Unmapped)).then_some((address, spot))
         }) {
             way.by_code = 1;
-            known = Some(address);
             // Which element is not known; where in it, or in which member of what the pointer is to, is.
-            within = Some(expression.disp as u64);
-            spot
-        } else if expression.is_thread_local {
-            let found = access.from_thread_pointer(value).zip(code.0).and_then(|(distance, file)| {
+            let begin = address.wrapping_add_signed(expression.disp);
+            match spot {
+                // A frame's pointer is to no variable.
+                Spot::Frame { .. } => {
+                    known = Some(begin);
+                    spot_of(space, begin, &self.frames, sample, &self.files)
+                }
+                spot => {
+                    (known, within) = (Some(address), Some(expression.disp as u64));
+                    spot
+                }
+            }
+        } else if let Some(executable) = thread_locals_of {
+            let found = access.from_thread_pointer(value).zip(executable).and_then(|(distance, file)| {
                 let segment = self.files.get(file)?.symbols()?.tls_segment()?;
                 let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;
                 (offset < segment.size_bytes).then_some(Spot::ThreadLocal { file, offset })

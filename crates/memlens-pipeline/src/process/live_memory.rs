@@ -41,6 +41,7 @@ fn variable(space: &AddressSpace, module: u32, svma: u64) -> Option<Range<u64>> 
     let module = space.module(module).filter(|module| module.is_loaded)?;
     // Not the list of all variables: it takes the whole debug information to make.
     let DataPlace::Variable(place) = module.symbols.as_ref()?.data_place(svma) else { return None };
-    let at = |svma: u64| module.load_bias.wrapping_add(svma);
-    (place.start == svma).then(|| at(place.start)..at(place.end))
+    let start = module.load_bias.wrapping_add(svma);
+    let end = start.checked_add(place.end - place.start)?;
+    (place.start == svma).then_some(start..end)
 }

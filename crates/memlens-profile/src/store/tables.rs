@@ -75,7 +75,7 @@ impl Row for Object {
         self.declared = file.zip(line).map(|(file, line)| SourceLine { file, line });
         c.column("module", "the file it belongs to: row of `modules`", &mut self.module);
         c.column("blocks", "allocations, mappings or frames merged into it", &mut self.blocks);
-        c.column("bytes", "bytes of all blocks as requested, summed over the run", &mut self.bytes);
+        c.column("bytes", "bytes of all blocks as requested, summed over the run; of one that `realloc` enlarged, what it grew by", &mut self.bytes);
         c.column("max_live_bytes", "most bytes live at one time", &mut self.max_live_bytes);
         c.column("bursts", "bursts that saw it, 2 for two and more; null: not known", &mut self.bursts);
         c.column(

@@ -208,7 +208,8 @@ impl Places {
             return match symbols.map(|symbols| symbols.tls_place(offset)) {
                 Some(DataPlace::Variable(variable)) => {
                     let spot = Spot::ThreadLocal { file: *file, offset: variable.start };
-                    (spot, 0.0, (range.start + variable.start, range.start + variable.end))
+                    let at = |offset: u64| range.start.saturating_add(offset).min(range.end);
+                    (spot, 0.0, (at(variable.start), at(variable.end)))
                 }
                 _ => (Spot::ThreadLocal { file: *file, offset }, 0.0, alone),
             };
