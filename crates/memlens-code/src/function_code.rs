@@ -46,7 +46,12 @@ impl AddressExpression {
 
     /// Whether the value is an address as the file states it, not one of the running process.
     pub fn is_svma(&self) -> bool {
-        self.base.is_none() && self.index.is_none() && !self.is_partial
+        !self.has_registers() && !self.is_partial
+    }
+
+    /// Whether a general-purpose register is part of it.
+    pub fn has_registers(&self) -> bool {
+        self.base.is_some() || self.index.is_some()
     }
 }
 

@@ -283,7 +283,7 @@ fn goes_in_steps(bytes: u64, seen: &[&Seen]) -> bool {
 
 /// Whether so many bytes in so many blocks can be structures of `bytes` bytes behind `before` others in each.
 fn is_array_behind(before: u64, (all, blocks): (u64, u64), bytes: u64) -> bool {
-    /// If one mean size of so many is a whole number by chance, it is taken for the size of each block.
+    /// A mean size that is a whole number once in so many times by chance is taken for the size of each block.
     const MANY: u64 = 16;
     // The sizes of arrays of structures have the structure's factors in common; what is left of the number of blocks is chance.
     let is_one_size = all.is_multiple_of(blocks.max(1)) && blocks / common_factor(blocks, bytes) >= MANY;
@@ -299,6 +299,7 @@ fn common_factor(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memlens_profile::{CodeIx, ObjectIx};
 
     #[test]
     fn blocks_of_one_size_are_looked_at_by_themselves() {
@@ -311,7 +312,6 @@ mod tests {
         assert!(is_array_behind(0, (17 * 32, 16), 32) && is_array_behind(8, (17 * 32 + 16 * 8, 16), 32));
         assert!(!is_array_behind(0, (0, 0), 32) && !is_array_behind(8, (6, 1), 32));
     }
-    use memlens_profile::{CodeIx, ObjectIx};
 
     fn seen(code: u32, offset_bytes: u64) -> Seen {
         Seen { code: CodeIx(code), object: ObjectIx(0), offset_bytes, times: 1 }

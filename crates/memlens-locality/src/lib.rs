@@ -36,13 +36,15 @@
 //!    the distribution of reuse times comes from these censored counts by the product-limit estimate (Kaplan and
 //!    Meier 1958).
 //! 2. **Longer than a burst.** A block that is new in its burst may have been used in an earlier one. Its reuse time
-//!    is then counted in *seen* references, leaving the unseen ones out; one that no burst had is longer than all
-//!    seen, or, if an earlier burst had blocks around it, than all seen since then: it is taken to be as old as these. That is unbiased if what happens between bursts is like what happens in them, so that a block's chance
-//!    of being used does not depend on when it was used last. Blocks that are found again in the order in which
-//!    they were used before, over hundreds of references, belong to a sweep, whose reuse times are all alike: the period is estimated and that
-//!    part of the distribution ends there. Where times are longer than everything seen, blocks go on being found
-//!    at the last rate known; if none was ever found, they never are. Blocks that are used for a while and then no more
-//!    are not found across bursts. Each octave of time up to the next burst is therefore taken to find at least the part
+//!    is then counted in *seen* references, leaving the unseen ones out; one that no burst had is longer than
+//!    all seen, or, if an earlier burst had blocks around it, than all seen since then: it is taken to be as old
+//!    as these. That is unbiased if what happens between bursts is like what happens in them, so that a block's
+//!    chance of being used does not depend on when it was used last. Blocks that are found again in the order in
+//!    which they were used before, over hundreds of references, belong to a sweep, whose reuse times are all
+//!    alike: the period is estimated and that part of the distribution ends there. Where times are longer than
+//!    everything seen, blocks go on being found at the last rate known; if none was ever found, they never are.
+//!    Blocks that are used for a while and then no more are not found across bursts. Each octave of time up to
+//!    the next burst is therefore taken to find at least the part
 //!    of the blocks that the last two octaves inside of bursts found.
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
 //!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts that touch new blocks at like rates). A

@@ -120,6 +120,8 @@ pub struct Namer {
 const COMPUTATION: &str = "computation";
 const TRANSFER: &str = "jumps, calls and returns";
 const IN_CALL: &str = "system calls";
+/// What thread-local data is called of which no variable is known.
+const THREAD_LOCAL: &str = "thread-local memory";
 /// Reasons for [`ObjectKind::Unknown`].
 const NO_CODE: &str = "no function is known at the sampled address";
 const NO_CLAIM: &str = "static analysis names no object";
@@ -160,13 +162,13 @@ impl Namer {
             Spot::Heap(memory) => (self.in_heap(memory.user, key.code, operand, files), sampled),
             Spot::Area(area) => (self.in_area(area, key.code, operand, files), sampled),
             Spot::ThreadLocal { file, offset } => {
-                let unnamed = || NamedObject::new(ObjectKind::Tls, "thread-local memory");
+                let unnamed = || NamedObject::new(ObjectKind::Tls, THREAD_LOCAL);
                 (in_thread_locals(*file, *offset, files).unwrap_or_else(unnamed), sampled)
             }
             Spot::ThreadPointer => {
                 match operand.and_then(|operand| thread_local(key.code, &operand, files)) {
                     Some(object) => (object, by_code),
-                    None => (NamedObject::new(ObjectKind::Tls, "thread-local memory"), by_code),
+                    None => (NamedObject::new(ObjectKind::Tls, THREAD_LOCAL), by_code),
                 }
             }
             Spot::Lost { points_to } => {
@@ -394,7 +396,7 @@ pub fn of_identity(file: u32, identity: &Identity, files: &Files) -> NamedObject
         }
         Identity::Global { svma, .. } => in_image(file, *svma, files),
         Identity::ThreadLocal { name } => {
-            kept(ObjectKind::Tls, name.clone().unwrap_or_else(|| "thread-local memory".to_owned()))
+            kept(ObjectKind::Tls, name.clone().unwrap_or_else(|| THREAD_LOCAL.to_owned()))
         }
         Identity::Local { name, .. } => kept(ObjectKind::Local, name.clone()),
         Identity::Frame { function } => {
@@ -582,10 +584,7 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
             let within = |start: i64| u64::try_from(cfa_offset.checked_sub(start)?).ok();
             let mut all =
                 variables.iter().rev().map(|variable| (within(variable.cfa_offset), variable.size_bytes));
-            let (base, size) =
-                all.find_map(|(within, size)| Some((within.filter(|&it| it < size)?, size)))?;
-            let within = base.wrapping_add(key.within.unwrap_or(0));
-            (within < size).then_some(within)
+            all.find_map(|(within, size)| within.filter(|&within| within < size))
         }
         // Reached through a pointer to it: what is added to that.
         Spot::Heap(_) | Spot::Lost { .. } | Spot::Unmapped => {
@@ -601,9 +600,9 @@ pub(crate) fn offset_in(key: &TallyKey, files: &Files) -> Option<u64> {
 fn thread_local(code: Code, operand: &MemoryOperand, files: &Files) -> Option<NamedObject> {
     let file = code.0?;
     let segment = files.get(file)?.symbols()?.tls_segment()?;
-    let has_registers = operand.address.base.is_some() || operand.address.index.is_some();
-    // The whole distance may be in them.
-    let distance = Some(operand.address.disp).filter(|&disp| disp < 0 || !has_registers)?;
+    let address = operand.address;
+    // The whole distance may be in registers.
+    let distance = Some(address.disp).filter(|&disp| disp < 0 || !address.has_registers())?;
     let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;
     in_thread_locals(file, offset, files)
 }

@@ -28,6 +28,8 @@ use crate::unwinder::{StackFrame, UnwindCache};
 const RED_ZONE: u64 = 128;
 /// The usual limit of the first thread's stack (setrlimit(2), `RLIMIT_STACK`).
 const STACK_BYTES: u64 = 8 << 20;
+/// A mapping that is larger is no thread's stack alone: as much, and a guard.
+const LARGEST_STACK: u64 = STACK_BYTES + (64 << 10);
 /// Allocation call stacks are kept to this depth, as in exact mode.
 const MAX_SITE_FRAMES: usize = 256;
 /// What lies further below a frame's canonical frame address is not thought to be in the frame.
@@ -118,9 +120,6 @@ impl Spot {
     }
 }
 
-/// What a thread's stack may have at most, to be told from heap: the usual limit, and its guard.
-const LARGEST_STACK: u64 = (8 << 20) + (64 << 10);
-
 /// The code a sample is booked on: file and svma, or an address outside of every file.
 pub type Code = (Option<u32>, u64);
 
@@ -137,7 +136,7 @@ pub struct TallyKey {
     pub spot: Spot,
     /// Through which calls; None: no call stack is known.
     pub path: Option<PathId>,
-    /// How far into a watched block, in bytes, where that is known; of a variable, how far behind the spot.
+    /// How far into a watched block, in bytes, where that is known; of a module's variable, how far behind the spot.
     pub within: Option<u64>,
 }
 
@@ -523,14 +522,8 @@ impl Recording {
                         };
                         (Spot::Block { site: owner.site, memory }, within, owner.probability)
                     }
-                    None => match &spot {
-                        Spot::Heap(HeapMemory { area: Area::Anonymous, .. })
-                            if self.is_on_stack_of(sample, address) =>
-                        {
-                            (Spot::Stack, None, 1.0)
-                        }
-                        _ => (spot, None, 1.0),
-                    },
+                    None if self.is_on_stack_of(sample, &spot, address) => (Spot::Stack, None, 1.0),
+                    None => (spot, None, 1.0),
                 }
             }
             (spot, _) => (spot, key.within, 1.0),
@@ -538,9 +531,10 @@ impl Recording {
         (TallyKey { spot, within, ..key }, way, probability)
     }
 
-    /// Whether an address lies above the stack pointer in the same mapping: a stack that a thread was given.
-    fn is_on_stack_of(&self, sample: &Sample, address: u64) -> bool {
-        let Some(registers) = &sample.registers else { return false };
+    /// Whether an address of anonymous memory lies above the stack pointer in the same mapping: a stack that a thread was given.
+    fn is_on_stack_of(&self, sample: &Sample, spot: &Spot, address: u64) -> bool {
+        let is_anonymous = matches!(spot, Spot::Heap(HeapMemory { area: Area::Anonymous, .. }));
+        let Some(registers) = sample.registers.as_ref().filter(|_| is_anonymous) else { return false };
         let low = registers.values[RSP].wrapping_sub(RED_ZONE);
         let area = self.spaces.get(&sample.pid).and_then(|space| space.area(address));
         // Stacks that a program takes from its heap share a mapping with other data, a much larger one mostly.
@@ -637,11 +631,10 @@ impl Recording {
         let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
         let expression = &access.operand.address;
         let (mut known, mut within) = (None, None);
-        // Registers may hold anybody's distance from the thread pointer. Only of the executable it is known where its variables are.
-        let has_registers = expression.base.is_some() || expression.index.is_some();
+        // Only of the executable it is known where its variables are; in other code registers may hold any distance.
         let executable = code.0.filter(|&file| space.executable() == Some(file));
-        let thread_locals_of =
-            (expression.is_thread_local && (!has_registers || executable.is_some())).then_some(executable);
+        let is_thread_local =
+            expression.is_thread_local && (!expression.has_registers() || executable.is_some());
         let spot = if let Some(address) = access.address(value) {
             way.by_registers = 1;
             let address = match expression.is_svma() {
@@ -668,7 +661,7 @@ impl Recording {
                     spot
                 }
             }
-        } else if let Some(executable) = thread_locals_of {
+        } else if is_thread_local {
             let found = access.from_thread_pointer(value).zip(executable).and_then(|(distance, file)| {
                 let segment = self.files.get(file)?.symbols()?.tls_segment()?;
                 let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;

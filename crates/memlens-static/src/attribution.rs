@@ -106,7 +106,7 @@ pub fn attribute(
 /// What samples are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waited {
-    /// Code of no function that is known.
+    /// Code of no function that was analysed.
     Unknown,
     /// An instruction that no access can have sent samples to.
     Computation,
