@@ -499,12 +499,14 @@ impl Thread {
         let unfinished = self.position();
         if let Some(slot) = self.slot.filter(|_| !CHANNEL.is_detached()) {
             let header = CHANNEL.slot(slot);
-            // SAFETY: both point into the current chunk.
-            let words = unsafe { unfinished.offset_from(self.chunk_base) } as u64;
-            let closed = self.chunk << 32 | CHUNK_CLOSED | words;
-            header.written[self.chunk as usize % CHUNKS].store(closed, Ordering::Release);
-            CHANNEL.ring();
-            self.chunk += 1;
+            if !self.is_between_chunks() {
+                // SAFETY: both point into the current chunk.
+                let words = unsafe { unfinished.offset_from(self.chunk_base) } as u64;
+                let closed = self.chunk << 32 | CHUNK_CLOSED | words;
+                header.written[self.chunk as usize % CHUNKS].store(closed, Ordering::Release);
+                CHANNEL.ring();
+                self.chunk += 1;
+            }
             was_interrupted = self.wait_for_room(header);
         }
         self.enter_chunk();
@@ -518,6 +520,12 @@ impl Thread {
             (self.looked_at, self.wants_look) = (self.chunk, false);
         }
         looks
+    }
+
+    /// Whether the thread has closed a chunk and not entered the next. It waits for room then: where the process ends
+    /// meanwhile, another thread tells for it that it ends.
+    fn is_between_chunks(&self) -> bool {
+        self.slot.is_some_and(|slot| self.chunk_base != CHANNEL.chunk(slot, self.chunk).cast())
     }
 
     /// Whether a signal came meanwhile.
@@ -568,7 +576,7 @@ impl Thread {
             return;
         }
         // SAFETY: the comparison is between pointers into one chunk.
-        if self.position() >= unsafe { (*self.area).limit } {
+        if self.is_between_chunks() || self.position() >= unsafe { (*self.area).limit } {
             self.next_chunk();
         }
         let count = payload.len().min(MAX_BLOCK_WORDS - 1);
