@@ -10,6 +10,9 @@ use crate::modules::{Files, Placement};
 use crate::record::NewMapping;
 use crate::unwinder::StackUnwinder;
 
+/// The code a sample is booked on: file and svma, or an address outside of every file.
+pub type Code = (Option<u32>, u64);
+
 /// The break grows upwards from the program's end, at most so far, where the next mapping is at least [`BREAK_GAP`] away: in the
 /// range for mappings, which are found from its top down (Linux, `mm/mmap.c`, `arch_pick_mmap_layout`).
 const BREAK_BYTES: u64 = 64 << 30;
@@ -192,12 +195,17 @@ impl AddressSpace {
         (address < end).then_some(start..end)
     }
 
-    /// The code at an address.
-    pub fn code(&self, address: u64) -> Option<(u32, u64)> {
+    /// The file and svma of an address; None: it lies outside of every image.
+    pub fn in_image(&self, address: u64) -> Option<(u32, u64)> {
         match self.find(address) {
             Place::Image { file, svma } => Some((file, svma)),
             _ => None,
         }
+    }
+
+    /// The code at an address.
+    pub fn code(&self, address: u64) -> Code {
+        self.in_image(address).map_or((None, address), |(file, svma)| (Some(file), svma))
     }
 
     /// The address of what an image states at `svma`.
@@ -335,7 +343,7 @@ mod tests {
             space.map(&mapping, &mut files);
         }
         let address = our_own_code_is_found_where_it_lies as fn() as usize as u64;
-        let (file, svma) = space.code(address).expect("mapped");
+        let (file, svma) = space.in_image(address).expect("mapped");
         let symbols = files.get(file).and_then(|file| file.symbols()).expect("readable");
         let function = symbols.function_at(svma).expect("known");
         assert!(function.name.is_some_and(|name| name.contains("our_own_code_is_found")), "{svma:#x}");

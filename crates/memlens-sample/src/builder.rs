@@ -16,14 +16,16 @@ use memlens_symbols::{Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::address_space::Code;
 use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
 use crate::heap::HeapSite;
 use crate::kin::Kin;
 use crate::modules::{Files, REPLACED};
 use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
-use crate::recording::{Code, Recording, Spot, Tally};
+use crate::recording::{Recording, Tally};
 use crate::site_naming::code_of;
+use crate::spot::Spot;
 use crate::static_attribution::CodeSamples;
 use crate::unseen::{Missing, Unseen, pieces};
 

@@ -12,7 +12,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::recording::Code;
+use crate::address_space::Code;
 
 /// Return addresses of one path at most.
 const MAX_PATH_FRAMES: usize = 128;

@@ -66,6 +66,7 @@ mod run_meter;
 mod sample_cost;
 mod session;
 mod site_naming;
+mod spot;
 mod stack_walk;
 mod static_attribution;
 mod switch_cost;

@@ -25,12 +25,13 @@ use memlens_symbols::{Module, NamedPointer, TlsSegment, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
 use rustc_hash::FxHashMap;
 
-use crate::address_space::Area;
+use crate::address_space::{Area, Code};
 use crate::heap::Heap;
 use crate::modules::{Files, MappedFile};
 use crate::on_behalf::argument;
-use crate::recording::{Code, HeapMemory, Spot, Tally, TallyKey};
+use crate::recording::{Tally, TallyKey};
 use crate::site_naming::{NamedSite, SiteNamer};
+use crate::spot::{HeapMemory, Spot};
 
 /// An object's identity and description.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,8 +2,8 @@
 
 use memlens_code::Register;
 
+use crate::address_space::Code;
 use crate::modules::Files;
-use crate::recording::Code;
 
 /// Their names (ISO C23, 7.26 and 7.31; POSIX.1-2024 `<string.h>`; those that GNU adds). Implementations for a processor have
 /// more behind it: `__memset_avx512_unaligned_erms`.

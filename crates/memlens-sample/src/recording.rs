@@ -8,26 +8,21 @@ use std::time::{Duration, Instant};
 use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
 use memlens_events::burst::block_of;
-use memlens_objects::{SiteId, frame_key};
+use memlens_objects::frame_key;
 use memlens_profile::ObjectBacking;
 use memlens_symbols::GeneratedNames;
 use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
 
-use crate::address_space::{AddressSpace, Area, Place, running_mappings};
+use crate::address_space::{AddressSpace, Area, Code, Place, running_mappings};
 use crate::bursts::{Bursts, Surroundings};
 use crate::call_paths::{CallPaths, PathId};
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::modules::Files;
-use crate::naming::below_thread_pointer;
-use crate::on_behalf::is_on_behalf;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
+use crate::spot::{HeapMemory, RED_ZONE, STACK_BYTES, SampleView, Spot};
 use crate::unwinder::{StackFrame, UnwindCache};
 
-/// Bytes below rsp that a function may use without moving it (System V ABI AMD64 1.0, section 3.2.2).
-const RED_ZONE: u64 = 128;
-/// The usual limit of the first thread's stack (setrlimit(2), `RLIMIT_STACK`).
-const STACK_BYTES: u64 = 8 << 20;
 /// A mapping that is larger is no thread's stack alone: as much, and a guard.
 const LARGEST_STACK: u64 = STACK_BYTES + (64 << 10);
 /// Allocation call stacks are kept to this depth, as in exact mode.
@@ -36,92 +31,6 @@ const MAX_SITE_FRAMES: usize = 256;
 const MAX_FRAME_BYTES: i64 = 1 << 20;
 /// Distinct tallies before they are named and joined.
 const MAX_TALLIES: usize = 1 << 18;
-
-/// Memory that blocks lie in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HeapMemory {
-    /// [`Area::Break`] or [`Area::Anonymous`].
-    pub area: Area,
-    /// The call that gave the memory to the function that accesses it, if that is one that works for its callers.
-    pub user: Option<Code>,
-}
-
-/// Where a sample's data lies, as far as it can be said without names.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Spot {
-    /// In an image, at this svma.
-    Image {
-        /// The file.
-        file: u32,
-        /// The address.
-        svma: u64,
-    },
-    /// In a frame of the thread's stack.
-    Frame {
-        /// The file of the frame's code; None: generated code.
-        file: Option<u32>,
-        /// The frame's instruction (svma), or the byte before its return address.
-        svma: u64,
-        /// From the canonical frame address, in bytes.
-        cfa_offset: i64,
-    },
-    /// On the stack, in no frame that is known.
-    Stack,
-    /// In a heap block whose allocation was watched.
-    Block {
-        /// Who allocated it.
-        site: SiteId,
-        /// What it would be without that.
-        memory: HeapMemory,
-    },
-    /// Where blocks lie, in none that was watched.
-    Heap(HeapMemory),
-    /// In other memory without a file of code.
-    Area(Area),
-    /// In the executable's thread-local storage.
-    ThreadLocal {
-        /// The executable.
-        file: u32,
-        /// Offset in its TLS segment.
-        offset: u64,
-    },
-    /// At an offset from the thread pointer: code tells which.
-    ThreadPointer,
-    /// The address is lost; whether it loaded a pointer to anonymous memory.
-    Lost {
-        /// Area that the loaded pointer points to.
-        points_to: Option<Area>,
-    },
-    /// Nothing is mapped there.
-    Unmapped,
-    /// The sample waits for an instruction that touches no memory.
-    Computation,
-    /// It waits for the code behind a jump, call or return.
-    Transfer,
-    /// Nothing is known of the code.
-    NoCode,
-    /// The sample came without user registers.
-    NoRegisters,
-    /// Only the sampled instruction is known, and nothing else is to be used.
-    CodeOnly,
-    /// It was taken while the kernel worked for the program.
-    InKernel,
-    /// It was due in a system call.
-    InCall,
-}
-
-impl Spot {
-    /// Whether it is a block or a variable, which has a begin. Bursts' spots in variables are their begins.
-    pub fn has_start(&self) -> bool {
-        matches!(
-            self,
-            Self::Block { .. } | Self::Image { .. } | Self::Frame { .. } | Self::ThreadLocal { .. }
-        )
-    }
-}
-
-/// The code a sample is booked on: file and svma, or an address outside of every file.
-pub type Code = (Option<u32>, u64);
 
 /// What samples are added up by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -468,7 +377,7 @@ impl Recording {
         let is_whole = space.unwinder().unwind_call(caller, stack, &mut self.cache, &mut self.frames);
         self.counts.watched_blocks += 1;
         self.counts.cut_sites += u64::from(!is_whole);
-        let key = |frame: &StackFrame| match space.code(frame.pc) {
+        let key = |frame: &StackFrame| match space.in_image(frame.pc) {
             Some((file, svma)) => frame_key(u16::try_from(file + 1).unwrap_or(0), svma),
             None => frame_key(0, frame.pc),
         };
@@ -545,23 +454,22 @@ impl Recording {
     /// As [`Self::locate`], without the heap; the third value is the address, if it is known.
     fn spot(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, Option<u64>) {
         let space = self.spaces.entry(sample.pid).or_default();
+        let mut key = TallyKey {
+            thread,
+            code: space.code(sample.ip),
+            operand: None,
+            spot: Spot::CodeOnly,
+            path: None,
+            within: None,
+        };
+        let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
         if !sample.is_user {
             // The registers are those of the system call, or of whatever was interrupted.
-            let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
-            let code = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
-            return (
-                TallyKey { thread, code, operand: None, spot: Spot::InKernel, path: None, within: None },
-                Sampled::default(),
-                None,
-            );
+            (key.code, key.spot) = (space.code(pc), Spot::InKernel);
+            return (key, Sampled::default(), None);
         }
         if self.way == AttributionWay::Static && !sample.in_call {
-            let code = space.code(sample.ip).map_or((None, sample.ip), |(file, svma)| (Some(file), svma));
-            return (
-                TallyKey { thread, code, operand: None, spot: Spot::CodeOnly, path: None, within: None },
-                Sampled::default(),
-                None,
-            );
+            return (key, Sampled::default(), None);
         }
         let is_whole = space.unwinder().unwind(sample, &mut self.cache, &mut self.frames);
         if let (Some(frame), Some(registers)) = (self.frames.first_mut(), &sample.registers)
@@ -578,105 +486,46 @@ impl Recording {
             true => self.counts.whole_stacks += 1,
             false => self.counts.cut_stacks += 1,
         }
-        let path = match self.frames.get(1..) {
-            Some(callers) => self.paths.intern(callers.iter().map(|frame| {
-                space.code(frame.pc).map_or((None, frame.pc), |(file, svma)| (Some(file), svma))
-            })),
-            None => None,
-        };
-        let pc = sample.registers.map_or(sample.ip, |registers| registers.ip);
+        let callers = self.frames.get(1..);
+        key.path =
+            callers.and_then(|callers| self.paths.intern(callers.iter().map(|frame| space.code(frame.pc))));
         let pc = if sample.is_exact { sample.ip } else { pc };
-        let place = space.code(pc);
-        let sampled_code: Code = place.map_or((None, pc), |(file, svma)| (Some(file), svma));
-        let mut way = Sampled::default();
+        key.code = space.code(pc);
         if sample.in_call {
-            let spot = Spot::InCall;
-            return (
-                TallyKey { thread, code: sampled_code, operand: None, spot, path, within: None },
-                way,
-                None,
-            );
+            key.spot = Spot::InCall;
+            return (key, Sampled::default(), None);
         }
         let is_exact = sample.is_exact || sample.data_address != 0;
-        let waits = place.and_then(|(file, svma)| {
+        let waits = space.in_image(pc).and_then(|(file, svma)| {
             Some(self.files.get(file)?.waits_for(svma, (!is_exact).then_some(self.skid)))
         });
         let waits = waits.unwrap_or(Waits::NoCode);
         let access = waits.access();
-        let code = access.map_or(sampled_code, |access| (sampled_code.0, access.operand.pc));
-        let operand = access.map(|access| access.operand.operand);
-        let Some(registers) = sample.registers.filter(|_| sample.data_address == 0) else {
-            let spot = match sample.data_address {
-                0 => {
-                    self.counts.without_registers += 1;
-                    Spot::NoRegisters
-                }
-                address => {
-                    way.by_hardware = 1;
-                    spot_of(space, address, &self.frames, sample, &self.files)
-                }
-            };
-            let address = (sample.data_address != 0).then_some(sample.data_address);
-            let operand = operand.or(address.map(|_| 0));
-            return (TallyKey { thread, code, operand, spot, path, within: None }, way, address);
-        };
-        let Some(access) = access else {
-            let spot = match waits {
-                Waits::Transfer => Spot::Transfer,
-                Waits::NoCode => Spot::NoCode,
-                _ => Spot::Computation,
-            };
-            return (TallyKey { thread, code, operand: None, spot, path, within: None }, way, None);
-        };
-        let value = |register: memlens_code::Register| registers.values.get(usize::from(register.0)).copied();
-        let expression = &access.operand.address;
-        let (mut known, mut within) = (None, None);
-        // Only of the executable it is known where its variables are; in other code registers may hold any distance.
-        let executable = code.0.filter(|&file| space.executable() == Some(file));
-        let is_thread_local =
-            expression.is_thread_local && (!expression.has_registers() || executable.is_some());
-        let spot = if let Some(address) = access.address(value) {
-            way.by_registers = 1;
-            let address = match expression.is_svma() {
-                true => space.address_of(pc, address).unwrap_or(address),
-                false => address,
-            };
-            known = Some(address);
-            spot_of(space, address, &self.frames, sample, &self.files)
-        } else if let Some((address, spot)) = access.address_in_object(value).and_then(|address| {
-            let spot = spot_of(space, address, &self.frames, sample, &self.files);
-            (!matches!(spot, Spot::Unmapped)).then_some((address, spot))
-        }) {
-            way.by_code = 1;
-            // Which element is not known; where in it, or in which member of what the pointer is to, is.
-            let begin = address.wrapping_add_signed(expression.disp);
-            match spot {
-                // A frame's pointer is to no variable.
-                Spot::Frame { .. } => {
-                    known = Some(begin);
-                    spot_of(space, begin, &self.frames, sample, &self.files)
-                }
-                spot => {
-                    (known, within) = (Some(address), Some(expression.disp as u64));
-                    spot
-                }
+        if let Some(access) = access {
+            (key.code.1, key.operand) = (access.operand.pc, Some(access.operand.operand));
+        }
+        let view = SampleView { sample, space, files: &self.files, frames: &self.frames };
+        let found = match (sample.data_address, &sample.registers, access) {
+            (0, None, _) => {
+                self.counts.without_registers += 1;
+                key.spot = Spot::NoRegisters;
+                return (key, Sampled::default(), None);
             }
-        } else if is_thread_local {
-            let found = access.from_thread_pointer(value).zip(executable).and_then(|(distance, file)| {
-                let segment = self.files.get(file)?.symbols()?.tls_segment()?;
-                let offset = below_thread_pointer(segment)?.checked_add_signed(distance)?;
-                (offset < segment.size_bytes).then_some(Spot::ThreadLocal { file, offset })
-            });
-            way.by_registers = u64::from(found.is_some());
-            found.unwrap_or(Spot::ThreadPointer)
-        } else {
-            let points_to = access.loaded.and_then(value).and_then(|pointer| match space.find(pointer) {
-                Place::Area(area @ (Area::Break | Area::Anonymous)) => Some(area),
-                _ => None,
-            });
-            Spot::Lost { points_to }
+            (0, Some(registers), Some(access)) => view.computed(&access, registers, pc),
+            (0, Some(_), None) => {
+                key.spot = match waits {
+                    Waits::Transfer => Spot::Transfer,
+                    Waits::NoCode => Spot::NoCode,
+                    Waits::Access(_) | Waits::Computation => Spot::Computation,
+                };
+                return (key, Sampled::default(), None);
+            }
+            (address, ..) => {
+                key.operand = key.operand.or(Some(0));
+                view.reported(address)
+            }
         };
-        (TallyKey { thread, code, operand, spot, path, within }, way, known)
+        (TallyKey { spot: found.spot, within: found.within, ..key }, found.way, found.address)
     }
 
     /// The call paths of the samples.
@@ -726,51 +575,9 @@ impl Recording {
 
 /// The frame address at `pc`, where the frame is larger than what was copied of the stack, so that the return address is not known.
 fn innermost_cfa(space: &AddressSpace, pc: u64, registers: &[u64], files: &Files) -> Option<u64> {
-    let (file, svma) = space.code(pc)?;
+    let (file, svma) = space.in_image(pc)?;
     let rule = files.get(file)?.symbols()?.cfa_rule(svma)?;
     Some(registers.get(usize::from(rule.register))?.wrapping_add_signed(rule.offset))
-}
-
-/// What an address belongs to: a frame if it lies between rsp and the outermost frame that was found,
-/// else what is mapped.
-fn spot_of(
-    space: &AddressSpace,
-    address: u64,
-    frames: &[StackFrame],
-    sample: &Sample,
-    files: &Files,
-) -> Spot {
-    if let Some(registers) = &sample.registers {
-        let mut low = registers.values[RSP].wrapping_sub(RED_ZONE);
-        for (level, frame) in frames.iter().enumerate() {
-            let Some(cfa) = frame.cfa else { break };
-            if (low..cfa).contains(&address) {
-                let pc = if level == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
-                let (file, svma) = space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
-                return Spot::Frame { file, svma, cfa_offset: address.wrapping_sub(cfa) as i64 };
-            }
-            low = cfa;
-        }
-    }
-    match space.find(address) {
-        Place::Image { file, svma } => Spot::Image { file, svma },
-        Place::Area(Area::Stack) => Spot::Stack,
-        Place::Area(area @ (Area::Break | Area::Anonymous)) => {
-            let code = |pc: u64| space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma));
-            let called = frames.first().zip(frames.get(1));
-            let user = called.filter(|(callee, _)| is_on_behalf(code(callee.pc), files));
-            Spot::Heap(HeapMemory { area, user: user.map(|(_, caller)| code(caller.pc.wrapping_sub(1))) })
-        }
-        Place::Area(area) => Spot::Area(area),
-        Place::Unmapped => {
-            // The first thread's stack grows without a record, by its limit at most.
-            let rsp = sample.registers.map_or(0, |registers| registers.values[RSP]);
-            match rsp.checked_sub(RED_ZONE).and_then(|low| address.checked_sub(low)) {
-                Some(above) if above < STACK_BYTES => Spot::Stack,
-                _ => Spot::Unmapped,
-            }
-        }
-    }
 }
 
 #[cfg(test)]

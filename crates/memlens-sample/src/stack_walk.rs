@@ -29,7 +29,7 @@ pub fn stack_walk(pid: u32) -> Box<WalkStack<'static>> {
             ..Sample::default()
         };
         let mut is_whole = space.unwinder().unwind(&sample, &mut cache, &mut frames);
-        if !is_whole && space.code(registers.ip()).is_none() {
+        if !is_whole && space.in_image(registers.ip()).is_none() {
             // Perhaps a library that is new.
             look(&mut space, &mut files);
             is_whole = space.unwinder().unwind(&sample, &mut cache, &mut frames);

@@ -17,7 +17,7 @@
 //! A function that calls itself through others may stand there once for several times; functions that never touch their
 //! frames do not stand there.
 
-use crate::recording::Code;
+use crate::address_space::Code;
 
 /// How far below the stack pointer of its tick a burst's frames are looked for, in bytes.
 const BELOW_STACK_POINTER: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use memlens_locality::{Burst, Geometry, Umi, UmiConfig};
 use memlens_profile::MachineInfo;
 use rustc_hash::FxHashMap;
 
-use crate::recording::Code;
+use crate::address_space::Code;
 
 /// The cache is emptied between analyses that are further apart, in ns: a million cycles of the Pentium 4 with 3.06 GHz
 /// that the method was published for (Q. Zhao et al., Ubiquitous Memory Introspection, CGO 2007, sections 5 and 7).

@@ -42,7 +42,8 @@ use self::prefetching::Prefetching;
 use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Weights};
-use crate::recording::{Code, TallyKey};
+use crate::address_space::Code;
+use crate::recording::TallyKey;
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
 const MOST_STEPS: u64 = 1 << 20;

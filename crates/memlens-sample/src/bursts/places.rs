@@ -7,12 +7,12 @@ use memlens_symbols::DataPlace;
 use rustc_hash::FxHashMap;
 
 use super::calls::{Accessor, Calls};
-use crate::address_space::{AddressSpace, Area, Place};
+use crate::address_space::{AddressSpace, Area, Code, Place};
 use crate::heap::Heap;
 use crate::modules::Files;
 use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
-use crate::recording::{Code, HeapMemory, Spot};
+use crate::spot::{HeapMemory, Spot};
 use crate::unwinder::StackFrame;
 
 /// Alignment of heap blocks: what lies in between is one block's.
@@ -40,7 +40,7 @@ pub struct Surroundings<'a> {
 impl Surroundings<'_> {
     /// File and svma of an instruction.
     pub fn code(&self, pc: u64) -> Code {
-        self.space.code(pc).map_or((None, pc), |(file, svma)| (Some(file), svma))
+        self.space.code(pc)
     }
 
     /// Where the executable's thread-local variables of the thread are, and in which file they are declared.
