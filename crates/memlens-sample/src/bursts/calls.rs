@@ -57,6 +57,8 @@ struct Frame {
 pub struct Calls {
     frames: Vec<Frame>,
     lowest: u64,
+    /// From here on addresses are only thought to be in the outermost frame: where that ends is not known.
+    supposed_from: u64,
     /// Whether accesses tell of calls.
     are_followed: bool,
 }
@@ -64,7 +66,7 @@ pub struct Calls {
 impl Calls {
     /// Without frames.
     pub fn new(are_followed: bool) -> Self {
-        Self { frames: Vec::new(), lowest: 0, are_followed }
+        Self { frames: Vec::new(), lowest: 0, supposed_from: u64::MAX, are_followed }
     }
 
     /// Nothing is known of the stack.
@@ -73,17 +75,26 @@ impl Calls {
     }
 
     /// Begins with what was unwound: the stack pointer, and the frames with their addresses, innermost first. The last
-    /// one's address may be unknown.
-    pub fn begin(&mut self, pointer: u64, unwound: impl Iterator<Item = (Accessor, Option<u64>)>) {
+    /// one's address may be unknown; nothing of the stack lies from `end` on.
+    pub fn begin(&mut self, pointer: u64, end: u64, unwound: impl Iterator<Item = (Accessor, Option<u64>)>) {
         self.frames.clear();
         self.lowest = pointer.saturating_sub(BELOW_STACK_POINTER);
+        self.supposed_from = u64::MAX;
         let mut low = pointer.saturating_sub(RED_ZONE);
         for (at, cfa) in unwound {
-            let cfa = cfa.unwrap_or(low.saturating_add(UNKNOWN_BYTES));
+            let cfa = cfa.unwrap_or_else(|| {
+                self.supposed_from = low;
+                low.saturating_add(UNKNOWN_BYTES).min(end)
+            });
             self.frames.push(Frame { at, cfa, low, last: low });
             low = cfa;
         }
         self.frames.reverse();
+    }
+
+    /// Whether an address that [`Self::touch`] finds in a frame may be of something else beside the stack.
+    pub fn is_supposed(&self, address: u64) -> bool {
+        address >= self.supposed_from
     }
 
     /// The instruction that called the function of an access just made, as far as is known.
@@ -139,7 +150,7 @@ mod tests {
     /// `main` with a frame of 0x40 bytes below 0x8000, and `f`, which it called, with one of 0x20.
     fn calls() -> Calls {
         let mut calls = Calls::new(true);
-        calls.begin(0x7fa0, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), Some(0x8000))].into_iter());
+        calls.begin(0x7fa0, u64::MAX, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), Some(0x8000))].into_iter());
         calls
     }
 
@@ -156,8 +167,15 @@ mod tests {
     #[test]
     fn the_last_frame_found_may_reach_further_than_was_copied() {
         let mut calls = Calls::new(true);
-        calls.begin(0x7fa0, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), None)].into_iter());
-        assert_eq!(calls.touch(0x9000, at(MAIN, 12)).map(|(code, _)| code), Some((Some(0), MAIN + 12)));
+        let mut begin = |end| {
+            calls.begin(0x7fa0, end, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), None)].into_iter());
+            let of_main = calls.touch(0x9000, at(MAIN, 12)).map(|(code, _)| code);
+            (of_main, calls.is_supposed(0x7fb8), calls.is_supposed(0x9000))
+        };
+        assert_eq!(begin(u64::MAX), (Some((Some(0), MAIN + 12)), false, true));
+        // A thread's control block is at 0x8800.
+        assert_eq!(begin(0x8800), (None, false, true));
+        calls.begin(0x7fa0, u64::MAX, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), None)].into_iter());
         assert_eq!(calls.touch(0x7fc0 + UNKNOWN_BYTES, at(MAIN, 12)), None);
     }
 

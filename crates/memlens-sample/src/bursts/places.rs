@@ -51,6 +51,20 @@ impl Surroundings<'_> {
         Some((start..start.checked_add(segment.size_bytes)?, file))
     }
 
+    /// Where the stack with this pointer ends at the latest: a thread's control block and thread-local variables lie at the
+    /// upper end of the memory that it was given for its stack (glibc 2.36, `nptl/allocatestack.c`); the first thread's lie
+    /// below its stack.
+    fn stack_end(&self, pointer: u64) -> u64 {
+        if self.thread_pointer > pointer { self.thread_pointer } else { u64::MAX }
+    }
+
+    /// Whether a watched block that the thread's stack is not in owns an address.
+    fn is_in_block(&self, address: u64) -> bool {
+        let owner = self.heap.owner_since(self.pid, address, self.began_ns);
+        let (Some(owner), Some((pointer, _))) = (owner, self.stack) else { return false };
+        !(owner.range.0..owner.range.1).contains(pointer)
+    }
+
     /// An instruction and its function.
     pub fn accessor(&self, pc: u64) -> Accessor {
         let code = self.code(pc);
@@ -141,7 +155,7 @@ impl Places {
             let pc = if level == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
             (surroundings.accessor(pc), frame.cfa)
         });
-        self.calls.begin(*pointer, unwound);
+        self.calls.begin(*pointer, surroundings.stack_end(*pointer), unwound);
     }
 
     /// The present burst's number.
@@ -158,9 +172,10 @@ impl Places {
         surroundings: &Surroundings<'_>,
         cell: impl FnOnce(u32, &Spot) -> u32,
     ) -> Whose {
-        // They may lie above the outermost frame that is known.
-        let is_local = !self.thread_locals.as_ref().is_some_and(|(range, _)| range.contains(&address));
-        if let Some(at) = self.calls.touch(address, by).filter(|_| is_local) {
+        // Thread-local variables and blocks may lie above the outermost frame that is known.
+        let is_other = self.thread_locals.as_ref().is_some_and(|(range, _)| range.contains(&address))
+            || self.calls.is_supposed(address) && surroundings.is_in_block(address);
+        if let Some(at) = self.calls.touch(address, by).filter(|_| !is_other) {
             let (within, cell) = match *memo {
                 Memo::Local { at: before, within, cell } if before == at => (within, cell),
                 _ => {
