@@ -122,16 +122,14 @@ impl Weights {
     pub fn weight(&mut self, head: &BurstHead, content: &Content) -> Weight {
         let accesses_a_word = content.accesses / content.words.max(1.0);
         let counted_words = (head.counted_words + head.words_besides) as f64;
-        let recorded_ns = self.recorded_ns(head);
-        let stretch_ns = self.stretch_ns(head, content);
         let is_repeated = content.repeated > REPEATED_PART * content.accesses;
+        // Of copies any idea of the time is better than the usual one.
+        let recorded_ns = self.recorded_ns(head, if is_repeated { 0.0 } else { LEAST_OWN_PART });
+        let stretch_ns = self.stretch_ns(head, content);
         let measured = match stretch_ns {
-            // Repeated instructions run as fast as natively, and the stretch may have none: what the rest does not explain
-            // is theirs.
+            // The stretch may have no repeated instructions.
             Some(stretch_ns) if is_repeated => recorded_ns.map(|recorded_ns| {
-                let rest = stretch_ns * content.accesses;
-                let theirs = (recorded_ns - rest / self.native_part()).max(0.0);
-                (rest + theirs).min(recorded_ns.max(rest)) / content.accesses
+                self.with_repeated(stretch_ns * content.accesses, recorded_ns) / content.accesses
             }),
             Some(stretch_ns) => {
                 let recorded_ns = recorded_ns.map(|ns| ns / content.accesses);
@@ -148,9 +146,14 @@ impl Weights {
             }
             None => None,
         };
+        let usual_ns = self.access_ns.mean(USUAL_NS, USUAL_WEIGHT);
         let access_ns = measured.unwrap_or_else(|| match recorded_ns {
+            // However short the burst is: copying to new pages takes a hundred times as long as other accesses.
+            Some(ns) if is_repeated => {
+                self.with_repeated(usual_ns * (content.accesses - content.repeated), ns) / content.accesses
+            }
             Some(ns) if content.accesses >= FEWEST_ACCESSES => ns / content.accesses * self.native_part(),
-            _ => self.access_ns.mean(USUAL_NS, USUAL_WEIGHT),
+            _ => usual_ns,
         });
         let access_ns = access_ns.max(LEAST_NS);
         Weight {
@@ -158,6 +161,13 @@ impl Weights {
             access_ns,
             is_measured: measured.is_some(),
         }
+    }
+
+    /// Native time of a burst with repeated instructions, in ns, without which it takes `rest_ns`. They run as fast as
+    /// natively: what the rest does not explain of the time in the burst is theirs.
+    fn with_repeated(&self, rest_ns: f64, recorded_ns: f64) -> f64 {
+        let theirs = (recorded_ns - rest_ns / self.native_part()).max(0.0);
+        (rest_ns + theirs).min(recorded_ns.max(rest_ns))
     }
 
     /// Native time of an access in the stretch behind the burst. None: it does not tell.
@@ -184,9 +194,9 @@ impl Weights {
         self.native_parts.mean(NATIVE_PART, NATIVE_PART_WEIGHT)
     }
 
-    /// Time of the thread's own code in a burst, in ns: its processor time without the runtime's cycles. None: it is not known
-    /// well enough.
-    fn recorded_ns(&mut self, head: &BurstHead) -> Option<f64> {
+    /// Time of the thread's own code in a burst, in ns: its processor time without the runtime's cycles. None: it is less than
+    /// this part of it, or not known.
+    fn recorded_ns(&mut self, head: &BurstHead, least_part: f64) -> Option<f64> {
         let whole_ns = head.recorded_ns as f64;
         if head.recorded_ns >= LONG_NS {
             let found = head.cycles as f64 / whole_ns;
@@ -194,7 +204,7 @@ impl Weights {
         }
         let a_ns = self.cycles_a_ns?;
         let own_ns = whole_ns - head.runtime_cycles as f64 / a_ns;
-        (own_ns >= LEAST_OWN_PART * whole_ns).then_some(own_ns)
+        (own_ns > 0.0 && own_ns >= least_part * whole_ns).then_some(own_ns)
     }
 }
 
@@ -285,6 +295,16 @@ mod tests {
         let content = Content { accesses: 520_000.0, repeated: 500_000.0, ..CONTENT };
         let weight = Weights::default().weight(&head, &content);
         assert!((weight.access_ns - 5_000_000.0 / 520_000.0).abs() < 0.1, "{weight:?}");
+        // 126 lines of two new pages, before a system call ends the burst.
+        let short =
+            BurstHead { recorded_ns: 60_000, cycles: 120_000, counted_words: 0, counted_ns: 0, ..head };
+        let content = Content { words: 268.0, blocks: 77.0, accesses: 401.0, repeated: 126.0, ..CONTENT };
+        let weight = Weights::default().weight(&short, &content);
+        assert!((weight.access_ns - 60_000.0 / 401.0).abs() < 1.0, "{weight:?}");
+        // Nearly all of it was translation.
+        let first = BurstHead { recorded_ns: 600_000, cycles: 1_200_000, runtime_cycles: 1_080_000, ..short };
+        let weight = Weights::default().weight(&first, &content);
+        assert!((weight.access_ns - 60_000.0 / 401.0).abs() < 1.0, "{weight:?}");
     }
 
     #[test]
