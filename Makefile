@@ -8,7 +8,7 @@
 #   make doc      the crates' documentation, with warnings as errors
 #   make setup    the system packages all of these need
 #
-# Everything is compiled in one profile, release: Arrow, Parquet and DynamoRIO take minutes each time. The
+# Everything is compiled in one profile, release: Parquet and DynamoRIO take minutes each time. The
 # client that runs inside the target is no part of the workspace builds below, because it would build
 # DynamoRIO once more; crates/memlens-exact/build.rs builds it, in $(CLIENT_TARGET), with the DynamoRIO that
 # lint uses too.
@@ -21,14 +21,14 @@ MEMLENS = $(TARGET)/release/memlens
 EXAMPLES = $(TARGET)/examples
 WORKSPACE = --workspace --exclude memlens-exact-client
 # Crates where an overflow would be a wrong count rather than a crash: tested with overflow checks, too.
-# None of them needs Arrow, so this is seconds.
+# None of them needs Parquet, so this is seconds.
 CHECKED = -p memlens-code -p memlens-events -p memlens-import -p memlens-objects -p memlens-sim -p memlens-types
 BENCH ?=
 
 .DEFAULT_GOAL := build
 
 # The client with DynamoRIO is what memlens-exact's build script would build itself, late and alone: beside the rest it
-# takes the time that Arrow and Parquet leave one processor idle. If it fails here, it fails there with a message.
+# takes the time that Parquet leaves one processor idle. If it fails here, it fails there with a message.
 build:
 	@scripts/setup.sh build
 	@$(CARGO) build --quiet --release -p memlens-exact-client --target-dir $(CLIENT_TARGET) 2>/dev/null & \

@@ -6,12 +6,6 @@
 use std::mem;
 use std::sync::Arc;
 
-use arrow_array::builder::{ListBuilder, UInt32Builder};
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::{DataType, Field};
-
 /// A record of one table.
 pub(crate) trait Row: Clone + Default {
     /// Name of the table and stem of its files.
@@ -43,7 +37,7 @@ pub(crate) enum ColumnType {
 }
 
 impl ColumnType {
-    /// Arrow's name for it.
+    /// Its name in the documentation and in messages.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::U32 => "UInt32",
@@ -52,17 +46,6 @@ impl ColumnType {
             Self::Boolean => "Boolean",
             Self::Text => "Utf8",
             Self::ListU32 => "List<UInt32>",
-        }
-    }
-
-    fn data_type(self) -> DataType {
-        match self {
-            Self::U32 => DataType::UInt32,
-            Self::U64 => DataType::UInt64,
-            Self::I64 => DataType::Int64,
-            Self::Boolean => DataType::Boolean,
-            Self::Text => DataType::Utf8,
-            Self::ListU32 => DataType::List(Arc::new(list_item())),
         }
     }
 
@@ -76,13 +59,21 @@ impl ColumnType {
             Self::ListU32 => Values::ListU32(Vec::with_capacity(capacity)),
         }
     }
+
+    /// So many unknown values.
+    pub(crate) fn nulls(self, rows: usize) -> Values {
+        match self {
+            Self::U32 => Values::U32(vec![None; rows]),
+            Self::U64 => Values::U64(vec![None; rows]),
+            Self::I64 => Values::I64(vec![None; rows]),
+            Self::Boolean => Values::Boolean(vec![None; rows]),
+            Self::Text => Values::Text(vec![None; rows]),
+            Self::ListU32 => Values::ListU32(vec![None; rows]),
+        }
+    }
 }
 
-fn list_item() -> Field {
-    Field::new("item", DataType::UInt32, false)
-}
-
-/// A column's values while they are between rows and Arrow; `None` is null.
+/// A column's values while they are between rows and file; `None` is null.
 #[derive(Debug)]
 pub(crate) enum Values {
     U32(Vec<Option<u32>>),
@@ -91,69 +82,6 @@ pub(crate) enum Values {
     Boolean(Vec<Option<bool>>),
     Text(Vec<Option<String>>),
     ListU32(Vec<Option<Vec<u32>>>),
-}
-
-impl Values {
-    fn into_array(self) -> ArrayRef {
-        match self {
-            Self::U32(values) => Arc::new(UInt32Array::from(values)),
-            Self::U64(values) => Arc::new(UInt64Array::from(values)),
-            Self::I64(values) => Arc::new(Int64Array::from(values)),
-            Self::Boolean(values) => Arc::new(BooleanArray::from(values)),
-            Self::Text(values) => Arc::new(StringArray::from(values)),
-            Self::ListU32(values) => {
-                let mut lists = ListBuilder::new(UInt32Builder::new()).with_field(list_item());
-                for list in values {
-                    match list {
-                        Some(items) => {
-                            lists.values().append_slice(&items);
-                            lists.append(true);
-                        }
-                        None => lists.append(false),
-                    }
-                }
-                Arc::new(lists.finish())
-            }
-        }
-    }
-
-    /// Appends unknown values.
-    fn extend_nulls(&mut self, rows: usize) {
-        match self {
-            Self::U32(values) => values.resize(values.len() + rows, None),
-            Self::U64(values) => values.resize(values.len() + rows, None),
-            Self::I64(values) => values.resize(values.len() + rows, None),
-            Self::Boolean(values) => values.resize(values.len() + rows, None),
-            Self::Text(values) => values.resize(values.len() + rows, None),
-            Self::ListU32(values) => values.resize(values.len() + rows, None),
-        }
-    }
-
-    /// Appends an array's values; `None` if it has another type.
-    fn extend(&mut self, array: &dyn Array) -> Option<()> {
-        match self {
-            Self::U32(values) => values.extend(array.as_primitive_opt::<UInt32Type>()?),
-            Self::U64(values) => values.extend(array.as_primitive_opt::<UInt64Type>()?),
-            Self::I64(values) => values.extend(array.as_primitive_opt::<Int64Type>()?),
-            Self::Boolean(values) => values.extend(array.as_boolean_opt()?),
-            Self::Text(values) => {
-                values.extend(array.as_string_opt::<i32>()?.iter().map(|text| text.map(str::to_owned)));
-            }
-            Self::ListU32(values) => {
-                for list in array.as_list_opt::<i32>()?.iter() {
-                    let items = match list {
-                        Some(items) => {
-                            let items = items.as_primitive_opt::<UInt32Type>()?;
-                            Some(items.iter().collect::<Option<Vec<u32>>>()?)
-                        }
-                        None => None,
-                    };
-                    values.push(items);
-                }
-            }
-        }
-        Some(())
-    }
 }
 
 /// A type that fits a column.
@@ -270,7 +198,7 @@ impl<V: Value> Value for Option<V> {
     }
 }
 
-/// One column as the documentation and the Parquet schema show it.
+/// One column as the documentation and a file's schema show it.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnSchema {
     pub(crate) name: &'static str,
@@ -280,20 +208,13 @@ pub(crate) struct ColumnSchema {
 }
 
 /// The first column of every table: what other tables refer to. Checked when read.
-pub(crate) const INDEX: ColumnSchema = ColumnSchema {
+const INDEX: ColumnSchema = ColumnSchema {
     name: "index",
     doc: "position in the table, from 0: what other tables refer to",
     r#type: ColumnType::U32,
     nullable: false,
 };
 
-impl ColumnSchema {
-    pub(crate) fn field(&self) -> Field {
-        Field::new(self.name, self.r#type.data_type(), self.nullable)
-    }
-}
-
-#[derive(Default)]
 struct SchemaOf(Vec<ColumnSchema>);
 
 impl Columns for SchemaOf {
@@ -302,9 +223,9 @@ impl Columns for SchemaOf {
     }
 }
 
-/// The columns of a table, without [`INDEX`].
+/// The columns of a table, [`INDEX`] first.
 pub(crate) fn schema_of<R: Row>() -> Vec<ColumnSchema> {
-    let mut schema = SchemaOf::default();
+    let mut schema = SchemaOf(vec![INDEX]);
     R::default().columns(&mut schema);
     schema.0
 }
@@ -323,18 +244,16 @@ impl Columns for Append {
     }
 }
 
-/// Rows as Arrow arrays, [`INDEX`] first; `first` is the first row's position in the table.
-pub(crate) fn to_arrays<R: Row>(first: u32, rows: &[R]) -> Vec<ArrayRef> {
-    let schema = schema_of::<R>();
-    let columns = schema.iter().map(|column| column.r#type.empty(rows.len())).collect();
+/// The values of each column of [`schema_of`] in some rows; `first` is the first row's position in the table.
+pub(crate) fn to_values<R: Row>(first: u32, rows: &[R]) -> Vec<Values> {
+    let columns = schema_of::<R>().iter().map(|column| column.r#type.empty(rows.len())).collect();
     let mut append = Append { columns, next: 0 };
-    for row in rows {
+    for (mut position, row) in (first..).zip(rows) {
         append.next = 0;
+        append.column(INDEX.name, INDEX.doc, &mut position);
         row.clone().columns(&mut append);
     }
-    let index = rows.iter().enumerate().map(|(position, _)| first.saturating_add(position as u32));
-    let index: ArrayRef = Arc::new(UInt32Array::from_iter_values(index));
-    std::iter::once(index).chain(append.columns.into_iter().map(Values::into_array)).collect()
+    append.columns
 }
 
 struct Take {
@@ -362,56 +281,27 @@ impl Columns for Take {
     }
 }
 
-/// Turns the batches of a table into rows, one batch after the other: all columns of a large table take several times
-/// the memory of its rows.
-pub(crate) struct RowReader<R> {
-    schema: Vec<ColumnSchema>,
-    rows: Vec<R>,
-}
-
-impl<R: Row> RowReader<R> {
-    pub(crate) fn new(rows: usize) -> Self {
-        Self { schema: schema_of::<R>(), rows: Vec::with_capacity(rows) }
-    }
-
-    /// Appends the rows of a batch. Columns are found by name; those unknown to this version are passed
-    /// over, and those that may be null may be missing.
-    pub(crate) fn extend(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), String> {
-        let Values::U32(index) = values_of(batch, &INDEX)? else { return Err(MISSING.to_owned()) };
-        let columns = self.schema.iter().map(|schema| values_of(batch, schema)).collect::<Result<_, _>>()?;
-        let mut take = Take { columns, row: 0, next: 0, problem: None };
-        for (row, index) in index.into_iter().enumerate() {
-            let position = self.rows.len();
-            if index.map(|index| index as usize) != Some(position) {
-                return Err(format!("row {position} has index {index:?}"));
-            }
-            (take.row, take.next) = (row, 0);
-            let mut row = R::default();
-            row.columns(&mut take);
-            if let Some((column, problem)) = take.problem {
-                return Err(format!("row {position}, column {column}: {problem}"));
-            }
-            self.rows.push(row);
+/// Appends rows to those of a table that come before; `columns` has their values in each column of [`schema_of`].
+/// A table is read by several calls: all columns of a large one take several times the memory of its rows.
+pub(crate) fn append_rows<R: Row>(
+    table: &mut Vec<R>,
+    rows: usize,
+    columns: Vec<Values>,
+) -> Result<(), String> {
+    let mut take = Take { columns, row: 0, next: 0, problem: None };
+    for row in 0..rows {
+        (take.row, take.next) = (row, 0);
+        let (mut index, mut row) = (0u32, R::default());
+        take.column(INDEX.name, INDEX.doc, &mut index);
+        row.columns(&mut take);
+        let position = table.len();
+        if let Some((column, problem)) = take.problem {
+            return Err(format!("row {position}, column {column}: {problem}"));
         }
-        Ok(())
+        if index as usize != position {
+            return Err(format!("row {position} has index {index}"));
+        }
+        table.push(row);
     }
-
-    /// All rows, in order.
-    pub(crate) fn finish(self) -> Vec<R> {
-        self.rows
-    }
-}
-
-/// A column of a batch.
-fn values_of(batch: &arrow_array::RecordBatch, schema: &ColumnSchema) -> Result<Values, String> {
-    let mut values = schema.r#type.empty(batch.num_rows());
-    match batch.column_by_name(schema.name) {
-        Some(array) => values
-            .extend(array.as_ref())
-            .ok_or_else(|| format!("column {} is not {}", schema.name, schema.r#type.as_str()))?,
-        // A column that an older version did not write yet.
-        None if schema.nullable => values.extend_nulls(batch.num_rows()),
-        None => return Err(format!("column {} is missing", schema.name)),
-    }
-    Ok(values)
+    Ok(())
 }

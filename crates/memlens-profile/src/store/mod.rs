@@ -21,6 +21,7 @@ mod columns;
 mod error;
 mod folder;
 mod manifest;
+mod parquet_table;
 mod processes;
 mod reader;
 mod schema;

@@ -1,15 +1,12 @@
 //! Reads a profile; whatever the files hold, the answer is a profile or a clear error.
 
 use std::io;
-use std::panic;
 use std::path::Path;
 
-use bytes::Bytes;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-
-use super::columns::{Row, RowReader};
+use super::columns::Row;
 use super::folder::{DiskFolder, Folder};
 use super::manifest::{FORMAT, MANIFEST, Manifest, generation_of};
+use super::parquet_table::decode;
 use super::schema::TABLES;
 use super::{FORMAT_VERSION, OpenError};
 use crate::Profile;
@@ -156,25 +153,10 @@ impl<F: Folder> Tables<'_, F> {
         if crc32fast::hash(&content) != entry.crc32 {
             return Err(damaged("its content does not match its checksum".to_owned()));
         }
-        // The parquet crate (60.1) panics on some metadata that size and checksum cannot tell from good
-        // (a forged file). Such a file is damaged, too, and no reason to end the process.
-        let rows = panic::catch_unwind(|| decode::<R>(content, entry.rows))
-            .unwrap_or_else(|_| Err("its Parquet metadata make no sense".to_owned()))
-            .map_err(damaged)?;
+        let rows = decode::<R>(content, entry.rows).map_err(damaged)?;
         if rows.len() as u64 != entry.rows {
             return Err(damaged(format!("it has {} rows instead of {}", rows.len(), entry.rows)));
         }
         Ok(rows)
     }
-}
-
-fn decode<R: Row>(content: Vec<u8>, rows: u64) -> Result<Vec<R>, String> {
-    let text = |problem: parquet::errors::ParquetError| problem.to_string();
-    let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(content)).map_err(text)?;
-    // The row count is a hint from a file: believe it only within reason.
-    let mut reader = RowReader::new(rows.min(1 << 20) as usize);
-    for batch in builder.with_batch_size(1 << 13).build().map_err(text)? {
-        reader.extend(&batch.map_err(|problem| problem.to_string())?)?;
-    }
-    Ok(reader.finish())
 }

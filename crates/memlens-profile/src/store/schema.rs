@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::columns::{ColumnSchema, INDEX, Row, schema_of};
+use super::columns::{ColumnSchema, Row, schema_of};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Field, FieldUse, Frame, Mark, Module, Object, PathSamples,
     SeriesPoint, Stack, Thread,
@@ -51,7 +51,7 @@ fn describe<R: Row>(text: &mut String) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "### `{}`\n\n{}\n", R::TABLE, R::DOC);
     let _ = writeln!(text, "| column | type | meaning |\n|---|---|---|");
-    for column in std::iter::once(INDEX).chain(schema_of::<R>()) {
+    for column in schema_of::<R>() {
         let ColumnSchema { name, doc, r#type, nullable } = column;
         let null = if nullable { ", nullable" } else { "" };
         let _ = writeln!(text, "| `{name}` | {}{null} | {doc} |", r#type.as_str());

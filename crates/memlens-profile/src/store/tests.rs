@@ -633,27 +633,6 @@ fn cost_of_a_million_cells() {
     println!("1,000,000 cells: written in {written:?}, read in {elapsed:?}, {bytes} bytes");
 }
 
-/// Profiles of before `named_at` lack the column.
-#[test]
-fn a_column_that_may_be_null_may_be_missing() {
-    let objects = sample().objects;
-    let columns = super::columns::schema_of::<Object>();
-    let fields: Vec<_> = std::iter::once(super::columns::INDEX).chain(columns).map(|c| c.field()).collect();
-    let arrays = super::columns::to_arrays(0, &objects);
-    let read = |left_out: &str| {
-        let kept = fields.iter().zip(&arrays).filter(|(field, _)| field.name() != left_out);
-        let (fields, arrays): (Vec<_>, Vec<_>) = kept.map(|(f, a)| (f.clone(), a.clone())).unzip();
-        let schema = std::sync::Arc::new(arrow_schema::Schema::new(fields));
-        let batch = arrow_array::RecordBatch::try_new(schema, arrays).expect("a batch");
-        let mut reader = super::columns::RowReader::<Object>::new(objects.len());
-        reader.extend(&batch)?;
-        Ok::<_, String>(reader.finish())
-    };
-    let expected: Vec<_> = objects.iter().cloned().map(|o| Object { named_at: None, ..o }).collect();
-    assert_eq!(read("named_at"), Ok(expected));
-    assert_eq!(read("blocks"), Err("column blocks is missing".to_owned()));
-}
-
 /// Profiles of before call paths were stored have no such tables: they are whole.
 #[test]
 fn a_profile_without_tables_that_came_later_is_read() {

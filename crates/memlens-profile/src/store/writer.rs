@@ -4,24 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::thread;
 
-use arrow_array::RecordBatch;
-use arrow_schema::{ArrowError, Schema};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding};
-use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
-use parquet::schema::types::ColumnPath;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::columns::{INDEX, Row, schema_of, to_arrays};
+use super::columns::Row;
 use super::folder::{DiskFolder, Folder};
 use super::manifest::{
     FORMAT, MANIFEST, MANIFEST_NEW, Manifest, PREDICTIONS, TableFile, generation_of, table_file_name,
 };
+use super::parquet_table::encode;
 use super::processes::{self, PROCESSES};
 use super::schema::TABLES;
 use super::{FORMAT_VERSION, WriteError};
@@ -288,44 +281,6 @@ impl<F: Folder> Tables<'_, F> {
     }
 }
 
-/// Whether a column's values mostly grow from row to row.
-fn is_ascending(column: &str) -> bool {
-    matches!(column, "index" | "id" | "offset" | "stack" | "code")
-}
-
-/// Rows encoded at a time: bounds memory, and keeps a batch's text below Arrow's 2 GB.
-const BATCH_ROWS: usize = 1 << 11;
-/// Rows of a page: smaller ones take more of the file.
-const PAGE_ROWS: usize = 1 << 13;
-
 fn encoded<R: Row>(rows: &[R]) -> Result<Vec<u8>, WriteError> {
     encode(rows).map_err(|problem| WriteError::Encode { table: R::TABLE, what: problem.to_string() })
-}
-
-fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
-    if u32::try_from(rows.len()).is_err() {
-        return Err(ParquetError::General("more than 2^32 − 1 rows".to_owned()));
-    }
-    let columns = std::iter::once(INDEX).chain(schema_of::<R>());
-    let schema = Arc::new(Schema::new(columns.map(|column| column.field()).collect::<Vec<_>>()));
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        // A page under way takes 8 bytes a row and column; of 20,000 rows, as usual, those of the cells take 5 MB.
-        .set_data_page_row_count_limit(PAGE_ROWS);
-    // Positions and addresses hardly repeat, but grow by little from row to row: no dictionary.
-    for column in schema.fields().iter().filter(|field| is_ascending(field.name())) {
-        let path = ColumnPath::from(column.name().as_str());
-        properties = properties
-            .set_column_dictionary_enabled(path.clone(), false)
-            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
-    }
-    let properties = properties.build();
-    let mut writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties))?;
-    for (batch, rows) in rows.chunks(BATCH_ROWS).enumerate() {
-        let arrays = to_arrays((batch * BATCH_ROWS) as u32, rows);
-        let batch = RecordBatch::try_new(schema.clone(), arrays)
-            .map_err(|problem: ArrowError| ParquetError::ArrowError(problem.to_string()))?;
-        writer.write(&batch)?;
-    }
-    writer.into_inner()
 }
