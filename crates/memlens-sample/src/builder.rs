@@ -20,6 +20,7 @@ use crate::address_space::Code;
 use crate::bursts::{Bursts, Cell as BurstCell, Seen};
 use crate::call_paths::PathId;
 use crate::heap::HeapSite;
+use crate::heap_blocks::BlockArea;
 use crate::kin::Kin;
 use crate::modules::{Files, REPLACED};
 use crate::naming::{HeldType, NamedObject, Namer, access_of, offset_in};
@@ -83,12 +84,14 @@ impl ProfileBuilder {
                 Spot::Block { memory, .. } => {
                     let pointer = self.namer.unwatched(&key, memory, files);
                     let pointer = self.rows.number(pointer);
-                    self.rows.unseen.watched(pointer, object, sampled.cost as f64, tally.unseen);
+                    let area = BlockArea::of(&memory.area);
+                    self.rows.unseen.watched(pointer, area, object, sampled.cost as f64, tally.unseen);
                     Missing::Nothing
                 }
-                Spot::Heap(_) => {
-                    self.rows.unseen.unwatched(object, sampled.cost as f64);
-                    Missing::Watch
+                Spot::Heap(memory) => {
+                    let area = BlockArea::of(&memory.area);
+                    self.rows.unseen.unwatched(object, area, sampled.cost as f64, sampled.samples);
+                    Missing::Watch(area)
                 }
                 Spot::Lost { .. } => Missing::Address,
                 _ => Missing::Nothing,
@@ -110,7 +113,9 @@ impl ProfileBuilder {
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
         let offsets = bursts.offsets();
-        for (BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, .. }, counts) in cells {
+        for (cell, counts) in cells {
+            let recorded = cell.recorded();
+            let BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, .. } = cell;
             let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
             let object = rows.number(object);
             rows.saw(object, seen);
@@ -118,12 +123,14 @@ impl ProfileBuilder {
             let missing = match &key.spot {
                 Spot::Block { memory, .. } => {
                     let pointer = rows.number(self.namer.unwatched(&key, memory, files));
-                    rows.unseen.watched(pointer, object, accesses, accesses * unseen_part);
+                    let area = BlockArea::of(&memory.area);
+                    rows.unseen.watched(pointer, area, object, accesses, accesses * unseen_part);
                     Missing::Nothing
                 }
-                Spot::Heap(_) => {
-                    rows.unseen.unwatched(object, accesses);
-                    Missing::Watch
+                Spot::Heap(memory) => {
+                    let area = BlockArea::of(&memory.area);
+                    rows.unseen.unwatched(object, area, accesses, recorded);
+                    Missing::Watch(area)
                 }
                 _ => Missing::Nothing,
             };
@@ -537,10 +544,14 @@ impl Rows {
             .map(|(object, missing)| {
                 let pointer = &self.objects[object as usize];
                 let mut sites = self.unseen.sites(object, missing);
+                let observed = match missing {
+                    Missing::Watch(area) => self.unseen.observed(object, area),
+                    Missing::Nothing | Missing::Address => 0,
+                };
                 for find in [Kin::sites, Kin::sites_around] {
                     for kin in [&kin, &unsampled] {
                         if sites.is_empty() {
-                            sites = find(kin, pointer, missing);
+                            sites = find(kin, pointer, missing, observed);
                         }
                     }
                 }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::heap_blocks::{HeapBlock, HeapBlocks};
+use crate::heap_blocks::{BlockArea, HeapBlock, HeapBlocks};
 
 /// What became of a watched block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,15 @@ pub enum Stored {
     },
 }
 
+/// Bytes of blocks, all there were in the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WatchedBytes {
+    /// Of those that were watched.
+    pub watched: f64,
+    /// Of others, as estimated.
+    pub others: f64,
+}
+
 /// An allocation site. Units: blocks and bytes that its watched blocks stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HeapSite {
@@ -53,8 +62,8 @@ pub struct HeapSite {
     pub bytes: f64,
     /// Those blocks that came by moving a block that was not watched: it was allocated elsewhere.
     pub moved_blocks: f64,
-    /// Those of the bytes that were not watched themselves.
-    pub unwatched_bytes: f64,
+    /// Bytes that were watched themselves, and those that these stand for besides, by [`BlockArea`].
+    pub by_area: [WatchedBytes; 2],
     /// How the kernel backed its blocks, where somebody looked.
     pub backing: Option<ObjectBacking>,
 }
@@ -69,7 +78,9 @@ impl HeapSite {
                 self.moved_blocks += weight;
             }
             self.bytes += weight * block.total_bytes as f64;
-            self.unwatched_bytes += (weight - times) * block.total_bytes as f64;
+            let of_area = &mut self.by_area[block.area as usize];
+            of_area.watched += times * block.total_bytes as f64;
+            of_area.others += (weight - times) * block.total_bytes as f64;
         }
     }
 
@@ -79,7 +90,10 @@ impl HeapSite {
         self.blocks += other.blocks;
         self.bytes += other.bytes;
         self.moved_blocks += other.moved_blocks;
-        self.unwatched_bytes += other.unwatched_bytes;
+        for (own, other) in self.by_area.iter_mut().zip(other.by_area) {
+            own.watched += other.watched;
+            own.others += other.others;
+        }
         if let Some(seen) = other.backing {
             *self.backing.get_or_insert_default() += seen;
         }
@@ -172,7 +186,7 @@ impl Heap {
 
     /// A block was allocated at a site. One that was moved, and was watched before, stays its first site's, which has what it
     /// grew by.
-    pub fn allocated(&mut self, pid: u32, tid: u32, allocation: &Allocation, site: SiteId) {
+    pub fn allocated(&mut self, pid: u32, tid: u32, allocation: &Allocation, area: BlockArea, site: SiteId) {
         let process = self.processes.entry(pid).or_default();
         let moved = process.moving.remove(&tid).filter(|(start, _)| *start == allocation.old_address);
         let moved = moved.map(|(_, block)| block);
@@ -182,6 +196,7 @@ impl Heap {
         let block = match moved {
             Some(block) => HeapBlock {
                 len_bytes,
+                area,
                 draws: block.draws + draws,
                 total_bytes: block.total_bytes + len_bytes.saturating_sub(block.len_bytes),
                 ..block
@@ -190,7 +205,7 @@ impl Heap {
                 // It was moved unseen, and was all the smaller the earlier: of sizes that double these are once more as many.
                 let was_moved = allocation.old_address != 0;
                 let draws = if was_moved { 2.0 * draws } else { draws };
-                HeapBlock { site, len_bytes, draws, total_bytes: len_bytes, was_moved }
+                HeapBlock { site, len_bytes, area, draws, total_bytes: len_bytes, was_moved }
             }
         };
         if let Some(detail) = self.details.get_mut(site.index()) {
@@ -314,7 +329,7 @@ mod tests {
     fn an_address_belongs_to_the_block_that_is_live() {
         let mut heap = Heap::default();
         let (rows, columns) = (heap.site(&[1, 2], None), heap.site(&[3, 2], None));
-        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), rows);
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), BlockArea::Break, rows);
         assert_eq!(
             heap.owner(7, 0x1063),
             Some(OwnedBy { site: rows, probability: 1.0, range: (0x1000, 0x1064) })
@@ -323,7 +338,7 @@ mod tests {
         assert_eq!(heap.owner(8, 0x1000), None, "of another process");
         heap.freed(7, 0x1000, 0);
         assert_eq!(heap.owner(7, 0x1000), None);
-        heap.allocated(7, 9, &allocation(0x1000, 50, 0, 0), columns);
+        heap.allocated(7, 9, &allocation(0x1000, 50, 0, 0), BlockArea::Break, columns);
         assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(columns));
         assert_eq!((heap.detail(rows).blocks, heap.detail(rows).bytes), (1.0, 100.0));
     }
@@ -332,20 +347,20 @@ mod tests {
     fn a_moved_block_keeps_its_site_and_a_failed_move_changes_nothing() {
         let mut heap = Heap::default();
         let (first, second) = (heap.site(&[1], None), heap.site(&[2], None));
-        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), first);
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), BlockArea::Break, first);
         heap.moving(7, 7, 0x1000, 0);
         assert_eq!(heap.owner(7, 0x1000), None);
         heap.kept(7, 7, 0x1000);
         assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(first));
         heap.moving(7, 7, 0x1000, 0);
         // Another thread gets the address meanwhile.
-        heap.allocated(7, 8, &allocation(0x1000, 10, 0, 0), second);
-        heap.allocated(7, 7, &allocation(0x2000, 200, 0, 0x1000), second);
+        heap.allocated(7, 8, &allocation(0x1000, 10, 0, 0), BlockArea::Break, second);
+        heap.allocated(7, 7, &allocation(0x2000, 200, 0, 0x1000), BlockArea::Break, second);
         assert_eq!(heap.owner(7, 0x20c7).map(|owner| owner.site), Some(first));
         assert_eq!(heap.owner(7, 0x1000).map(|owner| owner.site), Some(second));
         assert_eq!(heap.detail(first).blocks, 1.0, "a moved block is no new one");
         // Of one that was not watched nobody knows whose it was.
-        heap.allocated(7, 7, &allocation(0x9000, 10, 0, 0x8000), second);
+        heap.allocated(7, 7, &allocation(0x9000, 10, 0, 0x8000), BlockArea::Break, second);
         assert_eq!((heap.detail(second).blocks, heap.detail(second).moved_blocks), (2.0, 1.0));
     }
 
@@ -354,7 +369,7 @@ mod tests {
         let mut heap = Heap::default();
         let site = heap.site(&[1], None);
         // 16 KiB from gaps of 16 KiB: p = 1 - 1/e.
-        heap.allocated(7, 7, &allocation(0x4000, 1 << 14, 1 << 14, 0), site);
+        heap.allocated(7, 7, &allocation(0x4000, 1 << 14, 1 << 14, 0), BlockArea::Break, site);
         let expected = 1.0 - (-1.0f64).exp();
         let owner = heap.owner(7, 0x4000).expect("live");
         assert!((owner.probability - expected).abs() < 1e-12);
@@ -366,11 +381,11 @@ mod tests {
     fn what_a_block_grows_by_is_its_sites() {
         let mut heap = Heap::default();
         let site = heap.site(&[1], None);
-        heap.allocated(7, 7, &allocation(0x1000, 64, 0, 0), site);
+        heap.allocated(7, 7, &allocation(0x1000, 64, 0, 0), BlockArea::Break, site);
         heap.moving(7, 7, 0x1000, 0);
-        heap.allocated(7, 7, &allocation(0x9000, 1 << 20, 0, 0x1000), site);
+        heap.allocated(7, 7, &allocation(0x9000, 1 << 20, 0, 0x1000), BlockArea::Break, site);
         heap.moving(7, 7, 0x9000, 0);
-        heap.allocated(7, 7, &allocation(0x2000, 1 << 10, 0, 0x9000), site);
+        heap.allocated(7, 7, &allocation(0x2000, 1 << 10, 0, 0x9000), BlockArea::Break, site);
         assert_eq!((heap.detail(site).blocks, heap.detail(site).bytes), (1.0, f64::from(1 << 20)));
         // Drawn from gaps of 16 KiB by chance, which a generator of its own gives here.
         let mut state = 1_u64;
@@ -389,7 +404,7 @@ mod tests {
                 }
                 is_watched |= chance() < probability(mean_draws(grown.size_bytes, grown.gap_bytes));
                 if is_watched {
-                    heap.allocated(program, 7, &grown, site);
+                    heap.allocated(program, 7, &grown, BlockArea::Break, site);
                 }
                 address = grown.address;
             }
@@ -404,7 +419,7 @@ mod tests {
     fn a_child_has_its_parents_blocks_and_frees_only_its_own() {
         let mut heap = Heap::default();
         let site = heap.site(&[1], None);
-        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), site);
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), BlockArea::Break, site);
         heap.forked(7, 8);
         heap.freed(8, 0x1000, 0);
         assert_eq!(heap.owner(8, 0x1000), None);
@@ -417,20 +432,20 @@ mod tests {
     fn blocks_that_ended_late_are_remembered() {
         let mut heap = Heap::default();
         let (first, second) = (heap.site(&[1], None), heap.site(&[2], None));
-        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), first);
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), BlockArea::Break, first);
         heap.freed(7, 0x1000, 50);
         let owner = |heap: &Heap, since_ns| heap.owner_since(7, 0x1063, since_ns).map(|owner| owner.site);
         assert_eq!((owner(&heap, 50), owner(&heap, 51)), (Some(first), None));
         assert_eq!(heap.owner_since(7, 0x1064, 0), None);
         // What took its place goes first.
-        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), second);
+        heap.allocated(7, 7, &allocation(0x1000, 100, 0, 0), BlockArea::Break, second);
         assert_eq!(owner(&heap, 0), Some(second));
         // A block that is moved is gone from its old place.
         heap.moving(7, 7, 0x1000, 90);
-        heap.allocated(7, 7, &allocation(0x9000, 200, 0, 0x1000), second);
+        heap.allocated(7, 7, &allocation(0x9000, 200, 0, 0x1000), BlockArea::Break, second);
         assert_eq!((owner(&heap, 90), owner(&heap, 91)), (Some(second), None));
         for place in 0..ENDED as u64 {
-            heap.allocated(7, 7, &allocation(0x10_0000 + place * 64, 64, 0, 0), first);
+            heap.allocated(7, 7, &allocation(0x10_0000 + place * 64, 64, 0, 0), BlockArea::Break, first);
             heap.freed(7, 0x10_0000 + place * 64, 100);
         }
         assert_eq!(

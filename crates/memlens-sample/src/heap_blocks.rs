@@ -1,9 +1,26 @@
 //! The live heap blocks of one process.
 
+use crate::address_space::Area;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use memlens_objects::SiteId;
+
+/// What blocks lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BlockArea {
+    /// The break: small blocks of the first thread, with most allocators.
+    Break,
+    /// Anonymous mappings: large blocks, and those of other threads.
+    Mapping,
+}
+
+impl BlockArea {
+    /// Which of them an area is.
+    pub fn of(area: &Area) -> Self {
+        if *area == Area::Break { Self::Break } else { Self::Mapping }
+    }
+}
 
 /// A block that is watched.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,6 +29,8 @@ pub struct HeapBlock {
     pub site: SiteId,
     /// Its size as it was asked for.
     pub len_bytes: u64,
+    /// What it lies in.
+    pub area: BlockArea,
     /// In the mean, how often it was drawn so far, at its allocation and each time that it was moved; infinite: watched for
     /// its size alone.
     pub draws: f64,
@@ -111,6 +130,7 @@ mod tests {
                     HeapBlock {
                         site,
                         len_bytes,
+                        area: BlockArea::Mapping,
                         draws: f64::INFINITY,
                         total_bytes: len_bytes,
                         was_moved: false,
@@ -138,6 +158,7 @@ mod tests {
         let block = HeapBlock {
             site: SiteId::new(1).expect("not 0"),
             len_bytes: 4096,
+            area: BlockArea::Mapping,
             draws: f64::INFINITY,
             total_bytes: 4096,
             was_moved: false,

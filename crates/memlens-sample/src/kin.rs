@@ -15,13 +15,19 @@
 //!
 //! Sites on whose watched blocks a sample fell come first; those of which only the allocations are known, where none of the others fits.
 //! Several sites that fit share by their bytes: where the address is known and in no watched block, by those bytes that
-//! were not watched. A site whose blocks were all watched gets nothing then.
+//! were not watched, in the break or in mappings, whichever the address is in. A site whose blocks were all watched gets nothing
+//! then. And if there were many samples, of which in proportion many would have fallen on the watched ones, none of them does: the
+//! objects of an interpreter lie in its own allocator's memory, and only a few large ones were allocated.
 
 use memlens_types::ObjectKind;
 
 use crate::heap::{Heap, HeapSite};
 use crate::naming::NamedObject;
 use crate::unseen::Missing;
+
+/// Where so many samples or accesses would have fallen on watched blocks, and too few for `unseen.rs` did, they are on other
+/// memory. A loop over one block that was not drawn is no evidence: the limit is wide.
+const MOST_EXPECTED: f64 = 100.0;
 
 /// Spellings of types that say nothing about a block: C's, C++'s, Rust's and Fortran's basic ones.
 const BASIC_TYPES: [&str; 46] = [
@@ -132,12 +138,12 @@ impl<'a> Kin<'a> {
     }
 
     /// To which sites the samples of a pointer go, as parts of 1. Nothing: they stay with the pointer.
-    pub fn sites(&self, pointer: &NamedObject, missing: Missing) -> Vec<(u32, f64)> {
+    pub fn sites(&self, pointer: &NamedObject, missing: Missing, observed: u64) -> Vec<(u32, f64)> {
         let Some(path) = pointer.access_path.as_deref().filter(|_| pointer.kind == ObjectKind::Heap) else {
             return Vec::new();
         };
         let by_variable = pointer.declared.as_ref().map(|declared| {
-            self.parts(missing, |site| {
+            self.parts(missing, observed, |site| {
                 last_word(&site.name) == last_word(path) && site.variable.as_ref() == Some(declared)
             })
         });
@@ -145,14 +151,14 @@ impl<'a> Kin<'a> {
             return parts;
         }
         let wanted = pointer.type_name.as_deref().and_then(aggregate);
-        self.of_type(wanted, missing, |wanted, blocks| wanted == blocks)
+        self.of_type(wanted, missing, observed, |wanted, blocks| wanted == blocks)
     }
 
     /// As [`Self::sites`], by the type behind all pointers: a pointer may be to a member of a block, `&node->next`.
-    pub fn sites_around(&self, pointer: &NamedObject, missing: Missing) -> Vec<(u32, f64)> {
+    pub fn sites_around(&self, pointer: &NamedObject, missing: Missing, observed: u64) -> Vec<(u32, f64)> {
         let is_meant = pointer.kind == ObjectKind::Heap && pointer.access_path.is_some();
         let wanted = pointer.type_name.as_deref().and_then(aggregate).filter(|_| is_meant);
-        self.of_type(wanted, missing, |wanted, blocks| wanted.name == blocks.name)
+        self.of_type(wanted, missing, observed, |wanted, blocks| wanted.name == blocks.name)
     }
 
     /// The sites with blocks of a type that fits.
@@ -160,27 +166,36 @@ impl<'a> Kin<'a> {
         &self,
         wanted: Option<Aggregate<'_>>,
         missing: Missing,
+        observed: u64,
         fits: impl Fn(Aggregate<'_>, Aggregate<'_>) -> bool,
     ) -> Vec<(u32, f64)> {
         let Some(wanted) = wanted else { return Vec::new() };
-        self.parts(missing, |site| {
+        self.parts(missing, observed, |site| {
             let variable = site.type_name.as_deref().and_then(aggregate);
             variable.is_some_and(|variable| fits(wanted, variable.behind()))
         })
     }
 
-    fn parts(&self, missing: Missing, fits: impl Fn(&NamedObject) -> bool) -> Vec<(u32, f64)> {
+    fn parts(&self, missing: Missing, observed: u64, fits: impl Fn(&NamedObject) -> bool) -> Vec<(u32, f64)> {
+        let mut watched = 0.0;
         let fitting: Vec<(u32, f64)> = self
             .sites
             .iter()
             .filter(|site| !site.only_moves() && fits(site.object))
             .map(|site| match missing {
-                Missing::Watch => (site.number, site.detail.unwatched_bytes),
+                Missing::Watch(area) => {
+                    let bytes = site.detail.by_area[area as usize];
+                    watched += bytes.watched;
+                    (site.number, bytes.others)
+                }
                 _ => (site.number, site.detail.bytes),
             })
             .filter(|(_, weight)| *weight > 0.0)
             .collect();
         let sum: f64 = fitting.iter().map(|(_, weight)| weight).sum();
+        if observed as f64 * watched > MOST_EXPECTED * sum {
+            return Vec::new();
+        }
         fitting.into_iter().map(|(number, weight)| (number, weight / sum)).collect()
     }
 }
@@ -220,6 +235,7 @@ fn aggregate(spelling: &str) -> Option<Aggregate<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap_blocks::BlockArea;
     use memlens_events::agent::Allocation;
 
     use crate::site_naming::NamedSite;
@@ -234,7 +250,7 @@ mod tests {
         for (at, &size_bytes) in sizes.iter().enumerate() {
             let address = (key << 20) + ((at as u64) << 12);
             let block = Allocation { address, size_bytes, gap_bytes, ..Allocation::default() };
-            heap.allocated(1, 1, &block, site);
+            heap.allocated(1, 1, &block, BlockArea::Mapping, site);
         }
         NamedObject { site: Some(NamedSite { site, own_frames: 0, named_at: None }), ..object }
     }
@@ -274,21 +290,27 @@ mod tests {
         let kin = Kin::new(&objects, &heap, |_| true);
         let numbers =
             |parts: Vec<(u32, f64)>| parts.into_iter().map(|(number, _)| number).collect::<Vec<_>>();
-        assert_eq!(kin.sites(&pointer("node", "struct node", 7), Missing::Watch), [(0, 1.0)]);
+        assert_eq!(
+            kin.sites(&pointer("node", "struct node", 7), Missing::Watch(BlockArea::Mapping), 1),
+            [(0, 1.0)]
+        );
         // Another variable of the same name: only the type says something, and both fit.
-        let shared = kin.sites(&pointer("node", "struct node", 20), Missing::Watch);
+        let shared = kin.sites(&pointer("node", "struct node", 20), Missing::Watch(BlockArea::Mapping), 1);
         assert_eq!(numbers(shared.clone()), [0, 1]);
         assert!((shared[0].1 - 0.5).abs() < 1e-9);
-        assert_eq!(numbers(kin.sites(&pointer("at", "struct node *", 22), Missing::Watch)), [3]);
+        assert_eq!(
+            numbers(kin.sites(&pointer("at", "struct node *", 22), Missing::Watch(BlockArea::Mapping), 1)),
+            [3]
+        );
         // `&node->next`, and there is no table.
         let link = pointer("link", "struct node *", 23);
         let nodes = Kin::new(&objects, &heap, |number| number < 3);
-        assert!(nodes.sites(&link, Missing::Watch).is_empty());
-        assert_eq!(numbers(nodes.sites_around(&link, Missing::Watch)), [0, 1]);
-        assert!(kin.sites(&pointer("text", "char", 21), Missing::Address).is_empty());
+        assert!(nodes.sites(&link, Missing::Watch(BlockArea::Mapping), 1).is_empty());
+        assert_eq!(numbers(nodes.sites_around(&link, Missing::Watch(BlockArea::Mapping), 1)), [0, 1]);
+        assert!(kin.sites(&pointer("text", "char", 21), Missing::Address, 1).is_empty());
         // Its blocks were all watched: an address that is in none of them is not one of theirs.
-        assert!(kin.sites(&pointer("bytes", "char", 3), Missing::Watch).is_empty());
-        assert_eq!(kin.sites(&pointer("bytes", "char", 3), Missing::Address), [(2, 1.0)]);
+        assert!(kin.sites(&pointer("bytes", "char", 3), Missing::Watch(BlockArea::Mapping), 1).is_empty());
+        assert_eq!(kin.sites(&pointer("bytes", "char", 3), Missing::Address, 1), [(2, 1.0)]);
     }
 
     #[test]
@@ -299,7 +321,7 @@ mod tests {
             let address = stack[0] << 20;
             let block =
                 Allocation { address, size_bytes: 64, gap_bytes: 0, old_address, ..Allocation::default() };
-            heap.allocated(1, 1, &block, site);
+            heap.allocated(1, 1, &block, BlockArea::Mapping, site);
             NamedObject {
                 site: Some(NamedSite { site, own_frames: 0, named_at: None }),
                 variable: Some(("a.c".to_owned(), line)),

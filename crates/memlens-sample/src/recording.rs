@@ -18,6 +18,7 @@ use crate::address_space::{AddressSpace, Area, Code, Place, running_mappings};
 use crate::bursts::{Bursts, Surroundings};
 use crate::call_paths::{CallPaths, PathId};
 use crate::heap::{Heap, HeapEvent, Stored};
+use crate::heap_blocks::BlockArea;
 use crate::modules::Files;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::spot::{HeapMemory, RED_ZONE, STACK_BYTES, SampleView, Spot};
@@ -396,7 +397,12 @@ impl Recording {
             }
         });
         let site = self.heap.site(&keys, stored.flatten());
-        self.heap.allocated(pid, tid, allocation, site);
+        let area = match space.find(allocation.address) {
+            Place::Area(area) => BlockArea::of(&area),
+            // A large one's own mapping, which is not known yet.
+            _ => BlockArea::Mapping,
+        };
+        self.heap.allocated(pid, tid, allocation, area, site);
     }
 
     fn thread(&mut self, pid: u32, tid: u32) -> u32 {

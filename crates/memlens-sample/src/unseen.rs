@@ -22,6 +22,10 @@
 //! reaches one site's blocks, the usual case, gives the exact answer. Its bias is of the order of 1 / n in the
 //! samples n on watched blocks of the pointer; none for a pointer with one site.
 //!
+//! What lies in the break and what lies in mappings are told apart, T and u of each by themselves: an interpreter's own
+//! allocator takes its memory from mappings, and a block of a few bytes that was drawn from the break, which stands for
+//! thousands of its kind, says nothing of that.
+//!
 //! T stays with the pointer where the drawn blocks cannot explain it: Σu below a quarter of T, as when all watched
 //! blocks are large and the rest is memory that no allocation function handed out. A pointer without any sample on a
 //! watched block keeps its name, `heap through x`.
@@ -30,16 +34,20 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::heap_blocks::BlockArea;
+
 /// Part of T that the drawn blocks must explain.
 const EXPLAINED: f64 = 0.25;
 
 /// What is known of one pointer. Sites and pointers are numbers of objects.
 #[derive(Clone, Debug, Default)]
 struct Stratum {
-    /// Site → c and u.
-    sites: BTreeMap<u32, (f64, f64)>,
-    /// T.
-    unwatched: f64,
+    /// Site → c and u, by [`BlockArea`].
+    sites: BTreeMap<u32, [(f64, f64); 2]>,
+    /// T, by [`BlockArea`].
+    unwatched: [f64; 2],
+    /// Samples or recorded accesses of it.
+    observed: [u64; 2],
 }
 
 /// All pointers.
@@ -54,38 +62,50 @@ pub enum Missing {
     /// It has one, or is not of the heap.
     Nothing,
     /// Its address lies in no watched block.
-    Watch,
+    Watch(BlockArea),
     /// Its address is lost.
     Address,
 }
 
 impl Unseen {
     /// A sample on a watched block of `site`, reached through `pointer`.
-    pub fn watched(&mut self, pointer: u32, site: u32, cost: f64, unseen: f64) {
-        let (c, u) = self.strata.entry(pointer).or_default().sites.entry(site).or_default();
+    pub fn watched(&mut self, pointer: u32, area: BlockArea, site: u32, cost: f64, unseen: f64) {
+        let sites = &mut self.strata.entry(pointer).or_default().sites;
+        let (c, u) = &mut sites.entry(site).or_default()[area as usize];
         *c += cost;
         *u += unseen;
     }
 
-    /// A sample through `pointer` on memory that was not watched.
-    pub fn unwatched(&mut self, pointer: u32, cost: f64) {
-        self.strata.entry(pointer).or_default().unwatched += cost;
+    /// So many samples or recorded accesses through `pointer` on memory that was not watched.
+    pub fn unwatched(&mut self, pointer: u32, area: BlockArea, cost: f64, observed: u64) {
+        let stratum = self.strata.entry(pointer).or_default();
+        stratum.unwatched[area as usize] += cost;
+        stratum.observed[area as usize] += observed;
+    }
+
+    /// Samples or recorded accesses through `pointer` on memory that was not watched.
+    pub fn observed(&self, pointer: u32, area: BlockArea) -> u64 {
+        self.strata.get(&pointer).map_or(0, |stratum| stratum.observed[area as usize])
     }
 
     /// To which sites the samples of a pointer go, as parts of 1. Nothing: they stay with the pointer.
     pub fn sites(&self, pointer: u32, missing: Missing) -> Vec<(u32, f64)> {
         let Some(stratum) = self.strata.get(&pointer) else { return Vec::new() };
-        let weight = |&(c, u): &(f64, f64)| match missing {
+        let weight = |known: &[(f64, f64); 2]| match missing {
             Missing::Nothing => 0.0,
-            Missing::Watch => u,
-            Missing::Address => c + u,
+            Missing::Watch(area) => known[area as usize].1,
+            Missing::Address => known.iter().map(|(c, u)| c + u).sum(),
         };
         let sum: f64 = stratum.sites.values().map(weight).sum();
-        let least = if missing == Missing::Watch { EXPLAINED * stratum.unwatched } else { 0.0 };
+        let least = match missing {
+            Missing::Watch(area) => EXPLAINED * stratum.unwatched[area as usize],
+            Missing::Nothing | Missing::Address => 0.0,
+        };
         if sum <= 0.0 || sum < least {
             return Vec::new();
         }
-        stratum.sites.iter().map(|(&site, known)| (site, weight(known) / sum)).collect()
+        let parts = stratum.sites.iter().map(|(&site, known)| (site, weight(known) / sum));
+        parts.filter(|&(_, part)| part > 0.0).collect()
     }
 }
 
@@ -103,28 +123,42 @@ pub fn pieces(parts: &[(u32, f64)]) -> impl Iterator<Item = (u32, f64, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::BlockArea::{Break, Mapping};
     use super::*;
     use memlens_types::{Counts, Sampled};
 
     #[test]
     fn a_pointer_with_one_site_is_that_site() {
         let mut unseen = Unseen::default();
-        unseen.watched(1, 7, 10.0, 990.0);
-        unseen.unwatched(1, 1234.0);
-        assert_eq!(unseen.sites(1, Missing::Watch), [(7, 1.0)]);
+        unseen.watched(1, Break, 7, 10.0, 990.0);
+        unseen.unwatched(1, Break, 1234.0, 1);
+        assert_eq!(unseen.sites(1, Missing::Watch(Break)), [(7, 1.0)]);
         assert_eq!(unseen.sites(1, Missing::Address), [(7, 1.0)]);
-        assert_eq!(unseen.sites(2, Missing::Watch), []);
+        assert_eq!(unseen.sites(2, Missing::Watch(Break)), []);
     }
 
     #[test]
     fn what_drawn_blocks_cannot_explain_stays_with_the_pointer() {
         let mut unseen = Unseen::default();
         // A large block: watched for certain.
-        unseen.watched(1, 7, 500.0, 0.0);
-        unseen.unwatched(1, 300.0);
-        assert_eq!(unseen.sites(1, Missing::Watch), []);
+        unseen.watched(1, Break, 7, 500.0, 0.0);
+        unseen.unwatched(1, Break, 300.0, 1);
+        assert_eq!(unseen.sites(1, Missing::Watch(Break)), []);
         // But an address that is lost may well be in it.
         assert_eq!(unseen.sites(1, Missing::Address), [(7, 1.0)]);
+    }
+
+    #[test]
+    fn a_block_of_the_break_says_nothing_of_mappings() {
+        let mut unseen = Unseen::default();
+        unseen.watched(1, Break, 7, 1.0, 10_000.0);
+        unseen.watched(1, Mapping, 8, 300.0, 100.0);
+        unseen.unwatched(1, Mapping, 5_000.0, 1);
+        unseen.unwatched(1, Break, 50.0, 1);
+        assert_eq!(unseen.sites(1, Missing::Watch(Mapping)), []);
+        assert_eq!(unseen.sites(1, Missing::Watch(Break)), [(7, 1.0)]);
+        let lost = unseen.sites(1, Missing::Address);
+        assert!(lost[0].1 > 0.9 && lost[1].1 > 0.0, "{lost:?}");
     }
 
     #[test]
@@ -146,15 +180,15 @@ mod tests {
                 let p = 1.0 - f64::exp(-size / 4096.0);
                 for _ in 0..blocks {
                     if uniform() < p {
-                        unseen.watched(9, site, cost, cost * (1.0 / p - 1.0));
+                        unseen.watched(9, Break, site, cost, cost * (1.0 / p - 1.0));
                         certain[at] += cost;
                     } else {
-                        unseen.unwatched(9, cost);
+                        unseen.unwatched(9, Break, cost, 1);
                         unwatched += cost;
                     }
                 }
             }
-            let parts = unseen.sites(9, Missing::Watch);
+            let parts = unseen.sites(9, Missing::Watch(Break));
             for (at, (_, part)) in parts.into_iter().enumerate() {
                 let estimate = certain[at] + unwatched * part;
                 sums[at] += estimate;

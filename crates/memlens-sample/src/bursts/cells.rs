@@ -28,6 +28,13 @@ pub struct Cell {
     pub(super) tally: Tally,
 }
 
+impl Cell {
+    /// Its accesses that were recorded.
+    pub fn recorded(&self) -> u64 {
+        self.tally.accesses
+    }
+}
+
 /// Bursts that saw something, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
