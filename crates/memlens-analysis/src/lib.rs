@@ -20,12 +20,13 @@
 //! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
 //! | [`Remedy::Layout`] | one stride of more than a line, and little of each line or page is used at a time | the misses that full lines, prefetched in time, and full pages would save |
 //! | [`Remedy::Pad`] | one stride by which a walk falls onto few sets of a cache that would hold its lines | the misses there beyond those that reading each line once needs |
-//! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few accesses | the misses that full lines would save, all where the hot bytes fit a cache |
-//! | [`Remedy::Pack`] | addresses are loaded from the blocks themselves (lists, trees) | their misses |
+//! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few uses | the misses that full lines and pages would save, all where the hot bytes fit a cache or TLB |
+//! | [`Remedy::Pack`] | addresses are loaded from the nodes themselves (lists, trees), which do not lie in the order of the walk | their misses, those of the TLB, too |
 //! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |
 //! | [`Remedy::PerThread`] | they do for bytes that several threads write | these misses |
 //!
-//! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change.
+//! What glibc's malloc and the dynamic linker access has findings of huge pages only: their code is nobody's to change. Nor are the loops
+//! of its functions for memory and strings.
 //!
 //! Bursts tell nothing of sets, so [`Remedy::Pad`] is of exact profiles only. Last levels are left out: where a line lies in
 //! them is a hash that processors' makers do not tell.
@@ -33,6 +34,7 @@
 //! Knows neither collectors nor terminals; profiles that count no misses have no findings.
 #![forbid(unsafe_code)]
 
+mod chase;
 mod pad;
 mod runtime_code;
 mod split;
@@ -41,10 +43,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memlens_profile::{
-    AccessPattern, Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, Profile,
+    AccessPattern, Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, Profile, TlbInfo,
 };
 use memlens_types::{Counts, ObjectKind, PatternKind};
 
+pub use chase::Nodes;
 pub use pad::SetConflict;
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
@@ -53,7 +56,7 @@ pub const LEAST_GAIN: f64 = 0.02;
 pub const LEAST_TIME_GAIN: f64 = 0.005;
 /// x86-64's huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
-/// Lines of which a larger part is used are used well: another order would save none of them.
+/// Lines and pages of which a larger part is used are used well: another order would save none of them.
 const MOST_USED: f64 = 0.75;
 /// Threads that take fewer lines than this part of what the most active writer takes are not told as writers.
 const LEAST_PART_OF_A_WRITER: f64 = 0.01;
@@ -102,8 +105,11 @@ pub enum Remedy {
         /// That of the structure.
         element_bytes: u64,
     },
-    /// Blocks that follow one another side by side.
-    Pack,
+    /// Nodes that follow one another side by side.
+    Pack {
+        /// What they are.
+        nodes: Nodes,
+    },
     /// What different threads use in lines of its own.
     Separate {
         /// Misses of lines that another core wrote beside what is accessed.
@@ -135,7 +141,7 @@ impl Remedy {
             Self::Layout { .. } => "layout",
             Self::Pad { .. } => "pad",
             Self::Split { .. } => "split",
-            Self::Pack => "pack",
+            Self::Pack { .. } => "pack",
             Self::Separate { .. } => "separate",
             Self::PerThread { .. } => "per-thread",
         }
@@ -197,6 +203,7 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
         let about = About { known: &known, row, members: row.iter().filter_map(member).collect() };
         found.extend(about.huge_pages());
         found.extend(about.by_pattern());
+        found.extend(about.pack());
         found.extend(about.pad());
         found.extend(about.split());
         found.extend(about.separate());
@@ -280,13 +287,15 @@ impl<'a> About<'a> {
     fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
         let Known { profile, whole, .. } = self.known;
         let core_cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
-        let stalled = counts.stall_cycles as f64 / profile.wait_cycles(counts).max(1) as f64;
+        let of = |wait: u64| counts.stall_cycles as f64 / wait.max(1) as f64;
+        let stalled = of(profile.wait_cycles(counts));
         let not_hidden = match remedy {
             // Prefetched lines have to come all the same, so many at a time.
             Remedy::Prefetch { .. } => stalled - 1.0 / f64::from(profile.machine.core?.outstanding.max(1)),
             // What cores take from each other is a stall as a whole.
             Remedy::Separate { .. } | Remedy::PerThread { .. } => 1.0,
-            _ => stalled,
+            // What is spared is beyond hits of the first level, and these are hidden.
+            _ => of(self.stall(counts)).min(1.0),
         };
         Some((gain * *whole as f64 * not_hidden.max(0.0) / core_cycles as f64).min(1.0))
     }
@@ -347,8 +356,9 @@ impl<'a> About<'a> {
                     let index = pattern.loaded_by.and_then(|loader| self.known.loaded_from.get(&loader));
                     Group::By(index.and_then(|index| self.known.first_of.get(index)).copied())
                 }
-                PatternKind::Stride => Group::Stride(pattern.stride_bytes.unwrap_or(0)),
-                PatternKind::PointerChase => Group::Chase,
+                PatternKind::Stride if !runtime_code::is_copy(self.known.profile, cell.code) => {
+                    Group::Stride(pattern.stride_bytes.unwrap_or(0))
+                }
                 _ => continue,
             };
             groups.entry(group).or_default().push(cell);
@@ -362,68 +372,93 @@ impl<'a> About<'a> {
                     let then = counts.with_misses(|misses| misses, |_| 0, |_| 0);
                     Some(self.finding(Remedy::Prefetch { index }, self.saved(&counts, &then), &cells))
                 }
-                Group::Chase => {
-                    let then = counts.with_misses(|_| 0, |_| 0, |_| 0);
-                    Some(self.finding(Remedy::Pack, self.saved(&counts, &then), &cells))
-                }
             }
         };
         groups.into_iter().filter_map(finding).collect()
     }
 
-    /// The objects of which another order would save lines or pages: one may be used up where another is not.
+    /// The functions and objects of which another order would save lines or pages: one may be used up where another is not.
     fn layout(&self, stride_bytes: i64, cells: &[&Cell]) -> Option<Finding> {
         let line = self.known.profile.machine.line_bytes.max(1);
         let (mut gain, mut about) = (0.0, Vec::new());
         let (mut used_of_all, mut weights) = (0, 0);
         for member in &self.members {
-            let cells: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.object == member.at).collect();
-            let Some(used_bytes) = self.used_bytes(member, &cells).filter(|&used| used > 0) else { continue };
-            let counts = sum_alone(&cells);
-            let saved = self.saved(&counts, &self.in_order(&counts, used_bytes));
-            if saved > 0.0 {
-                let weight = counts.l1_misses().max(1);
-                used_of_all += u64::from(used_bytes.min(line)) * weight;
-                weights += weight;
-                gain += saved;
-                about.extend(cells);
+            let mut functions: BTreeMap<Option<Function<'_>>, Vec<&Cell>> = BTreeMap::new();
+            for &cell in cells.iter().filter(|cell| cell.object == member.at) {
+                functions.entry(self.function(cell)).or_default().push(cell);
+            }
+            for (function, cells) in functions {
+                let used = self.used_bytes(member, function, &cells);
+                let Some(used_bytes) = used.filter(|&used| used > 0) else { continue };
+                let counts = sum_alone(&cells);
+                let data_bytes = walked_bytes(member, stride_bytes, used_bytes);
+                let saved = self.saved(&counts, &self.in_order(&counts, used_bytes, data_bytes));
+                if saved > 0.0 {
+                    let weight = counts.l1_misses().max(1);
+                    used_of_all += u64::from(used_bytes.min(line)) * weight;
+                    weights += weight;
+                    gain += saved;
+                    about.extend(cells);
+                }
             }
         }
         let used_bytes = u32::try_from(used_of_all.checked_div(weights)?).unwrap_or(line);
         Some(self.finding(Remedy::Layout { stride_bytes, used_bytes }, gain, &about))
     }
 
-    /// What would be left of misses if the accesses came in the order of addresses, of which now so many bytes of a line are used.
-    fn in_order(&self, counts: &Counts, used_bytes: u32) -> Counts {
+    /// What would be left of misses at least if the accesses came in the order of addresses, of which now so many bytes of a line are used,
+    /// and went through so many bytes in all.
+    fn in_order(&self, counts: &Counts, used_bytes: u32, data_bytes: u64) -> Counts {
         let machine = &self.known.profile.machine;
         let used = f64::from(used_bytes) / f64::from(machine.line_bytes.max(1));
         let part = |kept: f64| move |count: u64| (count as f64 * kept) as u64;
+        let fits = |bytes: Option<u64>| bytes.is_some_and(|bytes| data_bytes <= bytes);
+        let first = if fits(machine.l1d.as_ref().map(|cache| cache.bytes)) { 0.0 } else { used };
         let mut then = match used > MOST_USED {
             true => *counts,
             // One line behind the other is what a prefetcher asks for in time.
-            false if machine.prefetcher_streams > 0 => counts.with_misses(part(used), |_| 0, |_| 0),
-            false => counts.with_misses(part(used), part(used), part(used)),
+            false if machine.prefetcher_streams > 0 => counts.with_misses(part(first), |_| 0, |_| 0),
+            false => counts.with_misses(part(first), part(used), part(used)),
         };
-        // In the order of addresses a page is looked up once.
-        let pages = (counts.load_bytes + counts.store_bytes) / u64::from(machine.page_bytes.max(1));
-        let part = part((pages as f64 / counts.dtlb_misses.max(1) as f64).min(1.0));
-        then.dtlb_misses = part(then.dtlb_misses);
-        then.stlb_misses = part(then.stlb_misses);
-        then.page_walk_accesses = part(then.page_walk_accesses);
+        // In the order of addresses a page is looked up once, or once for all where a TLB has room for them.
+        let page_bytes = u64::from(machine.page_bytes.max(1));
+        let pages = (counts.load_bytes + counts.store_bytes) / page_bytes;
+        let kept = pages as f64 / counts.dtlb_misses.max(1) as f64;
+        if kept > MOST_USED {
+            return then;
+        }
+        let left = |tlb: &Option<TlbInfo>| {
+            let reach = tlb.as_ref().map(|tlb| u64::from(tlb.entries) * page_bytes);
+            part(if fits(reach) { 0.0 } else { kept })
+        };
+        then.dtlb_misses = left(&machine.dtlb)(then.dtlb_misses);
+        then.stlb_misses = left(&machine.stlb)(then.stlb_misses);
+        then.page_walk_accesses = left(&machine.stlb)(then.page_walk_accesses);
         then
     }
 
-    /// How many bytes of a line are used before it is gone: what the functions of these cells access of the object, for each miss of the
-    /// first level. A load and a store of the same bytes are one use. Several operands may share a line (the fields of an
-    /// element, an unrolled loop): what one of them uses says little.
-    fn used_bytes(&self, member: &Member<'_>, cells: &[&Cell]) -> Option<u32> {
+    /// How many bytes of a line are used before it is gone: what a function accesses of an object, for each miss of the
+    /// first level. Several operands may share a line (the fields of an element, an unrolled loop): what one of them uses says
+    /// little. A load and a store of the same bytes are one use, of which one misses; where both miss, as in a copy within the object,
+    /// they are of different bytes.
+    fn used_bytes(
+        &self,
+        member: &Member<'_>,
+        function: Option<Function<'_>>,
+        cells: &[&Cell],
+    ) -> Option<u32> {
         let codes = cells.iter().filter_map(|cell| self.known.profile.code.get(cell.code.index()));
         let largest = codes.map(|code| code.size_bytes).max()?;
-        let functions: BTreeSet<_> = cells.iter().map(|cell| self.function(cell)).collect();
-        let is_theirs = |cell: &&Cell| functions.contains(&self.function(cell));
+        let is_theirs = |cell: &&Cell| self.function(cell) == function;
         let theirs: Vec<&Cell> = member.cells.iter().copied().filter(is_theirs).collect();
         let counts = sum_alone(&theirs);
-        let bytes = counts.load_bytes.max(counts.store_bytes);
+        let loaded = (counts.load_bytes, counts.l1_load_misses);
+        let stored = (counts.store_bytes, counts.l1_store_misses);
+        let misses = |(bytes, misses): (u64, u64)| misses as f64 / bytes.max(1) as f64;
+        let (one, other) = (misses(loaded), misses(stored));
+        let alike = one.min(other) / one.max(other).max(f64::MIN_POSITIVE);
+        let (most, least) = (loaded.0.max(stored.0), loaded.0.min(stored.0));
+        let bytes = most + (least as f64 * alike) as u64;
         let of_a_miss = bytes.checked_div(counts.l1_misses()).unwrap_or(u64::MAX);
         Some(u32::try_from(of_a_miss).unwrap_or(u32::MAX).max(largest))
     }
@@ -532,8 +567,18 @@ enum Group {
     By(Option<ObjectIx>),
     /// So many bytes apart.
     Stride(i64),
-    /// Addresses come from the blocks themselves.
-    Chase,
+}
+
+/// What a walk goes through of an object at least: from structure to structure, what is used of each.
+fn walked_bytes(member: &Member<'_>, stride_bytes: i64, used_bytes: u32) -> u64 {
+    let bytes = member.bytes().unwrap_or(u64::MAX);
+    let stride_bytes = stride_bytes.unsigned_abs().max(1);
+    let is_by_structure = member
+        .object
+        .element
+        .as_ref()
+        .is_some_and(|element| stride_bytes.is_multiple_of(element.bytes.max(1)));
+    if is_by_structure { (bytes / stride_bytes).saturating_mul(u64::from(used_bytes)) } else { bytes }
 }
 
 fn sum(cells: &[&Cell]) -> Counts {

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memlens_profile::{CacheInfo, Cell};
 use memlens_types::{Counts, PatternKind};
 
-use crate::{About, Finding, Function, Member, Remedy};
+use crate::{About, Finding, Function, Member, Remedy, runtime_code};
 
 /// Lines of padding that are tried; one is enough where a cache has a power of two of sets.
 const MOST_LINES: u64 = 4;
@@ -123,6 +123,9 @@ impl About<'_> {
     ) -> BTreeMap<(i64, Option<Function<'m>>), Vec<&'m Cell>> {
         let mut groups: BTreeMap<_, Vec<&Cell>> = BTreeMap::new();
         for &cell in &member.own {
+            if runtime_code::is_copy(self.known.profile, cell.code) {
+                continue;
+            }
             let Some(pattern) = self.known.patterns.get(&cell.code) else { continue };
             if let (PatternKind::Stride, Some(stride)) = (pattern.kind, pattern.stride_bytes) {
                 groups.entry((stride, self.function(cell))).or_default().push(cell);

@@ -1,6 +1,7 @@
-//! Code that comes with the system, whose loops and structures are nobody's to change: glibc's malloc and the dynamic linker.
+//! Code that comes with the system, whose loops and structures are nobody's to change: glibc's malloc and the dynamic linker;
+//! and loops that nobody can exchange: those of its functions for memory and strings.
 
-use memlens_profile::{CodeIx, Profile};
+use memlens_profile::{CodeIx, CodeLocation, Profile};
 
 /// Files of dynamic linkers begin with these.
 const DYNAMIC_LINKERS: [&str; 4] = ["ld-linux", "ld-musl", "ld.so", "ld-2."];
@@ -32,15 +33,18 @@ const ALLOCATION: [&str; 20] = [
     "tcache_init",
 ];
 
+/// What functions of C libraries that copy, fill, search and compare begin with, past underscores.
+const COPIES: [&str; 6] = ["mem", "bcopy", "bzero", "str", "stp", "wcs"];
+/// Where glibc has them for x86-64.
+const COPY_SOURCES: [&str; 2] = ["sysdeps/x86_64/multiarch/", "sysdeps/x86_64/mem"];
+
 /// Whether code is the allocator's or the dynamic linker's.
 pub(crate) fn is_runtimes(profile: &Profile, code: CodeIx) -> bool {
     let Some(code) = profile.code.get(code.index()) else { return false };
-    let module = profile.module(code.module).map_or("", |module| module.name());
-    let begins = |words: &[&str]| words.iter().any(|word| module.starts_with(word));
-    if begins(&DYNAMIC_LINKERS) {
+    if is_in(profile, code, &DYNAMIC_LINKERS) {
         return true;
     }
-    let in_c_library = begins(&C_LIBRARIES);
+    let in_c_library = is_in(profile, code, &C_LIBRARIES);
     profile.stack_frames(code.stack).any(|frame| {
         let function = frame.function.as_deref().unwrap_or_default();
         let file = frame.file.as_deref().unwrap_or_default();
@@ -48,4 +52,22 @@ pub(crate) fn is_runtimes(profile: &Profile, code: CodeIx) -> bool {
             ALLOCATION.contains(&function.trim_start_matches("__libc_").trim_end_matches(".part.0"));
         in_c_library && is_allocation || SOURCES.iter().any(|source| file.contains(source))
     })
+}
+
+/// Whether code is one of the C library's functions for memory and strings: they have loops, but only their callers' can be changed.
+pub(crate) fn is_copy(profile: &Profile, code: CodeIx) -> bool {
+    let Some(code) = profile.code.get(code.index()) else { return false };
+    let in_c_library = is_in(profile, code, &C_LIBRARIES);
+    profile.stack_frames(code.stack).next().is_some_and(|frame| {
+        let function = frame.function.as_deref().unwrap_or_default().trim_start_matches('_');
+        let file = frame.file.as_deref().unwrap_or_default();
+        in_c_library && COPIES.iter().any(|word| function.starts_with(word))
+            || COPY_SOURCES.iter().any(|source| file.contains(source))
+    })
+}
+
+/// Whether the file that code comes from begins with one of these words.
+fn is_in(profile: &Profile, code: &CodeLocation, words: &[&str]) -> bool {
+    let module = profile.module(code.module).map_or("", |module| module.name());
+    words.iter().any(|word| module.starts_with(word))
 }

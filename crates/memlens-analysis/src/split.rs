@@ -1,30 +1,73 @@
 //! Structures of which few bytes do all the waiting, and the rest is hardly touched.
+//!
+//! What makes structures or takes them away (initialisation, a vector that grows, destruction) touches all of their fields once, and is
+//! no use of them. It is told by its counts: code that goes through the structures, or from one byte of a field to the next, and is
+//! executed about as often as that takes for all structures there were.
+//!
+//! # Bound
+//! With *k* the part of its lines' bytes that is hot, each line of hot fields alone is in the place of 1/*k* lines. So a cache that holds
+//! *C* bytes of them misses at least *k* times as often as one of *C*/*k* bytes would now, which is not less than the next level of that
+//! size does now. And what is left does not fit: of *H* hot bytes, if all are used alike, *C* are there. So the misses left are at least
+//!
+//! ```text
+//! k · misses(C/k) · (1 − C/H)        none if H ≤ C
+//! ```
+//!
+//! TLBs are caches of pages. Of misses that are left the prefetcher covers those of walks through the structures, and of others twice as
+//! many as now: the first one in each page it cannot.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 
-use memlens_profile::{Cell, FieldIx};
+use memlens_profile::{CacheInfo, Cell, CodeIx, FieldIx, TlbInfo};
 use memlens_types::Counts;
 
-use crate::{About, Finding, Member, Remedy, sum_alone};
+use crate::{About, Finding, Member, Remedy, runtime_code, sum_alone};
 
 /// The hot fields have at least this part of what the object waits beyond the first level.
 const HOT_SHARE: f64 = 0.95;
-/// Fields with at least this part of the accesses of the most accessed hot one are used beside it, for all that is known:
+/// Fields with at least this part of the uses of the most used hot one are used beside it, for all that is known:
 /// only the first access to a line misses, and not those to the other fields in it.
 const BESIDE: f64 = 0.1;
 /// They are at most this part of the structure.
 const MOST_HOT_BYTES: f64 = 0.5;
 /// With fewer structures there is nothing to gain from their layout.
 const LEAST_STRUCTURES: u64 = 64;
+/// What is executed so many times for each structure makes it or takes it away; bursts only estimate how often.
+const ONCE: RangeInclusive<f64> = 0.5..=2.5;
 /// Types of the languages' libraries are nobody's to change.
 const LIBRARIES: [&str; 5] = ["std::", "__gnu_cxx::", "alloc::", "core::", "hashbrown::"];
 
+/// What is known of a field.
+#[derive(Default)]
+struct Seen {
+    counts: Counts,
+    /// Accesses but those once for each structure.
+    uses: u64,
+}
+
+/// What an operand does with a field of an object.
+struct Piece {
+    code: CodeIx,
+    field: FieldIx,
+    counts: Counts,
+    /// Once for each structure.
+    is_once: bool,
+}
+
+/// Bytes that are to be in lines of their own.
+struct Hot {
+    /// Of one structure.
+    bytes: u64,
+    /// All of the structure's.
+    of_bytes: u64,
+    /// Of all structures.
+    all_bytes: u64,
+}
+
 impl About<'_> {
     /// The fields that wait into an array of their own.
-    ///
-    /// Their lines then hold nothing else, so that as many fewer are read as bytes are left out; and where all of the
-    /// hot bytes fit a cache, nothing misses it.
     ///
     /// Of all objects of the row that consist of one structure: it has one order of fields for them all.
     pub(crate) fn split(&self) -> Vec<Finding> {
@@ -47,21 +90,22 @@ impl About<'_> {
             return None;
         }
         let own: Vec<&Cell> = members.iter().flat_map(|member| member.own.iter().copied()).collect();
-        let mut fields: HashMap<FieldIx, Counts> = HashMap::new();
-        for cell in &own {
-            for (field, piece) in self.pieces(cell) {
-                *fields.entry(field).or_default() += &piece.without_coherence();
-            }
+        let pieces: Vec<Piece> =
+            members.iter().flat_map(|member| self.by_code_and_field(member, element_bytes)).collect();
+        let mut fields: HashMap<FieldIx, Seen> = HashMap::new();
+        for Piece { field, counts, is_once, .. } in &pieces {
+            let seen = fields.entry(*field).or_default();
+            seen.counts += counts;
+            seen.uses += if *is_once { 0 } else { counts.accesses() };
         }
-        let counts = sum_alone(&own);
-        let whole = self.stall(&counts);
+        let whole = self.stall(&sum_alone(&own));
         let mut by_stall: Vec<(FieldIx, u64)> =
-            fields.iter().map(|(&field, counts)| (field, self.stall(counts))).collect();
+            fields.iter().map(|(&field, seen)| (field, self.stall(&seen.counts))).collect();
         by_stall.sort_by_key(|&(field, stall)| (Reverse(stall), field));
-        let (mut hot, mut hot_bytes, mut stall, mut most_accesses) = (Vec::new(), 0, 0, 0);
+        let (mut hot, mut hot_bytes, mut stall, mut most_uses) = (Vec::new(), 0, 0, 0);
         for (field, of_field) in by_stall {
-            let accesses = fields[&field].accesses();
-            if stall as f64 >= HOT_SHARE * whole as f64 && (accesses as f64) < BESIDE * most_accesses as f64 {
+            let uses = fields[&field].uses;
+            if stall as f64 >= HOT_SHARE * whole as f64 && (uses as f64) < BESIDE * most_uses as f64 {
                 continue;
             }
             // Bytes without a name are nothing that could be moved.
@@ -69,35 +113,117 @@ impl About<'_> {
             let known = fields.get(field.index()).filter(|field| field.name.is_some())?;
             hot_bytes += known.size_bytes?;
             stall += of_field;
-            most_accesses = most_accesses.max(accesses);
+            most_uses = most_uses.max(uses);
             hot.push(field);
         }
         if hot.is_empty() || hot_bytes as f64 > MOST_HOT_BYTES * element_bytes as f64 {
             return None;
         }
-        let then = self.with_hot_bytes(&counts, hot_bytes, element_bytes, structures);
+        let apart = Hot { bytes: hot_bytes, of_bytes: element_bytes, all_bytes: hot_bytes * structures };
+        let saved = |piece: &Piece| self.saved(&piece.counts, &self.apart(piece, &apart));
+        let gain = pieces.iter().filter(|piece| hot.contains(&piece.field)).map(saved).sum();
         let touches = |cell: &&Cell| self.pieces(cell).any(|(field, _)| hot.contains(&field));
         let cells: Vec<&Cell> = own.into_iter().filter(touches).collect();
-        let gain = self.saved(&counts, &then);
         Some(self.finding(Remedy::Split { hot, hot_bytes, element_bytes }, gain, &cells))
     }
 
-    /// What would miss with so many bytes of each structure in lines of their own.
-    fn with_hot_bytes(&self, now: &Counts, hot: u64, element: u64, structures: u64) -> Counts {
-        let machine = &self.known.profile.machine;
-        // Of a structure of more than a line only the lines of its hot fields are read now, one at least.
-        let read = element.min(u64::from(machine.line_bytes).max(hot));
-        let kept = (hot as f64 / read.max(1) as f64).min(1.0);
-        let part = |misses: u64, cache: Option<u64>| match cache {
-            Some(bytes) if hot * structures <= bytes => 0,
-            _ => (misses as f64 * kept) as u64,
+    /// What each operand does with each field of an object, in all threads.
+    fn by_code_and_field(&self, member: &Member<'_>, element_bytes: u64) -> Vec<Piece> {
+        let mut pieces: BTreeMap<(CodeIx, FieldIx), Counts> = BTreeMap::new();
+        for cell in &member.own {
+            for (field, piece) in self.pieces(cell) {
+                *pieces.entry((cell.code, field)).or_default() += &piece.without_coherence();
+            }
+        }
+        let made = member.object.bytes.or(member.bytes()).unwrap_or(0) / element_bytes.max(1);
+        let piece = |((code, field), counts): ((CodeIx, FieldIx), Counts)| {
+            let is_once = self.is_once(code, field, counts.accesses(), made);
+            Piece { code, field, counts, is_once }
         };
-        let size = |cache: &Option<memlens_profile::CacheInfo>| cache.as_ref().map(|cache| cache.bytes);
-        let (l1, l2, llc) = (size(&machine.l1d), size(&machine.l2), size(&machine.llc));
-        now.with_misses(
-            |misses| part(misses, l1),
-            |misses| part(misses, l2.or(l1)),
-            |misses| part(misses, llc),
-        )
+        pieces.into_iter().map(piece).collect()
+    }
+
+    /// Whether so many executions are what it takes to go through a field of so many structures once.
+    fn is_once(&self, code: CodeIx, field: FieldIx, executions: u64, structures: u64) -> bool {
+        let profile = self.known.profile;
+        let stride = self.known.patterns.get(&code).and_then(|pattern| pattern.stride_bytes);
+        let is_copy = runtime_code::is_copy(profile, code);
+        if stride.is_none() && !is_copy {
+            return false;
+        }
+        let operand_bytes =
+            profile.code.get(code.index()).map_or(0, |code| u64::from(code.size_bytes)).max(1);
+        let field_bytes = profile.fields.get(field.index()).and_then(|field| field.size_bytes).unwrap_or(0);
+        // From byte to byte of the field, or from structure to structure.
+        let sweeps =
+            is_copy || stride.is_some_and(|stride| (1..=operand_bytes).contains(&stride.unsigned_abs()));
+        let of_each = if sweeps { field_bytes.div_ceil(operand_bytes).max(1) } else { 1 };
+        ONCE.contains(&(executions as f64 / (structures * of_each).max(1) as f64))
+    }
+
+    /// What an operand would miss at least with the hot bytes in lines of their own.
+    fn apart(&self, piece: &Piece, hot: &Hot) -> Counts {
+        let now = &piece.counts;
+        let machine = &self.known.profile.machine;
+        let cache = |cache: &Option<CacheInfo>| cache.as_ref().map(|cache| cache.bytes);
+        let caches = [&machine.l1d, &machine.l2, &machine.llc].map(cache);
+        let misses = [now.l1_misses(), now.l2_misses(), now.llc_misses()];
+        let [l1, l2, llc] = hot.left(machine.line_bytes, caches, misses);
+        let tlb =
+            |tlb: &Option<TlbInfo>| Some(u64::from(tlb.as_ref()?.entries) * u64::from(machine.page_bytes));
+        let tlbs = [&machine.dtlb, &machine.stlb].map(tlb);
+        let [dtlb, stlb] = hot.left(machine.page_bytes, tlbs, [now.dtlb_misses, now.stlb_misses]);
+        let part = |kept: f64| move |count: u64| (count as f64 * kept) as u64;
+        let mut then = now.with_misses(part(l1), part(l2), part(llc));
+        let walks = self.known.patterns.get(&piece.code).is_none_or(|pattern| pattern.stride_bytes.is_some());
+        if machine.prefetcher_streams > 0 {
+            let most = |misses: u64, prefetched: u64| if walks { misses } else { misses.min(2 * prefetched) };
+            then.l2_prefetched = most(then.l2_misses(), then.l2_prefetched);
+            then.llc_prefetched = most(then.llc_misses(), then.llc_prefetched);
+        }
+        then.dtlb_misses = part(dtlb)(now.dtlb_misses);
+        then.stlb_misses = part(stlb)(now.stlb_misses);
+        // Fewer pages have fewer page tables: one entry is read at least.
+        then.page_walk_accesses = part(stlb)(now.page_walk_accesses).min(then.stlb_misses);
+        then
+    }
+}
+
+impl Hot {
+    /// The parts of the misses of caches, or TLBs, that are left at least, with lines or pages of so many bytes: see the top. A level that
+    /// is not modelled is like the one before.
+    fn left<const N: usize>(&self, line_bytes: u32, levels: [Option<u64>; N], misses: [u64; N]) -> [f64; N] {
+        // Of a structure of more than a line only the lines of its hot fields are read now, one at least.
+        let read = self.of_bytes.min(u64::from(line_bytes).max(self.bytes));
+        let kept = (self.bytes as f64 / read.max(1) as f64).min(1.0);
+        let mut before = kept;
+        std::array::from_fn(|at| {
+            if let Some(bytes) = levels[at] {
+                let holds = |bytes: u64, needed: f64| bytes as f64 >= needed;
+                let mut behind = (at..N).filter_map(|at| Some((levels[at]?, misses[at])));
+                let larger = behind.clone().find(|&(other, _)| holds(other, bytes as f64 / kept));
+                let (_, of_larger) = larger.or(behind.next_back()).unwrap_or((bytes, misses[at]));
+                let fit = (bytes as f64 / self.all_bytes.max(1) as f64).min(1.0);
+                before = kept * (1.0 - fit) * (of_larger as f64 / misses[at].max(1) as f64).min(1.0);
+            }
+            before
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 80 KiB, an eighth of what is read now. The second level holds as many lines as the first would then, and misses 40 times of 1000.
+    #[test]
+    fn what_a_larger_level_holds_now_the_smaller_may_hold_then() {
+        let hot = Hot { bytes: 8, of_bytes: 64, all_bytes: 80 << 10 };
+        let left = hot.left(64, [Some(10 << 10), Some(80 << 10), None], [1000, 40, 40]);
+        // An eighth of these, less the eighth that is kept.
+        assert!((left[0] - 0.125 * 0.875 * 0.04).abs() < 1e-9, "{left:?}");
+        assert_eq!(left[1..], [0.0, 0.0]);
+        // Pages whose size nobody knows.
+        assert_eq!(hot.left(0, [Some(0)], [1000]), [1.0]);
     }
 }

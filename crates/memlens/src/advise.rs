@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use memlens_analysis::{Finding, LEAST_GAIN, Remedy, SetConflict, findings};
+use memlens_analysis::{Finding, LEAST_GAIN, Nodes, Remedy, SetConflict, findings};
 use memlens_exact::{Program, SessionError};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
 use memlens_profile::{CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
@@ -180,7 +180,8 @@ fn title(profile: &Profile, finding: &Finding) -> String {
         Remedy::Split { hot, .. } => {
             format!("{} of {name} apart from the rest", field_names(profile, hot).join(", "))
         }
-        Remedy::Pack => format!("the blocks of {name} side by side"),
+        Remedy::Pack { nodes: Nodes::Blocks } => format!("the blocks of {name} side by side"),
+        Remedy::Pack { nodes: Nodes::Parts } => format!("the nodes in {name} in the order of their walk"),
         Remedy::Separate { .. } => format!("false sharing in {name}"),
         Remedy::PerThread { .. } => format!("threads compete for {name}"),
     }
@@ -255,7 +256,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             short_count(*true_sharing),
             who_writes(profile, *writers, fields)
         ),
-        Remedy::Prefetch { .. } | Remedy::Pack => format!(
+        Remedy::Prefetch { .. } | Remedy::Pack { .. } => format!(
             "of {accesses} accesses {} miss the first level, {} the second, {} the last",
             part(counts.l1_misses()),
             part(counts.l2_misses()),
@@ -353,9 +354,13 @@ fn advice(finding: &Finding) -> String {
         Remedy::Split { .. } => {
             "in an array of their own, or with the rest behind a pointer, more of them share a line, and more lines stay in a cache"
         }
-        Remedy::Pack => {
+        Remedy::Pack { nodes: Nodes::Blocks } => {
             "each access waits for the one before: allocate the blocks from a pool in the order of use, put several items \
              into a block, or follow several chains at a time"
+        }
+        Remedy::Pack { nodes: Nodes::Parts } => {
+            "each access waits for the one before: where walks repeat, lay the nodes into this memory in the order in which they are \
+             walked; else put several items into a node, or follow several chains at a time"
         }
         Remedy::Separate { .. } => {
             "align what each thread uses to lines of its own (alignas(64), padding), or let it work on a local variable and store that at \
@@ -440,7 +445,13 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
                 entry["hot_bytes"] = (*hot_bytes).into();
                 entry["element_bytes"] = (*element_bytes).into();
             }
-            Remedy::Pack => {}
+            Remedy::Pack { nodes } => {
+                entry["nodes"] = match nodes {
+                    Nodes::Blocks => "blocks",
+                    Nodes::Parts => "parts",
+                }
+                .into();
+            }
             Remedy::Separate { false_sharing, users, writers, fields } => {
                 entry["false_sharing"] = (*false_sharing).into();
                 entry["users"] = (*users).into();

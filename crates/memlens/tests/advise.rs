@@ -66,6 +66,53 @@ int main(void) {
 }
 "#;
 
+/// Accounts that are filled once, then one field of them is read at random places; and two lists in an array each, one in order.
+const ACCOUNTS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+enum { SIZE = 1 << 16, NODES = 1 << 15 };
+struct account { long number, balance, history[30]; };
+struct node { struct node *next; long key, rest[6]; };
+__attribute__((noipa)) static long reads(const struct account *accounts) {
+    unsigned long number = 1;
+    long sum = 0;
+    for (int round = 0; round < 20 * SIZE; round++) {
+        number = number * 6364136223846793005u + 1442695040888963407u;
+        sum += accounts[number >> 48].balance;
+    }
+    return sum;
+}
+__attribute__((noipa)) static long forward(const struct node *at) {
+    long sum = 0;
+    for (; at; at = at->next) sum += at->key;
+    return sum;
+}
+__attribute__((noipa)) static long across(const struct node *at) {
+    long sum = 1;
+    for (; at; at = at->next) sum += at->key;
+    return sum;
+}
+int main(void) {
+    struct account *accounts = malloc(SIZE * sizeof *accounts);
+    for (int at = 0; at < SIZE; at++) {
+        accounts[at].number = accounts[at].balance = at;
+        for (int day = 0; day < 30; day++) accounts[at].history[day] = day;
+    }
+    struct node *ordered = calloc(NODES, sizeof *ordered), *mixed = calloc(NODES, sizeof *mixed);
+    for (int at = 0; at + 1 < NODES; at++) ordered[at].next = &ordered[at + 1];
+    int at = 0;
+    for (int step = 1; step < NODES; step++) {
+        int next = (at * 5 + 12345) % NODES;
+        mixed[at].next = &mixed[next];
+        at = next;
+    }
+    long sum = reads(accounts);
+    for (int round = 0; round < 20; round++) sum += forward(ordered) + across(mixed);
+    puts(sum ? "done" : "nothing done");
+    return 0;
+}
+"#;
+
 /// What is advised after an exact run on a machine with a first level of 64 sets and a second of 512, for programs and for people.
 fn advised(folder: &Path, source: &str, arguments: &[&str]) -> (Vec<Value>, String) {
     let program = compiled(folder, "program", source, &["-O2", "-g"]);
@@ -120,4 +167,17 @@ fn what_one_line_allocates_at_many_call_paths_is_one_finding() {
     assert!(text.contains(&row), "{row} in {text}");
     let report = succeeding(folder.path(), &["report", "p"]);
     assert!(report.contains(&format!("{}+7  part", prefetch["object"])), "{report}");
+}
+
+/// Filling is no use, and of a list in one array only the order can be changed, where it has none.
+#[test]
+fn fields_that_are_only_filled_are_left_behind_and_lists_in_order_left_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (findings, text) = advised(folder.path(), ACCOUNTS, &[]);
+    let title = "balance of accounts apart from the rest";
+    let split = findings.iter().find(|finding| finding["title"] == title).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!((&split["remedy"], &split["hot_bytes"]), (&"split".into(), &8.into()), "{split:#}");
+    let packs = findings.iter().filter(|finding| finding["remedy"] == "pack");
+    let titles: Vec<&Value> = packs.map(|finding| &finding["title"]).collect();
+    assert_eq!(titles, ["the nodes in mixed in the order of their walk"], "{text}");
 }

@@ -197,7 +197,7 @@ fn how_code_goes_through_memory_is_told() {
         let found = advice["findings"].as_array().expect("a list");
         let of = |remedy: &str| found.iter().find(|it| it["remedy"] == remedy).expect(remedy);
         assert_eq!(of("layout")["stride_bytes"], 4096, "{mode:?}");
-        assert_eq!(of("pack")["title"], "the blocks of list side by side", "{mode:?}");
+        assert_eq!(of("pack")["title"], "the nodes in list in the order of their walk", "{mode:?}");
         let text = succeeding(folder.path(), &["advise", "p"]);
         assert!(text.contains("another order of columns: at most "), "{text}");
     }

@@ -1,0 +1,123 @@
+//! Lists and trees: each node's address is loaded from the node before, so nothing but a place near that one makes it come sooner.
+//!
+//! ```text
+//!  blocks of their own     ▢ ──► ▢   ▢ ──► ▢        a pool puts them side by side
+//!  parts of one block      ▢▢▢▢▢▢▢▢▢▢▢▢▢▢▢▢▢        their order in it is what can be changed
+//! ```
+//!
+//! Nodes that lie in the order of the walk already have nothing to gain.
+
+use std::collections::BTreeMap;
+
+use memlens_profile::Cell;
+use memlens_types::{Counts, ObjectKind, PatternKind};
+
+use crate::{About, Finding, Member, Remedy};
+
+/// A larger block holds more than one node: it is an array, an arena, a page of an allocator.
+const MOST_NODE_BYTES: u64 = 1024;
+/// Fewer blocks at a time are few lines, wherever they lie.
+const FEWEST_BLOCKS: u64 = 64;
+/// A step that so many of a thousand are like is that of the walk.
+const ONE_STEP: u32 = 800;
+/// A walk of which prefetchers cover this part of the second level's misses goes in order …
+const IN_ORDER: f64 = 0.75;
+/// … or this part, if its steps are alike and lead to the next node: the first ones in a page are not covered, and of large nodes
+/// there are few in a page.
+const IN_EQUAL_STEPS: f64 = 0.25;
+/// With fewer second-level misses, as a part of the first level's, prefetchers say nothing.
+const TELLING: f64 = 0.1;
+
+/// What the links of a chain lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Nodes {
+    /// Blocks of their own.
+    Blocks,
+    /// Parts of a larger block: an array, an arena, a mapping.
+    Parts,
+}
+
+impl About<'_> {
+    /// One finding for nodes that are blocks, and one for those that are parts of some. A list's blocks may come from several places,
+    /// so they are counted together.
+    pub(crate) fn pack(&self) -> Vec<Finding> {
+        let mut chains: BTreeMap<Nodes, Vec<&Cell>> = BTreeMap::new();
+        let mut blocks = 0_u64;
+        for member in &self.members {
+            let Some(nodes) = nodes(member) else { continue };
+            if nodes == Nodes::Blocks {
+                blocks = blocks.saturating_add(blocks_at_a_time(member).unwrap_or(u64::MAX));
+            }
+            let is_to_place = |cell: &&Cell| self.is_chase(cell) && !self.is_in_order(member, nodes, cell);
+            chains.entry(nodes).or_default().extend(member.own.iter().copied().filter(is_to_place));
+        }
+        if blocks < FEWEST_BLOCKS {
+            chains.remove(&Nodes::Blocks);
+        }
+        let finding = |(nodes, cells): (Nodes, Vec<&Cell>)| {
+            let counts = crate::sum_alone(&cells);
+            let gain = self.saved(&counts, &all_hits(&counts));
+            (!cells.is_empty()).then(|| self.finding(Remedy::Pack { nodes }, gain, &cells))
+        };
+        chains.into_iter().filter_map(finding).collect()
+    }
+
+    fn is_chase(&self, cell: &Cell) -> bool {
+        self.known.patterns.get(&cell.code).is_some_and(|pattern| pattern.kind == PatternKind::PointerChase)
+    }
+
+    /// Whether the walk goes from each node to the one beside it. The steps are those of the code, which may walk other objects, too; what
+    /// prefetchers cover is of this one.
+    fn is_in_order(&self, member: &Member<'_>, nodes: Nodes, cell: &Cell) -> bool {
+        let machine = &self.known.profile.machine;
+        let pattern = self.known.patterns.get(&cell.code);
+        let step =
+            pattern.filter(|pattern| pattern.stride_permille >= ONE_STEP).and_then(|it| it.stride_bytes);
+        let node_bytes = match nodes {
+            Nodes::Blocks => block_bytes(member),
+            Nodes::Parts => member.object.element.as_ref().map(|element| element.bytes),
+        };
+        // Allocators put a few bytes before each block, and round up.
+        let near = |node: u64| (2 * node).max(u64::from(machine.line_bytes));
+        if step.zip(node_bytes).is_some_and(|(step, node)| step.unsigned_abs() > near(node)) {
+            return false;
+        }
+        let counts = cell.counts.get();
+        let misses = counts.l2_misses() as f64;
+        if machine.prefetcher_streams == 0 || misses <= TELLING * counts.l1_misses() as f64 {
+            return step.is_some();
+        }
+        counts.l2_prefetched as f64 >= misses * if step.is_some() { IN_EQUAL_STEPS } else { IN_ORDER }
+    }
+}
+
+/// `None`: nobody knows what is there.
+fn nodes(member: &Member<'_>) -> Option<Nodes> {
+    match member.object.kind {
+        ObjectKind::Unknown => None,
+        // What is not known to be one block may be many.
+        ObjectKind::Heap if block_bytes(member).is_none_or(|bytes| bytes <= MOST_NODE_BYTES) => {
+            Some(Nodes::Blocks)
+        }
+        _ => Some(Nodes::Parts),
+    }
+}
+
+/// The mean, if any allocation is known.
+fn block_bytes(member: &Member<'_>) -> Option<u64> {
+    member.object.bytes?.checked_div(member.object.blocks)
+}
+
+fn blocks_at_a_time(member: &Member<'_>) -> Option<u64> {
+    member.bytes()?.checked_div(block_bytes(member)?)
+}
+
+/// Nothing but hits of the first level, which page tables are not asked for.
+fn all_hits(counts: &Counts) -> Counts {
+    Counts {
+        dtlb_misses: 0,
+        stlb_misses: 0,
+        page_walk_accesses: 0,
+        ..counts.with_misses(|_| 0, |_| 0, |_| 0)
+    }
+}
