@@ -162,6 +162,17 @@ fn every_entry_point_is_seen_and_every_block_ends() {
 }
 
 #[test]
+fn a_pointer_to_malloc_is_no_allocator() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "pointer_to_malloc", &["-no-pie", "-fno-pie"]);
+    let mut agent = agent(Watch::All);
+    let (output, told) = run(&mut agent, &program, &[]);
+    assert!(output.status.success());
+    assert!(told.iter().any(|(_, told)| matches!(told, Told::Allocated { size: 10_001, .. })), "{told:?}");
+    assert_eq!(agent.own_allocators(), 0);
+}
+
+#[test]
 fn the_program_sees_the_environment_and_the_descriptors_that_it_would_see() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compiled(folder.path(), "entry_points", &[]);

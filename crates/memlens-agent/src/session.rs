@@ -532,9 +532,11 @@ fn prepare(segment: Segment) -> bool {
 
 /// Whether the program's calls of `malloc` lead past the agent: its executable has one, too.
 fn has_own_allocator() -> bool {
-    let first = memlens_inside::symbol(c"malloc") as usize;
+    let first = memlens_inside::symbol(c"malloc");
     let (start, end) = arch::own_image();
-    first != 0 && !(start..end).contains(&first)
+    !first.is_null()
+        && !(start..end).contains(&(first as usize))
+        && !memlens_inside::is_place_of_pointers(first)
 }
 
 #[cfg(test)]
