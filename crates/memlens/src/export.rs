@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use memlens_report::callgrind;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
 use crate::streams;
 
@@ -48,6 +48,11 @@ pub struct CallgrindArgs {
 pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     let ExportFormat::Callgrind(args) = &args.format;
     let profile = open_profile(&args.profile)?;
+    if profile.run.sampling.is_some() {
+        let message = "callgrind's format has counts of accesses and misses, and samples have none: record the program in burst mode \
+                       (memlens record) or in exact mode";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     match &args.out {
         None => streams::write_result(|mut out| callgrind::write(&profile, &mut out))?,
         Some(path) => {

@@ -521,6 +521,9 @@ fn a_sampled_profile_is_held_against_an_exact_one() {
     }
     assert!(run("exact", &[], "14").status.success());
     let [exact, sampled] = ["exact", "sample"].map(|mode| folder.path().join(mode));
+    let exported = memlens(&["export", "callgrind"]).arg(&sampled).output().expect("it starts");
+    assert_eq!(exported.status.code(), Some(64));
+    assert!(exported.stdout.is_empty() && text(&exported.stderr).contains("samples have none"));
     let compared =
         memlens(&["compare", "--format", "json"]).args([exact, sampled]).output().expect("it starts");
     let message = text(&compared.stderr);
