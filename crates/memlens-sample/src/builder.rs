@@ -342,8 +342,12 @@ impl ProfileBuilder {
                 add_wait_errors(&mut profile, &spreads, &places);
                 add_patterns(&mut profile, bursts, &rows.code, recording.files());
                 profile.run.effective_bursts = Some(summary.effective_bursts());
-                profile.run.notes.extend(bursts.notes());
-                profile.run.notes.extend(bursts.last_level_note(&summary));
+                let mut notes = bursts.notes();
+                if let Some(note) = bursts.last_level_note(&summary) {
+                    let place = if bursts.is_last_level_vague(&summary) { 0 } else { notes.len() };
+                    notes.insert(place, note);
+                }
+                profile.run.notes.splice(0..0, notes);
             }
             None => {
                 profile.run.mode = "sample".to_owned();

@@ -106,10 +106,13 @@ pub struct BurstCounts {
 }
 
 impl BurstCounts {
-    /// What a reader of the profile has to know, one sentence each.
+    /// What a reader of the profile has to know, one sentence each; first what says how far all numbers are to be trusted.
     pub fn notes(&self) -> Vec<String> {
         let time_ns = (self.own_ns + self.period_ns).max(1) as f64;
         let mut notes = Vec::new();
+        if self.bursts > 0 {
+            notes.extend(self.few_references_note((time_ns - self.calls_ns as f64).max(0.0) / 1e9));
+        }
         if self.calls_ns > 0 {
             let percent = 100.0 * self.calls_ns as f64 / time_ns;
             notes.push(format!(
@@ -132,7 +135,6 @@ impl BurstCounts {
             notes.push(format!("No burst was recorded: {why}"));
             return notes;
         }
-        notes.extend(self.few_references_note((time_ns - self.calls_ns as f64).max(0.0) / 1e9));
         if self.is_filtered {
             notes.push(self.filter_note());
         }
@@ -207,6 +209,9 @@ impl BurstCounts {
         )
     }
 }
+
+/// Last-level misses that may be, as a part of the accesses, are much from this on.
+const MUCH_VAGUE: f64 = 0.005;
 
 /// An instruction's memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -611,6 +616,16 @@ impl Bursts {
     pub fn patterns(&self) -> (Patterns, &Windows, impl Fn(Code, u8) -> Option<u32>) {
         let number = |code, operand| self.instructions.get(&Instruction { code, operand }).copied();
         (self.patterns.clone(), &self.kept, number)
+    }
+
+    /// Whether the last level's misses may be twice as many as estimated, and that is much.
+    pub fn is_last_level_vague(&self, summary: &Summary) -> bool {
+        let misses = self.levels.llc.and_then(|level| summary.total.levels.get(level));
+        self.simulation.is_none()
+            && misses.is_some_and(|misses| {
+                misses.high > 2.0 * misses.misses
+                    && misses.high - misses.misses > MUCH_VAGUE * summary.total.references
+            })
     }
 
     /// How far the last level's misses are known, in a sentence; None: there is nothing to say.
