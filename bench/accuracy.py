@@ -36,14 +36,15 @@ COMPILERS = {
 # Name, source or command, arguments.
 PROGRAMS = [
     ("bfs", ROOT / "examples/bfs/bfs.c", ["16", "16", "1", "20"]),
-    ("spmv", KERNELS / "spmv.c", ["200000", "16", "10"]),
-    ("matmul", KERNELS / "matmul.c", ["300"]),
+    ("spmv", KERNELS / "spmv.c", ["200000", "16", "80"]),
+    ("matmul", KERNELS / "matmul.c", ["700"]),
     ("tree", KERNELS / "tree.c", ["100000"]),
     ("gups", KERNELS / "gups.c", ["21"]),
+    ("anneal", KERNELS / "anneal.c", ["131072"]),
     ("particles", WORKLOADS / "particles.cpp", ["400000", "4"]),
     ("join", WORKLOADS / "join.rs", ["1048576", "6"]),
     ("stencil", WORKLOADS / "stencil.f90", ["1500", "8"]),
-    ("dijkstra", WORKLOADS / "dijkstra.cpp", ["200000", "2"]),
+    ("dijkstra", WORKLOADS / "dijkstra.cpp", ["200000", "4"]),
     ("lists", WORKLOADS / "lists.rs", ["524288", "3"]),
     ("known", WORKLOADS / "known.c", ["400000"]),
     ("sqlite", "sqlite", ["100000"]),
