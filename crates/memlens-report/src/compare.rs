@@ -13,7 +13,8 @@
 //! | 4 | kind, name, if one side has only one such object | profiles without sites |
 //! | 5 | kind, variable: `heap through x` is `x`, if one side has only one such object, or only such as it knows no site of | sampled profiles |
 //!
-//! Objects of one profile that are equal in a pass count as one: their values are added.
+//! Objects of one profile that are equal in a pass count as one, as do those that are one row of a report
+//! ([`Profile::object_rows`]): their values are added.
 //!
 //! # Figures
 //!
@@ -416,5 +417,48 @@ fn match_objects(a: &Profile, b: &Profile) -> Vec<Group> {
     }
     matched.extend(rest_a.into_iter().map(|at| (vec![at], Vec::new())));
     matched.extend(rest_b.into_iter().map(|at| (Vec::new(), vec![at])));
-    matched
+    joined_by_rows(a, b, matched)
+}
+
+/// The groups, those with objects of one row of A's report or of B's together.
+fn joined_by_rows(a: &Profile, b: &Profile, groups: Vec<Group>) -> Vec<Group> {
+    let (row_a, row_b) = (rows_of_objects(a), rows_of_objects(b));
+    let (mut first_a, mut first_b) = (vec![None; row_a.len()], vec![None; row_b.len()]);
+    // A group's number, or that of an earlier one that it belongs to.
+    let mut leads: Vec<usize> = (0..groups.len()).collect();
+    let lead = |leads: &[usize], mut at: usize| {
+        while leads[at] != at {
+            at = leads[at];
+        }
+        at
+    };
+    for (number, (of_a, of_b)) in groups.iter().enumerate() {
+        let mut join = |first: &mut Option<usize>| {
+            let (one, other) = (lead(&leads, *first.get_or_insert(number)), lead(&leads, number));
+            leads[one.max(other)] = one.min(other);
+        };
+        of_a.iter().for_each(|&at| join(&mut first_a[row_a[at]]));
+        of_b.iter().for_each(|&at| join(&mut first_b[row_b[at]]));
+    }
+    let mut joined: Vec<Group> = vec![Group::default(); groups.len()];
+    for (number, (of_a, of_b)) in groups.into_iter().enumerate() {
+        let into = &mut joined[lead(&leads, number)];
+        into.0.extend(of_a);
+        into.1.extend(of_b);
+    }
+    joined.retain(|(of_a, of_b)| !of_a.is_empty() || !of_b.is_empty());
+    for (of_a, of_b) in &mut joined {
+        of_a.sort_unstable();
+        of_b.sort_unstable();
+    }
+    joined
+}
+
+/// The number of each object's row.
+fn rows_of_objects(profile: &Profile) -> Vec<usize> {
+    let mut rows = vec![0; profile.objects.len()];
+    for (number, members) in profile.object_rows().iter().enumerate() {
+        members.iter().for_each(|index| rows[index.index()] = number);
+    }
+    rows
 }

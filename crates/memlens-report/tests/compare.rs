@@ -154,6 +154,24 @@ fn equal_names_at_different_sites_stay_apart() {
 }
 
 #[test]
+fn what_one_line_allocates_at_several_call_stacks_is_one_as_in_a_report() {
+    let mut a = profile(&[("x", 60), ("x", 30), ("y", 10)], 0);
+    // One of them was called from where the other was not.
+    a.stacks[0].0.push(FrameIx(2));
+    assert_eq!(a.object_rows().len(), 2);
+    let found = compare(&a, &a, Column::Loads).unwrap();
+    assert_eq!(found.objects.len(), 2);
+    assert_eq!((&found.objects[0].ids_a, &found.objects[0].ids_b), (&vec![1, 2], &vec![1, 2]));
+    near(found.objects[0].share_a, 0.9);
+    // Also where the other profile has one of the call stacks only.
+    let mut b = profile(&[("x", 90), ("y", 10)], 0);
+    b.stacks[0].0.push(FrameIx(1));
+    let found = compare(&a, &b, Column::Loads).unwrap();
+    assert_eq!((&found.objects[0].ids_a, &found.objects[0].ids_b), (&vec![1, 2], &vec![1]));
+    near(found.only_a + found.misplaced, 0.0);
+}
+
+#[test]
 fn what_cannot_be_compared_says_why() {
     let a = profile(&[("a", 1)], 0);
     let other = profile(&[("z", 1)], 0);
