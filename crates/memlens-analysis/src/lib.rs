@@ -356,7 +356,9 @@ impl<'a> About<'a> {
                     let index = pattern.loaded_by.and_then(|loader| self.known.loaded_from.get(&loader));
                     Group::By(index.and_then(|index| self.known.first_of.get(index)).copied())
                 }
-                PatternKind::Stride if !runtime_code::is_copy(self.known.profile, cell.code) => {
+                PatternKind::Stride
+                    if !runtime_code::is_memory_or_string_function(self.known.profile, cell.code) =>
+                {
                     Group::Stride(pattern.stride_bytes.unwrap_or(0))
                 }
                 _ => continue,

@@ -123,7 +123,7 @@ impl About<'_> {
     ) -> BTreeMap<(i64, Option<Function<'m>>), Vec<&'m Cell>> {
         let mut groups: BTreeMap<_, Vec<&Cell>> = BTreeMap::new();
         for &cell in &member.own {
-            if runtime_code::is_copy(self.known.profile, cell.code) {
+            if runtime_code::is_memory_or_string_function(self.known.profile, cell.code) {
                 continue;
             }
             let Some(pattern) = self.known.patterns.get(&cell.code) else { continue };

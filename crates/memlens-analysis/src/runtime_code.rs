@@ -34,9 +34,9 @@ const ALLOCATION: [&str; 20] = [
 ];
 
 /// What functions of C libraries that copy, fill, search and compare begin with, past underscores.
-const COPIES: [&str; 6] = ["mem", "bcopy", "bzero", "str", "stp", "wcs"];
+const MEMORY_AND_STRINGS: [&str; 6] = ["mem", "bcopy", "bzero", "str", "stp", "wcs"];
 /// Where glibc has them for x86-64.
-const COPY_SOURCES: [&str; 2] = ["sysdeps/x86_64/multiarch/", "sysdeps/x86_64/mem"];
+const THEIR_SOURCES: [&str; 2] = ["sysdeps/x86_64/multiarch/", "sysdeps/x86_64/mem"];
 
 /// Whether code is the allocator's or the dynamic linker's.
 pub(crate) fn is_runtimes(profile: &Profile, code: CodeIx) -> bool {
@@ -55,14 +55,14 @@ pub(crate) fn is_runtimes(profile: &Profile, code: CodeIx) -> bool {
 }
 
 /// Whether code is one of the C library's functions for memory and strings: they have loops, but only their callers' can be changed.
-pub(crate) fn is_copy(profile: &Profile, code: CodeIx) -> bool {
+pub(crate) fn is_memory_or_string_function(profile: &Profile, code: CodeIx) -> bool {
     let Some(code) = profile.code.get(code.index()) else { return false };
     let in_c_library = is_in(profile, code, &C_LIBRARIES);
     profile.stack_frames(code.stack).next().is_some_and(|frame| {
         let function = frame.function.as_deref().unwrap_or_default().trim_start_matches('_');
         let file = frame.file.as_deref().unwrap_or_default();
-        in_c_library && COPIES.iter().any(|word| function.starts_with(word))
-            || COPY_SOURCES.iter().any(|source| file.contains(source))
+        in_c_library && MEMORY_AND_STRINGS.iter().any(|word| function.starts_with(word))
+            || THEIR_SOURCES.iter().any(|source| file.contains(source))
     })
 }
 

@@ -147,8 +147,8 @@ impl About<'_> {
     fn is_once(&self, code: CodeIx, field: FieldIx, executions: u64, structures: u64) -> bool {
         let profile = self.known.profile;
         let stride = self.known.patterns.get(&code).and_then(|pattern| pattern.stride_bytes);
-        let is_copy = runtime_code::is_copy(profile, code);
-        if stride.is_none() && !is_copy {
+        let is_librarys = runtime_code::is_memory_or_string_function(profile, code);
+        if stride.is_none() && !is_librarys {
             return false;
         }
         let operand_bytes =
@@ -156,7 +156,7 @@ impl About<'_> {
         let field_bytes = profile.fields.get(field.index()).and_then(|field| field.size_bytes).unwrap_or(0);
         // From byte to byte of the field, or from structure to structure.
         let sweeps =
-            is_copy || stride.is_some_and(|stride| (1..=operand_bytes).contains(&stride.unsigned_abs()));
+            is_librarys || stride.is_some_and(|stride| (1..=operand_bytes).contains(&stride.unsigned_abs()));
         let of_each = if sweeps { field_bytes.div_ceil(operand_bytes).max(1) } else { 1 };
         ONCE.contains(&(executions as f64 / (structures * of_each).max(1) as f64))
     }

@@ -47,6 +47,17 @@ fn profile() -> Profile {
     profile
 }
 
+/// A field of so many bytes.
+fn field(object: ObjectIx, offset_bytes: u64, size_bytes: u64, name: &str) -> Field {
+    Field {
+        object,
+        offset_bytes: Some(offset_bytes),
+        size_bytes: Some(size_bytes),
+        name: Some(name.into()),
+        type_name: None,
+    }
+}
+
 /// `b` is an array of structures of 64 bytes, whose first 8 have all of its misses; the other operand touches the rest.
 #[test]
 fn few_bytes_that_do_the_waiting_are_split_off() {
@@ -54,14 +65,7 @@ fn few_bytes_that_do_the_waiting_are_split_off() {
     profile.patterns.clear();
     let object = ObjectIx(1);
     profile.objects[1].element = Some(Element { type_name: "struct entry".into(), bytes: 64 });
-    let field = |offset, size, name: &str| Field {
-        object,
-        offset_bytes: Some(offset),
-        size_bytes: Some(size),
-        name: Some(name.into()),
-        type_name: None,
-    };
-    profile.fields = vec![field(0, 8, "key"), field(8, 56, "rest")];
+    profile.fields = vec![field(object, 0, 8, "key"), field(object, 8, 56, "rest")];
     let seen = |code, field| FieldUse { code: CodeIx(code), field: FieldIx(field), seen: 1 };
     profile.field_uses = vec![seen(1, 1), seen(2, 0)];
     let split = |profile: &Profile| {
@@ -105,14 +109,7 @@ fn accounts(structures: u64) -> Profile {
     let bytes = Some(256 * structures);
     (profile.objects[1].bytes, profile.objects[1].max_live_bytes) = (bytes, bytes);
     profile.objects[1].element = Some(Element { type_name: "Account".into(), bytes: 256 });
-    let field = |offset, size, name: &str| Field {
-        object,
-        offset_bytes: Some(offset),
-        size_bytes: Some(size),
-        name: Some(name.into()),
-        type_name: None,
-    };
-    profile.fields = vec![field(0, 8, "balance"), field(8, 248, "rest[]")];
+    profile.fields = vec![field(object, 0, 8, "balance"), field(object, 8, 248, "rest[]")];
     let seen = |code, field| FieldUse { code: CodeIx(code), field: FieldIx(field), seen: 1 };
     profile.field_uses = vec![seen(1, 1), seen(2, 0)];
     profile.cells.remove(0);

@@ -27,6 +27,9 @@ const CHUNKS_BETWEEN_LOOKS: u64 = 2048;
 /// second, each with little to do. It looks by itself every few milliseconds.
 const DEFINITIONS_PER_WAKE: usize = DEFINITION_BYTES / 8;
 
+// What a thread closed and what it enters next are told apart by their places.
+const _: () = assert!(CHUNKS > 1);
+
 /// How long to sleep before looking whether memlens still lives.
 const PATIENCE_MS: i64 = 50;
 
@@ -550,8 +553,8 @@ impl Thread {
     /// Sleeps on a futex. A thread that forks waits until all others are suspended; one that sleeps here
     /// must not keep it waiting, for the reader may wait for one that is suspended already.
     fn sleep(&self, word: &AtomicU32, value: u32) -> bool {
-        // SAFETY: the thread's own context. It holds no lock; DynamoRIO resumes it where it was and, in this
-        // state, neither moves it nor removes code that it returns to.
+        // SAFETY: the thread's own context: `thread_exit` takes it out before it goes on for a stopped one. It holds no lock;
+        // DynamoRIO resumes it where it was and, in this state, neither moves it nor removes code that it returns to.
         unsafe {
             if let Some(context) = self.in_clean_call {
                 dr_mark_safe_to_suspend(context, 1);

@@ -192,7 +192,8 @@ unsafe fn thread_pointer(machine: &mut dr_mcontext_t) -> u64 {
 }
 
 unsafe extern "C" fn thread_exit(context: *mut c_void) {
-    // SAFETY: the last event of the thread; the box came from `thread_init`.
+    // SAFETY: the last event of the thread; the box came from `thread_init`. When the process ends, it may be of another thread, which
+    // was stopped while it waited for room and never runs again.
     unsafe {
         let field = STATE.tls_field.load(Ordering::Relaxed);
         let mut thread = Box::from_raw(drmgr_get_tls_field(context, field).cast::<Thread>());
@@ -200,6 +201,7 @@ unsafe extern "C" fn thread_exit(context: *mut c_void) {
             // A copy, in a forked child, of a thread that lives on in the parent.
             return;
         }
+        thread.in_clean_call = None;
         thread.event(EventKind::ThreadExit, &[dr_get_thread_id(context) as u64]);
         thread.publish(SlotState::Exited);
     }

@@ -26,7 +26,8 @@ use crate::naming::NamedObject;
 use crate::unseen::Missing;
 
 /// Where so many samples or accesses would have fallen on watched blocks, and too few for `unseen.rs` did, they are on other
-/// memory. A loop over one block that was not drawn is no evidence: the limit is wide.
+/// memory. They are not independent: a long loop
+/// over one block that was not drawn passes the limit, too, and keeps its pointer's name.
 const MOST_EXPECTED: f64 = 100.0;
 
 /// Spellings of types that say nothing about a block: C's, C++'s, Rust's and Fortran's basic ones.

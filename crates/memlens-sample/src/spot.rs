@@ -119,7 +119,7 @@ pub struct Found {
     pub spot: Spot,
     /// Its address, or one in the same object (see `within`), if it is known.
     pub address: Option<u64>,
-    /// How far behind `address` it begins, where that is one in the same object.
+    /// Where in the element, or in what a pointer in it is to, the access is, in bytes: where `address` is one in the same object.
     pub within: Option<u64>,
     /// Which way it was found.
     pub way: Sampled,

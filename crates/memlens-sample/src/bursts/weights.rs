@@ -163,8 +163,8 @@ impl Weights {
         }
     }
 
-    /// Native time of a burst with repeated instructions, in ns, without which it takes `rest_ns`. They run as fast as
-    /// natively: what the rest does not explain of the time in the burst is theirs.
+    /// Native time of a burst with repeated instructions, in ns; `rest_ns`: that of all its other accesses. Repeated instructions run
+    /// as fast as natively: what the rest does not explain of the time in the burst is theirs.
     fn with_repeated(&self, rest_ns: f64, recorded_ns: f64) -> f64 {
         let theirs = (recorded_ns - rest_ns / self.native_part()).max(0.0);
         (rest_ns + theirs).min(recorded_ns.max(rest_ns))
