@@ -532,11 +532,9 @@ fn prepare(segment: Segment) -> bool {
 
 /// Whether the program's calls of `malloc` lead past the agent: its executable has one, too.
 fn has_own_allocator() -> bool {
-    let first = memlens_inside::symbol(c"malloc");
+    let first = memlens_inside::symbol(c"malloc") as usize;
     let (start, end) = arch::own_image();
-    !first.is_null()
-        && !(start..end).contains(&(first as usize))
-        && !memlens_inside::is_place_of_pointers(first)
+    first != 0 && !(start..end).contains(&first) && !memlens_inside::is_place_of_pointers(first)
 }
 
 #[cfg(test)]

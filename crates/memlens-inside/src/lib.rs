@@ -104,7 +104,7 @@ pub fn next(name: &CStr) -> *mut c_void {
 /// Whether what is at an address of a symbol is not the function, but a place for pointers to one of another file: an executable at a
 /// fixed address that takes a function's address has an entry of its procedure linkage table for it (System V ABI AMD64 1.0, section
 /// 4.4.2, "Function Addresses": the symbol is undefined and has a value).
-pub fn is_place_of_pointers(symbol_address: *mut c_void) -> bool {
+pub fn is_place_of_pointers(symbol_address: usize) -> bool {
     /// Of dladdr1(3).
     const RTLD_DL_SYMENT: c_int = 1;
     /// Where an `Elf64_Sym` has the number of its section (ELF-64 object file format, version 1.5, figure 6) …
@@ -118,7 +118,7 @@ pub fn is_place_of_pointers(symbol_address: *mut c_void) -> bool {
     // SAFETY: the C function of that name, with room for a `Dl_info`, four words, and for a pointer to the symbol's entry in a file
     // that stays mapped while its code is asked for.
     unsafe {
-        let function: unsafe extern "C" fn(*mut c_void, *mut [usize; 4], *mut *const u8, c_int) -> c_int =
+        let function: unsafe extern "C" fn(usize, *mut [usize; 4], *mut *const u8, c_int) -> c_int =
             mem::transmute(function);
         let (mut information, mut entry) = ([0; 4], ptr::null());
         let found = function(symbol_address, &raw mut information, &raw mut entry, RTLD_DL_SYMENT) != 0;
