@@ -92,9 +92,9 @@ impl Calls {
         self.frames.reverse();
     }
 
-    /// Whether an address that [`Self::touch`] finds in a frame may be of something else beside the stack.
+    /// Whether an address that [`Self::touch`] would find in a frame may be of something else beside the stack.
     pub fn is_supposed(&self, address: u64) -> bool {
-        address >= self.supposed_from
+        self.frames.first().is_some_and(|outermost| (self.supposed_from..outermost.cfa).contains(&address))
     }
 
     /// The instruction that called the function of an access just made, as far as is known.
@@ -174,7 +174,7 @@ mod tests {
         };
         assert_eq!(begin(u64::MAX), (Some((Some(0), MAIN + 12)), false, true));
         // A thread's control block is at 0x8800.
-        assert_eq!(begin(0x8800), (None, false, true));
+        assert_eq!(begin(0x8800), (None, false, false));
         calls.begin(0x7fa0, u64::MAX, [(at(F, 4), Some(0x7fc0)), (at(MAIN, 9), None)].into_iter());
         assert_eq!(calls.touch(0x7fc0 + UNKNOWN_BYTES, at(MAIN, 12)), None);
     }

@@ -172,13 +172,11 @@ impl Places {
         surroundings: &Surroundings<'_>,
         cell: impl FnOnce(u32, &Spot) -> u32,
     ) -> Whose {
-        let touched = self.calls.touch(address, by);
         // Thread-local variables and blocks may lie above the outermost frame that is known.
-        let is_other = |_: &_| {
-            self.thread_locals.as_ref().is_some_and(|(range, _)| range.contains(&address))
-                || self.calls.is_supposed(address) && surroundings.is_in_block(address)
-        };
-        if let Some(at) = touched.filter(|at| !is_other(at)) {
+        let is_other = self.thread_locals.as_ref().is_some_and(|(range, _)| range.contains(&address))
+            || self.calls.is_supposed(address) && surroundings.is_in_block(address);
+        let touched = if is_other { None } else { self.calls.touch(address, by) };
+        if let Some(at) = touched {
             let (within, cell) = match *memo {
                 Memo::Local { at: before, within, cell } if before == at => (within, cell),
                 _ => {
