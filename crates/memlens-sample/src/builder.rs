@@ -90,7 +90,7 @@ impl ProfileBuilder {
                 }
                 Spot::Heap(memory) => {
                     let area = BlockArea::of(&memory.area);
-                    self.rows.unseen.unwatched(object, area, sampled.cost as f64, sampled.samples);
+                    self.rows.unseen.unwatched(object, area, sampled.cost as f64, &tally.pages);
                     Missing::Watch(area)
                 }
                 Spot::Lost { .. } => Missing::Address,
@@ -114,8 +114,7 @@ impl ProfileBuilder {
         let mut rows = Rows::default();
         let offsets = bursts.offsets();
         for (cell, counts) in cells {
-            let recorded = cell.recorded();
-            let BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, .. } = cell;
+            let BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, pages, .. } = cell;
             let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
             let object = rows.number(object);
             rows.saw(object, seen);
@@ -129,7 +128,7 @@ impl ProfileBuilder {
                 }
                 Spot::Heap(memory) => {
                     let area = BlockArea::of(&memory.area);
-                    rows.unseen.unwatched(object, area, accesses, recorded);
+                    rows.unseen.unwatched(object, area, accesses, &pages);
                     Missing::Watch(area)
                 }
                 _ => Missing::Nothing,
@@ -548,16 +547,15 @@ impl Rows {
             .map(|(object, missing)| {
                 let pointer = &self.objects[object as usize];
                 let mut sites = self.unseen.sites(object, missing);
-                let observed = match missing {
-                    Missing::Watch(area) => self.unseen.observed(object, area),
-                    Missing::Nothing | Missing::Address => 0,
+                let pages = match missing {
+                    Missing::Watch(area) => self.unseen.pages(object, area),
+                    Missing::Nothing | Missing::Address => 0.0,
                 };
-                for find in [Kin::sites, Kin::sites_around] {
-                    for kin in [&kin, &unsampled] {
-                        if sites.is_empty() {
-                            sites = find(kin, pointer, missing, observed);
-                        }
-                    }
+                let ways = [Kin::sites, Kin::sites_around];
+                let mut searches = ways.iter().flat_map(|find| [(find, &kin), (find, &unsampled)]);
+                if sites.is_empty() {
+                    let found = searches.find_map(|(find, kin)| find(kin, pointer, missing, pages));
+                    sites = found.unwrap_or_default();
                 }
                 sites.iter_mut().for_each(|(site, _)| *site = first(*site));
                 ((object, missing), sites)

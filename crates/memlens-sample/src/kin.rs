@@ -16,8 +16,9 @@
 //! Sites on whose watched blocks a sample fell come first; those of which only the allocations are known, where none of the others fits.
 //! Several sites that fit share by their bytes: where the address is known and in no watched block, by those bytes that
 //! were not watched, in the break or in mappings, whichever the address is in. A site whose blocks were all watched gets nothing
-//! then. And if there were many samples, of which in proportion many would have fallen on the watched ones, none of them does: the
-//! objects of an interpreter lie in its own allocator's memory, and only a few large ones were allocated.
+//! then. And if the addresses are in so many blocks that many of the watched ones would be among them, none of these sites gets
+//! anything, and the search ends: the objects of an interpreter lie in its own allocator's memory, and only a few large ones were
+//! allocated. Blocks are counted by their pages: a loop over one block that was not drawn meets few of them, however long it goes on.
 
 use memlens_types::ObjectKind;
 
@@ -25,10 +26,11 @@ use crate::heap::{Heap, HeapSite};
 use crate::naming::NamedObject;
 use crate::unseen::Missing;
 
-/// Where so many samples or accesses would have fallen on watched blocks, and too few for `unseen.rs` did, they are on other
-/// memory. They are not independent: a long loop
-/// over one block that was not drawn passes the limit, too, and keeps its pointer's name.
-const MOST_EXPECTED: f64 = 100.0;
+/// Where so many watched blocks would have been met, and too few for `unseen.rs` were, it is other memory. Were blocks alike, none of
+/// ten would be met once in 20,000 times; but some are used more than others.
+const MOST_EXPECTED: f64 = 10.0;
+/// Pages are counted; a larger block has several.
+const PAGE_BYTES: f64 = 4096.0;
 
 /// Spellings of types that say nothing about a block: C's, C++'s, Rust's and Fortran's basic ones.
 const BASIC_TYPES: [&str; 46] = [
@@ -138,47 +140,54 @@ impl<'a> Kin<'a> {
         })
     }
 
-    /// To which sites the samples of a pointer go, as parts of 1. Nothing: they stay with the pointer.
-    pub fn sites(&self, pointer: &NamedObject, missing: Missing, observed: u64) -> Vec<(u32, f64)> {
-        let Some(path) = pointer.access_path.as_deref().filter(|_| pointer.kind == ObjectKind::Heap) else {
-            return Vec::new();
-        };
-        let by_variable = pointer.declared.as_ref().map(|declared| {
-            self.parts(missing, observed, |site| {
+    /// To which sites the samples of a pointer go that are on so many pages, as parts of 1. None: no site fits, others may; nothing:
+    /// they stay with the pointer, whatever else fits.
+    pub fn sites(&self, pointer: &NamedObject, missing: Missing, pages: f64) -> Option<Vec<(u32, f64)>> {
+        let path = pointer.access_path.as_deref().filter(|_| pointer.kind == ObjectKind::Heap)?;
+        let by_variable = pointer.declared.as_ref().and_then(|declared| {
+            self.parts(missing, pages, |site| {
                 last_word(&site.name) == last_word(path) && site.variable.as_ref() == Some(declared)
             })
         });
-        if let Some(parts) = by_variable.filter(|parts| !parts.is_empty()) {
-            return parts;
-        }
-        let wanted = pointer.type_name.as_deref().and_then(aggregate);
-        self.of_type(wanted, missing, observed, |wanted, blocks| wanted == blocks)
+        by_variable.or_else(|| {
+            let wanted = pointer.type_name.as_deref().and_then(aggregate)?;
+            self.of_type(wanted, missing, pages, |wanted, blocks| wanted == blocks)
+        })
     }
 
     /// As [`Self::sites`], by the type behind all pointers: a pointer may be to a member of a block, `&node->next`.
-    pub fn sites_around(&self, pointer: &NamedObject, missing: Missing, observed: u64) -> Vec<(u32, f64)> {
+    pub fn sites_around(
+        &self,
+        pointer: &NamedObject,
+        missing: Missing,
+        pages: f64,
+    ) -> Option<Vec<(u32, f64)>> {
         let is_meant = pointer.kind == ObjectKind::Heap && pointer.access_path.is_some();
-        let wanted = pointer.type_name.as_deref().and_then(aggregate).filter(|_| is_meant);
-        self.of_type(wanted, missing, observed, |wanted, blocks| wanted.name == blocks.name)
+        let wanted = pointer.type_name.as_deref().and_then(aggregate).filter(|_| is_meant)?;
+        self.of_type(wanted, missing, pages, |wanted, blocks| wanted.name == blocks.name)
     }
 
     /// The sites with blocks of a type that fits.
     fn of_type(
         &self,
-        wanted: Option<Aggregate<'_>>,
+        wanted: Aggregate<'_>,
         missing: Missing,
-        observed: u64,
+        pages: f64,
         fits: impl Fn(Aggregate<'_>, Aggregate<'_>) -> bool,
-    ) -> Vec<(u32, f64)> {
-        let Some(wanted) = wanted else { return Vec::new() };
-        self.parts(missing, observed, |site| {
+    ) -> Option<Vec<(u32, f64)>> {
+        self.parts(missing, pages, |site| {
             let variable = site.type_name.as_deref().and_then(aggregate);
             variable.is_some_and(|variable| fits(wanted, variable.behind()))
         })
     }
 
-    fn parts(&self, missing: Missing, observed: u64, fits: impl Fn(&NamedObject) -> bool) -> Vec<(u32, f64)> {
-        let mut watched = 0.0;
+    fn parts(
+        &self,
+        missing: Missing,
+        pages: f64,
+        fits: impl Fn(&NamedObject) -> bool,
+    ) -> Option<Vec<(u32, f64)>> {
+        let (mut watched, mut blocks, mut bytes_of_blocks) = (0.0, 0.0, 0.0);
         let fitting: Vec<(u32, f64)> = self
             .sites
             .iter()
@@ -187,6 +196,8 @@ impl<'a> Kin<'a> {
                 Missing::Watch(area) => {
                     let bytes = site.detail.by_area[area as usize];
                     watched += bytes.watched;
+                    blocks += site.detail.blocks;
+                    bytes_of_blocks += site.detail.bytes;
                     (site.number, bytes.others)
                 }
                 _ => (site.number, site.detail.bytes),
@@ -194,10 +205,14 @@ impl<'a> Kin<'a> {
             .filter(|(_, weight)| *weight > 0.0)
             .collect();
         let sum: f64 = fitting.iter().map(|(_, weight)| weight).sum();
-        if observed as f64 * watched > MOST_EXPECTED * sum {
-            return Vec::new();
+        if fitting.is_empty() {
+            return None;
         }
-        fitting.into_iter().map(|(number, weight)| (number, weight / sum)).collect()
+        let pages_of_block = (bytes_of_blocks / f64::max(blocks, 1.0) / PAGE_BYTES).max(1.0);
+        if pages / pages_of_block * watched > MOST_EXPECTED * sum {
+            return Some(Vec::new());
+        }
+        Some(fitting.into_iter().map(|(number, weight)| (number, weight / sum)).collect())
     }
 }
 
@@ -289,29 +304,38 @@ mod tests {
             },
         ];
         let kin = Kin::new(&objects, &heap, |_| true);
+        const WATCHED: Missing = Missing::Watch(BlockArea::Mapping);
         let numbers =
             |parts: Vec<(u32, f64)>| parts.into_iter().map(|(number, _)| number).collect::<Vec<_>>();
-        assert_eq!(
-            kin.sites(&pointer("node", "struct node", 7), Missing::Watch(BlockArea::Mapping), 1),
-            [(0, 1.0)]
-        );
+        let of_node = |pages| kin.sites(&pointer("node", "struct node", 7), WATCHED, pages);
+        assert_eq!(of_node(1.0), Some(vec![(0, 1.0)]));
         // Another variable of the same name: only the type says something, and both fit.
-        let shared = kin.sites(&pointer("node", "struct node", 20), Missing::Watch(BlockArea::Mapping), 1);
+        let shared = kin.sites(&pointer("node", "struct node", 20), WATCHED, 1.0).unwrap();
         assert_eq!(numbers(shared.clone()), [0, 1]);
         assert!((shared[0].1 - 0.5).abs() < 1e-9);
-        assert_eq!(
-            numbers(kin.sites(&pointer("at", "struct node *", 22), Missing::Watch(BlockArea::Mapping), 1)),
-            [3]
-        );
+        assert_eq!(kin.sites(&pointer("at", "struct node *", 22), WATCHED, 1.0).map(numbers), Some(vec![3]));
         // `&node->next`, and there is no table.
         let link = pointer("link", "struct node *", 23);
         let nodes = Kin::new(&objects, &heap, |number| number < 3);
-        assert!(nodes.sites(&link, Missing::Watch(BlockArea::Mapping), 1).is_empty());
-        assert_eq!(numbers(nodes.sites_around(&link, Missing::Watch(BlockArea::Mapping), 1)), [0, 1]);
-        assert!(kin.sites(&pointer("text", "char", 21), Missing::Address, 1).is_empty());
+        assert_eq!(nodes.sites(&link, WATCHED, 1.0), None);
+        assert_eq!(nodes.sites_around(&link, WATCHED, 1.0).map(numbers), Some(vec![0, 1]));
+        assert_eq!(kin.sites(&pointer("text", "char", 21), Missing::Address, 1.0), None);
         // Its blocks were all watched: an address that is in none of them is not one of theirs.
-        assert!(kin.sites(&pointer("bytes", "char", 3), Missing::Watch(BlockArea::Mapping), 1).is_empty());
-        assert_eq!(kin.sites(&pointer("bytes", "char", 3), Missing::Address, 1), [(2, 1.0)]);
+        assert_eq!(kin.sites(&pointer("bytes", "char", 3), WATCHED, 1.0), None);
+        assert_eq!(kin.sites(&pointer("bytes", "char", 3), Missing::Address, 1.0), Some(vec![(2, 1.0)]));
+    }
+
+    #[test]
+    fn blocks_of_which_many_would_have_been_met_are_not_these() {
+        let mut heap = Heap::default();
+        // A third of the bytes is watched, in blocks of four pages.
+        let gap_bytes = 16384 * 5 / 2;
+        let objects = [site(&mut heap, 1, &[16384], gap_bytes, heap_object("buffer", "struct line *"))];
+        let kin = Kin::new(&objects, &heap, |_| true);
+        let parts =
+            |pages| kin.sites(&pointer("at", "struct line", 20), Missing::Watch(BlockArea::Mapping), pages);
+        assert_eq!(parts(4.0), Some(vec![(0, 1.0)]), "one block, whatever is done with it");
+        assert_eq!(parts(4000.0), Some(Vec::new()), "a thousand");
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod call_paths;
 mod collector;
 mod contention;
 mod coverage;
+mod distinct_pages;
 mod error;
 mod event;
 mod heap;

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::address_space::{AddressSpace, Area, Code, Place, running_mappings};
 use crate::bursts::{Bursts, Surroundings};
 use crate::call_paths::{CallPaths, PathId};
+use crate::distinct_pages::DistinctPages;
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::heap_blocks::BlockArea;
 use crate::modules::Files;
@@ -58,12 +59,15 @@ pub struct Tally {
     /// Cost that they stand for besides their own, on blocks like theirs that were not watched: of each
     /// sample on a block that was watched with probability p, (1 / p - 1) times its cost.
     pub unseen: f64,
+    /// Where on the heap they are, if in no block that was watched.
+    pub pages: DistinctPages,
 }
 
 impl AddAssign<&Tally> for Tally {
     fn add_assign(&mut self, other: &Tally) {
         self.sampled += &other.sampled;
         self.unseen += other.unseen;
+        self.pages |= &other.pages;
     }
 }
 
@@ -338,11 +342,15 @@ impl Recording {
         if let Some(bursts) = self.bursts.as_mut().filter(|_| sample.in_call) {
             bursts.look((sample.pid, thread), sample.period, None);
         }
-        let (key, mut sampled, probability) = self.locate(thread, sample);
+        let (key, mut sampled, probability, address) = self.locate(thread, sample);
         sampled.samples = 1;
         sampled.cost = sample.period;
         let unseen = sample.period as f64 * (1.0 / probability - 1.0);
-        *self.tallies.entry(key).or_default() += &Tally { sampled, unseen };
+        let mut pages = DistinctPages::default();
+        if let (Spot::Heap(_), Some(address)) = (&key.spot, address) {
+            pages.add(address);
+        }
+        *self.tallies.entry(key).or_default() += &Tally { sampled, unseen, pages };
     }
 
     /// Looks up the mappings of a process of which nobody reports them, and of those that were sampled besides.
@@ -420,10 +428,10 @@ impl Recording {
     }
 
     /// Finds access, address and spot of a sample. The second value says which way it was found, the third how
-    /// probable it was that a spot like this one is found.
-    fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, f64) {
-        let (key, way, owner) = self.spot(thread, sample);
-        let (spot, within, probability) = match (key.spot, owner) {
+    /// probable it was that a spot like this one is found, the fourth is the address, if it is known.
+    fn locate(&mut self, thread: u32, sample: &Sample) -> (TallyKey, Sampled, f64, Option<u64>) {
+        let (key, way, address) = self.spot(thread, sample);
+        let (spot, within, probability) = match (key.spot, address) {
             (spot @ (Spot::Heap(_) | Spot::Unmapped), Some(address)) => {
                 match self.heap.owner(sample.pid, address) {
                     Some(owner) => {
@@ -443,7 +451,7 @@ impl Recording {
             }
             (spot, _) => (spot, key.within, 1.0),
         };
-        (TallyKey { spot, within, ..key }, way, probability)
+        (TallyKey { spot, within, ..key }, way, probability, address)
     }
 
     /// Whether an address of anonymous memory lies above the stack pointer in the same mapping: a stack that a thread was given.

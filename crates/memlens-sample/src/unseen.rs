@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::distinct_pages::DistinctPages;
 use crate::heap_blocks::BlockArea;
 
 /// Part of T that the drawn blocks must explain.
@@ -46,8 +47,8 @@ struct Stratum {
     sites: BTreeMap<u32, [(f64, f64); 2]>,
     /// T, by [`BlockArea`].
     unwatched: [f64; 2],
-    /// Samples or recorded accesses of it.
-    observed: [u64; 2],
+    /// Where these were.
+    pages: [DistinctPages; 2],
 }
 
 /// All pointers.
@@ -76,16 +77,16 @@ impl Unseen {
         *u += unseen;
     }
 
-    /// So many samples or recorded accesses through `pointer` on memory that was not watched.
-    pub fn unwatched(&mut self, pointer: u32, area: BlockArea, cost: f64, observed: u64) {
+    /// Samples or recorded accesses through `pointer` on these pages of memory that was not watched.
+    pub fn unwatched(&mut self, pointer: u32, area: BlockArea, cost: f64, pages: &DistinctPages) {
         let stratum = self.strata.entry(pointer).or_default();
         stratum.unwatched[area as usize] += cost;
-        stratum.observed[area as usize] += observed;
+        stratum.pages[area as usize] |= pages;
     }
 
-    /// Samples or recorded accesses through `pointer` on memory that was not watched.
-    pub fn observed(&self, pointer: u32, area: BlockArea) -> u64 {
-        self.strata.get(&pointer).map_or(0, |stratum| stratum.observed[area as usize])
+    /// On how many pages memory that was not watched was accessed through `pointer`.
+    pub fn pages(&self, pointer: u32, area: BlockArea) -> f64 {
+        self.strata.get(&pointer).map_or(0.0, |stratum| stratum.pages[area as usize].count())
     }
 
     /// To which sites the samples of a pointer go, as parts of 1. Nothing: they stay with the pointer.
@@ -131,7 +132,7 @@ mod tests {
     fn a_pointer_with_one_site_is_that_site() {
         let mut unseen = Unseen::default();
         unseen.watched(1, Break, 7, 10.0, 990.0);
-        unseen.unwatched(1, Break, 1234.0, 1);
+        unseen.unwatched(1, Break, 1234.0, &DistinctPages::default());
         assert_eq!(unseen.sites(1, Missing::Watch(Break)), [(7, 1.0)]);
         assert_eq!(unseen.sites(1, Missing::Address), [(7, 1.0)]);
         assert_eq!(unseen.sites(2, Missing::Watch(Break)), []);
@@ -142,7 +143,7 @@ mod tests {
         let mut unseen = Unseen::default();
         // A large block: watched for certain.
         unseen.watched(1, Break, 7, 500.0, 0.0);
-        unseen.unwatched(1, Break, 300.0, 1);
+        unseen.unwatched(1, Break, 300.0, &DistinctPages::default());
         assert_eq!(unseen.sites(1, Missing::Watch(Break)), []);
         // But an address that is lost may well be in it.
         assert_eq!(unseen.sites(1, Missing::Address), [(7, 1.0)]);
@@ -153,8 +154,8 @@ mod tests {
         let mut unseen = Unseen::default();
         unseen.watched(1, Break, 7, 1.0, 10_000.0);
         unseen.watched(1, Mapping, 8, 300.0, 100.0);
-        unseen.unwatched(1, Mapping, 5_000.0, 1);
-        unseen.unwatched(1, Break, 50.0, 1);
+        unseen.unwatched(1, Mapping, 5_000.0, &DistinctPages::default());
+        unseen.unwatched(1, Break, 50.0, &DistinctPages::default());
         assert_eq!(unseen.sites(1, Missing::Watch(Mapping)), []);
         assert_eq!(unseen.sites(1, Missing::Watch(Break)), [(7, 1.0)]);
         let lost = unseen.sites(1, Missing::Address);
@@ -183,7 +184,7 @@ mod tests {
                         unseen.watched(9, Break, site, cost, cost * (1.0 / p - 1.0));
                         certain[at] += cost;
                     } else {
-                        unseen.unwatched(9, Break, cost, 1);
+                        unseen.unwatched(9, Break, cost, &DistinctPages::default());
                         unwatched += cost;
                     }
                 }

@@ -5,6 +5,7 @@ use memlens_types::AccessKind;
 use rustc_hash::FxHashMap;
 
 use super::prefetching::Lines;
+use crate::distinct_pages::DistinctPages;
 use crate::recording::TallyKey;
 
 /// Where an instruction, a thread and a spot meet.
@@ -25,14 +26,9 @@ pub struct Cell {
     /// What its accesses do, and the bytes of each.
     pub kind: AccessKind,
     pub size_bytes: u32,
+    /// Where on the heap they go, if to no block that was watched.
+    pub pages: DistinctPages,
     pub(super) tally: Tally,
-}
-
-impl Cell {
-    /// Its accesses that were recorded.
-    pub fn recorded(&self) -> u64 {
-        self.tally.accesses
-    }
 }
 
 /// Bursts that saw something, by number.
@@ -107,6 +103,7 @@ impl Cells {
                 instruction: meeting.0,
                 kind,
                 size_bytes,
+                pages: DistinctPages::default(),
                 tally: Tally::default(),
             });
             self.tallies.push(Tally::default());
@@ -118,6 +115,11 @@ impl Cells {
     #[inline]
     pub fn tally(&mut self, number: u32) -> &mut Tally {
         &mut self.tallies[number as usize]
+    }
+
+    /// The cell with a number is on this page, in no block that was watched.
+    pub fn add_page(&mut self, number: u32, address: u64) {
+        self.known[number as usize].pages.add(address);
     }
 
     /// Which cell has a number.

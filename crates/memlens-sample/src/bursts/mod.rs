@@ -449,7 +449,7 @@ impl Bursts {
                 let whose = known.memo.recall(places.present(), address).unwrap_or_else(|| {
                     let Known { reference, kind, accessor, memo, .. } = known;
                     let by = *accessor.get_or_insert_with(|| surroundings.accessor(reference.pc));
-                    places.whose(memo, address, by, surroundings, |place, spot| {
+                    let whose = places.whose(memo, address, by, surroundings, |place, spot| {
                         cells.number((instruction, number, place), counts.bursts, || {
                             let key = TallyKey {
                                 thread: number,
@@ -461,7 +461,11 @@ impl Bursts {
                             };
                             (key, *kind, u32::from(reference.size_bytes))
                         })
-                    })
+                    });
+                    if whose.is_unwatched {
+                        cells.add_page(whose.cell, address);
+                    }
+                    whose
                 });
                 let size = u64::from(known.reference.size_bytes).max(1);
                 let tally = cells.tally(whose.cell);

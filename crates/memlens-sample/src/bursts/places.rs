@@ -83,6 +83,8 @@ pub struct Whose {
     pub start: u64,
     /// What an access stands for besides itself, on blocks that were not watched.
     pub unseen: f32,
+    /// Whether it is on the heap, and in no block that was watched.
+    pub is_unwatched: bool,
 }
 
 /// Whose the last address of a reference was, and which others are the same's.
@@ -185,12 +187,13 @@ impl Places {
                 }
             };
             *memo = Memo::Local { at, within, cell };
-            return Whose { cell, start: address.wrapping_sub(within), unseen: 0.0 };
+            return Whose { cell, start: address.wrapping_sub(within), unseen: 0.0, is_unwatched: false };
         }
         let (spot, unseen, range) = self.elsewhere(address, by, surroundings);
+        let is_unwatched = matches!(spot, Spot::Heap(_));
         let number = self.numbered(spot);
-        let whose =
-            Whose { cell: cell(number, &self.spots[number as usize]), start: range.0, unseen: unseen as f32 };
+        let cell = cell(number, &self.spots[number as usize]);
+        let whose = Whose { cell, start: range.0, unseen: unseen as f32, is_unwatched };
         *memo = Memo::Range { burst: self.burst, range, whose };
         whose
     }
