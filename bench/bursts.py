@@ -16,8 +16,8 @@ accesses, as the geometric mean, the spread and how many lie within 0.8 and 1.25
 lies in the interval that burst mode states for it, of objects with 1 % of either. Data that only burst mode has under its name
 (`heap used by f`: the allocation was not watched, and exact mode knows the site) stand beside: no interval could hold them, and
 their share is told. Last the delinquent loads (the smallest set that has 90 % of the last-level load misses) in the measures
-of table 6 of Zhao et al., of the programs with a last-level miss ratio of 1 % or more: C is the exact set, P that of the estimate and
-of the paper's mini-simulation (`--model umi`, a run of its own).
+of table 6 of Zhao et al., of the programs with a last-level miss ratio of 1 % or more: C is the exact set (of several, where loads miss
+about as often, the one with most of P), P that of the estimate and of the paper's mini-simulation (`--model umi`, a run of its own).
 
 --keep keeps programs and exact profiles, and takes those that are there. --longer takes more data in LONGER: their phases at the
 begin last a few ms, as long as the interval of the timer that begins bursts. --phases takes none of the programs, but one whose phases
@@ -151,57 +151,27 @@ def wall_seconds(command):
     return os.times().elapsed - began
 
 
-def delinquent(report):
-    """The smallest set of instructions that has 90 % of the last-level load misses, as (module, offset)."""
-    misses = {}
-    for row in report["instructions"]:
-        at = (row["module"], row["offset"])
-        # What reads and writes the same place waits for what it reads; its misses count as a store's.
-        modified = row["llc_store_misses"] if row.get("modifies") else 0
-        misses[at] = misses.get(at, 0) + (row["llc_load_misses"] or 0) + (modified or 0)
-    whole, covered, chosen = sum(misses.values()), 0, set()
-    for at in sorted(misses, key=lambda at: (-misses[at], str(at))):
-        if covered >= 0.9 * whole or misses[at] == 0:
-            break
-        covered += misses[at]
-        chosen.add(at)
-    return chosen, misses
-
-
-def delinquent_quality(exact, burst):
-    """Recall, false positives, and the part of the exact load misses that the predicted loads have."""
-    true, misses = delinquent(exact)
-    predicted, _ = delinquent(burst)
-    if not true:
-        return None
-    common = len(true & predicted)
-    return {
-        "recall": common / len(true),
-        "false": (len(predicted) - common) / max(1, len(predicted)),
-        "coverage": sum(misses.get(at, 0) for at in predicted) / sum(misses.values()),
-        "exact": len(true),
-        "predicted": len(predicted),
-        "common": common,
-    }
+# Of a run that has no last-level load misses at all.
+NOTHING_FOUND = {"a": 0, "b": 0, "common": 0, "covered": 0.0, "recall": 0.0, "false_positives": 0.0}
 
 
 def print_delinquent(loads, ratio_of):
     """Both models beside each other, as table 6 of Zhao et al. has its one; the means are of programs, each the mean of its runs."""
     print("\n| program | LLC % | C | P | P ∩ C | coverage of P | recall | false positives | UMI: P | P ∩ C | coverage | recall "
           "| false positives |\n|---|" + "---:|" * 12)
-    keys = ("predicted", "common", "coverage", "recall", "false")
+    keys = ("b", "common", "covered", "recall", "false_positives")
     sums = {model: [] for model in ("ours", "umi")}
     for name, models in loads.items():
-        cells = [name, f"{ratio_of[name]:.2f}", str(models["ours"][0]["exact"])]
+        cells = [name, f"{ratio_of[name]:.2f}", str(max(run["a"] for run in models["ours"]))]
         for model, runs in models.items():
-            means = {key: mean([run[key] for run in runs]) for key in keys}
+            means = {key: mean([run[key] or 0 for run in runs]) for key in keys}
             sums[model].append(means)
             cells += [f"{means[key]:.3g}" if key in keys[:2] else f"{means[key]:.2f}" for key in keys]
         print("| " + " | ".join(cells) + " |")
     for model, programs in sums.items():
         whole = {key: mean([program[key] for program in programs]) for key in keys}
         print(f"delinquent loads of {len(programs)} programs, {model}: recall {whole['recall']:.2f}, false positives "
-              f"{whole['false']:.2f}, coverage {whole['coverage']:.2f}")
+              f"{whole['false_positives']:.2f}, coverage {whole['covered']:.2f}")
 
 
 def covered_shares(compared, burst):
@@ -340,14 +310,14 @@ def main():
                 covered = covered_shares(compared, burst_report)
                 inside, of = inside + covered[0], of + covered[1]
                 otherwise.append(covered[2])
-                quality = delinquent_quality(exact_report, burst_report)
-                if quality and true[2] >= 100 * LEAST_RATIO:
+                if true[2] >= 100 * LEAST_RATIO:
                     subprocess.run([*as_bursts, "--model", "umi", "--out", str(burst), "--", *command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=False)
                     ratio_of[name] = true[2]
                     models = loads.setdefault(name, {"ours": [], "umi": []})
-                    models["ours"].append(quality)
-                    models["umi"].append(delinquent_quality(exact_report, report_of(options.memlens, burst)))
+                    models["ours"].append(compared["delinquent_loads"] or NOTHING_FOUND)
+                    models["umi"].append(accuracy.compared(options, exact, burst)["delinquent_loads"]
+                                         or NOTHING_FOUND)
                 whole = accesses_of(burst_report) / accesses_of(exact_report)
                 totals.append(whole)
                 shown = shown or (estimated, whole, compared["spearman"], compared["top3"], covered, bursts)
