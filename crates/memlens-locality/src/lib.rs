@@ -18,7 +18,7 @@
 //! | `locality.rs` | [`Locality`]: takes bursts in, answers |
 //! | `last_use.rs` | when each block was used last, in bounded memory |
 //! | `bins.rs`, `reuse.rs` | reuse times, their distribution from censored counts, footprints |
-//! | `regions.rs` | since when there has been data at a place |
+//! | `regions.rs`, `runs.rs` | since when there has been data at a place, and code at work |
 //! | `model.rs` | reuse times → probability of a miss |
 //! | `phases.rs` | stretches of the program with different footprints |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
@@ -46,6 +46,9 @@
 //!    Blocks that are used for a while and then no more are not found across bursts. Each octave of time up to
 //!    the next burst is therefore taken to find at least the part
 //!    of the blocks that the last two octaves inside of bursts found.
+//!    What code uses for the first time in a *run* of it was last used before the run, however often that was: in the
+//!    run's own time blocks are found at the rate at which the run finds its own again, and behind its begin at the
+//!    rate at which it finds earlier ones. A program that frees what it worked with finds none of its own.
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
 //!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts that touch new blocks at like rates). A
 //!    reference misses an LRU cache if the footprint of its reuse time is as large as the cache; sets by Smith's
@@ -62,7 +65,9 @@
 //!   arrays in turn, whose order does not show.
 //! - **Blocks never seen before** count as missing where none of the scope's blocks was ever found: compulsory
 //!   misses and uses before the first burst look alike.
-//! - **Phases** are told apart by how fast bursts touch new blocks. Two that do so alike share a footprint.
+//! - **Phases** are told apart by how fast bursts touch new blocks. Two that do so alike share a footprint. A window that
+//!   reaches back behind the begin of a run has the footprint of the run's phase all along.
+//! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less.
 //! - **Prefetches** are uses of their blocks, at the time of the instruction: data is there at once.
 //! - **Levels do not filter each other**: the second level is asked as if it saw all references.
@@ -116,6 +121,7 @@ mod pattern;
 mod phases;
 mod regions;
 mod reuse;
+mod runs;
 mod scopes;
 mod sharing;
 mod spread;

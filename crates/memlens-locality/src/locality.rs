@@ -13,6 +13,7 @@ use crate::model::{LevelModel, Model, estimate};
 use crate::phases::Phases;
 use crate::regions::Regions;
 use crate::reuse::{Distribution, Reuse, Typical};
+use crate::runs::Moment;
 use crate::scopes::{Scope, ScopeSums, Scopes, Sums};
 use crate::spread::Spread;
 use crate::summary::{CurvePoint, Estimate, Row, Summary};
@@ -35,15 +36,16 @@ pub struct LocalityConfig {
     /// longer than a quarter of it: longer ones are taken as several.
     pub remembered_blocks: usize,
     /// Instructions, and owners, that are told apart; those with higher numbers go into [`crate::OTHER`]. Each takes 80
-    /// bytes and 32 a level (owners 136 more), and 3 KB for each size of block if it makes references that are not trivial.
+    /// bytes and 32 a level (owners 136 more), and 3 KB for each size of block if it makes references that are not trivial, 6 if
+    /// its code began later than its thread.
     pub scopes: usize,
     /// What shares and their errors are of: [`crate::CostSpread`], [`crate::Summary::effective_bursts`].
     pub cost: Cost,
 }
 
 impl LocalityConfig {
-    /// The levels given, 32 MB for each size of block, 16,384 instructions and owners: up to 200 MB in the worst case
-    /// with lines and pages, usually a fifth of that.
+    /// The levels given, 32 MB for each size of block, 16,384 instructions and owners: up to 400 MB in the worst case
+    /// with lines and pages, usually a tenth of that.
     pub fn new(levels: Vec<Geometry>) -> Self {
         Self { levels, remembered_blocks: 1 << 21, scopes: 1 << 14, cost: Cost::default() }
     }
@@ -122,6 +124,9 @@ struct Thread {
     clock: u64,
     /// When the present window began, on that clock.
     window: u64,
+    /// Windows so far, and all references, as far as they are known.
+    windows: u64,
+    made: u64,
     pairs: Pairs,
 }
 
@@ -188,17 +193,38 @@ impl Locality {
         if self.bursts.is_power_of_two() || self.bursts.is_multiple_of(64) {
             self.learn();
         }
+        let gap = self.gap();
         let tag = self.threads.len().min(MOST_THREADS) as u64;
         let longest = self.longest as u64;
-        let new = || Thread { tag, clock: 0, window: 0, pairs: Pairs::of(burst.thread.into()) };
+        let new = || Thread {
+            tag,
+            clock: 0,
+            window: 0,
+            windows: 0,
+            made: 0,
+            pairs: Pairs::of(burst.thread.into()),
+        };
         let thread = self.threads.entry(burst.thread).or_insert_with(new);
         let goes_on = part == 0 && burst.unseen_before == Some(0) && thread.clock - thread.window < longest;
         if !goes_on {
             thread.window = thread.clock;
         }
         let signs = thread.pairs.next_signs();
+        let unseen = match (part, burst.unseen_before) {
+            (0, Some(unseen)) => unseen,
+            (0, None) => gap as u64,
+            _ => 0,
+        };
+        thread.made += unseen;
         let seen = Thread { ..*thread };
         thread.clock += references.len() as u64;
+        thread.made += references.len() as u64;
+        thread.windows += 1;
+        let moment =
+            Moment { thread: seen.tag, burst: seen.windows, seen: seen.clock, made: seen.made, unseen };
+        for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
+            scopes.begin_burst(moment);
+        }
         let mut phase = None;
         for (index, size) in self.sizes.iter_mut().enumerate() {
             size.last_use.begin_window(seen.tag, seen.window);
@@ -233,8 +259,13 @@ impl Locality {
         }
     }
 
+    /// References between two bursts of a thread; 0: not known.
+    fn gap(&self) -> f64 {
+        if self.gaps.1 > 0.0 { self.gaps.0 / self.gaps.1 } else { 0.0 }
+    }
+
     fn typical(&self, scope: &Scope) -> Typical {
-        Typical { unit: scope.unit(), gap: if self.gaps.1 > 0.0 { self.gaps.0 / self.gaps.1 } else { 0.0 } }
+        Typical { unit: scope.unit(), gap: self.gap() }
     }
 
     /// What is known by now. Cost: some microseconds for each instruction and owner seen.
@@ -463,7 +494,7 @@ impl BlockSize {
     /// What is known of a touch whose reuse time is not trivial.
     #[inline]
     fn seen(&mut self, key: u64, now: u64, before: Option<u64>, thread: Thread, weight: f64) -> Seen {
-        let position = bin(now - thread.window);
+        let position = now - thread.window;
         match before {
             Some(before) if before >= thread.window => Seen::Within(bin(now - before)),
             _ if !self.last_use.is_kept(key) => Seen::First { position },
@@ -473,7 +504,7 @@ impl BlockSize {
             }
             None => {
                 let unused_for = self.regions.unused_for(key, now, thread.window);
-                Seen::Never { position, unused_for, weight: weight / self.last_use.rate() }
+                Seen::Never { position, now, unused_for, weight: weight / self.last_use.rate() }
             }
         }
     }
@@ -485,11 +516,11 @@ enum Seen {
     Within(usize),
     /// New in its window, and nothing is known of earlier ones.
     First {
-        position: usize,
+        position: u64,
     },
     /// New in its window; an earlier one had it.
     Across {
-        position: usize,
+        position: u64,
         now: u64,
         before: u64,
         /// When the present window began.
@@ -498,7 +529,8 @@ enum Seen {
     },
     /// No window had it.
     Never {
-        position: usize,
+        position: u64,
+        now: u64,
         unused_for: u64,
         weight: f64,
     },
@@ -510,15 +542,15 @@ impl Seen {
         reuse.touch();
         match self {
             Self::Within(time) => reuse.within[time] += one,
-            Self::First { position } => reuse.first[position] += one,
+            Self::First { position } => reuse.first(position, one),
             Self::Across { position, now, before, window, weight } => {
-                reuse.first[position] += one;
-                reuse.across[bin(now - before)] += weight;
+                reuse.first(position, one);
+                reuse.found(now, before, weight);
                 reuse.order.find(now, before, window, weight);
             }
-            Self::Never { position, unused_for, weight } => {
-                reuse.first[position] += one;
-                reuse.never[bin(unused_for)] += weight;
+            Self::Never { position, now, unused_for, weight } => {
+                reuse.first(position, one);
+                reuse.unfound(now, unused_for, weight);
                 reuse.order.miss(unused_for, weight);
             }
         }
@@ -529,7 +561,7 @@ impl Seen {
         match self {
             Self::Within(time) => level.miss[time],
             Self::First { position } | Self::Across { position, .. } | Self::Never { position, .. } => {
-                level.first[position]
+                level.first[bin(position)]
             }
         }
     }

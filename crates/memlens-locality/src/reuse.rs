@@ -14,9 +14,13 @@
 //! - **first**: it was not: the time is longer than the position in the burst (censored there).
 //! - of the first, **across**: an earlier burst had the block: counted in *visible* references, that is without
 //!   the unseen ones; or **never**: no burst had it, in so many visible references.
+//!
+//! What is used for the first time in a run of its code (`runs.rs`) was last used before it: how often it was used then says
+//! nothing of how often it is used now. Times up to the run's begin and those behind it are therefore counted apart.
 
-use crate::bins::{BINS, lower_edge};
+use crate::bins::{BINS, bin, lower_edge};
 use crate::phases::Phases;
+use crate::runs::Since;
 
 /// Weighted counts of one instruction, owner or program, for one size of block. Trivial times within a burst, which
 /// most are, are not counted: they are the rest.
@@ -26,7 +30,11 @@ pub(crate) struct Reuse {
     pub(crate) first: Box<[f64; BINS]>,
     pub(crate) across: Box<[f64; BINS]>,
     pub(crate) never: Box<[f64; BINS]>,
+    /// What lies before the run; none where no run but the first was seen.
+    pub(crate) earlier: Option<Box<Earlier>>,
     pub(crate) order: Order,
+    /// Of the present burst.
+    pub(crate) since: Option<Since>,
     /// Touches of the present burst.
     now: u32,
     /// Touches by phase, weighted; see [`Phases`].
@@ -41,10 +49,33 @@ impl Default for Reuse {
             first: empty(),
             across: empty(),
             never: empty(),
+            earlier: None,
             order: Order::default(),
+            since: None,
             now: 0,
             phases: [0.0; Phases::MOST],
         }
+    }
+}
+
+/// Weighted counts of blocks that were not used in the present run of their code before, as far as was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Earlier {
+    /// By visible references back to the run's begin: all of them.
+    entered: [f64; BINS],
+    /// By visible references: an earlier burst had the block; no burst had it.
+    across: [f64; BINS],
+    never: [f64; BINS],
+    /// By all references back to the run's begin, as far as they are known: each use that is the first in its burst.
+    ages: [f64; BINS],
+    /// Whether any run was seen by more than one burst. One alone tells little of it: most blocks are new in their burst.
+    is_lasting: bool,
+}
+
+impl Default for Earlier {
+    fn default() -> Self {
+        let empty = [0.0; BINS];
+        Self { entered: empty, across: empty, never: empty, ages: empty, is_lasting: false }
     }
 }
 
@@ -71,6 +102,12 @@ const TAIL_FACTOR: f64 = 4.0;
 const FEWEST_FOUND: f64 = 8.0;
 
 impl Reuse {
+    /// Whether there was a touch in the present burst.
+    #[inline]
+    pub(crate) fn is_touched(&self) -> bool {
+        self.now > 0
+    }
+
     /// A touch in the present burst.
     #[inline]
     pub(crate) fn touch(&mut self) {
@@ -80,6 +117,40 @@ impl Reuse {
     /// So many touches in the present burst.
     pub(crate) fn touch_all(&mut self, count: u32) {
         self.now += count;
+    }
+
+    /// A first use in its burst, at a position there.
+    pub(crate) fn first(&mut self, position: u64, weight: f64) {
+        self.first[bin(position)] += weight;
+        if let Some(since) = self.since {
+            let earlier = self.earlier.get_or_insert_default();
+            earlier.ages[bin(since.made + position)] += weight;
+            earlier.is_lasting |= !since.is_first;
+        }
+    }
+
+    /// Of the first uses, one at `now` whose block an earlier burst had, last at `before`.
+    pub(crate) fn found(&mut self, now: u64, before: u64, weight: f64) {
+        let time = bin(now - before);
+        match (self.since, &mut self.earlier) {
+            (Some(since), Some(earlier)) if before < since.seen => {
+                earlier.entered[bin(now - since.seen)] += weight;
+                earlier.across[time] += weight;
+            }
+            _ => self.across[time] += weight,
+        }
+    }
+
+    /// Of the first uses, one at `now` whose block no burst had, though it was there for so many seen references.
+    pub(crate) fn unfound(&mut self, now: u64, unused_for: u64, weight: f64) {
+        let time = bin(unused_for);
+        match (self.since, &mut self.earlier) {
+            (Some(since), Some(earlier)) if unused_for > now - since.seen => {
+                earlier.entered[bin(now - since.seen)] += weight;
+                earlier.never[time] += weight;
+            }
+            _ => self.never[time] += weight,
+        }
     }
 
     /// The present burst is over: which phase it belongs to, and what each reference counts.
@@ -105,6 +176,9 @@ impl Reuse {
     /// times follow a power law over wide ranges, which is why miss ratios do (D. Thiébaut, On the Fractal Dimension of
     /// Computer Programs and its Application to the Prediction of the Cache Miss Ratio, IEEE TC 38(7), 1989; A. Hartstein
     /// et al., Cache Miss Behavior: Is It √2?, CF 2006).
+    ///
+    /// Where runs of the code begin later than the thread, all that holds of the times that end in the run, and again, from the
+    /// run's begin on back, of those that end before it.
     pub(crate) fn distribution(
         &self,
         references: f64,
@@ -117,57 +191,134 @@ impl Reuse {
         let mut at_risk = references.max(counted);
         let mut within = *self.within;
         within[0] += at_risk - counted;
-        let mut visible = self.across.iter().sum::<f64>() + self.never.iter().sum::<f64>();
-        let (mut first_across, mut decided) = (BINS, 0);
-        // Ends, and references at risk times the width of their bin, of the bins decided.
-        let (mut all_ends, mut all_exposure) = ([0.0; BINS], [0.0; BINS]);
+        let (mut across, mut never) = (*self.across, *self.never);
+        let mut earlier = self.earlier.as_deref();
+        if let Some(one) = earlier.filter(|earlier| !earlier.is_lasting) {
+            across.iter_mut().zip(&one.across).for_each(|(sum, count)| *sum += count);
+            never.iter_mut().zip(&one.never).for_each(|(sum, count)| *sum += count);
+            earlier = None;
+        }
+        let sum = |counts: &[f64; BINS]| counts.iter().sum::<f64>();
+        let mut visible = sum(&across) + sum(&never) + earlier.map_or(0.0, |earlier| sum(&earlier.entered));
+        let mut first_across = BINS;
+        let mut decided = Decided::default();
         let mut continued = Continued::NOTHING;
+        let mut before = Before::new(sum(&self.first));
         for bin in 0..BINS {
+            let left = never[bin] + earlier.map_or(0.0, |earlier| earlier.entered[bin]);
             let exposed = (at_risk - self.first[bin] / 2.0).max(0.0);
-            let visibly = (visible - self.never[bin] / 2.0).max(0.0);
+            let visibly = (visible - left / 2.0).max(0.0);
             let inside = exposed >= ENOUGH * unit;
-            if !inside {
-                first_across = first_across.min(bin);
-            }
             let (ends, among) = if inside {
                 (within[bin], exposed)
             } else {
-                (within[bin] + self.across[bin], exposed + visibly)
+                first_across = first_across.min(bin);
+                (within[bin] + across[bin], exposed + visibly)
             };
-            let width = lower_edge(bin + 1) - lower_edge(bin);
-            hazard[bin] = if among >= ENOUGH * unit {
-                decided = bin + 1;
-                (all_ends[bin], all_exposure[bin]) = (ends, among * width);
-                let (more_ends, more) =
-                    prior.map_or((0.0, 0.0), |prior| (PRIOR * unit * prior.hazard[bin], PRIOR * unit));
-                (ends + more_ends) / (among + more)
-            } else if decided > 0 {
-                let tail = decided.saturating_sub(TAIL_BINS)..decided;
-                let exposure: f64 = all_exposure[tail.clone()].iter().sum();
-                let rate = all_ends[tail].iter().sum::<f64>() / exposure.max(f64::MIN_POSITIVE);
-                let tail = 1.0 - (-rate * width).exp();
-                (ends + PRIOR * unit * tail) / (among + PRIOR * unit)
-            } else {
-                match prior {
-                    Some(prior) => (ends + PRIOR * unit * prior.hazard[bin]) / (among + PRIOR * unit),
-                    None if among > 0.0 => ends / among,
-                    None => 0.0,
-                }
-            }
-            .clamp(0.0, 1.0);
+            let prior = prior.map(|prior| prior.hazard[bin]);
+            hazard[bin] = decided.hazard(bin, (ends, among), prior, unit);
             if inside {
                 continued.seen(bin, ends, exposed);
             } else if lower_edge(bin) < typical.gap {
                 hazard[bin] = hazard[bin].max(continued.hazard(bin, ENOUGH * unit));
             }
+            if let Some(earlier) = earlier {
+                let of_those = before.hazard(bin, earlier, prior, unit);
+                hazard[bin] =
+                    before.mixed(bin, earlier, hazard[bin], if inside { None } else { Some(of_those) });
+            }
             at_risk -= within[bin] + self.first[bin];
-            visible -= self.across[bin] + self.never[bin];
+            visible -= across[bin] + left;
         }
         let mut found = Distribution::from_hazard(hazard);
         if self.order.judged >= FEWEST_FOUND * unit && first_across < BINS {
             found.make_regular(first_across, self.order.in_step / self.order.judged, self.order.period());
         }
         found
+    }
+}
+
+/// Bins of which is known how many of the blocks left end there.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    /// Ends, and references at risk times the width of their bin.
+    ends: [f64; BINS],
+    exposure: [f64; BINS],
+    /// The last bin decided, and one more.
+    until: usize,
+}
+
+impl Default for Decided {
+    fn default() -> Self {
+        Self { ends: [0.0; BINS], exposure: [0.0; BINS], until: 0 }
+    }
+}
+
+impl Decided {
+    /// Of the blocks left at the next bin, how many end there: so many `ends` were seen among so many. See
+    /// [`Reuse::distribution`].
+    fn hazard(&mut self, bin: usize, (ends, among): (f64, f64), prior: Option<f64>, unit: f64) -> f64 {
+        let width = lower_edge(bin + 1) - lower_edge(bin);
+        let hazard = if among >= ENOUGH * unit {
+            self.until = bin + 1;
+            (self.ends[bin], self.exposure[bin]) = (ends, among * width);
+            let (more_ends, more) = prior.map_or((0.0, 0.0), |prior| (PRIOR * unit * prior, PRIOR * unit));
+            (ends + more_ends) / (among + more)
+        } else if self.until > 0 {
+            let tail = self.until.saturating_sub(TAIL_BINS)..self.until;
+            let exposure: f64 = self.exposure[tail.clone()].iter().sum();
+            let rate = self.ends[tail].iter().sum::<f64>() / exposure.max(f64::MIN_POSITIVE);
+            let tail = 1.0 - (-rate * width).exp();
+            (ends + PRIOR * unit * tail) / (among + PRIOR * unit)
+        } else {
+            match prior {
+                Some(prior) => (ends + PRIOR * unit * prior) / (among + PRIOR * unit),
+                None if among > 0.0 => ends / among,
+                None => 0.0,
+            }
+        };
+        hazard.clamp(0.0, 1.0)
+    }
+}
+
+/// Uses whose time reaches back to the begin of the run.
+#[derive(Debug)]
+struct Before {
+    decided: Decided,
+    /// Of these, how many are left that are visible.
+    visible: f64,
+    /// Parts of all uses: those left whose time ends in the run, and before it.
+    in_run: f64,
+    before_run: f64,
+    /// Uses by the age of their run that are left.
+    by_age: f64,
+}
+
+impl Before {
+    /// So many uses in all.
+    fn new(uses: f64) -> Self {
+        Self { decided: Decided::default(), visible: 0.0, in_run: 1.0, before_run: 0.0, by_age: uses }
+    }
+
+    /// Of those left at the next bin, how many end there.
+    fn hazard(&mut self, bin: usize, earlier: &Earlier, prior: Option<f64>, unit: f64) -> f64 {
+        let (enter, ends, leave) = (earlier.entered[bin], earlier.across[bin], earlier.never[bin]);
+        let among = (self.visible + (enter - leave) / 2.0).max(ends);
+        self.visible += enter - ends - leave;
+        self.decided.hazard(bin, (ends, among), prior, unit)
+    }
+
+    /// The same of all uses: `in_run` of those whose time ends in the run, `before` of the others, if it is not the same.
+    fn mixed(&mut self, bin: usize, earlier: &Earlier, in_run: f64, before: Option<f64>) -> f64 {
+        let age = earlier.ages[bin];
+        let moved = if self.by_age > 0.0 { self.in_run * (age / self.by_age).min(1.0) } else { 0.0 };
+        self.by_age -= age;
+        let before = before.unwrap_or(in_run);
+        let parts = [(self.in_run - moved, in_run), (self.before_run + moved, before)];
+        let ends: f64 = parts.iter().map(|(part, hazard)| part * hazard).sum();
+        let all = parts[0].0 + parts[1].0;
+        [self.in_run, self.before_run] = parts.map(|(part, hazard)| part * (1.0 - hazard));
+        if all > 0.0 { ends / all } else { in_run }
     }
 }
 

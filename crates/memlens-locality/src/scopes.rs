@@ -5,6 +5,7 @@ use memlens_types::AccessKind;
 use crate::cost::{Cost, CostSpread};
 use crate::phases::Phases;
 use crate::reuse::Reuse;
+use crate::runs::{Moment, Run};
 
 /// The row of all instructions or owners beyond [`crate::LocalityConfig::scopes`].
 pub const OTHER: u32 = u32::MAX;
@@ -29,6 +30,8 @@ pub(crate) struct Scope {
     pub(crate) phases: [f64; Phases::MOST],
     /// By size of block; none until there is something to count.
     pub(crate) reuse: Vec<Option<Reuse>>,
+    /// Since when it has been at work.
+    run: Run,
 }
 
 impl Scope {
@@ -78,6 +81,8 @@ pub(crate) struct Scopes {
     levels: usize,
     /// Rows of the present burst.
     touched: Vec<usize>,
+    /// When that is.
+    moment: Moment,
     other: Option<usize>,
 }
 
@@ -93,8 +98,14 @@ impl Scopes {
             sizes,
             levels,
             touched: Vec::new(),
+            moment: Moment::default(),
             other: None,
         }
+    }
+
+    /// The next burst begins.
+    pub(crate) fn begin_burst(&mut self, moment: Moment) {
+        self.moment = moment;
     }
 
     /// The row of an id.
@@ -153,6 +164,9 @@ impl Scopes {
             row.reuse.resize_with(self.sizes, || None);
         }
         let reuse = row.reuse[size].get_or_insert_with(Reuse::default);
+        if !reuse.is_touched() {
+            reuse.since = row.run.seen(&self.moment);
+        }
         (reuse, &mut self.sums[at * self.levels..(at + 1) * self.levels])
     }
 
@@ -160,6 +174,7 @@ impl Scopes {
     pub(crate) fn end_burst(&mut self, (weight, burst): (f64, f64), phase: usize, cost: &Cost, signs: u32) {
         for &at in &self.touched {
             let row = &mut self.rows[at];
+            row.run.seen(&self.moment);
             let (now, reads_now) = std::mem::take(&mut self.now[at]);
             let own = f64::from(now) * weight;
             row.observed += u64::from(now);

@@ -130,6 +130,31 @@ fn random_lines_whose_uses_are_longer_apart_than_bursts() {
 }
 
 #[test]
+fn what_is_used_once_at_the_end_was_last_used_before_it_began() {
+    // 65,536 lines, used at random for long; then each once more, in random order, one in ten references. Of a quarter that
+    // the cache has when that begins, a line is still there if it comes before as many others as were used since its last use:
+    // C² ÷ 2 of C = 16,384 lines in so many, 2048 hits in 65,536. How often lines were used before says nothing of it.
+    let lines = 65_536;
+    let mut random = Random(17);
+    let mut order: Vec<u64> = (0..lines).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let sampling = Sampling { length: 10_000, every: 40_000, bursts: 76 };
+    let stream = |at: u64| match at.checked_sub(60 * 40_000) {
+        None => load(0, BASE + random.below(lines) * LINE),
+        Some(at) if at % 10 == 0 => load(1, BASE + order[(at / 10) as usize % order.len()] * LINE),
+        Some(_) => load(2, BASE - LINE),
+    };
+    let (locality, _) = both(cache(16_384, 16), sampling, stream);
+    let summary = locality.summary();
+    let found = ratio(&summary.instructions[1].1);
+    // In the first quarter windows reach back behind the begin, where lines were touched faster than is taken for them.
+    assert!(found > 0.7, "{found} for {}", 1.0 - 2048.0 / 65_536.0);
+    assert!((ratio(&summary.instructions[0].1) - 0.75).abs() < 0.05, "{:?}", summary.instructions[0]);
+}
+
+#[test]
 fn sweeps_miss_all_or_nothing() {
     // 20,000 lines over and over; bursts of 5,000 see a quarter of a round.
     for (blocks, known) in [(16_384, 1.0), (32_768, 0.0)] {
