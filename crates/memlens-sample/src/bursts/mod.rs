@@ -566,6 +566,7 @@ impl Bursts {
         }
         let mut waiting = Waiting {
             timing,
+            speed: weight.speed,
             start: head.cycles,
             weight: seen + weight.counted,
             unseen_before: 0.0,
@@ -574,6 +575,7 @@ impl Bursts {
             usual_length: 0.0,
             references: std::mem::take(&mut self.references),
             code: std::mem::take(&mut decoded.code),
+            before_ns: 0.0,
         };
         let before = self.waiting.next(&mut waiting, head.period_ns as f64);
         if let Some(before) = before {

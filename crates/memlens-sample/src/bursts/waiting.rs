@@ -18,9 +18,15 @@
 //! its calls would count for too much: every burst that begins anywhere before a call has that, however little else it saw. It keeps
 //! the part that its length has of the usual length around it, so that an access counts as much as in bursts that went on; the rest
 //! goes to the thread's next burst, in the place of what would have followed.
+//!
+//! Where a program's next task begins, the first burst translates all of its code, so that the next one comes late, and measures
+//! its speed while neither processor nor caches know it: it would stand for a long time of slow accesses. If the
+//! next burst is of the same code and its speed, which has settled, is higher, that is the speed of both.
 
 use memlens_locality::{Reference, Timing};
 use rustc_hash::FxHashMap;
+
+use super::weights::Speed;
 
 /// Most threads whose last bursts wait, some MB each.
 const MOST: usize = 64;
@@ -34,6 +40,8 @@ const NEAR: u64 = 256;
 pub struct Waiting {
     /// Whose it is, when it was, and how fast.
     pub timing: Timing,
+    /// How sure that is.
+    pub speed: Speed,
     /// When it began, in cycles.
     pub start: u64,
     /// Accesses for which it stands so far.
@@ -50,6 +58,8 @@ pub struct Waiting {
     pub references: Vec<Reference>,
     /// Addresses in the code that it executed, rising.
     pub code: Vec<u64>,
+    /// Processor time before it that it stands for, in ns.
+    pub before_ns: f64,
 }
 
 /// What a burst's length counts in the usual length: one in so many.
@@ -75,6 +85,24 @@ impl Waiting {
         let accesses = time_ns / self.timing.access_ns;
         self.weight += accesses;
         accesses
+    }
+
+    /// Takes over how fast the thread's next burst is, if that knows better: new code is slower than known code.
+    fn learn_from(&mut self, next: &Self) {
+        let is_better = (self.speed, next.speed) == (Speed::New, Speed::Settled)
+            && next.timing.access_ns < self.timing.access_ns;
+        if is_better && self.is_code_of(next) {
+            let known = self.before_ns / self.timing.access_ns;
+            self.timing.access_ns = next.timing.access_ns;
+            let more = self.before_ns / self.timing.access_ns - known;
+            (self.weight, self.unseen_before) = (self.weight + more, self.unseen_before + more);
+        }
+    }
+
+    /// Whether most of its code is another one's, too.
+    fn is_code_of(&self, other: &Self) -> bool {
+        let common = self.code.iter().filter(|code| other.code.binary_search(code).is_ok()).count();
+        2 * common > self.code.len()
     }
 
     /// How far an instruction is from what it executed, in bytes. None: too far.
@@ -171,9 +199,11 @@ impl WaitingBursts {
         let looks = self.looks.remove(&burst.timing.thread).map(|(_, looks)| looks).unwrap_or_default();
         let times = divide(before.as_ref(), Some(burst), &looks, period_ns);
         self.calls_ns += times.calls;
+        burst.before_ns = times.next;
         burst.unseen_before = burst.stand_for(times.next);
         burst.usual_length = burst.references.len() as f64;
         if let Some(before) = &mut before {
+            before.learn_from(burst);
             burst.unseen_before += before.counted + before.stand_for(times.before);
             burst.weight += before.pass_on();
             burst.usual_length = before.usual_length + (burst.usual_length - before.usual_length) / LENGTHS;
@@ -284,6 +314,26 @@ mod tests {
         assert_eq!(slow.weight, 100.0 + 4500.0 / 50.0);
         assert_eq!(fast.weight, 200.0 + 2500.0 / 0.5);
         assert_eq!(fast.unseen_before, 30.0 + 4500.0 / 50.0 + 2500.0 / 0.5);
+    }
+
+    #[test]
+    fn a_speed_measured_on_new_code_is_that_of_the_next_burst_of_it() {
+        let new = |code: &[u64]| Waiting { code: code.to_vec(), ..slow() };
+        let settled = Waiting { speed: Speed::Settled, code: vec![1, 2, 3], ..fast() };
+        // 2000 ns before it and of the 4000 behind it, at half a ns an access instead of 50, of most or half of the code.
+        for (code, weight, access_ns) in
+            [(&[1, 2, 9], 100.0 + 4000.0 / 0.5, 0.5), (&[1, 7, 9], 100.0 + 4000.0 / 50.0, 50.0)]
+        {
+            let mut bursts = WaitingBursts::default();
+            let mut first = new(code);
+            bursts.next(&mut first, 2000.0);
+            bursts.add(first);
+            let mut next = Waiting { references: Vec::new(), code: settled.code.clone(), ..settled };
+            let first = bursts.next(&mut next, 4000.0).expect("the one before");
+            assert_eq!((first.weight, first.timing.access_ns), (weight, access_ns), "{code:?}");
+            assert_eq!(first.unseen_before, 2000.0 / access_ns);
+            assert_eq!(next.unseen_before, 30.0 + 2000.0 / access_ns + 2000.0 / 0.5);
+        }
     }
 
     #[test]

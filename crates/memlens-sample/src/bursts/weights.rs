@@ -12,6 +12,9 @@ use super::counting_cost::CountingCost;
 
 /// Shorter stretches say nothing, in words.
 const FEWEST_WORDS: u64 = 2000;
+/// Shorter ones do not tell what the code does once processor and caches know it, in words: of a program's next task, translated for the
+/// first time, the first piece of a stretch takes four times as long as natively.
+const SETTLED_WORDS: u64 = 7500;
 /// Counting does not more than multiply the time of an access by this.
 const MOST_SLOWER: f64 = 3.0;
 /// Two threads of one core are not more than this much slower than one alone.
@@ -110,6 +113,20 @@ pub struct Weight {
     pub access_ns: f64,
     /// Whether that was measured, and not taken from other bursts.
     pub is_measured: bool,
+    /// How sure it is.
+    pub speed: Speed,
+}
+
+/// What an access's time was measured on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speed {
+    /// Little, of code that may be new: a burst of the same code whose speed has settled knows it better.
+    #[default]
+    New,
+    /// A stretch that was long enough.
+    Settled,
+    /// Repeated string instructions, which no stretch tells.
+    Repeated,
 }
 
 impl Weights {
@@ -160,6 +177,11 @@ impl Weights {
             counted: if is_repeated { counted_words } else { counted_words * accesses_a_word },
             access_ns,
             is_measured: measured.is_some(),
+            speed: match is_repeated {
+                true => Speed::Repeated,
+                false if measured.is_some() && head.counted_words >= SETTLED_WORDS => Speed::Settled,
+                false => Speed::New,
+            },
         }
     }
 
@@ -243,6 +265,7 @@ mod tests {
         let weight = Weights::default().weight(&head(160_000), &CONTENT);
         // 4 ns an access, less what its block costs.
         assert!(weight.is_measured && (weight.access_ns - NATIVE_NS).abs() < 1e-9, "{weight:?}");
+        assert_eq!(weight.speed, Speed::Settled);
         assert!(weight.counted == 50_000.0, "{weight:?}");
         // However much the blocks cost, something is left.
         let content = Content { indirect: 20_000.0, ..CONTENT };
