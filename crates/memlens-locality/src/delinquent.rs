@@ -44,7 +44,7 @@ impl DelinquentComparison {
         let predicted: HashSet<u32> = predicted.iter().copied().collect();
         let all: f64 = misses.values().sum();
         let smallest = smallest_covering(misses.iter().map(|(&load, &count)| (load, count)), share);
-        // Of any C with so many loads in common with P, the most frequent ones on either side miss most.
+        // Misses of the first n loads in P, and of those outside, by falling misses: with n in common no C covers more.
         let running = |is_predicted: bool| -> Vec<f64> {
             let side = misses.iter().filter(|(load, _)| predicted.contains(load) == is_predicted);
             let mut counts: Vec<f64> = side.map(|(_, &count)| count).collect();

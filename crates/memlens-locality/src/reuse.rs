@@ -224,8 +224,7 @@ impl Reuse {
             }
             if let Some(earlier) = earlier {
                 let of_those = before.hazard(bin, earlier, prior, unit);
-                hazard[bin] =
-                    before.mixed(bin, earlier, hazard[bin], if inside { None } else { Some(of_those) });
+                hazard[bin] = before.mixed(bin, earlier, hazard[bin], (!inside).then_some(of_those));
             }
             at_risk -= within[bin] + self.first[bin];
             visible -= across[bin] + left;
