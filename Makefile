@@ -29,10 +29,18 @@ BENCH ?=
 
 # The client with DynamoRIO is what memlens-exact's build script would build itself, late and alone: beside the rest it
 # takes the time that Parquet leaves one processor idle. If it fails here, it fails there with a message.
+beside_client = @$(CARGO) build --quiet --release -p memlens-exact-client --target-dir $(CLIENT_TARGET) 2>/dev/null & \
+	echo '$(1)'; $(1); status=$$?; wait; exit $$status
+
 build:
 	@scripts/setup.sh build
-	@$(CARGO) build --quiet --release -p memlens-exact-client --target-dir $(CLIENT_TARGET) 2>/dev/null & \
-	echo '$(CARGO) build --release -p memlens'; $(CARGO) build --release -p memlens; status=$$?; wait; exit $$status
+	$(call beside_client,$(CARGO) build --release -p memlens)
+
+# What `build` builds, the tests and the examples. Dependencies have more features here: `build` and this one after the
+# other would compile them, and all that uses them, twice.
+test-build:
+	@scripts/setup.sh build test
+	$(call beside_client,$(CARGO) test --release $(WORKSPACE) --no-run)
 
 setup:
 	@scripts/setup.sh build demo test bench
@@ -56,8 +64,7 @@ demo: build examples
 #
 # In the order of cost: the crates' own tests, programs whose counts are known by hand, the counts of
 # another tool, programs that must not notice.
-test: build
-	@scripts/setup.sh build test
+test: test-build
 	$(CARGO) test --release $(WORKSPACE) --no-fail-fast
 	$(CARGO) test $(CHECKED) --no-fail-fast
 	$(MAKE) -s -C examples/bfs check
@@ -65,7 +72,6 @@ test: build
 	$(PYTHON) tests/programs.py --memlens $(MEMLENS)
 	$(PYTHON) tests/vector_code.py --memlens $(MEMLENS)
 	$(PYTHON) tests/random_code.py --memlens $(MEMLENS)
-	$(CARGO) build --release -p memlens -p memlens-static -p memlens-agent-host --example evaluate --example hammer
 	$(PYTHON) tests/bus.py --memlens $(MEMLENS)
 	$(PYTHON) tests/apply.py --memlens $(MEMLENS)
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
@@ -107,4 +113,4 @@ clean:
 	$(MAKE) -s -C examples/bfs clean
 	$(MAKE) -s -C examples/kernels clean
 
-.PHONY: build setup examples demo test bench lint doc clean
+.PHONY: build test-build setup examples demo test bench lint doc clean
