@@ -42,7 +42,8 @@
 //!    chance of being used does not depend on when it was used last. Blocks that are found again in the order in
 //!    which they were used before, over hundreds of references, belong to a sweep, whose reuse times are all
 //!    alike: the period is estimated and that part of the distribution ends there. Where times are longer than
-//!    everything seen, blocks go on being found at the last rate known; if none was ever found, they never are.
+//!    everything seen, blocks go on being found at the last rate known, or one that goes on falling as it fell; if none
+//!    was ever found, they never are.
 //!    Blocks that are used for a while and then no more are not found across bursts. Each octave of time up to
 //!    the next burst is therefore taken to find at least the part
 //!    of the blocks that the last two octaves inside of bursts found.

@@ -94,8 +94,6 @@ pub(crate) struct Distribution {
 const ENOUGH: f64 = 24.0;
 /// How many references' worth the prior counts.
 const PRIOR: f64 = 1.0;
-/// Bins that the rate behind the last one decided is taken from: two octaves of wide bins.
-const TAIL_BINS: usize = 4;
 /// How far back, as a factor of time, it is looked how many blocks an octave finds again: two octaves.
 const TAIL_FACTOR: f64 = 4.0;
 /// Fewest blocks found in earlier bursts from which their order says something.
@@ -166,8 +164,8 @@ impl Reuse {
     /// The product-limit estimate (E. L. Kaplan, P. Meier, Nonparametric Estimation from Incomplete Observations,
     /// JASA 53, 1958), on bins: of those at risk in a bin, half of those censored in it count (the actuarial
     /// estimate, ibid. section 3). Bins that too few references reach inside of a burst are decided by the times
-    /// across bursts; where these are too few as well, blocks go on being used at the rate of the last bins that
-    /// were decided. `references`: how many in all, those with trivial times, which are not counted here, among
+    /// across bursts; where these are too few as well, blocks go on being found as in the last bins that were decided
+    /// ([`Decided::tail`]). `references`: how many in all, those with trivial times, which are not counted here, among
     /// them. A `prior` counts like one more reference.
     ///
     /// Times between a burst's length and the gap to the next one are seen by nobody. Across bursts only those blocks are
@@ -208,12 +206,17 @@ impl Reuse {
             let left = never[bin] + earlier.map_or(0.0, |earlier| earlier.entered[bin]);
             let exposed = (at_risk - self.first[bin] / 2.0).max(0.0);
             let visibly = (visible - left / 2.0).max(0.0);
-            let inside = exposed >= ENOUGH * unit;
+            let (in_bursts, in_all) =
+                ((within[bin], exposed), (within[bin] + across[bin], exposed + visibly));
+            // Bursts that end in the bin see few of the times end that do.
+            let inside = exposed >= ENOUGH * unit
+                && (at_risk - within[bin] - self.first[bin] >= ENOUGH * unit
+                    || in_bursts.0 * in_all.1 >= in_all.0 * in_bursts.1);
             let (ends, among) = if inside {
-                (within[bin], exposed)
+                in_bursts
             } else {
                 first_across = first_across.min(bin);
-                (within[bin] + across[bin], exposed + visibly)
+                in_all
             };
             let prior = prior.map(|prior| prior.hazard[bin]);
             hazard[bin] = decided.hazard(bin, (ends, among), prior, unit);
@@ -264,11 +267,7 @@ impl Decided {
             let (more_ends, more) = prior.map_or((0.0, 0.0), |prior| (PRIOR * unit * prior, PRIOR * unit));
             (ends + more_ends) / (among + more)
         } else if self.until > 0 {
-            let tail = self.until.saturating_sub(TAIL_BINS)..self.until;
-            let exposure: f64 = self.exposure[tail.clone()].iter().sum();
-            let rate = self.ends[tail].iter().sum::<f64>() / exposure.max(f64::MIN_POSITIVE);
-            let tail = 1.0 - (-rate * width).exp();
-            (ends + PRIOR * unit * tail) / (among + PRIOR * unit)
+            (ends + PRIOR * unit * self.tail(bin, unit)) / (among + PRIOR * unit)
         } else {
             match prior {
                 Some(prior) => (ends + PRIOR * unit * prior) / (among + PRIOR * unit),
@@ -277,6 +276,40 @@ impl Decided {
             }
         };
         hazard.clamp(0.0, 1.0)
+    }
+
+    /// The same of a bin behind those decided, if it goes on as in the last of them: at the rate at which blocks were found
+    /// there, or, where that fell from the octaves before, at one that goes on falling as that power of time. What is
+    /// used often has been found by then; what is left is used the more seldom.
+    fn tail(&self, bin: usize, unit: f64) -> f64 {
+        let end = lower_edge(self.until);
+        // Ends, exposure, and the middle of the times exposed, by their logarithms.
+        let over = |from: f64, to: f64| {
+            let bins = (1..self.until).filter(|&bin| (from..to).contains(&lower_edge(bin)));
+            let [ends, exposure, times] = bins.fold([0.0; 3], |[ends, exposure, times], bin| {
+                let exposed = self.exposure[bin];
+                let time = (lower_edge(bin) * lower_edge(bin + 1)).sqrt();
+                [ends + self.ends[bin], exposure + exposed, times + exposed * time.ln()]
+            });
+            let exposure = exposure.max(f64::MIN_POSITIVE);
+            (ends, exposure, (times / exposure).exp())
+        };
+        let (ends, exposure, middle) = over(end / TAIL_FACTOR, end);
+        let (ends_before, exposure_before, middle_before) =
+            over(end / TAIL_FACTOR.powi(2), end / TAIL_FACTOR);
+        let rate = ends / exposure;
+        let decline = if ends > 0.0 && ends_before > 0.0 {
+            let apart = (middle / middle_before).ln();
+            let fell = (ends_before / exposure_before / rate).ln() / apart;
+            // As much less as it may be by chance.
+            let variance = unit * (1.0 / ends + 1.0 / ends_before) / apart.powi(2);
+            if fell > 0.0 { (fell - variance / fell).clamp(0.0, 0.99) } else { 0.0 }
+        } else {
+            0.0
+        };
+        // The integral of (time ÷ middle)^-decline.
+        let until = |time: f64| middle * (time / middle).powf(1.0 - decline) / (1.0 - decline);
+        1.0 - (-rate * (until(lower_edge(bin + 1)) - until(lower_edge(bin)))).exp()
     }
 }
 
