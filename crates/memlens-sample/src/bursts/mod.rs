@@ -576,6 +576,8 @@ impl Bursts {
             references: std::mem::take(&mut self.references),
             code: std::mem::take(&mut decoded.code),
             before_ns: 0.0,
+            time_ns: 0.0,
+            taken_ns: 0.0,
         };
         let before = self.waiting.next(&mut waiting, head.period_ns as f64);
         if let Some(before) = before {

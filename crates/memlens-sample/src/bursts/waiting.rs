@@ -8,7 +8,9 @@
 //!
 //! Where in the time between two bursts the program went from what the one saw to what the other saw, looks tell: ticks in between, of
 //! which nothing is known but the instruction. The burst whose code is nearer to that has it; if both or none is near, the one
-//! nearer in time. A look in a system call has no burst, and no accesses; nor has one
+//! nearer in time. Where phases alternate that are shorter than the time between bursts, one that bursts meet seldom would then have no more
+//! than what lies around these. If none was near, the thread's next burst that is therefore has the look's time, too, and
+//! those that come behind it have so much less. A look in a system call has no burst, and no accesses; nor has one
 //! in a loop that waits for other threads, which stands for a call in all of this. Half of the time between two of them all (bursts and
 //! looks) is the one's, half the other's: where between them the program went on, nobody knows, and at the middle it is on average,
 //! whatever that time's length depends on. It does: a burst where memory is slow or code new costs more, so that the
@@ -34,6 +36,10 @@ const MOST: usize = 64;
 const MOST_LOOKS: usize = 4096;
 /// Code farther away than this from what a burst executed is not its, in bytes.
 const NEAR: u64 = 256;
+/// How many of a thread's bursts may come before one of a look's code does.
+const PATIENCE: u32 = 32;
+/// The most that a burst gives back, as a part of its time around it.
+const GIVEN_BACK: f64 = 0.5;
 
 /// A burst of which is known how much it stands for up to its end.
 #[derive(Debug, Default)]
@@ -58,8 +64,12 @@ pub struct Waiting {
     pub references: Vec<Reference>,
     /// Addresses in the code that it executed, rising.
     pub code: Vec<u64>,
-    /// Processor time before it that it stands for, in ns.
+    /// Processor time before it that it stands for, in ns, back to the burst before.
     pub before_ns: f64,
+    /// Processor time that it stands for, in ns …
+    pub time_ns: f64,
+    /// … and what of it bursts before have had, too, as it is in their time.
+    pub taken_ns: f64,
 }
 
 /// What a burst's length counts in the usual length: one in so many.
@@ -84,6 +94,7 @@ impl Waiting {
     fn stand_for(&mut self, time_ns: f64) -> f64 {
         let accesses = time_ns / self.timing.access_ns;
         self.weight += accesses;
+        self.time_ns += time_ns;
         accesses
     }
 
@@ -92,10 +103,10 @@ impl Waiting {
         let is_better = (self.speed, next.speed) == (Speed::New, Speed::Settled)
             && next.timing.access_ns < self.timing.access_ns;
         if is_better && self.is_code_of(next) {
-            let known = self.before_ns / self.timing.access_ns;
+            let more = 1.0 / next.timing.access_ns - 1.0 / self.timing.access_ns;
             self.timing.access_ns = next.timing.access_ns;
-            let more = self.before_ns / self.timing.access_ns - known;
-            (self.weight, self.unseen_before) = (self.weight + more, self.unseen_before + more);
+            self.weight += self.time_ns * more;
+            self.unseen_before += self.before_ns * more;
         }
     }
 
@@ -131,11 +142,22 @@ enum Owner {
 }
 
 /// Processor time in ns, by whose it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Times {
     before: f64,
     next: f64,
     calls: f64,
+    /// Of these, what is in neither's code.
+    foreign: Vec<Foreign>,
+}
+
+/// Time in code of none of the bursts around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Foreign {
+    pc: u64,
+    time_ns: f64,
+    /// Bursts that have come since.
+    age: u32,
 }
 
 impl Times {
@@ -145,6 +167,13 @@ impl Times {
             Owner::Next => &mut self.next,
             Owner::Call => &mut self.calls,
         } += time_ns;
+    }
+
+    /// Half of the time behind a look is its code's, too.
+    fn add_foreign(&mut self, is_foreign: bool, behind_ns: f64) {
+        if let Some(last) = self.foreign.last_mut().filter(|_| is_foreign) {
+            last.time_ns += 0.5 * behind_ns;
+        }
     }
 }
 
@@ -156,8 +185,11 @@ fn divide(before: Option<&Waiting>, next: Option<&Waiting>, looks: &[Look], last
     let mut passed_ns = 0.0;
     // What came before the first look of a thread without a burst before is that look's.
     let mut last = before.map(|_| Owner::Before);
+    let mut is_foreign = false;
     for look in looks {
         passed_ns += look.period_ns;
+        times.add_foreign(is_foreign, look.period_ns);
+        is_foreign = false;
         let owner = match (look.at, before, next) {
             (None, ..) => Owner::Call,
             (Some(_), None, _) => Owner::Next,
@@ -167,17 +199,62 @@ fn divide(before: Option<&Waiting>, next: Option<&Waiting>, looks: &[Look], last
                 (Some(one), Some(other)) if other < one => Owner::Next,
                 (Some(_), None) => Owner::Before,
                 (None, Some(_)) => Owner::Next,
-                _ if 2.0 * passed_ns < whole_ns => Owner::Before,
-                _ => Owner::Next,
+                (one, other) => {
+                    is_foreign = one.is_none() && other.is_none();
+                    if is_foreign {
+                        times.foreign.push(Foreign { pc, time_ns: 0.5 * look.period_ns, age: 0 });
+                    }
+                    if 2.0 * passed_ns < whole_ns { Owner::Before } else { Owner::Next }
+                }
             },
         };
         times.add(last.unwrap_or(owner), 0.5 * look.period_ns);
         times.add(owner, 0.5 * look.period_ns);
         last = Some(owner);
     }
+    times.add_foreign(is_foreign, last_ns);
     times.add(last.unwrap_or(Owner::Next), 0.5 * last_ns);
     times.add(Owner::Next, 0.5 * last_ns);
     times
+}
+
+/// What bursts of a thread have that is not of their code.
+#[derive(Debug, Default)]
+struct Lent {
+    foreign: Vec<Foreign>,
+    /// What has been taken by bursts of the code, and not been given back by others.
+    owed_ns: f64,
+}
+
+impl Lent {
+    /// Time in other code than that of the bursts around it, which have it for now. The oldest is forgotten if there is too much.
+    fn lend(&mut self, foreign: Vec<Foreign>) {
+        self.foreign.extend(foreign);
+        self.foreign.drain(..self.foreign.len().saturating_sub(MOST_LOOKS));
+    }
+
+    /// What a burst, which has come, has in addition: time in its code that others have.
+    fn take(&mut self, burst: &Waiting) -> f64 {
+        let mut taken_ns = 0.0;
+        self.foreign.retain_mut(|foreign| {
+            foreign.age += 1;
+            let is_its = burst.distance(foreign.pc).is_some();
+            taken_ns += if is_its { foreign.time_ns } else { 0.0 };
+            !is_its && foreign.age < PATIENCE
+        });
+        self.owed_ns += taken_ns;
+        taken_ns
+    }
+
+    /// Takes away what others have taken from a burst of which everything else is known, unless it is one of these itself.
+    fn give_back(&mut self, burst: &mut Waiting) {
+        let own_ns = burst.time_ns - burst.taken_ns;
+        if own_ns > burst.taken_ns {
+            let given_back = self.owed_ns.min(GIVEN_BACK * own_ns);
+            burst.stand_for(-given_back);
+            self.owed_ns -= given_back;
+        }
+    }
 }
 
 /// Each thread's last burst, the one that came first at the front.
@@ -186,6 +263,8 @@ pub struct WaitingBursts {
     bursts: Vec<Waiting>,
     /// Looks behind the last burst, by thread, and the thread's process.
     looks: FxHashMap<u32, (u32, Vec<Look>)>,
+    /// By thread: what its bursts have that is not of their code.
+    lent: FxHashMap<u32, Lent>,
     /// Processor time in system calls, in ns, but for these looks.
     calls_ns: f64,
 }
@@ -201,10 +280,15 @@ impl WaitingBursts {
         self.calls_ns += times.calls;
         burst.before_ns = times.next;
         burst.unseen_before = burst.stand_for(times.next);
+        let lent = self.lent.entry(burst.timing.thread).or_default();
+        burst.taken_ns = lent.take(burst);
+        burst.stand_for(burst.taken_ns);
+        lent.lend(times.foreign);
         burst.usual_length = burst.references.len() as f64;
         if let Some(before) = &mut before {
             before.learn_from(burst);
             burst.unseen_before += before.counted + before.stand_for(times.before);
+            lent.give_back(before);
             burst.weight += before.pass_on();
             burst.usual_length = before.usual_length + (burst.usual_length - before.usual_length) / LENGTHS;
         }
@@ -243,12 +327,19 @@ impl WaitingBursts {
                 before.stand_for(times.before);
             }
         }
+        for burst in &mut last {
+            let mut lent = self.lent.remove(&burst.timing.thread).unwrap_or_default();
+            lent.give_back(burst);
+        }
         last
     }
 
     /// Lets one wait. Another one that has to go for it has waited longest.
     pub fn add(&mut self, waiting: Waiting) -> Option<Waiting> {
         let first = (self.bursts.len() == MOST).then(|| self.bursts.remove(0));
+        if let Some(first) = &first {
+            self.lent.remove(&first.timing.thread);
+        }
         self.bursts.push(waiting);
         first
     }
@@ -314,6 +405,28 @@ mod tests {
         assert_eq!(slow.weight, 100.0 + 4500.0 / 50.0);
         assert_eq!(fast.weight, 200.0 + 2500.0 / 0.5);
         assert_eq!(fast.unseen_before, 30.0 + 4500.0 / 50.0 + 2500.0 / 0.5);
+    }
+
+    #[test]
+    fn phases_shorter_than_the_time_between_bursts_have_their_looks() {
+        // One ms of each ten is in other code than the rest. A burst comes every 21 ms, a look every ms between them.
+        let (mut bursts, mut weights) = (WaitingBursts::default(), [0.0; 2]);
+        let mut feed = |waiting: Waiting| weights[usize::from(waiting.code[0] == 0x9000)] += waiting.weight;
+        let at = |ms: u64| if ms % 10 == 3 { 0x9000 } else { 0x1000 };
+        for ms in 0..21_000 {
+            if ms % 21 != 0 {
+                bursts.look((9, 1), 1000.0, Some(at(ms)));
+                continue;
+            }
+            let mut burst = Waiting { timing: of(1, 1.0), code: vec![at(ms)], ..Waiting::default() };
+            if let Some(before) = bursts.next(&mut burst, 1000.0) {
+                feed(before);
+            }
+            bursts.add(burst);
+        }
+        bursts.take_all(None).into_iter().for_each(feed);
+        let [most, tenth] = weights.map(|weight| weight / 21e6);
+        assert!((most - 0.9).abs() < 0.01 && (tenth - 0.1).abs() < 0.01, "{most} {tenth}");
     }
 
     #[test]
