@@ -96,6 +96,8 @@ const ENOUGH: f64 = 24.0;
 const PRIOR: f64 = 1.0;
 /// How far back, as a factor of time, it is looked how many blocks an octave finds again: two octaves.
 const TAIL_FACTOR: f64 = 4.0;
+/// The power of time with which the rate falls, at most: above one some blocks would never be found.
+const MOST_DECLINE: f64 = 0.99;
 /// Fewest blocks found in earlier bursts from which their order says something.
 const FEWEST_FOUND: f64 = 8.0;
 
@@ -248,11 +250,31 @@ struct Decided {
     exposure: [f64; BINS],
     /// The last bin decided, and one more.
     until: usize,
+    /// How it goes on behind them, once that was asked.
+    tail: Option<Tail>,
+}
+
+/// The rate at which blocks are found behind the bins decided: `rate` × (time ÷ `middle`)^-`decline`.
+#[derive(Clone, Copy, Debug)]
+struct Tail {
+    rate: f64,
+    middle: f64,
+    decline: f64,
+}
+
+impl Tail {
+    /// Of the blocks left at a bin, how many end there.
+    fn hazard(self, bin: usize) -> f64 {
+        let Self { rate, middle, decline } = self;
+        // The integral of (time ÷ middle)^-decline.
+        let until = |time: f64| middle * (time / middle).powf(1.0 - decline) / (1.0 - decline);
+        1.0 - (-rate * (until(lower_edge(bin + 1)) - until(lower_edge(bin)))).exp()
+    }
 }
 
 impl Default for Decided {
     fn default() -> Self {
-        Self { ends: [0.0; BINS], exposure: [0.0; BINS], until: 0 }
+        Self { ends: [0.0; BINS], exposure: [0.0; BINS], until: 0, tail: None }
     }
 }
 
@@ -262,12 +284,14 @@ impl Decided {
     fn hazard(&mut self, bin: usize, (ends, among): (f64, f64), prior: Option<f64>, unit: f64) -> f64 {
         let width = lower_edge(bin + 1) - lower_edge(bin);
         let hazard = if among >= ENOUGH * unit {
-            self.until = bin + 1;
+            (self.until, self.tail) = (bin + 1, None);
             (self.ends[bin], self.exposure[bin]) = (ends, among * width);
             let (more_ends, more) = prior.map_or((0.0, 0.0), |prior| (PRIOR * unit * prior, PRIOR * unit));
             (ends + more_ends) / (among + more)
         } else if self.until > 0 {
-            (ends + PRIOR * unit * self.tail(bin, unit)) / (among + PRIOR * unit)
+            let tail = self.tail.unwrap_or_else(|| self.tail(unit));
+            self.tail = Some(tail);
+            (ends + PRIOR * unit * tail.hazard(bin)) / (among + PRIOR * unit)
         } else {
             match prior {
                 Some(prior) => (ends + PRIOR * unit * prior) / (among + PRIOR * unit),
@@ -278,10 +302,10 @@ impl Decided {
         hazard.clamp(0.0, 1.0)
     }
 
-    /// The same of a bin behind those decided, if it goes on as in the last of them: at the rate at which blocks were found
-    /// there, or, where that fell from the octaves before, at one that goes on falling as that power of time. What is
-    /// used often has been found by then; what is left is used the more seldom.
-    fn tail(&self, bin: usize, unit: f64) -> f64 {
+    /// How it goes on as in the last bins decided: at the rate at which blocks were found there, or, where that fell from
+    /// the octaves before, at one that goes on falling as that power of time. What is used often has been found by then;
+    /// what is left is used the more seldom.
+    fn tail(&self, unit: f64) -> Tail {
         let end = lower_edge(self.until);
         // Ends, exposure, and the middle of the times exposed, by their logarithms.
         let over = |from: f64, to: f64| {
@@ -303,13 +327,11 @@ impl Decided {
             let fell = (ends_before / exposure_before / rate).ln() / apart;
             // As much less as it may be by chance.
             let variance = unit * (1.0 / ends + 1.0 / ends_before) / apart.powi(2);
-            if fell > 0.0 { (fell - variance / fell).clamp(0.0, 0.99) } else { 0.0 }
+            if fell > 0.0 { (fell - variance / fell).clamp(0.0, MOST_DECLINE) } else { 0.0 }
         } else {
             0.0
         };
-        // The integral of (time ÷ middle)^-decline.
-        let until = |time: f64| middle * (time / middle).powf(1.0 - decline) / (1.0 - decline);
-        1.0 - (-rate * (until(lower_edge(bin + 1)) - until(lower_edge(bin)))).exp()
+        Tail { rate, middle, decline }
     }
 }
 

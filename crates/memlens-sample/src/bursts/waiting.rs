@@ -32,7 +32,7 @@ use super::weights::Speed;
 
 /// Most threads whose last bursts wait, some MB each.
 const MOST: usize = 64;
-/// Most looks of a thread between two bursts: what comes then stands for what went before.
+/// Most looks of a thread between two bursts: what comes then stands for what went before. As many that wait for a burst of their code.
 const MOST_LOOKS: usize = 4096;
 /// Code farther away than this from what a burst executed is not its, in bytes.
 const NEAR: u64 = 256;
