@@ -140,10 +140,12 @@ impl BurstCounts {
         }
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
         notes.push(format!(
-            "{} bursts with {} accesses were recorded; they took {of_time:.1} % of the program's processor time. Counts \
+            "Recorded: {} with {}, in {of_time:.1} % of the program's processor time. Counts \
              are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.4 to 2.8 \
-             times the true ones where that was checked. Behind {} of them the program's own speed was measured.",
-            self.bursts, self.references, self.measured
+             times the true ones where that was checked. The program's own speed was measured behind {} of the bursts.",
+            counted(self.bursts, "burst"),
+            counted(self.references, "access"),
+            self.measured
         ));
         let early = [
             (End::SystemCall, "at system calls"),
@@ -165,13 +167,13 @@ impl BurstCounts {
         }
         if self.unknown_references > 0 {
             notes.push(format!(
-                "{} gathers and scatters relative to a segment have no addresses.",
+                "Gathers and scatters relative to a segment, which have no addresses: {}.",
                 self.unknown_references
             ));
         }
         if self.undecoded > 0 {
-            notes
-                .push(format!("{} bursts are incomplete: blocks of code were not reported.", self.undecoded));
+            let incomplete = counted(self.undecoded, "burst");
+            notes.push(format!("Incomplete: {incomplete}, whose blocks of code were not all reported."));
         }
         notes
     }
@@ -181,10 +183,10 @@ impl BurstCounts {
         if self.references >= FEW_REFERENCES {
             return None;
         }
-        let Self { bursts, references, .. } = self;
         let few = format!(
-            "Only {bursts} bursts with {references} accesses came of {seconds:.2} s of processor time outside of system calls: a \
-             first impression"
+            "Only {} with {} came of {seconds:.2} s of processor time outside of system calls: a first impression",
+            counted(self.bursts, "burst"),
+            counted(self.references, "access")
         );
         Some(match self.is_attached {
             true => format!("{few}; record for longer, or let bursts take more of the time (--overhead)."),
@@ -208,6 +210,16 @@ impl BurstCounts {
              the stack pointer or the frame pointer alone, and at fixed addresses. Ratios are of the others."
         )
     }
+}
+
+/// `1 burst`, `2 bursts`, `3 accesses`.
+fn counted(count: u64, noun: &str) -> String {
+    let end = match count {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{end}")
 }
 
 /// Last-level misses that may be, as a part of the accesses, are much from this on.
