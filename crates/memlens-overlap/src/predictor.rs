@@ -12,14 +12,23 @@ const HISTORIES: [u32; 5] = [60, 24, 10, 4, 0];
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Predictor {
     history: u64,
-    /// By branch, length of history and history: two bits, from 0, taken from 2 on.
-    counters: FxHashMap<(u32, u32, u64), u8>,
+    /// Two bits, from 0, taken from 2 on. There are hundreds of thousands: with their keys in three words each takes 16 bytes, else 24.
+    counters: FxHashMap<Key, u8>,
+}
+
+/// A branch, and what went before: which of the lengths, and that much of the history.
+type Key = [u32; 3];
+
+fn key(branch: u32, length: u32, history: u64) -> Key {
+    // A 1 above the last directions tells lengths apart.
+    let before = history & ((1 << length) - 1) | 1 << length;
+    [branch, before as u32, (before >> 32) as u32]
 }
 
 impl Predictor {
     /// The branch with this number went there. Whether that was guessed.
     pub(crate) fn guesses(&mut self, branch: u32, is_taken: bool) -> bool {
-        let keys = HISTORIES.map(|length| (branch, length, self.history & ((1 << length) - 1)));
+        let keys = HISTORIES.map(|length| key(branch, length, self.history));
         let known = keys.iter().find_map(|key| self.counters.get(key));
         let guess = known.is_some_and(|&counter| counter >= 2);
         for key in keys {

@@ -12,7 +12,7 @@
 
 mod waits;
 
-pub use waits::add_waits;
+pub use waits::{StallParts, stall_parts};
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -9,18 +9,31 @@ use rustc_hash::FxHashMap;
 /// Accesses looked at that an answer needs.
 const FEWEST: u64 = 16;
 
-/// Fills the stall cycles of the profile's counts, and the core's cycles in all.
+/// How much of its accesses' latency each row of code waits for.
+#[derive(Clone, Debug)]
+pub struct StallParts {
+    /// By row of code, where the windows tell: 0 to 1.
+    parts: Vec<Option<f64>>,
+    /// The same part of all latency beyond the first level's; `None`: nothing in the windows missed.
+    usual: Option<f64>,
+    /// In the windows: cycles waited, all cycles, and accesses looked at.
+    waited: f64,
+    cycles: f64,
+    looked_at: u64,
+}
+
+/// Goes through the windows; `None` if the machine's core is not described.
 ///
 /// `operands`: which row of code each number of the windows' instructions is. `symbols_of`: a module of the profile as a file,
-/// where it can be read. The cells' other counts must be there: they say what misses.
-pub fn add_waits<'a>(
-    profile: &mut Profile,
+/// where it can be read. The counts of the rows of code must be there: they say what misses. Cells need not: going through windows
+/// takes some tens of MB for a while where much code is executed.
+pub fn stall_parts<'a>(
+    profile: &Profile,
     windows: &Windows,
     operands: &[(u32, CodeIx)],
     symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
-) {
-    let Some(core) = profile.machine.core else { return };
-    let core = limits(core, &profile.machine);
+) -> Option<StallParts> {
+    let core = limits(profile.machine.core?, &profile.machine);
     let with_place = operands.iter().filter_map(|&(number, code)| {
         let location = &profile.code[code.index()];
         let place = Place { module: location.module?.0, svma: location.offset };
@@ -51,38 +64,49 @@ pub fn add_waits<'a>(
             parts[code.index()] = Some(waited.waited_cycles / waited.latency_cycles);
         }
     }
-    let (mut of_own, mut of_all_others) = (0.0, 0.0);
-    let (machine, mut cells) = (&profile.machine, std::mem::take(&mut profile.cells));
-    for cell in &mut cells {
-        let counts = cell.counts.get();
-        let all = machine.wait_cycles(&counts);
-        let of_others =
-            counts.shared.coherence_misses.saturating_mul(machine.latencies.llc_cycles.into()).min(all);
-        let wait = all - of_others;
-        let stalled = match parts[cell.code.index()] {
-            Some(part) => wait as f64 * part,
-            None => (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0) * usual.unwrap_or(1.0),
-        };
-        of_own += stalled;
-        // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
-        // behind the other: of what cores take from each other nothing is hidden.
-        of_all_others += of_others as f64;
-        let stall_cycles = stalled.round() as u64 + of_others;
-        cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
-    }
-    profile.cells = cells;
-    profile.sum_cells();
-    // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
-    let is_known = usual.is_some() || of_own == 0.0;
-    if is_known && found.cycles > 0.0 && waited <= found.cycles {
-        // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
-        let looked_at: u64 = found.operands.values().map(|operand| operand.accesses).sum();
-        let times = match waited > 0.0 {
-            true => of_own / waited,
-            false => profile.totals().accesses() as f64 / looked_at.max(1) as f64,
-        };
-        let cycles = times * found.cycles + of_all_others;
-        profile.run.core_cycles = Some(cycles.round() as u64);
+    let looked_at = found.operands.values().map(|operand| operand.accesses).sum();
+    Some(StallParts { parts, usual, waited, cycles: found.cycles, looked_at })
+}
+
+impl StallParts {
+    /// Fills the stall cycles of the profile's cells, and all other counts from these ([`Profile::sum_cells`]); and the core's cycles
+    /// in all.
+    pub fn add_to(&self, profile: &mut Profile) {
+        let hit_cycles = f64::from(profile.machine.latencies.l1_cycles);
+        let (mut of_own, mut of_all_others) = (0.0, 0.0);
+        let (machine, cells) = (&profile.machine, &mut profile.cells);
+        for cell in cells {
+            let counts = cell.counts.get();
+            let all = machine.wait_cycles(&counts);
+            let of_others =
+                counts.shared.coherence_misses.saturating_mul(machine.latencies.llc_cycles.into()).min(all);
+            let wait = all - of_others;
+            let stalled = match self.parts.get(cell.code.index()).copied().flatten() {
+                Some(part) => wait as f64 * part,
+                None => {
+                    let beyond = (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0);
+                    beyond * self.usual.unwrap_or(1.0)
+                }
+            };
+            of_own += stalled;
+            // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
+            // behind the other: of what cores take from each other nothing is hidden.
+            of_all_others += of_others as f64;
+            let stall_cycles = stalled.round() as u64 + of_others;
+            cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
+        }
+        profile.sum_cells();
+        // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
+        let is_known = self.usual.is_some() || of_own == 0.0;
+        if is_known && self.cycles > 0.0 && self.waited <= self.cycles {
+            // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
+            let times = match self.waited > 0.0 {
+                true => of_own / self.waited,
+                false => profile.totals().accesses() as f64 / self.looked_at.max(1) as f64,
+            };
+            let cycles = times * self.cycles + of_all_others;
+            profile.run.core_cycles = Some(cycles.round() as u64);
+        }
     }
 }
 

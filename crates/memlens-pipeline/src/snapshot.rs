@@ -4,6 +4,7 @@ use crate::address_space::{ANONYMOUS, AddressSpace, BREAK, LoadedModule, SiteNam
 use crate::process::Process;
 use crate::references::References;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
+use memlens_patterns::StallParts;
 use memlens_profile::{
     CacheInfo, Cell, CodeIx, CodeLocation, CoreInfo, Frame, FrameIx, Latencies, MachineInfo,
     Module as ModuleRow, ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx,
@@ -14,7 +15,7 @@ use memlens_symbols::{
     AssignedVariable, Assignment, BlockType, GeneratedNames, Module, NamingCode, Receiver, SourceFrame,
     TypeRef, block_type, naming_code, receiver, spelling_frame,
 };
-use memlens_types::{AccessKind, ObjectKind};
+use memlens_types::{AccessKind, Counts, ObjectKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
@@ -90,10 +91,14 @@ impl Process {
         self.layouts = layouts;
         // Encoding comes next, and needs room.
         self.space.release_pages();
+        self.sum_code(&mut profile.code, &code_of, &object_of);
+        let stalls = self.add_patterns(&mut profile, &code_of);
         // The largest table comes last: what making the others takes is free again.
         (profile.cells, profile.threads) = self.cells(&code_of, &object_of, is_last);
-        profile.sum_cells();
-        self.add_patterns(&mut profile, &code_of);
+        match stalls {
+            Some(stalls) => stalls.add_to(&mut profile),
+            None => profile.sum_cells(),
+        }
         self.attribution(&mut profile);
         profile.note_generated_code();
         profile.run.instructions = Some(self.instructions());
@@ -119,6 +124,19 @@ impl Process {
         touched
     }
 
+    /// What each row of code did, before there are cells that say it.
+    fn sum_code(&self, code: &mut [CodeLocation], code_of: &CodeRows, object_of: &FxHashMap<u32, ObjectIx>) {
+        for thread in self.threads.iter().flatten() {
+            let cells = thread.references.cells();
+            for (reference, object, counts) in cells.iter(|reference| self.blocks.attr_of(reference)) {
+                if let (Some(row), true) = (code_of.of(reference), object_of.contains_key(&object)) {
+                    let (kind, _) = self.blocks.attr_of(reference);
+                    code[row.index()].counts += &by_the_rules(self.machine.rules, kind, counts);
+                }
+            }
+        }
+    }
+
     /// All cells, thread by thread, and the threads.
     fn cells(
         &mut self,
@@ -127,7 +145,6 @@ impl Process {
         is_last: bool,
     ) -> (Vec<Cell>, Vec<ThreadRow>) {
         let Self { blocks, threads, machine, .. } = self;
-        let modify_reads = machine.rules == Rules::Cachegrind;
         // The largest table of all should not be moved while it grows.
         let most = threads.iter().flatten().map(|thread| thread.references.cells().count()).sum();
         let mut cells = Vec::with_capacity(most);
@@ -142,13 +159,8 @@ impl Process {
             let taken = is_last.then(|| std::mem::replace(&mut thread.references, References::new()));
             let taken = taken.map(References::into_cells);
             let counted = taken.as_ref().unwrap_or_else(|| thread.references.cells());
-            for (reference, object, mut counts) in counted.iter(|reference| blocks.attr_of(reference)) {
-                if modify_reads && blocks.attr_of(reference).0 == AccessKind::Modify {
-                    // Under valgrind's rules a modify misses as a read.
-                    counts.l1_load_misses += std::mem::take(&mut counts.l1_store_misses);
-                    counts.l2_load_misses += std::mem::take(&mut counts.l2_store_misses);
-                    counts.llc_load_misses += std::mem::take(&mut counts.llc_store_misses);
-                }
+            for (reference, object, counts) in counted.iter(|reference| blocks.attr_of(reference)) {
+                let counts = by_the_rules(machine.rules, blocks.attr_of(reference).0, counts);
                 if let (Some(code), Some(&object)) = (code_of.of(reference), object_of.get(&object)) {
                     cells.push(Cell { code, object, thread: index, counts: counts.into() });
                 }
@@ -180,8 +192,8 @@ impl Process {
         rows
     }
 
-    /// How operands go through memory.
-    fn add_patterns(&mut self, profile: &mut Profile, code_of: &CodeRows) {
+    /// How operands go through memory; what comes back says how much of it they wait for.
+    fn add_patterns(&mut self, profile: &mut Profile, code_of: &CodeRows) -> Option<StallParts> {
         let references = self.blocks.references();
         let (patterns, kept, numbers) = self.windows.patterns();
         let operands: Vec<(u32, CodeIx)> = code_of
@@ -197,7 +209,7 @@ impl Process {
         let space = &self.space;
         let symbols_of = |module: ModuleIx| space.module(module.0 + 1)?.symbols.as_ref();
         memlens_patterns::add_patterns(profile, patterns, &operands, &symbols_of, &mut self.address_sources);
-        memlens_patterns::add_waits(profile, kept, &operands, &symbols_of);
+        memlens_patterns::stall_parts(profile, kept, &operands, &symbols_of)
     }
 
     fn attribution(&self, profile: &mut Profile) {
@@ -227,6 +239,17 @@ impl Process {
         attribution.notes.extend(self.notes_on_names());
         profile.attribution = attribution;
     }
+}
+
+/// What operands of a kind did, as the machine's rules have it.
+fn by_the_rules(rules: Rules, kind: AccessKind, mut counts: Counts) -> Counts {
+    if rules == Rules::Cachegrind && kind == AccessKind::Modify {
+        // Under valgrind's rules a modify misses as a read.
+        counts.l1_load_misses += std::mem::take(&mut counts.l1_store_misses);
+        counts.l2_load_misses += std::mem::take(&mut counts.l2_store_misses);
+        counts.llc_load_misses += std::mem::take(&mut counts.llc_store_misses);
+    }
+    counts
 }
 
 /// The same code may have been seen through several blocks. Joined where they are: there may be many.

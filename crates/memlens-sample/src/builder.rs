@@ -372,7 +372,9 @@ fn add_patterns(profile: &mut Profile, bursts: &Bursts, code: &[(Code, u8, Acces
         .collect();
     let symbols_of = |module: ModuleIx| files.get(module.0)?.symbols();
     memlens_patterns::add_patterns(profile, &mut patterns, &operands, &symbols_of, &mut Sources::default());
-    memlens_patterns::add_waits(profile, kept, &operands, &symbols_of);
+    if let Some(parts) = memlens_patterns::stall_parts(profile, kept, &operands, &symbols_of) {
+        parts.add_to(profile);
+    }
 }
 
 /// Samples, or accesses where there are no samples.
