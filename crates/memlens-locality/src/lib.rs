@@ -20,7 +20,7 @@
 //! | `bins.rs`, `reuse.rs` | reuse times, their distribution from censored counts, footprints |
 //! | `regions.rs`, `runs.rs` | since when there has been data at a place, and code at work |
 //! | `model.rs` | reuse times → probability of a miss |
-//! | `phases.rs` | stretches of the program with different footprints |
+//! | `phases.rs` | stretches of the program with different footprints, and how long they last |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
 //! | `cost.rs` | [`Cost`], [`CostSpread`]: what references cost; errors of shares that can be added up |
 //! | `summary.rs` | [`Summary`], [`Row`], [`Estimate`], [`CurvePoint`]: the answers |
@@ -51,7 +51,8 @@
 //!    run's own time blocks are found at the rate at which the run finds its own again, and behind its begin at the
 //!    rate at which it finds earlier ones. A program that frees what it worked with finds none of its own.
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
-//!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts that touch new blocks at like rates). A
+//!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts in like code that touch new blocks
+//!    at like rates). A window that reaches back before the phase has, in that part, the program's. A
 //!    reference misses an LRU cache if the footprint of its reuse time is as large as the cache; sets by Smith's
 //!    rule.
 //! 4. **Misses** of a scope: its own distribution of reuse times against the footprints of its phases. Scopes
@@ -66,8 +67,9 @@
 //!   arrays in turn, whose order does not show.
 //! - **Blocks never seen before** count as missing where none of the scope's blocks was ever found: compulsory
 //!   misses and uses before the first burst look alike.
-//! - **Phases** are told apart by how fast bursts touch new blocks. Two that do so alike share a footprint. A window that
-//!   reaches back behind the begin of a run has the footprint of the run's phase all along.
+//! - **Phases** are told apart by how fast bursts touch new blocks and by their instructions. Two that do so alike in the same
+//!   code share a footprint. How long phases last is told by pairs of successive bursts: those that end and come again between
+//!   two bursts are taken to be mixed at random.
 //! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less.
 //! - **Prefetches** are uses of their blocks, at the time of the instruction: data is there at once.

@@ -10,9 +10,9 @@ use crate::cost::{Cost, Pairs};
 use crate::geometry::Geometry;
 use crate::last_use::{LastUse, TAG_SHIFT};
 use crate::model::{LevelModel, Model, estimate};
-use crate::phases::Phases;
+use crate::phases::{Phases, Position, Short, Signature};
 use crate::regions::Regions;
-use crate::reuse::{Distribution, Reuse, Typical};
+use crate::reuse::{Distribution, Footprint, Reuse, Typical};
 use crate::runs::Moment;
 use crate::scopes::{Scope, ScopeSums, Scopes, Sums};
 use crate::spread::Spread;
@@ -88,6 +88,7 @@ pub enum Who {
 pub struct Locality {
     levels: Vec<Geometry>,
     sizes: Vec<BlockSize>,
+    phases: Phases,
     threads: HashMap<u32, Thread>,
     /// All references, as number 0.
     program: Scopes,
@@ -112,7 +113,7 @@ struct BlockSize {
     levels: Vec<usize>,
     last_use: LastUse,
     regions: Regions,
-    phases: Phases,
+    short: Short,
     /// How a reference counts as a miss in the present burst, a level each; from what is known so far.
     scores: Vec<LevelModel>,
 }
@@ -128,6 +129,8 @@ struct Thread {
     windows: u64,
     made: u64,
     pairs: Pairs,
+    /// Which phase the last window was in.
+    phase: Option<usize>,
 }
 
 impl Locality {
@@ -148,7 +151,7 @@ impl Locality {
                         levels: vec![index],
                         last_use: LastUse::new(front, config.remembered_blocks),
                         regions: Regions::default(),
-                        phases: Phases::default(),
+                        short: Short::default(),
                         scores: Vec::new(),
                     });
                 }
@@ -165,6 +168,7 @@ impl Locality {
             levels: config.levels.clone(),
             longest: (config.remembered_blocks.next_power_of_two() / 4).max(1024),
             sizes,
+            phases: Phases::default(),
             threads: HashMap::new(),
             bursts: 0,
             gaps: (0.0, 0.0),
@@ -203,6 +207,7 @@ impl Locality {
             windows: 0,
             made: 0,
             pairs: Pairs::of(burst.thread.into()),
+            phase: None,
         };
         let thread = self.threads.entry(burst.thread).or_insert_with(new);
         let goes_on = part == 0 && burst.unseen_before == Some(0) && thread.clock - thread.window < longest;
@@ -225,13 +230,23 @@ impl Locality {
         for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
             scopes.begin_burst(moment);
         }
+        // A window that goes on tells nothing of how long phases last.
+        let unseen = burst.unseen_before.filter(|&unseen| part == 0 && unseen > 0);
+        let at = Position { before: seen.phase, unseen };
         let mut phase = None;
         for (index, size) in self.sizes.iter_mut().enumerate() {
             size.last_use.begin_window(seen.tag, seen.window);
             let scopes = [&mut self.program, &mut self.instructions, &mut self.owners];
             let ([early, all], short) = size.window(index, references, seen, weight, scopes);
-            let phase = *phase.get_or_insert_with(|| Phases::class(early, all, references.len()));
-            size.phases.add(phase, &short, weight);
+            let phases = &mut self.phases;
+            let phase = *phase.get_or_insert_with(|| {
+                let class = Phases::class(early, all, references.len());
+                phases.of(class, &Signature::of(references), at, references.len())
+            });
+            size.short.add(phase, &short, weight);
+        }
+        if let Some(thread) = self.threads.get_mut(&burst.thread) {
+            thread.phase = phase;
         }
         let (mut counted, mut reads) = (0u32, 0u32);
         for reference in references.iter().filter(|reference| counts(reference.kind)) {
@@ -253,7 +268,9 @@ impl Locality {
     /// What a reference of the next bursts counts, by level.
     fn learn(&mut self) {
         for index in 0..self.sizes.len() {
-            let model = Model::new(self.pooled(index), &self.sizes[index].phases.short());
+            let all = self.pooled(index);
+            let footprint = Footprint::new(&all, &self.sizes[index].short.all());
+            let model = Model::new(all, footprint);
             let size = &mut self.sizes[index];
             size.scores = size.levels.iter().map(|&level| model.level(&self.levels[level])).collect();
         }
@@ -347,7 +364,7 @@ impl Locality {
             self.instructions.seen().map(|row| (row.1, times(row))).collect();
         let mixed = Distribution::mixed(parts.iter().map(|(scope, times)| (scope.references, times)));
         let mixed = mixed.unwrap_or_else(|| prior.clone());
-        let phases = self.sizes[size].phases.models(&parts);
+        let phases = self.phases.models(&parts, &mixed, &self.sizes[size].short);
         Known { prior, mixed, phases }
     }
 

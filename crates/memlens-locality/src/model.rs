@@ -1,6 +1,6 @@
 //! From reuse times to misses.
 
-use crate::bins::{BINS, TRIVIAL};
+use crate::bins::BINS;
 use crate::geometry::Geometry;
 use crate::reuse::{Distribution, Footprint, Reuse};
 use crate::summary::Estimate;
@@ -22,9 +22,8 @@ pub(crate) struct LevelModel {
 }
 
 impl Model {
-    /// `all`: of the program's references; `short`: weights of its trivial times, one by one.
-    pub(crate) fn new(all: Distribution, short: &[f64; TRIVIAL as usize]) -> Self {
-        let footprint = Footprint::new(&all, short);
+    /// `all`: of the references; `footprint`: of the windows that end with them.
+    pub(crate) fn new(all: Distribution, footprint: Footprint) -> Self {
         Self { all, footprint }
     }
 

@@ -1,34 +1,96 @@
-//! Stretches of the program that touch memory at different rates.
+//! Stretches of the program that touch memory at different rates, or in different code.
 //!
 //! How many blocks a window of references touches differs between a phase that fills a table in order and one that
-//! looks things up in it. One footprint for both would be wrong for both. Bursts are therefore sorted by how many of
-//! their references are the first to their block, in a short window at the beginning and in the whole burst against
-//! that, two octaves a class each; and each class has a footprint of its own: that of the instructions seen in it.
+//! looks things up in it, and between lookups in a large table and in a small one. One footprint for both would be wrong for
+//! both: the small table's phase would make the large one seem to fit. Bursts are therefore sorted
+//!
+//! - by how many of their references are the first to their block, in a short window at the beginning and in the whole
+//!   burst against that, two octaves a class each;
+//! - by which instructions make them: the phase whose references are distributed over instructions most alike (T.
+//!   Sherwood, E. Perelman, G. Hamerly, B. Calder, Automatically Characterizing Large Scale Program Behavior, ASPLOS 2002,
+//!   with instructions for basic blocks, their hashes for random projections, and one pass for k-means).
+//!
+//! Each phase has a footprint of its own: that of the instructions seen in it. A window that reaches back before the phase's
+//! begin has all phases': how likely it does is told by how often a burst's predecessor was in the phase, more often than by
+//! chance ([`Phases::persistence`]).
 
 use crate::bins::TRIVIAL;
+use crate::burst::Reference;
 use crate::model::Model;
-use crate::reuse::Distribution;
+use crate::reuse::{Distribution, Footprint};
 use crate::scopes::Scope;
 
-/// Weights of trivial reuse times by phase, for one size of block.
-#[derive(Clone, Debug)]
+/// The program's phases.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Phases {
-    short: [[f64; TRIVIAL as usize]; Self::MOST],
+    known: Vec<Phase>,
+    /// Bursts in all, and those with a known predecessor.
+    bursts: f64,
+    successors: f64,
+    /// References of bursts, and of those between two of a thread where these are known, and how many of the latter there are.
+    references: f64,
+    unseen: f64,
+    gaps: f64,
 }
 
-impl Default for Phases {
-    fn default() -> Self {
-        Self { short: [[0.0; TRIVIAL as usize]; Self::MOST] }
+#[derive(Clone, Debug)]
+struct Phase {
+    class: usize,
+    /// Of its bursts.
+    signature: Signature,
+    bursts: f64,
+    /// Bursts whose predecessor is known, and those of them whose predecessor is in the phase, too.
+    successors: f64,
+    stayed: f64,
+}
+
+/// How references are distributed over instructions: a sum over bursts, each of which has 1 in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Signature([f32; Self::PARTS]);
+
+impl Signature {
+    const PARTS: usize = 32;
+
+    /// Of one burst.
+    pub(crate) fn of(references: &[Reference]) -> Self {
+        let mut counts = [0u32; Self::PARTS];
+        for reference in references {
+            // The upper bits of a product with the golden ratio.
+            counts[(reference.instruction.wrapping_mul(0x9e37_79b9) >> 27) as usize] += 1;
+        }
+        let all = references.len().max(1) as f32;
+        Self(counts.map(|count| count as f32 / all))
     }
+
+    fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(sum, part)| *sum += part);
+    }
+
+    /// The part of this burst's references that a phase of so many bursts has elsewhere: 0 to 1.
+    fn distance(&self, phase: &Self, bursts: f64) -> f32 {
+        let bursts = bursts as f32;
+        self.0.iter().zip(&phase.0).map(|(own, sum)| (own - sum / bursts).abs()).sum::<f32>() / 2.0
+    }
+}
+
+/// Where a burst stands among those of its thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    /// The phase of the one before.
+    pub(crate) before: Option<usize>,
+    /// References between the two, where that is known.
+    pub(crate) unseen: Option<u64>,
 }
 
 impl Phases {
     /// Classes by either measure.
     const SIDE: usize = 4;
-    /// Number of classes.
-    pub(crate) const MOST: usize = Self::SIDE * Self::SIDE;
+    /// Most phases.
+    pub(crate) const MOST: usize = 16;
     /// References of the short window.
     pub(crate) const SHORT_WINDOW: usize = 2048;
+    /// A burst with more of its references elsewhere is of another phase.
+    const APART: f32 = 0.5;
 
     /// The class of a burst with so many first uses in the short window at its beginning, and in all.
     pub(crate) fn class(early: u64, first_uses: u64, references: usize) -> usize {
@@ -40,36 +102,132 @@ impl Phases {
         step(early, 0.0).min(Self::SIDE - 1) * Self::SIDE + step(decline, 1.0).min(Self::SIDE - 1)
     }
 
-    /// Counts trivial reuse times of a burst.
-    pub(crate) fn add(&mut self, class: usize, short: &[u32; TRIVIAL as usize], weight: f64) {
-        for (sum, &count) in self.short[class].iter_mut().zip(short) {
-            *sum += f64::from(count) * weight;
-        }
-    }
-
-    /// Of all classes together.
-    pub(crate) fn short(&self) -> [f64; TRIVIAL as usize] {
-        let mut sums = [0.0; TRIVIAL as usize];
-        for class in &self.short {
-            for (sum, count) in sums.iter_mut().zip(class) {
-                *sum += count;
+    /// The phase of a burst of a class.
+    pub(crate) fn of(
+        &mut self,
+        class: usize,
+        signature: &Signature,
+        at: Position,
+        references: usize,
+    ) -> usize {
+        // Another class is further away than other code.
+        let distance = |phase: &Phase| {
+            let classes = [phase.class / Self::SIDE, phase.class % Self::SIDE];
+            let steps = classes[0].abs_diff(class / Self::SIDE) + classes[1].abs_diff(class % Self::SIDE);
+            steps as f32 + signature.distance(&phase.signature, phase.bursts)
+        };
+        let nearest =
+            self.known.iter().map(distance).enumerate().min_by(|one, other| one.1.total_cmp(&other.1));
+        let found = match nearest {
+            Some((found, apart)) if apart <= Self::APART || self.known.len() == Self::MOST => found,
+            _ => {
+                let signature = Signature::default();
+                self.known.push(Phase { class, signature, bursts: 0.0, successors: 0.0, stayed: 0.0 });
+                self.known.len() - 1
             }
+        };
+        let phase = &mut self.known[found];
+        phase.signature.add(signature);
+        phase.bursts += 1.0;
+        self.bursts += 1.0;
+        self.references += references as f64;
+        if let (Some(before), Some(unseen)) = (at.before, at.unseen) {
+            phase.successors += 1.0;
+            phase.stayed += f64::from(u8::from(before == found));
+            self.successors += 1.0;
+            self.unseen += unseen as f64;
+            self.gaps += 1.0;
         }
-        sums
+        found
     }
 
-    /// A model for each class that was seen, from the instructions' distributions.
-    pub(crate) fn models(&self, instructions: &[(&Scope, Distribution)]) -> Vec<Option<Model>> {
-        let model = |class: usize| {
-            let parts = instructions.iter().map(|(scope, times)| (scope.phases[class], times));
-            Some(Model::new(Distribution::mixed(parts)?, &self.short[class]))
+    /// How long a phase lasts.
+    fn persistence(&self, phase: usize) -> Persistence {
+        let Some(known) = self.known.get(phase) else { return Persistence::ALWAYS };
+        if known.successors == 0.0 || self.gaps == 0.0 {
+            return Persistence::ALWAYS;
+        }
+        let length = self.references / self.bursts;
+        let by_chance = known.bursts / self.bursts;
+        let stayed = known.stayed / known.successors;
+        let kept = if by_chance < 1.0 { (stayed - by_chance) / (1.0 - by_chance) } else { 1.0 };
+        Persistence { kept: kept.clamp(0.0, 1.0), length, step: length + self.unseen / self.gaps }
+    }
+
+    /// A model for each phase, from the instructions' distributions; `all`: of all phases together. `short`: of this size of block.
+    pub(crate) fn models(
+        &self,
+        instructions: &[(&Scope, Distribution)],
+        all: &Distribution,
+        short: &Short,
+    ) -> Vec<Option<Model>> {
+        let everywhere = Footprint::new(all, &short.all());
+        let model = |phase: usize| {
+            let parts = instructions.iter().map(|(scope, times)| (scope.phases[phase], times));
+            let own = Distribution::mixed(parts)?;
+            let footprint = Footprint::new(&own, &short.of[phase]);
+            let persistence = self.persistence(phase);
+            let footprint = footprint.continued_by(&everywhere, |time| persistence.at(time));
+            Some(Model::new(own, footprint))
         };
         (0..Self::MOST).map(model).collect()
     }
 }
 
+/// How likely the program was in the present phase so many references ago, for more than by chance.
+#[derive(Clone, Copy, Debug)]
+struct Persistence {
+    /// One burst before.
+    kept: f64,
+    /// References of a burst, and from one to the next.
+    length: f64,
+    step: f64,
+}
+
+impl Persistence {
+    const ALWAYS: Self = Self { kept: 1.0, length: 0.0, step: 1.0 };
+
+    fn at(&self, time: f64) -> f64 {
+        if time <= self.length { 1.0 } else { self.kept.powf((time - self.length) / self.step) }
+    }
+}
+
+/// Weights of trivial reuse times by phase, for one size of block.
+#[derive(Clone, Debug)]
+pub(crate) struct Short {
+    of: [[f64; TRIVIAL as usize]; Phases::MOST],
+}
+
+impl Default for Short {
+    fn default() -> Self {
+        Self { of: [[0.0; TRIVIAL as usize]; Phases::MOST] }
+    }
+}
+
+impl Short {
+    /// Counts those of a burst.
+    pub(crate) fn add(&mut self, phase: usize, short: &[u32; TRIVIAL as usize], weight: f64) {
+        for (sum, &count) in self.of[phase].iter_mut().zip(short) {
+            *sum += f64::from(count) * weight;
+        }
+    }
+
+    /// Of all phases together.
+    pub(crate) fn all(&self) -> [f64; TRIVIAL as usize] {
+        let mut sums = [0.0; TRIVIAL as usize];
+        for phase in &self.of {
+            for (sum, count) in sums.iter_mut().zip(phase) {
+                *sum += count;
+            }
+        }
+        sums
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use memlens_types::AccessKind;
+
     use super::*;
 
     #[test]
@@ -79,5 +237,54 @@ mod tests {
             [(256, 2500), (1294, 2048), (100, 100)].map(|(early, all)| Phases::class(early, all, 20_000));
         assert_eq!(classes, [4, 1, 10]);
         assert_eq!((Phases::class(0, 0, 1), Phases::class(5, 5, 5)), (0, 0));
+    }
+
+    /// A hundred references of each of these instructions.
+    fn signature(instructions: impl Iterator<Item = u32> + Clone) -> Signature {
+        let reference =
+            |instruction| Reference { address: 0, size: 8, kind: AccessKind::Load, instruction, owner: 0 };
+        let references: Vec<_> = (0..100).flat_map(|_| instructions.clone()).map(reference).collect();
+        Signature::of(&references)
+    }
+
+    /// Bursts of 1,000 references, 9,000 apart, in code of these instructions.
+    fn phases_of(bursts: impl Iterator<Item = u32>) -> (Phases, Vec<usize>) {
+        let mut phases = Phases::default();
+        let mut found: Vec<usize> = Vec::new();
+        for first in bursts {
+            let at = Position { before: found.last().copied(), unseen: Some(9_000) };
+            found.push(phases.of(4, &signature(first..first + 10), at, 1_000));
+        }
+        (phases, found)
+    }
+
+    #[test]
+    fn code_makes_a_phase_and_parts_of_it_do_not() {
+        let (_, found) = phases_of([0, 1, 0, 100, 0, 101].into_iter());
+        assert_eq!(found, [0, 0, 0, 1, 0, 1]);
+        // Where there is no room, the most similar.
+        let (_, found) = phases_of((0..40).map(|phase| 1000 * (phase % 20)));
+        assert!(found.iter().all(|&phase| phase < Phases::MOST));
+        assert_eq!(found[..20], found[20..], "the same code is the same phase");
+    }
+
+    #[test]
+    fn phases_last_as_long_as_bursts_stay_in_them() {
+        let (lasting, _) = phases_of((0..200).map(|burst| if burst < 100 { 0 } else { 500 }));
+        let lasting = lasting.persistence(0);
+        assert!(lasting.at(1_000.0) == 1.0 && lasting.at(11_000.0) == 1.0, "{lasting:?}");
+        let (coming, _) = phases_of((0..200).map(|burst| if burst / 10 % 2 == 0 { 0 } else { 500 }));
+        let coming = coming.persistence(0);
+        // Nine of ten have their like before them, five by chance.
+        assert!((0.75..0.85).contains(&coming.at(11_000.0)), "{coming:?}");
+        assert!(coming.at(101_000.0) < 0.15);
+        // As often the one as the other, whatever was before: nothing but chance.
+        let mut random = 1_u64;
+        let (mixed, _) = phases_of((0..400).map(|_| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if random >> 63 == 0 { 0 } else { 500 }
+        }));
+        let mixed = mixed.persistence(0);
+        assert!(mixed.at(1_000.0) == 1.0 && mixed.at(11_000.0) < 0.15, "{mixed:?}");
     }
 }

@@ -568,6 +568,18 @@ impl Footprint {
         Self { blocks }
     }
 
+    /// Of windows that begin in another footprint's phase, as far as they do not reach back with this probability. Backwards in
+    /// time: the blocks that each stretch of the window adds.
+    pub(crate) fn continued_by(&self, other: &Self, probability: impl Fn(f64) -> f64) -> Self {
+        let mut blocks = self.blocks;
+        for bin in 0..BINS {
+            let own = probability((lower_edge(bin) + lower_edge(bin + 1)) / 2.0);
+            let added = |footprint: &Self| footprint.blocks[bin + 1] - footprint.blocks[bin];
+            blocks[bin + 1] = blocks[bin] + own * added(self) + (1.0 - own) * added(other);
+        }
+        Self { blocks }
+    }
+
     /// Of a window `part` (0 to 1) of the way through a bin.
     pub(crate) fn within(&self, bin: usize, part: f64) -> f64 {
         self.blocks[bin] + (self.blocks[bin + 1] - self.blocks[bin]) * part
