@@ -168,12 +168,22 @@ pub struct Finding {
     pub code: Vec<CodeIx>,
 }
 
-/// All findings of at least [`LEAST_GAIN`], and [`LEAST_TIME_GAIN`] where a core was modelled, the largest first, by time if that is
-/// known. Linear in the cells.
-pub fn findings(profile: &Profile) -> Vec<Finding> {
+/// What there is to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Advice {
+    /// The largest gain first, by time if that is known.
+    pub findings: Vec<Finding>,
+    /// Those of which the modelled core hides nearly all, so that less than [`LEAST_TIME_GAIN`] is left; the largest part of the wait
+    /// first. The core bounds how many lines are under way and how fast they come from memory, but not how fast they pass between
+    /// caches, so that this may be too little. Without prefetches, which gain nothing where the core has as many under way.
+    pub hidden: Vec<Finding>,
+}
+
+/// All findings of at least [`LEAST_GAIN`] of the wait. Linear in the cells.
+pub fn advice(profile: &Profile) -> Advice {
     let whole = profile.wait_cycles(&profile.totals());
     if profile.run.sampling.is_some() || whole == 0 {
-        return Vec::new();
+        return Advice::default();
     }
     let patterns: HashMap<CodeIx, &AccessPattern> = profile.patterns.iter().map(|it| (it.code, it)).collect();
     let rows = profile.object_rows();
@@ -209,11 +219,21 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
         found.extend(about.separate());
         found.extend(about.per_thread());
     }
+    found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
     let is_hidden = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
-    found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN && !is_hidden(finding));
-    let gain = |finding: &Finding| finding.time_gain.unwrap_or(finding.gain);
-    found.sort_by(|one, other| gain(other).total_cmp(&gain(one)).then(one.row.cmp(&other.row)));
-    found
+    let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
+    hidden.retain(|finding| !matches!(finding.remedy, Remedy::Prefetch { .. }));
+    let sort = |found: &mut Vec<Finding>, gain: fn(&Finding) -> f64| {
+        found.sort_by(|one, other| gain(other).total_cmp(&gain(one)).then(one.row.cmp(&other.row)));
+    };
+    sort(&mut findings, |finding| finding.time_gain.unwrap_or(finding.gain));
+    sort(&mut hidden, |finding| finding.gain);
+    Advice { findings, hidden }
+}
+
+/// [`Advice::findings`] alone.
+pub fn findings(profile: &Profile) -> Vec<Finding> {
+    advice(profile).findings
 }
 
 /// Module and name.
@@ -252,6 +272,11 @@ impl Member<'_> {
     /// The most bytes that it has at a time, as far as known.
     fn bytes(&self) -> Option<u64> {
         self.object.max_live_bytes.or(self.object.bytes)
+    }
+
+    /// Whether the kernel was seen to have most of it in huge pages.
+    fn is_in_huge_pages(&self) -> bool {
+        self.object.backing.and_then(|backing| backing.huge_share()).is_some_and(|share| share > 0.5)
     }
 }
 
@@ -321,7 +346,8 @@ impl<'a> About<'a> {
     fn huge_pages(&self) -> Option<Finding> {
         let pages = |member: &Member<'_>| {
             let is_placeable =
-                matches!(member.object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global);
+                matches!(member.object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global)
+                    && !member.is_in_huge_pages();
             let bytes = member.bytes().filter(|&bytes| is_placeable && bytes >= HUGE_PAGE_BYTES)?;
             Some(bytes.div_ceil(HUGE_PAGE_BYTES))
         };

@@ -508,6 +508,14 @@ fn huge_pages_save_what_fits_the_tlb() {
     assert!((part / all - 0.25).abs() < 0.01, "{part} of {all}");
     profile.objects[1].max_live_bytes = Some(1 << 20);
     assert_eq!(gain(&profile), None, "half a huge page");
+    profile.objects[1].max_live_bytes = Some(256 << 20);
+    let backing = |small_bytes, transparent_bytes| {
+        Some(memlens_profile::ObjectBacking { small_bytes, transparent_bytes, ..Default::default() })
+    };
+    profile.objects[1].backing = backing(200 << 20, 56 << 20);
+    assert!(gain(&profile).is_some(), "a fifth is in huge pages");
+    profile.objects[1].backing = backing(1 << 20, 255 << 20);
+    assert_eq!(gain(&profile), None, "it is in huge pages already");
 }
 
 #[test]
@@ -782,5 +790,12 @@ fn gains_of_time_are_of_what_nothing_hides() {
     // All but hidden.
     profile.cells[2].counts.change(|counts| counts.stall_cycles = 1);
     profile.sum_cells();
-    assert!(findings(&profile).iter().all(|finding| finding.remedy.as_str() != "layout"));
+    let Advice { findings, hidden } = advice(&profile);
+    assert!(findings.iter().all(|finding| finding.remedy.as_str() != "layout"));
+    let words: Vec<&str> = hidden.iter().map(|finding| finding.remedy.as_str()).collect();
+    assert_eq!(words, ["layout"], "they are told all the same");
+    // A hidden prefetch is none.
+    profile.cells[1].counts.change(|counts| counts.stall_cycles = 1);
+    profile.sum_cells();
+    assert!(advice(&profile).hidden.iter().all(|finding| finding.remedy.as_str() != "prefetch"));
 }

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use memlens_analysis::{Finding, LEAST_GAIN, Nodes, Remedy, SetConflict, findings};
+use memlens_analysis::{
+    Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Nodes, Remedy, SetConflict, advice as advice_for,
+};
 use memlens_exact::{Program, SessionError};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
 use memlens_profile::{CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
@@ -22,6 +24,8 @@ use crate::streams;
 const SCHEMA: &str = "memlens-advice/1";
 /// Findings shown if the user does not say how many.
 const SHOWN: usize = 5;
+/// Titles of hidden findings that are named.
+const MOST_HIDDEN: usize = 3;
 
 /// Arguments of `memlens advise`.
 #[derive(Args, Debug)]
@@ -68,7 +72,7 @@ pub enum Format {
 /// Says what to do about the data of a profile.
 pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     let profile = open_profile(&args.profile)?;
-    let found = findings(&profile);
+    let found = advice_for(&profile);
     let prediction = prediction(&profile, args)?;
     match args.format {
         Format::Json => {
@@ -107,19 +111,31 @@ fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>
     Ok(Some(prediction))
 }
 
-fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {
+fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     if profile.run.sampling.is_some() {
         return "Samples of time count no misses, so there is nothing to advise from them: record the program in burst \
                 mode (memlens run) or in exact mode.\n"
             .to_owned();
     }
-    if found.is_empty() {
-        let least = percent(LEAST_GAIN);
+    let Advice { findings, hidden } = advice;
+    let least = percent(LEAST_GAIN);
+    if findings.is_empty() && hidden.is_empty() {
         return format!(
             "Nothing that memlens knows a remedy for makes {least} of the wait. memlens report shows what there is.\n"
         );
     }
     let mut out = String::new();
+    // Where nothing else is to be done, they are told in full.
+    let found = if findings.is_empty() { hidden } else { findings };
+    let of_time = percent(LEAST_TIME_GAIN);
+    let caution = "How fast lines pass between caches is not modelled, so it may hide too much: memlens run --mode sample shows\n\
+                   whether the program spends time there.";
+    if findings.is_empty() {
+        let _ = writeln!(
+            out,
+            "Nothing makes {of_time} of the modelled core's time: it hides nearly all of what follows behind other work.\n{caution}\n"
+        );
+    }
     for (number, finding) in (1..).zip(found.iter().take(args.top)) {
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -132,7 +148,7 @@ fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {
         for line in evidence(profile, finding) {
             let _ = writeln!(out, "   {line}");
         }
-        let _ = writeln!(out, "   → {}", advice(finding));
+        let _ = writeln!(out, "   → {}", advice_text(finding));
         if let Some(command) = command(profile, finding, &args.profile) {
             let _ = writeln!(out, "     {command}");
         }
@@ -140,6 +156,20 @@ fn text(profile: &Profile, found: &[Finding], args: &AdviseArgs) -> String {
     }
     if found.len() > args.top {
         let _ = writeln!(out, "{} more: --top {}", found.len() - args.top, found.len());
+    }
+    if !findings.is_empty() && !hidden.is_empty() {
+        let shown = hidden.iter().take(MOST_HIDDEN);
+        let mut titles: Vec<String> = shown
+            .map(|finding| format!("{} ({} of the wait)", title(profile, finding), percent(finding.gain)))
+            .collect();
+        if hidden.len() > MOST_HIDDEN {
+            titles.push(format!("{} more", hidden.len() - MOST_HIDDEN));
+        }
+        let _ = writeln!(
+            out,
+            "Left out, since the modelled core hides all but {of_time} of its time: {}.\n{caution}\n",
+            titles.join(", ")
+        );
     }
     let estimated = if profile.run.estimated { " Counts are estimates." } else { "" };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
@@ -329,7 +359,7 @@ fn place(profile: &Profile, code: CodeIx) -> String {
     }
 }
 
-fn advice(finding: &Finding) -> String {
+fn advice_text(finding: &Finding) -> String {
     let text = match &finding.remedy {
         Remedy::Pad { stride_bytes, padding_bytes, conflicts, .. } => {
             let physical = match conflicts.last() {
@@ -391,8 +421,8 @@ fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> 
     Some(format!("memlens apply {option}{} -- {}", path.display(), run.command.join(" ")))
 }
 
-fn document(profile: &Profile, found: &[Finding]) -> Value {
-    let entries = found.iter().map(|finding| {
+fn document(profile: &Profile, advice: &Advice) -> Value {
+    let entry = |finding: &Finding| {
         let mut entry = json!({
             "remedy": finding.remedy.as_str(),
             "title": title(profile, finding),
@@ -465,11 +495,13 @@ fn document(profile: &Profile, found: &[Finding]) -> Value {
             }
         }
         entry
-    });
+    };
     json!({
         "schema": SCHEMA,
         "estimated": profile.run.estimated,
         "least_gain": LEAST_GAIN,
-        "findings": entries.collect::<Vec<_>>(),
+        "least_time_gain": LEAST_TIME_GAIN,
+        "findings": advice.findings.iter().map(entry).collect::<Vec<_>>(),
+        "hidden": advice.hidden.iter().map(entry).collect::<Vec<_>>(),
     })
 }
