@@ -256,6 +256,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         counted_ns: counted.ns,
         words_besides: counted.words_besides,
         loop_cycles: counted.loop_cycles,
+        slow_faults: counted.slow_faults,
     };
     let pid = area.pid.get();
     if are_mappings_due(pid, next_number(pid)) {

@@ -7,9 +7,10 @@
 //!
 //! It runs in pieces of some microseconds, each timed by itself. The earlier half of the time is left out if there are pieces in
 //! the later, as are pieces in which the runtime translated, and those that took several times the median: an interrupt, or the
-//! hypervisor's turn.
+//! hypervisor's turn. A page fault is neither: the program's own time, as seldom as it may be. Clearing a huge page takes as long as
+//! all else that is done with it. If a piece was slow for that, all pieces tell the speed.
 
-use crate::sys::{cycles, sum_cycles, thread_ns};
+use crate::sys::{cycles, sum_cycles, thread_faults, thread_ns};
 
 /// Most pieces of a stretch.
 const MOST_PIECES: usize = 64;
@@ -27,6 +28,8 @@ const MOST_PIECE_WORDS: u64 = 12_500;
 const RUNTIME_PART: u64 = 20;
 /// Nor does one that took so many times as long as the median, for its words.
 const INTERRUPTED: u64 = 4;
+/// Of pieces of more than this many ns it is asked whether they had page faults.
+const LONG_NS: u64 = INTERRUPTED * PIECE_NS;
 
 /// What a stretch tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Counted {
     pub ns: u64,
     /// Words that it would have stored in the others.
     pub words_besides: u64,
+    /// Pieces among the former that took several times as long as others, and had page faults.
+    pub slow_faults: u64,
     /// Cycles of `sum_cycles`'s loop beside the stretch.
     pub loop_cycles: u64,
 }
@@ -47,6 +52,8 @@ struct Piece {
     ns: u64,
     words: u64,
     is_clear: bool,
+    /// As far as it is long.
+    has_faults: bool,
 }
 
 impl Piece {
@@ -64,6 +71,8 @@ pub struct Counting {
     began_ns: u64,
     /// Processor time of pieces with translation.
     unclear_ns: u64,
+    /// Page faults before the present piece, as far as it was asked.
+    faults: u64,
     /// Of the present piece.
     piece_began_ns: u64,
     began_cycles: u64,
@@ -75,6 +84,7 @@ impl Counting {
     /// Begins a stretch.
     pub fn begin(&mut self) {
         (self.count, self.words, self.unclear_ns) = (0, 0, 0);
+        self.faults = thread_faults();
         self.loop_cycles = sum_cycles();
         self.began_ns = thread_ns();
     }
@@ -101,7 +111,12 @@ impl Counting {
         {
             let ns = now_ns.saturating_sub(self.piece_began_ns);
             let is_clear = runtime_cycles.saturating_sub(self.began_runtime_cycles) <= took / RUNTIME_PART;
-            *place = Piece { began_ns: self.piece_began_ns, ns, words, is_clear };
+            let before = self.faults;
+            if ns > LONG_NS {
+                self.faults = thread_faults();
+            }
+            let has_faults = self.faults > before;
+            *place = Piece { began_ns: self.piece_began_ns, ns, words, is_clear, has_faults };
             self.unclear_ns += if is_clear { 0 } else { ns };
             self.count += 1;
         }
@@ -127,16 +142,18 @@ impl Counting {
         let clear = || self.pieces[..self.count].iter().filter(|piece| piece.is_clear);
         let half_ns = self.began_ns.midpoint(self.end_ns());
         let settled_ns = if clear().any(|piece| piece.began_ns >= half_ns) { half_ns } else { 0 };
-        let telling = || clear().filter(|piece| piece.began_ns >= settled_ns);
-        let mut sorted = [0; MOST_PIECES];
-        let found = telling().count();
-        for (place, piece) in sorted.iter_mut().zip(telling()) {
-            *place = piece.slowness();
-        }
-        sorted[..found].sort_unstable();
-        let most = sorted[found / 2].saturating_mul(INTERRUPTED);
+        let settled = || clear().filter(|piece| piece.began_ns >= settled_ns);
+        let most = median_slowness(settled()).saturating_mul(INTERRUPTED);
+        // Of all pieces, since a long one moves the half of the time.
+        let most_of_all = median_slowness(clear()).saturating_mul(INTERRUPTED);
+        let is_slow = |piece: &&Piece| piece.has_faults && piece.slowness() > most_of_all;
+        let slow_faults = clear().filter(is_slow).count() as u64;
+        let is_telling = |piece: &&Piece| match slow_faults > 0 {
+            true => piece.has_faults || piece.slowness() <= most_of_all,
+            false => piece.began_ns >= settled_ns && piece.slowness() <= most,
+        };
         let (mut words, mut ns) = (0, 0);
-        for piece in telling().filter(|piece| piece.slowness() <= most) {
+        for piece in clear().filter(is_telling) {
             words += piece.words;
             ns += piece.ns;
         }
@@ -144,9 +161,22 @@ impl Counting {
             words,
             ns,
             words_besides: self.words - words,
+            slow_faults,
             loop_cycles: self.loop_cycles.midpoint(sum_cycles()),
         }
     }
+}
+
+/// How slow pieces usually were; 0: there are none.
+fn median_slowness<'p>(pieces: impl Iterator<Item = &'p Piece>) -> u64 {
+    let mut sorted = [0; MOST_PIECES];
+    let mut count = 0;
+    for (place, piece) in sorted.iter_mut().zip(pieces) {
+        *place = piece.slowness();
+        count += 1;
+    }
+    sorted[..count].sort_unstable();
+    if count > 0 { sorted[count / 2] } else { 0 }
 }
 
 #[cfg(test)]
@@ -159,7 +189,7 @@ mod tests {
         let mut counting: Counting = unsafe { core::mem::zeroed() };
         let mut began_ns = 0;
         for &(words, ns, is_clear) in pieces {
-            counting.pieces[counting.count] = Piece { began_ns, ns, words, is_clear };
+            counting.pieces[counting.count] = Piece { began_ns, ns, words, is_clear, has_faults: false };
             counting.count += 1;
             counting.words += words;
             counting.unclear_ns += if is_clear { 0 } else { ns };
@@ -195,6 +225,25 @@ mod tests {
         let pieces = [(1000, 200_000, true), warm, translated, warm, interrupted, warm];
         assert_eq!(telling(&pieces), (3000, 30_000, 3000));
         assert_eq!(telling(&[translated, translated]), (0, 0, 2000));
+    }
+
+    #[test]
+    fn page_faults_are_the_programs_own_time() {
+        // Wherever in the stretch the page is that is cleared.
+        for slow in 0..5 {
+            let mut pieces = [(2500, 2_500, true); 5];
+            pieces[slow] = (2500, 400_000, true);
+            let mut counting = counting(&pieces);
+            let Counted { words, ns, slow_faults, .. } = counting.counted();
+            assert!(words < 12_500 && ns < 12_500 && slow_faults == 0, "an interrupt: {words} in {ns}");
+            counting.pieces[slow].has_faults = true;
+            let Counted { words, ns, words_besides, slow_faults, .. } = counting.counted();
+            assert_eq!((words, ns, words_besides, slow_faults), (12_500, 410_000, 0, 1));
+        }
+        // In each piece some: they are as fast as the others.
+        let mut often = counting(&[(2500, 100_000, true); 5]);
+        often.pieces.iter_mut().for_each(|piece| piece.has_faults = true);
+        assert_eq!(often.counted().slow_faults, 0);
     }
 
     #[test]

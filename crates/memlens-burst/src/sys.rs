@@ -196,6 +196,18 @@ pub fn thread_ns() -> u64 {
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 
+/// Page faults of the calling thread so far; 0: not known.
+pub fn thread_faults() -> u64 {
+    const OF_THE_THREAD: usize = 1;
+    /// Words of a `struct rusage`, and where the minor and the major faults stand.
+    const WORDS: usize = 18;
+    const FAULTS: core::ops::Range<usize> = 8..10;
+    let mut usage = [0u64; WORDS];
+    // SAFETY: writes a `struct rusage`.
+    unsafe { syscall(number::GETRUSAGE, [OF_THE_THREAD, usage.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    usage[FAULTS].iter().sum()
+}
+
 /// The time-stamp counter.
 pub fn cycles() -> u64 {
     // SAFETY: an instruction of every x86-64 processor; where it is forbidden (prctl(2), PR_SET_TSC) bursts are not

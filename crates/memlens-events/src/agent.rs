@@ -388,6 +388,8 @@ pub struct BurstHead {
     pub words_besides: u64,
     /// … and processor cycles that a fixed number of additions took there; 0: not measured.
     pub loop_cycles: u64,
+    /// How many of the pieces that tell the speed are slow for page faults that most did not have.
+    pub slow_faults: u64,
 }
 
 /// What comes before a block's references.
@@ -419,7 +421,7 @@ impl BlockHead {
 }
 
 /// Words of [`BurstHead`].
-pub const BURST_HEAD_WORDS: usize = 13;
+pub const BURST_HEAD_WORDS: usize = 14;
 
 impl BurstHead {
     /// As it is sent.
@@ -438,6 +440,7 @@ impl BurstHead {
             counted_ns,
             words_besides,
             loop_cycles,
+            slow_faults,
         } = self;
         [
             generation,
@@ -453,6 +456,7 @@ impl BurstHead {
             counted_ns,
             words_besides,
             loop_cycles,
+            slow_faults,
         ]
     }
 
@@ -471,6 +475,7 @@ impl BurstHead {
             counted_ns,
             words_besides,
             loop_cycles,
+            slow_faults,
         ] = words;
         Self {
             generation,
@@ -486,6 +491,7 @@ impl BurstHead {
             counted_ns,
             words_besides,
             loop_cycles,
+            slow_faults,
         }
     }
 }

@@ -36,6 +36,7 @@ pub mod number {
     pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
     pub const FTRUNCATE: usize = 77;
+    pub const GETRUSAGE: usize = 98;
     pub const GETUID: usize = 102;
     pub const GETGID: usize = 104;
     pub const GETEUID: usize = 107;

@@ -153,13 +153,15 @@ impl Weights {
                 // Recording does all that counting does, too: it is not faster, but while the core is not shared.
                 let likely = stretch_ns / MOST_SHARED..=RECORDING_SLOWER * stretch_ns + RECORDING_NS;
                 let is_alike = recorded_ns.is_none_or(|ns| likely.contains(&ns));
-                if is_alike {
+                // Of what seldom happens, and takes long, the burst may have had nothing.
+                let has_more = head.slow_faults > 0 && recorded_ns.is_none_or(|ns| ns < stretch_ns);
+                if is_alike && !has_more {
                     self.access_ns.add(stretch_ns);
                     if let Some(ns) = recorded_ns.filter(|&ns| ns > 0.0) {
                         self.native_parts.add((stretch_ns / ns).min(1.0));
                     }
                 }
-                is_alike.then_some(stretch_ns)
+                (is_alike || has_more).then_some(stretch_ns)
             }
             None => None,
         };
@@ -308,6 +310,18 @@ mod tests {
         // The other way round: 40,000 words of 20 ms behind 20,000 of 100 µs.
         let weight = weights.weight(&head(20_000_000), &CONTENT);
         assert!(!weight.is_measured && weight.access_ns < 5.0, "{weight:?}");
+    }
+
+    /// A huge page is cleared in each stretch, and in none of the bursts before them.
+    #[test]
+    fn page_faults_that_bursts_do_not_meet_are_the_programs_time() {
+        let mut weights = Weights::default();
+        let cleared = BurstHead { slow_faults: 1, ..head(4_000_000) };
+        let weight = weights.weight(&cleared, &CONTENT);
+        assert!(weight.is_measured && (weight.access_ns - 100.0).abs() < 1.0, "{weight:?}");
+        // They say nothing of the usual access.
+        let unmeasured = BurstHead { counted_words: 0, counted_ns: 0, ..head(0) };
+        assert!(weights.weight(&unmeasured, &SHORT).access_ns < 2.0);
     }
 
     #[test]
