@@ -163,7 +163,12 @@ type Place = (Method, Vec<(PathBuf, u64)>);
 /// How an object can be put into huge pages, and where it is allocated; else why it cannot.
 fn place_of(profile: &Profile, object: &Object, files: &mut Files<'_>) -> Result<Place, String> {
     let bytes = live_bytes(object);
-    let is_small = || format!("its {bytes} bytes do not fill a huge page of {HUGE_PAGE_BYTES} bytes");
+    let is_small = || match object.max_live_bytes.or(object.bytes) {
+        Some(bytes) => format!("its {bytes} bytes do not fill a huge page of {HUGE_PAGE_BYTES} bytes"),
+        None => {
+            "the profile knows neither its size nor where it is allocated; one of exact mode does".to_owned()
+        }
+    };
     match object.kind {
         ObjectKind::Heap | ObjectKind::Mmap => {
             if bytes < HUGE_PAGE_BYTES {

@@ -129,7 +129,9 @@ impl LoopCode {
             }
             for before in self.before(at, around) {
                 let effects = &self.effects[before];
-                if effects.is_call && !KEPT_IN_CALLS.contains(register) {
+                if effects.is_call {
+                    // What a call loads is where it goes, not a register: not the stack pointer, which it moves.
+                    queue.extend(KEPT_IN_CALLS.contains(register).then_some((before, register)));
                     continue;
                 }
                 if !effects.writes.contains(register) {
@@ -246,6 +248,18 @@ mod tests {
         let code = [0x48, 0x03, 0x48, 0x08, 0x48, 0x8b, 0x00, 0x48, 0x85, 0xc0, 0x75, 0xf4, 0xc3];
         assert_eq!(source(&code, 0x1004), Some(AddressSource::Chain));
         assert_eq!(source(&code, 0x1000), Some(AddressSource::Chain), "its address is a link of the chain");
+    }
+
+    #[test]
+    fn a_call_through_memory_loads_no_stack_pointer() {
+        // 1000 mov rax,[rbx]  1003 call [rax+10h]  1006 inc qword [rsp+8]  100b add rbx,8  100f cmp rbx,r12  1012 jne 1000
+        // 1014 ret
+        let code = [
+            0x48, 0x8b, 0x03, 0xff, 0x50, 0x10, 0x48, 0xff, 0x44, 0x24, 0x08, 0x48, 0x83, 0xc3, 0x08, 0x4c,
+            0x39, 0xe3, 0x75, 0xec, 0xc3,
+        ];
+        assert_eq!(source(&code, 0x1006), Some(AddressSource::Computed));
+        assert_eq!(source(&code, 0x1003), Some(AddressSource::LoadedBy(0x1000)));
     }
 
     #[test]

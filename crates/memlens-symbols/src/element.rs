@@ -188,6 +188,9 @@ impl<'a> Walk<'_, 'a> {
         if self.enters(&element) && self.members(&element, at, &name, out, depth + 1) {
             return;
         }
+        if debug.is_empty_class(&element) {
+            return;
+        }
         if let Some(size_bytes) = debug.size_of(&inner).filter(|&size| size > 0) {
             let type_name = debug.type_name(Some(&element));
             out.push(Field { offset_bytes: at, size_bytes, name, type_name });

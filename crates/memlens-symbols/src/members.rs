@@ -106,8 +106,11 @@ impl<'a> DebugInfo<'a> {
                     if size.is_some_and(|size| within >= size.max(1)) {
                         return;
                     }
-                    // An empty base takes no room: what is there is a member's.
+                    // Empty bases and members take no room: what is there is another member's.
                     let is_named = member.name.is_some();
+                    if is_named && self.is_empty_class(&member.type_id) {
+                        return;
+                    }
                     if is_named || self.member(&member.type_id, within, depth + 1, into).is_some() {
                         found = Some((member, within));
                     }
@@ -155,6 +158,22 @@ impl<'a> DebugInfo<'a> {
             }
             _ => None,
         }
+    }
+
+    /// Whether a class has no data: the byte that C++ says it has may be another member's (empty bases, `[[no_unique_address]]`: the
+    /// deleter of a `std::unique_ptr`).
+    pub(crate) fn is_empty_class(&self, id: &TypeId<'a>) -> bool {
+        let Some((inner, tag, _)) = self.stripped(id) else { return false };
+        if !matches!(tag, gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type)
+            || self.size_of(&inner).is_none_or(|size| size > 1)
+        {
+            return false;
+        }
+        let mut is_empty = true;
+        self.each_member(&inner, |member| {
+            is_empty &= member.name.is_none() && self.is_empty_class(&member.type_id);
+        });
+        is_empty
     }
 
     /// The variables of a Fortran common block, in the order of their places, which are counted from the first.

@@ -353,12 +353,18 @@ fn without_comments_and_strings(text: &str) -> String {
 fn assignment_sign(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut angle = 0i32;
+    // `let v:Vec<u64>=…`: where the list of a type's parameters ends, `>=` compares nothing.
+    let mut parameters_end = None;
+    let is_declaration = text.trim_start().starts_with("let ");
     for (at, &byte) in bytes.iter().enumerate() {
         let before = at.checked_sub(1).map(|i| bytes[i]);
         let after = bytes.get(at + 1).copied();
         match byte {
             b'<' => angle += 1,
-            b'>' if before != Some(b'-') && before != Some(b'=') => angle -= 1,
+            b'>' if before != Some(b'-') && before != Some(b'=') => {
+                angle -= 1;
+                parameters_end = (is_declaration && angle == 0).then_some(at);
+            }
             b'=' => {
                 let compound = matches!(
                     before,
@@ -377,7 +383,8 @@ fn assignment_sign(text: &str) -> Option<usize> {
                             | b':'
                     )
                 );
-                if !compound && !matches!(after, Some(b'=' | b'>')) && angle <= 0 {
+                let is_behind_type = at > 0 && parameters_end == Some(at - 1);
+                if (!compound || is_behind_type) && !matches!(after, Some(b'=' | b'>')) && angle <= 0 {
                     return Some(at);
                 }
             }
@@ -554,6 +561,9 @@ mod tests {
             ("g.levels->push_back(v);", Some("g.levels")),
             ("let v = Vec::with_capacity(n);", Some("v")),
             ("let mut visited: Vec<u8> = vec![0; n];", Some("visited")),
+            ("let keys:Vec<u64>=(0..n).collect();", Some("keys")),
+            ("let rows:Vec<Vec<u64>>=vec![vec![0; n]; n];", Some("rows")),
+            ("if a<b&&c>=d {", None),
             ("self.buffer = vec![0; n];", Some("self.buffer")),
             ("*self.index.entry(key).or_insert_with(|| {", Some("self.index")),
             ("self.index\n    .entry(key)", Some("self.index")),

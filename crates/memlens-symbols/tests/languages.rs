@@ -243,6 +243,28 @@ fn rust_names_and_locals() {
     }
 }
 
+/// The deleter of a `std::unique_ptr` stands where its pointer does, under the same name, and has no data.
+#[test]
+fn empty_members_are_no_fields() {
+    if !have("g++") {
+        return;
+    }
+    let folder = folder("owners");
+    let file = source("owners.cpp");
+    tool(&folder, "g++", &["-O2", "-g", file.to_str().unwrap_or("?"), "-o", "owners"]);
+    let module = Module::open(&folder.join("owners"), &DebugSearch::nowhere()).expect("opens");
+    let owners = module.data_symbols().iter().find(|symbol| symbol.name == "owners").expect("a variable");
+    let type_ref = module.variable_info(owners.svma).and_then(|info| info.type_ref).expect("a type");
+    let Content::Structures(owner) = module.content_of(type_ref) else { panic!("it has no fields") };
+    let fields = module.fields(&owner);
+    let [pointer] = &fields[..] else { panic!("{fields:?}") };
+    assert_eq!((pointer.offset_bytes, pointer.size_bytes), (0, 8));
+    assert!(pointer.type_name.ends_with('*'), "{pointer:?}");
+    for offset in [0, 7] {
+        assert_eq!(module.field_at(owner.type_ref, offset).as_ref(), Some(pointer));
+    }
+}
+
 #[test]
 fn fortran_modules_and_common_blocks() {
     if !have("gfortran") {

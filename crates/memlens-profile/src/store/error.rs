@@ -156,11 +156,22 @@ impl WriteError {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::AlreadyExists => Self::Exists { path },
+            // Some folders of the system take no files: /proc.
+            io::ErrorKind::NotFound if has_parent(&path) => Self::Permission { path },
             io::ErrorKind::NotFound => Self::NoParent { path },
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Permission { path },
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
             io::ErrorKind::FileTooLarge => Self::FileTooLarge { path },
             _ => Self::Io { path, source },
         }
+    }
+}
+
+/// Whether the folder that should hold it is there.
+fn has_parent(path: &Path) -> bool {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => true,
+        Some(parent) => parent.is_dir(),
+        None => false,
     }
 }
