@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use memlens_profile::{Field, Object, Profile};
+use memlens_profile::{CodeIx, Field, Object, Profile};
 use memlens_symbols::{Content, Element, Module, TypeRef};
 use memlens_types::ObjectKind;
 
@@ -15,6 +15,8 @@ const MOST_FIELDS: usize = 24;
 const BEFORE: [u64; 3] = [0, 8, 16];
 /// Accesses of more bytes are copies, of several fields at once.
 const WORD_BYTES: u64 = 8;
+/// An operand is at so many places of one number at most: two halves of a pair are one field, too.
+const MOST_PLACES: u32 = 2;
 /// Part of the accesses that has to fit fields for a structure to be there without doubt.
 const FITS: f64 = 0.95;
 /// If not more fit anywhere, it is not there.
@@ -54,6 +56,12 @@ impl Part {
     /// A field as a whole.
     fn whole(field: Field) -> Option<Self> {
         Some(Self { start: field.offset_bytes?, bytes: field.size_bytes, field })
+    }
+
+    /// Whether it is no array, and at most a word, but more than so many bytes.
+    fn is_a_word_of_more_than(&self, size: u64) -> bool {
+        let is_array = self.field.name.as_ref().is_some_and(|name| name.contains(']'));
+        !is_array && self.bytes.is_some_and(|bytes| size < bytes && bytes <= WORD_BYTES)
     }
 
     /// Whether an offset lies in it.
@@ -232,9 +240,12 @@ impl Start {
     }
 
     /// The part of the accesses to structures that are inside of one field, and aligned in it, or are several fields as a
-    /// whole, as compilers join them. Only of those that are no copies: 1 if there are none.
+    /// whole, as compilers join them. Only of those that are no copies: 1 if there are none. An operand that goes through the parts of
+    /// a field as small as a word has another idea of what is there.
     fn fit(self, profile: &Profile, layout: &mut Structure<'_>, seen: &[&Seen]) -> f64 {
         let (mut fits, mut all) = (0, 0);
+        // By operand and field: at which of its bytes, a bit each, and how often.
+        let mut in_parts: HashMap<(CodeIx, u64), (u8, u64)> = HashMap::new();
         for one in seen {
             let size = profile.code.get(one.code.index()).map_or(0, |code| u64::from(code.size_bytes));
             let Place::Structure(offset) = self.place(one.offset_bytes) else { continue };
@@ -242,13 +253,21 @@ impl Start {
                 continue;
             }
             all += one.times;
-            let is_field = layout.part_at(offset).is_some_and(|part| {
+            let part = layout.part_at(offset);
+            let is_field = part.as_ref().is_some_and(|part| {
                 let within = offset - part.start;
                 let is_inside = part.bytes.is_none_or(|bytes| within.saturating_add(size) <= bytes);
                 within.is_multiple_of(size) && is_inside || within == 0 && layout.ends_a_field(offset + size)
             });
             fits += if is_field { one.times } else { 0 };
+            if let Some(part) = part.filter(|part| is_field && part.is_a_word_of_more_than(size)) {
+                let (bytes, times) = in_parts.entry((one.code, part.start)).or_default();
+                *bytes |= 1 << (offset - part.start);
+                *times += one.times;
+            }
         }
+        let through_parts = in_parts.into_values().filter(|(bytes, _)| bytes.count_ones() > MOST_PLACES);
+        fits -= through_parts.map(|(_, times)| times).sum::<u64>();
         if all == 0 { 1.0 } else { fits as f64 / all as f64 }
     }
 
@@ -299,7 +318,7 @@ fn common_factor(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_profile::{CodeIx, ObjectIx};
+    use memlens_profile::ObjectIx;
 
     #[test]
     fn blocks_of_one_size_are_looked_at_by_themselves() {
