@@ -14,7 +14,7 @@ use crate::csv::quoted;
 use crate::delinquent::{DELINQUENT_SHARE, delinquent_loads};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::header::command;
-use crate::number::{UNKNOWN, percent, percent_of_share, plural, shown};
+use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown};
 use crate::table::cost_word;
 
 /// What the first key of the JSON says.
@@ -31,6 +31,10 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
         let estimated = if profile.run.estimated { "estimated" } else { "counted" };
         let pieces = [command(profile), format!("{} mode", profile.run.mode), estimated.to_owned()];
         out += &wrap(label, INDENT, &pieces, width, colour);
+    }
+    let totals = total_pieces(a, b);
+    if !totals.is_empty() {
+        out += &wrap("A → B", INDENT, &totals, width, colour);
     }
     let pieces = [
         format!("Spearman {}", coefficient(comparison.spearman)),
@@ -92,6 +96,48 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     out += &Style::Dim.paint(&footer, colour);
     out.push('\n');
     out
+}
+
+/// What is different in all: of two profiles of one mode how long they took, of those that count accesses how many.
+fn total_pieces(a: &Profile, b: &Profile) -> Vec<String> {
+    let mut pieces = Vec::new();
+    if let (true, Some(of_a), Some(of_b)) = (a.run.mode == b.run.mode, a.run.wall_seconds, b.run.wall_seconds)
+    {
+        pieces.push(format!("{} → {}{}", seconds(of_a), seconds(of_b), factor(of_a, of_b)));
+    }
+    pieces.extend(totals(a, b).into_iter().filter(|&(_, of_a, of_b)| of_a > 0 || of_b > 0).map(
+        |(word, of_a, of_b)| {
+            format!("{word} {} → {}{}", count(of_a), count(of_b), factor(of_a as f64, of_b as f64))
+        },
+    ));
+    pieces
+}
+
+/// Of profiles that both count accesses: each total's word, and its value in A and in B.
+fn totals(a: &Profile, b: &Profile) -> Vec<(&'static str, u64, u64)> {
+    if [a, b].iter().any(|profile| profile.run.sampling.is_some()) {
+        return Vec::new();
+    }
+    let (of_a, of_b) = (a.totals(), b.totals());
+    vec![
+        ("accesses", of_a.accesses(), of_b.accesses()),
+        ("L1 misses", of_a.l1_misses(), of_b.l1_misses()),
+        ("LLC misses", of_a.llc_misses(), of_b.llc_misses()),
+        ("page walks", of_a.stlb_misses, of_b.stlb_misses),
+        ("wait cycles", a.wait_cycles(&of_a), b.wait_cycles(&of_b)),
+        ("stall cycles", of_a.stall_cycles, of_b.stall_cycles),
+    ]
+}
+
+/// ` (× 0.25)`, where it is a change.
+fn factor(of_a: f64, of_b: f64) -> String {
+    let factor = of_b / of_a;
+    match factor {
+        _ if of_a <= 0.0 || (factor - 1.0).abs() < 0.005 => String::new(),
+        factor if factor < 0.01 => " (× <0.01)".to_owned(),
+        factor if factor < 10.0 => format!(" (× {factor:.2})"),
+        factor => format!(" (× {})", count(factor.round() as u64)),
+    }
 }
 
 fn delinquent_pieces(a: &Profile, found: &DelinquentComparison) -> Vec<String> {
@@ -200,6 +246,10 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
         "by": comparison.by.as_str(),
         "a": run(a, comparison.only_a, comparison.computation_a),
         "b": run(b, comparison.only_b, comparison.computation_b),
+        "totals": totals(a, b)
+            .into_iter()
+            .map(|(word, of_a, of_b)| json!({"of": word.replace(' ', "_").to_lowercase(), "a": of_a, "b": of_b}))
+            .collect::<Vec<_>>(),
         "ranked_share": COST_SHARE,
         "ranked_objects": comparison.ranked,
         "spearman": comparison.spearman,

@@ -65,11 +65,21 @@ fn numbered(loads: &[Load]) -> impl Iterator<Item = (u32, f64)> {
     (0u32..).zip(loads).map(|(number, (.., misses))| (number, *misses))
 }
 
-/// B's delinquent loads as a prediction of A's, which are taken for true. `None`: one has no last-level load misses.
-/// Loads are the same if module (its file name) and offset are: the same binaries.
+/// Whether a file that is mapped in both profiles was built anew: its code is elsewhere.
+fn was_rebuilt(a: &Profile, b: &Profile) -> bool {
+    let ids = |profile: &Profile| -> HashMap<String, String> {
+        let known = profile.modules.iter();
+        known.filter_map(|module| Some((module.name().to_owned(), module.build_id.clone()?))).collect()
+    };
+    let of_a = ids(a);
+    ids(b).iter().any(|(name, id)| of_a.get(name).is_some_and(|other| other != id))
+}
+
+/// B's delinquent loads as a prediction of A's, which are taken for true. `None`: one has no last-level load misses, or they are
+/// of two builds. Loads are the same if module (its file name) and offset are: the same binaries.
 pub(crate) fn compare_delinquent(a: &Profile, b: &Profile) -> Option<DelinquentComparison> {
     let (loads_a, loads_b) = (loads(a), loads(b));
-    if loads_a.is_empty() || loads_b.is_empty() {
+    if loads_a.is_empty() || loads_b.is_empty() || was_rebuilt(a, b) {
         return None;
     }
     let mut numbers: HashMap<(&str, u64), u32> = HashMap::new();

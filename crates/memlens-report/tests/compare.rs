@@ -207,6 +207,21 @@ fn what_was_reached_through_a_variable_is_what_variables_of_its_name_hold() {
 }
 
 #[test]
+fn what_a_change_of_the_program_saves_is_told() {
+    let (mut a, mut b) = (profile(&[("a", 400), ("b", 100)], 0), profile(&[("a", 25), ("b", 100)], 0));
+    (a.run.wall_seconds, b.run.wall_seconds) = (Some(2.0), Some(0.5));
+    let found = compare(&a, &b, Column::Loads).unwrap();
+    let table = compare_table(&a, &b, &found, &View { width: 100, ..View::default() });
+    assert!(table.contains("A → B      2.00 s → 500.0 ms (× 0.25) · accesses 500 → 125 (× 0.25)"), "{table}");
+    let json = compare_json(&a, &b, &found);
+    assert_eq!(json["totals"][0], serde_json::json!({"of": "accesses", "a": 500, "b": 125}));
+    // Times of two modes say nothing.
+    b.run.mode = "burst".into();
+    let table = compare_table(&a, &b, &found, &View { width: 100, ..View::default() });
+    assert!(table.contains("A → B      accesses 500 → 125"), "{table}");
+}
+
+#[test]
 fn table_json_and_csv_say_the_same() {
     let a = profile(&[("a", 40), ("b", 30), ("c", 20), ("d", 9), ("e", 1)], 0);
     let b = profile(&[("b", 40), ("a", 30), ("d", 20), ("c", 10)], 0);
@@ -214,6 +229,7 @@ fn table_json_and_csv_say_the_same() {
     let table = compare_table(&a, &b, &found, &View { width: 100, ..View::default() });
     assert!(table.contains("Spearman 0.600 · Kendall 0.333 · of the 4 objects that make 95 %"), "{table}");
     assert!(table.contains("2 of the top 3 · 4 of the top 4"), "{table}");
+    assert!(table.contains("A → B      accesses 100 → 100 · "), "{table}");
     assert!(table.contains("+11.00"), "{table}");
     assert!(table.contains("make_d app.c:13"), "{table}");
     assert!(table.ends_with("\n5 objects; shares are of loads\n"), "{table}");
