@@ -321,6 +321,26 @@ pub(crate) fn wrap(label: &str, indent: usize, pieces: &[String], width: usize, 
     out
 }
 
+/// A text as a whole, its lines broken between words at `width`, behind a label.
+pub(crate) fn paragraph(label: &str, indent: usize, text: &str, width: usize, colour: bool) -> String {
+    let mut out = String::new();
+    let mut line = String::new();
+    for word in printable(text).split_whitespace() {
+        if !line.is_empty() && indent + line.width() + 1 + word.width() > width {
+            flush_line(&mut out, label, indent, &line, colour);
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    if !line.is_empty() {
+        flush_line(&mut out, label, indent, &line, colour);
+    }
+    out
+}
+
 fn flush_line(out: &mut String, label: &str, indent: usize, line: &str, colour: bool) {
     let label = if out.is_empty() { pad(label, indent, false) } else { " ".repeat(indent) };
     *out += &Style::Dim.paint(&label, colour);
@@ -340,6 +360,14 @@ mod tests {
         assert_eq!(elide("read_the_graph bfs.c:11", 10, Elide::BeforeLastWord), "bfs.c:11");
         // Wide characters count twice.
         assert_eq!(elide("数据数据", 5, Elide::End), "数据…");
+    }
+
+    #[test]
+    fn paragraphs_break_between_words() {
+        let text = "Bursts were made rarer: no processor was idle.";
+        let found = paragraph("note", 6, text, 30, false);
+        assert_eq!(found, "note  Bursts were made rarer:\n      no processor was idle.\n");
+        assert_eq!(paragraph("note", 6, "averyveryverylongword", 10, false), "note  averyveryverylongword\n");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use memlens_types::{Counts, ObjectKind, Sampled};
 
 use crate::View;
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
-use crate::grid::{Elide, Style, elide, printable, wrap};
+use crate::grid::{Elide, Style, elide, paragraph, printable, wrap};
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::prediction;
@@ -52,12 +52,16 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap("predicted", INDENT, &prediction::pieces(prediction), width, colour);
     }
     let notes: Vec<&String> = run.notes.iter().chain(&profile.attribution.notes).collect();
+    if view.all_notes {
+        notes.iter().for_each(|note| out += &paragraph("note", INDENT, note, width, colour));
+        return out;
+    }
     for note in notes.iter().take(NOTES) {
         out += &wrap("note", INDENT, &[(*note).clone()], width, colour);
     }
     if notes.len() > NOTES {
-        let more = format!("{} more in the JSON report", plural((notes.len() - NOTES) as u64, "note"));
-        out += &wrap("", INDENT, &[more], width, colour);
+        let more = plural((notes.len() - NOTES) as u64, "note");
+        out += &wrap("", INDENT, &[format!("{more} more: memlens report --notes")], width, colour);
     }
     out
 }

@@ -24,12 +24,14 @@ pub struct View {
     pub sort: Option<Column>,
     /// How many rows at most; `None`: all.
     pub top: Option<usize>,
+    /// Whether the header has all notes as a whole, not the beginning of the first ones.
+    pub all_notes: bool,
 }
 
 impl Default for View {
     /// 100 columns, no colour, the 20 objects that matter most.
     fn default() -> Self {
-        Self { width: 100, colour: false, by: By::Object, sort: None, top: Some(20) }
+        Self { width: 100, colour: false, by: By::Object, sort: None, top: Some(20), all_notes: false }
     }
 }
 

@@ -253,7 +253,7 @@ impl AllocationSource {
         if let Some(how) = how
             && watched_blocks > 0
         {
-            notes.push(format!("{watched_blocks} heap blocks were watched ({how})."));
+            notes.push(format!("Heap blocks watched ({how}): {watched_blocks}."));
         }
         // Those that the kernel reported; else those that the agent saw being executed.
         let without =

@@ -179,6 +179,11 @@ fn refuse_options_without_effect(args: &ReportArgs) -> Result<(), Failure> {
         (Format::Json, _, Some(option)) => (option, "json, which has everything"),
         (Format::Json, Some(option), None) => (option, "json, which has everything"),
         (Format::Csv, Some(option), _) => (option, "csv"),
+        (Format::Csv, None, _) if args.view.notes => ("--notes", "csv"),
+        (_, Some(detail), _) if args.view.notes => {
+            let message = format!("--notes is about the whole profile, and does not go with {detail}");
+            return Err(Failure::new(FailureKind::Usage, message));
+        }
         _ => return Ok(()),
     };
     Err(Failure::new(FailureKind::Usage, format!("{option} does not go with --format {format}")))

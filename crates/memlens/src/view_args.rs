@@ -25,6 +25,10 @@ pub struct ViewArgs {
     /// How many rows at most: a number, or `all`; 20 if not given
     #[arg(long, value_name = "N", value_parser = parse_top)]
     pub top: Option<Top>,
+
+    /// All notes above the table as a whole, not the beginning of the first ones
+    #[arg(long)]
+    pub notes: bool,
 }
 
 /// How many rows.
@@ -50,13 +54,15 @@ impl ViewArgs {
                 Some(Top::All) => None,
                 None => Some(DEFAULT_TOP),
             },
+            all_notes: self.notes,
         }
     }
 
     /// The first of these options that was given.
     pub fn first_given(&self) -> Option<&'static str> {
         let by = self.by.map(|_| "--by");
-        by.or(self.sort.map(|_| "--sort")).or(self.top.map(|_| "--top"))
+        let notes = self.notes.then_some("--notes");
+        by.or(self.sort.map(|_| "--sort")).or(self.top.map(|_| "--top")).or(notes)
     }
 }
 
