@@ -48,6 +48,18 @@ pub(crate) fn demangle(raw: &str, fortran: bool) -> Cow<'_, str> {
     Cow::Borrowed(name)
 }
 
+/// The same, but of C++ names that are not understood what the debug information says: without namespaces, but for `std`.
+pub(crate) fn demangle_or<'n>(raw: &'n str, source: Option<&'n str>, fortran: bool) -> Cow<'n, str> {
+    let name = demangle(raw, fortran);
+    match source {
+        Some(source) if name.starts_with("_Z") && raw.starts_with("_ZSt") => {
+            Cow::Owned(format!("std::{source}"))
+        }
+        Some(source) if name.starts_with("_Z") => Cow::Borrowed(source),
+        _ => name,
+    }
+}
+
 /// `malloc@@GLIBC_2.2.5` without the version.
 pub(crate) fn strip_version(name: &str) -> &str {
     match name.find('@') {
@@ -100,6 +112,17 @@ mod tests {
                 assert_eq!(got, name, "{raw}");
             }
         }
+    }
+
+    #[test]
+    fn names_that_are_not_understood_are_those_of_the_source() {
+        let fill = "_ZSt9__fill_a1IP4ItemS0_EN9__gnu_cxx11__enable_ifIXntsrSt11__is_scalarIT0_E7__valueEvE6__typeET_S9_RKS5_";
+        assert!(demangle(fill, false).starts_with("_Z"), "understood by now: take another one");
+        let source = Some("__fill_a1<Item*, Item>");
+        assert_eq!(demangle_or(fill, source, false), "std::__fill_a1<Item*, Item>");
+        assert_eq!(demangle_or("_Zgarbage", Some("load"), false), "load");
+        assert_eq!(demangle_or("_Zgarbage", None, false), "_Zgarbage");
+        assert_eq!(demangle_or("_ZN5graph6Reader4loadEPKc", Some("load"), false), "graph::Reader::load");
     }
 
     #[test]

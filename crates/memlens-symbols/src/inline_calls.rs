@@ -10,8 +10,7 @@ use crate::dwarf_file::{MAX_REFERENCES, UnitHandle, attribute, ranges};
 /// One level of the calls at an address, as the debug information spells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawFrame<'a> {
-    /// Linker name, or else source name, of the function; with its language.
-    pub(crate) function: Option<(&'a str, gimli::DwLang)>,
+    pub(crate) function: Option<FunctionName<'a>>,
     pub(crate) file: Option<Arc<str>>,
     /// From 1; 0: unknown.
     pub(crate) line: u32,
@@ -123,6 +122,16 @@ impl InlineCalls {
     }
 }
 
+/// What debug information calls a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FunctionName<'a> {
+    /// For the linker, or as in the source if that is all.
+    pub(crate) linker: &'a str,
+    /// In the source, without what it is in.
+    pub(crate) source: Option<&'a str>,
+    pub(crate) language: gimli::DwLang,
+}
+
 impl<'a> DebugInfo<'a> {
     /// The source frames at `svma`, innermost first; none where no unit has code or lines.
     ///
@@ -149,10 +158,10 @@ impl<'a> DebugInfo<'a> {
                 line: call.line,
                 column: call.column,
             };
-            let function = self.linker_name(&unit, call.die);
+            let function = self.function_name(&unit, call.die);
             frames.push(RawFrame { function, ..std::mem::replace(&mut place, outer) });
         }
-        place.function = self.linker_name(&unit, die);
+        place.function = self.function_name(&unit, die);
         frames.push(place);
         frames
     }
@@ -195,18 +204,18 @@ impl<'a> DebugInfo<'a> {
         calls
     }
 
-    /// The linker name of a function, or else its source name: its own, or that of what it instantiates
-    /// or completes.
-    fn linker_name(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Option<(&'a str, gimli::DwLang)> {
+    /// What a function is called: its own name, or that of what it instantiates or completes.
+    fn function_name(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> Option<FunctionName<'a>> {
         let language = unit.language();
         let (mut unit, mut die) = (unit.clone(), die);
         for _ in 0..MAX_REFERENCES {
             let (_, attributes) = unit.entry(die)?;
-            let named = [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name, gimli::DW_AT_name]
-                .into_iter()
-                .find_map(|name| unit.string(attribute(&attributes, name)?));
-            if let Some(name) = named {
-                return Some((name, language));
+            let text = |name| unit.string(attribute(&attributes, name)?);
+            let linker =
+                [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name].into_iter().find_map(text);
+            let source = text(gimli::DW_AT_name);
+            if let Some(linker) = linker.or(source) {
+                return Some(FunctionName { linker, source, language });
             }
             let link = attribute(&attributes, gimli::DW_AT_abstract_origin)
                 .or_else(|| attribute(&attributes, gimli::DW_AT_specification))?;

@@ -12,7 +12,7 @@ use crate::call_frames::CfaRule;
 use crate::data_symbols::{self, DataKind, DataPlace, DataSymbol};
 use crate::debug_info::{Arenas, DebugCell, DebugFiles, DebugInfo};
 use crate::debug_search::{self, DebugSearch};
-use crate::demangle::demangle;
+use crate::demangle::{demangle, demangle_or};
 use crate::error::{Diagnostic, OpenError};
 use crate::image::Image;
 use crate::known_functions::KnownFunctions;
@@ -291,8 +291,9 @@ impl Module {
         }
         self.with_debug(|debug| {
             frames.extend(debug.frames_at(svma).into_iter().map(|frame| SourceFrame {
-                function:
-                    frame.function.map(|(name, language)| demangle(name, is_fortran(language)).into_owned()),
+                function: frame.function.map(|name| {
+                    demangle_or(name.linker, name.source, is_fortran(name.language)).into_owned()
+                }),
                 file: frame.file.map(|file| file.to_string()),
                 line: (frame.line > 0).then_some(frame.line),
                 column: (frame.column > 0).then_some(frame.column),
