@@ -42,6 +42,7 @@ mod split;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use memlens_profile::place::is_library;
 use memlens_profile::{
     AccessPattern, Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, Profile, TlbInfo,
 };
@@ -236,8 +237,8 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
     advice(profile).findings
 }
 
-/// Module and name.
-type Function<'a> = (Option<ModuleIx>, &'a str);
+/// Module and name; and that of a library's algorithm which is inlined there, with a loop of its own (`std::fill`).
+type Function<'a> = (Option<ModuleIx>, &'a str, Option<&'a str>);
 
 /// What is asked of all rows.
 struct Known<'a> {
@@ -416,11 +417,16 @@ impl<'a> About<'a> {
                 functions.entry(self.function(cell)).or_default().push(cell);
             }
             for (function, cells) in functions {
-                let used = self.used_bytes(member, function, &cells);
+                let is_theirs = |cell: &&Cell| self.function(cell) == function;
+                let theirs: Vec<&Cell> = member.cells.iter().copied().filter(is_theirs).collect();
+                let theirs = sum_alone(&theirs);
+                let used = self.used_bytes(&theirs, &cells);
                 let Some(used_bytes) = used.filter(|&used| used > 0) else { continue };
                 let counts = sum_alone(&cells);
                 let data_bytes = walked_bytes(member, stride_bytes, used_bytes);
-                let saved = self.saved(&counts, &self.in_order(&counts, used_bytes, data_bytes));
+                let accessed_bytes = theirs.load_bytes + theirs.store_bytes;
+                let then = self.in_order(&counts, (used_bytes, accessed_bytes), data_bytes);
+                let saved = self.saved(&counts, &then);
                 if saved > 0.0 {
                     let weight = counts.l1_misses().max(1);
                     used_of_all += u64::from(used_bytes.min(line)) * weight;
@@ -435,8 +441,9 @@ impl<'a> About<'a> {
     }
 
     /// What would be left of misses at least if the accesses came in the order of addresses, of which now so many bytes of a line are used,
-    /// and went through so many bytes in all.
-    fn in_order(&self, counts: &Counts, used_bytes: u32, data_bytes: u64) -> Counts {
+    /// and went through so many bytes in all. Of pages as many bytes are used as their function accesses in all: operands side by side
+    /// share them.
+    fn in_order(&self, counts: &Counts, (used_bytes, accessed_bytes): (u32, u64), data_bytes: u64) -> Counts {
         let machine = &self.known.profile.machine;
         let used = f64::from(used_bytes) / f64::from(machine.line_bytes.max(1));
         let part = |kept: f64| move |count: u64| (count as f64 * kept) as u64;
@@ -450,7 +457,7 @@ impl<'a> About<'a> {
         };
         // In the order of addresses a page is looked up once, or once for all where a TLB has room for them.
         let page_bytes = u64::from(machine.page_bytes.max(1));
-        let pages = (counts.load_bytes + counts.store_bytes) / page_bytes;
+        let pages = accessed_bytes / page_bytes;
         let kept = pages as f64 / counts.dtlb_misses.max(1) as f64;
         if kept > MOST_USED {
             return then;
@@ -469,17 +476,10 @@ impl<'a> About<'a> {
     /// first level. Several operands may share a line (the fields of an element, an unrolled loop): what one of them uses says
     /// little. A load and a store of the same bytes are one use, of which one misses; where both miss, as in a copy within the object,
     /// they are of different bytes.
-    fn used_bytes(
-        &self,
-        member: &Member<'_>,
-        function: Option<Function<'_>>,
-        cells: &[&Cell],
-    ) -> Option<u32> {
+    /// `counts`: of all that; `cells`: the operands meant.
+    fn used_bytes(&self, counts: &Counts, cells: &[&Cell]) -> Option<u32> {
         let codes = cells.iter().filter_map(|cell| self.known.profile.code.get(cell.code.index()));
         let largest = codes.map(|code| code.size_bytes).max()?;
-        let is_theirs = |cell: &&Cell| self.function(cell) == function;
-        let theirs: Vec<&Cell> = member.cells.iter().copied().filter(is_theirs).collect();
-        let counts = sum_alone(&theirs);
         let loaded = (counts.load_bytes, counts.l1_load_misses);
         let stored = (counts.store_bytes, counts.l1_store_misses);
         let misses = |(bytes, misses): (u64, u64)| misses as f64 / bytes.max(1) as f64;
@@ -496,7 +496,12 @@ impl<'a> About<'a> {
         let profile = self.known.profile;
         let stack = profile.code.get(cell.code.index())?.stack;
         let frame = profile.stack_frames(stack).last()?;
-        Some((frame.module, frame.function.as_deref()?))
+        let innermost = profile.stack_frames(stack).next().filter(|frame| frame.inlined && is_library(frame));
+        Some((
+            frame.module,
+            frame.function.as_deref()?,
+            innermost.and_then(|frame| frame.function.as_deref()),
+        ))
     }
 
     /// Bytes that threads use beside each other: of all objects that have such misses together, for they may be beside one another.

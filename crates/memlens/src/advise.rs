@@ -268,7 +268,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             profile.machine.line_bytes
         ),
         Remedy::Pad { stride_bytes, lines, .. } => {
-            format!("each of {accesses} accesses is {stride_bytes} bytes from the last; a walk has {lines} lines")
+            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has {lines} lines")
         }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
             "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others few accesses; {} of \
@@ -361,7 +361,7 @@ fn place(profile: &Profile, code: CodeIx) -> String {
 
 fn advice_text(finding: &Finding) -> String {
     let text = match &finding.remedy {
-        Remedy::Pad { stride_bytes, padding_bytes, conflicts, .. } => {
+        Remedy::Pad { padding_bytes, conflicts, .. } => {
             let physical = match conflicts.last() {
                 Some(SetConflict { level: 2, .. }) => {
                     "; the second level takes physical addresses, which the kernel may have spread already where pages are small"
@@ -369,9 +369,7 @@ fn advice_text(finding: &Finding) -> String {
                 _ => "",
             };
             return format!(
-                "make each row {padding_bytes} bytes longer ({} from one access to the next), so that its columns fall onto all \
-                 sets{physical}",
-                stride_bytes.unsigned_abs() + padding_bytes
+                "make each row {padding_bytes} bytes longer, so that its columns fall onto all sets{physical}"
             );
         }
         Remedy::HugePages { .. } => "one page-table entry then serves 512 times as much memory",
