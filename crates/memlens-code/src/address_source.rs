@@ -9,6 +9,8 @@ use rustc_hash::FxHashSet;
 use crate::control_flow::ControlFlow;
 use crate::loops::Loops;
 
+/// Loads that are told of one operand's address.
+const MOST_LOADERS: usize = 4;
 /// Steps back for one operand, over all ways.
 const MOST_VISITS: usize = 4000;
 /// Loads whose addresses are loaded, one behind the other.
@@ -91,12 +93,7 @@ impl LoopCode {
     /// Where the address of the memory operand of the instruction at `pc` comes from; None: it is in no loop, there is
     /// no such instruction, or its operand has no registers.
     pub fn address_source(&self, pc: u64) -> Option<AddressSource> {
-        let at = self.flow.instruction_at(pc)?;
-        let around = self.loops.innermost[self.flow.block_of(at)]?;
-        let first = self.effects[at].address?;
-        if first.is_empty() {
-            return None;
-        }
+        let (at, around, first) = self.operand(pc)?;
         let Some(loader) = self.loader(at, around, first) else { return Some(AddressSource::Computed) };
         // A chain is closed where a load's address comes from itself.
         let (mut load, mut seen) = (loader, FxHashSet::default());
@@ -113,9 +110,31 @@ impl LoopCode {
         Some(AddressSource::LoadedBy(self.flow.instructions[loader].ip()))
     }
 
-    /// The nearest load in the loop whose value reaches one of `registers` before instruction `at`. Loads from the
-    /// frame and from fixed addresses are variables that were spilled: none.
+    /// The loads in the loop that bring parts of the address of the memory operand of the instruction at `pc`, the nearest first: the one
+    /// of [`AddressSource::LoadedBy`], and others beside it. A base that is loaded again in each iteration may be nearer than the index.
+    pub fn loaders(&self, pc: u64) -> Vec<u64> {
+        let Some((at, around, registers)) = self.operand(pc) else { return Vec::new() };
+        let found = self.nearest_loads(at, around, registers, MOST_LOADERS);
+        found.into_iter().map(|load| self.flow.instructions[load].ip()).collect()
+    }
+
+    /// An instruction in a loop, the loop, and the registers of its address.
+    fn operand(&self, pc: u64) -> Option<(usize, usize, Registers)> {
+        let at = self.flow.instruction_at(pc)?;
+        let around = self.loops.innermost[self.flow.block_of(at)]?;
+        let registers = self.effects[at].address.filter(|registers| !registers.is_empty())?;
+        Some((at, around, registers))
+    }
+
+    /// The nearest load in the loop whose value reaches one of `registers` before instruction `at`.
     fn loader(&self, at: usize, around: usize, registers: Registers) -> Option<usize> {
+        self.nearest_loads(at, around, registers, 1).pop()
+    }
+
+    /// Loads in the loop whose values reach some of `registers` before instruction `at`. Loads from the
+    /// frame and from fixed addresses are variables that were spilled: none.
+    fn nearest_loads(&self, at: usize, around: usize, registers: Registers, most: usize) -> Vec<usize> {
+        let mut found = Vec::new();
         let mut queue: VecDeque<(usize, u32)> = registers.bits().map(|one| (at, one)).collect();
         let mut seen: FxHashSet<(usize, u32)> = FxHashSet::default();
         let mut visits = 0;
@@ -125,7 +144,7 @@ impl LoopCode {
             }
             visits += 1;
             if visits > MOST_VISITS {
-                return None;
+                break;
             }
             for before in self.before(at, around) {
                 let effects = &self.effects[before];
@@ -139,12 +158,19 @@ impl LoopCode {
                     continue;
                 }
                 match effects.address {
-                    Some(address) if !effects.is_frame && !address.is_empty() => return Some(before),
+                    Some(address) if !effects.is_frame && !address.is_empty() => {
+                        if !found.contains(&before) {
+                            found.push(before);
+                        }
+                        if found.len() == most {
+                            return found;
+                        }
+                    }
                     _ => queue.extend(effects.reads.bits().map(|one| (before, one))),
                 }
             }
         }
-        None
+        found
     }
 
     /// The instructions of the loop that may come just before one.
@@ -240,6 +266,20 @@ mod tests {
         assert_eq!(source(&code, 0x1000), Some(AddressSource::Computed));
         assert_eq!(source(&code, 0x1010), None, "in no loop");
         assert_eq!(source(&code, 0x1001), None, "no instruction");
+    }
+
+    #[test]
+    fn a_base_that_is_loaded_again_hides_no_index() {
+        // 1000 mov rcx,[rdi+rax*8]  1004 mov rdx,[rsi+8]  1008 mov r8,[rdx+rcx*8]  100c inc rax  100f cmp rax,r9
+        // 1012 jne 1000  1014 ret
+        let code = [
+            0x48, 0x8b, 0x0c, 0xc7, 0x48, 0x8b, 0x56, 0x08, 0x4c, 0x8b, 0x04, 0xca, 0x48, 0xff, 0xc0, 0x4c,
+            0x39, 0xc8, 0x75, 0xec, 0xc3,
+        ];
+        let code = LoopCode::new(&[(0x1000, &code)]);
+        assert_eq!(code.loaders(0x1008), [0x1004, 0x1000]);
+        assert_eq!(code.address_source(0x1008), Some(AddressSource::LoadedBy(0x1004)));
+        assert_eq!((code.loaders(0x1000), code.loaders(0x1014)), (vec![], vec![]));
     }
 
     #[test]

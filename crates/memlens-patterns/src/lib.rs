@@ -58,10 +58,14 @@ pub fn add_patterns<'a>(
         let source = match source {
             CodeSource::Chain => AddressSource::Itself,
             CodeSource::Computed => AddressSource::Computed,
-            CodeSource::LoadedBy(pc) => {
-                let loader = places.get(&(location.module, pc)).and_then(|code| numbers.get(code));
-                // A load that was never met loads nothing.
-                loader.map_or(AddressSource::Computed, |&number| AddressSource::LoadedBy(number))
+            CodeSource::LoadedBy(_) => {
+                // A load that was never met loads nothing; one of the same place each time loads what the loop does not change, mostly.
+                let met = |&pc: &u64| numbers.get(places.get(&(location.module, pc))?).copied();
+                let varies = |&number: &u32| {
+                    patterns.of(number).is_none_or(|pattern| pattern.kind != PatternKind::Constant)
+                };
+                let loader = sources.loaders(location).iter().filter_map(met).find(varies);
+                loader.map_or(AddressSource::Computed, AddressSource::LoadedBy)
             }
         };
         patterns.set_source(number, source);
@@ -78,11 +82,26 @@ pub fn add_patterns<'a>(
 
 /// Where operands' addresses come from, as far as their functions' code was looked at.
 #[derive(Debug, Default)]
-pub struct Sources(FxHashMap<(ModuleIx, u64), Option<CodeSource>>);
+pub struct Sources(FxHashMap<(ModuleIx, u64), Option<Source>>);
+
+/// Where an operand's address comes from, and the loads that bring it.
+#[derive(Debug)]
+struct Source {
+    source: CodeSource,
+    loaders: Vec<u64>,
+}
 
 impl Sources {
+    fn get(&self, location: &CodeLocation) -> Option<&Source> {
+        self.0.get(&(location.module?, location.offset))?.as_ref()
+    }
+
     fn of(&self, location: &CodeLocation) -> Option<CodeSource> {
-        self.0.get(&(location.module?, location.offset)).copied().flatten()
+        Some(self.get(location)?.source)
+    }
+
+    fn loaders(&self, location: &CodeLocation) -> &[u64] {
+        self.get(location).map_or(&[], |source| &source.loaders)
     }
 
     /// Looks at the code of those rows of code that are new. One function at a time: large ones take megabytes.
@@ -107,7 +126,8 @@ impl Sources {
                 continue;
             };
             let code = LoopCode::new(&[(start, code)]);
-            self.0.extend(offsets.into_iter().map(|at| ((module, at), code.address_source(at))));
+            let source = |at| Some(Source { source: code.address_source(at)?, loaders: code.loaders(at) });
+            self.0.extend(offsets.into_iter().map(|at| ((module, at), source(at))));
         }
     }
 }
