@@ -39,8 +39,11 @@ pub enum Refusal {
     /// Its address is the same in all iterations.
     #[error("its address is the same in all iterations")]
     Invariant,
-    /// Computed from what is loaded from addresses that do not follow from the iteration: a load behind a load.
-    #[error("its address comes from a load whose own address is loaded, too")]
+    /// Computed from what is loaded from addresses that do not follow from the iteration: a load behind a load, or behind what is
+    /// computed from the previous iteration.
+    #[error(
+        "its address comes from a load whose own address does not go by constant steps: it is loaded, too, say"
+    )]
     DependentLoad,
     /// Computed from the previous iteration.
     #[error(

@@ -1,6 +1,6 @@
 //! Joins the profiles of several processes into one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use memlens_types::{AccessKind, ObjectKind};
@@ -222,9 +222,13 @@ impl Merger {
 
         let first_thread = self.merged.threads.len();
         let thread_at = |thread: ThreadIx| ThreadIx::from_index(first_thread + thread.index());
+        let who = |thread: &Thread| (thread.pid.or(profile.run.pid), thread.tid);
+        let known: HashSet<_> = self.merged.threads.iter().map(|thread| (thread.pid, thread.tid)).collect();
+        // A thread that executed another program is still the same.
+        let same = profile.threads.iter().filter(|thread| known.contains(&who(thread))).count() as u32;
+        self.merged.run.threads += profile.run.threads.saturating_sub(same);
         for thread in &profile.threads {
-            let pid = thread.pid.or(profile.run.pid);
-            self.merged.threads.push(Thread { pid, ..thread.clone() });
+            self.merged.threads.push(Thread { pid: who(thread).0, ..thread.clone() });
         }
         // Threads are each process's own, so no two profiles' cells can have the same key; two
         // operands of one profile can still become one (generated code of the same address).
@@ -282,7 +286,6 @@ impl Merger {
     fn run(&mut self, profile: &Profile) {
         let run = &mut self.merged.run;
         run.instructions = run.instructions.zip(profile.run.instructions).map(|(a, b)| a + b);
-        run.threads += profile.run.threads;
         run.estimated |= profile.run.estimated;
         if self.position > 0 {
             run.wall_seconds = match (run.wall_seconds, profile.run.wall_seconds) {

@@ -88,6 +88,13 @@ fn process(pid: u32, library_first: bool, site_offset: u64, heap_loads: u64) -> 
 }
 
 #[test]
+fn a_thread_that_executes_another_program_is_one() {
+    let merged = Profile::merge(&[process(7, true, 0x40, 10), process(7, true, 0x40, 5)]).unwrap();
+    // With a row for each program.
+    assert_eq!((merged.run.threads, merged.threads.len()), (1, 2));
+}
+
+#[test]
 fn the_same_site_in_two_processes_is_one_object() {
     // Same build-id and offset, though modules and paths differ.
     let merged = Profile::merge(&[process(1, true, 0x40, 10), process(2, false, 0x40, 5)]).unwrap();
