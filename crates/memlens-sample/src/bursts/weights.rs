@@ -45,6 +45,9 @@ const LEAST_OWN_PART: f64 = 0.5;
 const LONG_NS: u64 = 50_000;
 /// The time-stamp counter's speed before any was measured, in cycles a ns.
 const USUAL_CYCLES_A_NS: f64 = 3.0;
+/// Of so many bursts in a row at least half have slow page faults where these belong to what the program does. One of fifty has
+/// them otherwise, and would make its time that of a few accesses.
+const FAULTING: u32 = 4;
 /// Shorter times of an access are faults of the measurement, in ns: cores do three a cycle at most.
 const LEAST_NS: f64 = 0.1;
 
@@ -102,6 +105,9 @@ pub struct Weights {
     cycles_a_ns: Option<f64>,
     /// The fewest cycles of the additions beside a stretch: those of a thread that has its core for itself.
     loop_cycles: Option<u64>,
+    /// Of the last [`FAULTING`] stretches, the latest in the lowest bit: which had slow page faults; and how many there were.
+    faulting: u32,
+    stretches: u32,
 }
 
 /// What a burst says of the accesses around it.
@@ -143,6 +149,7 @@ impl Weights {
         // Of copies any idea of the time is better than the usual one.
         let recorded_ns = self.recorded_ns(head, if is_repeated { 0.0 } else { LEAST_OWN_PART });
         let stretch_ns = self.stretch_ns(head, content);
+        let is_faulting = self.is_faulting(head);
         let measured = match stretch_ns {
             // The stretch may have no repeated instructions.
             Some(stretch_ns) if is_repeated => recorded_ns.map(|recorded_ns| {
@@ -154,7 +161,7 @@ impl Weights {
                 let likely = stretch_ns / MOST_SHARED..=RECORDING_SLOWER * stretch_ns + RECORDING_NS;
                 let is_alike = recorded_ns.is_none_or(|ns| likely.contains(&ns));
                 // Of what seldom happens, and takes long, the burst may have had nothing.
-                let has_more = head.slow_faults > 0 && recorded_ns.is_none_or(|ns| ns < stretch_ns);
+                let has_more = is_faulting && recorded_ns.is_none_or(|ns| ns < stretch_ns);
                 if is_alike && !has_more {
                     self.access_ns.add(stretch_ns);
                     if let Some(ns) = recorded_ns.filter(|&ns| ns > 0.0) {
@@ -185,6 +192,16 @@ impl Weights {
                 false => Speed::New,
             },
         }
+    }
+
+    /// Whether a stretch has slow page faults, as others around it.
+    fn is_faulting(&mut self, head: &BurstHead) -> bool {
+        if head.counted_words == 0 {
+            return false;
+        }
+        self.stretches = (self.stretches + 1).min(FAULTING);
+        self.faulting = (self.faulting << 1 | u32::from(head.slow_faults > 0)) & ((1 << FAULTING) - 1);
+        head.slow_faults > 0 && 2 * self.faulting.count_ones() >= self.stretches
     }
 
     /// Native time of a burst with repeated instructions, in ns; `rest_ns`: that of all its other accesses. Repeated instructions run
@@ -322,6 +339,12 @@ mod tests {
         // They say nothing of the usual access.
         let unmeasured = BurstHead { counted_words: 0, counted_ns: 0, ..head(0) };
         assert!(weights.weight(&unmeasured, &SHORT).access_ns < 2.0);
+        // One among many is chance.
+        for _ in 0..FAULTING {
+            assert!(weights.weight(&head(160_000), &CONTENT).is_measured);
+        }
+        let weight = weights.weight(&cleared, &CONTENT);
+        assert!(!weight.is_measured && weight.access_ns < 10.0, "{weight:?}");
     }
 
     #[test]
