@@ -232,11 +232,6 @@ pub fn advice(profile: &Profile) -> Advice {
     Advice { findings, hidden }
 }
 
-/// [`Advice::findings`] alone.
-pub fn findings(profile: &Profile) -> Vec<Finding> {
-    advice(profile).findings
-}
-
 /// Module and name; and that of a library's algorithm which is inlined there, with a loop of its own (`std::fill`).
 type Function<'a> = (Option<ModuleIx>, &'a str, Option<&'a str>);
 
@@ -476,6 +471,7 @@ impl<'a> About<'a> {
     /// first level. Several operands may share a line (the fields of an element, an unrolled loop): what one of them uses says
     /// little. A load and a store of the same bytes are one use, of which one misses; where both miss, as in a copy within the object,
     /// they are of different bytes.
+    ///
     /// `counts`: of all that; `cells`: the operands meant.
     fn used_bytes(&self, counts: &Counts, cells: &[&Cell]) -> Option<u32> {
         let codes = cells.iter().filter_map(|cell| self.known.profile.code.get(cell.code.index()));

@@ -5,6 +5,10 @@ use memlens_types::Shared;
 
 use super::*;
 
+fn findings(profile: &Profile) -> Vec<Finding> {
+    advice(profile).findings
+}
+
 /// Two arrays: `b`, read through `a` by one operand, and by another in steps of 4,096 bytes.
 fn profile() -> Profile {
     let cache = |bytes| Some(CacheInfo { bytes, ways: 8, policy: "lru".into() });

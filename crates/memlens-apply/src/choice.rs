@@ -139,7 +139,7 @@ pub fn choose(profile: &Profile, named: &[String], program: &Path) -> Choice {
             }
             Ok((method, frames)) => {
                 variables += usize::from(is_variable);
-                let (bytes, blocks) = (live_bytes(object), object.blocks);
+                let (bytes, blocks) = (live_bytes(object).unwrap_or(0), object.blocks);
                 choice.chosen.push(Chosen { id, name, share, bytes, blocks, method, frames });
             }
             Err(reason) => choice.rejected.push(Rejected { id, name, share, reason }),
@@ -154,20 +154,19 @@ pub fn choose(profile: &Profile, named: &[String], program: &Path) -> Choice {
 }
 
 /// The most bytes of an object at a time; where only their sum is known, that.
-fn live_bytes(object: &Object) -> u64 {
-    object.max_live_bytes.or(object.bytes).unwrap_or(0)
+fn live_bytes(object: &Object) -> Option<u64> {
+    object.max_live_bytes.or(object.bytes)
 }
 
 type Place = (Method, Vec<(PathBuf, u64)>);
 
 /// How an object can be put into huge pages, and where it is allocated; else why it cannot.
 fn place_of(profile: &Profile, object: &Object, files: &mut Files<'_>) -> Result<Place, String> {
-    let bytes = live_bytes(object);
-    let is_small = || match object.max_live_bytes.or(object.bytes) {
+    let known = live_bytes(object);
+    let bytes = known.unwrap_or(0);
+    let is_small = || match known {
         Some(bytes) => format!("its {bytes} bytes do not fill a huge page of {HUGE_PAGE_BYTES} bytes"),
-        None => {
-            "the profile knows neither its size nor where it is allocated; one of exact mode does".to_owned()
-        }
+        None => "the profile does not know its size; one of exact mode does".to_owned(),
     };
     match object.kind {
         ObjectKind::Heap | ObjectKind::Mmap => {

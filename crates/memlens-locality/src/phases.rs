@@ -24,13 +24,12 @@ use crate::scopes::Scope;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phases {
     known: Vec<Phase>,
-    /// Bursts in all, and those with a known predecessor.
+    /// Bursts in all, and their references.
     bursts: f64,
-    successors: f64,
-    /// References of bursts, and of those between two of a thread where these are known, and how many of the latter there are.
     references: f64,
+    /// Bursts whose predecessor is known, and references between the two.
+    successors: f64,
     unseen: f64,
-    gaps: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -136,7 +135,6 @@ impl Phases {
             phase.stayed += f64::from(u8::from(before == found));
             self.successors += 1.0;
             self.unseen += unseen as f64;
-            self.gaps += 1.0;
         }
         found
     }
@@ -144,14 +142,14 @@ impl Phases {
     /// How long a phase lasts.
     fn persistence(&self, phase: usize) -> Persistence {
         let Some(known) = self.known.get(phase) else { return Persistence::ALWAYS };
-        if known.successors == 0.0 || self.gaps == 0.0 {
+        if known.successors == 0.0 {
             return Persistence::ALWAYS;
         }
         let length = self.references / self.bursts;
         let by_chance = known.bursts / self.bursts;
         let stayed = known.stayed / known.successors;
         let kept = if by_chance < 1.0 { (stayed - by_chance) / (1.0 - by_chance) } else { 1.0 };
-        Persistence { kept: kept.clamp(0.0, 1.0), length, step: length + self.unseen / self.gaps }
+        Persistence { kept: kept.clamp(0.0, 1.0), length, step: length + self.unseen / self.successors }
     }
 
     /// A model for each phase, from the instructions' distributions; `all`: of all phases together. `short`: of this size of block.

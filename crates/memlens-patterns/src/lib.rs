@@ -126,7 +126,11 @@ impl Sources {
                 continue;
             };
             let code = LoopCode::new(&[(start, code)]);
-            let source = |at| Some(Source { source: code.address_source(at)?, loaders: code.loaders(at) });
+            let source = |at| {
+                let source = code.address_source(at)?;
+                let is_loaded = matches!(source, CodeSource::LoadedBy(_));
+                Some(Source { source, loaders: if is_loaded { code.loaders(at) } else { Vec::new() } })
+            };
             self.0.extend(offsets.into_iter().map(|at| ((module, at), source(at))));
         }
     }

@@ -111,6 +111,8 @@ pub struct Merger {
     process_id: Option<u32>,
     /// Which profile is being added, from 0.
     position: usize,
+    /// Process and thread ids of all rows of `threads`.
+    known_threads: HashSet<(Option<u32>, u32)>,
     modules: HashMap<String, ModuleIx>,
     frames: HashMap<FrameKey, FrameIx>,
     stacks: HashMap<Stack, StackIx>,
@@ -137,6 +139,7 @@ impl Merger {
             added: 0,
             process_id: None,
             position: 0,
+            known_threads: HashSet::new(),
             modules: HashMap::new(),
             frames: HashMap::new(),
             stacks: HashMap::new(),
@@ -223,9 +226,10 @@ impl Merger {
         let first_thread = self.merged.threads.len();
         let thread_at = |thread: ThreadIx| ThreadIx::from_index(first_thread + thread.index());
         let who = |thread: &Thread| (thread.pid.or(profile.run.pid), thread.tid);
-        let known: HashSet<_> = self.merged.threads.iter().map(|thread| (thread.pid, thread.tid)).collect();
         // A thread that executed another program is still the same.
-        let same = profile.threads.iter().filter(|thread| known.contains(&who(thread))).count() as u32;
+        let is_known = |thread: &&Thread| self.known_threads.contains(&who(thread));
+        let same = profile.threads.iter().filter(is_known).count() as u32;
+        self.known_threads.extend(profile.threads.iter().map(who));
         self.merged.run.threads += profile.run.threads.saturating_sub(same);
         for thread in &profile.threads {
             self.merged.threads.push(Thread { pid: who(thread).0, ..thread.clone() });

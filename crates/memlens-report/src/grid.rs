@@ -302,38 +302,37 @@ pub(crate) fn heading(text: &str, end: &str, width: usize, colour: bool) -> Stri
 /// Joins pieces by ` · ` and breaks lines at `width`; each line starts with a label or its width in
 /// blanks.
 pub(crate) fn wrap(label: &str, indent: usize, pieces: &[String], width: usize, colour: bool) -> String {
-    let mut out = String::new();
-    let mut line = String::new();
-    for piece in pieces.iter().map(|piece| elide(&printable(piece), width.saturating_sub(indent), Elide::End))
-    {
-        if !line.is_empty() && indent + line.width() + 3 + piece.width() > width {
-            flush_line(&mut out, label, indent, &line, colour);
-            line.clear();
-        }
-        if !line.is_empty() {
-            line += " · ";
-        }
-        line += &piece;
-    }
-    if !line.is_empty() {
-        flush_line(&mut out, label, indent, &line, colour);
-    }
-    out
+    let room = width.saturating_sub(indent);
+    let pieces = pieces.iter().map(|piece| elide(&printable(piece), room, Elide::End));
+    joined(label, indent, pieces, " · ", width, colour)
 }
 
 /// A text as a whole, its lines broken between words at `width`, behind a label.
 pub(crate) fn paragraph(label: &str, indent: usize, text: &str, width: usize, colour: bool) -> String {
+    let text = printable(text);
+    joined(label, indent, text.split_whitespace(), " ", width, colour)
+}
+
+fn joined(
+    label: &str,
+    indent: usize,
+    pieces: impl IntoIterator<Item = impl AsRef<str>>,
+    joint: &str,
+    width: usize,
+    colour: bool,
+) -> String {
     let mut out = String::new();
     let mut line = String::new();
-    for word in printable(text).split_whitespace() {
-        if !line.is_empty() && indent + line.width() + 1 + word.width() > width {
+    for piece in pieces {
+        let piece = piece.as_ref();
+        if !line.is_empty() && indent + line.width() + joint.width() + piece.width() > width {
             flush_line(&mut out, label, indent, &line, colour);
             line.clear();
         }
         if !line.is_empty() {
-            line.push(' ');
+            line += joint;
         }
-        line += word;
+        line += piece;
     }
     if !line.is_empty() {
         flush_line(&mut out, label, indent, &line, colour);

@@ -118,8 +118,8 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
             .to_owned();
     }
     let Advice { findings, hidden } = advice;
-    let least = percent(LEAST_GAIN);
     if findings.is_empty() && hidden.is_empty() {
+        let least = percent(LEAST_GAIN);
         return format!(
             "Nothing that memlens knows a remedy for makes {least} of the wait. memlens report shows what there is.\n"
         );
@@ -130,6 +130,7 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     let of_time = percent(LEAST_TIME_GAIN);
     let caution = "How fast lines pass between caches is not modelled, so it may hide too much: memlens run --mode sample shows\n\
                    whether the program spends time there.";
+    // Writing to a String cannot fail.
     if findings.is_empty() {
         let _ = writeln!(
             out,
@@ -137,7 +138,6 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
         );
     }
     for (number, finding) in (1..).zip(found.iter().take(args.top)) {
-        // Writing to a String cannot fail.
         let _ = writeln!(
             out,
             "{number}. {}: at most {} of the wait{}",
