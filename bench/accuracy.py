@@ -47,6 +47,7 @@ PROGRAMS = [
     ("dijkstra", WORKLOADS / "dijkstra.cpp", ["200000", "4"]),
     ("lists", WORKLOADS / "lists.rs", ["524288", "3"]),
     ("known", WORKLOADS / "known.c", ["400000"]),
+    ("columns", WORKLOADS / "columns.c", ["100"]),
     ("sqlite", "sqlite", ["100000"]),
     ("cpython", "cpython", []),
     ("xz", "xz", []),

@@ -770,8 +770,7 @@ fn no_padding_without_evidence() {
 #[test]
 fn gains_of_time_are_of_what_nothing_hides() {
     let mut profile = profile();
-    profile.machine.core =
-        Some(CoreInfo { width: 4, window: 224, scheduled: 97, outstanding: 10, stores: 56, line_cycles: 10 });
+    profile.machine.core = Some(CoreInfo { outstanding: 10, ..CoreInfo::default() });
     let found = findings(&profile);
     assert!(found.iter().all(|finding| finding.time_gain.is_none()) && found.len() > 1, "{found:?}");
     let wait = |profile: &Profile, at: usize| profile.wait_cycles(&profile.cells[at].counts.get());

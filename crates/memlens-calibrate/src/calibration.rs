@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencyTable;
+use crate::rates::LineRates;
 use crate::skid::LoopSkid;
 
 /// The format of the file.
@@ -24,6 +25,9 @@ pub struct Calibration {
     pub measured_at: u64,
     /// What accesses cost.
     pub latency: LatencyTable,
+    /// How fast lines follow each other; `None`: an older version did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<LineRates>,
     /// The event whose samples were looked at; `None`: none could be opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
@@ -58,13 +62,19 @@ pub enum CalibrationError {
 
 impl Calibration {
     /// With the processor's name and the time of now.
-    pub fn now(latency: LatencyTable, event: Option<String>, skid: Vec<LoopSkid>) -> Self {
+    pub fn now(
+        latency: LatencyTable,
+        lines: Option<LineRates>,
+        event: Option<String>,
+        skid: Vec<LoopSkid>,
+    ) -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             format: FORMAT,
             processor: processor(),
             measured_at: since.map_or(0, |since| since.as_secs()),
             latency,
+            lines,
             event,
             skid,
         }
@@ -89,6 +99,11 @@ impl Calibration {
         let latency = &calibration.latency;
         if let Some((name, _)) = latency.levels().iter().find(|(_, l)| !sane(l.cycles) || !sane(l.spread)) {
             return Err(damaged(format!("the latency of the {name} is no number of cycles")));
+        }
+        let rates = calibration.lines.iter().flat_map(LineRates::named);
+        if let Some((name, _)) = rates.into_iter().find(|(_, rate)| !sane(rate.cycles) || !sane(rate.spread))
+        {
+            return Err(damaged(format!("the rate of lines ({name}) is no number of cycles")));
         }
         if !sane(latency.cycle_ns) || !sane(latency.cycle_spread) {
             return Err(damaged("the time of a core cycle is no number of nanoseconds".to_owned()));
@@ -164,7 +179,7 @@ fn processor() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::Latency;
+    use crate::clock::Latency;
 
     fn calibration() -> Calibration {
         let latency = LatencyTable {
@@ -181,7 +196,9 @@ mod tests {
             elsewhere: 0,
         };
         let skid = vec![skid("load", vec![1, 18, 1]), skid("store", vec![9, 1])];
-        Calibration::now(latency, Some("cpu-clock".into()), skid)
+        let rate = |cycles| Latency { cycles, spread: 0.0 };
+        let lines = LineRates { from_llc: rate(3.5), set_loads: Some(rate(11.0)), ..LineRates::default() };
+        Calibration::now(latency, Some(lines), Some("cpu-clock".into()), skid)
     }
 
     #[test]
@@ -214,6 +231,7 @@ mod tests {
         assert!(refused(&text.replace("format = 1", "format = 9")).contains("format is 9"));
         assert!(refused(&text.replace("cycles = 300.0", "cycles = nan")).contains("memory"));
         assert!(refused(&text.replace("spread = 0.2\n", "spread = nan\n")).contains("last level"));
+        assert!(refused(&text.replace("cycles = 11.0", "cycles = -1.0")).contains("one set, by loads"));
         assert!(refused(&text.replace("cycle_ns = 0.3", "cycle_ns = -inf")).contains("core cycle"));
         assert!(Calibration::read(&folder.path().join("none")).is_err());
     }

@@ -1,25 +1,13 @@
 //! Load-to-use latencies by the size of what is walked through.
 //!
-//! A latency is the time of one step of a [`Chain`] divided by the time of one core cycle, which is
-//! that of one of many additions that wait for each other. Both are measured in short turns one after
-//! the other, so that a changing frequency falls out, and the least of many turns counts: whatever
-//! else runs can only slow a turn down. All is measured [`PASSES`] times over, because what shares the
-//! core or the last level stays for longer than a turn; the least pass counts. How far the middle one
-//! lies above it, of turns or of passes, whichever is more, is the *spread*.
+//! A latency is the time of one step of a [`Chain`], in cycles (`clock.rs`).
 
 use std::io;
-use std::time::Instant;
 
-use crate::chain::{Chain, PAGE, Pages};
+use crate::chain::Chain;
+use crate::clock::{Latency, PASSES, TURNS, cycle_ns, least_and_spread};
+use crate::mapping::{PAGE, Pages};
 
-/// Times that everything is measured.
-const PASSES: usize = 3;
-/// Turns that a latency is the least of, in each pass.
-const TURNS: usize = 24;
-/// How long a turn takes, in nanoseconds, about.
-const TURN_NS: f64 = 250_000.0;
-/// Additions in a turn that measures a cycle.
-const ADDITIONS: u32 = 1 << 16;
 /// Memory that is walked through for the latency of memory, in bytes at most.
 const MOST_BYTES: u64 = 512 << 20;
 
@@ -28,6 +16,8 @@ const MOST_BYTES: u64 = 512 << 20;
 pub struct Geometry {
     /// First level, data.
     pub l1_bytes: u64,
+    /// What one of its ways holds: from a line to the next one of the same set.
+    pub l1_set_bytes: u64,
     /// Second level; 0 if there is none.
     pub l2_bytes: u64,
     /// Last level.
@@ -38,15 +28,6 @@ pub struct Geometry {
     pub stlb_entries: u32,
     /// Memory that may be used.
     pub available_bytes: u64,
-}
-
-/// A time in cycles, and how certain it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Latency {
-    /// Of the fastest turn.
-    pub cycles: f64,
-    /// How far the middle turn lies above it, as a part of it.
-    pub spread: f64,
 }
 
 /// What walking through memory of one size costs a step.
@@ -107,13 +88,7 @@ impl LatencyTable {
 
     /// The least of each, and what the passes differ by.
     fn joined(passes: &[Self], llc_bytes: u64) -> Self {
-        let least = |of: &dyn Fn(&Self) -> Option<Latency>| {
-            let mut all: Vec<Latency> = passes.iter().filter_map(of).collect();
-            all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
-            let (first, middle) = (*all.first()?, all.get(all.len() / 2)?);
-            let between = if first.cycles > 0.0 { middle.cycles / first.cycles - 1.0 } else { 0.0 };
-            Some(Latency { spread: first.spread.max(between), ..first })
-        };
+        let least = |of: &dyn Fn(&Self) -> Option<Latency>| Latency::least(passes.iter().filter_map(of));
         let known = |of: &dyn Fn(&Self) -> Latency| least(&|pass| Some(of(pass))).unwrap_or_default();
         let cycle = known(&|pass| Latency { cycles: pass.cycle_ns, spread: pass.cycle_spread });
         let points = passes.iter().map(|pass| pass.curve.len()).min().unwrap_or(0);
@@ -191,16 +166,16 @@ impl LatencyTable {
 }
 
 /// How much is walked through for each level.
-struct Sizes {
+pub(crate) struct Sizes {
     l1: u64,
-    l2: Option<u64>,
-    llc: u64,
-    dram: u64,
+    pub(crate) l2: Option<u64>,
+    pub(crate) llc: u64,
+    pub(crate) dram: u64,
     dtlb_pages: usize,
 }
 
 impl Sizes {
-    fn of(geometry: &Geometry) -> Self {
+    pub(crate) fn of(geometry: &Geometry) -> Self {
         let whole = |bytes: u64| (bytes / PAGE as u64).max(1) * PAGE as u64;
         let above = geometry.l2_bytes.max(geometry.l1_bytes);
         Self {
@@ -238,65 +213,7 @@ fn more(with: Latency, without: Latency) -> Latency {
 
 /// The latency of a step of a chain.
 fn latency(chain: &mut Chain) -> Latency {
-    // Faults, caches and predictors first; and how many steps make a turn.
-    let start = Instant::now();
-    chain.walk(64);
-    let step_ns = (start.elapsed().as_nanos() as f64 / 64.0).max(16.0);
-    let steps = ((TURN_NS / step_ns) as usize).max(64);
-    chain.walk(steps);
-    let mut turns: Vec<f64> = (0..TURNS)
-        .map(|_| {
-            let before = cycle_ns();
-            let start = Instant::now();
-            chain.walk(steps);
-            let step_ns = start.elapsed().as_nanos() as f64 / (steps * 16) as f64;
-            // A cycle measured while something else ran is too long.
-            step_ns / cycle_ns().min(before)
-        })
-        .collect();
-    let (cycles, spread) = least_and_spread(&mut turns);
-    Latency { cycles, spread }
-}
-
-/// The value that a tenth lies below, and how far the middle one is above it.
-fn least_and_spread(values: &mut [f64]) -> (f64, f64) {
-    values.sort_by(f64::total_cmp);
-    let (least, middle) = (values[values.len() / 10], values[values.len() / 2]);
-    (least, if least > 0.0 { middle / least - 1.0 } else { 0.0 })
-}
-
-/// Nanoseconds of one cycle: of an addition that waits for the one before.
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-fn cycle_ns() -> f64 {
-    let start = Instant::now();
-    // SAFETY: the code changes only the two registers that it declares.
-    unsafe {
-        std::arch::asm!(
-            "2:",
-            ".rept 32",
-            "add {sum}, 1",
-            ".endr",
-            "sub {left:e}, 32",
-            "jnz 2b",
-            sum = inout(reg) 0u64 => _,
-            left = inout(reg) ADDITIONS => _,
-            options(nomem, nostack),
-        );
-    }
-    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS)
-}
-
-/// The same by a multiplication, of three cycles on present processors.
-#[cfg(not(target_arch = "x86_64"))]
-fn cycle_ns() -> f64 {
-    let start = Instant::now();
-    let mut value = 1u64;
-    for _ in 0..ADDITIONS / 4 {
-        value = std::hint::black_box(value).wrapping_mul(3);
-    }
-    std::hint::black_box(value);
-    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS / 4) / 3.0
+    Latency::of_a_step(Chain::LINES_A_STEP, |steps| chain.walk(steps))
 }
 
 #[cfg(test)]
@@ -306,6 +223,7 @@ mod tests {
     fn geometry() -> Geometry {
         Geometry {
             l1_bytes: 32 << 10,
+            l1_set_bytes: 4 << 10,
             l2_bytes: 512 << 10,
             llc_bytes: 32 << 20,
             dtlb_entries: 64,
@@ -345,13 +263,6 @@ mod tests {
         // 5 ÷ 4 − 1.
         assert_eq!(joined.l1, Latency { cycles: 4.0, spread: 0.25 });
         assert_eq!(joined.stlb, None);
-    }
-
-    #[test]
-    fn the_spread_is_that_of_the_middle() {
-        // Ten values: a tenth lies below 2, half below 6: 6 ÷ 2 − 1.
-        let mut values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
-        assert_eq!(least_and_spread(&mut values), (2.0, 2.0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | question | by |
 //! |---|---|
 //! | how many cycles does a load wait that a cache, memory, a TLB serves? | [`LatencyTable`] |
+//! | how fast do lines follow each other, however many are under way? | [`LineRates`] |
 //! | how far from the instruction that waits is a sample? | [`skid`] |
 //!
 //! The answers are a [`Calibration`], a file in the user's configuration folder. Exact mode weights
@@ -13,9 +14,15 @@
 
 mod calibration;
 pub mod chain;
+mod clock;
 mod kernel_clock;
 mod latency;
+mod mapping;
+mod rates;
 pub mod skid;
 
 pub use calibration::{Calibration, CalibrationError, default_path};
-pub use latency::{CurvePoint, Geometry, Latency, LatencyTable};
+pub use clock::Latency;
+pub use latency::{CurvePoint, Geometry, LatencyTable};
+pub use mapping::Pages;
+pub use rates::LineRates;

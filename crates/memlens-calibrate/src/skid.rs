@@ -19,8 +19,9 @@ use std::io;
 use iced_x86::{Decoder, DecoderOptions};
 use memlens_sample::{EventChoice, SampleError, SampleEvent, sample_own_thread};
 
-use crate::chain::{Chain, Pages};
+use crate::chain::Chain;
 use crate::kernel_clock;
+use crate::mapping::Pages;
 
 /// Samples a second: enough for a histogram in a quarter of a second.
 const FREQUENCY_HZ: u64 = 8_000;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use memlens_calibrate::skid::LoopSkid;
-use memlens_calibrate::{Calibration, CurvePoint, Latency, LatencyTable};
+use memlens_calibrate::{Calibration, CurvePoint, Latency, LatencyTable, LineRates};
 use tempfile::TempDir;
 use toml::Value;
 
@@ -30,11 +30,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             CurvePoint { bytes: 1 << 24, small_pages: of(60.0, 0.1), huge_pages: Some(of(50.0, 0.1)) },
         ],
     };
+    let lines = LineRates {
+        from_l2: Some(of(2.2, 0.01)),
+        from_llc: of(3.6, 0.1),
+        from_memory: of(8.8, 0.2),
+        set_loads: Some(of(10.5, 0.02)),
+        set_stores: None,
+    };
     let skids = vec![skid("load", [1, 1800, 2, 0]), skid("store", [9, 1, i64::MAX as u64, 0])];
     let least = LatencyTable { l2: None, stlb: None, walk: None, curve: Vec::new(), ..latency.clone() };
     let all = [
-        Calibration::now(latency, Some("cpu-clock".to_owned()), skids),
-        Calibration::now(least, None, Vec::new()),
+        Calibration::now(latency, Some(lines), Some("cpu-clock".to_owned()), skids),
+        Calibration::now(least, None, None, Vec::new()),
     ];
     let fixed =
         |calibration| Calibration { processor: "AMD (26-68-0)".into(), measured_at: 1, ..calibration };

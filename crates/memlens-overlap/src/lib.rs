@@ -17,7 +17,11 @@
 //! in the code: the shortest way from the one to the other. They go through a model of a core (`out_of_order.rs`): so many
 //! instructions a cycle enter a window of so many, each starts when its operands are there, and they retire in order. An
 //! instruction that holds up retirement because of its access is what the core waits for, and that is where samples of time
-//! fall, too (`memlens-code`'s `waiting.rs`).
+//! fall, too (`memlens-code`'s `waiting.rs`). Behind stores that fill their buffer it is the store that is waited for, whatever
+//! loads took in the meantime.
+//!
+//! However many lines are under way, each level delivers one after the other, and so does each set of the first level take them
+//! ([`LineRates`]): a walk whose steps are as long as a way falls into one set, and waits for it longer than for the levels behind.
 //!
 //! Which accesses of a window miss is drawn: as often as the counts of the whole run say, those first that touch a line
 //! for the first time in the window.
@@ -42,8 +46,8 @@ mod served;
 mod waits;
 mod windows;
 
-pub use out_of_order::CoreLimits;
+pub use out_of_order::{CoreLimits, LineRates};
 pub use paths::{CodeOf, Place};
-pub use served::{Served, Service};
+pub use served::{Served, Service, Source};
 pub use waits::{Operand, Waited, Waits, waits};
 pub use windows::Windows;

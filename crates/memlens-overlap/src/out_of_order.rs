@@ -1,13 +1,13 @@
 //! A core that goes on behind accesses that wait.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use memlens_code::{Effects, RegisterSet};
 use rustc_hash::FxHashMap;
 
-use crate::served::Drawn;
-use crate::windows::Kept;
+use crate::served::{Drawn, Source};
+use crate::windows::{Kept, SETS};
 
 /// What a core can have under way.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,10 +22,40 @@ pub struct CoreLimits {
     pub outstanding: u32,
     /// Stores that have not been written to the first level.
     pub stores: u32,
-    /// Cycles from one line that memory delivers to the next, at best.
-    pub line_cycles: f64,
-    /// Cycles that memory takes to serve an access.
-    pub memory_cycles: f64,
+    /// How fast lines come to the first level.
+    pub lines: LineRates,
+}
+
+/// Cycles from one line to the next, at best, however many are under way; 0: no limit is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LineRates {
+    /// From a level that the core does not share.
+    pub from_own_level: f64,
+    /// From the last level.
+    pub from_last_level: f64,
+    /// From memory.
+    pub from_memory: f64,
+    /// Into the same set of the first level, for loads.
+    pub into_set_by_load: f64,
+    /// The same for stores.
+    pub into_set_by_store: f64,
+}
+
+impl LineRates {
+    fn from(&self, source: Source) -> f64 {
+        match source {
+            Source::OwnLevel => self.from_own_level,
+            Source::LastLevel => self.from_last_level,
+            Source::Memory => self.from_memory,
+        }
+    }
+}
+
+/// Why a line is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Want {
+    Load,
+    Store,
 }
 
 /// Cycles from when a branch is known to have led elsewhere than was guessed until the instructions there enter. 11 to 18
@@ -45,8 +75,17 @@ pub(crate) struct Served {
 /// A store that has retired.
 #[derive(Clone, Copy, Debug, Default)]
 struct Store {
+    retired: f64,
     written: f64,
     operand: u32,
+}
+
+/// A time in which retirement waited for an operand's access.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    operand: u32,
+    begins: f64,
+    ends: f64,
 }
 
 /// What was stored to a word.
@@ -101,8 +140,12 @@ pub(crate) struct Core {
     stores: Vec<Store>,
     next_store: usize,
     last_written: f64,
-    /// When memory has delivered what it was asked for.
-    delivered: f64,
+    /// What was waited for since the last instruction entered, one after another.
+    recent: VecDeque<Wait>,
+    /// When each [`Source`] has delivered what it was asked for.
+    delivered: [f64; 3],
+    /// When each set of the first level can take a line.
+    sets: [f64; SETS],
 }
 
 impl Core {
@@ -124,7 +167,9 @@ impl Core {
             stores: vec![Store::default(); places(limits.stores)],
             next_store: 0,
             last_written: 0.0,
-            delivered: 0.0,
+            recent: VecDeque::new(),
+            delivered: [0.0; 3],
+            sets: [0.0; SETS],
         }
     }
 
@@ -149,6 +194,14 @@ impl Core {
             // Nothing else can retire in the meantime, but for what entered before.
             if first.written > entered {
                 waited(first.operand, (first.written - entered.max(may_retire)).max(0.0));
+                // What these waited for in the meantime did not matter.
+                let from = entered.max(first.retired);
+                for wait in self.recent.iter_mut().rev().take_while(|wait| wait.ends > from) {
+                    let hidden = (wait.ends.min(first.written) - wait.begins.max(from)).max(0.0);
+                    waited(wait.operand, -hidden);
+                    waited(first.operand, hidden);
+                    wait.begins = wait.begins.max(first.written);
+                }
                 entered = first.written;
             }
         }
@@ -159,6 +212,7 @@ impl Core {
             entered = entered.max(begins);
         }
         self.entered = entered;
+        while self.recent.pop_front_if(|wait| wait.ends <= entered).is_some() {}
         let latest =
             |registers: RegisterSet| registers.iter().map(|it| self.ready[it]).fold(entered, f64::max);
         let (addressed, read) = (latest(effects.address), latest(effects.reads));
@@ -178,7 +232,11 @@ impl Core {
         effects.writes.iter().for_each(|register| self.ready[register] = done);
         let retired = may_retire.max(done);
         if let Some(operand) = slowest {
-            waited(operand, (loaded - addressed.max(may_retire)).max(0.0));
+            let wait = Wait { operand, begins: addressed.max(may_retire), ends: loaded };
+            if wait.ends > wait.begins {
+                waited(operand, wait.ends - wait.begins);
+                self.recent.push_back(wait);
+            }
         }
         self.retire(retired);
         for it in accesses {
@@ -187,7 +245,7 @@ impl Core {
                 self.store(it, done, retired);
             } else if !what.reads() {
                 // A prefetch: nobody waits.
-                self.fetch(it, addressed);
+                self.fetch(it, addressed, Want::Load);
             }
         }
         done
@@ -228,29 +286,38 @@ impl Core {
             Some(word) if word.written > begins => {
                 begins.max(word.known) + it.drawn.cycles.min(FORWARD_CYCLES)
             }
-            _ => self.fetch(it, begins),
+            _ => self.fetch(it, begins, Want::Load),
         }
     }
 
     /// When the line is there, and what is wanted of it.
-    fn fetch(&mut self, it: &Served, begins: f64) -> f64 {
-        let Drawn { cycles, is_miss, is_from_memory, .. } = it.drawn;
-        if !is_miss {
+    fn fetch(&mut self, it: &Served, begins: f64, want: Want) -> f64 {
+        let Drawn { cycles, miss, .. } = it.drawn;
+        let Some(miss) = miss else {
             let comes = self.lines.get(&it.access.line).copied().unwrap_or(0.0);
             return (begins + cycles).max(comes);
-        }
+        };
         let place = self.place_at(begins);
         let begins = begins.max(self.outstanding[place]);
-        let mut comes = begins + cycles;
-        if is_from_memory {
-            // What was prefetched was asked for as early as it takes.
-            let asked = begins - (self.limits.memory_cycles - cycles).max(0.0);
-            self.delivered = self.delivered.max(asked) + self.limits.line_cycles;
-            comes = comes.max(self.delivered);
-        }
+        let delivered = &mut self.delivered[miss.source as usize];
+        *delivered = delivered.max(begins - miss.asked_before) + self.limits.lines.from(miss.source);
+        let comes = (begins + cycles).max(*delivered);
         self.outstanding[place] = comes;
+        // What waits for its set keeps no place from others: samples of time blame a transpose's stores, not the loads between them.
+        let comes = comes.max(self.set_has_taken(it, begins, want));
         self.lines.insert(it.access.line, comes);
         comes
+    }
+
+    /// When the set of its line, wanted then, has taken it.
+    fn set_has_taken(&mut self, it: &Served, wanted: f64, want: Want) -> f64 {
+        let takes = match want {
+            Want::Load => self.limits.lines.into_set_by_load,
+            Want::Store => self.limits.lines.into_set_by_store,
+        };
+        let free = &mut self.sets[it.access.set()];
+        *free = free.max(wanted) + takes;
+        *free
     }
 
     /// The place for a line that has been free for the shortest time then; if none is, the one that will be first. Accesses come here
@@ -263,11 +330,15 @@ impl Core {
     }
 
     fn store(&mut self, it: &Served, known: f64, retired: f64) {
-        // What was read before it was written is there by now.
-        let there = if it.access.what.reads() { known } else { self.fetch(it, known) };
+        let there = match (it.access.what.reads(), it.drawn.miss) {
+            (false, _) => self.fetch(it, known, Want::Store),
+            // What was read before it was written is there by now, if others have not taken its place in the meantime.
+            (true, Some(_)) => self.set_has_taken(it, known, Want::Store),
+            (true, None) => known,
+        };
         let written = (self.last_written + 1.0).max(retired).max(there);
         self.last_written = written;
-        self.stores[self.next_store] = Store { written, operand: it.access.number };
+        self.stores[self.next_store] = Store { retired, written, operand: it.access.number };
         self.next_store = (self.next_store + 1) % self.stores.len();
         self.words.insert((it.access.line, it.access.word), Word { known, written });
     }

@@ -1,5 +1,17 @@
 //! Which level serves an access of a window.
 
+/// Where a line comes from that the first level does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// A level that the core does not share.
+    #[default]
+    OwnLevel,
+    /// The last level.
+    LastLevel,
+    /// Memory.
+    Memory,
+}
+
 /// A level behind the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Service {
@@ -9,8 +21,8 @@ pub struct Service {
     pub prefetched: f64,
     /// Cycles from address to data.
     pub cycles: f64,
-    /// Whether it is memory.
-    pub is_memory: bool,
+    /// Which one it is.
+    pub source: Source,
 }
 
 /// How an operand's accesses are served.
@@ -46,8 +58,16 @@ pub(crate) struct Drawn {
     pub(crate) cycles: f64,
     /// The same as far as that does not depend on the instruction.
     pub(crate) counted_cycles: f64,
-    pub(crate) is_miss: bool,
-    pub(crate) is_from_memory: bool,
+    /// If the first level does not have its line.
+    pub(crate) miss: Option<Miss>,
+}
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Miss {
+    pub(crate) source: Source,
+    /// How long before the access a prefetcher has asked for it, in cycles.
+    pub(crate) asked_before: f64,
 }
 
 impl<'a> Draw<'a> {
@@ -79,15 +99,12 @@ impl<'a> Draw<'a> {
                 _ => service.cycles,
             };
             let is_counted = left < service.prefetched * service.share;
-            return Drawn {
-                cycles: cycles(is_prefetched.unwrap_or(is_counted)),
-                counted_cycles: cycles(is_counted),
-                is_miss: true,
-                is_from_memory: service.is_memory,
-            };
+            let cycles_of_it = cycles(is_prefetched.unwrap_or(is_counted));
+            let miss = Miss { source: service.source, asked_before: service.cycles - cycles_of_it };
+            return Drawn { cycles: cycles_of_it, counted_cycles: cycles(is_counted), miss: Some(miss) };
         }
         let cycles = self.served.hit_cycles;
-        Drawn { cycles, counted_cycles: cycles, is_miss: false, is_from_memory: false }
+        Drawn { cycles, counted_cycles: cycles, miss: None }
     }
 }
 
@@ -97,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_service_has_its_share_and_first_touches_come_first() {
-        let service = |share, cycles| Service { share, prefetched: 0.0, cycles, is_memory: cycles > 50.0 };
+        let service = |share, cycles| Service { share, cycles, ..Service::default() };
         let misses = vec![service(0.15, 14.0), service(0.05, 300.0)];
         let served = Served { hit_cycles: 4.0, prefetched_cycles: None, misses };
         for (firsts, misses_of_others) in [(500, 0), (100, 100)] {
@@ -120,12 +137,12 @@ mod tests {
     fn what_never_misses_hits() {
         let served = Served { hit_cycles: 4.0, ..Served::default() };
         let mut draw = Draw::new(&served, 10, 10);
-        assert!((0..10).all(|_| !draw.next(true, None).is_miss));
+        assert!((0..10).all(|_| draw.next(true, None).miss.is_none()));
     }
 
     #[test]
     fn a_prefetcher_by_instruction_knows_better() {
-        let service = Service { share: 1.0, prefetched: 0.25, cycles: 300.0, is_memory: true };
+        let service = Service { share: 1.0, prefetched: 0.25, cycles: 300.0, source: Source::Memory };
         let served = Served { hit_cycles: 4.0, prefetched_cycles: Some(14.0), misses: vec![service] };
         let mut draw = Draw::new(&served, 1000, 1000);
         let sum = |draw: &mut Draw<'_>, is_prefetched| {

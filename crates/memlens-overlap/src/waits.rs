@@ -205,7 +205,8 @@ fn length_of_instruction(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::served::Service;
+    use crate::out_of_order::LineRates;
+    use crate::served::{Service, Source};
     use memlens_locality::Reference;
     use memlens_types::AccessKind;
 
@@ -215,8 +216,13 @@ mod tests {
         scheduled: 97,
         outstanding: 10,
         stores: 48,
-        line_cycles: 0.0,
-        memory_cycles: 300.0,
+        lines: LineRates {
+            from_own_level: 0.0,
+            from_last_level: 0.0,
+            from_memory: 0.0,
+            into_set_by_load: 0.0,
+            into_set_by_store: 0.0,
+        },
     };
 
     /// The part of the latency that is waited for, by operand, where each operand's accesses are served like this.
@@ -262,7 +268,7 @@ mod tests {
         Served {
             hit_cycles: 4.0,
             prefetched_cycles: None,
-            misses: vec![Service { share: 1.0, prefetched: 0.0, cycles, is_memory: true }],
+            misses: vec![Service { share: 1.0, prefetched: 0.0, cycles, source: Source::Memory }],
         }
     }
 
@@ -294,8 +300,22 @@ mod tests {
         let by_window = all(CoreLimits { window: 20, ..CORE });
         assert!(is_near(by_window, 0.2), "{by_window}");
         // … or lines that memory delivers: one in 60 cycles.
-        let by_memory = all(CoreLimits { line_cycles: 60.0, ..CORE });
+        let by_memory =
+            all(CoreLimits { lines: LineRates { from_memory: 60.0, ..LineRates::default() }, ..CORE });
         assert!(is_near(by_memory, 0.2), "{by_memory}");
+    }
+
+    #[test]
+    fn lines_of_one_set_come_one_behind_the_other() {
+        // mov rax, [rdi] ; add rdi, 4096 ; cmp rdi, rsi ; jne
+        let code = [0x48, 0x8b, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0x48, 0x39, 0xf7, 0x75, 0xf1];
+        let lines = LineRates { into_set_by_load: 60.0, ..LineRates::default() };
+        let core = CoreLimits { lines, ..CORE };
+        let in_one = parts(&code, &loads(0x1000, 5000), &[always(300.0)], core)[0];
+        assert!(is_near(in_one, 0.2), "{in_one}");
+        let padded: Vec<_> = (0..5000).map(|n| (0x1000, 0, AccessKind::Load, n * 4160)).collect();
+        let in_many = parts(&code, &padded, &[always(300.0)], core)[0];
+        assert!(is_near(in_many, 0.1), "{in_many}");
     }
 
     #[test]
@@ -350,12 +370,31 @@ mod tests {
         let seldom = Served {
             hit_cycles: 4.0,
             prefetched_cycles: None,
-            misses: vec![Service { share: 0.125, prefetched: 0.0, cycles: 14.0, is_memory: false }],
+            misses: vec![Service { share: 0.125, cycles: 14.0, ..Service::default() }],
         };
         let seldom = parts(&code, &every(8), &[seldom], CORE);
         assert!(seldom[0] < 0.05, "{seldom:?}");
         // Each store another line: as many at a time as there are places.
         let often = parts(&code, &every(4096), &[always(300.0)], CORE);
         assert!(is_near(often[0], 0.1), "{often:?}");
+    }
+
+    #[test]
+    fn loads_between_stores_that_all_wait_for_are_not_to_blame() {
+        // mov rax, [rdi] ; mov [rdx], rax ; add rdi, 8 ; add rdx, 4096 ; jmp
+        let code = [
+            0x48, 0x8b, 0x07, 0x48, 0x89, 0x02, 0x48, 0x83, 0xc7, 8, 0x48, 0x81, 0xc2, 0, 0x10, 0, 0, 0xeb,
+            0xed,
+        ];
+        let accesses: Vec<_> = (0..2500_u64)
+            .flat_map(|n| {
+                [(0x1000, 0, AccessKind::Load, n << 3), (0x1003, 0, AccessKind::Store, 1 << 40 | n << 12)]
+            })
+            .collect();
+        let lines = LineRates { into_set_by_store: 28.0, ..LineRates::default() };
+        let hits = Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() };
+        let parts = parts(&code, &accesses, &[hits, always(14.0)], CoreLimits { lines, ..CORE });
+        // 28 cycles of a latency of 14, some of them for instructions.
+        assert!(parts[0].abs() < 0.05 && (1.7..2.0).contains(&parts[1]), "{parts:?}");
     }
 }

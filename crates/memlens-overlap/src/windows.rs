@@ -10,21 +10,32 @@ use crate::paths::Place;
 
 /// Bytes of a line. What is near enough to come together; whether a machine has others matters little here.
 const LINE_BITS: u32 = 6;
+/// Sets of the first level, of 64: as nearly all have whose ways are as long as a page.
+pub(crate) const SETS: usize = 1 << SET_BITS;
+const SET_BITS: u32 = 6;
 /// Prefetchers know no larger pages than those of 4 KB.
 const PAGE_BITS: u32 = 12;
 /// Accesses kept of a window: some ten times what a core has under way.
 const LENGTH: usize = 1024;
+const _: () = assert!(LENGTH << SET_BITS <= 1 << u16::BITS, "a line's number and set fit 16 bits");
 
 /// What a window keeps, in 8 bytes: an access, or that a block began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// The operand's number; the block's.
     pub(crate) number: u32,
-    /// Its line's number in the window.
+    /// Its line's number in the window, and behind that the line's set.
     pub(crate) line: u16,
     /// Which 8 bytes of the line.
     pub(crate) word: u8,
     pub(crate) what: What,
+}
+
+impl Kept {
+    /// The set of the first level that its line falls into, below [`SETS`].
+    pub(crate) fn set(self) -> usize {
+        usize::from(self.line) % SETS
+    }
 }
 
 /// What an access does.
@@ -200,8 +211,9 @@ impl Windows {
 
     fn access(&mut self, reference: &Reference) -> Kept {
         let &Reference { address, instruction, kind, .. } = reference;
-        let next = self.lines.len() as u16;
-        let line = *self.lines.entry(address >> LINE_BITS).or_insert(next);
+        let line = address >> LINE_BITS;
+        let next = (self.lines.len() << SET_BITS) as u16 | (line % SETS as u64) as u16;
+        let line = *self.lines.entry(line).or_insert(next);
         let unknown = Strides { last: address, distance: 0, in_a_row: 0 };
         let expected = self.strides.entry(instruction).or_insert(unknown).expected(address);
         let what = What::new(kind, line == next, expected);
@@ -253,10 +265,12 @@ mod tests {
         assert_eq!(numbers, [0, 1, 0]);
         assert!(kept[0].what.is_block() && kept[3].what.is_block() && kept[4].what.is_block());
         let kept: Vec<_> = kept.iter().filter(|it| !it.what.is_block()).collect();
-        let seen: Vec<_> = kept.iter().map(|it| (it.line, it.word, it.what.is_first())).collect();
+        let seen: Vec<_> = kept.iter().map(|it| (it.line >> SET_BITS, it.word, it.what.is_first())).collect();
         let prefetched: Vec<_> = kept.iter().map(|it| it.what.is_prefetched()).collect();
         assert_eq!(prefetched, [None, None, None, Some(true)]);
         assert_eq!(seen, [(0, 0, true), (0, 4, false), (1, 0, true), (1, 4, false)]);
+        // 0x1000 is the first line of a page.
+        assert_eq!(kept.iter().map(|it| it.set()).collect::<Vec<_>>(), [0, 0, 1, 1]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How much of their accesses' latency operands wait: `memlens-overlap`'s answer for a profile.
 
-use memlens_overlap::{CoreLimits, Operand, Place, Served, Service, Windows, waits};
+use memlens_overlap::{CoreLimits, LineRates, Operand, Place, Served, Service, Source, Windows, waits};
 use memlens_profile::{CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, Profile};
 use memlens_symbols::Module;
 use memlens_types::Counts;
@@ -33,7 +33,7 @@ pub fn stall_parts<'a>(
     operands: &[(u32, CodeIx)],
     symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
 ) -> Option<StallParts> {
-    let core = limits(profile.machine.core?, &profile.machine);
+    let core = limits(profile.machine.core?);
     let with_place = operands.iter().filter_map(|&(number, code)| {
         let location = &profile.code[code.index()];
         let place = Place { module: location.module?.0, svma: location.offset };
@@ -110,15 +110,20 @@ impl StallParts {
     }
 }
 
-fn limits(core: CoreInfo, machine: &MachineInfo) -> CoreLimits {
+fn limits(core: CoreInfo) -> CoreLimits {
     CoreLimits {
         width: core.width,
         window: core.window,
         scheduled: core.scheduled,
         outstanding: core.outstanding,
         stores: core.stores,
-        line_cycles: core.line_cycles.into(),
-        memory_cycles: machine.latencies.dram_cycles.into(),
+        lines: LineRates {
+            from_own_level: core.l1_line_cycles.into(),
+            from_last_level: core.llc_line_cycles.into(),
+            from_memory: core.line_cycles.into(),
+            into_set_by_load: core.set_load_cycles.into(),
+            into_set_by_store: core.set_store_cycles.into(),
+        },
     }
 }
 
@@ -138,16 +143,21 @@ fn served(machine: &MachineInfo, counts: &Counts) -> Served {
     // The last level is the one before memory.
     let last_level = others.len().checked_sub(2);
     let service = |(at, level): (usize, &Level)| {
-        let of_them = match (level.is_memory, Some(at) == last_level && at > 0) {
-            (true, _) => of_memory,
-            (false, true) => of_last_level,
-            (false, false) => 0,
+        let source = match level.is_memory {
+            true => Source::Memory,
+            false if Some(at) == last_level => Source::LastLevel,
+            false => Source::OwnLevel,
+        };
+        let of_them = match source {
+            Source::Memory => of_memory,
+            Source::LastLevel if at > 0 => of_last_level,
+            Source::LastLevel | Source::OwnLevel => 0,
         };
         Service {
             share: level.accesses as f64 / accesses,
             prefetched: (of_them as f64 / level.accesses.max(1) as f64).min(1.0),
             cycles: f64::from(level.latency_cycles) + translation,
-            is_memory: level.is_memory,
+            source,
         }
     };
     let second = others.first().map(|level| f64::from(level.latency_cycles) + translation);

@@ -68,7 +68,7 @@ pub struct Level {
 }
 
 /// What a core can have under way at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreInfo {
     /// Instructions that enter and retire each cycle.
     pub width: u32,
@@ -82,6 +82,18 @@ pub struct CoreInfo {
     pub stores: u32,
     /// Cycles from one line of memory to the next, at best.
     pub line_cycles: u32,
+    /// The same of the levels that the core does not share; 0: not known, and not modelled, as for those below.
+    #[serde(default)]
+    pub l1_line_cycles: u32,
+    /// The same of the last level.
+    #[serde(default)]
+    pub llc_line_cycles: u32,
+    /// Cycles from one line that loads bring into a set of the first level to the next one into that set.
+    #[serde(default)]
+    pub set_load_cycles: u32,
+    /// The same for stores.
+    #[serde(default)]
+    pub set_store_cycles: u32,
 }
 
 /// The modelled machine. A level that is `None` was not modelled: its counts are unknown, not 0.

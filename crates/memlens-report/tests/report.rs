@@ -635,8 +635,7 @@ fn what_the_core_waits_for_comes_first() {
         Object { id, name: name.into(), counts, ..Object::default() }
     };
     let objects = vec![object(1, "table", 100), object(2, "list", 900)];
-    let core =
-        CoreInfo { width: 4, window: 224, scheduled: 97, outstanding: 10, stores: 56, line_cycles: 10 };
+    let core = CoreInfo { width: 4, window: 224, set_load_cycles: 11, ..CoreInfo::default() };
     let machine = MachineInfo { core: Some(core), ..bfs::machine() };
     let mut profile = Profile { objects, machine, ..Profile::default() };
     profile.run.core_cycles = Some(2000);

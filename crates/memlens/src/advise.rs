@@ -128,8 +128,8 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     // Where nothing else is to be done, they are told in full.
     let found = if findings.is_empty() { hidden } else { findings };
     let of_time = percent(LEAST_TIME_GAIN);
-    let caution = "How fast lines pass between caches is not modelled, so it may hide too much: memlens run --mode sample shows\n\
-                   whether the program spends time there.";
+    let caution =
+        "The model may hide too much: memlens run --mode sample shows whether the program spends time there.";
     // Writing to a String cannot fail.
     if findings.is_empty() {
         let _ = writeln!(

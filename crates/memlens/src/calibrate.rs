@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memlens_calibrate::skid::{self, LoopSkid};
-use memlens_calibrate::{Calibration, Geometry, Latency, LatencyTable, default_path};
+use memlens_calibrate::{Calibration, Geometry, Latency, LatencyTable, LineRates, default_path};
 use memlens_sample::EventChoice;
 use memlens_sim::{MachineDescription, TlbDescription};
 
@@ -53,7 +53,9 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<u8, Failure> {
     let machine = MachineDescription::named("host").map_err(|error| {
         Failure::new(FailureKind::Internal, format!("failed to see this machine: {error}"))
     })?;
-    let latency = LatencyTable::measure(&geometry(&machine))
+    let geometry = geometry(&machine);
+    let measured = LatencyTable::measure(&geometry).and_then(|it| Ok((it, LineRates::measure(&geometry)?)));
+    let (latency, lines) = measured
         .map_err(|error| Failure::new(FailureKind::Io, format!("failed to measure memory: {error}")))?;
     let (event, skid) = match skid::measure(EventChoice::from(args.event)) {
         Ok((event, skid)) => (Some(event.name), skid),
@@ -62,7 +64,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<u8, Failure> {
             (None, Vec::new())
         }
     };
-    let calibration = Calibration::now(latency, event, skid);
+    let calibration = Calibration::now(latency, Some(lines), event, skid);
     let text = table(&calibration, &machine);
     streams::write_result(|out| out.write_all(text.as_bytes()))?;
     if let Some(noise) = noise(&calibration.latency)
@@ -119,6 +121,14 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
     // 0 would mean unknown.
     machine.stlb_latency_cycles = latency.stlb.map_or(0, |stlb| cycles(stlb).max(1));
     machine.walk_access_cycles = latency.walk.map_or(0, |walk| cycles(walk).max(1));
+    if let (Some(core), Some(lines)) = (&mut machine.core, &calibration.lines) {
+        let or = |measured: Option<Latency>, known: u32| measured.map_or(known, cycles);
+        core.l1_line_cycles = or(lines.from_l2, core.l1_line_cycles);
+        core.llc_line_cycles = cycles(lines.from_llc);
+        core.line_cycles = cycles(lines.from_memory);
+        core.set_load_cycles = or(lines.set_loads, core.set_load_cycles);
+        core.set_store_cycles = or(lines.set_stores, core.set_store_cycles);
+    }
     machine.notes.retain(|note| !note.starts_with("latencies are assumed"));
     machine.notes.push("latencies were measured by `memlens calibrate`".to_owned());
 }
@@ -129,6 +139,7 @@ fn geometry(machine: &MachineDescription) -> Geometry {
     };
     Geometry {
         l1_bytes: machine.l1d.bytes,
+        l1_set_bytes: machine.l1d.bytes / u64::from(machine.l1d.ways.max(1)),
         l2_bytes: machine.l2.as_ref().map_or(0, |l2| l2.bytes),
         llc_bytes: machine.llc.bytes,
         dtlb_entries: entries(&machine.dtlb, 64),
@@ -184,6 +195,17 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
             bytes(latency.llc_reach_bytes),
             bytes(machine.llc.bytes)
         );
+    }
+    if let Some(lines) = &calibration.lines {
+        text += "\nfrom one line to the next, any number under way\n";
+        for (name, rate) in lines.named() {
+            text += &format!(
+                "{name:<18}{:>9.1}{:>8.1}{:>6.0} %\n",
+                rate.cycles,
+                rate.cycles * latency.cycle_ns,
+                rate.spread * 100.0
+            );
+        }
     }
     text += "\nwalked through   4 KB pages   2 MB pages   (cycles a step)\n";
     for point in &latency.curve {
@@ -244,12 +266,26 @@ mod tests {
         }
     }
 
+    fn lines() -> LineRates {
+        let of = |cycles| Latency { cycles, spread: 0.01 };
+        LineRates {
+            from_l2: Some(of(2.2)),
+            from_llc: of(3.6),
+            from_memory: of(8.8),
+            set_loads: Some(of(10.6)),
+            set_stores: Some(of(28.1)),
+        }
+    }
+
     #[test]
     fn measured_latencies_take_the_place_of_assumed_ones() {
         let mut machine = MachineDescription::named("host").expect("this machine");
-        apply(&Calibration::now(latency(), None, Vec::new()), &mut machine);
+        apply(&Calibration::now(latency(), Some(lines()), None, Vec::new()), &mut machine);
         assert_eq!((machine.l1d.latency_cycles, machine.llc.latency_cycles), (4, 50));
         assert_eq!((machine.dram_latency_cycles, machine.walk_access_cycles), (400, 100));
+        let core = machine.core.as_ref().expect("known or assumed");
+        assert_eq!((core.l1_line_cycles, core.llc_line_cycles, core.line_cycles), (2, 4, 9));
+        assert_eq!((core.set_load_cycles, core.set_store_cycles), (11, 28));
         // Nothing measurable is one cycle at most, and not unknown.
         assert_eq!(machine.stlb_latency_cycles, 1);
         assert!(!machine.notes.iter().any(|note| note.contains("assumed, not measured")));
@@ -265,9 +301,11 @@ mod tests {
     #[test]
     fn the_table_has_every_level_and_the_skid() {
         let skid = LoopSkid { name: "load".into(), instructions: 2, samples: vec![1, 3], elsewhere: 2 };
-        let calibration = Calibration::now(latency(), Some("cpu-clock".into()), vec![skid]);
+        let calibration = Calibration::now(latency(), Some(lines()), Some("cpu-clock".into()), vec![skid]);
         let text = table(&calibration, &MachineDescription::named("host").expect("this machine"));
-        for expected in ["first level", "12.0", "200.2", "page walk", "25.0 %", "75.0 %"] {
+        for expected in
+            ["first level", "12.0", "200.2", "page walk", "one set, by stores", "25.0 %", "75.0 %"]
+        {
             assert!(text.contains(expected), "{expected} is not in:\n{text}");
         }
     }

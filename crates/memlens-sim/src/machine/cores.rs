@@ -1,7 +1,6 @@
 //! What present cores can have under way, by the processor's family and model.
 
 use super::description::CoreDescription;
-use alloc::string::String;
 use alloc::string::ToString;
 
 /// Width, window, scheduled, outstanding, stores.
@@ -23,8 +22,19 @@ const ASSUMED: Numbers = [6, 320, 160, 16, 64];
 /// Cycles from one line of memory to the next that one core gets: 20 to 30 GB/s at 3 to 4 GHz.
 const LINE_CYCLES: u32 = 8;
 
-const AMD: &str = "AMD, Software Optimization Guides for Family 17h (55723, 56305), 19h (56665, 57647) and 1Ah (58455); memory's rate is assumed";
-const INTEL: &str = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966, each core's buffers; memory's rate is assumed";
+/// The same of the second level, where its path has 32 bytes a cycle, and 64.
+const HALF_A_LINE: u32 = 2;
+const A_LINE: u32 = 1;
+
+/// The same of the last level: 16 bytes a cycle, as Intel's manual has it sustained (Skylake server), and as measured on Zen 4.
+const LLC_LINE_CYCLES: u32 = 4;
+
+/// Cycles from one line to the next into the same set of the first level, by loads and by stores, as measured on Zen 4. Of others it is
+/// not known; `memlens calibrate` measures it.
+const ZEN_4_SET_CYCLES: [u32; 2] = [11, 17];
+
+const AMD: &str = "AMD, Software Optimization Guides for Family 17h (55723, 56305), 19h (56665, 57647) and 1Ah (58455); the last level's and memory's rates are assumed";
+const INTEL: &str = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966, each core's buffers; the last level's and memory's rates are assumed";
 
 /// The core of the processor that `/proc/cpuinfo` describes; None: it is none of those known.
 pub(super) fn known(cpuinfo: &str) -> Option<CoreDescription> {
@@ -34,33 +44,52 @@ pub(super) fn known(cpuinfo: &str) -> Option<CoreDescription> {
     };
     let number = |name| field(name)?.parse::<u32>().ok();
     let (family, model) = (number("cpu family")?, number("model")?);
-    let (numbers, source) = match (field("vendor_id")?, family, model) {
-        ("AuthenticAMD", 0x1a, _) => (ZEN_5, AMD),
-        ("AuthenticAMD", 0x19, 0x10..=0x1f | 0x60..=0x7f | 0xa0..=0xaf) => (ZEN_4, AMD),
-        ("AuthenticAMD", 0x19, _) => (ZEN_3, AMD),
-        ("AuthenticAMD", 0x17, _) => (ZEN_2, AMD),
+    let (numbers, l1_line_cycles, source) = match (field("vendor_id")?, family, model) {
+        ("AuthenticAMD", 0x1a, _) => (ZEN_5, A_LINE, AMD),
+        ("AuthenticAMD", 0x19, 0x10..=0x1f | 0x60..=0x7f | 0xa0..=0xaf) => (ZEN_4, HALF_A_LINE, AMD),
+        ("AuthenticAMD", 0x19, _) => (ZEN_3, HALF_A_LINE, AMD),
+        ("AuthenticAMD", 0x17, _) => (ZEN_2, HALF_A_LINE, AMD),
         // Sapphire, Emerald and Granite Rapids; Alder and Raptor Lake.
-        ("GenuineIntel", 6, 143 | 207 | 173 | 174 | 151 | 154 | 183 | 186 | 191) => (GOLDEN_COVE, INTEL),
+        ("GenuineIntel", 6, 143 | 207 | 173 | 174 | 151 | 154 | 183 | 186 | 191) => {
+            (GOLDEN_COVE, A_LINE, INTEL)
+        }
         // Ice, Tiger and Rocket Lake.
-        ("GenuineIntel", 6, 106 | 108 | 125 | 126 | 140 | 141 | 167) => (SUNNY_COVE, INTEL),
+        ("GenuineIntel", 6, 106 | 108 | 125 | 126 | 140 | 141 | 167) => (SUNNY_COVE, A_LINE, INTEL),
         // Skylake to Comet Lake.
-        ("GenuineIntel", 6, 78 | 94 | 85 | 142 | 158 | 165 | 166) => (SKYLAKE, INTEL),
-        ("GenuineIntel", 6, 60 | 61 | 63 | 69 | 70 | 71 | 79 | 86) => (HASWELL, INTEL),
-        ("GenuineIntel", 6, 42 | 45 | 58 | 62) => (SANDY_BRIDGE, INTEL),
-        ("GenuineIntel", 6, 26 | 30 | 31 | 37 | 44 | 46 | 47) => (NEHALEM, INTEL),
+        ("GenuineIntel", 6, 78 | 94 | 85 | 142 | 158 | 165 | 166) => (SKYLAKE, A_LINE, INTEL),
+        ("GenuineIntel", 6, 60 | 61 | 63 | 69 | 70 | 71 | 79 | 86) => (HASWELL, A_LINE, INTEL),
+        ("GenuineIntel", 6, 42 | 45 | 58 | 62) => (SANDY_BRIDGE, HALF_A_LINE, INTEL),
+        ("GenuineIntel", 6, 26 | 30 | 31 | 37 | 44 | 46 | 47) => (NEHALEM, HALF_A_LINE, INTEL),
         _ => return None,
     };
-    Some(description(numbers, source))
+    let [set_load_cycles, set_store_cycles] = if numbers == ZEN_4 { ZEN_4_SET_CYCLES } else { [0; 2] };
+    Some(CoreDescription {
+        set_load_cycles,
+        set_store_cycles,
+        ..description(numbers, l1_line_cycles, source)
+    })
 }
 
 /// A core that nothing is known of.
 pub(super) fn assumed() -> CoreDescription {
-    description(ASSUMED, "assumed")
+    description(ASSUMED, HALF_A_LINE, "assumed")
 }
 
-fn description([width, window, scheduled, outstanding, stores]: Numbers, source: &str) -> CoreDescription {
-    let source: String = source.to_string();
-    CoreDescription { width, window, scheduled, outstanding, stores, line_cycles: LINE_CYCLES, source }
+fn description(numbers: Numbers, l1_line_cycles: u32, source: &str) -> CoreDescription {
+    let [width, window, scheduled, outstanding, stores] = numbers;
+    CoreDescription {
+        width,
+        window,
+        scheduled,
+        outstanding,
+        stores,
+        line_cycles: LINE_CYCLES,
+        l1_line_cycles,
+        llc_line_cycles: LLC_LINE_CYCLES,
+        set_load_cycles: 0,
+        set_store_cycles: 0,
+        source: source.to_string(),
+    }
 }
 
 #[cfg(test)]

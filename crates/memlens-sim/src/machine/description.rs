@@ -277,8 +277,20 @@ pub struct CoreDescription {
     pub outstanding: u32,
     /// Stores that have not been written to the first level: entries of the store queue.
     pub stores: u32,
-    /// Cycles from one line that memory delivers to the next, at best.
+    /// Cycles from one line that memory delivers to the next, at best, however many are under way.
     pub line_cycles: u32,
+    /// The same of the levels between the first and the last; 0 = not known, as for those below.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub l1_line_cycles: u32,
+    /// The same of the last level.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub llc_line_cycles: u32,
+    /// Cycles from one line that loads bring into a set of the first level to the next one into that set.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub set_load_cycles: u32,
+    /// The same for stores.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub set_store_cycles: u32,
     /// Where the numbers come from.
     #[cfg_attr(feature = "std", serde(default))]
     pub source: String,
@@ -296,11 +308,17 @@ impl CoreDescription {
             ("outstanding", self.outstanding),
             ("stores", self.stores),
         ];
-        match counts.into_iter().find(|(_, count)| !(1..=Self::MOST).contains(count)) {
+        let rates = [
+            ("line_cycles", self.line_cycles),
+            ("l1_line_cycles", self.l1_line_cycles),
+            ("llc_line_cycles", self.llc_line_cycles),
+            ("set_load_cycles", self.set_load_cycles),
+            ("set_store_cycles", self.set_store_cycles),
+        ];
+        let no_count = counts.into_iter().find(|(_, count)| !(1..=Self::MOST).contains(count));
+        let no_rate = || rates.into_iter().find(|&(_, cycles)| cycles > Self::MOST);
+        match no_count.or_else(no_rate) {
             Some((what, count)) => Err(ModelError::CoreSize { what, count, limit: Self::MOST }),
-            None if self.line_cycles > Self::MOST => {
-                Err(ModelError::CoreSize { what: "line_cycles", count: self.line_cycles, limit: Self::MOST })
-            }
             None => Ok(()),
         }
     }

@@ -1,0 +1,112 @@
+//! How many core cycles something takes.
+//!
+//! Its time is divided by that of one of many additions that wait for each other. Both are measured in short turns one after the other, so
+//! that a changing frequency falls out, and the least of many turns counts: whatever else runs can only slow a turn down. All is measured
+//! [`PASSES`] times over, because what shares the core or the last level stays for longer than a turn; the least pass counts. How far the
+//! middle one lies above it, of turns or of passes, whichever is more, is the *spread*.
+
+use std::time::Instant;
+
+/// Times that everything is measured.
+pub(crate) const PASSES: usize = 3;
+/// Turns that a time is the least of, in each pass.
+pub(crate) const TURNS: usize = 24;
+/// How long a turn takes, in nanoseconds, about.
+const TURN_NS: f64 = 250_000.0;
+/// Additions in a turn that measures a cycle.
+const ADDITIONS: u32 = 1 << 16;
+
+/// A time in cycles, and how certain it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Latency {
+    /// Of the fastest turn.
+    pub cycles: f64,
+    /// How far the middle turn lies above it, as a part of it.
+    pub spread: f64,
+}
+
+impl Latency {
+    /// The least of several passes, and what they differ by; `None` of none.
+    pub(crate) fn least(passes: impl Iterator<Item = Self>) -> Option<Self> {
+        let mut all: Vec<Self> = passes.collect();
+        all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
+        let (first, middle) = (*all.first()?, all.get(all.len() / 2)?);
+        let between = if first.cycles > 0.0 { middle.cycles / first.cycles - 1.0 } else { 0.0 };
+        Some(Self { spread: first.spread.max(between), ..first })
+    }
+
+    /// Of each of the steps that `walk` does `steps_at_once` of as often as it is told.
+    pub(crate) fn of_a_step(steps_at_once: usize, mut walk: impl FnMut(usize)) -> Self {
+        // Faults, caches and predictors first; and how many make a turn.
+        let start = Instant::now();
+        walk(64);
+        let once_ns = (start.elapsed().as_nanos() as f64 / 64.0).max(16.0);
+        let times = ((TURN_NS / once_ns) as usize).max(64);
+        walk(times);
+        let mut turns: Vec<f64> = (0..TURNS)
+            .map(|_| {
+                let before = cycle_ns();
+                let start = Instant::now();
+                walk(times);
+                let step_ns = start.elapsed().as_nanos() as f64 / (times * steps_at_once) as f64;
+                // A cycle measured while something else ran is too long.
+                step_ns / cycle_ns().min(before)
+            })
+            .collect();
+        let (cycles, spread) = least_and_spread(&mut turns);
+        Self { cycles, spread }
+    }
+}
+
+/// The value that a tenth lies below, and how far the middle one is above it.
+pub(crate) fn least_and_spread(values: &mut [f64]) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let (least, middle) = (values[values.len() / 10], values[values.len() / 2]);
+    (least, if least > 0.0 { middle / least - 1.0 } else { 0.0 })
+}
+
+/// Nanoseconds of one cycle: of an addition that waits for the one before.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+pub(crate) fn cycle_ns() -> f64 {
+    let start = Instant::now();
+    // SAFETY: the code changes only the two registers that it declares.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            ".rept 32",
+            "add {sum}, 1",
+            ".endr",
+            "sub {left:e}, 32",
+            "jnz 2b",
+            sum = inout(reg) 0u64 => _,
+            left = inout(reg) ADDITIONS => _,
+            options(nomem, nostack),
+        );
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS)
+}
+
+/// The same by a multiplication, of three cycles on present processors.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn cycle_ns() -> f64 {
+    let start = Instant::now();
+    let mut value = 1u64;
+    for _ in 0..ADDITIONS / 4 {
+        value = std::hint::black_box(value).wrapping_mul(3);
+    }
+    std::hint::black_box(value);
+    start.elapsed().as_nanos() as f64 / f64::from(ADDITIONS / 4) / 3.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_is_that_of_the_middle() {
+        // Ten values: a tenth lies below 2, half below 6: 6 ÷ 2 − 1.
+        let mut values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
+        assert_eq!(least_and_spread(&mut values), (2.0, 2.0));
+    }
+}

@@ -1,0 +1,109 @@
+//! Memory in pages of a chosen size.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::ptr;
+
+/// Bytes of a line.
+pub const LINE: usize = 64;
+/// Bytes of an ordinary page.
+pub const PAGE: usize = 4 << 10;
+/// Bytes of a huge page.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Which pages memory lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Of 4 KB.
+    Small,
+    /// Of 2 MB, as the kernel gives them on `madvise`.
+    Huge,
+}
+
+/// Memory of this process alone, which begins with a huge page.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    mapped: *mut u8,
+    mapped_bytes: usize,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// So many bytes, untouched.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(crate) fn new(bytes: usize, pages: Pages) -> io::Result<Self> {
+        let mapped_bytes = bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE;
+        // SAFETY: a new private mapping, wherever the kernel likes.
+        let mapped = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                mapped_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let advice = match pages {
+            Pages::Small => libc::MADV_NOHUGEPAGE,
+            Pages::Huge => libc::MADV_HUGEPAGE,
+        };
+        // SAFETY: the mapping is ours and of that length. A kernel without huge pages refuses, which
+        // leaves small ones: `huge_bytes` tells.
+        unsafe { libc::madvise(mapped, mapped_bytes, advice) };
+        Ok(Self { mapped: mapped.cast(), mapped_bytes, bytes })
+    }
+
+    /// The first of its bytes: of a huge page.
+    pub(crate) fn base(&self) -> *mut u8 {
+        // Mapped is a huge page more than is asked for.
+        self.mapped.wrapping_add(self.mapped.align_offset(HUGE_PAGE))
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Refuses memory that has been written and of which the kernel gave less than half as huge pages.
+    ///
+    /// # Errors
+    /// If so.
+    pub(crate) fn check_huge(&self) -> io::Result<()> {
+        match huge_bytes(self.base() as usize) < self.bytes as u64 / 2 {
+            true => Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel gave no huge pages")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nothing uses any more.
+        unsafe { libc::munmap(self.mapped.cast(), self.mapped_bytes) };
+    }
+}
+
+/// Bytes of huge pages in the mapping around an address (proc_pid_smaps(5)).
+fn huge_bytes(address: usize) -> u64 {
+    let text = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let mut is_ours = false;
+    for line in text.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
+        if let Some((start, end)) = range
+            && let (Some(start), Some(end)) = (hex(start), hex(end))
+        {
+            is_ours = (start..end).contains(&address);
+        } else if is_ours && let Some(size) = line.strip_prefix("AnonHugePages:") {
+            return size.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) << 10;
+        }
+    }
+    0
+}
