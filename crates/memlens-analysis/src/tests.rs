@@ -762,7 +762,6 @@ fn no_padding_without_evidence() {
     none("structures fill lines", &|profile| {
         profile.objects[1].element = Some(Element { type_name: "struct cell".into(), bytes: 64 });
     });
-    none("bursts know nothing of sets", &|profile| profile.run.estimated = true);
 }
 
 /// Where a core was modelled, what it hides is no gain of time, and such findings come last or not at all. A prefetch leaves as much

@@ -99,6 +99,13 @@ impl LastUse {
         self.exchange(key, now, out)
     }
 
+    /// When the key was last used, if it is in front, as what is used all the time is.
+    #[inline]
+    pub(crate) fn lately(&self, key: u64) -> Option<u64> {
+        let place = &self.front[self.front_place(key)];
+        (place.key == key).then_some(place.time)
+    }
+
     /// Reads where keys lie that will be touched next. The reads do not wait for each other, as those of
     /// touches one by one would; nothing changes. Of a table that is in the caches none is read.
     pub(crate) fn approach(&self, keys: impl Iterator<Item = u64>) {

@@ -15,6 +15,7 @@ use crate::regions::Regions;
 use crate::reuse::{Distribution, Footprint, Reuse, Typical};
 use crate::runs::Moment;
 use crate::scopes::{Scope, ScopeSums, Scopes, Sums};
+use crate::sets::Sets;
 use crate::spread::Spread;
 use crate::summary::{CurvePoint, Estimate, Row, Summary};
 
@@ -24,6 +25,10 @@ const ADDRESS_BITS: u64 = (1 << 57) - 1;
 const MOST_BLOCKS: u64 = 64;
 /// References whose blocks are looked for together.
 const AHEAD: usize = 64;
+/// The first windows' sets are watched …
+const WATCHED_FIRST: u64 = 16;
+/// … and one of so many later: that takes as long as all else.
+const WATCHED: u64 = 4;
 /// Threads beyond this share the last one's memory of what they used.
 const MOST_THREADS: usize = (1 << (64 - TAG_SHIFT)) - 2;
 
@@ -97,6 +102,8 @@ pub struct Locality {
     /// Longest stretch taken as one burst.
     longest: usize,
     bursts: u64,
+    /// Whether sets are watched in the present window.
+    watches: bool,
     /// Of bursts that tell it, references since the one before, and how many these are.
     gaps: (f64, f64),
     cost: Cost,
@@ -111,6 +118,12 @@ struct BlockSize {
     shift: u32,
     /// Indices of the levels with such blocks.
     levels: Vec<usize>,
+    /// What their sets hold, where that is watched.
+    sets: Vec<Option<Sets>>,
+    /// For each level the places of those that hold what it holds: a bit each.
+    holding: Vec<u32>,
+    /// Whether that is done in the present window.
+    watches: bool,
     last_use: LastUse,
     regions: Regions,
     short: Short,
@@ -143,12 +156,20 @@ impl Locality {
             }
             let shift = level.block_bytes.trailing_zeros();
             match sizes.iter_mut().find(|size| size.shift == shift) {
-                Some(size) => size.levels.push(index),
+                Some(size) => {
+                    // A bit for each: `Seen::Within`.
+                    let is_watched = size.levels.len() < u32::BITS as usize;
+                    size.levels.push(index);
+                    size.sets.push(Sets::of(level).filter(|_| is_watched));
+                }
                 None => {
                     let front = if shift < 12 { 512 } else { 64 };
                     sizes.push(BlockSize {
                         shift,
                         levels: vec![index],
+                        sets: vec![Sets::of(level)],
+                        holding: Vec::new(),
+                        watches: true,
                         last_use: LastUse::new(front, config.remembered_blocks),
                         regions: Regions::default(),
                         short: Short::default(),
@@ -159,6 +180,15 @@ impl Locality {
         }
         if sizes.len() > 4 {
             return Err(ConfigError::BlockSizes);
+        }
+        for size in &mut sizes {
+            let holds =
+                |one: &Sets, other: &Option<Sets>| other.as_ref().is_some_and(|it| one.are_within(it));
+            let bits = |one: &Sets| {
+                let places = size.sets.iter().enumerate().filter(|(_, other)| holds(one, other));
+                places.fold(0, |bits, (place, _)| bits | 1 << place)
+            };
+            size.holding = size.sets.iter().map(|sets| sets.as_ref().map_or(0, bits)).collect();
         }
         let scopes = |most, has_spreads| Scopes::new(most, sizes.len(), config.levels.len(), has_spreads);
         Ok(Self {
@@ -171,6 +201,7 @@ impl Locality {
             phases: Phases::default(),
             threads: HashMap::new(),
             bursts: 0,
+            watches: true,
             gaps: (0.0, 0.0),
             cost: config.cost.clone(),
             spread: Spread::default(),
@@ -214,6 +245,11 @@ impl Locality {
         if !goes_on {
             thread.window = thread.clock;
         }
+        if !goes_on {
+            // Any of them, not each fourth: programs may go in such a step.
+            let draw = self.bursts.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            self.watches = self.bursts < WATCHED_FIRST || draw.is_multiple_of(WATCHED);
+        }
         let signs = thread.pairs.next_signs();
         let unseen = match (part, burst.unseen_before) {
             (0, Some(unseen)) => unseen,
@@ -236,6 +272,10 @@ impl Locality {
         let mut phase = None;
         for (index, size) in self.sizes.iter_mut().enumerate() {
             size.last_use.begin_window(seen.tag, seen.window);
+            if !goes_on && self.watches {
+                size.sets.iter_mut().flatten().for_each(Sets::begin_window);
+            }
+            size.watches = self.watches;
             let scopes = [&mut self.program, &mut self.instructions, &mut self.owners];
             let ([early, all], short) = size.window(index, references, seen, weight, scopes);
             let phases = &mut self.phases;
@@ -288,12 +328,16 @@ impl Locality {
     /// What is known by now. Cost: some microseconds for each instruction and owner seen.
     pub fn summary(&self) -> Summary {
         let known: Vec<Known> = (0..self.sizes.len()).map(|size| self.known(size)).collect();
-        let size_of = |level: &Geometry| {
-            let size = self.sizes.iter().position(|size| level.block_bytes == 1 << size.shift);
-            size.expect("each level's size of block has an entry")
-        };
-        let levels: Vec<(usize, PhaseLevels)> =
-            self.levels.iter().map(|level| (size_of(level), known[size_of(level)].level(level))).collect();
+        let mut levels: Vec<Level> = Vec::with_capacity(self.levels.len());
+        for (index, geometry) in self.levels.iter().enumerate() {
+            let of_size = |size: &BlockSize| size.levels.iter().position(|&level| level == index);
+            let mut of_sizes = self.sizes.iter().enumerate();
+            let (size, place) = of_sizes
+                .find_map(|(at, size)| Some((at, of_size(size)?)))
+                .expect("each level's size of block has an entry");
+            let watched = self.sizes[size].sets[place].is_some().then_some(place);
+            levels.push(Level { size, watched, by_phase: known[size].level(geometry) });
+        }
         let rows = |scopes: &Scopes| -> Vec<(u32, Row)> {
             scopes.seen().map(|(id, scope, sums)| (id, self.row(scope, sums, &known, &levels))).collect()
         };
@@ -373,7 +417,7 @@ impl Locality {
         scope: &Scope,
         ScopeSums { by_level, spread }: ScopeSums<'_>,
         known: &[Known],
-        levels: &[(usize, PhaseLevels)],
+        levels: &[Level],
     ) -> Row {
         let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
             .map(|(size, known)| {
@@ -381,10 +425,18 @@ impl Locality {
                 Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.typical(scope))))
             })
             .collect();
-        let estimates = levels.iter().zip(by_level).map(|((size, level), sums)| {
-            let times = times[*size].as_ref();
-            let found =
-                times.map(|(reuse, times)| estimate(&mixed(reuse, level), reuse, times, scope.references));
+        let estimates = levels.iter().zip(by_level).map(|(level, sums)| {
+            let found = times[level.size].as_ref().map(|(reuse, times)| {
+                let by_time = mixed(reuse, &level.by_phase);
+                let miss = match level.watched {
+                    Some(place) => {
+                        let unit = scope.unit();
+                        std::array::from_fn(|time| reuse.by_sets(place, time, by_time[time], unit))
+                    }
+                    None => by_time,
+                };
+                estimate(&miss, reuse, times, scope.references)
+            });
             Estimate {
                 standard_error: self.spread.error_of_share(sums),
                 ratio_error: self.spread.error_of_ratio(sums, scope),
@@ -411,6 +463,15 @@ struct Known {
     mixed: Distribution,
     /// The same by phase.
     phases: Vec<Option<Model>>,
+}
+
+/// What is known of one level.
+struct Level {
+    /// Which size its blocks have.
+    size: usize,
+    /// Its place among the levels of that size, if its sets are watched.
+    watched: Option<usize>,
+    by_phase: PhaseLevels,
 }
 
 /// What reuse times say for one level, by phase.
@@ -452,6 +513,7 @@ impl BlockSize {
         let mut times = thread.clock..;
         // Of the program: added up behind the loop.
         let mut within = [0u32; BINS];
+        let mut lost = vec![[0u32; BINS]; self.levels.len()];
         for (at, some) in references.chunks(AHEAD).enumerate() {
             if at * AHEAD == Phases::SHORT_WINDOW {
                 early = Some(first_uses);
@@ -476,9 +538,12 @@ impl BlockSize {
                         continue;
                     }
                     let seen = self.seen(key, now, before, thread, weight);
-                    first_uses += u64::from(!matches!(seen, Seen::Within(_)));
+                    first_uses += u64::from(!matches!(seen, Seen::Within { .. }));
                     match seen {
-                        Seen::Within(time) => within[time] += 1,
+                        Seen::Within { time, lost: levels } => {
+                            within[time] += 1;
+                            places(levels.unwrap_or(0)).for_each(|place| lost[place][time] += 1);
+                        }
                         _ => self.count(seen, program.reuse(0, index), weight),
                     }
                     self.count(seen, instructions.reuse(reference.instruction, index), weight);
@@ -488,11 +553,21 @@ impl BlockSize {
         }
         if within.iter().any(|&count| count > 0) {
             let (reuse, sums) = program.reuse(0, index);
-            for (time, &count) in within.iter().enumerate() {
+            for (time, &count) in within.iter().enumerate().filter(|(_, count)| **count > 0) {
                 reuse.touch_all(count);
                 reuse.within[time] += f64::from(count) * weight;
-                for (score, &level) in self.scores.iter().zip(&self.levels) {
-                    sums[level].add(f64::from(count) * score.miss[time]);
+                if self.watches {
+                    reuse.watched(time, f64::from(count) * weight);
+                }
+                for (place, lost) in lost.iter().enumerate().filter(|(_, lost)| lost[time] > 0) {
+                    reuse.lost(place, time, f64::from(lost[time]) * weight);
+                }
+                for (place, (score, &level)) in self.scores.iter().zip(&self.levels).enumerate() {
+                    let part = match &self.sets[place] {
+                        Some(_) => reuse.by_sets(place, time, score.miss[time], weight),
+                        None => score.miss[time],
+                    };
+                    sums[level].add(f64::from(count) * part);
                 }
             }
         }
@@ -503,8 +578,12 @@ impl BlockSize {
     #[inline]
     fn count(&self, seen: Seen, (reuse, sums): (&mut Reuse, &mut [Sums]), weight: f64) {
         seen.count(reuse, weight);
-        for (score, &level) in self.scores.iter().zip(&self.levels) {
-            sums[level].add(seen.probability(score));
+        for (place, (score, &level)) in self.scores.iter().zip(&self.levels).enumerate() {
+            let probability = seen.probability(score);
+            sums[level].add(match (seen, &self.sets[place]) {
+                (Seen::Within { time, .. }, Some(_)) => reuse.by_sets(place, time, probability, weight),
+                _ => probability,
+            });
         }
     }
 
@@ -512,8 +591,20 @@ impl BlockSize {
     #[inline]
     fn seen(&mut self, key: u64, now: u64, before: Option<u64>, thread: Thread, weight: f64) -> Seen {
         let position = now - thread.window;
+        let (mut lost, mut held) = (0u32, 0u32);
+        let watched = if self.watches { &mut self.sets[..] } else { &mut [] };
+        for (place, sets) in watched.iter_mut().enumerate() {
+            if let Some(sets) = sets.as_mut().filter(|_| held >> place & 1 == 0) {
+                match sets.misses(key, now, |block| self.last_use.lately(block)) {
+                    true => lost |= 1 << place,
+                    false => held |= self.holding[place],
+                }
+            }
+        }
         match before {
-            Some(before) if before >= thread.window => Seen::Within(bin(now - before)),
+            Some(before) if before >= thread.window => {
+                Seen::Within { time: bin(now - before), lost: self.watches.then_some(lost) }
+            }
             _ if !self.last_use.is_kept(key) => Seen::First { position },
             Some(before) => {
                 let (window, weight) = (thread.window, weight / self.last_use.rate());
@@ -530,11 +621,13 @@ impl BlockSize {
 /// A touch of a block. Bins for what is within a window; times on the thread's clock for what is not.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
-    Within(usize),
-    /// New in its window, and nothing is known of earlier ones.
-    First {
-        position: u64,
+    Within {
+        time: usize,
+        /// A bit for each level of that size whose sets had lost it; None: these are not watched.
+        lost: Option<u32>,
     },
+    /// New in its window, and nothing is known of earlier ones.
+    First { position: u64 },
     /// New in its window; an earlier one had it.
     Across {
         position: u64,
@@ -545,12 +638,17 @@ enum Seen {
         weight: f64,
     },
     /// No window had it.
-    Never {
-        position: u64,
-        now: u64,
-        unused_for: u64,
-        weight: f64,
-    },
+    Never { position: u64, now: u64, unused_for: u64, weight: f64 },
+}
+
+/// Places of the bits that are set.
+#[inline]
+fn places(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(place)
+    })
 }
 
 impl Seen {
@@ -558,7 +656,13 @@ impl Seen {
     fn count(self, reuse: &mut Reuse, one: f64) {
         reuse.touch();
         match self {
-            Self::Within(time) => reuse.within[time] += one,
+            Self::Within { time, lost } => {
+                reuse.within[time] += one;
+                if let Some(lost) = lost {
+                    reuse.watched(time, one);
+                    places(lost).for_each(|place| reuse.lost(place, time, one));
+                }
+            }
             Self::First { position } => reuse.first(position, one),
             Self::Across { position, now, before, window, weight } => {
                 reuse.first(position, one);
@@ -576,7 +680,7 @@ impl Seen {
     #[inline]
     fn probability(self, level: &LevelModel) -> f64 {
         match self {
-            Self::Within(time) => level.miss[time],
+            Self::Within { time, .. } => level.miss[time],
             Self::First { position } | Self::Across { position, .. } | Self::Never { position, .. } => {
                 level.first[bin(position)]
             }

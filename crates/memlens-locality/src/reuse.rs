@@ -33,6 +33,10 @@ pub(crate) struct Reuse {
     /// What lies before the run; none where no run but the first was seen.
     pub(crate) earlier: Option<Box<Earlier>>,
     pub(crate) order: Order,
+    /// Those within bursts whose sets were watched.
+    watched: Option<Box<[f64; BINS]>>,
+    /// By level with such blocks: of those watched, what its sets had lost.
+    lost: Vec<Option<Box<[f64; BINS]>>>,
     /// Of the present burst.
     pub(crate) since: Option<Since>,
     /// Touches of the present burst.
@@ -51,6 +55,8 @@ impl Default for Reuse {
             never: empty(),
             earlier: None,
             order: Order::default(),
+            watched: None,
+            lost: Vec::new(),
             since: None,
             now: 0,
             phases: [0.0; Phases::MOST],
@@ -94,6 +100,8 @@ pub(crate) struct Distribution {
 const ENOUGH: f64 = 24.0;
 /// How many references' worth the prior counts.
 const PRIOR: f64 = 1.0;
+/// How many uses' worth a reuse time counts against what sets have lost.
+const LOST_PRIOR: f64 = 16.0;
 /// How far back, as a factor of time, it is looked how many blocks an octave finds again: two octaves.
 const TAIL_FACTOR: f64 = 4.0;
 /// The power of time with which the rate falls, at most: above one some blocks would never be found.
@@ -117,6 +125,28 @@ impl Reuse {
     /// So many touches in the present burst.
     pub(crate) fn touch_all(&mut self, count: u32) {
         self.now += count;
+    }
+
+    /// A use within a burst whose sets are watched.
+    pub(crate) fn watched(&mut self, time: usize, weight: f64) {
+        self.watched.get_or_insert_with(|| Box::new([0.0; BINS]))[time] += weight;
+    }
+
+    /// One of those, of a block that this level had lost by then.
+    pub(crate) fn lost(&mut self, level: usize, time: usize, weight: f64) {
+        if self.lost.len() <= level {
+            self.lost.resize_with(level + 1, || None);
+        }
+        self.lost[level].get_or_insert_with(|| Box::new([0.0; BINS]))[time] += weight;
+    }
+
+    /// How often uses with such a time miss in a level whose sets were watched: what was seen, which `miss`, what the time says by
+    /// itself, counts against like [`LOST_PRIOR`] uses of a `unit` each.
+    pub(crate) fn by_sets(&self, level: usize, time: usize, miss: f64, unit: f64) -> f64 {
+        let Some(watched) = &self.watched else { return miss };
+        let lost = self.lost.get(level).and_then(Option::as_deref).map_or(0.0, |lost| lost[time]);
+        let prior = LOST_PRIOR * unit;
+        (lost + prior * miss) / (watched[time] + prior)
     }
 
     /// A first use in its burst, at a position there.

@@ -481,3 +481,18 @@ fn patterns_are_recognised() {
     patterns.feed(&Burst { thread: 0, start: 0, weight: 1.0, unseen_before: None, references: &references });
     assert_eq!(patterns.of(0).map(|pattern| pattern.kind), Some(MultiStride));
 }
+
+#[test]
+fn a_walk_by_columns_stays_in_one_set() {
+    // 256 lines a page apart, 64 columns of 8 bytes, then the next: in 64 sets of 8 none is there again, in one of 512 seven of eight are.
+    // With rows of a line more they are in either.
+    let walk = |row: u64| move |n: u64| load(0, BASE + n % 256 * row + n / 256 % 512 * 8);
+    let sampling = Sampling { length: 12_000, every: 200_000, bursts: 20 };
+    for (row, ways, known) in [(4096, 8, 1.0), (4096, 512, 0.125), (4160, 8, 0.125)] {
+        let (locality, exact) = both(cache(512, ways), sampling, walk(row));
+        let summary = locality.summary();
+        let found = ratio(&summary.total);
+        assert!((exact - known).abs() < 0.01, "{row} {ways}: simulated {exact}");
+        assert!((found - exact).abs() < 0.03, "{row} {ways}: {found} for {exact}");
+    }
+}
