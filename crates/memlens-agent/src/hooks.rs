@@ -15,13 +15,12 @@
 //! Called by memlens's request only. `dl_iterate_phdr` keeps libraries from going away meanwhile. Other threads run:
 //! an entry changes by one store.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use memlens_inside::weak;
-
-use crate::arch::{self, number, syscall};
+use crate::arch::{number, syscall};
+use crate::libraries::{self, Dynamic, Library, Symbol};
 use crate::real;
 
 /// What another architecture has in other places.
@@ -44,39 +43,6 @@ static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 static ENTRY_COUNT: AtomicUsize = AtomicUsize::new(0);
 static IS_PAST_US: AtomicBool = AtomicBool::new(false);
 
-/// `struct dl_phdr_info` (dl_iterate_phdr(3)), its first fields.
-#[repr(C)]
-struct Info {
-    bias: usize,
-    name: *const c_char,
-    headers: *const Header,
-    header_count: u16,
-}
-
-/// `Elf64_Phdr`.
-#[repr(C)]
-struct Header {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    address: usize,
-    physical: u64,
-    file_bytes: u64,
-    bytes: usize,
-    alignment: u64,
-}
-
-/// `Elf64_Sym`.
-#[repr(C)]
-struct Symbol {
-    name: u32,
-    info: u8,
-    other: u8,
-    section: u16,
-    value: usize,
-    size: u64,
-}
-
 /// `Elf64_Rela`.
 #[repr(C)]
 struct Relocation {
@@ -96,6 +62,7 @@ struct Walk {
 #[cfg(not(test))]
 fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
     use crate::arch::entry::own;
+    use core::ffi::c_void;
     use core::sync::atomic::AtomicPtr;
     type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<c_void>);
     static ROWS: [Row; 25] = [
@@ -170,68 +137,32 @@ pub fn is_past_us() -> bool {
 }
 
 fn walk(mut walk: Walk) -> Walk {
-    let function = weak!("dl_iterate_phdr");
-    if function != 0 {
-        // SAFETY: the C function of that name; the callback gets what it expects.
-        unsafe {
-            let function: unsafe extern "C" fn(
-                extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
-                *mut c_void,
-            ) -> c_int = core::mem::transmute(function);
-            function(on_library, (&raw mut walk).cast());
-        }
-    }
+    // SAFETY: a library that stays while it is shown.
+    libraries::each(|library| unsafe { look_at(library, &mut walk) });
     walk
-}
-
-extern "C" fn on_library(info: *const Info, _size: usize, walk: *mut c_void) -> c_int {
-    // SAFETY: the arguments that the C function promises, and what `walk` handed on.
-    let (info, walk) = unsafe { (&*info, &mut *walk.cast::<Walk>()) };
-    if info.headers.is_null() {
-        return 0;
-    }
-    // SAFETY: the library's program headers.
-    let headers = unsafe { core::slice::from_raw_parts(info.headers, info.header_count.into()) };
-    // SAFETY: a library that stays while this function runs.
-    unsafe { look_at(info.bias, headers, walk) };
-    0
-}
-
-/// The tables of a library that its dynamic section names.
-#[derive(Default)]
-struct Tables {
-    symbols: usize,
-    strings: usize,
-    /// Place and size of relocations: those of functions, and the others.
-    relocations: [(usize, usize); 2],
 }
 
 /// # Safety
 /// The library is loaded and stays so.
-unsafe fn look_at(bias: usize, headers: &[Header], walk: &mut Walk) {
-    const LOAD: u32 = 1;
-    const DYNAMIC: u32 = 2;
+unsafe fn look_at(library: &Library<'_>, walk: &mut Walk) {
     const READ_ONLY: u32 = 0x6474_e552;
-    let (mut image, mut dynamic, mut read_only) = ((usize::MAX, 0), 0, (0, 0));
-    for header in headers {
-        let start = bias.wrapping_add(header.address);
-        let end = start.wrapping_add(header.bytes);
-        match header.kind {
-            LOAD => image = (image.0.min(start), image.1.max(end)),
-            DYNAMIC => dynamic = start,
-            // The dynamic linker protects whole pages (glibc, _dl_protect_relro).
-            READ_ONLY => read_only = (start & !(PAGE - 1), end & !(PAGE - 1)),
-            _ => {}
-        }
-    }
-    let (own, _) = arch::own_image();
+    const FUNCTION_BYTES: usize = 2;
+    const OTHERS: usize = 7;
+    const OTHER_BYTES: usize = 8;
+    const FUNCTIONS: usize = 23;
     // The kernel's pages have no relocations; ours stay as they are.
-    if dynamic == 0 || (image.0..image.1).contains(&own) {
-        return;
-    }
+    let Some(dynamic) = library.dynamic().filter(|_| !library.is_own()) else { return };
+    let (bias, image) = (library.bias, library.image());
+    // The dynamic linker protects whole pages (glibc, _dl_protect_relro).
+    let read_only = library.parts(READ_ONLY).last().unwrap_or((0, 0));
+    let read_only = (read_only.0 & !(PAGE - 1), read_only.1 & !(PAGE - 1));
     // SAFETY: the caller's promise.
-    let tables = unsafe { tables_of(bias, dynamic) };
-    if tables.symbols == 0 || tables.strings == 0 {
+    let (symbols, strings, relocations) = unsafe {
+        let relocations = [(FUNCTIONS, FUNCTION_BYTES), (OTHERS, OTHER_BYTES)];
+        let relocations = relocations.map(|(start, bytes)| (dynamic.address(start), dynamic.value(bytes)));
+        (dynamic.address(Dynamic::SYMBOLS), dynamic.address(Dynamic::STRINGS), relocations)
+    };
+    if symbols == 0 || strings == 0 {
         return;
     }
     walk.modules += 1;
@@ -241,7 +172,7 @@ unsafe fn look_at(bias: usize, headers: &[Header], walk: &mut Walk) {
         IS_PAST_US.store((image.0..image.1).contains(&first), Ordering::Relaxed);
     }
     let mut is_open = false;
-    for (start, bytes) in tables.relocations {
+    for (start, bytes) in relocations {
         if start == 0 {
             continue;
         }
@@ -254,8 +185,8 @@ unsafe fn look_at(bias: usize, headers: &[Header], walk: &mut Walk) {
             }
             // SAFETY: the symbol that the relocation names, and its name.
             let name = unsafe {
-                let symbol = (tables.symbols as *const Symbol).add((relocation.info >> 32) as usize);
-                CStr::from_ptr((tables.strings + (*symbol).name as usize) as *const c_char)
+                let symbol = (symbols as *const Symbol).add((relocation.info >> 32) as usize);
+                CStr::from_ptr((strings + (*symbol).name as usize) as *const c_char)
             };
             let Some((ours, real)) = pair_of(name.to_bytes()) else { continue };
             let place = bias.wrapping_add(relocation.place);
@@ -287,37 +218,6 @@ unsafe fn look_at(bias: usize, headers: &[Header], walk: &mut Walk) {
     }
     if is_open {
         protect(read_only, false);
-    }
-}
-
-/// # Safety
-/// `dynamic` is a loaded library's dynamic section.
-unsafe fn tables_of(bias: usize, dynamic: usize) -> Tables {
-    const FUNCTION_BYTES: usize = 2;
-    const STRINGS: usize = 5;
-    const SYMBOLS: usize = 6;
-    const OTHERS: usize = 7;
-    const OTHER_BYTES: usize = 8;
-    const FUNCTIONS: usize = 23;
-    let mut tables = Tables::default();
-    let mut entry = dynamic as *const [usize; 2];
-    loop {
-        // SAFETY: the section ends with a tag of 0.
-        let [tag, value] = unsafe { entry.read() };
-        // glibc has made addresses of most; others leave offsets.
-        let address = if value < bias { value.wrapping_add(bias) } else { value };
-        match tag {
-            0 => return tables,
-            STRINGS => tables.strings = address,
-            SYMBOLS => tables.symbols = address,
-            FUNCTIONS => tables.relocations[0].0 = address,
-            FUNCTION_BYTES => tables.relocations[0].1 = value,
-            OTHERS => tables.relocations[1].0 = address,
-            OTHER_BYTES => tables.relocations[1].1 = value,
-            _ => {}
-        }
-        // SAFETY: not its last entry.
-        entry = unsafe { entry.add(1) };
     }
 }
 

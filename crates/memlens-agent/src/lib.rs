@@ -26,6 +26,7 @@
 //! | `watched.rs` | the watched blocks' addresses |
 //! | `allocations.rs` | the slow paths of the allocation functions |
 //! | `real.rs` | the functions that the program would have called |
+//! | `libraries.rs` | the process's libraries, and what functions they have |
 //! | `session.rs` | start, environment, fork, memlens's coming and its end |
 //! | `handing_on.rs` | the agent in programs that the target executes |
 //! | `executable.rs` | whether such a program would load it |
@@ -40,7 +41,7 @@
 //! # Signal safety
 //! Everything here may run in a signal handler, in a forked child and inside the dynamic linker: it allocates
 //! nothing from the target's heap, waits for no lock but another thread's translation in a burst, calls of libc only
-//! `clock_gettime`, what the program itself has called through it, and, at the start, `dlsym`, and makes its other system
+//! `clock_gettime`, what the program itself has called through it, and, at the start, `dl_iterate_phdr` and `dlsym`, and makes its other system
 //! calls itself. Before a program is executed it takes some 2 to 90 KiB of the caller's stack, by the environment's size. There is no Rust runtime: where it is built to be carried, the crate
 //! is `no_std`, with panics that stop.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
@@ -58,6 +59,7 @@ mod faults;
 mod forking;
 mod handing_on;
 mod hooks;
+mod libraries;
 mod real;
 mod restriction;
 mod ring;

@@ -1,7 +1,8 @@
 //! The functions that the program would have called: those of the next library that has them.
 //!
-//! They are looked up at the first allocation, which the dynamic linker makes before any constructor runs. The
-//! look-up itself may allocate; such blocks come from a small arena of our own.
+//! They are looked up at the first allocation, which the dynamic linker makes before any constructor runs, or at the first call of
+//! another of them: by a program's own allocator, for example, while it holds its lock. So the look-up must not allocate (`libraries.rs`);
+//! where it does all the same, blocks come from a small arena of our own.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -9,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use memlens_inside::{next, symbol, weak};
 
-use crate::{arch, watched};
+use crate::{arch, libraries, watched};
 
 /// Calls a real function.
 macro_rules! call {
@@ -137,6 +138,9 @@ pub fn at_any_time(function: &Function, name: &core::ffi::CStr) -> *mut c_void {
 /// What the program calls by a name: of the libraries behind this one, or, where this one came late and stands behind
 /// none, of all.
 fn of_the_program(name: &core::ffi::CStr) -> *mut c_void {
+    if !libraries::may_have(name) {
+        return ptr::null_mut();
+    }
     let found = next(name);
     if !found.is_null() {
         return found;
