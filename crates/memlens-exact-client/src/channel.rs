@@ -184,7 +184,7 @@ impl Channel {
     fn reader_is_gone(&self) -> bool {
         let control = self.control();
         control.closed.load(Ordering::Relaxed) != 0
-            || !sys::process_exists(control.reader_pid.load(Ordering::Relaxed))
+            || !sys::process_runs(control.reader_pid.load(Ordering::Relaxed))
     }
 
     /// Announces a fork to memlens and waits until it is prepared. Returns the fork's token and the

@@ -333,8 +333,9 @@ fn plan(path: Vec<u8>) -> Plan {
             continue;
         }
         // A script's own bits do not count; its interpreter's do.
-        let gains_rights = status.mode & 0o6000 != 0 && sys::effective_user() != status.owner;
-        if gains_rights || sys::has_capabilities(&file) {
+        let changes_user = status.mode & 0o4000 != 0 && sys::effective_user() != status.owner;
+        let changes_group = status.mode & 0o2000 != 0 && sys::effective_group() != status.group;
+        if changes_user || changes_group || sys::has_capabilities(&file) {
             return Plan::Native(ExecHow::Privileged);
         }
         return match loader(&head) {

@@ -25,6 +25,7 @@ const SYS_SENDTO: usize = 44;
 const SYS_RECVMSG: usize = 47;
 const SYS_READLINK: usize = 89;
 const SYS_GETEUID: usize = 107;
+const SYS_GETEGID: usize = 108;
 const SYS_GETXATTR: usize = 191;
 const SYS_FUTEX: usize = 202;
 const SYS_FACCESSAT: usize = 269;
@@ -70,11 +71,38 @@ pub fn futex_wake(word: &AtomicU32) {
     unsafe { syscall6(SYS_FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, i32::MAX as usize, 0, 0, 0]) };
 }
 
-/// Whether a process with this id exists.
-pub fn process_exists(pid: u32) -> bool {
+/// Whether a process with this id runs: one that has ended and that nobody has waited for yet exists all the same.
+pub fn process_runs(pid: u32) -> bool {
     const ESRCH: isize = -3;
     // SAFETY: signal 0 does nothing.
-    unsafe { syscall6(SYS_KILL, [pid as usize, 0, 0, 0, 0, 0]) != ESRCH }
+    let exists = unsafe { syscall6(SYS_KILL, [pid as usize, 0, 0, 0, 0, 0]) != ESRCH };
+    exists && !has_ended(pid)
+}
+
+/// Whether `/proc` says that a process has ended (proc_pid_stat(5): its state is behind its name).
+fn has_ended(pid: u32) -> bool {
+    // From its end on back: 10 digits at most.
+    let mut path = [0_u8; 24];
+    let mut start = path.len();
+    let mut put = |bytes: &[u8]| {
+        start -= bytes.len();
+        path[start..start + bytes.len()].copy_from_slice(bytes);
+    };
+    put(b"/stat\0");
+    let mut left = pid;
+    loop {
+        put(&[b'0' + (left % 10) as u8]);
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    put(b"/proc/");
+    let Ok(path) = CStr::from_bytes_until_nul(&path[start..]) else { return false };
+    let mut text = [0_u8; 512];
+    let length = read_file(path, &mut text);
+    let name_ends = text[..length].iter().rposition(|&byte| byte == b')');
+    name_ends.and_then(|at| text.get(at + 2)).is_some_and(|state| matches!(state, b'Z' | b'X'))
 }
 
 /// This process's id.
@@ -230,28 +258,40 @@ pub fn may_access(path: &CStr, mode: usize) -> bool {
     }
 }
 
-/// Kind, mode and owner of a file.
+/// Kind, mode, owner and group of a file.
 pub struct FileStatus {
     /// `st_mode`.
     pub mode: u32,
     /// `st_uid`.
     pub owner: u32,
+    /// `st_gid`.
+    pub group: u32,
 }
 
 /// What `stat` says of a file.
 pub fn status(path: &CStr) -> Option<FileStatus> {
-    // `struct stat` of x86-64: mode at byte 24, uid at 28, 144 bytes in all.
+    // `struct stat` of x86-64: mode at byte 24, uid at 28, gid at 32, 144 bytes in all.
     let mut words = [0_u64; 18];
     let args = [path.as_ptr() as usize, words.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: a zero-terminated string and room for the structure.
     let result = unsafe { syscall6(SYS_STAT, args) };
-    (result == 0).then_some(FileStatus { mode: words[3] as u32, owner: (words[3] >> 32) as u32 })
+    (result == 0).then_some(FileStatus {
+        mode: words[3] as u32,
+        owner: (words[3] >> 32) as u32,
+        group: words[4] as u32,
+    })
 }
 
 /// The effective user.
 pub fn effective_user() -> u32 {
     // SAFETY: no arguments, no effects.
     unsafe { syscall6(SYS_GETEUID, [0; 6]) as u32 }
+}
+
+/// The effective group.
+pub fn effective_group() -> u32 {
+    // SAFETY: no arguments, no effects.
+    unsafe { syscall6(SYS_GETEGID, [0; 6]) as u32 }
 }
 
 /// Whether a file has capabilities of its own, which it would lose under a translator.

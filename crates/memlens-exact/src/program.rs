@@ -63,7 +63,7 @@ pub enum ProgramError {
     #[error("{0}: built for another processor ({1}); memlens runs x86-64 programs")]
     WrongArchitecture(PathBuf, String),
     /// Running it under a translator would take its privileges away.
-    #[error("{0}: setuid or setgid program; run memlens as its owner instead")]
+    #[error("{0}: setuid or setgid program; run memlens as its owner and in its group instead")]
     Privileged(PathBuf),
     /// It may be executed but not read, and what is recorded must be read.
     #[error("{0}: may not be read, and memlens must read what it records; `chmod +r` it")]
@@ -152,10 +152,12 @@ fn check_executable(path: &Path) -> Result<(), ProgramError> {
     if !allowed {
         return Err(ProgramError::NotExecutable(path.into()));
     }
-    let is_privileged = metadata.permissions().mode() & 0o6000 != 0;
     // SAFETY: the calls have no preconditions.
-    let is_owner = unsafe { libc::geteuid() == metadata.uid() || libc::geteuid() == 0 };
-    if is_privileged && !is_owner {
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    // Root, too, would keep rights that the program is to run without.
+    let mode = metadata.permissions().mode();
+    let changes_user = mode & 0o4000 != 0 && user != metadata.uid();
+    if changes_user || mode & 0o2000 != 0 && group != metadata.gid() {
         return Err(ProgramError::Privileged(path.into()));
     }
     Ok(())
