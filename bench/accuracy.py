@@ -93,13 +93,17 @@ def record(options, out, command, *words):
 def compared(options, exact, sampled, by="share"):
     line = [options.memlens, "compare", exact, sampled, "--format", "json", "--by", by]
     done = subprocess.run([str(word) for word in line], capture_output=True, text=True)
+    if done.returncode == 65 and "no object in common" in done.stderr:
+        return None
     if done.returncode != 0:
         raise SystemExit(f"accuracy: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
 def figures(result):
-    """Spearman or None, common and size of the top 3, parts of the cost."""
+    """Spearman or None, common and size of the top 3, parts of the cost. None: two profiles have no object in common."""
+    if result is None:
+        return {"spearman": None, "ranked": 0, "top3": 0, "of": 3, "misplaced": 1.0, "computation": 0.0}
     return {
         "spearman": result["spearman"],
         "ranked": result["ranked_objects"],

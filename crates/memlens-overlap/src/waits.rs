@@ -30,7 +30,7 @@ pub struct Waited {
     pub accesses: u64,
     /// Their latencies.
     pub latency_cycles: f64,
-    /// Cycles in which the core could retire nothing because of them.
+    /// Cycles in which the core could retire nothing because of them, and that it would not take if no access took any.
     pub waited_cycles: f64,
 }
 
@@ -87,7 +87,8 @@ pub fn waits<'c>(
     let mut predictor = Predictor::default();
     let mut found = Waits::default();
     for window in windows.iter() {
-        let mut run = Run { core: Core::new(core), paths: &mut paths, predictor: &mut predictor };
+        let cores = [Core::new(core), Core::new(core)];
+        let mut run = Run { cores, paths: &mut paths, predictor: &mut predictor };
         found.cycles += run.window(window, &blocks, &mut known);
     }
     let with_code = known.into_iter().filter(|(_, known)| known.instruction.is_some());
@@ -96,9 +97,9 @@ pub fn waits<'c>(
     found
 }
 
-/// One window on its way through the core.
+/// One window on its way through the core, and through the same core if no access took time.
 struct Run<'a, 'c> {
-    core: Core,
+    cores: [Core; 2],
     paths: &'a mut Paths<'c>,
     predictor: &'a mut Predictor,
 }
@@ -113,13 +114,14 @@ impl Run<'_, '_> {
     ) -> f64 {
         let warm_up = WARM_UP.min(window.len() / 4);
         let mut from: Option<From> = None;
-        let mut served: Vec<ServedAccess> = Vec::new();
+        let (mut served, mut instant): (Vec<ServedAccess>, Vec<ServedAccess>) = (Vec::new(), Vec::new());
         let mut waits: Vec<(u32, f64)> = Vec::new();
+        let mut of_window: FxHashMap<u32, f64> = FxHashMap::default();
         let (mut at, mut warm_at) = (0, None);
         while at < window.len() {
             let is_warm = at >= warm_up;
             if is_warm {
-                warm_at.get_or_insert(self.core.now());
+                warm_at.get_or_insert([self.cores[0].now(), self.cores[1].now()]);
             }
             if window[at].what.is_block() {
                 let begins = blocks[window[at].number as usize];
@@ -142,26 +144,44 @@ impl Run<'_, '_> {
                 }
             }
             waits.clear();
+            instant.clear();
+            instant.extend(served.iter().map(ServedAccess::without_latency));
             let mut waited = |operand, cycles| waits.push((operand, cycles));
+            if instruction.is_some() {
+                self.go(from, instruction);
+            }
+            let [core, ideal] = &mut self.cores;
             match instruction {
                 Some(number) => {
-                    self.go(from, instruction);
                     let effects = *self.paths.effects(number);
-                    self.core.execute(&effects, &served, waited);
+                    core.execute(&effects, &served, waited);
+                    ideal.execute(&effects, &instant, |_, _| ());
                 }
-                None => served.iter().for_each(|it| self.core.execute_alone(it, &mut waited)),
+                None => {
+                    served.iter().for_each(|it| core.execute_alone(it, &mut waited));
+                    instant.iter().for_each(|it| ideal.execute_alone(it, |_, _| ()));
+                }
             }
             from = instruction.map(From::Behind);
             if is_warm {
                 for &(operand, cycles) in &waits {
-                    if let Some(known) = known.get_mut(&operand) {
-                        known.found.waited_cycles += cycles;
-                    }
+                    *of_window.entry(operand).or_default() += cycles;
                 }
             }
             at = end;
         }
-        warm_at.map_or(0.0, |warm_at| self.core.now() - warm_at)
+        let Some(warm_at) = warm_at else { return 0.0 };
+        let [cycles, instantly] = [0, 1].map(|which| self.cores[which].now() - warm_at[which]);
+        // A loop that another chain holds up has each load at the head of what retires, some cycles behind the chain, and would take as
+        // long without them. Along a list what uses the load retires behind it, and would come earlier, too.
+        let waited: f64 = of_window.values().sum();
+        let cost = if waited > 0.0 { ((cycles - instantly) / waited).max(0.0) } else { 0.0 };
+        for (operand, cycles) in of_window {
+            if let Some(known) = known.get_mut(&operand) {
+                known.found.waited_cycles += cycles * cost;
+            }
+        }
+        cycles
     }
 
     /// The instructions up to this one.
@@ -170,11 +190,13 @@ impl Run<'_, '_> {
         for at in 0..self.paths.way(from, to).len() {
             let step = self.paths.way(from, to)[at];
             let effects = *self.paths.effects(step.instruction);
-            let done = self.core.execute(&effects, &[], |_, _| ());
-            if matches!(effects.leads, Leads::Either(_))
-                && !self.predictor.guesses(step.instruction, step.is_taken)
-            {
-                self.core.guessed_wrong(done);
+            let is_wrong = matches!(effects.leads, Leads::Either(_))
+                && !self.predictor.guesses(step.instruction, step.is_taken);
+            for core in &mut self.cores {
+                let done = core.execute(&effects, &[], |_, _| ());
+                if is_wrong {
+                    core.guessed_wrong(done);
+                }
             }
         }
     }
@@ -286,6 +308,21 @@ mod tests {
         let code = [0x48, 0x8b, 0x3f, 0x48, 0x85, 0xff, 0x75, 0xf8];
         let parts = parts(&code, &loads(0x1000, 5000), &[always(300.0)], CORE);
         assert!(is_near(parts[0], 1.0), "{parts:?}");
+    }
+
+    #[test]
+    fn hits_that_another_chain_hides_cost_nothing() {
+        // mov rcx, [rax] ; add rax, 8 ; cmp rax, rdx ; jne: an iteration a cycle, whatever the load takes
+        let code = [0x48, 0x8b, 0x08, 0x48, 0x83, 0xc0, 8, 0x48, 0x39, 0xd0, 0x75, 0xf4];
+        let hits = Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() };
+        let accesses: Vec<_> = (0..5000).map(|n| (0x1000, 0, AccessKind::Load, n << 3)).collect();
+        let hidden = parts(&code, &accesses, &[hits.clone()], CoreLimits { width: 6, ..CORE });
+        assert!(hidden[0] < 0.01, "{hidden:?}");
+        // mov rax, [rax] ; cmp rax, rdx ; jne: a list that the first level has.
+        let code = [0x48, 0x8b, 0x00, 0x48, 0x39, 0xd0, 0x75, 0xf8];
+        let list = parts(&code, &accesses, &[hits], CoreLimits { width: 6, ..CORE });
+        // Three instructions are half a cycle without it.
+        assert!(is_near(list[0], 3.5 / 4.0), "{list:?}");
     }
 
     #[test]
