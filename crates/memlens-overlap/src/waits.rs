@@ -314,13 +314,13 @@ mod tests {
     fn hits_that_another_chain_hides_cost_nothing() {
         // mov rcx, [rax] ; add rax, 8 ; cmp rax, rdx ; jne: an iteration a cycle, whatever the load takes
         let code = [0x48, 0x8b, 0x08, 0x48, 0x83, 0xc0, 8, 0x48, 0x39, 0xd0, 0x75, 0xf4];
-        let hits = Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() };
+        let hits = [Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() }];
         let accesses: Vec<_> = (0..5000).map(|n| (0x1000, 0, AccessKind::Load, n << 3)).collect();
-        let hidden = parts(&code, &accesses, &[hits.clone()], CoreLimits { width: 6, ..CORE });
+        let hidden = parts(&code, &accesses, &hits, CoreLimits { width: 6, ..CORE });
         assert!(hidden[0] < 0.01, "{hidden:?}");
         // mov rax, [rax] ; cmp rax, rdx ; jne: a list that the first level has.
         let code = [0x48, 0x8b, 0x00, 0x48, 0x39, 0xd0, 0x75, 0xf8];
-        let list = parts(&code, &accesses, &[hits], CoreLimits { width: 6, ..CORE });
+        let list = parts(&code, &accesses, &hits, CoreLimits { width: 6, ..CORE });
         // Three instructions are half a cycle without it.
         assert!(is_near(list[0], 3.5 / 4.0), "{list:?}");
     }

@@ -189,11 +189,14 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
     if latency.stlb.is_none() {
         text += "TLBs: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
     }
-    if latency.llc_reach_bytes < machine.llc.bytes / 2 {
+    if latency.llc_reach_bytes <= machine.llc.bytes / 2 {
         text += &format!(
-            "The last level serves up to {} here; the system tells of {}, which others use too.\n",
+            "The last level serves up to {} here; the system tells of {}, which others use too:\n--cache llc={},{},{} models what is had.\n",
             bytes(latency.llc_reach_bytes),
-            bytes(machine.llc.bytes)
+            bytes(machine.llc.bytes),
+            latency.llc_reach_bytes,
+            machine.llc.ways,
+            machine.line_bytes,
         );
     }
     if let Some(lines) = &calibration.lines {
