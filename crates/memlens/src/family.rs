@@ -11,7 +11,7 @@
 //! cannot be run under the engine, and processes that never reported are counted and named in the merged
 //! profile's notes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -80,6 +80,8 @@ struct State {
     expected: i64,
     /// Processes being recorded, but for the first.
     running: usize,
+    /// Their ids, and those of others that were recorded before.
+    recorded: BTreeSet<u32>,
     /// What each process image was about to execute last.
     last_execution: HashMap<u32, (ExecHow, String)>,
     /// Executions of programs that run unrecorded, by program and reason.
@@ -171,7 +173,10 @@ impl Family {
                 is_accepted = false;
             }
             match is_accepted {
-                true => state.running += 1,
+                true => {
+                    state.running += 1;
+                    state.recorded.insert(process_id);
+                }
                 false => state.refused += 1,
             }
         });
@@ -311,7 +316,7 @@ impl Family {
     /// The first process has ended: waits for the others. An interrupt ends their recording, not them.
     pub fn wait(&self, quiet: bool) {
         let started = Instant::now();
-        let mut interrupt = None;
+        let (mut interrupt, mut has_said) = (None, false);
         let mut state = self.state();
         loop {
             let last_change = state.last_change.map_or(started, |change| change.max(started));
@@ -319,14 +324,20 @@ impl Family {
             if state.running == 0 && (all_here || self.stop.load(Ordering::Relaxed)) {
                 break;
             }
-            if interrupt.is_none() && started.elapsed() > Duration::from_secs(1) && state.running > 0 {
+            let is_late = started.elapsed() > Duration::from_secs(1) && state.running > 0;
+            if interrupt.is_none() && is_late {
                 interrupt = Some(StopRequest::listen());
-                if !quiet {
-                    let many = if state.running == 1 { "" } else { "es" };
+            }
+            if is_late && !quiet && !has_said {
+                // Others have ended, and what they did is read still.
+                state.recorded.retain(|&process_id| runs(process_id));
+                if !state.recorded.is_empty() {
+                    has_said = true;
+                    let many = if state.recorded.len() == 1 { "" } else { "es" };
                     say(&format!(
                         "waiting for {} process{many} that the program left behind; ctrl-C ends the recording, \
                          not them",
-                        state.running
+                        state.recorded.len()
                     ));
                 }
             }
@@ -376,6 +387,13 @@ impl Family {
         let native: u64 = state.native.values().sum();
         (notes, state.refused + missing + native + state.problems.len() as u64)
     }
+}
+
+/// Whether a process runs. One that has ended and that nobody has waited for yet is there, too (proc_pid_stat(5)).
+fn runs(process_id: u32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{process_id}/stat")) else { return false };
+    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
 }
 
 fn is_memory_short() -> bool {
