@@ -135,7 +135,7 @@ impl Scopes {
     #[inline]
     pub(crate) fn count(&mut self, id: u32, kind: AccessKind) {
         self.count_all(id, 1, u32::from(kind.reads()));
-        if kind == AccessKind::Prefetch {
+        if kind == AccessKind::Prefetch && (id as usize) < self.most {
             let at = self.row(id);
             self.rows[at].is_prefetch = true;
         }

@@ -80,6 +80,24 @@ impl Summary {
 }
 
 impl Row {
+    /// Such a part of it, of all that is added up over references.
+    pub fn part(&self, part: f64) -> Self {
+        let levels = self.levels.iter().map(|estimate| Estimate {
+            misses: estimate.misses * part,
+            low: estimate.low * part,
+            high: estimate.high * part,
+            standard_error: estimate.standard_error * part,
+            ratio_error: estimate.ratio_error,
+        });
+        Self {
+            references: self.references * part,
+            reads: self.reads * part,
+            levels: levels.collect(),
+            spread: self.spread * part,
+            ..*self
+        }
+    }
+
     /// Misses ÷ references at a level; `None` without references or without such a level.
     pub fn miss_ratio(&self, level: usize) -> Option<f64> {
         let misses = self.levels.get(level)?.misses;

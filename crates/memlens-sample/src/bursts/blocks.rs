@@ -50,8 +50,8 @@ pub enum Access {
 /// What a burst did, in program order.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A block began, with the instruction at this address.
-    Block(u64),
+    /// A block began, with the instruction at this address. Where that is, once asked for.
+    Block(u64, &'a mut Option<Accessor>),
     /// An access: what is known of its reference, and of it.
     Access(&'a mut Known, Access),
 }
@@ -65,6 +65,8 @@ struct Block {
     is_filtered: bool,
     /// Native address of its first instruction.
     pc: u64,
+    /// Where that is, once asked for.
+    accessor: Option<Accessor>,
     /// The last burst that executed it, by [`Blocks::bursts`].
     burst: u64,
 }
@@ -139,6 +141,7 @@ impl Blocks {
             ends_indirectly: head.ends_indirectly,
             is_filtered: references.iter().any(is_filtered),
             pc: head.pc,
+            accessor: None,
             burst: 0,
             references,
         };
@@ -186,7 +189,7 @@ impl Blocks {
                 decoded.code.extend(block.references.iter().map(|known| known.reference.pc));
             }
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
-            each(Event::Block(block.pc));
+            each(Event::Block(block.pc, &mut block.accessor));
             let mut accesses = |known: &mut Known, access| each(Event::Access(known, access));
             let is_complete = execution(block, stored, (thread_pointer, next), &mut accesses);
             decoded.indirect += u64::from(is_complete && block.ends_indirectly);
@@ -390,7 +393,7 @@ mod tests {
         let words = [block_word(5), 0x1000, block_word(6), block_word(6), block_word(7), block_word(5)];
         let mut begun = Vec::new();
         let decoded = blocks.decode((1, 2), &words, 0x7000, |event| {
-            if let Event::Block(pc) = event {
+            if let Event::Block(pc, _) = event {
                 begun.push(pc)
             }
         });
@@ -421,7 +424,7 @@ mod tests {
         let mut told = |words: &[u64]| {
             let (mut certain, mut perhaps) = (Vec::new(), Vec::new());
             let decoded = blocks.decode((1, 2), words, 0x7000, |event| match event {
-                Event::Block(_) => {}
+                Event::Block(..) => {}
                 Event::Access(known, Access::LeftOut) => certain.push(known.reference.pc),
                 Event::Access(known, Access::PerhapsLeftOut) => perhaps.push(known.reference.pc),
                 Event::Access(_, access) => {

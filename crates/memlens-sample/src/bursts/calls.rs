@@ -14,8 +14,14 @@
 //! Where accesses by the registers of the stack were left out, nothing tells of calls: the frames of the tick stand for the whole
 //! burst, the innermost for its own function only, and what is nobody's is not known.
 //!
+//! A function that calls itself touches what is below all frames in its own frame, too, as if that grew. There the begin of the
+//! function behind its last access tells of the call, and the load of the return address of the return. A tick copies a part of a deep
+//! stack: above it, frames are taken to be as large as they were where the function called itself before.
+//!
 //! A function that calls itself through others may stand there once for several times; functions that never touch their
 //! frames do not stand there.
+
+use rustc_hash::FxHashMap;
 
 use crate::address_space::Code;
 
@@ -61,12 +67,29 @@ pub struct Calls {
     supposed_from: u64,
     /// Whether accesses tell of calls.
     are_followed: bool,
+    /// The lowest address of the frame that is innermost at the begin, its red zone included, and how far down it is known to reach.
+    first_low: (u64, u64),
+    /// Whether the last access was the innermost function's to its frame, at its lowest address.
+    is_lowest: bool,
+    /// Where a frame begins whose end is not known, while nothing of it is in use but the outermost frame.
+    base: Option<u64>,
+    /// The bytes from one frame to the next of functions that called themselves.
+    bytes: FxHashMap<Code, u64>,
 }
 
 impl Calls {
     /// Without frames.
     pub fn new(are_followed: bool) -> Self {
-        Self { frames: Vec::new(), lowest: 0, supposed_from: u64::MAX, are_followed }
+        Self {
+            frames: Vec::new(),
+            lowest: 0,
+            supposed_from: u64::MAX,
+            are_followed,
+            first_low: (0, 0),
+            is_lowest: false,
+            base: None,
+            bytes: FxHashMap::default(),
+        }
     }
 
     /// Nothing is known of the stack.
@@ -81,9 +104,17 @@ impl Calls {
         self.lowest = pointer.saturating_sub(BELOW_STACK_POINTER);
         self.supposed_from = u64::MAX;
         let mut low = pointer.saturating_sub(RED_ZONE);
+        (self.first_low, self.is_lowest, self.base) = ((low, pointer), false, None);
         for (at, cfa) in unwound {
+            let called = self.frames.last().map(|called| called.at.function);
+            if let Some(cfa) = cfa
+                && called == Some(at.function)
+            {
+                self.bytes.insert(at.function, cfa.saturating_sub(low));
+            }
             let cfa = cfa.unwrap_or_else(|| {
                 self.supposed_from = low;
+                self.base = called.map(|_| low);
                 low.saturating_add(UNKNOWN_BYTES).min(end)
             });
             self.frames.push(Frame { at, cfa, low, last: low });
@@ -110,6 +141,7 @@ impl Calls {
         if !(self.lowest..outermost).contains(&address) {
             return None;
         }
+        self.is_lowest = false;
         let innermost = *self.frames.last()?;
         if !self.are_followed {
             let owner = self.frames.iter().rev().find(|frame| (frame.low..frame.cfa).contains(&address))?;
@@ -124,13 +156,77 @@ impl Calls {
         } else if let Some(own) = self.frames.iter().rposition(|frame| frame.at.function == by.function) {
             self.frames.truncate(own + 1);
         }
+        self.take_usual(by);
         let innermost = self.frames.last_mut()?;
+        let mut returns = false;
         if innermost.at.function == by.function && address < innermost.cfa {
+            let is_first = innermost.low == self.first_low.0;
+            self.is_lowest = address <= if is_first { self.first_low.1 } else { innermost.low };
+            if is_first {
+                self.first_low.1 = self.first_low.1.min(address);
+            }
             innermost.low = innermost.low.min(address);
             (innermost.at, innermost.last) = (by, address);
+            returns = address + WORD == innermost.cfa;
         }
         let owner = self.frames.iter().rev().find(|frame| address < frame.cfa)?;
-        Some((owner.at.code, address.wrapping_sub(owner.cfa) as i64))
+        let found = (owner.at.code, address.wrapping_sub(owner.cfa) as i64);
+        if returns {
+            self.leave();
+        }
+        Some(found)
+    }
+
+    /// Whether a block that begins now may have been called by the function that made the last access: see [`Self::block`].
+    #[inline]
+    pub fn may_be_called(&self) -> bool {
+        self.is_lowest
+    }
+
+    /// A block begins at this instruction, behind an access to the lowest address of the innermost frame. If it is the begin of that
+    /// frame's function, the function has called itself: the access stored the return address.
+    pub fn block(&mut self, at: Accessor) {
+        let is_supposed = self.is_outermost_supposed();
+        let Some(caller) = self.frames.last() else { return };
+        if at.code != at.function || at.function != caller.at.function || self.frames.len() >= MOST_FRAMES {
+            return;
+        }
+        let low = caller.last;
+        let cfa = low + WORD;
+        if !is_supposed {
+            self.bytes.insert(at.function, caller.cfa.saturating_sub(cfa));
+        }
+        self.frames.push(Frame { at, cfa, low, last: low });
+        self.is_lowest = false;
+    }
+
+    /// The innermost function has loaded its return address: if it called itself, it goes on in the frame of that call.
+    fn leave(&mut self) {
+        if let [.., caller, own] = self.frames[..]
+            && caller.at.function == own.at.function
+        {
+            self.frames.pop();
+            self.base = self.is_outermost_supposed().then_some(own.cfa);
+        }
+    }
+
+    /// Whether nothing is in use but the outermost frame, whose end is not known.
+    fn is_outermost_supposed(&self) -> bool {
+        self.frames.len() == 1 && self.supposed_from != u64::MAX
+    }
+
+    /// A function that goes on in a frame whose end is not known has one as large as where it called itself before.
+    fn take_usual(&mut self, by: Accessor) {
+        let Some(base) = self.base else { return };
+        let [outermost] = self.frames[..] else { return };
+        if outermost.at.function != by.function {
+            return;
+        }
+        self.base = None;
+        let cfa = self.bytes.get(&by.function).map(|bytes| base.saturating_add(*bytes));
+        if let Some(cfa) = cfa.filter(|cfa| (base.saturating_add(WORD)..outermost.cfa).contains(cfa)) {
+            self.frames.push(Frame { at: by, cfa, low: base, last: base });
+        }
     }
 }
 
@@ -212,6 +308,61 @@ mod tests {
         assert_eq!(calls.touch(0x7fd0, at(G, 4)), Some(((Some(0), MAIN + 9), -0x30)), "the caller waits");
         assert_eq!(calls.touch(0x7fa8, at(G, 8)), None, "f may have been left, and g have its place");
         assert_eq!(calls.touch(0x7e00, at(G, 12)), None, "below all that is known");
+    }
+
+    /// What `f` does in a frame of 0x70 bytes: calls itself, by which the frame's last word is written.
+    fn call(calls: &mut Calls, cfa: u64) {
+        assert_eq!(calls.touch(cfa - 0x10, at(F, 0)), Some(((Some(0), F), -0x10)), "a register is saved");
+        assert_eq!(calls.touch(cfa - 0x60, at(F, 4)), Some(((Some(0), F + 4), -0x60)), "a local");
+        assert_eq!(calls.touch(cfa - 0x58, at(F, 6)), Some(((Some(0), F + 6), -0x58)));
+        assert!(!calls.may_be_called());
+        assert_eq!(calls.touch(cfa - 0x78, at(F, 8)), Some(((Some(0), F + 8), -0x78)));
+        assert!(calls.may_be_called());
+        calls.block(at(F, 0));
+    }
+
+    /// What it does when that has returned.
+    fn go_back(calls: &mut Calls, cfa: u64) {
+        assert_eq!(calls.touch(cfa - 0x60, at(F, 13)), Some(((Some(0), F + 13), -0x60)), "the local");
+        assert_eq!(calls.touch(cfa - 0x10, at(F, 17)), Some(((Some(0), F + 17), -0x10)));
+        assert_eq!(calls.touch(cfa - 8, at(F, 18)), Some(((Some(0), F + 18), -8)), "the return address");
+    }
+
+    #[test]
+    fn a_function_that_calls_itself_has_a_frame_for_each_call() {
+        let mut calls = Calls::new(true);
+        let main = (at(MAIN, 9), Some(0x8000));
+        calls.begin(0x7f90, u64::MAX, [(at(F, 0), Some(0x7f98)), main].into_iter());
+        let frames: Vec<u64> =
+            (0..1000).map(|depth| 0x7f98 - 0x70 * depth).take_while(|&cfa| cfa > 0x100).collect();
+        frames.iter().for_each(|&cfa| call(&mut calls, cfa));
+        // The last one calls nothing.
+        let last = frames[frames.len() - 1] - 0x70;
+        assert_eq!(calls.touch(last - 0x10, at(F, 0)), Some(((Some(0), F), -0x10)));
+        go_back(&mut calls, last);
+        // Twice, as where a tree is gone through.
+        go_back(&mut calls, last + 0x70);
+        call(&mut calls, last + 0xe0);
+        go_back(&mut calls, last + 0x70);
+        frames.iter().rev().skip(1).for_each(|&cfa| go_back(&mut calls, cfa));
+        assert_eq!(calls.touch(0x7fc8, at(MAIN, 24)), Some(((Some(0), MAIN + 24), -0x38)));
+        // A loop whose begin is that of the function calls nothing.
+        let mut calls = self::calls();
+        calls.touch(0x7fa8, at(F, 8));
+        assert!(!calls.may_be_called());
+    }
+
+    #[test]
+    fn a_deep_stack_has_frames_beyond_what_was_copied() {
+        let mut calls = Calls::new(true);
+        let f = |cfa| (at(F, 12), cfa);
+        // The tick comes at the return; two frames are known, and the begin of a third.
+        let unwound = [(at(F, 18), Some(0x8000)), f(Some(0x8070)), f(None)];
+        calls.begin(0x7ff8, u64::MAX, unwound.into_iter());
+        assert_eq!(calls.touch(0x7ff8, at(F, 18)), Some(((Some(0), F + 18), -8)));
+        for cfa in (0x8070..0x10000).step_by(0x70) {
+            go_back(&mut calls, cfa);
+        }
     }
 
     #[test]

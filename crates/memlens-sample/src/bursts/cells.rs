@@ -122,6 +122,16 @@ impl Cells {
         self.known[number as usize].pages.add(address);
     }
 
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.known.len() as u64
+    }
+
+    /// Those with this number and higher ones.
+    pub fn from(&self, first: u32) -> impl Iterator<Item = Cell> {
+        (first..self.known.len() as u32).filter_map(|number| self.get(number))
+    }
+
     /// Which cell has a number.
     pub fn key(&self, number: u32) -> &TallyKey {
         &self.known[number as usize].key

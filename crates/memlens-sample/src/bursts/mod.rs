@@ -20,12 +20,14 @@ mod running;
 mod waiting;
 mod weights;
 
+use std::borrow::Cow;
+
 use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::Offsets;
 use memlens_locality::{
-    Burst, Cost, CostSpread, Geometry, Locality, LocalityConfig, Patterns, Reference, Row, Sharing, Summary,
-    Timing,
+    Burst, Cost, CostSpread, Geometry, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing,
+    Summary, Timing,
 };
 use memlens_overlap::{Place, Windows};
 use memlens_profile::MachineInfo;
@@ -103,6 +105,8 @@ pub struct BurstCounts {
     pub calls_ns: u64,
     /// Behind which the native speed was measured.
     pub measured: u64,
+    /// Cells whose accesses and misses are estimated together, for want of room.
+    pub pooled: u64,
 }
 
 impl BurstCounts {
@@ -169,6 +173,13 @@ impl BurstCounts {
             notes.push(format!(
                 "Gathers and scatters relative to a segment, which have no addresses: {}.",
                 self.unknown_references
+            ));
+        }
+        if self.pooled > 0 {
+            notes.push(format!(
+                "{} where an instruction meets an object, of those that came last, share one miss ratio at each level: there were \
+                 too many to tell them apart.",
+                counted(self.pooled, "place")
             ));
         }
         if self.undecoded > 0 {
@@ -247,6 +258,8 @@ pub struct Bursts {
     places: Places,
     instructions: FxHashMap<Instruction, u32>,
     cells: Cells,
+    /// The first number of the cells that `locality` does not tell apart.
+    first_pooled: u32,
     references: Vec<Reference>,
     /// Where in them blocks begin, and their first instructions.
     begun: Vec<(u32, u64)>,
@@ -338,7 +351,8 @@ impl Bursts {
         let sharing =
             simulation.is_none().then(|| Sharing::new(machine.line_bytes, machine.latencies.llc_cycles));
         let cost = levels.cost(&machine);
-        let locality = Locality::new(&LocalityConfig { cost, ..LocalityConfig::new(geometries) }).ok()?;
+        let config = LocalityConfig { cost, ..LocalityConfig::new(geometries) };
+        let locality = Locality::new(&config).ok()?;
         Some(Self {
             machine,
             levels,
@@ -350,6 +364,7 @@ impl Bursts {
             places: Places::new(!is_filtered),
             instructions: FxHashMap::default(),
             cells: Cells::default(),
+            first_pooled: u32::try_from(config.scopes).unwrap_or(OTHER),
             references: Vec::new(),
             begun: Vec::new(),
             prefetching,
@@ -380,7 +395,8 @@ impl Bursts {
 
     /// What a reader of the profile has to know, one sentence each.
     pub fn notes(&self) -> Vec<String> {
-        BurstCounts { calls_ns: self.waiting.calls_ns() as u64, ..self.counts }.notes()
+        let pooled = self.cells.count().saturating_sub(self.first_pooled.into());
+        BurstCounts { calls_ns: self.waiting.calls_ns() as u64, pooled, ..self.counts }.notes()
     }
 
     /// Where a thread of a process was `period_ns` of processor time behind its burst or look before: at an instruction, or in a
@@ -433,7 +449,10 @@ impl Bursts {
         let mut decoded =
             blocks.decode((surroundings.pid, head.generation), words, head.thread_pointer, |event| {
                 let (known, access) = match event {
-                    Event::Block(pc) => return begun.push((references.len() as u32, pc)),
+                    Event::Block(pc, accessor) => {
+                        places.block(|| *accessor.get_or_insert_with(|| surroundings.accessor(pc)));
+                        return begun.push((references.len() as u32, pc));
+                    }
                     Event::Access(known, access) => (known, access),
                 };
                 let space = surroundings.space;
@@ -673,23 +692,37 @@ impl Bursts {
     /// The cells with what they count in the whole run, as far as that can be told.
     pub fn cells(&self, summary: &Summary) -> Vec<(Cell, Counts)> {
         let ratios = self.simulation.as_ref().map(MiniSimulation::ratios);
-        let cells = summary.owners.iter().filter_map(|(number, row)| {
-            let cell = self.cells.get(*number)?;
+        let apart = summary.owners.iter().filter(|(number, _)| *number < self.first_pooled);
+        let apart = apart.filter_map(|(number, row)| Some((self.cells.get(*number)?, Cow::Borrowed(row))));
+        let cells = apart.chain(self.pooled(summary)).map(|(cell, row)| {
+            let own = row.spread;
             let counts = match &ratios {
-                None => self.counts_of(&cell, row),
+                None => self.counts_of(&cell, &row),
                 Some(ratios) => {
-                    let mut row = row.clone();
+                    let mut row = row.into_owned();
                     let ratio = ratios.get(&cell.instruction).copied().unwrap_or(0.0);
                     row.levels.iter_mut().for_each(|level| level.misses = ratio * row.references);
                     self.counts_of(&cell, &row)
                 }
             };
             // Of the wait as it is known in the end: prefetched misses, repeated instructions and other cores' lines differ.
-            let part = self.machine.wait_cycles(&counts) as f64 / row.spread.cost();
-            let spread = if part.is_finite() { row.spread * part } else { CostSpread::default() };
-            Some((Cell { spread, ..cell }, counts))
+            let part = self.machine.wait_cycles(&counts) as f64 / own.cost();
+            let spread = if part.is_finite() { own * part } else { CostSpread::default() };
+            (Cell { spread, ..cell }, counts)
         });
         cells.collect()
+    }
+
+    /// The cells that the estimator does not tell apart: each has as much of all of them as it has of their references in bursts.
+    fn pooled<'s>(&'s self, summary: &'s Summary) -> impl Iterator<Item = (Cell, Cow<'s, Row>)> {
+        let all = summary.owners.iter().find(|(number, _)| *number == OTHER).map(|(_, row)| row);
+        let steps: u64 = self.cells.from(self.first_pooled).map(|cell| cell.tally.steps).sum();
+        all.into_iter().flat_map(move |all| {
+            self.cells.from(self.first_pooled).filter(|cell| cell.tally.steps > 0).map(move |cell| {
+                let part = cell.tally.steps as f64 / steps as f64;
+                (cell, Cow::Owned(all.part(part)))
+            })
+        })
     }
 
     fn counts_of(&self, cell: &Cell, row: &Row) -> Counts {
@@ -745,5 +778,62 @@ impl Bursts {
             counts.modifies = accesses;
         }
         counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memlens_events::burst::{Source, Use, block_word};
+    use memlens_profile::CacheInfo;
+
+    use super::*;
+    use crate::address_space::AddressSpace;
+    use crate::heap::Heap;
+    use crate::modules::Files;
+
+    #[test]
+    fn accesses_of_cells_that_are_not_told_apart_count() {
+        const PID: u32 = 7;
+        let l1d = Some(CacheInfo { bytes: 32 << 10, ways: 8, ..CacheInfo::default() });
+        let machine = MachineInfo { l1d, line_bytes: 64, page_bytes: 4096, ..MachineInfo::default() };
+        let mut bursts = Bursts::new(machine, BurstModel::Reuse, false).expect("a level");
+        // There is room for one cell; a block has a load and two stores, 40 bytes apart.
+        let geometries = vec![Geometry::cache(32 << 10, 8, 64)];
+        let config = LocalityConfig { scopes: 1, ..LocalityConfig::new(geometries) };
+        bursts.locality = Locality::new(&config).expect("a level");
+        bursts.first_pooled = 1;
+        let reference =
+            |pc, used| BlockReference { pc, operand: 0, used, size_bytes: 8, source: Source::Word };
+        let references =
+            vec![reference(100, Use::Read), reference(104, Use::Write), reference(108, Use::Write)];
+        let head = BlockHead { generation: 1, number: 0, ends_indirectly: false, pc: 100 };
+        bursts.block(PID, &head, references);
+        let words: Vec<u64> = (0..5000_u64)
+            .flat_map(|at| [block_word(0), 0x10_0000 + 64 * at, 0x80_0000 + 64 * at, 0x100_0000 + 64 * at])
+            .collect();
+        let surroundings = Surroundings {
+            pid: PID,
+            began_ns: 0,
+            space: &AddressSpace::default(),
+            files: &Files::default(),
+            heap: &Heap::default(),
+            stack: None,
+            thread_pointer: 0,
+        };
+        let head =
+            BurstHead { generation: 1, period_ns: 1_000_000, recorded_ns: 100_000, ..BurstHead::default() };
+        for at in 0..4 {
+            bursts.burst(1, at, &head, &words, &surroundings);
+        }
+        bursts.settle(None);
+        let summary = bursts.summary();
+        let cells = bursts.cells(&summary);
+        let all = |value: fn(&Counts) -> u64| cells.iter().map(|(_, counts)| value(counts)).sum::<u64>();
+        let (loads, stores) = (all(|counts| counts.loads), all(|counts| counts.stores));
+        assert!(loads > 60_000 && stores.abs_diff(2 * loads) <= 2, "{loads} {stores}");
+        // Every access goes to a new line.
+        let misses = all(|counts| counts.l1_store_misses);
+        assert!(misses > stores / 2, "{misses}");
+        assert!(bursts.notes().iter().any(|note| note.starts_with("2 places where an instruction")));
     }
 }

@@ -17,6 +17,10 @@ use crate::unwinder::StackFrame;
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
+/// A distance from the canonical frame address at which no variable is.
+const NO_LOCAL: i64 = i64::MIN;
+/// Most distances of instructions that are remembered.
+const MOST_LOCALS: usize = 1 << 16;
 
 /// Memory as it was when a burst began.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +169,14 @@ impl Places {
         self.burst
     }
 
+    /// A block of code begins.
+    #[inline]
+    pub fn block(&mut self, at: impl FnOnce() -> Accessor) {
+        if self.calls.may_be_called() {
+            self.calls.block(at());
+        }
+    }
+
     /// Whose an address is. `memo`: of the reference; `cell`: the number of the cell that it has with a spot, by the spot's number.
     pub fn whose(
         &mut self,
@@ -205,10 +217,16 @@ impl Places {
             return known;
         }
         let (code, offset) = at;
-        let cfa_offset = local(code, offset, files);
+        let (cfa_offset, start) = match local(code, offset, files) {
+            Some(start) => (start, start),
+            // All of a frame that is no variable's is one: a frame may seem to have a whole stack.
+            None => (NO_LOCAL, offset & !7),
+        };
         let number = self.numbered(Spot::Frame { file: code.0, svma: code.1, cfa_offset });
-        self.locals.insert(at, (number, cfa_offset));
-        (number, cfa_offset)
+        if self.locals.len() < MOST_LOCALS {
+            self.locals.insert(at, (number, start));
+        }
+        (number, start)
     }
 
     /// Whose an address is that is not on the thread's stack: the spot, what an access to it stands for besides itself, and the
@@ -298,13 +316,47 @@ fn variable(file: u32, svma: u64, files: &Files) -> (u64, u64) {
     }
 }
 
-/// The begin of the local around a distance from the canonical frame address.
-fn local((file, svma): Code, offset: i64, files: &Files) -> i64 {
+/// The begin of the local around a distance from the canonical frame address. None: no variable is there.
+fn local((file, svma): Code, offset: i64, files: &Files) -> Option<i64> {
     let symbols = file.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
     let variables = symbols.map(|symbols| symbols.frame_variables(svma)).unwrap_or_default();
     let found = variables.iter().rev().find(|variable| {
         let within = offset.checked_sub(variable.cfa_offset).and_then(|within| u64::try_from(within).ok());
         within.is_some_and(|within| within < variable.size_bytes)
     });
-    found.map_or(offset & !7, |variable| variable.cfa_offset)
+    found.map(|variable| variable.cfa_offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_variable_of_a_frame_is_one_spot() {
+        const CFA: u64 = 0x7f00_0000;
+        let stack = (CFA - 0x1000, vec![StackFrame { pc: 0x400, cfa: Some(CFA) }]);
+        let surroundings = Surroundings {
+            pid: 1,
+            began_ns: 0,
+            space: &AddressSpace::default(),
+            files: &Files::default(),
+            heap: &Heap::default(),
+            stack: Some(&stack),
+            thread_pointer: 0,
+        };
+        let mut places = Places::new(true);
+        places.next_burst(&surroundings);
+        let by = surroundings.accessor(0x400);
+        let mut numbers = Vec::new();
+        for below in 1..1000 {
+            let address = CFA - 8 * below + 4;
+            let whose = places.whose(&mut Memo::None, address, by, &surroundings, |number, spot| {
+                assert!(matches!(spot, Spot::Frame { svma: 0x400, .. }), "{spot:?}");
+                numbers.push(number);
+                0
+            });
+            assert_eq!(whose.start, address - 4);
+        }
+        assert_eq!(numbers, [0; 999]);
+    }
 }
