@@ -85,6 +85,8 @@ pub enum Remedy {
         stride_bytes: i64,
         /// Bytes of a line that are used.
         used_bytes: u32,
+        /// What the same line of code goes through in order as often: exchanging its loops would exchange the two.
+        against: Option<ObjectIx>,
     },
     /// Some bytes more between rows, so that a column spreads over all sets.
     Pad {
@@ -432,7 +434,29 @@ impl<'a> About<'a> {
             }
         }
         let used_bytes = u32::try_from(used_of_all.checked_div(weights)?).unwrap_or(line);
-        Some(self.finding(Remedy::Layout { stride_bytes, used_bytes }, gain, &about))
+        let remedy = Remedy::Layout { stride_bytes, used_bytes, against: self.in_order_beside(&about) };
+        Some(self.finding(remedy, gain, &about))
+    }
+
+    /// What the line of code that misses most here goes through by steps within a line, about as often.
+    fn in_order_beside(&self, cells: &[&Cell]) -> Option<ObjectIx> {
+        let Known { profile, patterns, .. } = self.known;
+        let most = cells.iter().max_by_key(|cell| cell.counts.get().l1_misses())?;
+        let place = |cell: &Cell| {
+            let frame = profile.stack_frames(profile.code.get(cell.code.index())?.stack).next()?;
+            Some((frame.file.as_deref()?, frame.line?))
+        };
+        let (line, accesses) = (place(most)?, most.counts.get().accesses());
+        let within = i64::from(profile.machine.line_bytes / 2);
+        let is_in_order = |cell: &&Cell| {
+            let strides = patterns.get(&cell.code).and_then(|pattern| pattern.stride_bytes);
+            strides.is_some_and(|stride| stride != 0 && stride.abs() <= within)
+        };
+        let is_as_often =
+            |cell: &&Cell| (accesses / 2..=accesses * 2).contains(&cell.counts.get().accesses());
+        let beside =
+            profile.cells.iter().filter(|cell| cell.object != most.object && place(cell) == Some(line));
+        beside.filter(is_in_order).find(is_as_often).map(|cell| cell.object)
     }
 
     /// What would be left of misses at least if the accesses came in the order of addresses, of which now so many bytes of a line are used,

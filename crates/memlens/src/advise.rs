@@ -148,7 +148,7 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
         for line in evidence(profile, finding) {
             let _ = writeln!(out, "   {line}");
         }
-        let _ = writeln!(out, "   → {}", advice_text(finding));
+        let _ = writeln!(out, "   → {}", advice_text(profile, finding));
         if let Some(command) = command(profile, finding, &args.profile) {
             let _ = writeln!(out, "     {command}");
         }
@@ -260,7 +260,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             short_count(counts.dtlb_misses),
             percent(*walks_saved)
         ),
-        Remedy::Layout { stride_bytes, used_bytes } => format!(
+        Remedy::Layout { stride_bytes, used_bytes, .. } => format!(
             "{} of {accesses} accesses miss the first level, {} the TLB; each is {stride_bytes} bytes from the last and \
              uses {used_bytes} of a line's {} bytes",
             part(counts.l1_misses()),
@@ -359,7 +359,7 @@ fn place(profile: &Profile, code: CodeIx) -> String {
     }
 }
 
-fn advice_text(finding: &Finding) -> String {
+fn advice_text(profile: &Profile, finding: &Finding) -> String {
     let text = match &finding.remedy {
         Remedy::Pad { padding_bytes, conflicts, .. } => {
             let physical = match conflicts.last() {
@@ -375,6 +375,13 @@ fn advice_text(finding: &Finding) -> String {
         Remedy::HugePages { .. } => "one page-table entry then serves 512 times as much memory",
         Remedy::Prefetch { .. } => {
             "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, or sort the indices"
+        }
+        Remedy::Layout { against: Some(other), .. } => {
+            let other = &profile.objects[other.index()].name;
+            return format!(
+                "the loops go through {other} in order at the same time, and exchanged they would go through that by such steps: go \
+                 through both in blocks of some lines each way, which the first level holds"
+            );
         }
         Remedy::Layout { .. } => {
             "exchange the loops, or put the fields that are used together side by side, so that lines and pages are used up"
@@ -448,7 +455,8 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
                 let index = index.and_then(|index| profile.objects.get(index.index()));
                 entry["index_object"] = index.map(|object| object.id).into();
             }
-            Remedy::Layout { stride_bytes, used_bytes } => {
+            Remedy::Layout { stride_bytes, used_bytes, against } => {
+                entry["against"] = against.map(|object| profile.objects[object.index()].id).into();
                 entry["stride_bytes"] = (*stride_bytes).into();
                 entry["used_bytes"] = (*used_bytes).into();
             }

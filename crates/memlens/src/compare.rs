@@ -53,7 +53,9 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
     let (a, b) = (open_profile(&args.a)?, open_profile(&args.b)?);
     let comparison = memlens_report::compare(&a, &b, args.by).map_err(|error| {
         let kind = match error {
-            CompareError::NoAmount(_) => FailureKind::Usage,
+            CompareError::NoAmount(_) | CompareError::Unknown { .. } | CompareError::Empty { .. } => {
+                FailureKind::Usage
+            }
             _ => FailureKind::BadData,
         };
         let (place_a, place_b) = (args.a.display(), args.b.display());

@@ -227,7 +227,8 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         return Err(Failure::new(FailureKind::Usage, message));
     };
     if let Some(option) = args.first_of_exact() {
-        let message = format!("{option} does not go with samples; --mode exact sees every access");
+        let what = if args.mode == Mode::Burst { "bursts" } else { "samples" };
+        let message = format!("{option} does not go with {what}; --mode exact sees every access");
         return Err(Failure::new(FailureKind::Usage, message));
     }
     let defaults = SampleOptions::default();
