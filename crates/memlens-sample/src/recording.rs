@@ -290,6 +290,11 @@ impl Recording {
         self.stacks.retain(|&number, _| !is_forgotten(number));
     }
 
+    /// Processes that something is known of, in no order.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        self.spaces.keys().copied()
+    }
+
     /// Lets go of processes that have ended so long ago that no record of them can come any more: a server may have one
     /// for each request.
     pub fn forget_gone(&mut self) {

@@ -25,7 +25,7 @@ use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
 use crate::process::{
-    children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds,
+    children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds, runs,
 };
 use crate::record::{Record, TimedRecord};
 use crate::recording::{AttributionWay, Recording};
@@ -497,9 +497,15 @@ impl SampleSession {
                 "No sample was taken: while memlens looked, the process did not run, or only in the kernel.";
             profile.run.notes.insert(0, note.to_owned());
         }
-        if let Some(note) = children_note(&self.children_before) {
-            // Who has nothing is told first where it may be.
-            let is_nothing = self.bursts().map_or(counts.samples, |bursts| bursts.bursts) == 0;
+        let left: Vec<u32> = match self.watched {
+            Watched::Child(ref child, _) if !runs(child.id()) => {
+                self.recording.processes().filter(|&pid| runs(pid)).collect()
+            }
+            _ => Vec::new(),
+        };
+        // Who has nothing is told first where it may be.
+        let is_nothing = self.bursts().map_or(counts.samples, |bursts| bursts.bursts) == 0;
+        for note in [children_note(&self.children_before), left_note(&left)].into_iter().flatten() {
             let place = if is_nothing { 0 } else { profile.run.notes.len() };
             profile.run.notes.insert(place, note);
         }
@@ -628,18 +634,35 @@ fn of_process(pid: u32, error: io::Error) -> SampleError {
 
 /// What a reader of the profile has to know of a process's children that began before memlens came.
 fn children_note(children: &[u32]) -> Option<String> {
-    /// Named by their numbers.
-    const NAMED: usize = 8;
-    let mut named = children.to_vec();
-    named.sort_unstable();
-    let numbers: Vec<String> = named.iter().take(NAMED).map(u32::to_string).collect();
-    let more = if named.len() > NAMED { " …" } else { "" };
-    let what = match named.len() {
+    let what = match children.len() {
         0 => return None,
         1 => "1 child of the process began before memlens came and is".to_owned(),
         count => format!("{count} children of the process began before memlens came and are"),
     };
-    Some(format!("{what} not recorded; --pid takes one of them: {}{more}.", numbers.join(" ")))
+    Some(format!("{what} not recorded; --pid takes one of them: {}.", named(children)))
+}
+
+/// The same of processes that go on when the program has ended.
+fn left_note(left: &[u32]) -> Option<String> {
+    let what = match left.len() {
+        0 => return None,
+        1 => "1 process that the program left behind, as a daemon, goes".to_owned(),
+        count => format!("{count} processes that the program left behind, as daemons, go"),
+    };
+    Some(format!(
+        "{what} on without being recorded; --mode exact --follow children records them to their end, --pid takes one of them: {}.",
+        named(left)
+    ))
+}
+
+/// Processes by their numbers.
+fn named(processes: &[u32]) -> String {
+    const NAMED: usize = 8;
+    let mut named = processes.to_vec();
+    named.sort_unstable();
+    let numbers: Vec<String> = named.iter().take(NAMED).map(u32::to_string).collect();
+    let more = if named.len() > NAMED { " …" } else { "" };
+    format!("{}{more}", numbers.join(" "))
 }
 
 /// What a reader of the profile has to know where memlens did not keep up.
@@ -667,6 +690,9 @@ mod tests {
         assert!(note.starts_with("2 children") && note.ends_with("them: 7 31."), "{note}");
         let many: Vec<u32> = (1..=20).collect();
         assert!(children_note(&many).is_some_and(|note| note.ends_with("7 8 ….")));
+        assert!(
+            left_note(&[9]).is_some_and(|note| note.starts_with("1 process") && note.ends_with("them: 9."))
+        );
     }
 
     #[test]

@@ -10,8 +10,9 @@ use memlens_analysis::{
 };
 use memlens_exact::{Program, SessionError};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
-use memlens_profile::{CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
+use memlens_profile::{AccessPattern, CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
 use memlens_report::{prediction_table, row_number, short_count};
+use memlens_types::PatternKind;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, FailureKind};
@@ -143,7 +144,10 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
             "{number}. {}: at most {} of the wait{}",
             title(profile, finding),
             percent(finding.gain),
-            finding.time_gain.map(|gain| format!(", {} of the time", percent(gain))).unwrap_or_default()
+            finding
+                .time_gain
+                .map(|gain| format!(", {} of the modelled time", percent(gain)))
+                .unwrap_or_default()
         );
         for line in evidence(profile, finding) {
             let _ = writeln!(out, "   {line}");
@@ -173,12 +177,12 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     }
     let estimated = if profile.run.estimated { " Counts are estimates." } else { "" };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
-        true => ", and in the modelled core's time, where other work hides a part of it",
+        true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
         false => "",
     };
     let _ = writeln!(
         out,
-        "Gains are upper bounds in modelled wait, where each access waits by itself{time}; they do not add up.{estimated}"
+        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{time}{estimated}"
     );
     out
 }
@@ -373,6 +377,10 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
             );
         }
         Remedy::HugePages { .. } => "one page-table entry then serves 512 times as much memory",
+        Remedy::Prefetch { .. } if !has_steps(profile, finding) => {
+            "hardware cannot know what is loaded next, the program can: take several items at a time and prefetch for all of them; what \
+             leads there comes by no constant steps, so that memlens apply cannot do it"
+        }
         Remedy::Prefetch { .. } => {
             "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, or sort the indices"
         }
@@ -413,7 +421,7 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
 fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> {
     let option = match finding.remedy {
         Remedy::HugePages { .. } => "",
-        Remedy::Prefetch { .. } => "--prefetch ",
+        Remedy::Prefetch { .. } if has_steps(profile, finding) => "--prefetch ",
         _ => return None,
     };
     let run = &profile.run;
@@ -424,6 +432,14 @@ fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> 
         return Some(format!("memlens apply {option}--pid {pid} {}", path.display()));
     }
     Some(format!("memlens apply {option}{} -- {}", path.display(), run.command.join(" ")))
+}
+
+/// Whether the indices or pointers of a prefetch come by constant steps, without which `memlens apply` knows none ahead.
+fn has_steps(profile: &Profile, finding: &Finding) -> bool {
+    let pattern = |code| profile.patterns.iter().find(|pattern| pattern.code == code);
+    let of_index = |code: &CodeIx| pattern(pattern(*code)?.loaded_by?);
+    let by_steps = |it: &AccessPattern| matches!(it.kind, PatternKind::Stream | PatternKind::Stride);
+    finding.code.iter().filter_map(of_index).any(by_steps)
 }
 
 fn document(profile: &Profile, advice: &Advice) -> Value {
