@@ -41,8 +41,8 @@ pub struct LocalityConfig {
     /// longer than a quarter of it: longer ones are taken as several.
     pub remembered_blocks: usize,
     /// Instructions, and owners, that are told apart; those with higher numbers go into [`crate::OTHER`]. Each takes 80
-    /// bytes and 32 a level (owners 136 more), and 3 KB for each size of block if it makes references that are not trivial, 6 if
-    /// its code began later than its thread.
+    /// bytes and 32 a level (owners 136 more), and 3 to 6 KB for each size of block if it makes references that are not trivial, 3
+    /// more if its code began later than its thread.
     pub scopes: usize,
     /// What shares and their errors are of: [`crate::CostSpread`], [`crate::Summary::effective_bursts`].
     pub cost: Cost,

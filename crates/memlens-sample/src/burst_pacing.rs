@@ -17,7 +17,7 @@ use crate::contention::ContentionMeter;
 use crate::process::own_cpu_seconds;
 
 /// The first look comes early: short programs have most of their bursts at the begin.
-const FIRST_LOOK: Duration = Duration::from_millis(500);
+const FIRST_LOOK: Duration = Duration::from_millis(150);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Fewer bursts say too little about what one costs.
 const FEWEST_BURSTS: u64 = 8;

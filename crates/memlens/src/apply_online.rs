@@ -183,6 +183,9 @@ fn table(found: &Found) -> String {
     text
 }
 
+/// What counting took of the time from which on the difference tells more of it than of prefetches.
+const MUCH_OWN_COST: f64 = 0.2;
+
 /// What it comes to.
 fn sentences(found: &Found) -> Vec<String> {
     let (pid, trying) = (found.pid, &found.trying);
@@ -198,6 +201,11 @@ fn sentences(found: &Found) -> Vec<String> {
             "With prefetches process {pid} takes {:.1} % less processor time for the same work ({:.2} times the speed).",
             -estimate.change * 100.0,
             1.0 / (1.0 + estimate.change)
+        ),
+        Some(_) if trying.own_cost >= MUCH_OWN_COST => format!(
+            "These loops do so little in an iteration that counting it took up to {:.0} % of the time. That is taken from the time without \
+             prefetches, and no gain is left that could be told: they are withdrawn. Without --pid, memlens apply --prefetch compares whole runs.",
+            trying.own_cost * 100.0
         ),
         Some(estimate) if estimate.coverage >= 0.95 => {
             format!("No gain that could be told from chance ({change}): the prefetches are withdrawn.")
