@@ -30,8 +30,8 @@ struct Info {
 
 /// `Elf64_Phdr`.
 #[repr(C)]
-pub(crate) struct Header {
-    pub(crate) kind: u32,
+struct Header {
+    kind: u32,
     flags: u32,
     offset: u64,
     address: usize,

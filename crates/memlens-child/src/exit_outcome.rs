@@ -43,3 +43,11 @@ pub(crate) fn end_of(pid: u32, options: libc::c_int) -> io::Result<Option<ExitOu
         }))
     }
 }
+
+/// Whether a process runs, or will run again. One that has ended is there until somebody has waited for it (proc_pid_stat(5): its
+/// state is behind its name).
+pub fn process_runs(pid: u32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}

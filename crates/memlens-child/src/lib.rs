@@ -28,6 +28,6 @@ pub mod inherited;
 mod stop_request;
 
 pub use child::{Child, Held};
-pub use exit_outcome::{ExitOutcome, wait_for_end};
+pub use exit_outcome::{ExitOutcome, process_runs, wait_for_end};
 pub use image::Image;
 pub use stop_request::StopRequest;

@@ -45,13 +45,6 @@ pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
     (ticks_per_second > 0).then(|| ticks as f64 / ticks_per_second as f64)
 }
 
-/// Whether a process runs or waits; one that has ended is there until somebody has waited for it.
-pub fn runs(pid: u32) -> bool {
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, Some('Z' | 'X'))
-}
-
 /// The numbers of `/proc/PID/stat` (proc_pid_stat(5)) from its field 4, the parent, on; 0 for those that are negative.
 fn stat_fields(pid: u32) -> Option<Vec<u64>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

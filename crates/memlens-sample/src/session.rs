@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use memlens_agent_host::{BurstOptions, check_attachable, check_preloadable};
-use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest};
+use memlens_child::{Child, ExitOutcome, Held, Image, StopRequest, process_runs};
 use memlens_code::SampleSkid;
 use memlens_profile::{MachineInfo, ObjectBacking, Profile, SampleUnit, SamplingInfo};
 
@@ -25,7 +25,7 @@ use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
 use crate::process::{
-    children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds, runs,
+    children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds,
 };
 use crate::record::{Record, TimedRecord};
 use crate::recording::{AttributionWay, Recording};
@@ -498,8 +498,8 @@ impl SampleSession {
             profile.run.notes.insert(0, note.to_owned());
         }
         let left: Vec<u32> = match self.watched {
-            Watched::Child(ref child, _) if !runs(child.id()) => {
-                self.recording.processes().filter(|&pid| runs(pid)).collect()
+            Watched::Child(ref child, _) if !process_runs(child.id()) => {
+                self.recording.processes().filter(|&pid| process_runs(pid)).collect()
             }
             _ => Vec::new(),
         };

@@ -178,14 +178,7 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
         "{}\none cycle is {:.3} ns\n\nserved by            cycles      ns  spread\n",
         calibration.processor, latency.cycle_ns
     );
-    for (name, measured) in latency.levels() {
-        text += &format!(
-            "{name:<18}{:>9.1}{:>8.1}{:>6.0} %\n",
-            measured.cycles,
-            measured.cycles * latency.cycle_ns,
-            measured.spread * 100.0
-        );
-    }
+    text += &measured_rows(&latency.levels(), latency.cycle_ns);
     if latency.stlb.is_none() {
         text += "TLBs: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
     }
@@ -201,14 +194,7 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
     }
     if let Some(lines) = &calibration.lines {
         text += "\nfrom one line to the next, any number under way\n";
-        for (name, rate) in lines.named() {
-            text += &format!(
-                "{name:<18}{:>9.1}{:>8.1}{:>6.0} %\n",
-                rate.cycles,
-                rate.cycles * latency.cycle_ns,
-                rate.spread * 100.0
-            );
-        }
+        text += &measured_rows(&lines.named(), latency.cycle_ns);
     }
     text += "\nwalked through   4 KB pages   2 MB pages   (cycles a step)\n";
     for point in &latency.curve {
@@ -225,6 +211,15 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
         }
     }
     text
+}
+
+/// A line for each: cycles, the same in ns, and how far they spread.
+fn measured_rows(all: &[(&str, Latency)], cycle_ns: f64) -> String {
+    let row = |(name, measured): &(&str, Latency)| {
+        let (cycles, percent) = (measured.cycles, measured.spread * 100.0);
+        format!("{name:<18}{cycles:>9.1}{:>8.1}{percent:>6.0} %\n", cycles * cycle_ns)
+    };
+    all.iter().map(row).collect()
 }
 
 fn skid_row(skid: &LoopSkid) -> String {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memlens_child::StopRequest;
+use memlens_child::{StopRequest, process_runs};
 use memlens_events::ExecHow;
 use memlens_exact::{Arrival, ArrivedBy, Follower, ProcessStream, Replacement};
 use memlens_pipeline::{FamilyEvent, ForkedProcess, Process, ProcessOptions};
@@ -330,7 +330,7 @@ impl Family {
             }
             if is_late && !quiet && !has_said {
                 // Others have ended, and what they did is read still.
-                state.recorded.retain(|&process_id| runs(process_id));
+                state.recorded.retain(|&process_id| process_runs(process_id));
                 if !state.recorded.is_empty() {
                     has_said = true;
                     let many = if state.recorded.len() == 1 { "" } else { "es" };
@@ -387,13 +387,6 @@ impl Family {
         let native: u64 = state.native.values().sum();
         (notes, state.refused + missing + native + state.problems.len() as u64)
     }
-}
-
-/// Whether a process runs. One that has ended and that nobody has waited for yet is there, too (proc_pid_stat(5)).
-fn runs(process_id: u32) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{process_id}/stat")) else { return false };
-    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, Some('Z' | 'X'))
 }
 
 fn is_memory_short() -> bool {
