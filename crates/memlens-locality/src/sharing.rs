@@ -24,6 +24,8 @@ use crate::burst::Reference;
 const NEAR_NS: u64 = 250_000_000;
 /// Threads whose last bursts are kept: those that had one last.
 const MOST_THREADS: usize = 64;
+/// Of so many lines it is known at once where what is known of them stands.
+const RECENT_LINES: usize = 64;
 /// Cycles that an access takes at least, with what is computed with it.
 const LEAST_CYCLES: f64 = 1.0;
 
@@ -118,19 +120,19 @@ impl Sharing {
             return;
         }
         *alone = None;
-        let mut by_line: FxHashMap<u64, Use> = FxHashMap::default();
+        let mut by_line: ByLine<Use> = ByLine::default();
         let apart = self.references_apart(timing, cycles_a_ns);
         for (at, reference) in
             references.iter().enumerate().filter(|(_, reference)| is_access(reference.kind))
         {
             let (line, bytes) = self.parts(reference);
-            let of_line = by_line.entry(line).or_insert_with(|| Use { line, ..Use::default() });
+            let of_line = by_line.get(line, || Use { line, ..Use::default() });
             of_line.access(at, apart, reference.kind);
             if reference.kind.writes() {
                 of_line.written |= bytes;
             }
         }
-        let mut uses: Vec<Use> = by_line.into_values().collect();
+        let mut uses = by_line.values;
         uses.sort_unstable_by_key(|of_line| of_line.line);
         self.seen.retain(|seen| seen.timing.thread != timing.thread);
         if self.seen.len() >= MOST_THREADS {
@@ -152,15 +154,14 @@ impl Sharing {
         let ns = references.len() as f64 * timing.access_ns;
         let apart = self.references_apart(timing, cycles_a_ns);
         // The chances, and what others did with their lines.
-        let mut lines: FxHashMap<u64, Present> = FxHashMap::default();
+        let mut lines: ByLine<Present> = ByLine::default();
         let mut met: Vec<(&Reference, Met)> = Vec::new();
         for (at, reference) in
             references.iter().enumerate().filter(|(_, reference)| is_access(reference.kind))
         {
             let (line, bytes) = self.parts(reference);
-            let present = lines
-                .entry(line)
-                .or_insert_with(|| Present { others: of_others(&others, line, ns), ..Present::default() });
+            let present =
+                lines.get(line, || Present { others: of_others(&others, line, ns), ..Present::default() });
             let what = present.of_line.access(at, apart, reference.kind);
             if what.is_chance {
                 present.chance = met.len();
@@ -170,16 +171,18 @@ impl Sharing {
             }
             met[present.chance].1.used |= bytes;
         }
-        lines.retain(|_, present| present.others.chances > 0.0);
-        if lines.is_empty() {
+        if lines.values.iter().all(|present| present.others.chances <= 0.0) {
             return;
         }
-        let misses: f64 = lines.values().map(Present::misses).sum();
+        let misses: f64 = lines.values.iter().map(Present::misses).sum();
         let spare = ns * cycles_a_ns - LEAST_CYCLES * references.len() as f64;
         let part = (spare / (misses * self.transfer_cycles).max(1.0)).clamp(0.0, 1.0);
         for (reference, what) in met {
             let (line, _) = self.parts(reference);
-            let Some(Present { of_line, others, .. }) = lines.get(&line) else { continue };
+            let Present { of_line, others, .. } = lines.get(line, Present::default);
+            if others.chances <= 0.0 {
+                continue;
+            }
             let owner = self.owners.entry(reference.owner).or_default();
             let of =
                 |number: f64, chances: u32| weight * part * (number / f64::from(chances.max(1))).min(1.0);
@@ -208,6 +211,37 @@ impl Sharing {
     /// References in the time that a line takes to arrive.
     fn references_apart(&self, timing: Timing, cycles_a_ns: f64) -> usize {
         (self.transfer_cycles / (timing.access_ns * cycles_a_ns)).round().max(1.0) as usize
+    }
+}
+
+/// Something for each line that a burst uses. Bursts stay on a few lines for a while.
+#[derive(Debug)]
+struct ByLine<T> {
+    values: Vec<T>,
+    places: FxHashMap<u64, u32>,
+    /// Lines that were asked for last, and their places: by the lines' lowest bits.
+    recent: [(u64, u32); RECENT_LINES],
+}
+
+impl<T> Default for ByLine<T> {
+    fn default() -> Self {
+        // The last line of all is behind all memory of programs.
+        Self { values: Vec::new(), places: FxHashMap::default(), recent: [(u64::MAX, 0); RECENT_LINES] }
+    }
+}
+
+impl<T> ByLine<T> {
+    #[inline]
+    fn get(&mut self, line: u64, new: impl FnOnce() -> T) -> &mut T {
+        let recent = &mut self.recent[line as usize % RECENT_LINES];
+        if recent.0 != line {
+            let place = *self.places.entry(line).or_insert_with(|| {
+                self.values.push(new());
+                self.values.len() as u32 - 1
+            });
+            *recent = (line, place);
+        }
+        &mut self.values[recent.1 as usize]
     }
 }
 

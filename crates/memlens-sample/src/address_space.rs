@@ -195,6 +195,12 @@ impl AddressSpace {
         (address < end).then_some(start..end)
     }
 
+    /// Whether an image has some of these addresses.
+    pub fn has_image_in(&self, range: &Range<u64>) -> bool {
+        let last = self.images.range(..range.end).next_back();
+        last.is_some_and(|(_, image)| image.placement.end > range.start)
+    }
+
     /// The file and svma of an address; None: it lies outside of every image.
     pub fn in_image(&self, address: u64) -> Option<(u32, u64)> {
         match self.find(address) {

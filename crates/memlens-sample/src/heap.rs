@@ -262,6 +262,21 @@ impl Heap {
         })
     }
 
+    /// Of `within`, addresses around `address` of which [`Self::owner_since`] knows no more than of that, which nobody owns.
+    pub fn gap_since(&self, pid: u32, address: u64, since_ns: u64, within: Range<u64>) -> Range<u64> {
+        let Some(heap) = self.processes.get(&pid) else { return within };
+        let mut gap = heap.blocks.gap(address, within);
+        for ended in heap.ended.iter().rev().take_while(|ended| ended.time_ns >= since_ns) {
+            let end = ended.start.saturating_add(ended.block.len_bytes);
+            if end <= address {
+                gap.start = gap.start.max(end);
+            } else {
+                gap.end = gap.end.min(ended.start);
+            }
+        }
+        gap
+    }
+
     /// A process made a copy of itself.
     pub fn forked(&mut self, parent: u32, child: u32) {
         if let Some(heap) = self.processes.get(&parent).cloned() {
@@ -426,6 +441,46 @@ mod tests {
         assert!(heap.owner(7, 0x1000).is_some());
         heap.forget(7);
         assert_eq!(heap.owner(7, 0x1000), None);
+    }
+
+    #[test]
+    fn a_gap_is_what_nobody_owns() {
+        const PLACES: Range<u64> = 0x1000..0x2000;
+        let mut heap = Heap::default();
+        let site = heap.site(&[1], None);
+        assert_eq!(heap.gap_since(7, 0x1100, 0, PLACES), PLACES, "nothing is known");
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut whole_gaps, mut gaps) = (0, 0);
+        for step in 0..500 {
+            let start = PLACES.start - 0x100 + draw(0x1200);
+            match draw(3) {
+                0 => heap.freed(7, heap.owner(7, start).map_or(start, |owner| owner.range.0), step),
+                _ => heap.allocated(7, 7, &allocation(start, draw(40), 0, 0), BlockArea::Break, site),
+            }
+            let since_ns = step.saturating_sub(20);
+            let is_free = |address: &u64| heap.owner_since(7, *address, since_ns).is_none();
+            for address in PLACES.step_by(97).filter(is_free) {
+                let gap = heap.gap_since(7, address, since_ns, PLACES);
+                let whole = (PLACES.start..=address).rev().take_while(is_free).last()
+                    ..(address..PLACES.end).take_while(is_free).last();
+                let whole = whole.start.unwrap_or(address)..whole.end.unwrap_or(address) + 1;
+                assert!(
+                    gap.contains(&address) && gap.clone().all(|it| is_free(&it)),
+                    "{gap:x?} {address:#x}"
+                );
+                assert!(whole.start <= gap.start && gap.end <= whole.end);
+                gaps += 1;
+                whole_gaps += usize::from(gap == whole);
+            }
+        }
+        assert!(
+            gaps > 10_000 && whole_gaps > gaps / 10 * 9,
+            "{whole_gaps} of {gaps} are as large as they can be"
+        );
     }
 
     #[test]

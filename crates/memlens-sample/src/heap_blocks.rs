@@ -85,6 +85,14 @@ impl HeapBlocks {
         (address - start < block.len_bytes).then_some((start, block))
     }
 
+    /// Of `within`, the addresses around `address` that no block owns; `address` is one of them.
+    pub fn gap(&self, address: u64, within: Range<u64>) -> Range<u64> {
+        let before = self.by_start.range(..=address).next_back();
+        let end_before = before.map_or(0, |(start, block)| start + block.len_bytes);
+        let next = self.by_start.range(address..).next().map_or(u64::MAX, |(&start, _)| start);
+        within.start.max(end_before)..within.end.min(next)
+    }
+
     /// Those of at least `least_bytes` bytes: place and site. Linear in all.
     pub fn at_least(&self, least_bytes: u64) -> impl Iterator<Item = (Range<u64>, SiteId)> + '_ {
         let large = self.by_start.iter().filter(move |(_, block)| block.len_bytes >= least_bytes);

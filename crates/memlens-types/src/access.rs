@@ -97,12 +97,15 @@ impl AccessAttr {
 }
 
 /// The line in which an access begins, as its address in lines, and which sixty-fourths of the line it uses: bit 0 is the first. What goes
-/// over the line's end is cut. `line_bytes` is at least 1; sizes of 0 count as 1.
+/// over the line's end is cut. `line_bytes` is a power of two; sizes of 0 count as 1.
+#[inline]
 pub fn parts_of_line(address: u64, size_bytes: u32, line_bytes: u64) -> (u64, u64) {
-    let offset = address % line_bytes;
+    debug_assert!(line_bytes.is_power_of_two());
+    let shift = line_bytes.trailing_zeros();
+    let offset = address & (line_bytes - 1);
     let last = (offset + u64::from(size_bytes.max(1)) - 1).min(line_bytes - 1);
-    let part = |offset: u64| offset * 64 / line_bytes;
-    (address / line_bytes, (u64::MAX << part(offset)) & (u64::MAX >> (63 - part(last))))
+    let part = |offset: u64| (offset * 64) >> shift;
+    (address >> shift, (u64::MAX << part(offset)) & (u64::MAX >> (63 - part(last))))
 }
 
 #[cfg(test)]

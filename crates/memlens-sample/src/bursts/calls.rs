@@ -21,6 +21,8 @@
 //! A function that calls itself through others may stand there once for several times; functions that never touch their
 //! frames do not stand there.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Code;
@@ -128,6 +130,11 @@ impl Calls {
         self.frames.first().is_some_and(|outermost| (self.supposed_from..outermost.cfa).contains(&address))
     }
 
+    /// Where [`Self::touch`] may find frames during the present burst.
+    pub fn stack(&self) -> Range<u64> {
+        self.frames.first().map_or(0..0, |outermost| self.lowest..outermost.cfa)
+    }
+
     /// The instruction that called the function of an access just made, as far as is known.
     pub fn caller_of(&self, by: Accessor) -> Option<Code> {
         let mut callers = self.frames.iter().rev().skip_while(|frame| frame.at.function == by.function);
@@ -137,8 +144,7 @@ impl Calls {
     /// An access: the instruction in whose function's frame it is, and its distance from that frame's address. None: it is
     /// not on the stack as far as that is known.
     pub fn touch(&mut self, address: u64, by: Accessor) -> Option<(Code, i64)> {
-        let outermost = self.frames.first()?.cfa;
-        if !(self.lowest..outermost).contains(&address) {
+        if !self.stack().contains(&address) {
             return None;
         }
         self.is_lowest = false;

@@ -477,10 +477,10 @@ impl Bursts {
                         .entry(Instruction { code, operand: known.reference.operand })
                         .or_insert(next)
                 });
-                let whose = known.memo.recall(places.present(), address).unwrap_or_else(|| {
+                let whose = places.recall(&mut known.memo, instruction, address).unwrap_or_else(|| {
                     let Known { reference, kind, accessor, memo, .. } = known;
                     let by = *accessor.get_or_insert_with(|| surroundings.accessor(reference.pc));
-                    let whose = places.whose(memo, address, by, surroundings, |place, spot| {
+                    let whose = places.whose(memo, instruction, address, by, surroundings, |place, spot| {
                         cells.number((instruction, number, place), counts.bursts, || {
                             let key = TallyKey {
                                 thread: number,

@@ -17,6 +17,10 @@ use crate::unwinder::StackFrame;
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
+/// What of the heap no watched block owns is told apart by pages: how many they are is counted.
+const PAGE_BYTES: u64 = 4096;
+/// References and pages whose memory was looked up last, as a power of two: 80 bytes each.
+const RECENT_BITS: u32 = 10;
 /// A distance from the canonical frame address at which no variable is.
 const NO_LOCAL: i64 = i64::MIN;
 /// Most distances of instructions that are remembered.
@@ -106,7 +110,7 @@ pub enum Memo {
 impl Memo {
     /// Whose an address is, if it is one of a range that was remembered in the present burst.
     #[inline]
-    pub fn recall(&self, present: u64, address: u64) -> Option<Whose> {
+    fn recall(&self, present: u64, address: u64) -> Option<Whose> {
         match *self {
             Self::Range { burst, range: (start, end), whose }
                 if burst == present && (start..end).contains(&address) =>
@@ -116,6 +120,19 @@ impl Memo {
             _ => None,
         }
     }
+}
+
+/// A memo of a page that an instruction was in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    instruction: u32,
+    memo: Memo,
+}
+
+/// Where in [`Places::recent`] an instruction and a page meet.
+fn slot(instruction: u32, address: u64) -> usize {
+    let both = (address / PAGE_BYTES) ^ u64::from(instruction) << 32;
+    (both.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RECENT_BITS)) as usize
 }
 
 /// The spots that were met.
@@ -132,6 +149,8 @@ pub struct Places {
     on_behalf: FxHashMap<Code, bool>,
     /// Where the thread's variables are, and their file.
     thread_locals: Option<(Range<u64>, u32)>,
+    /// By [`slot`].
+    recent: Vec<Recent>,
 }
 
 impl Places {
@@ -145,6 +164,7 @@ impl Places {
             locals: FxHashMap::default(),
             on_behalf: FxHashMap::default(),
             thread_locals: None,
+            recent: vec![Recent::default(); 1 << RECENT_BITS],
         }
     }
 
@@ -164,9 +184,17 @@ impl Places {
         self.calls.begin(*pointer, surroundings.stack_end(*pointer), unwound);
     }
 
-    /// The present burst's number.
-    pub fn present(&self) -> u64 {
-        self.burst
+    /// Whose an address is, if the reference with this memo, of this instruction, was in the same range before in the present burst;
+    /// of functions that work for their callers only if it was there last.
+    #[inline]
+    pub fn recall(&self, memo: &mut Memo, instruction: u32, address: u64) -> Option<Whose> {
+        memo.recall(self.burst, address).or_else(|| {
+            let recent = &self.recent[slot(instruction, address)];
+            let whose =
+                recent.memo.recall(self.burst, address).filter(|_| recent.instruction == instruction)?;
+            *memo = recent.memo;
+            Some(whose)
+        })
     }
 
     /// A block of code begins.
@@ -177,10 +205,12 @@ impl Places {
         }
     }
 
-    /// Whose an address is. `memo`: of the reference; `cell`: the number of the cell that it has with a spot, by the spot's number.
+    /// Whose an address is. `memo`: of the reference, whose instruction has this number; `cell`: the number of the cell that it has
+    /// with a spot, by the spot's number.
     pub fn whose(
         &mut self,
         memo: &mut Memo,
+        instruction: u32,
         address: u64,
         by: Accessor,
         surroundings: &Surroundings<'_>,
@@ -207,6 +237,9 @@ impl Places {
         let cell = cell(number, &self.spots[number as usize]);
         let whose = Whose { cell, start: range.0, unseen: unseen as f32, is_unwatched };
         *memo = Memo::Range { burst: self.burst, range, whose };
+        if !self.on_behalf.get(&by.function).is_some_and(|&works_for_callers| works_for_callers) {
+            self.recent[slot(instruction, address)] = Recent { instruction, memo: *memo };
+        }
         whose
     }
 
@@ -261,8 +294,8 @@ impl Places {
             Place::Area(area @ (Area::Break | Area::Anonymous)) => {
                 let memory = HeapMemory { area, user: self.user(by, surroundings.files) };
                 self.block_at(address, memory.clone(), surroundings).unwrap_or_else(|| {
-                    let start = address & !(GRANULE - 1);
-                    (Spot::Heap(memory), 0.0, (start, start + GRANULE))
+                    let range = self.unwatched(address, memory.user.is_some(), surroundings);
+                    (Spot::Heap(memory), 0.0, range)
                 })
             }
             Place::Area(area) => (Spot::Area(area), 0.0, alone),
@@ -291,6 +324,23 @@ impl Places {
         let owner = surroundings.heap.owner_since(surroundings.pid, address, surroundings.began_ns)?;
         let site: SiteId = owner.site;
         Some((Spot::Block { site, memory }, 1.0 / owner.probability - 1.0, owner.range))
+    }
+
+    /// Addresses of a page of the heap that are nobody's, as this one, with the same user.
+    fn unwatched(&self, address: u64, has_user: bool, surroundings: &Surroundings<'_>) -> (u64, u64) {
+        let Surroundings { pid, space, heap, began_ns, .. } = *surroundings;
+        let first = address & !(PAGE_BYTES - 1);
+        let page = first..first.saturating_add(PAGE_BYTES);
+        let has_others = |others: &Range<u64>| others.start < page.end && page.start < others.end;
+        let is_shared = space.has_image_in(&page)
+            || has_others(&self.calls.stack())
+            || self.thread_locals.as_ref().is_some_and(|(range, _)| has_others(range));
+        if is_shared || has_user {
+            let start = address & !(GRANULE - 1);
+            return (start, start + GRANULE);
+        }
+        let gap = heap.gap_since(pid, address, began_ns, page);
+        (gap.start, gap.end)
     }
 
     fn numbered(&mut self, spot: Spot) -> u32 {
@@ -329,7 +379,11 @@ fn local((file, svma): Code, offset: i64, files: &Files) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use memlens_events::agent::Allocation;
+
     use super::*;
+    use crate::heap_blocks::BlockArea;
+    use crate::record::NewMapping;
 
     #[test]
     fn what_is_no_variable_of_a_frame_is_one_spot() {
@@ -350,7 +404,7 @@ mod tests {
         let mut numbers = Vec::new();
         for below in 1..1000 {
             let address = CFA - 8 * below + 4;
-            let whose = places.whose(&mut Memo::None, address, by, &surroundings, |number, spot| {
+            let whose = places.whose(&mut Memo::None, 0, address, by, &surroundings, |number, spot| {
                 assert!(matches!(spot, Spot::Frame { svma: 0x400, .. }), "{spot:?}");
                 numbers.push(number);
                 0
@@ -358,5 +412,65 @@ mod tests {
             assert_eq!(whose.start, address - 4);
         }
         assert_eq!(numbers, [0; 999]);
+    }
+
+    #[test]
+    fn a_page_of_the_heap_that_nobody_owns_is_asked_for_once() {
+        const PAGE: u64 = 0x7f00_0000_3000;
+        let (mut space, mut files) = (AddressSpace::default(), Files::default());
+        // More than is searched for frames.
+        let length = 512 * PAGE_BYTES;
+        space.map(&NewMapping { start: PAGE, length, ..NewMapping::default() }, &mut files);
+        let mut heap = Heap::default();
+        let site = heap.site(&[1], None);
+        let block = Allocation { address: PAGE + 0x200, size_bytes: 100, ..Allocation::default() };
+        heap.allocated(1, 1, &block, BlockArea::Mapping, site);
+        // The thread's own stack ends in the last page.
+        let end = PAGE + length - 0x800;
+        let stack = (end - 0x100, vec![StackFrame { pc: 0x400, cfa: Some(end) }]);
+        let surroundings = Surroundings {
+            pid: 1,
+            began_ns: 0,
+            space: &space,
+            files: &files,
+            heap: &heap,
+            stack: Some(&stack),
+            thread_pointer: 0,
+        };
+        let mut places = Places::new(true);
+        places.next_burst(&surroundings);
+        let by = surroundings.accessor(0x400);
+        let mut asked = Vec::new();
+        let mut memo = Memo::None;
+        let mut whose = |places: &mut Places, memo: &mut Memo, instruction, address| {
+            places.recall(memo, instruction, address).unwrap_or_else(|| {
+                asked.push(address);
+                places.whose(memo, instruction, address, by, &surroundings, |number, _| number)
+            })
+        };
+        let first = whose(&mut places, &mut memo, 1, PAGE + 0x10);
+        assert!(first.is_unwatched);
+        for (address, is_unwatched) in
+            [(0x1f8, true), (0x200, false), (0x263, false), (0x264, true), (0xfff, true)]
+        {
+            assert_eq!(
+                whose(&mut places, &mut memo, 1, PAGE + address).is_unwatched,
+                is_unwatched,
+                "{address:#x}"
+            );
+        }
+        // Another page, and back: the memo has lost it.
+        whose(&mut places, &mut memo, 1, PAGE + 2 * PAGE_BYTES);
+        assert_eq!(whose(&mut places, &mut memo, 1, PAGE + 0x300).cell, first.cell);
+        // Another instruction has cells of its own.
+        whose(&mut places, &mut Memo::None, 2, PAGE + 0x300);
+        // Beside the stack each granule is asked for.
+        whose(&mut places, &mut memo, 1, end + 0x400);
+        whose(&mut places, &mut memo, 1, end + 0x410);
+        let pages = [0x10, 0x200, 0x264, 2 * PAGE_BYTES, 0x300, length - 0x400, length - 0x3f0];
+        assert_eq!(asked, pages.map(|offset| PAGE + offset));
+        assert!(!places.whose(&mut memo, 1, end - 0x40, by, &surroundings, |number, _| number).is_unwatched);
+        places.next_burst(&surroundings);
+        assert!(places.recall(&mut memo, 1, PAGE + 0x300).is_none(), "another burst");
     }
 }
