@@ -517,9 +517,13 @@ impl Agent {
         NO_BURSTS.get(number.checked_sub(1)?).copied()
     }
 
-    /// Bursts may take another part of each thread's time from now on, 0 to 1.
+    /// Bursts may take another part of each thread's time from now on, 0 to 1. That is of measured cost: there is no advance any
+    /// more, nor anything to be paid back.
     pub fn set_burst_share(&self, share: f64) {
-        set_burst_share(self.control(), share);
+        let control = self.control();
+        set_burst_share(control, share);
+        control.burst_advance_ns.store(0, Ordering::Relaxed);
+        control.burst_owed_ns.store(0, Ordering::Relaxed);
     }
 
     /// What was lost so far.

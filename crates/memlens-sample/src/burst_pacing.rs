@@ -16,15 +16,16 @@ use crate::bursts::BurstCounts;
 use crate::contention::ContentionMeter;
 use crate::process::own_cpu_seconds;
 
-/// The first look comes early: short programs have most of their bursts at the begin.
-const FIRST_LOOK: Duration = Duration::from_millis(150);
+/// The first look comes early, because programs have most of their bursts at the begin, and each next one after twice as long …
+const FIRST_LOOK: Duration = Duration::from_millis(40);
+/// … up to this.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Fewer bursts say too little about what one costs.
+/// Fewer bursts say too little about what one costs: the look waits for more.
 const FEWEST_BURSTS: u64 = 8;
 /// The part of the budget that bursts have left at least: a profile of nothing would be no use.
-const LEAST_PART: f64 = 1.0 / 8.0;
+const LEAST_PART: f64 = 1.0 / 64.0;
 /// How fast the share grows again, from look to look.
-const GROWTH: f64 = 1.5;
+const GROWTH: f64 = 2.0;
 /// Changes smaller than this are not made.
 const WORTHWHILE: f64 = 1.1;
 
@@ -50,6 +51,8 @@ pub struct BurstPacing {
     least: f64,
     contention: ContentionMeter,
     next: Instant,
+    /// From one look to the next.
+    look_every: Duration,
     own_cpu_seconds: f64,
     cost_ns: u64,
     taken: u64,
@@ -65,6 +68,7 @@ impl BurstPacing {
             least: budget,
             contention: ContentionMeter::start(),
             next: Instant::now() + FIRST_LOOK,
+            look_every: FIRST_LOOK,
             own_cpu_seconds: own_cpu_seconds(),
             cost_ns: 0,
             taken: 0,
@@ -78,7 +82,11 @@ impl BurstPacing {
         if self.budget >= 1.0 || Instant::now() < self.next {
             return None;
         }
-        self.next = Instant::now() + LOOK_EVERY;
+        if counts.bursts + lost < self.taken + self.lost + FEWEST_BURSTS {
+            return None;
+        }
+        self.look_every = (2 * self.look_every).min(LOOK_EVERY);
+        self.next = Instant::now() + self.look_every;
         let own_cpu_seconds = own_cpu_seconds();
         let own_seconds = own_cpu_seconds - self.own_cpu_seconds;
         let interval = Interval {
@@ -116,7 +124,7 @@ impl BurstPacing {
 
 fn next_share(budget: f64, present: f64, interval: &Interval) -> f64 {
     let bursts = interval.taken + interval.lost;
-    if bursts < FEWEST_BURSTS || interval.cost_seconds <= 0.0 {
+    if interval.cost_seconds <= 0.0 {
         return present;
     }
     let own = interval.own_seconds / interval.cost_seconds * interval.contention.clamp(0.0, 1.0);
@@ -148,17 +156,28 @@ mod tests {
         assert!(close(next_share(0.03, 0.03, &busy(1.0)), 0.005));
         assert!(close(next_share(0.03, 0.03, &busy(0.2)), 0.015));
         let much = Interval { own_seconds: 3.0, ..busy(1.0) };
-        assert!(close(next_share(0.03, 0.03, &much), 0.03 / 8.0), "never less than an eighth");
+        assert!(close(next_share(0.03, 0.03, &much), 0.03 / 64.0), "never less than that");
         // And back, not at once.
-        assert!(close(next_share(0.03, 0.005, &USUAL), 0.0075));
+        assert!(close(next_share(0.03, 0.005, &USUAL), 0.01));
     }
 
     #[test]
     fn bursts_that_nobody_can_read_are_not_made() {
         let half = Interval { taken: 20, lost: 20, ..USUAL };
         assert!(close(next_share(0.03, 0.03, &half), 0.015));
-        let few = Interval { taken: 3, lost: 4, ..USUAL };
-        assert!(close(next_share(0.03, 0.02, &few), 0.02), "too few to tell");
+    }
+
+    #[test]
+    fn a_look_waits_for_enough_bursts() {
+        let mut pacing = BurstPacing::start(0.03);
+        pacing.next = Instant::now();
+        let counts = |bursts| BurstCounts { bursts, cost_ns: 1_000_000, ..BurstCounts::default() };
+        assert_eq!(pacing.look(&counts(3), 4), None, "too few to tell");
+        assert_eq!(pacing.taken, 0);
+        // Half of these were lost.
+        let wanted = pacing.look(&counts(8), 8);
+        assert!(wanted.is_some_and(|share| share <= 0.015), "{wanted:?}");
+        assert_eq!((pacing.taken, pacing.lost, pacing.look_every), (8, 8, 2 * FIRST_LOOK));
     }
 
     #[test]
