@@ -19,12 +19,13 @@ use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
 use crate::resimulate::{self, resimulate};
+use crate::shell;
 use crate::streams;
 
 /// What the first key of the JSON says.
 const SCHEMA: &str = "memlens-advice/1";
 /// Findings shown if the user does not say how many.
-const SHOWN: usize = 5;
+const SHOWN: u64 = 5;
 /// Titles of hidden findings that are named.
 const MOST_HIDDEN: usize = 3;
 
@@ -49,8 +50,8 @@ pub struct AdviseArgs {
     pub format: Format,
 
     /// How many findings at most
-    #[arg(long, value_name = "N", default_value_t = SHOWN)]
-    pub top: usize,
+    #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = clap::value_parser!(u64).range(1..))]
+    pub top: u64,
 
     #[command(flatten)]
     pub machine: MachineArgs,
@@ -129,6 +130,7 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     // Where nothing else is to be done, they are told in full.
     let found = if findings.is_empty() { hidden } else { findings };
     let of_time = percent(LEAST_TIME_GAIN);
+    let shown = usize::try_from(args.top).unwrap_or(usize::MAX);
     let caution =
         "The model may hide too much: memlens run --mode sample shows whether the program spends time there.";
     // Writing to a String cannot fail.
@@ -138,7 +140,7 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
             "Nothing makes {of_time} of the modelled core's time: it hides nearly all of what follows behind other work.\n{caution}\n"
         );
     }
-    for (number, finding) in (1..).zip(found.iter().take(args.top)) {
+    for (number, finding) in (1..).zip(found.iter().take(shown)) {
         let _ = writeln!(
             out,
             "{number}. {}: at most {} of the wait{}",
@@ -158,8 +160,8 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
         }
         out.push('\n');
     }
-    if found.len() > args.top {
-        let _ = writeln!(out, "{} more: --top {}", found.len() - args.top, found.len());
+    if found.len() > shown {
+        let _ = writeln!(out, "{} more: --top {}", found.len() - shown, found.len());
     }
     if !findings.is_empty() && !hidden.is_empty() {
         let shown = hidden.iter().take(MOST_HIDDEN);
@@ -272,7 +274,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             profile.machine.line_bytes
         ),
         Remedy::Pad { stride_bytes, lines, .. } => {
-            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has {lines} lines")
+            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has {lines} lines or more")
         }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
             "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others few accesses; {} of \
@@ -429,9 +431,9 @@ fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> 
     if let (Remedy::Prefetch { .. }, Some(pid), None, None) =
         (&finding.remedy, run.pid, run.exit_code, run.signal)
     {
-        return Some(format!("memlens apply {option}--pid {pid} {}", path.display()));
+        return Some(format!("memlens apply {option}--pid {pid} {}", shell::path(path)));
     }
-    Some(format!("memlens apply {option}{} -- {}", path.display(), run.command.join(" ")))
+    Some(format!("memlens apply {option}{} -- {}", shell::path(path), shell::command(&run.command)))
 }
 
 /// Whether the indices or pointers of a prefetch come by constant steps, without which `memlens apply` knows none ahead.

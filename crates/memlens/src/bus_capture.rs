@@ -10,6 +10,7 @@ use memlens_sim::MachineDescription;
 use crate::bus::{self, CaptureArgs, Frames};
 use crate::captured_process::{Watched, watch};
 use crate::failure::{Failure, FailureKind};
+use crate::shell;
 use crate::streams::say;
 
 /// Runs a program and writes what the card sees. The exit code is the program's.
@@ -68,9 +69,9 @@ pub fn capture(args: CaptureArgs) -> Result<u8, Failure> {
 /// Says what was captured.
 fn tell(counts: &SystemCounts, args: &CaptureArgs) {
     let faults: u64 = counts.faults.iter().sum();
-    let place = args.out.display();
+    let (place, word) = (args.out.display(), shell::path(&args.out));
     say(&format!(
-        "{} walks, {faults} page faults, {} copies on write; the trace is in {place}; see: memlens bus analyze {place}",
+        "{} walks, {faults} page faults, {} copies on write; the trace is in {place}; see: memlens bus analyze {word}",
         counts.walks, counts.copies
     ));
     if args.options.frames == Frames::Real {

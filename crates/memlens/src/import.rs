@@ -15,6 +15,7 @@ use memlens_sample::{PerfDataError, PerfScriptError};
 use crate::failure::{Failure, FailureKind};
 use crate::machine_args::MachineArgs;
 use crate::output::Output;
+use crate::shell;
 use crate::streams::{self, Stream, say};
 
 /// Room for the trace's text between file and reader.
@@ -143,8 +144,8 @@ fn write_samples(mut profile: Profile, command: &str, place: &str, to: &ProfileA
     to.create()?.writer().flush(&profile, true)?;
     if !to.quiet {
         let samples = profile.totals().sampled.samples;
-        let out = to.out.display();
-        say(&format!("{samples} samples of {place} are in {out}; see: memlens report {out}"));
+        let (out, word) = (to.out.display(), shell::path(&to.out));
+        say(&format!("{samples} samples of {place} are in {out}; see: memlens report {word}"));
     }
     Ok(0)
 }
@@ -189,11 +190,11 @@ pub fn import(args: ImportArgs) -> Result<u8, Failure> {
     describe(&mut profile, &place, &ending);
     output.writer().flush(&profile, !ending.is_cut)?;
     if !args.profile.quiet {
-        let out = args.profile.out.display();
+        let (out, word) = (args.profile.out.display(), shell::path(&args.profile.out));
         if ending.is_cut {
             say(&format!("warning: {place} was cut in line {}; the profile ends there", ending.lines));
         }
-        say(&format!("{} accesses of {place} are in {out}; see: memlens report {out}", ending.accesses));
+        say(&format!("{} accesses of {place} are in {out}; see: memlens report {word}", ending.accesses));
     }
     Ok(0)
 }

@@ -15,7 +15,7 @@
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
 //! machine_args.rs  --machine, --cache     view_args.rs  --by, --sort, --top     words.rs
-//! streams.rs       stderr and stdout      system.rs     the system calls        internal_error.rs
+//! streams.rs       stderr and stdout      shell.rs      commands to type        system.rs, internal_error.rs
 //! ```
 //!
 //! Results go to stdout, everything else to stderr; a closed pipe is no error. Each command's
@@ -58,6 +58,7 @@ mod report;
 mod resimulate;
 mod run;
 mod sample;
+mod shell;
 mod streams;
 mod system;
 mod trace_args;
@@ -65,6 +66,7 @@ mod view_args;
 mod words;
 
 use std::env;
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -118,11 +120,16 @@ fn execute(command: Command) -> Result<u8, Failure> {
 
 /// Help and version are results; everything else that the parser has to say is a usage error.
 fn answer_parser(error: &clap::Error) -> ExitCode {
-    // A reader that has gone away needs no answer.
-    let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ => ExitCode::from(FailureKind::Usage.exit_code()),
+    let is_result = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    match error.print() {
+        _ if !is_result => ExitCode::from(FailureKind::Usage.exit_code()),
+        // A reader that has gone away needs no answer.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let failure = streams::cannot_write(&error);
+            streams::say(&failure.to_string());
+            ExitCode::from(failure.exit_code())
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -21,6 +21,7 @@ use crate::mode_choice::{Choice, choose};
 use crate::output::Output;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
 use crate::sample::{self, SampleArgs};
+use crate::shell;
 use crate::streams::{self, Stream, say};
 use crate::system;
 use crate::trace_args::{TraceArgs, TracePlan};
@@ -576,8 +577,8 @@ pub(crate) fn show(profile: &Profile, output: &Output, view: Option<&ViewArgs>) 
     if let Some(view) = view {
         streams::write_to_stderr(&format!("\n{}\n", table(profile, &view.view(Stream::Stderr))));
     }
-    let place = output.path().display();
-    say(&format!("the profile is in {place}; look closer with: memlens report {place}"));
+    let (place, word) = (output.path().display(), shell::path(output.path()));
+    say(&format!("the profile is in {place}; look closer with: memlens report {word}"));
 }
 
 /// Ends as the program did: dies of the same signal, or says which exit code to take.

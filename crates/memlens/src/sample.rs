@@ -24,6 +24,8 @@ use crate::view_args::ViewArgs;
 
 /// Words of a burst.
 const BURST_LENGTH: u32 = 12_500;
+/// What makes a block a large one, in bytes.
+const LARGE_BYTES: u64 = 4096;
 /// Bursts a second of a thread's processor time, at most.
 const BURSTS_A_SECOND: u64 = 100;
 /// The part of the program's time that bursts may take.
@@ -59,9 +61,9 @@ pub struct SampleArgs {
     #[arg(long, value_name = "WHICH")]
     pub allocations: Option<Allocations>,
 
-    /// The least size of blocks that --allocations large watches
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
-    pub allocation_threshold: u64,
+    /// The least size of blocks that --allocations large watches; 4096 if not given
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub allocation_threshold: Option<u64>,
 
     /// What is sampled; auto if not given
     #[arg(long, value_name = "EVENT")]
@@ -115,6 +117,7 @@ impl SampleArgs {
             (self.overhead.is_some(), "--overhead"),
             (self.frequency.is_some(), "--frequency"),
             (self.allocations.is_some(), "--allocations"),
+            (self.allocation_threshold.is_some(), "--allocation-threshold"),
         ];
         let given = given.into_iter().find_map(|(is_given, option)| is_given.then_some(option));
         given.or_else(|| self.first_of_samples()).or_else(|| self.first_of_bursts())
@@ -222,6 +225,10 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         let message = format!("{option} is burst mode's: samples are no bursts");
         return Err(Failure::new(FailureKind::Usage, message));
     }
+    if args.sample.allocation_threshold.is_some() && args.sample.allocations != Some(Allocations::Large) {
+        let message = "--allocation-threshold goes with --allocations large: the others have no least size";
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     let Some(model) = args.sample.burst_model() else {
         let message = "--region-hits goes with --model umi: the other model takes every burst";
         return Err(Failure::new(FailureKind::Usage, message));
@@ -248,7 +255,9 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
             // By the code alone: nothing is watched unless that is asked for.
             (Some(Attribution::Static), None) | (_, Some(Allocations::Off)) => Watch::Nothing,
             (_, None | Some(Allocations::Sampled)) => Watch::Sampled,
-            (_, Some(Allocations::Large)) => Watch::From(args.sample.allocation_threshold),
+            (_, Some(Allocations::Large)) => {
+                Watch::From(args.sample.allocation_threshold.unwrap_or(LARGE_BYTES))
+            }
             (_, Some(Allocations::All)) => Watch::All,
         },
         bursts: match args.mode {

@@ -34,11 +34,14 @@ pub fn write_result(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Res
     // What is left in the buffer would only fail again.
     drop(out.into_parts());
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(FailureKind::Io, format!("cannot write the result: {}", plain(&error))))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(cannot_write(&error)),
         _ => Ok(()),
     }
+}
+
+/// What stdout did not take.
+pub fn cannot_write(error: &io::Error) -> Failure {
+    Failure::new(FailureKind::Io, format!("cannot write the result: {}", plain(error)))
 }
 
 /// Writes a document to stdout, indented.
