@@ -677,8 +677,8 @@ impl AddressSpace {
             CacheRange::Fixed { start, .. } | CacheRange::Volatile { start, .. } => addr.checked_sub(start),
             CacheRange::Frame { start, .. } => addr.checked_sub(stack.cfa().wrapping_add_signed(start)),
             CacheRange::Caller { start, .. } => {
-                let caller = stack.frames().last()?.slot.wrapping_add(8);
-                addr.checked_sub(caller.wrapping_add_signed(start))
+                let [.., called, _] = stack.frames() else { return None };
+                addr.checked_sub(called.slot.wrapping_add(8).wrapping_add_signed(start))
             }
             CacheRange::OtherFrame { cfa, start } => addr.checked_sub(cfa.wrapping_add_signed(start)),
         }
