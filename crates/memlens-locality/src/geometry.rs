@@ -38,6 +38,15 @@ impl Geometry {
         if u64::from(self.ways) >= self.blocks { 1.0 } else { self.blocks as f64 / f64::from(self.ways) }
     }
 
+    /// Sets, as far as a block's lowest bits decide between them: a power of two.
+    pub(crate) fn even_sets(&self) -> u64 {
+        let ways = u64::from(self.ways);
+        if ways >= self.blocks || !self.blocks.is_multiple_of(ways) {
+            return 1;
+        }
+        1 << (self.blocks / ways).trailing_zeros()
+    }
+
     /// The probability that a block is gone when `distance` other blocks were used since its last use.
     ///
     /// Fully associative: 0 or 1. Else the others are taken to fall into sets independently and uniformly, so that

@@ -20,6 +20,7 @@
 //! | `bins.rs`, `reuse.rs` | reuse times, their distribution from censored counts, footprints |
 //! | `regions.rs`, `runs.rs` | since when there has been data at a place, and code at work |
 //! | `model.rs` | reuse times → probability of a miss |
+//! | `groups.rs` | how evenly blocks fall into sets |
 //! | `sets.rs` | what sets have lost by the next use of it, inside bursts |
 //! | `phases.rs` | stretches of the program with different footprints, and how long they last |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
@@ -55,7 +56,8 @@
 //!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts in like code that touch new blocks
 //!    at like rates). A window that reaches back before the phase has, in that part, the program's. A
 //!    reference misses an LRU cache if the footprint of its reuse time is as large as the cache; sets by Smith's
-//!    rule, and for reuses inside of bursts by what fell into the set in the meantime.
+//!    rule, among those that the lowest bits of the blocks' numbers lead to, and for reuses inside of bursts by what fell into the set in
+//!    the meantime.
 //! 4. **Misses** of a scope: its own distribution of reuse times against the footprints of its phases. Scopes
 //!    that were seen seldom lean on the program's distribution. The program's misses are the sum over its
 //!    instructions.
@@ -73,7 +75,7 @@
 //!   two bursts are taken to be mixed at random.
 //! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less; where the uses are
-//!   further apart than a burst is long, that is not seen.
+//!   further apart than a burst is long, only the lowest six bits of a block's number are looked at, in which all blocks of a phase are alike.
 //! - **Prefetches** are uses of their blocks, at the time of the instruction: data is there at once.
 //! - **Levels do not filter each other**: the second level is asked as if it saw all references.
 //! - **Threads**: each as if it had all caches for itself, in [`Locality`]. What they take from each other [`Sharing`] adds: an
@@ -118,6 +120,7 @@ mod burst;
 mod cost;
 mod delinquent;
 mod geometry;
+mod groups;
 mod interval;
 mod last_use;
 mod locality;

@@ -8,6 +8,7 @@ use crate::bins::{BINS, TRIVIAL, bin};
 use crate::burst::{Burst, Reference};
 use crate::cost::{Cost, Pairs};
 use crate::geometry::Geometry;
+use crate::groups::{Counts, Groups};
 use crate::last_use::{LastUse, TAG_SHIFT};
 use crate::model::{LevelModel, Model, estimate};
 use crate::phases::{Phases, Position, Short, Signature};
@@ -127,6 +128,7 @@ struct BlockSize {
     last_use: LastUse,
     regions: Regions,
     short: Short,
+    groups: Groups,
     /// How a reference counts as a miss in the present burst, a level each; from what is known so far.
     scores: Vec<LevelModel>,
 }
@@ -173,6 +175,7 @@ impl Locality {
                         last_use: LastUse::new(front, config.remembered_blocks),
                         regions: Regions::default(),
                         short: Short::default(),
+                        groups: Groups::default(),
                         scores: Vec::new(),
                     });
                 }
@@ -277,13 +280,14 @@ impl Locality {
             }
             size.watches = self.watches;
             let scopes = [&mut self.program, &mut self.instructions, &mut self.owners];
-            let ([early, all], short) = size.window(index, references, seen, weight, scopes);
+            let ([early, all], short, groups) = size.window(index, references, seen, weight, scopes);
             let phases = &mut self.phases;
             let phase = *phase.get_or_insert_with(|| {
                 let class = Phases::class(early, all, references.len());
                 phases.of(class, &Signature::of(references), at, references.len())
             });
             size.short.add(phase, &short, weight);
+            size.groups.add(phase, &groups);
         }
         if let Some(thread) = self.threads.get_mut(&burst.thread) {
             thread.phase = phase;
@@ -310,8 +314,8 @@ impl Locality {
         for index in 0..self.sizes.len() {
             let all = self.pooled(index);
             let footprint = Footprint::new(&all, &self.sizes[index].short.all());
-            let model = Model::new(all, footprint);
             let size = &mut self.sizes[index];
+            let model = Model::new(all, footprint, size.groups.all());
             size.scores = size.levels.iter().map(|&level| model.level(&self.levels[level])).collect();
         }
     }
@@ -408,7 +412,7 @@ impl Locality {
             self.instructions.seen().map(|row| (row.1, times(row))).collect();
         let mixed = Distribution::mixed(parts.iter().map(|(scope, times)| (scope.references, times)));
         let mixed = mixed.unwrap_or_else(|| prior.clone());
-        let phases = self.phases.models(&parts, &mixed, &self.sizes[size].short);
+        let phases = self.phases.models(&parts, &mixed, &self.sizes[size].short, &self.sizes[size].groups);
         Known { prior, mixed, phases }
     }
 
@@ -498,7 +502,7 @@ fn counts(kind: AccessKind) -> bool {
 
 impl BlockSize {
     /// Takes in the references of a window; `index`: the place of this size. Gives back how many were the first to
-    /// their block, at the beginning and in all, and how many had each trivial time.
+    /// their block, at the beginning and in all, how many had each trivial time, and how the blocks are spread.
     fn window(
         &mut self,
         index: usize,
@@ -506,9 +510,10 @@ impl BlockSize {
         thread: Thread,
         weight: f64,
         [program, instructions, owners]: [&mut Scopes; 3],
-    ) -> ([u64; 2], [u32; TRIVIAL as usize]) {
+    ) -> ([u64; 2], [u32; TRIVIAL as usize], Counts) {
         let tag = thread.tag << TAG_SHIFT;
         let (mut first_uses, mut short) = (0, [0u32; TRIVIAL as usize]);
+        let mut groups = Counts::default();
         let mut early = None;
         let mut times = thread.clock..;
         // Of the program: added up behind the loop.
@@ -539,6 +544,11 @@ impl BlockSize {
                     }
                     let seen = self.seen(key, now, before, thread, weight);
                     first_uses += u64::from(!matches!(seen, Seen::Within { .. }));
+                    match seen {
+                        Seen::Never { .. } => groups.add(block, None),
+                        Seen::Across { now, before, .. } => groups.add(block, Some(now - before)),
+                        Seen::Within { .. } | Seen::First { .. } => {}
+                    }
                     match seen {
                         Seen::Within { time, lost: levels } => {
                             within[time] += 1;
@@ -571,7 +581,7 @@ impl BlockSize {
                 }
             }
         }
-        ([early.unwrap_or(first_uses), first_uses], short)
+        ([early.unwrap_or(first_uses), first_uses], short, groups)
     }
 
     /// Counts a touch for a scope.

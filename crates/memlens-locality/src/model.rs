@@ -2,6 +2,7 @@
 
 use crate::bins::BINS;
 use crate::geometry::Geometry;
+use crate::groups::Evenness;
 use crate::reuse::{Distribution, Footprint, Reuse};
 use crate::summary::Estimate;
 
@@ -10,6 +11,7 @@ use crate::summary::Estimate;
 pub(crate) struct Model {
     pub(crate) all: Distribution,
     footprint: Footprint,
+    evenness: Evenness,
 }
 
 /// What a reuse time says for one level.
@@ -22,21 +24,23 @@ pub(crate) struct LevelModel {
 }
 
 impl Model {
-    /// `all`: of the references; `footprint`: of the windows that end with them.
-    pub(crate) fn new(all: Distribution, footprint: Footprint) -> Self {
-        Self { all, footprint }
+    /// `all`: of the references; `footprint`: of the windows that end with them; `evenness`: of the blocks in these.
+    pub(crate) fn new(all: Distribution, footprint: Footprint, evenness: Evenness) -> Self {
+        Self { all, footprint, evenness }
     }
 
     /// What a reuse time says for one level.
     pub(crate) fn level(&self, geometry: &Geometry) -> LevelModel {
         const PARTS: usize = 4;
+        let crowding = self.evenness.among(geometry);
         let mut miss = [0.0; BINS];
         // Trivial times count as hits: 15 other blocks at most.
         for (bin, miss) in miss.iter_mut().enumerate().skip(1) {
             let parts = (0..PARTS).map(|part| (part as f64 + 0.5) / PARTS as f64);
             // The window holds the block itself, too.
             let distances = parts.map(|part| self.footprint.within(bin, part) - 1.0);
-            *miss = distances.map(|distance| geometry.miss_probability(distance)).sum::<f64>() / PARTS as f64;
+            let misses = distances.map(|distance| crowding.miss_probability(geometry, distance));
+            *miss = misses.sum::<f64>() / PARTS as f64;
         }
         let mut first = [1.0; BINS];
         let (mut misses, mut reach) = (self.all.beyond, self.all.beyond);

@@ -16,6 +16,7 @@
 
 use crate::bins::TRIVIAL;
 use crate::burst::Reference;
+use crate::groups::Groups;
 use crate::model::Model;
 use crate::reuse::{Distribution, Footprint};
 use crate::scopes::Scope;
@@ -152,21 +153,23 @@ impl Phases {
         Persistence { kept: kept.clamp(0.0, 1.0), length, step: length + self.unseen / self.successors }
     }
 
-    /// A model for each phase, from the instructions' distributions; `all`: of all phases together. `short`: of this size of block.
+    /// A model for each phase, from the instructions' distributions; `all`: of all phases together. `short`, `groups`: of this size of block.
     pub(crate) fn models(
         &self,
         instructions: &[(&Scope, Distribution)],
         all: &Distribution,
         short: &Short,
+        groups: &Groups,
     ) -> Vec<Option<Model>> {
         let everywhere = Footprint::new(all, &short.all());
+        let evenness = groups.all();
         let model = |phase: usize| {
             let parts = instructions.iter().map(|(scope, times)| (scope.phases[phase], times));
             let own = Distribution::mixed(parts)?;
             let footprint = Footprint::new(&own, &short.of[phase]);
             let persistence = self.persistence(phase);
             let footprint = footprint.continued_by(&everywhere, |time| persistence.at(time));
-            Some(Model::new(own, footprint))
+            Some(Model::new(own, footprint, groups.of(phase, &evenness)))
         };
         (0..Self::MOST).map(model).collect()
     }
