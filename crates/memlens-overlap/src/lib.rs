@@ -25,6 +25,8 @@
 //!
 //! However many lines are under way, each level delivers one after the other, and so does each set of the first level take them
 //! ([`LineRates`]): a walk whose steps are as long as a way falls into one set, and waits for it longer than for the levels behind.
+//! A load whose line comes late for that waits for those whose turns were before its own (`queue.rs`), stores and prefetches among them: nobody
+//! waits for a store, but without it the load's line would have come sooner.
 //!
 //! Which accesses of a window miss is drawn: as often as the counts of the whole run say, those first that touch a line
 //! for the first time in the window.
@@ -45,6 +47,7 @@
 mod out_of_order;
 mod paths;
 mod predictor;
+mod queue;
 mod served;
 mod waits;
 mod windows;

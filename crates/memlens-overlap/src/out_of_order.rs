@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use memlens_code::{Effects, RegisterSet};
 use rustc_hash::FxHashMap;
 
+use crate::queue::Queue;
 use crate::served::{Drawn, Source};
 use crate::windows::{Kept, SETS};
 
@@ -142,17 +143,21 @@ pub(crate) struct Core {
     /// When each line under way is there.
     lines: FxHashMap<u16, f64>,
     words: FxHashMap<(u16, u8), Word>,
-    /// When each place for a line under way is free.
-    outstanding: Vec<f64>,
+    /// When each place for a line under way is free, and whose line it is.
+    outstanding: Vec<(f64, u32)>,
     stores: Vec<Store>,
     next_store: usize,
     last_written: f64,
     /// What was waited for since the last instruction entered, one after another.
     recent: VecDeque<Wait>,
-    /// When each [`Source`] has delivered what it was asked for.
-    delivered: [f64; 3],
-    /// When each set of the first level can take a line.
-    sets: [f64; SETS],
+    /// What each [`Source`] delivers.
+    delivered: [Queue; 3],
+    /// What each set of the first level takes.
+    sets: Vec<Queue>,
+    /// Why the line that was fetched last came late: whose lines were before it, and for how many cycles.
+    late: Vec<(u32, f64)>,
+    /// The same of the slowest load of the present instruction.
+    slowest_late: Vec<(u32, f64)>,
 }
 
 impl Core {
@@ -170,13 +175,15 @@ impl Core {
             last_retired: 0.0,
             lines: FxHashMap::default(),
             words: FxHashMap::default(),
-            outstanding: vec![0.0; places(limits.outstanding)],
+            outstanding: vec![(0.0, 0); places(limits.outstanding)],
             stores: vec![Store::default(); places(limits.stores)],
             next_store: 0,
             last_written: 0.0,
             recent: VecDeque::new(),
-            delivered: [0.0; 3],
-            sets: [0.0; SETS],
+            delivered: std::array::from_fn(|_| Queue::default()),
+            sets: vec![Queue::default(); SETS],
+            late: Vec::new(),
+            slowest_late: Vec::new(),
         }
     }
 
@@ -228,6 +235,7 @@ impl Core {
             let there = self.load(it, addressed);
             if there > loaded {
                 (loaded, slowest) = (there, Some(it.access.number));
+                std::mem::swap(&mut self.late, &mut self.slowest_late);
             }
         }
         // What loads leaves the scheduler with its address; what computes besides, with all operands.
@@ -240,10 +248,7 @@ impl Core {
         let retired = may_retire.max(done);
         if let Some(operand) = slowest {
             let wait = Wait { operand, begins: addressed.max(may_retire), ends: loaded };
-            if wait.ends > wait.begins {
-                waited(operand, wait.ends - wait.begins);
-                self.recent.push_back(wait);
-            }
+            self.waits(wait, &mut waited);
         }
         self.retire(retired);
         for it in accesses {
@@ -256,6 +261,24 @@ impl Core {
             }
         }
         done
+    }
+
+    /// Retirement waits for a load. It would wait for less without the lines that came before: that part is theirs.
+    fn waits(&mut self, wait: Wait, waited: &mut impl FnMut(u32, f64)) {
+        let cycles = wait.ends - wait.begins;
+        if cycles <= 0.0 {
+            return;
+        }
+        let late: f64 = self.slowest_late.iter().map(|(_, cycles)| cycles).sum();
+        let part = if late > cycles { cycles / late } else { 1.0 };
+        let mut begins = wait.begins;
+        let own = (wait.operand, cycles - part * late);
+        let others = self.slowest_late.iter().map(|&(operand, cycles)| (operand, part * cycles));
+        for (operand, cycles) in std::iter::once(own).chain(others).filter(|(_, cycles)| *cycles > 0.0) {
+            waited(operand, cycles);
+            self.recent.push_back(Wait { operand, begins, ends: begins + cycles });
+            begins += cycles;
+        }
     }
 
     /// An access of code that is not known: it waits for all before, and all behind for it.
@@ -288,6 +311,7 @@ impl Core {
     /// When the data is there.
     fn load(&mut self, it: &Served, begins: f64) -> f64 {
         let key = (it.access.line, it.access.word);
+        self.late.clear();
         match self.words.get(&key) {
             // From the store that is on its way.
             Some(word) if word.written > begins => {
@@ -300,18 +324,30 @@ impl Core {
     /// When the line is there, and what is wanted of it.
     fn fetch(&mut self, it: &Served, begins: f64, want: Want) -> f64 {
         let Drawn { cycles, miss, .. } = it.drawn;
+        let operand = it.access.number;
+        self.late.clear();
         let Some(miss) = miss else {
             let comes = self.lines.get(&it.access.line).copied().unwrap_or(0.0);
             return (begins + cycles).max(comes);
         };
         let place = self.place_at(begins);
-        let begins = begins.max(self.outstanding[place]);
-        let delivered = &mut self.delivered[miss.source as usize];
-        *delivered = delivered.max(begins - miss.asked_before) + self.limits.lines.from(miss.source);
-        let comes = (begins + cycles).max(*delivered);
-        self.outstanding[place] = comes;
+        let free = self.outstanding[place].0;
+        if free > begins {
+            // None is: all have one.
+            let each = (free - begins) / self.outstanding.len() as f64;
+            self.late.extend(self.outstanding.iter().map(|&(_, holder)| (holder, each)));
+        }
+        let begins = begins.max(free);
+        let source = &mut self.delivered[miss.source as usize];
+        let rate = self.limits.lines.from(miss.source);
+        let delivered = source.take(operand, begins - miss.asked_before, rate);
+        self.late.extend(source.since(begins + cycles));
+        let comes = (begins + cycles).max(delivered);
+        self.outstanding[place] = (comes, operand);
         // What waits for its set keeps no place from others: samples of time blame a transpose's stores, not the loads between them.
-        let comes = comes.max(self.set_has_taken(it, begins, want));
+        let taken = self.set_has_taken(it, begins, want);
+        self.late.extend(self.sets[it.access.set()].since(comes));
+        let comes = comes.max(taken);
         self.lines.insert(it.access.line, comes);
         comes
     }
@@ -322,17 +358,15 @@ impl Core {
             Want::Load => self.limits.lines.into_set_by_load,
             Want::Store => self.limits.lines.into_set_by_store,
         };
-        let free = &mut self.sets[it.access.set()];
-        *free = free.max(wanted) + takes;
-        *free
+        self.sets[it.access.set()].take(it.access.number, wanted, takes)
     }
 
     /// The place for a line that has been free for the shortest time then; if none is, the one that will be first. Accesses come here
     /// in the order of the program: a place that is free earlier may serve one behind this that begins earlier.
     fn place_at(&self, begins: f64) -> usize {
-        let by_time = |&(_, one): &(usize, &f64), &(_, other): &(usize, &f64)| one.total_cmp(other);
-        let places = || self.outstanding.iter().enumerate();
-        let free = places().filter(|&(_, &free)| free <= begins).max_by(by_time);
+        let by_time = |&(_, one): &(usize, f64), &(_, other): &(usize, f64)| one.total_cmp(&other);
+        let places = || self.outstanding.iter().map(|&(free, _)| free).enumerate();
+        let free = places().filter(|&(_, free)| free <= begins).max_by(by_time);
         free.or_else(|| places().min_by(by_time)).map_or(0, |(place, _)| place)
     }
 
