@@ -55,6 +55,8 @@ pub use pad::SetConflict;
 pub const LEAST_GAIN: f64 = 0.02;
 /// Nor are those of which other work hides nearly all, as a part of the core's time.
 pub const LEAST_TIME_GAIN: f64 = 0.005;
+/// A prefetch is told of although the model hides it if its accesses have so much of all stalls.
+const MUCH: f64 = 0.2;
 /// x86-64's huge pages.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Lines and pages of which a larger part is used are used well: another order would save none of them.
@@ -225,7 +227,10 @@ pub fn advice(profile: &Profile) -> Advice {
     found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
     let is_hidden = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
     let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
-    hidden.retain(|finding| !matches!(finding.remedy, Remedy::Prefetch { .. }));
+    // What the core overlaps by itself a prefetch hardly helps, unless nothing else waits.
+    let stalls = profile.totals().stall_cycles as f64;
+    let is_much = |finding: &Finding| finding.counts.stall_cycles as f64 >= MUCH * stalls && stalls > 0.0;
+    hidden.retain(|finding| !matches!(finding.remedy, Remedy::Prefetch { .. }) || is_much(finding));
     let sort = |found: &mut Vec<Finding>, gain: fn(&Finding) -> f64| {
         found.sort_by(|one, other| gain(other).total_cmp(&gain(one)).then(one.row.cmp(&other.row)));
     };

@@ -1,8 +1,11 @@
 //! Structures of which few bytes do all the waiting, and the rest is hardly touched.
 //!
+//! Fields that are used beside the hot ones now and then may stay where they are: then each such use misses for itself. Of the two the
+//! better is told. An access that is wider than its field uses those behind it, too.
+//!
 //! What makes structures or takes them away (initialisation, a vector that grows, destruction) touches all of their fields once, and is
-//! no use of them. It is told by its counts: code that goes through the structures, or from one byte of a field to the next, and is
-//! executed about as often as that takes for all structures there were.
+//! no use of them. It is told by its counts: code that goes through the structures, or from one byte of a field to the next, or of
+//! all of them, and is executed about as often as that takes for all structures there were.
 //!
 //! # Bound
 //! With *k* the part of its lines' bytes that is hot, each line of hot fields alone is in the place of 1/*k* lines. So a cache that holds
@@ -20,7 +23,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use memlens_profile::{CacheInfo, Cell, CodeIx, FieldIx, TlbInfo};
+use memlens_profile::{CacheInfo, Cell, CodeIx, Field, FieldIx, TlbInfo};
 use memlens_types::Counts;
 
 use crate::{About, Finding, Member, Remedy, runtime_code, sum_alone};
@@ -30,6 +33,10 @@ const HOT_SHARE: f64 = 0.95;
 /// Fields with at least this part of the uses of the most used hot one are used beside it, for all that is known:
 /// only the first access to a line misses, and not those to the other fields in it.
 const BESIDE: f64 = 0.1;
+/// With this part they are used with it.
+const TOGETHER: f64 = 0.5;
+/// Of what the object waits, its uses have at least this part: else making it is what costs.
+const LEAST_USED: f64 = 0.5;
 /// They are at most this part of the structure.
 const MOST_HOT_BYTES: f64 = 0.5;
 /// With fewer structures there is nothing to gain from their layout.
@@ -42,9 +49,18 @@ const LIBRARIES: [&str; 5] = ["std::", "__gnu_cxx::", "alloc::", "core::", "hash
 /// What is known of a field.
 #[derive(Default)]
 struct Seen {
-    counts: Counts,
+    /// What it waits in its uses.
+    stall: u64,
     /// Accesses but those once for each structure.
     uses: u64,
+}
+
+/// Fields that are to be in lines of their own.
+struct Choice {
+    hot: Vec<FieldIx>,
+    bytes: u64,
+    /// Uses of those that stay behind, which miss for themselves then.
+    beside: u64,
 }
 
 /// What an operand does with a field of an object.
@@ -93,38 +109,105 @@ impl About<'_> {
         let pieces: Vec<Piece> =
             members.iter().flat_map(|member| self.by_code_and_field(member, element_bytes)).collect();
         let mut fields: HashMap<FieldIx, Seen> = HashMap::new();
+        let mut made = 0;
         for Piece { field, counts, is_once, .. } in &pieces {
-            let seen = fields.entry(*field).or_default();
-            seen.counts += counts;
-            seen.uses += if *is_once { 0 } else { counts.accesses() };
+            let (seen, stall) = (fields.entry(*field).or_default(), self.stall(counts));
+            if *is_once {
+                made += stall;
+            } else {
+                seen.stall += stall;
+                seen.uses += counts.accesses();
+            }
         }
         let whole = self.stall(&sum_alone(&own));
-        let mut by_stall: Vec<(FieldIx, u64)> =
-            fields.iter().map(|(&field, seen)| (field, self.stall(&seen.counts))).collect();
-        by_stall.sort_by_key(|&(field, stall)| (Reverse(stall), field));
-        let (mut hot, mut hot_bytes, mut stall, mut most_uses) = (Vec::new(), 0, 0, 0);
-        for (field, of_field) in by_stall {
-            let uses = fields[&field].uses;
-            if stall as f64 >= HOT_SHARE * whole as f64 && (uses as f64) < BESIDE * most_uses as f64 {
-                continue;
-            }
-            // Bytes without a name are nothing that could be moved.
-            let fields = &self.known.profile.fields;
-            let known = fields.get(field.index()).filter(|field| field.name.is_some())?;
-            hot_bytes += known.size_bytes?;
-            stall += of_field;
-            most_uses = most_uses.max(uses);
-            hot.push(field);
-        }
-        if hot.is_empty() || hot_bytes as f64 > MOST_HOT_BYTES * element_bytes as f64 {
+        let used = whole.saturating_sub(made);
+        if (used as f64) < LEAST_USED * whole as f64 {
             return None;
         }
-        let apart = Hot { bytes: hot_bytes, of_bytes: element_bytes, all_bytes: hot_bytes * structures };
-        let saved = |piece: &Piece| self.saved(&piece.counts, &self.apart(piece, &apart));
-        let gain = pieces.iter().filter(|piece| hot.contains(&piece.field)).map(saved).sum();
+        let gain = |Choice { hot, bytes, beside }: &Choice| {
+            let apart = Hot { bytes: *bytes, of_bytes: element_bytes, all_bytes: bytes * structures };
+            let saved = |piece: &Piece| self.saved(&piece.counts, &self.apart(piece, &apart));
+            let of_hot = |piece: &&Piece| hot.contains(&piece.field);
+            let all: f64 = pieces.iter().filter(of_hot).map(saved).sum();
+            let uses = hot.iter().filter_map(|field| Some(fields.get(field)?.uses)).max().unwrap_or(0);
+            let stall: u64 = hot.iter().filter_map(|field| Some(fields.get(field)?.stall)).sum();
+            let lost = *beside as f64 * stall as f64 / uses.max(1) as f64 / self.known.whole as f64;
+            all - lost
+        };
+        let choices = [BESIDE, TOGETHER].map(|least| self.hot_fields(&fields, &pieces, used, least));
+        let choices = choices.into_iter().flatten();
+        let fits = choices.filter(|choice| choice.bytes as f64 <= MOST_HOT_BYTES * element_bytes as f64);
+        // Of two that save as much the one that leaves less behind.
+        let mut best: Option<(Choice, f64)> = None;
+        for choice in fits {
+            let gain = gain(&choice);
+            if best.as_ref().is_none_or(|(_, most)| gain > *most) {
+                best = Some((choice, gain));
+            }
+        }
+        let (Choice { hot, bytes: hot_bytes, .. }, gain) =
+            best.filter(|(choice, _)| !choice.hot.is_empty())?;
         let touches = |cell: &&Cell| self.pieces(cell).any(|(field, _)| hot.contains(&field));
         let cells: Vec<&Cell> = own.into_iter().filter(touches).collect();
         Some(self.finding(Remedy::Split { hot, hot_bytes, element_bytes }, gain, &cells))
+    }
+
+    /// The fields that wait, of a structure that waits for so much in its uses, with those that have at least this part of their uses.
+    /// None: some of them are bytes without a name, which nobody could move.
+    fn hot_fields(
+        &self,
+        fields: &HashMap<FieldIx, Seen>,
+        pieces: &[Piece],
+        used: u64,
+        least: f64,
+    ) -> Option<Choice> {
+        let known = &self.known.profile.fields;
+        let mut by_stall: Vec<(&FieldIx, &Seen)> = fields.iter().collect();
+        by_stall.sort_by_key(|&(field, seen)| (Reverse(seen.stall), *field));
+        let (mut hot, mut stall, mut most_uses, mut beside) = (Vec::new(), 0, 0, 0);
+        for (&field, seen) in by_stall {
+            if stall as f64 >= HOT_SHARE * used as f64 && (seen.uses as f64) < least * most_uses as f64 {
+                if seen.uses as f64 >= BESIDE * most_uses as f64 {
+                    beside = seen.uses.max(beside);
+                }
+                continue;
+            }
+            stall += seen.stall;
+            most_uses = most_uses.max(seen.uses);
+            hot.push(field);
+        }
+        for piece in
+            pieces.iter().filter(|piece| !piece.is_once && hot.contains(&piece.field)).collect::<Vec<_>>()
+        {
+            for covered in self.covered(piece) {
+                if !hot.contains(&covered) {
+                    hot.push(covered);
+                }
+            }
+        }
+        let named =
+            |field: &FieldIx| known.get(field.index()).filter(|field| field.name.is_some())?.size_bytes;
+        let bytes = hot.iter().map(named).sum::<Option<u64>>()?;
+        Some(Choice { hot, bytes, beside })
+    }
+
+    /// The fields behind its own that an access is wide enough for.
+    fn covered(&self, piece: &Piece) -> Vec<FieldIx> {
+        let profile = self.known.profile;
+        let place = |field: &Field| Some((field.offset_bytes?, field.size_bytes?));
+        let own = profile.fields.get(piece.field.index());
+        let (Some(own), Some((start, bytes))) = (own, own.and_then(place)) else { return Vec::new() };
+        let width = profile.code.get(piece.code.index()).map_or(0, |code| u64::from(code.size_bytes));
+        if width <= bytes || runtime_code::is_memory_or_string_function(profile, piece.code) {
+            return Vec::new();
+        }
+        let is_covered = |field: &Field| {
+            let offset = place(field).map(|(offset, _)| offset);
+            field.object == own.object
+                && offset.is_some_and(|offset| (start + bytes..start + width).contains(&offset))
+        };
+        let covered = profile.fields.iter().enumerate().filter(|(_, field)| is_covered(field));
+        covered.filter_map(|(at, _)| self.known.alike.get(at).copied()).collect()
     }
 
     /// What each operand does with each field of an object, in all threads.
@@ -136,8 +219,13 @@ impl About<'_> {
             }
         }
         let made = member.object.bytes.or(member.bytes()).unwrap_or(0) / element_bytes.max(1);
+        let mut by_code: HashMap<CodeIx, u64> = HashMap::new();
+        for ((code, _), counts) in &pieces {
+            *by_code.entry(*code).or_default() += counts.accesses();
+        }
         let piece = |((code, field), counts): ((CodeIx, FieldIx), Counts)| {
-            let is_once = self.is_once(code, field, counts.accesses(), made);
+            let is_once = self.is_once(code, field, counts.accesses(), made)
+                || self.sweeps(code) && self.is_once_over(code, element_bytes, by_code[&code], made);
             Piece { code, field, counts, is_once }
         };
         pieces.into_iter().map(piece).collect()
@@ -145,20 +233,36 @@ impl About<'_> {
 
     /// Whether so many executions are what it takes to go through a field of so many structures once.
     fn is_once(&self, code: CodeIx, field: FieldIx, executions: u64, structures: u64) -> bool {
-        let profile = self.known.profile;
-        let stride = self.known.patterns.get(&code).and_then(|pattern| pattern.stride_bytes);
-        let is_librarys = runtime_code::is_memory_or_string_function(profile, code);
-        if stride.is_none() && !is_librarys {
+        let sweeps = self.sweeps(code);
+        if !sweeps && self.stride(code).is_none() {
             return false;
         }
-        let operand_bytes =
-            profile.code.get(code.index()).map_or(0, |code| u64::from(code.size_bytes)).max(1);
-        let field_bytes = profile.fields.get(field.index()).and_then(|field| field.size_bytes).unwrap_or(0);
+        let field = self.known.profile.fields.get(field.index());
+        let field_bytes = field.and_then(|field| field.size_bytes).unwrap_or(0);
         // From byte to byte of the field, or from structure to structure.
-        let sweeps =
-            is_librarys || stride.is_some_and(|stride| (1..=operand_bytes).contains(&stride.unsigned_abs()));
-        let of_each = if sweeps { field_bytes.div_ceil(operand_bytes).max(1) } else { 1 };
+        self.is_once_over(code, if sweeps { field_bytes } else { 0 }, executions, structures)
+    }
+
+    /// Whether so many executions are what it takes to go through so many bytes of so many structures once.
+    fn is_once_over(&self, code: CodeIx, bytes: u64, executions: u64, structures: u64) -> bool {
+        let of_each = bytes.div_ceil(self.operand_bytes(code)).max(1);
         ONCE.contains(&(executions as f64 / (structures * of_each).max(1) as f64))
+    }
+
+    /// Whether code goes from byte to byte.
+    fn sweeps(&self, code: CodeIx) -> bool {
+        let widths = 1..=self.operand_bytes(code);
+        runtime_code::is_memory_or_string_function(self.known.profile, code)
+            || self.stride(code).is_some_and(|stride| widths.contains(&stride.unsigned_abs()))
+    }
+
+    fn stride(&self, code: CodeIx) -> Option<i64> {
+        self.known.patterns.get(&code)?.stride_bytes
+    }
+
+    /// At least 1.
+    fn operand_bytes(&self, code: CodeIx) -> u64 {
+        self.known.profile.code.get(code.index()).map_or(0, |code| u64::from(code.size_bytes)).max(1)
     }
 
     /// What an operand would miss at least with the hot bytes in lines of their own.

@@ -8,7 +8,8 @@
 //! It runs in pieces of some microseconds, each timed by itself. The earlier half of the time is left out if there are pieces in
 //! the later, as are pieces in which the runtime translated, and those that took several times the median: an interrupt, or the
 //! hypervisor's turn. A page fault is neither: the program's own time, as seldom as it may be. Clearing a huge page takes as long as
-//! all else that is done with it. If a piece was slow for that, all pieces tell the speed.
+//! all else that is done with it. If a piece was slow for that, all pieces tell the speed, also those in which the runtime translated
+//! for less than half of the time, without that: what fills new memory and then calls something new has its faults there.
 
 use crate::sys::{cycles, sum_cycles, thread_faults, thread_ns};
 
@@ -26,10 +27,10 @@ const LEAST_PIECE_WORDS: u64 = 2_500;
 const MOST_PIECE_WORDS: u64 = 12_500;
 /// A piece tells nothing if the runtime took more than one in so many of its cycles.
 const RUNTIME_PART: u64 = 20;
+/// Of one that had page faults its own time is known if the runtime took no more than one in so many.
+const MOST_RUNTIME_PART: u64 = 2;
 /// Nor does one that took so many times as long as the median, for its words.
 const INTERRUPTED: u64 = 4;
-/// Of pieces of more than this many ns it is asked whether they had page faults.
-const LONG_NS: u64 = INTERRUPTED * PIECE_NS;
 
 /// What a stretch tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,16 +51,18 @@ pub struct Counted {
 struct Piece {
     began_ns: u64,
     ns: u64,
+    /// Without the runtime's, if that took much.
+    own_ns: u64,
     words: u64,
     is_clear: bool,
-    /// As far as it is long.
+    /// And its own time is known well enough.
     has_faults: bool,
 }
 
 impl Piece {
-    /// Processor time of a thousand words, in ns.
+    /// Own time of a thousand words, in ns.
     fn slowness(&self) -> u64 {
-        1000 * self.ns / self.words.max(1)
+        1000 * self.own_ns / self.words.max(1)
     }
 }
 
@@ -71,7 +74,7 @@ pub struct Counting {
     began_ns: u64,
     /// Processor time of pieces with translation.
     unclear_ns: u64,
-    /// Page faults before the present piece, as far as it was asked.
+    /// Page faults before the present piece.
     faults: u64,
     /// Of the present piece.
     piece_began_ns: u64,
@@ -110,14 +113,13 @@ impl Counting {
             && let Some(place) = self.pieces.get_mut(self.count)
         {
             let ns = now_ns.saturating_sub(self.piece_began_ns);
-            let is_clear = runtime_cycles.saturating_sub(self.began_runtime_cycles) <= took / RUNTIME_PART;
-            let before = self.faults;
-            if ns > LONG_NS {
-                self.faults = thread_faults();
-            }
-            let has_faults = self.faults > before;
-            *place = Piece { began_ns: self.piece_began_ns, ns, words, is_clear, has_faults };
+            let runtimes = runtime_cycles.saturating_sub(self.began_runtime_cycles);
+            let is_clear = runtimes <= took / RUNTIME_PART;
+            let before = core::mem::replace(&mut self.faults, thread_faults());
+            let has_faults = self.faults > before && runtimes <= took / MOST_RUNTIME_PART;
             self.unclear_ns += if is_clear { 0 } else { ns };
+            let own_ns = if is_clear { ns } else { ns - ns * runtimes.min(took) / took.max(1) };
+            *place = Piece { began_ns: self.piece_began_ns, ns, own_ns, words, is_clear, has_faults };
             self.count += 1;
         }
     }
@@ -139,7 +141,8 @@ impl Counting {
 
     /// What it tells.
     pub fn counted(&self) -> Counted {
-        let clear = || self.pieces[..self.count].iter().filter(|piece| piece.is_clear);
+        let all = || self.pieces[..self.count].iter();
+        let clear = || all().filter(|piece| piece.is_clear);
         let half_ns = self.began_ns.midpoint(self.end_ns());
         let settled_ns = if clear().any(|piece| piece.began_ns >= half_ns) { half_ns } else { 0 };
         let settled = || clear().filter(|piece| piece.began_ns >= settled_ns);
@@ -147,15 +150,15 @@ impl Counting {
         // Of all pieces, since a long one moves the half of the time.
         let most_of_all = median_slowness(clear()).saturating_mul(INTERRUPTED);
         let is_slow = |piece: &&Piece| piece.has_faults && piece.slowness() > most_of_all;
-        let slow_faults = clear().filter(is_slow).count() as u64;
+        let slow_faults = all().filter(is_slow).count() as u64;
         let is_telling = |piece: &&Piece| match slow_faults > 0 {
-            true => piece.has_faults || piece.slowness() <= most_of_all,
-            false => piece.began_ns >= settled_ns && piece.slowness() <= most,
+            true => piece.has_faults || piece.is_clear && piece.slowness() <= most_of_all,
+            false => piece.is_clear && piece.began_ns >= settled_ns && piece.slowness() <= most,
         };
         let (mut words, mut ns) = (0, 0);
-        for piece in clear().filter(is_telling) {
+        for piece in all().filter(is_telling) {
             words += piece.words;
-            ns += piece.ns;
+            ns += piece.own_ns;
         }
         Counted {
             words,
@@ -189,7 +192,8 @@ mod tests {
         let mut counting: Counting = unsafe { core::mem::zeroed() };
         let mut began_ns = 0;
         for &(words, ns, is_clear) in pieces {
-            counting.pieces[counting.count] = Piece { began_ns, ns, words, is_clear, has_faults: false };
+            counting.pieces[counting.count] =
+                Piece { began_ns, ns, own_ns: ns, words, is_clear, has_faults: false };
             counting.count += 1;
             counting.words += words;
             counting.unclear_ns += if is_clear { 0 } else { ns };
@@ -244,6 +248,12 @@ mod tests {
         let mut often = counting(&[(2500, 100_000, true); 5]);
         often.pieces.iter_mut().for_each(|piece| piece.has_faults = true);
         assert_eq!(often.counted().slow_faults, 0);
+        // Slow for faults, and something was translated at its end: without that it tells, too.
+        let mut new = counting(&[(2500, 60_000, false), (2500, 2_500, true), (2500, 2_500, true)]);
+        assert_eq!((new.counted().words, new.counted().ns), (5000, 5_000));
+        (new.pieces[0].own_ns, new.pieces[0].has_faults) = (50_000, true);
+        let Counted { words, ns, slow_faults, .. } = new.counted();
+        assert_eq!((words, ns, slow_faults), (7_500, 55_000, 1));
     }
 
     #[test]

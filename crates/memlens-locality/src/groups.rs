@@ -117,7 +117,10 @@ pub(crate) struct Crowding {
 impl Crowding {
     /// As [`Geometry::miss_probability`].
     pub(crate) fn miss_probability(&self, geometry: &Geometry, distance: f64) -> f64 {
-        self.classes.iter().map(|&(part, times)| part * geometry.miss_probability(times * distance)).sum()
+        let parts = self.classes.iter();
+        let sum: f64 = parts.map(|&(part, times)| part * geometry.miss_probability(times * distance)).sum();
+        // The parts are 1 but for rounding.
+        sum.min(1.0)
     }
 }
 

@@ -77,7 +77,9 @@ pub(crate) fn estimate(miss: &[f64; BINS], reuse: &Reuse, times: &Distribution, 
     let ratio = times.beyond + times.in_bin.iter().zip(miss).map(|(part, miss)| part * miss).sum::<f64>();
     let known: f64 = reuse.within.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
     let at_least: f64 = reuse.first.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
-    let (low, high) = (known + at_least, known + reuse.first.iter().sum::<f64>());
+    let low = known + at_least;
+    // Less than that by rounding, where all of them miss.
+    let high = (known + reuse.first.iter().sum::<f64>()).max(low);
     Estimate {
         misses: (ratio * references).clamp(low, high),
         low,
