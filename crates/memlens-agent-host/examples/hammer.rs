@@ -287,7 +287,7 @@ fn run(options: &Options) -> Result<u8, Box<dyn Error>> {
     command.args(&options.command[1..]);
     let mut agent = None;
     if !options.is_native {
-        let bursts = BurstOptions { words: options.words, share: options.share, filter: false };
+        let bursts = BurstOptions { words: options.words, share: options.share, often: 0, filter: false };
         let made = Agent::new(&AgentOptions {
             watch: Watch::Sampled,
             tick: Some(Duration::from_micros(100)),

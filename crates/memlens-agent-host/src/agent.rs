@@ -51,6 +51,8 @@ pub struct BurstOptions {
     pub words: u32,
     /// The part of a thread's time that bursts may take, 0 to 1.
     pub share: f64,
+    /// Bursts of a process whose ticks come twice as often as those of all behind them.
+    pub often: u32,
     /// Whether accesses by a register of the stack alone and at fixed addresses are left out.
     pub filter: bool,
 }
@@ -436,6 +438,7 @@ fn configure(control: &Control, options: &AgentOptions) {
     if let Some(bursts) = options.bursts {
         control.burst_words.store(bursts.words, Ordering::Relaxed);
         set_burst_share(control, bursts.share);
+        control.bursts_often.store(bursts.often, Ordering::Relaxed);
         control.burst_filter.store(bursts.filter.into(), Ordering::Relaxed);
     }
 }

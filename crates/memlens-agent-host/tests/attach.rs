@@ -112,7 +112,7 @@ fn options(tick_ms: Option<u64>, bursts: bool) -> AgentOptions {
         watch: Watch::Sampled,
         tick: tick_ms.map(Duration::from_millis),
         stack_bytes: 4096,
-        bursts: bursts.then_some(BurstOptions { words: 2000, share: 0.5, filter: false }),
+        bursts: bursts.then_some(BurstOptions { words: 2000, share: 0.5, often: 0, filter: false }),
     }
 }
 

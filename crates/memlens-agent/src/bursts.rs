@@ -6,6 +6,8 @@
 //! by the part of the thread's time that bursts may take. So a program of much new code, whose bursts are spent
 //! translating, has fewer of them, and one that waits for memory more. What a burst may translate is limited, too.
 //!
+//! Nor do ticks come more than so often; twice as often for the first bursts of a process.
+//!
 //! The first process begins with an advance ([`Control::burst_advance_ns`]), and ticks come more often until it is used up: a short
 //! program has some bursts, too. Then bursts take half of their part only, until they have paid it back. Children and executed
 //! programs share it: a build is thousands of processes of some ms.
@@ -70,6 +72,8 @@ const MOST_WORDS: usize = RING_BYTES / 32;
 
 /// Words of a burst; 0: there are none.
 static WORDS: AtomicU32 = AtomicU32::new(0);
+/// Of how many ticks come twice as often.
+static OFTEN: AtomicU32 = AtomicU32::new(0);
 /// Whether they may take a part of the program's time only.
 static ARE_APART: AtomicBool = AtomicBool::new(false);
 /// Bursts begun.
@@ -95,6 +99,7 @@ pub fn prepare(control: &Control) {
             // This reader knows none of the blocks that were made for another one.
             memlens_burst::code_has_changed();
             ARE_APART.store(millionths < ALL, Ordering::Relaxed);
+            OFTEN.store(control.bursts_often.load(Ordering::Relaxed), Ordering::Relaxed);
             WORDS.store(words, Ordering::Relaxed);
         }
         Err(missing) => control.no_bursts.store(missing as u32 + 1, Ordering::Relaxed),
@@ -184,6 +189,11 @@ pub fn hurry(control: &Control) -> u64 {
     let has_advance =
         WORDS.load(Ordering::Relaxed) > 0 && control.burst_advance_ns.load(Ordering::Relaxed) > 0;
     if has_advance { HURRY } else { 1 }
+}
+
+/// By how much ticks come more often as long as the process has had few bursts.
+pub fn eagerness() -> u64 {
+    if BEGUN.load(Ordering::Relaxed) < OFTEN.load(Ordering::Relaxed) { 2 } else { 1 }
 }
 
 /// dlclose(3): what has been translated may be gone.

@@ -232,7 +232,7 @@ fn delete_timer(timer: u32) {
 pub fn set_next(area: &ThreadArea, least_ns: u64) {
     let tick_ns = TICK_NS.load(Ordering::Relaxed);
     if tick_ns != 0 {
-        wait(area, tick_ns.max(least_ns));
+        wait(area, (tick_ns / bursts::eagerness()).max(least_ns));
     }
 }
 

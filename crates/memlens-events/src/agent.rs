@@ -44,7 +44,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -117,6 +117,8 @@ pub struct Control {
     pub burst_words: AtomicU32,
     /// The part of a thread's time that bursts may take, in millionths.
     pub burst_millionths: AtomicU32,
+    /// Bursts of a process that come twice as often as those behind them.
+    pub bursts_often: AtomicU32,
     /// What is left of what bursts may take before that part counts, in ns: an advance to all processes together …
     pub burst_advance_ns: AtomicU64,
     /// … and what of it they have not paid back.

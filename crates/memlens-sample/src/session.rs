@@ -52,6 +52,8 @@ pub struct BurstSettings {
     pub accesses: u32,
     /// Bursts a second of a thread's processor time at most.
     pub frequency_hz: u64,
+    /// So many of a process's come up to twice as often.
+    pub often: u32,
     /// The machine.
     pub machine: MachineInfo,
     /// How misses follow from bursts.
@@ -214,6 +216,7 @@ impl SampleSession {
         let bursts = options.bursts.as_ref().map(|settings| BurstOptions {
             words: settings.accesses,
             share: options.overhead,
+            often: settings.often,
             filter: settings.filter,
         });
         let mut allocations = AllocationSource::none();

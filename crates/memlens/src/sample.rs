@@ -28,6 +28,8 @@ const BURST_LENGTH: u32 = 12_500;
 const LARGE_BYTES: u64 = 4096;
 /// Bursts a second of a thread's processor time, at most.
 const BURSTS_A_SECOND: u64 = 100;
+/// The first bursts come up to twice as often: what a short run's profile lacks most is more of them.
+const BURSTS_OFTEN: u32 = 500;
 /// The part of the program's time that bursts may take.
 const BURST_OVERHEAD: f64 = 0.02;
 
@@ -264,6 +266,7 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
             Mode::Burst => Some(BurstSettings {
                 accesses: args.sample.burst_length.unwrap_or(BURST_LENGTH),
                 frequency_hz: args.sample.frequency.unwrap_or(BURSTS_A_SECOND),
+                often: if args.sample.frequency.is_some() { 0 } else { BURSTS_OFTEN },
                 machine: memlens_pipeline::machine_info(&args.machine.description()?),
                 model,
                 filter: args.sample.filter_operations,

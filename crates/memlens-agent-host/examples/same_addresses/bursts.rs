@@ -96,7 +96,7 @@ fn start(command: &[OsString], words: u32, stack_pointer: u64) -> Result<(Agent,
             watch: Watch::Nothing,
             tick: Some(Duration::from_millis(1)),
             stack_bytes: 0,
-            bursts: Some(BurstOptions { words, share: 1.0, filter: false }),
+            bursts: Some(BurstOptions { words, share: 1.0, often: 0, filter: false }),
         })?;
         let mut image = Image::new(&file_of(&command[0])?, command)?;
         for (name, value) in agent.variables(None) {
