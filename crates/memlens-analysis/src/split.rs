@@ -185,6 +185,8 @@ impl About<'_> {
                 }
             }
         }
+        // In the order of the structure.
+        hot.sort_unstable();
         let named =
             |field: &FieldIx| known.get(field.index()).filter(|field| field.name.is_some())?.size_bytes;
         let bytes = hot.iter().map(named).sum::<Option<u64>>()?;

@@ -219,7 +219,10 @@ fn what_is_only_made_is_not_used_beside() {
     assert!(found(rest(0, 31 * structures, structures / 10), Some(8)), "a loop fills 31 numbers of each");
     assert!(!found(rest(0, 31 * structures, structures / 10), None), "the same somewhere");
     assert!(!found(rest(3 * structures, 0, 0), Some(256)), "three times");
-    assert!(!found(rest(5 * structures / 2 + 1, 0, 0), Some(256)), "some of them, for all that is known often");
+    assert!(
+        !found(rest(5 * structures / 2 + 1, 0, 0), Some(256)),
+        "some of them, for all that is known often"
+    );
     assert!(!found(rest(31 * 3 * structures, 0, 0), Some(8)), "from number to number, three times");
     // Nothing is used: what waits is the filling.
     let mut profile = with(rest(0, structures, 0), Some(256));

@@ -93,6 +93,14 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// How a gain in wait is to be read: bursts of several threads tell roughly how often lines go from core to core.
+fn at_most(profile: &Profile, finding: &Finding) -> &'static str {
+    match finding.remedy {
+        Remedy::Separate { .. } | Remedy::PerThread { .. } if profile.run.estimated => "roughly",
+        _ => "at most",
+    }
+}
+
 /// What huge pages would do to the program that is named, if one is.
 fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>, Failure> {
     if args.command.is_empty() {
@@ -131,8 +139,14 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     let found = if findings.is_empty() { hidden } else { findings };
     let of_time = percent(LEAST_TIME_GAIN);
     let shown = usize::try_from(args.top).unwrap_or(usize::MAX);
-    let caution =
-        "The model may hide too much: memlens run --mode sample shows whether the program spends time there.";
+    let is_prefetch = |finding: &Finding| matches!(finding.remedy, Remedy::Prefetch { .. });
+    let measured = match hidden.iter().any(|finding| is_prefetch(finding) && has_steps(profile, finding)) {
+        true => ", memlens apply --prefetch what a prefetch gains",
+        false => "",
+    };
+    let caution = format!(
+        "The model may hide too much: memlens run --mode sample shows whether the program spends time there{measured}."
+    );
     // Writing to a String cannot fail.
     if findings.is_empty() {
         let _ = writeln!(
@@ -143,12 +157,13 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     for (number, finding) in (1..).zip(found.iter().take(shown)) {
         let _ = writeln!(
             out,
-            "{number}. {}: at most {} of the wait{}",
+            "{number}. {}: {} {} of the wait{}",
             title(profile, finding),
+            at_most(profile, finding),
             percent(finding.gain),
             finding
                 .time_gain
-                .map(|gain| format!(", {} of the modelled time", percent(gain)))
+                .map(|gain| format!(", about {} of the modelled time", percent(gain)))
                 .unwrap_or_default()
         );
         for line in evidence(profile, finding) {
@@ -261,7 +276,8 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     }
     lines.push(match &finding.remedy {
         Remedy::HugePages { pages, walks_saved } => format!(
-            "{} page walks and {} TLB misses in {accesses} accesses; in 2-MiB pages, {pages} at most, {} fewer",
+            "{} page walks and {} TLB misses in {accesses} accesses; in 2-MiB pages, {pages} at most, {} fewer; page faults, which \
+             they spare, too, are not in it",
             short_count(counts.stlb_misses),
             short_count(counts.dtlb_misses),
             percent(*walks_saved)
@@ -277,18 +293,20 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has {lines} lines or more")
         }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
-            "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others few accesses; {} of \
+            "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others fewer accesses; {} of \
              {accesses} miss the first level",
             element_name(profile, finding),
             part(counts.l1_misses()),
         ),
         Remedy::Separate { false_sharing, users, writers, fields } => format!(
-            "up to {} of {accesses} accesses wait for a line that another core has, which wrote other bytes of it; {}",
+            "{} {} of {accesses} accesses wait for a line that another core has, which wrote other bytes of it; {}",
+            if profile.run.estimated { "about" } else { "up to" },
             short_count(*false_sharing),
             who_shares(profile, *users, *writers, fields)
         ),
         Remedy::PerThread { true_sharing, writers, fields } => format!(
-            "up to {} of {accesses} accesses wait for a line that another core has, which wrote the same bytes; {}",
+            "{} {} of {accesses} accesses wait for a line that another core has, which wrote the same bytes; {}",
+            if profile.run.estimated { "about" } else { "up to" },
             short_count(*true_sharing),
             who_writes(profile, *writers, fields)
         ),
