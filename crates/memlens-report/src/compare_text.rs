@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use memlens_locality::DelinquentComparison;
-use memlens_profile::Profile;
+use memlens_profile::{CacheInfo, Profile};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -14,7 +14,7 @@ use crate::csv::quoted;
 use crate::delinquent::{DELINQUENT_SHARE, delinquent_loads};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::header::command;
-use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown};
+use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown, size};
 use crate::table::cost_word;
 
 /// What the first key of the JSON says.
@@ -31,6 +31,10 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
         let estimated = if profile.run.estimated { "estimated" } else { "counted" };
         let pieces = [command(profile), format!("{} mode", profile.run.mode), estimated.to_owned()];
         out += &wrap(label, INDENT, &pieces, width, colour);
+    }
+    let machines = machine_pieces(a, b);
+    if !machines.is_empty() {
+        out += &wrap("machines", INDENT, &machines, width, colour);
     }
     let totals = total_pieces(a, b);
     if !totals.is_empty() {
@@ -96,6 +100,45 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     out += &Style::Dim.paint(&footer, colour);
     out.push('\n');
     out
+}
+
+/// What is different of the machines that were modelled: then the same misses wait differently.
+fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
+    if [a, b].iter().any(|profile| profile.run.sampling.is_some()) {
+        return Vec::new();
+    }
+    let (of_a, of_b) = (&a.machine, &b.machine);
+    let mut pieces = Vec::new();
+    let cache = |cache: &Option<CacheInfo>| {
+        cache.as_ref().map_or(UNKNOWN.to_owned(), |cache| format!("{} {}-way", size(cache.bytes), cache.ways))
+    };
+    for (name, a, b) in
+        [("L1d", &of_a.l1d, &of_b.l1d), ("L2", &of_a.l2, &of_b.l2), ("LLC", &of_a.llc, &of_b.llc)]
+    {
+        if a != b {
+            pieces.push(format!("{name} {} → {}", cache(a), cache(b)));
+        }
+    }
+    let (a, b) = (of_a.latencies, of_b.latencies);
+    for (name, a, b) in [
+        ("L1", a.l1_cycles, b.l1_cycles),
+        ("L2", a.l2_cycles, b.l2_cycles),
+        ("LLC", a.llc_cycles, b.llc_cycles),
+        ("memory", a.dram_cycles, b.dram_cycles),
+        ("STLB", a.stlb_cycles, b.stlb_cycles),
+        ("walk", a.walk_access_cycles, b.walk_access_cycles),
+    ] {
+        if a != b {
+            pieces.push(format!("{name} {a} → {b} cycles"));
+        }
+    }
+    if of_a.core != of_b.core {
+        pieces.push("another core, or other rates of lines".to_owned());
+    }
+    if !pieces.is_empty() {
+        pieces.push("so the same misses wait differently".to_owned());
+    }
+    pieces
 }
 
 /// What is different in all: of two profiles of one mode how long they took, of those that count accesses how many.

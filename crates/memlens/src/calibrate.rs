@@ -17,6 +17,8 @@ use crate::streams::{self, say};
 const PRIVATE_SPREAD: f64 = 0.2;
 /// The same for what is shared with other cores.
 const SHARED_SPREAD: f64 = 0.6;
+/// The part of memory's latency that a last level takes which is there: 0.1 to 0.35 on present machines.
+const MOST_OF_MEMORYS: f64 = 0.4;
 /// Instructions of a source line in the table: a round figure of optimised code.
 const INSTRUCTIONS_A_LINE: usize = 4;
 
@@ -118,8 +120,11 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
     }
     machine.llc.latency_cycles = cycles(latency.llc);
     machine.dram_latency_cycles = cycles(latency.dram);
+    // Less than a cycle is what the noise left of a difference: what the description says is nearer.
+    if let Some(stlb) = latency.stlb.filter(|stlb| stlb.cycles >= 1.0) {
+        machine.stlb_latency_cycles = cycles(stlb);
+    }
     // 0 would mean unknown.
-    machine.stlb_latency_cycles = latency.stlb.map_or(0, |stlb| cycles(stlb).max(1));
     machine.walk_access_cycles = latency.walk.map_or(0, |walk| cycles(walk).max(1));
     if let (Some(core), Some(lines)) = (&mut machine.core, &calibration.lines) {
         let or = |measured: Option<Latency>, known: u32| measured.map_or(known, cycles);
@@ -165,9 +170,16 @@ fn noise(latency: &LatencyTable) -> Option<String> {
         let most = if shared.contains(name) { SHARED_SPREAD } else { PRIVATE_SPREAD };
         latency.spread > most && *name != "second-level TLB"
     });
-    let texts: Vec<String> = too_much
+    let mut texts: Vec<String> = too_much
         .map(|(name, latency)| format!("the {name} varies by {:.0} %", latency.spread * 100.0))
         .collect();
+    let (llc, dram) = (latency.llc.cycles, latency.dram.cycles);
+    if llc > MOST_OF_MEMORYS * dram {
+        let percent = 100.0 * llc / dram;
+        texts.push(format!(
+            "the last level takes {percent:.0} % of what memory does ({llc:.0} of {dram:.0} cycles), so others have most of it"
+        ));
+    }
     (!texts.is_empty()).then(|| texts.join(", "))
 }
 
@@ -278,14 +290,15 @@ mod tests {
     #[test]
     fn measured_latencies_take_the_place_of_assumed_ones() {
         let mut machine = MachineDescription::named("host").expect("this machine");
+        let assumed = machine.stlb_latency_cycles;
         apply(&Calibration::now(latency(), Some(lines()), None, Vec::new()), &mut machine);
         assert_eq!((machine.l1d.latency_cycles, machine.llc.latency_cycles), (4, 50));
         assert_eq!((machine.dram_latency_cycles, machine.walk_access_cycles), (400, 100));
         let core = machine.core.as_ref().expect("known or assumed");
         assert_eq!((core.l1_line_cycles, core.llc_line_cycles, core.line_cycles), (2, 4, 9));
         assert_eq!((core.set_load_cycles, core.set_store_cycles), (11, 28));
-        // Nothing measurable is one cycle at most, and not unknown.
-        assert_eq!(machine.stlb_latency_cycles, 1);
+        // What could not be measured stays as it was.
+        assert_eq!(machine.stlb_latency_cycles, assumed);
         assert!(!machine.notes.iter().any(|note| note.contains("assumed, not measured")));
     }
 
