@@ -225,7 +225,11 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
         profile.objects.iter().filter(|object| object.name == *name).count() - objects.members().len()
     });
     if namesakes > 0 {
-        let more = [format!("{namesakes} more of this name"), "--object NAME shows them together".to_owned()];
+        let name = objects.common(|object| Some(object.name.as_str())).unwrap_or_default();
+        let together =
+            Namesakes::wanted(profile, name).is_ok_and(|all| all.members().len() > objects.members().len());
+        let how = if together { "--object NAME shows them together" } else { "--top all lists them" };
+        let more = [format!("{namesakes} more of this name"), how.to_owned()];
         out += &wrap("besides", INDENT, &more, width, colour);
     }
     let known = &row.known;

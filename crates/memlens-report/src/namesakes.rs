@@ -12,6 +12,9 @@ use crate::place::object_place;
 use crate::row::{Row, Whole};
 use crate::word::the_one;
 
+/// The part of what all objects of a name wait with which those of one row are meant by it: locals of libraries are called `p`, too.
+const MOST: f64 = 0.99;
+
 /// Objects of one name, in the order of their cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Namesakes<'a> {
@@ -25,7 +28,8 @@ impl<'a> Namesakes<'a> {
         profile.object_rows().into_iter().map(|members| Self { profile, members }).collect()
     }
 
-    /// The object with this number, else all with this name, or with the only name that has this as a part.
+    /// The object with this number, else all with this name, or with the only name that has this as a part; of these those of one row,
+    /// if they make nearly all that they wait.
     pub(crate) fn wanted(profile: &'a Profile, wanted: &str) -> Result<Self, UnknownWord> {
         let all =
             || profile.objects.iter().enumerate().map(|(at, object)| (ObjectIx::from_index(at), object));
@@ -41,7 +45,19 @@ impl<'a> Namesakes<'a> {
         let names = profile.objects.iter().map(|object| object.name.as_str());
         let name = the_one(names, wanted, ["object of this profile", "single object of this profile"])?;
         let members = all().filter(|(_, object)| object.name == name).map(|(index, _)| index).collect();
-        Ok(Self::of(profile, members))
+        let all = Self::of(profile, members);
+        Ok(all.costliest_row().filter(|row| row.cost() as f64 >= MOST * all.cost() as f64).unwrap_or(all))
+    }
+
+    /// Those of the row of a table that the costliest one is in.
+    fn costliest_row(&self) -> Option<Self> {
+        let first = self.members.first()?;
+        let row = self.profile.object_rows().into_iter().find(|row| row.contains(first))?;
+        Some(Self::of(self.profile, row))
+    }
+
+    fn cost(&self) -> u64 {
+        self.profile.cost(&self.counts())
     }
 
     /// One object alone.

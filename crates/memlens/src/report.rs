@@ -33,7 +33,8 @@ pub struct ReportArgs {
 
     /// Show an object and the code that touches it: its number from the table's # column, or its name
     ///
-    /// A name shows all objects of that name, added up and each by itself; a part of the name will do if only one has
+    /// A name shows all objects of that name, added up and each by itself, but for those that make less than a
+    /// hundredth of it beside one; a part of the name will do if only one has
     /// it. With --by caller, the call paths that lead there
     #[arg(long, value_name = "ID|NAME", conflicts_with = "code")]
     pub object: Option<String>,
