@@ -146,7 +146,8 @@ impl BurstCounts {
         notes.push(format!(
             "Recorded: {} with {}, in {of_time:.1} % of the program's processor time. Counts \
              are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.4 to 2.8 \
-             times the true ones where that was checked. The program's own speed was measured behind {} of the bursts.",
+             times the true ones where that was checked, those of what is done in moments at ten times. The program's own speed was \
+             measured behind {} of the bursts.",
             counted(self.bursts, "burst"),
             counted(self.references, "access"),
             self.measured
