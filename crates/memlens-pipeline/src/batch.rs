@@ -1,12 +1,13 @@
 //! Accesses on their way through the memory model.
 
 use crate::lanes::{self, Kernel, LANES, PACKED, Previous, Task, Vectors};
-use crate::sharing::{Segment, Sharing, all_accesses, in_turns};
+use crate::sharing::{Segment, Sharing, Tenancy, all_accesses, in_turns};
 use memlens_sim::{
     Batch as SimBatch, CacheDescription, CoreId, Invalidation, MachineDescription, Model, Outcome, Policy,
     Walk,
 };
 use memlens_types::{AccessAttr, AccessKind};
+use rustc_hash::FxHashSet;
 use std::ops::Range;
 
 /// Accesses per run of the model: enough to amortise it, few enough to stay in the second-level cache.
@@ -216,21 +217,27 @@ impl Batch {
     fn find_false_sharing(&mut self, sharing: &mut Sharing) {
         let Self { addrs, attrs, segments, len, outcome, false_sharing, .. } = self;
         false_sharing.clear();
+        let missed: FxHashSet<u32> = outcome.coherence_misses.iter().copied().collect();
         let mut owners = Owners { segments, at: 0 };
         let mut tenancy = |index: u32, sharing: &Sharing| {
             let thread = owners.of(index).thread;
-            let next = index as usize..owners.end().unwrap_or(*len);
-            (thread, sharing.tenancy(&addrs[next.clone()], &attrs[next]))
+            let own = owners.from(index, *len).filter(|&(by, _)| by == thread);
+            let next = own.map(|(_, at)| (at, addrs[at], attrs[at]));
+            (thread, sharing.tenancy(next, |at| missed.contains(&(at as u32))))
         };
-        let lost = outcome.invalidations.iter().map(|lost| lost.index);
-        for index in outcome.coherence_misses.iter().copied().chain(lost) {
-            let (thread, tenancy) = tenancy(index, sharing);
+        for lost in &outcome.invalidations {
+            let (thread, tenancy) = tenancy(lost.index, sharing);
             sharing.takes(thread, tenancy);
         }
-        false_sharing.extend(outcome.coherence_misses.iter().filter(|&&index| {
-            let (thread, tenancy) = tenancy(index, sharing);
-            sharing.is_false(thread, tenancy)
-        }));
+        let taken: Vec<(u32, usize, Tenancy)> = (outcome.coherence_misses.iter())
+            .map(|&index| {
+                let (thread, tenancy) = tenancy(index, sharing);
+                (index, thread, tenancy)
+            })
+            .collect();
+        taken.iter().for_each(|&(_, thread, tenancy)| sharing.takes(thread, tenancy));
+        let is_false = |&&(_, thread, tenancy): &&(u32, usize, Tenancy)| sharing.is_false(thread, tenancy);
+        false_sharing.extend(taken.iter().filter(is_false).map(|&(index, ..)| index));
     }
 
     /// What the model found: for each kind, and each stretch of accesses of one thread, whose it is and which they are.
@@ -473,6 +480,16 @@ impl Owners<'_> {
     /// The accesses of the segment that was found last, beyond the batch where nothing follows.
     fn accesses(&self) -> Range<u32> {
         self.segments[self.at].start as u32..self.end().map_or(u32::MAX, |end| end as u32)
+    }
+
+    /// Accesses from this one on, in the segment that was found last, with their threads; the last one of all ends at `end`.
+    fn from(&self, index: u32, end: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let segments = &self.segments[self.at..];
+        let first = index as usize;
+        all_accesses(segments, end)
+            .zip(segments)
+            .flat_map(move |(accesses, segment)| accesses.map(|at| (segment.thread, at)))
+            .skip_while(move |&(_, at)| at < first)
     }
 
     #[inline]

@@ -7,8 +7,8 @@
 //! it. Elsewhere long turns give the same misses for less.
 //!
 //! **Whose bytes.** A coherence miss is false sharing if what the others are known to have written in the line are other bytes than those
-//! used while the thread has it: by the access that missed and those of a turn behind it. (What misses may be a mutex's kind, and what the
-//! others write its lock word.) Known are the bytes written in turns that took the line from somebody.
+//! used while the thread has it: by the access that missed and those behind it, up to the next that misses it. (What misses may be a mutex's
+//! kind, and what the others write its lock word.) Known are the bytes written by those who took the line from somebody.
 
 use memlens_sim::{CoreId, MachineDescription, Outcome};
 use memlens_types::{AccessAttr, parts_of_line};
@@ -28,6 +28,8 @@ const ACCESSES_A_MISS: f64 = 2000.0;
 const FEWEST: f64 = 2.0;
 /// … of the last batches: what part of what was known is kept with each.
 const KEPT: f64 = 0.75;
+/// Accesses among which another use of a line is looked for.
+const MOST_LOOKED_AT: usize = 512;
 /// Lines of which it is known who writes what: some MB.
 const MOST_LINES: usize = 1 << 16;
 
@@ -95,20 +97,26 @@ impl Sharing {
         self.takes_short_turns = self.misses >= enough.max(FEWEST);
     }
 
-    /// What a thread does with a line that it has just got, from its next accesses, the first of which is to the line.
-    pub fn tenancy(&self, addrs: &[u64], attrs: &[AccessAttr]) -> Tenancy {
-        let mut tenancy = Tenancy::default();
-        for (at, (&addr, &attr)) in addrs.iter().zip(attrs).take(self.turn).enumerate() {
+    /// What a thread does with a line that it has just got, until it has lost it: from its next accesses, with their positions. The first is
+    /// to the line. `is_miss`: whether one is a coherence miss.
+    pub fn tenancy(
+        &self,
+        next: impl Iterator<Item = (usize, u64, AccessAttr)>,
+        is_miss: impl Fn(usize) -> bool,
+    ) -> Tenancy {
+        let mut tenancy: Option<Tenancy> = None;
+        for (at, addr, attr) in next.take(MOST_LOOKED_AT) {
             let (line, bytes) = parts_of_line(addr, attr.size_bytes(), self.line_bytes);
-            if at == 0 {
-                tenancy.line = line;
-            }
-            if line == tenancy.line {
-                tenancy.used |= bytes;
-                tenancy.written |= bytes * u64::from(attr.write_bit());
-            }
+            let tenancy = match &mut tenancy {
+                Some(tenancy) if tenancy.line != line => continue,
+                Some(_) if is_miss(at) => break,
+                Some(tenancy) => tenancy,
+                None => tenancy.insert(Tenancy { line, ..Tenancy::default() }),
+            };
+            tenancy.used |= bytes;
+            tenancy.written |= bytes * u64::from(attr.write_bit());
         }
-        tenancy
+        tenancy.unwrap_or_default()
     }
 
     /// Remembers what a thread writes of a line that it took from another core.
@@ -249,17 +257,27 @@ mod tests {
         let mut sharing = Sharing::new(&machine);
         let (store, load) = (AccessAttr::new(AccessKind::Store, 8), AccessAttr::new(AccessKind::Load, 8));
         let (one, other) = (0, 1);
+        // At positions from 0 on, of which one misses.
+        let kept = |sharing: &Sharing, accesses: &[(u64, AccessAttr)], missed: usize| {
+            let next = accesses.iter().enumerate().map(|(at, &(addr, attr))| (at, addr, attr));
+            sharing.tenancy(next, |at| at == 0 || at == missed)
+        };
+        let tenancy = |sharing: &Sharing, accesses: &[(u64, AccessAttr)]| kept(sharing, accesses, 0);
         let is_false = |sharing: &Sharing, thread, addr, attr| {
-            sharing.is_false(thread, sharing.tenancy(&[addr], &[attr]))
+            sharing.is_false(thread, tenancy(sharing, &[(addr, attr)]))
         };
         // Nothing is known of who wrote.
         assert!(!is_false(&sharing, other, 0x1008, load));
-        sharing.takes(one, sharing.tenancy(&[0x1010, 0x2008, 0x1000], &[load, store, store]));
+        sharing.takes(one, tenancy(&sharing, &[(0x1010, load), (0x2008, store), (0x1000, store)]));
         assert!(is_false(&sharing, other, 0x1008, load) && is_false(&sharing, other, 0x1010, store));
         assert!(!is_false(&sharing, other, 0x1000, load) && !is_false(&sharing, other, 0x1004, store));
-        // What is used of the line later on counts, too.
-        assert!(!sharing.is_false(other, sharing.tenancy(&[0x1008, 0x2000, 0x1000], &[load, load, load])));
-        assert!(sharing.is_false(other, sharing.tenancy(&[0x1008, 0x2000], &[load, load])));
+        // What is used of the line later on counts, too, unless it was lost before.
+        let others = (0..300).map(|at| (0x8000 + 64 * at, load));
+        let mut later: Vec<(u64, AccessAttr)> = [(0x1008, load)].into_iter().chain(others).collect();
+        assert!(sharing.is_false(other, tenancy(&sharing, &later)));
+        later.push((0x1000, load));
+        assert!(!sharing.is_false(other, tenancy(&sharing, &later)));
+        assert!(sharing.is_false(other, kept(&sharing, &later, 301)));
         // Its own writes do not count, nor those to other lines.
         assert!(!is_false(&sharing, one, 0x1008, load) && !is_false(&sharing, other, 0x2008, load));
     }
