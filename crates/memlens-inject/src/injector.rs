@@ -11,12 +11,14 @@ use crate::image::{Image, images};
 use crate::safe_point::{
     NOT_OF_LIBC, Need, SafePoints, WalkStack, has_descriptor_above, is_of_libc, need_of,
 };
-use crate::target::{self, Target};
+use crate::target::{self, Mapping, Target};
 use crate::tracer::{self, Resume, Stop};
 
 /// How long a borrowed thread may take for the call, and how long threads are looked for. What takes longer ends by
 /// itself.
 pub const MOST_WAIT: Duration = Duration::from_secs(20);
+/// How long a process that has no C library yet may take to map it.
+const STARTING: Duration = Duration::from_millis(500);
 /// How long a thread may take to stop: one that waits uninterruptibly in the kernel does not.
 const STOP_TAKES: Duration = Duration::from_millis(100);
 /// If all threads are none of libc's for so long, they are not about to become some: a process that has just been
@@ -158,10 +160,7 @@ impl<'a> Injector<'a> {
             Some(libc::ESRCH) => InjectError::Gone(pid),
             _ => target::tracer_of(pid).unwrap_or(InjectError::Forbidden { pid, error }),
         })?;
-        let mappings = target.mappings()?;
-        let images = images(&target, &mappings);
-        let is_libc = |image: &&Image| image.function("gnu_get_libc_version").is_some();
-        let libc = images.iter().find(is_libc).cloned().ok_or_else(|| not_glibc(pid, &images))?;
+        let Loaded { mappings, images, libc } = Loaded::of(&target, pid)?;
         const SANITIZERS: [&str; 5] =
             ["__asan_init", "__hwasan_init", "__lsan_init", "__msan_init", "__tsan_init"];
         let sanitizer =
@@ -609,13 +608,43 @@ impl<'a> Injector<'a> {
     }
 }
 
+/// What a process has mapped.
+struct Loaded {
+    mappings: Vec<Mapping>,
+    images: Vec<Image>,
+    /// The C library among these.
+    libc: Image,
+}
+
+impl Loaded {
+    /// One that has just begun is given a moment: its dynamic linker maps one library after the other.
+    fn of(target: &Target, pid: u32) -> Result<Self, InjectError> {
+        let until = Instant::now() + STARTING;
+        loop {
+            let mappings = target.mappings()?;
+            let images = images(target, &mappings);
+            let is_libc = |image: &&Image| image.function("gnu_get_libc_version").is_some();
+            if let Some(libc) = images.iter().find(is_libc).cloned() {
+                return Ok(Self { mappings, images, libc });
+            }
+            let is_dynamic = images.iter().any(|image| image.has_interpreter);
+            if is_musl(&images) || !is_dynamic || Instant::now() >= until {
+                return Err(not_glibc(pid, &images));
+            }
+            std::thread::sleep(STARTING / 50);
+        }
+    }
+}
+
+fn is_musl(images: &[Image]) -> bool {
+    images.iter().any(|image| image.name.contains("/ld-musl") || image.name.contains("libc.musl"))
+}
+
 fn not_glibc(pid: u32, images: &[Image]) -> InjectError {
-    let is_musl =
-        images.iter().any(|image| image.name.contains("/ld-musl") || image.name.contains("libc.musl"));
     let is_static = images.iter().all(|image| !image.has_interpreter);
     InjectError::Libc(
         pid,
-        match (is_musl, is_static) {
+        match (is_musl(images), is_static) {
             (true, _) => "its C library is musl",
             (_, true) => "it is linked statically",
             _ => "it has no glibc",
