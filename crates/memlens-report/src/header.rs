@@ -1,6 +1,6 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
-use memlens_profile::{CacheInfo, Mark, Profile, SampleUnit, SamplingInfo, TlbInfo};
+use memlens_profile::{CacheInfo, Latencies, MachineInfo, Mark, Profile, SampleUnit, SamplingInfo, TlbInfo};
 use memlens_types::{Counts, ObjectKind, Sampled};
 
 use crate::View;
@@ -21,6 +21,8 @@ const NOTES: usize = 2;
 const MARKS: usize = 6;
 /// Below this many columns the header leaves out what the table's last line or the JSON report tells.
 const ROOMY: usize = 120;
+/// From this width on there is room for latencies beside sizes.
+const WIDE: usize = 145;
 
 /// The header. Every figure says whether it was counted or modelled.
 pub(crate) fn header(profile: &Profile, view: &View) -> String {
@@ -125,7 +127,19 @@ fn machine_pieces(profile: &Profile, width: usize) -> Vec<String> {
     let tlb = |name: &str, tlb: Option<TlbInfo>| tlb.map(|tlb| format!("{name} {}", tlb.entries));
     pieces.extend(tlb("dTLB", machine.dtlb));
     pieces.extend(tlb("STLB", machine.stlb));
+    if width >= WIDE {
+        pieces.push(latencies(machine));
+    }
     pieces
+}
+
+/// What a hit in each level costs, and what memory does: it differs with `memlens calibrate`.
+fn latencies(machine: &MachineInfo) -> String {
+    let Latencies { l1_cycles, l2_cycles, llc_cycles, dram_cycles, .. } = machine.latencies;
+    let levels = [(&machine.l1d, l1_cycles), (&machine.l2, l2_cycles), (&machine.llc, llc_cycles)];
+    let cycles = levels.into_iter().filter(|(level, _)| level.is_some()).map(|(_, cycles)| cycles);
+    let all: Vec<String> = cycles.chain([dram_cycles]).map(|cycles| cycles.to_string()).collect();
+    format!("latencies {} cycles", all.join(", "))
 }
 
 fn counted_pieces(known: &Known) -> Vec<String> {
