@@ -176,17 +176,13 @@ impl About<'_> {
             most_uses = most_uses.max(seen.uses);
             hot.push(field);
         }
-        for piece in
-            pieces.iter().filter(|piece| !piece.is_once && hot.contains(&piece.field)).collect::<Vec<_>>()
-        {
-            for covered in self.covered(piece) {
-                if !hot.contains(&covered) {
-                    hot.push(covered);
-                }
-            }
-        }
+        let are_used = |piece: &&Piece| !piece.is_once && hot.contains(&piece.field);
+        let covered: Vec<FieldIx> =
+            pieces.iter().filter(are_used).flat_map(|piece| self.covered(piece)).collect();
+        hot.extend(covered);
         // In the order of the structure.
         hot.sort_unstable();
+        hot.dedup();
         let named =
             |field: &FieldIx| known.get(field.index()).filter(|field| field.name.is_some())?.size_bytes;
         let bytes = hot.iter().map(named).sum::<Option<u64>>()?;
@@ -199,7 +195,7 @@ impl About<'_> {
         let place = |field: &Field| Some((field.offset_bytes?, field.size_bytes?));
         let own = profile.fields.get(piece.field.index());
         let (Some(own), Some((start, bytes))) = (own, own.and_then(place)) else { return Vec::new() };
-        let width = profile.code.get(piece.code.index()).map_or(0, |code| u64::from(code.size_bytes));
+        let width = self.operand_bytes(piece.code);
         if width <= bytes || runtime_code::is_memory_or_string_function(profile, piece.code) {
             return Vec::new();
         }

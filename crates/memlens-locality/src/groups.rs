@@ -4,6 +4,8 @@
 //! used leave every second set empty, and find half of a cache. A block's lowest bits tell: within a page they are the same in virtual and
 //! in physical addresses. Counted are blocks by these bits, once each: when they are seen first, or not since long.
 
+use std::collections::BTreeMap;
+
 use crate::geometry::Geometry;
 use crate::phases::Phases;
 
@@ -96,7 +98,7 @@ impl Evenness {
         self.parts.iter().enumerate().for_each(|(group, part)| parts[group % groups] += part);
         // Half octaves of crowding: 16 of them for each of 64 groups would only take time.
         let step = |density: f64| (2.0 * density.max(1.0 / 16.0).log2()).round() as i32;
-        let mut by_step: std::collections::BTreeMap<i32, (f64, f64)> = std::collections::BTreeMap::new();
+        let mut by_step: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
         for part in parts {
             let density = part * groups as f64;
             let sums = by_step.entry(step(density)).or_default();

@@ -311,10 +311,10 @@ impl Core {
     /// When the data is there.
     fn load(&mut self, it: &Served, begins: f64) -> f64 {
         let key = (it.access.line, it.access.word);
-        self.late.clear();
         match self.words.get(&key) {
             // From the store that is on its way.
             Some(word) if word.written > begins => {
+                self.late.clear();
                 begins.max(word.known) + it.drawn.cycles.min(FORWARD_CYCLES)
             }
             _ => self.fetch(it, begins, Want::Load),

@@ -221,16 +221,16 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
     if let Some(reason) = objects.common(|object| object.unknown_reason.as_ref()) {
         out += &wrap("unknown", INDENT, std::slice::from_ref(reason), width, colour);
     }
-    let namesakes = objects.common(|object| Some(&object.name)).map_or(0, |name| {
-        profile.objects.iter().filter(|object| object.name == *name).count() - objects.members().len()
-    });
-    if namesakes > 0 {
-        let name = objects.common(|object| Some(object.name.as_str())).unwrap_or_default();
-        let together =
-            Namesakes::wanted(profile, name).is_ok_and(|all| all.members().len() > objects.members().len());
-        let how = if together { "--object NAME shows them together" } else { "--top all lists them" };
-        let more = [format!("{namesakes} more of this name"), how.to_owned()];
-        out += &wrap("besides", INDENT, &more, width, colour);
+    if let Some(name) = objects.common(|object| Some(object.name.as_str())) {
+        let here = objects.members().len();
+        let more = profile.objects.iter().filter(|object| object.name == name).count() - here;
+        let are_together = || Namesakes::wanted(profile, name).is_ok_and(|all| all.members().len() > here);
+        if more > 0 {
+            let how =
+                if are_together() { "--object NAME shows them together" } else { "--top all lists them" };
+            let pieces = [format!("{more} more of this name"), how.to_owned()];
+            out += &wrap("besides", INDENT, &pieces, width, colour);
+        }
     }
     let known = &row.known;
     let counted = if profile.run.estimated { "estimated" } else { "counted" };

@@ -2,7 +2,8 @@
 
 use std::ops::BitOrAssign;
 
-const PAGE_BYTES: u64 = 4096;
+/// Bytes of what is counted.
+pub const PAGE_BYTES: u64 = 4096;
 /// Words of the map: with 1024 bits the error is some percent up to a few thousand pages, and more are not needed.
 const WORDS: usize = 16;
 const BITS: u64 = WORDS as u64 * 64;

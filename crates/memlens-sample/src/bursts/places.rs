@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::calls::{Accessor, Calls};
 use crate::address_space::{AddressSpace, Area, Code, Place};
+use crate::distinct_pages::PAGE_BYTES;
 use crate::heap::Heap;
 use crate::modules::Files;
 use crate::naming::below_thread_pointer;
@@ -17,8 +18,6 @@ use crate::unwinder::StackFrame;
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
-/// What of the heap no watched block owns is told apart by pages: how many they are is counted.
-const PAGE_BYTES: u64 = 4096;
 /// References and pages whose memory was looked up last, as a power of two: 80 bytes each.
 const RECENT_BITS: u32 = 10;
 /// A distance from the canonical frame address at which no variable is.
@@ -326,7 +325,7 @@ impl Places {
         Some((Spot::Block { site, memory }, 1.0 / owner.probability - 1.0, owner.range))
     }
 
-    /// Addresses of a page of the heap that are nobody's, as this one, with the same user.
+    /// Addresses of a page of the heap that are nobody's, as this one, with the same user: how many such pages there are is counted.
     fn unwatched(&self, address: u64, has_user: bool, surroundings: &Surroundings<'_>) -> (u64, u64) {
         let Surroundings { pid, space, heap, began_ns, .. } = *surroundings;
         let first = address & !(PAGE_BYTES - 1);
