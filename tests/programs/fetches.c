@@ -7,7 +7,7 @@
  * was more recent. The memory has 4 KiB pages of its own: the stores are 4 bytes each, 65,536 / 4 in all.
  *
  * memlens: --fetches --machine e5504
- * expect mmap mapping by main: fetches=49152 l1i_misses=3072 l2i_misses=0..64 llci_misses=0 stores=16384 store_bytes=65536
+ * expect mmap code: fetches=49152 l1i_misses=3072 l2i_misses=0..64 llci_misses=0 stores=16384 store_bytes=65536
  * prints: 3 runs
  */
 #include <stdint.h>

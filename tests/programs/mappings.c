@@ -1,10 +1,10 @@
-/* Anonymous mappings: mapped, made larger, partly and then wholly unmapped.
+/* An anonymous mapping: mapped, made larger, partly and then wholly unmapped. It is one object, wherever it is.
  *
  * One store of 8 bytes a page: 16 in the first form, 32 in the grown one, 24 after a quarter is gone:
  * 72 stores. Each is the first of its page's first line, or a hit of it: 32 lines in all when mremap
  * keeps the place; when it moves the mapping, lines are new and at most 16 more.
  *
- * expect mmap *: stores=72..  store_bytes=576..
+ * expect mmap region: stores=72 store_bytes=576
  * prints: 72
  */
 #define _GNU_SOURCE

@@ -5,7 +5,7 @@
  *
  * expect mmap mapping of /SYSV00000000: stores=10 store_bytes=80 loads=0
  * expect mmap mapping of /SYSV00000000: stores=20 store_bytes=160 loads=0
- * expect mmap mapping by main: stores=5 store_bytes=40
+ * expect mmap other: stores=5 store_bytes=40
  * prints: done
  */
 #include <stdio.h>

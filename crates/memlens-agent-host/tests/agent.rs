@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use memlens_agent_host::{Agent, AgentOptions, Event, NotPreloadable, Watch, check_preloadable};
+use memlens_events::agent::Extent;
 
 fn compiled(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
@@ -34,6 +35,9 @@ enum Told {
     Freed(u64),
     Moving(u64),
     Kept(u64),
+    NewMapping(Extent),
+    MappingEnded(Extent),
+    MappingMoved(Extent, Extent),
     Tick(u64),
     Started,
     Forked(u32),
@@ -83,6 +87,12 @@ fn run_with(
                         stored: allocation.stored_at != 0,
                     }
                 }
+                Event::NewMapping(mapping, stack) => {
+                    assert!(!stack.is_empty() && mapping.caller.ip != 0);
+                    Told::NewMapping(Extent { address: mapping.address, size_bytes: mapping.size_bytes })
+                }
+                Event::MappingEnded(extent) => Told::MappingEnded(extent),
+                Event::MappingMoved { from, to } => Told::MappingMoved(from, to),
                 Event::Freed(address) => Told::Freed(address),
                 Event::Moving(address) => Told::Moving(address),
                 Event::Kept(address) => Told::Kept(address),
@@ -120,6 +130,34 @@ fn agent_with_stacks(watch: Watch, stack_bytes: u32) -> Agent {
 }
 
 #[test]
+fn anonymous_memory_that_the_program_maps_is_told_with_its_end() {
+    const PAGE: u64 = 4096;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compiled(folder.path(), "maps", &[]);
+    let mut agent = agent(Watch::From(10_000));
+    let (output, told) = run(&mut agent, &program, &[]);
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"5\n"[..]));
+    let of_mappings = told
+        .into_iter()
+        .map(|(_, what)| what)
+        .filter(|what| matches!(what, Told::NewMapping(_) | Told::MappingEnded(_) | Told::MappingMoved(..)));
+    let of_mappings: Vec<Told> = of_mappings.collect();
+    let [
+        Told::NewMapping(private),
+        Told::NewMapping(shared),
+        Told::MappingEnded(ended),
+        Told::MappingMoved(from, to),
+    ] = of_mappings[..]
+    else {
+        panic!("{of_mappings:?}")
+    };
+    assert_eq!((private.size_bytes, shared.size_bytes), (64 * PAGE, 64 * PAGE));
+    assert_eq!(ended, Extent { address: private.address, size_bytes: 16 * PAGE });
+    assert_eq!(from, Extent { address: private.address + 16 * PAGE, size_bytes: 48 * PAGE });
+    assert_eq!(to.size_bytes, 96 * PAGE);
+}
+
+#[test]
 fn every_entry_point_is_seen_and_every_block_ends() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compiled(folder.path(), "entry_points", &[]);
@@ -151,6 +189,7 @@ fn every_entry_point_is_seen_and_every_block_ends() {
             Told::Tick(_) => panic!("nobody asked for ticks"),
             Told::Started => {}
             Told::Forked(_) => panic!("it does not fork"),
+            Told::NewMapping(_) | Told::MappingEnded(_) | Told::MappingMoved(..) => panic!("it maps nothing"),
         }
     }
     // In the order of the program; libc's own block for the folder or the output is smaller.

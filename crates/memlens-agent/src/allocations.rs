@@ -19,13 +19,13 @@ use crate::watched;
 
 /// A call of the program: where the stack pointer was at entry, which points to the return address, and rbp.
 #[derive(Clone, Copy)]
-struct Entry {
-    sp: usize,
-    bp: usize,
+pub(crate) struct Entry {
+    pub(crate) sp: usize,
+    pub(crate) bp: usize,
 }
 
 impl Entry {
-    fn caller(self) -> Caller {
+    pub(crate) fn caller(self) -> Caller {
         // SAFETY: at a function's entry the return address is on top of the stack (System V ABI AMD64, 3.2.2), and
         // the entry points hand on the stack pointer that they found.
         let ip = unsafe { (self.sp as *const u64).read() };
@@ -34,14 +34,14 @@ impl Entry {
 }
 
 /// The time in which a real function runs on behalf of a thread: what it allocates itself is not looked at.
-struct Inside {
+pub(crate) struct Inside {
     area: &'static ThreadArea,
     before: usize,
 }
 
 impl Inside {
     /// None: the thread is inside already.
-    fn enter(area: &'static ThreadArea, entry: Entry) -> Option<Self> {
+    pub(crate) fn enter(area: &'static ThreadArea, entry: Entry) -> Option<Self> {
         let before = area.inside.get();
         // A call that was left by a jump out of a signal handler has its stack pointer below ours.
         if before > entry.sp {
@@ -59,7 +59,7 @@ impl Drop for Inside {
 }
 
 /// Whether a block of this size is watched: the mean gap of the draw, 0 for its size alone.
-fn drawn(control: &Control, area: &ThreadArea, size_bytes: u64) -> Option<u64> {
+pub(crate) fn drawn(control: &Control, area: &ThreadArea, size_bytes: u64) -> Option<u64> {
     if size_bytes >= ALWAYS_FROM_BYTES.load(Ordering::Relaxed) {
         return Some(0);
     }

@@ -65,7 +65,7 @@ fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
     use core::ffi::c_void;
     use core::sync::atomic::AtomicPtr;
     type Row = (&'static [u8], unsafe extern "C" fn(), &'static AtomicPtr<c_void>);
-    static ROWS: [Row; 25] = [
+    static ROWS: [Row; 29] = [
         (b"malloc", own::malloc, &real::MALLOC),
         (b"calloc", own::calloc, &real::CALLOC),
         (b"realloc", own::realloc, &real::REALLOC),
@@ -78,6 +78,10 @@ fn pair_of(name: &[u8]) -> Option<(usize, usize)> {
         (b"free", own::free, &real::FREE),
         (b"free_sized", own::free_sized, &real::FREE_SIZED),
         (b"free_aligned_sized", own::free_aligned_sized, &real::FREE_ALIGNED_SIZED),
+        (b"mmap", own::mmap, &real::MMAP),
+        (b"mmap64", own::mmap64, &real::MMAP),
+        (b"munmap", own::munmap, &real::MUNMAP),
+        (b"mremap", own::mremap, &real::MREMAP),
         (b"pthread_create", own::pthread_create, &real::PTHREAD_CREATE),
         (b"sigaction", own::sigaction, &real::SIGACTION),
         (b"signal", own::signal, &real::SIGNAL),

@@ -36,6 +36,7 @@
 //! | `faults.rs` | signals that instructions raise in a burst |
 //! | `forking.rs` | forked children begin at once |
 //! | `restriction.rs` | programs that restrict their system calls: the agent leaves first |
+//! | `mappings.rs` | anonymous memory that the program maps by itself |
 //! | `bursts.rs` | which ticks begin bursts, how long they are, what is reported of them |
 //!
 //! # Signal safety
@@ -60,6 +61,7 @@ mod forking;
 mod handing_on;
 mod hooks;
 mod libraries;
+mod mappings;
 mod real;
 mod restriction;
 mod ring;

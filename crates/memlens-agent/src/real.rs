@@ -46,6 +46,12 @@ pub static FREE: Function = AtomicPtr::new(first_free as *mut c_void);
 pub static FREE_SIZED: Function = AtomicPtr::new(first_free as *mut c_void);
 /// As [`FREE`].
 pub static FREE_ALIGNED_SIZED: Function = AtomicPtr::new(first_free as *mut c_void);
+/// mmap(2). A program may map memory before it allocates any.
+pub static MMAP: Function = AtomicPtr::new(first_mmap as *mut c_void);
+/// munmap(2).
+pub static MUNMAP: Function = unknown();
+/// mremap(2).
+pub static MREMAP: Function = unknown();
 /// pthread_create(3).
 pub static PTHREAD_CREATE: Function = unknown();
 
@@ -111,6 +117,9 @@ fn find() {
     // C23 7.24.3.4: both do what `free` does.
     set(&FREE_SIZED, or(of_the_program(c"free_sized"), free));
     set(&FREE_ALIGNED_SIZED, or(of_the_program(c"free_aligned_sized"), free));
+    set(&MMAP, or(of_the_program(c"mmap"), raw_mmap as *mut c_void));
+    set(&MUNMAP, of_the_program(c"munmap"));
+    set(&MREMAP, of_the_program(c"mremap"));
     set(&PTHREAD_CREATE, of_the_program(c"pthread_create"));
     set(&SIGACTION, of_the_program(c"sigaction"));
     set(&SIGNAL, of_the_program(c"signal"));
@@ -157,6 +166,41 @@ unsafe extern "C" fn first_free(block: *mut c_void) {
         unsafe { call!(FREE, (block) -> ()) };
     }
 }
+
+/// Until the real one is known.
+unsafe extern "C" fn first_mmap(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    file: usize,
+    offset: usize,
+) -> *mut c_void {
+    if !ready() {
+        // SAFETY: as below.
+        return unsafe { raw_mmap(address, length, protection, flags, file, offset) };
+    }
+    // SAFETY: the caller's promise is that of mmap(2); `ready` has set the function.
+    unsafe { call!(MMAP, (address, length, protection, flags, file, offset) -> *mut c_void) }
+}
+
+/// mmap(2) without `errno`: while the functions are being looked up.
+unsafe extern "C" fn raw_mmap(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    file: usize,
+    offset: usize,
+) -> *mut c_void {
+    // SAFETY: the program's own call.
+    let result =
+        unsafe { arch::syscall(arch::number::MMAP, [address, length, protection, flags, file, offset]) };
+    if (-4095..0).contains(&result) { MAP_FAILED } else { result as *mut c_void }
+}
+
+/// What mmap(2) and mremap(2) return when they fail.
+pub const MAP_FAILED: *mut c_void = usize::MAX as *mut c_void;
 
 // ---- the arena --------------------------------------------------------------------------------
 

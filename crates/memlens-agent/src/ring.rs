@@ -175,7 +175,10 @@ impl Segment {
     ) -> bool {
         let stack_words = stack.map_or(0, |stack| 1 + stack.bytes / 8);
         let length = 8 * (3 + words.len() + stack_words);
-        let has_all = matches!(kind, Kind::Freed | Kind::Moving | Kind::Kept | Kind::Forked);
+        let has_all = matches!(
+            kind,
+            Kind::Freed | Kind::Moving | Kind::Kept | Kind::Forked | Kind::MappingEnded | Kind::MappingMoved
+        );
         let keep_bytes = if has_all { 0 } else { RESERVED_BYTES };
         let Some(place) = self.reserve(area.tid.get(), length, keep_bytes) else { return false };
         // SAFETY: `length` bytes from `place` on are this call's until the first word is written.

@@ -21,7 +21,7 @@
 //!
 //! 64-bit words in the machine's order; the stack's bytes are padded to whole words.
 //!
-//! | word | all | `Allocated` | `Freed`, `Moving`, `Kept` | `Tick` |
+//! | word | all | `Allocated`, `NewMapping` | `Freed`, `Moving`, `Kept` | `Tick` |
 //! |---|---|---|---|---|
 //! | 0 | [`Head`] | | | |
 //! | 1 | time, ns of `CLOCK_MONOTONIC` | | | |
@@ -34,7 +34,8 @@
 //! | 8–10 | | return address of the call, rsp and rbp there | | |
 //! | last | | bytes of stack from rsp on, then they | | the same |
 //!
-//! A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` and `Mapped` the text of its
+//! A `MappingEnded` has the first address and the bytes of what was unmapped; a `MappingMoved` those of the mapping before, then those
+//! of what it is now. A `Look` has the ns that it stands for, rip, and whether it came in a system call; `Started` and `Mapped` the text of its
 //! /proc/self/maps, as far as it could be read, filled up with zero bytes; `Forked` the parent's process. Bursts ([`crate::burst`]) come as two more kinds: a `Block` has the words of [`BlockHead`] and of
 //! its references; a `Burst` the words of [`BurstHead`], then its own.
 
@@ -44,7 +45,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"memlensA");
 /// Layout version; both sides must agree.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// The environment variable that tells the agent its segment: a file descriptor of its own, or, in a program that the
 /// target has executed, memlens's process id, a colon, and the descriptor there.
 pub const VARIABLE: &str = "MEMLENS_AGENT";
@@ -271,6 +272,12 @@ pub enum Kind {
     Forked = 11,
     /// What a process has mapped that may have ended before memlens looks.
     Mapped = 12,
+    /// The program mapped anonymous memory, which is watched.
+    NewMapping = 13,
+    /// It unmapped some memory, whatever it was.
+    MappingEnded = 14,
+    /// It changed a mapping's size, and perhaps its place (mremap(2)).
+    MappingMoved = 15,
 }
 
 impl Kind {
@@ -288,6 +295,9 @@ impl Kind {
             Self::Look,
             Self::Forked,
             Self::Mapped,
+            Self::NewMapping,
+            Self::MappingEnded,
+            Self::MappingMoved,
         ];
         kinds.into_iter().find(|&kind| kind as u8 == code)
     }
@@ -335,7 +345,7 @@ pub struct Caller {
     pub bp: u64,
 }
 
-/// A watched block's begin.
+/// The begin of a watched block, or mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
     /// First byte.
@@ -358,6 +368,15 @@ impl Allocation {
         let Caller { ip, sp, bp } = self.caller;
         [self.address, self.size_bytes, self.gap_bytes, self.old_address, self.stored_at, ip, sp, bp]
     }
+}
+
+/// Some memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub address: u64,
+    /// How many there are.
+    pub size_bytes: u64,
 }
 
 /// What a burst's record says before its words.
@@ -503,6 +522,17 @@ impl BurstHead {
 pub enum Event<'a> {
     /// See [`Kind::Allocated`].
     Allocated(Allocation, &'a [u8]),
+    /// See [`Kind::NewMapping`].
+    NewMapping(Allocation, &'a [u8]),
+    /// See [`Kind::MappingEnded`].
+    MappingEnded(Extent),
+    /// See [`Kind::MappingMoved`].
+    MappingMoved {
+        /// What the mapping was …
+        from: Extent,
+        /// … and is.
+        to: Extent,
+    },
     /// See [`Kind::Freed`].
     Freed(u64),
     /// See [`Kind::Moving`].
@@ -589,6 +619,7 @@ impl<'a> AgentRecord<'a> {
             bytes.get(at * 8 + 8..)?.get(..length)
         };
         let rest = |at: usize| bytes.get(at * 8..);
+        let extent = |at: usize| Some(Extent { address: word(at)?, size_bytes: word(at + 1)? });
         let head = Head::of(word(0)?).filter(|head| head.length as usize == bytes.len())?;
         let who = word(2)?;
         let event = match head.kind {
@@ -596,7 +627,9 @@ impl<'a> AgentRecord<'a> {
             Kind::Freed => Event::Freed(word(3)?),
             Kind::Moving => Event::Moving(word(3)?),
             Kind::Kept => Event::Kept(word(3)?),
-            Kind::Allocated => {
+            Kind::MappingEnded => Event::MappingEnded(extent(3)?),
+            Kind::MappingMoved => Event::MappingMoved { from: extent(3)?, to: extent(5)? },
+            Kind::Allocated | Kind::NewMapping => {
                 let allocation = Allocation {
                     address: word(3)?,
                     size_bytes: word(4)?,
@@ -605,7 +638,11 @@ impl<'a> AgentRecord<'a> {
                     stored_at: word(7)?,
                     caller: Caller { ip: word(8)?, sp: word(9)?, bp: word(10)? },
                 };
-                Event::Allocated(allocation, stack(ALLOCATED_WORDS - 1)?)
+                let stack = stack(ALLOCATED_WORDS - 1)?;
+                match head.kind {
+                    Kind::NewMapping => Event::NewMapping(allocation, stack),
+                    _ => Event::Allocated(allocation, stack),
+                }
             }
             Kind::Tick => {
                 let mut registers = [0; 16];
@@ -701,6 +738,14 @@ mod tests {
         let whole = bytes(&[Head { kind: Kind::Forked, length: 8 * 4 }.word(), 1, 2, 77]);
         let forked = Event::Forked { parent_pid: 77 };
         assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(forked));
+        let whole =
+            bytes(&[Head { kind: Kind::MappingMoved, length: 8 * 7 }.word(), 1, 2, 0x1000, 64, 0x2000, 128]);
+        let extent = |address, size_bytes| Extent { address, size_bytes };
+        let moved = Event::MappingMoved { from: extent(0x1000, 64), to: extent(0x2000, 128) };
+        assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(moved));
+        let whole = bytes(&[Head { kind: Kind::MappingEnded, length: 8 * 5 }.word(), 1, 2, 0x1000, 64]);
+        let ended = Event::MappingEnded(extent(0x1000, 64));
+        assert_eq!(AgentRecord::decode(&whole).map(|record| record.event), Some(ended));
         // A stack longer than the record.
         let mut words = [0; ALLOCATED_WORDS + 1];
         words[0] = Head { kind: Kind::Allocated, length: 8 * words.len() as u32 }.word();

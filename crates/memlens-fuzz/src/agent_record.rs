@@ -2,7 +2,7 @@
 
 use memlens_events::agent::{
     ALLOCATED_WORDS, AgentRecord, Allocation, BLOCK_HEAD_WORDS, BURST_HEAD_WORDS, BlockHead, BurstHead,
-    Caller, END_WORDS, Event, Head, Kind, RING_BYTES, TICK_WORDS,
+    Caller, END_WORDS, Event, Extent, Head, Kind, RING_BYTES, TICK_WORDS,
 };
 use memlens_events::burst::{REFERENCE_WORDS, Reference, Source, Use};
 
@@ -24,6 +24,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     // 13 bytes of stack, padded.
     let stack = [13, 0x1111, 0x22_2222_2222];
     let allocated = record(Kind::Allocated, &[&allocation.words()[..], &stack].concat());
+    let mapping = record(Kind::NewMapping, &[&allocation.words()[..], &stack].concat());
     let tick = record(Kind::Tick, &[&[10_000_000][..], &[7; 16], &[0x40_2000, 1], &stack].concat());
     let head = BlockHead { generation: 1, number: 5, ends_indirectly: true, pc: 0x40_3000 };
     let reference = Reference {
@@ -43,8 +44,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         record(Kind::Padding, &[0; 5]),
         record(Kind::Look, &[5000, 0x40_4000, 0]),
         record(Kind::Forked, &[77]),
+        record(Kind::MappingEnded, &[address, 4096]),
+        record(Kind::MappingMoved, &[address, 4096, address + (1 << 20), 8192]),
     ];
-    let mut seeds = vec![allocated, tick, block, burst, mappings.concat(), ends.concat(), others.concat()];
+    let mut seeds =
+        vec![allocated, mapping, tick, block, burst, mappings.concat(), ends.concat(), others.concat()];
     seeds.push(seeds.concat());
     seeds
 }
@@ -62,7 +66,7 @@ pub(crate) fn check(bytes: &[u8]) {
 /// A head's length.
 fn check_head(word: u64) -> Option<usize> {
     let (length, kind) = (word % (1 << 32), word >> 32);
-    let is_head = (1..=12).contains(&kind) && length % 8 == 0 && (8..=RING_BYTES as u64).contains(&length);
+    let is_head = (1..=15).contains(&kind) && length % 8 == 0 && (8..=RING_BYTES as u64).contains(&length);
     let head = Head::of(word);
     assert_eq!(head.is_some(), is_head, "{word:#x}");
     let head = head?;
@@ -76,21 +80,23 @@ fn check_record(bytes: &[u8]) {
     let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     let kind = words[0] >> 32;
     let least = match kind {
-        2 => ALLOCATED_WORDS,
+        2 | 13 => ALLOCATED_WORDS,
         3..=5 => END_WORDS,
         6 => TICK_WORDS,
         7 => COMMON_WORDS + BLOCK_HEAD_WORDS,
         8 => COMMON_WORDS + BURST_HEAD_WORDS,
         10 => COMMON_WORDS + 3,
         11 => COMMON_WORDS + 1,
+        14 => COMMON_WORDS + 2,
+        15 => COMMON_WORDS + 4,
         _ => COMMON_WORDS,
     };
     let is_whole = odd.is_empty() && words[0] % (1 << 32) == bytes.len() as u64 && words.len() >= least;
     // Padding is none; the stack's length, the last of the words that are always there, is of what follows.
-    let has_stack = matches!(kind, 2 | 6);
+    let has_stack = matches!(kind, 2 | 6 | 13);
     let fits = !has_stack || is_whole && words[least - 1] <= 8 * (words.len() - least) as u64;
     let record = AgentRecord::decode(bytes);
-    assert_eq!(record.is_some(), is_whole && fits && (2..=12).contains(&kind), "{words:x?}");
+    assert_eq!(record.is_some(), is_whole && fits && (2..=15).contains(&kind), "{words:x?}");
     let Some(AgentRecord { time_ns, pid, tid, event }) = record else { return };
     assert_eq!((time_ns, u64::from(pid) << 32 | u64::from(tid)), (words[1], words[2]));
     let behind = &bytes[8 * least..];
@@ -105,6 +111,17 @@ fn check_record(bytes: &[u8]) {
         Event::Allocated(allocation, stack) => {
             assert_eq!((kind, &allocation.words()[..]), (2, &words[3..11]));
             with_stack(stack);
+        }
+        Event::NewMapping(allocation, stack) => {
+            assert_eq!((kind, &allocation.words()[..]), (13, &words[3..11]));
+            with_stack(stack);
+        }
+        Event::MappingEnded(Extent { address, size_bytes }) => {
+            assert_eq!((kind, address, size_bytes), (14, words[3], words[4]));
+        }
+        Event::MappingMoved { from, to } => {
+            let told = [from.address, from.size_bytes, to.address, to.size_bytes];
+            assert_eq!((kind, &told[..]), (15, &words[3..7]));
         }
         Event::Freed(address) => assert_eq!((kind, address), (3, words[3])),
         Event::Moving(address) => assert_eq!((kind, address), (4, words[3])),

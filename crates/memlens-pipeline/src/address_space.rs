@@ -183,6 +183,8 @@ pub struct AddressSpace {
     /// What is known of locals that were touched.
     locals: FxHashMap<ObjectId, FrameVariable>,
     last: (Range<u64>, u32),
+    /// What was unmapped last, if it was a mapping's begin, and whose.
+    last_unmapped: Option<(u64, ObjectId)>,
     lines: LineMemo,
     frame_memo: Vec<FrameEntry>,
     region_generation: u64,
@@ -210,6 +212,7 @@ impl AddressSpace {
             site_names: FxHashMap::default(),
             locals: FxHashMap::default(),
             last: (0..0, 0),
+            last_unmapped: None,
             lines: LineMemo::new(),
             frame_memo: vec![FrameEntry::default(); FRAME_MEMO_ENTRIES],
             region_generation: 0,
@@ -245,6 +248,7 @@ impl AddressSpace {
             site_names: self.site_names.clone(),
             locals: self.locals.clone(),
             last: (0..0, 0),
+            last_unmapped: None,
             lines: LineMemo::new(),
             frame_memo: vec![FrameEntry::default(); FRAME_MEMO_ENTRIES],
             region_generation: self.region_generation,
@@ -491,8 +495,22 @@ impl AddressSpace {
     /// The process unmapped memory.
     pub fn unmap(&mut self, range: Range<u64>) {
         if !range.is_empty() {
+            let label = self.regions.get(range.start).map(|(_, number)| self.labels[number as usize]);
+            self.last_unmapped = match label {
+                Some(Label::Mapping { object, .. }) => Some((range.start, object)),
+                _ => None,
+            };
             self.unlabel(range);
         }
+    }
+
+    /// What was mapped at `old`, and unmapped just now, lies in `range` (mremap(2)). Whether it is known what that is.
+    pub fn remap(&mut self, old: u64, range: Range<u64>) -> bool {
+        let Some((_, object)) = self.last_unmapped.take().filter(|(start, _)| *start == old) else {
+            return false;
+        };
+        self.label(range, Label::Mapping { object, holds_heap: false });
+        true
     }
 
     /// The end of the `brk` heap moved.
@@ -659,13 +677,19 @@ impl AddressSpace {
         Some(self.place_at(addr)?.1)
     }
 
-    /// The block or variable at `addr`, if that is known at once, and how far from its beginning.
+    /// The block, variable or mapping at `addr`, if that is known at once, and how far from its beginning.
     pub fn place_at(&self, addr: u64) -> Option<(ObjectId, u64)> {
         if let Some(block) = self.heap.blocks().block_at(addr) {
             return Some((block.object, addr - block.start));
         }
-        let (object, range) = self.lines.variable(addr)?;
-        Some((object, addr - range.start))
+        if let Some((object, range)) = self.lines.variable(addr) {
+            return Some((object, addr - range.start));
+        }
+        let (range, number) = self.regions.get(addr)?;
+        match self.labels[number as usize] {
+            Label::Mapping { object, holds_heap: false } => Some((object, addr - range.start)),
+            _ => None,
+        }
     }
 
     /// How far from the beginning of its block or variable an address is, for which [`Self::resolve`] gave `range` in

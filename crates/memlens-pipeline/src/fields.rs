@@ -52,6 +52,7 @@ impl Process {
                     | ObjectKey::Global { .. }
                     | ObjectKey::Tls { .. }
                     | ObjectKey::Local { .. }
+                    | ObjectKey::Mmap { site: Some(_), .. }
             )
         )
     }
@@ -79,7 +80,12 @@ impl<'a> Builder<'a> {
                 Some(TypeOf::Known { number, module, type_ref, is_behind })
             };
             let found = match key {
-                Some((_, &(ObjectKey::HeapSite(site) | ObjectKey::HeapBlock { site, .. }))) => {
+                Some((
+                    _,
+                    &(ObjectKey::HeapSite(site)
+                    | ObjectKey::HeapBlock { site, .. }
+                    | ObjectKey::Mmap { site: Some(site), .. }),
+                )) => {
                     let found = block_types.get(&site);
                     found.and_then(|found| known(found.module, found.type_ref, found.is_behind))
                 }

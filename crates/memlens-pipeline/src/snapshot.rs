@@ -654,15 +654,35 @@ impl<'a> Builder<'a> {
 
     fn mapping(&mut self, file: u32, site: Option<SiteId>) -> Object {
         let site_stack = site.map(|site| self.site_stack(site));
-        let name = match file {
-            BREAK => "allocator data (brk heap)".to_owned(),
-            ANONYMOUS => match site.map(|site| self.naming_code(site, 0)) {
-                Some(NamingCode::Function(function)) => format!("mapping by {function}"),
-                _ => "anonymous mapping".to_owned(),
-            },
-            file => format!("mapping of {}", self.space.file(file).unwrap_or("a file")),
+        let name = match (file, site) {
+            (BREAK, _) => "allocator data (brk heap)".to_owned(),
+            (ANONYMOUS, Some(site)) => return self.anonymous_mapping(site),
+            (ANONYMOUS, None) => "anonymous mapping".to_owned(),
+            (file, _) => format!("mapping of {}", self.space.file(file).unwrap_or("a file")),
         };
         Object { name, site: site_stack, ..Object::default() }
+    }
+
+    /// As a block of the heap, by the variable that receives it; else by who made it.
+    fn anonymous_mapping(&mut self, site: SiteId) -> Object {
+        let Receiver { level, variable } = self.receiver(site, None);
+        let mut object = Object { site: Some(self.site_stack(site)), ..Object::default() };
+        object.named_at = Some(self.naming_frame(site, level, variable.as_ref()));
+        match variable {
+            Some(variable) => {
+                let key = self.space.heap.sites().stack(site).get(level);
+                let module = key.map(|&key| u32::from(split_frame_key(key).0));
+                self.note_block_type(site, module.zip(variable.type_ref));
+                (object.name, object.type_name) = (variable.name, variable.type_name);
+            }
+            None => {
+                object.name = match self.naming_code(site, level) {
+                    NamingCode::Function(function) => format!("mapping by {function}"),
+                    NamingCode::Call(_) => "anonymous mapping".to_owned(),
+                }
+            }
+        }
+        object
     }
 
     // ---- allocation sites ----------------------------------------------------------------------

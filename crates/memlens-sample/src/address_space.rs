@@ -108,7 +108,8 @@ impl AddressSpace {
             "[heap]" => Area::Break,
             "[stack]" => Area::Stack,
             "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]" => Area::Kernel,
-            "" | "//anon" => Area::Anonymous,
+            // Shared by processes, and of huge pages.
+            "" | "//anon" | "/dev/zero (deleted)" | "/anon_hugepage (deleted)" => Area::Anonymous,
             name if name.starts_with("[anon") || name.starts_with("[stack:") => Area::Anonymous,
             name => Area::File(name.to_owned()),
         };

@@ -304,6 +304,9 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
     let &AgentRecord { time_ns, pid, tid, .. } = record;
     let event = match record.event {
         Event::Allocated(allocation, stack) => HeapEvent::Allocated(allocation, stack.to_vec()),
+        Event::NewMapping(mapping, stack) => HeapEvent::NewMapping(mapping, stack.to_vec()),
+        Event::MappingEnded(extent) => HeapEvent::MappingEnded(extent),
+        Event::MappingMoved { from, to } => HeapEvent::MappingMoved { from, to },
         Event::Freed(address) => HeapEvent::Freed(address),
         Event::Moving(address) => HeapEvent::Moving(address),
         Event::Kept(address) => HeapEvent::Kept(address),

@@ -73,7 +73,8 @@ impl ProfileBuilder {
         let tallies = recording.take_tallies();
         let files = recording.files();
         self.namer.prepare(&tallies, files);
-        for (key, tally) in tallies {
+        for (mut key, tally) in tallies {
+            key.spot = recording.heap().resolved(key.spot);
             if let (Spot::CodeOnly, Some(file)) = (&key.spot, key.code.0) {
                 self.code_samples.add(file, key.code.1, key.thread, tally.sampled);
                 continue;
@@ -81,7 +82,7 @@ impl ProfileBuilder {
             let (object, sampled) = self.namer.object(&key, tally.sampled, files, recording.heap());
             let object = self.rows.number(object);
             let missing = match &key.spot {
-                Spot::Block { memory, .. } => {
+                Spot::Block { site, memory } if !recording.heap().detail(*site).is_mapping => {
                     let pointer = self.namer.unwatched(&key, memory, files);
                     let pointer = self.rows.number(pointer);
                     let area = BlockArea::of(&memory.area);
@@ -108,7 +109,10 @@ impl ProfileBuilder {
     /// What bursts say, as of now.
     fn burst_rows(&mut self, bursts: &Bursts, summary: &Summary, recording: &Recording) -> Rows {
         let files = recording.files();
-        let cells = bursts.cells(summary);
+        let mut cells = bursts.cells(summary);
+        cells
+            .iter_mut()
+            .for_each(|(cell, _)| cell.key.spot = recording.heap().resolved(cell.key.spot.clone()));
         let keys: Vec<_> = cells.iter().map(|(cell, _)| (cell.key.clone(), Tally::default())).collect();
         self.namer.prepare(&keys, files);
         let mut rows = Rows::default();
@@ -120,7 +124,7 @@ impl ProfileBuilder {
             rows.saw(object, seen);
             let accesses = counts.accesses() as f64;
             let missing = match &key.spot {
-                Spot::Block { memory, .. } => {
+                Spot::Block { site, memory } if !recording.heap().detail(*site).is_mapping => {
                     let pointer = rows.number(self.namer.unwatched(&key, memory, files));
                     let area = BlockArea::of(&memory.area);
                     rows.unseen.watched(pointer, area, object, accesses, accesses * unseen_part);

@@ -4,9 +4,12 @@
 //! of s bytes that was drawn from gaps of mean R is watched with probability p = 1 - exp(-s / R); see the agent's
 //! `draw.rs`. Sums over watched blocks therefore count each 1 / p times.
 //!
+//! Anonymous memory that the program maps by itself is known in the same way: a block of the site that mapped it. Blocks of the heap
+//! may lie in it: then it is an allocator's, and as long as no watched block owns an address there nothing is known of it.
+//!
 //! Sites are the same for all processes; live blocks are a process's own. A forked child starts with its parent's.
 
-use memlens_events::agent::Allocation;
+use memlens_events::agent::{Allocation, Extent};
 use memlens_objects::{SiteId, Sites};
 use memlens_profile::ObjectBacking;
 use rustc_hash::FxHashMap;
@@ -14,12 +17,24 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::heap_blocks::{BlockArea, HeapBlock, HeapBlocks};
+use crate::spot::Spot;
 
 /// What became of a watched block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeapEvent {
     /// It came into being, with this copy of the caller's stack.
     Allocated(Allocation, Vec<u8>),
+    /// The program mapped anonymous memory, with this copy of the caller's stack.
+    NewMapping(Allocation, Vec<u8>),
+    /// It unmapped memory.
+    MappingEnded(Extent),
+    /// A mapping's size changed, and perhaps its place.
+    MappingMoved {
+        /// Before.
+        from: Extent,
+        /// Now.
+        to: Extent,
+    },
     /// It ended.
     Freed(u64),
     /// It ends, unless an allocation that names it, or `Kept`, follows from the same thread.
@@ -66,6 +81,10 @@ pub struct HeapSite {
     pub by_area: [WatchedBytes; 2],
     /// How the kernel backed its blocks, where somebody looked.
     pub backing: Option<ObjectBacking>,
+    /// Whether its blocks are mappings that the program made.
+    pub is_mapping: bool,
+    /// Whether blocks of the heap were seen to lie in them.
+    pub is_allocators: bool,
 }
 
 impl HeapSite {
@@ -90,6 +109,8 @@ impl HeapSite {
         self.blocks += other.blocks;
         self.bytes += other.bytes;
         self.moved_blocks += other.moved_blocks;
+        self.is_mapping |= other.is_mapping;
+        self.is_allocators |= other.is_allocators;
         for (own, other) in self.by_area.iter_mut().zip(other.by_area) {
             own.watched += other.watched;
             own.others += other.others;
@@ -126,6 +147,7 @@ const ENDED: usize = 64;
 #[derive(Clone, Debug, Default)]
 struct ProcessHeap {
     blocks: HeapBlocks,
+    mappings: HeapBlocks,
     /// The oldest first.
     ended: VecDeque<Ended>,
     /// By thread: the block that it is moving, with its start.
@@ -215,6 +237,54 @@ impl Heap {
             }
         }
         process.blocks.insert(allocation.address, block);
+        if let Some((_, around)) = process.mappings.at(allocation.address)
+            && let Some(detail) = self.details.get_mut(around.site.index())
+        {
+            detail.is_allocators = true;
+        }
+    }
+
+    /// The program mapped anonymous memory, perhaps over what was there.
+    pub fn mapped(&mut self, pid: u32, mapping: &Allocation, site: SiteId, time_ns: u64) {
+        let Allocation { address, size_bytes, gap_bytes, .. } = *mapping;
+        self.unmapped(pid, Extent { address, size_bytes }, time_ns);
+        let block = HeapBlock {
+            site,
+            len_bytes: size_bytes,
+            area: BlockArea::Mapping,
+            draws: mean_draws(size_bytes, gap_bytes),
+            total_bytes: size_bytes,
+            was_moved: false,
+        };
+        if let Some(detail) = self.details.get_mut(site.index()) {
+            detail.is_mapping = true;
+            detail.count(&block, 1.0);
+        }
+        self.processes.entry(pid).or_default().mappings.insert(address, block);
+    }
+
+    /// The program unmapped memory.
+    pub fn unmapped(&mut self, pid: u32, extent: Extent, time_ns: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Extent { address, size_bytes } = extent;
+        for (start, block) in process.mappings.cut(address..address.saturating_add(size_bytes)) {
+            process.has_ended(Ended { time_ns, start, block });
+        }
+    }
+
+    /// A mapping has another size, and perhaps another place.
+    pub fn remapped(&mut self, pid: u32, from: Extent, to: Extent, time_ns: u64) {
+        let known = self.processes.get(&pid).and_then(|process| process.mappings.at(from.address));
+        self.unmapped(pid, from, time_ns);
+        self.unmapped(pid, to, time_ns);
+        let (Some((_, known)), Some(process)) = (known, self.processes.get_mut(&pid)) else { return };
+        let grown = to.size_bytes.saturating_sub(from.size_bytes);
+        let block = HeapBlock { len_bytes: to.size_bytes, total_bytes: known.total_bytes + grown, ..known };
+        if let Some(detail) = self.details.get_mut(block.site.index()) {
+            detail.count(&block, 1.0);
+            detail.count(&known, -1.0);
+        }
+        process.mappings.insert(to.address, block);
     }
 
     /// A block ended.
@@ -248,8 +318,11 @@ impl Heap {
 
     /// The watched block that owns an address.
     pub fn owner(&self, pid: u32, address: u64) -> Option<OwnedBy> {
-        let (start, block) = self.processes.get(&pid)?.blocks.at(address)?;
-        Some(OwnedBy::of(start, block))
+        let process = self.processes.get(&pid)?;
+        let found = process.blocks.at(address);
+        let mapped =
+            || process.mappings.at(address).filter(|(_, mapping)| !self.detail(mapping.site).is_allocators);
+        found.or_else(mapped).map(|(start, block)| OwnedBy::of(start, block))
     }
 
     /// The watched block that owns an address, or owned it at some time since then.
@@ -299,10 +372,18 @@ impl Heap {
         self.sites.stack(site)
     }
 
-    /// Watched blocks of at least `least_bytes` bytes: process, place, number of the site. Linear in all blocks.
+    /// A spot by what is known now: in memory of an allocator no mapping owns anything.
+    pub fn resolved(&self, spot: Spot) -> Spot {
+        match spot {
+            Spot::Block { site, memory } if self.detail(site).is_allocators => Spot::Heap(memory),
+            spot => spot,
+        }
+    }
+
+    /// Watched blocks and mappings of at least `least_bytes` bytes: process, place, number of the site. Linear in all blocks.
     pub fn live_blocks(&self, least_bytes: u64) -> Vec<(u32, Range<u64>, u32)> {
         let of_process = |(&pid, heap): (&u32, &ProcessHeap)| {
-            let blocks = heap.blocks.at_least(least_bytes);
+            let blocks = heap.blocks.at_least(least_bytes).chain(heap.mappings.at_least(least_bytes));
             blocks.map(|(range, site)| (pid, range, site.get())).collect::<Vec<_>>()
         };
         self.processes.iter().flat_map(of_process).collect()
@@ -316,11 +397,11 @@ impl Heap {
         }
     }
 
-    /// The sites whose blocks have most bytes, the largest first, at most so many.
+    /// The sites of the heap whose blocks have most bytes, the largest first, at most so many.
     pub fn largest_sites(&self, most: usize) -> Vec<SiteId> {
         let bytes = |site: &SiteId| self.detail(*site).bytes;
-        let mut sites: Vec<SiteId> =
-            self.sites.iter().map(|(site, _)| site).filter(|site| bytes(site) > 0.0).collect();
+        let is_block = |site: &SiteId| !self.detail(*site).is_mapping && bytes(site) > 0.0;
+        let mut sites: Vec<SiteId> = self.sites.iter().map(|(site, _)| site).filter(is_block).collect();
         sites.sort_by(|one, other| bytes(other).total_cmp(&bytes(one)));
         sites.truncate(most);
         sites
@@ -335,6 +416,8 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address_space::Area;
+    use crate::spot::HeapMemory;
 
     fn allocation(address: u64, size_bytes: u64, gap_bytes: u64, old_address: u64) -> Allocation {
         Allocation { address, size_bytes, gap_bytes, old_address, ..Allocation::default() }
@@ -428,6 +511,37 @@ mod tests {
         let (bytes, blocks) = (detail.bytes / f64::from(200 << 20), detail.blocks / 200.0);
         assert!((0.9..1.1).contains(&bytes), "{bytes}");
         assert!((0.5..1.5).contains(&blocks), "{blocks}");
+    }
+
+    #[test]
+    fn a_mapping_belongs_to_its_site_until_it_is_an_allocators() {
+        let mut heap = Heap::default();
+        let (first, second, block) = (heap.site(&[1], None), heap.site(&[2], None), heap.site(&[3], None));
+        let extent = |address, size_bytes| Extent { address, size_bytes };
+        let owner = |heap: &Heap, address| heap.owner(7, address).map(|owner| (owner.site, owner.range.0));
+        heap.mapped(7, &allocation(0x10_0000, 0x8000, 0, 0), first, 0);
+        // Over its middle.
+        heap.mapped(7, &allocation(0x10_2000, 0x1000, 0, 0), second, 0);
+        let places = [0x10_1fff, 0x10_2fff, 0x10_3000].map(|address| owner(&heap, address));
+        assert_eq!(places, [Some((first, 0x10_0000)), Some((second, 0x10_2000)), Some((first, 0x10_3000))]);
+        heap.remapped(7, extent(0x10_3000, 0x5000), extent(0x20_0000, 0xa000), 0);
+        assert_eq!((owner(&heap, 0x10_3000), owner(&heap, 0x20_9fff)), (None, Some((first, 0x20_0000))));
+        assert_eq!((heap.detail(first).blocks, heap.detail(first).bytes), (1.0, f64::from(0x8000 + 0x5000)));
+        heap.unmapped(7, extent(0x10_0000, 0x10_1000), 5);
+        assert_eq!((owner(&heap, 0x10_1000), owner(&heap, 0x20_0fff)), (None, None));
+        assert_eq!(owner(&heap, 0x20_1000), Some((first, 0x20_1000)));
+        assert!(heap.owner_since(7, 0x10_1000, 5).is_some_and(|owner| owner.site == first));
+        // What is known of no mapping, or of another process, changes nothing.
+        heap.remapped(7, extent(0x90_0000, 0x1000), extent(0x91_0000, 0x1000), 0);
+        heap.unmapped(8, extent(0x20_0000, 0xa000), 0);
+        assert_eq!((owner(&heap, 0x91_0000), owner(&heap, 0x20_1000)), (None, Some((first, 0x20_1000))));
+        let memory = HeapMemory { area: Area::Anonymous, user: None };
+        let spot = Spot::Block { site: first, memory: memory.clone() };
+        assert_eq!(heap.resolved(spot.clone()), spot);
+        heap.allocated(7, 7, &allocation(0x20_2000, 100, 0, 0), BlockArea::Mapping, block);
+        assert_eq!((owner(&heap, 0x20_2063), owner(&heap, 0x20_2064)), (Some((block, 0x20_2000)), None));
+        assert_eq!(heap.resolved(spot), Spot::Heap(memory));
+        assert_eq!(heap.largest_sites(5), [block]);
     }
 
     #[test]

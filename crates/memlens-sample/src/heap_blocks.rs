@@ -79,6 +79,28 @@ impl HeapBlocks {
         self.by_start.remove(&start)
     }
 
+    /// What lies in `range` ends: of blocks that it has a part of, the rest stays, at most two pieces. What ended.
+    pub fn cut(&mut self, range: Range<u64>) -> Vec<(u64, HeapBlock)> {
+        let end_of = |start: u64, block: &HeapBlock| start.saturating_add(block.len_bytes);
+        let touched = self.by_start.range(..range.end).rev();
+        // They do not overlap: the first that ends before the range is the last to look at.
+        let touched = touched.take_while(|(start, block)| end_of(**start, block) > range.start);
+        let touched: Vec<(u64, HeapBlock)> = touched.map(|(&start, &block)| (start, block)).collect();
+        let piece =
+            |block: HeapBlock, piece: &Range<u64>| HeapBlock { len_bytes: piece.end - piece.start, ..block };
+        let mut ended = Vec::new();
+        for (start, block) in touched {
+            self.by_start.remove(&start);
+            let end = end_of(start, &block);
+            let gone = start.max(range.start)..end.min(range.end);
+            for left in [start..gone.start, gone.end..end].iter().filter(|left| !left.is_empty()) {
+                self.by_start.insert(left.start, piece(block, left));
+            }
+            ended.push((gone.start, piece(block, &gone)));
+        }
+        ended
+    }
+
     /// The block that `address` lies in, with its start.
     pub fn at(&self, address: u64) -> Option<(u64, HeapBlock)> {
         let (&start, &block) = self.by_start.range(..=address).next_back()?;
@@ -160,17 +182,53 @@ mod tests {
         assert!(found == expected && found > 0, "{found} {expected}");
     }
 
+    fn block(site: u32, len_bytes: u64) -> HeapBlock {
+        HeapBlock {
+            site: SiteId::new(site).expect("not 0"),
+            len_bytes,
+            area: BlockArea::Mapping,
+            draws: f64::INFINITY,
+            total_bytes: len_bytes,
+            was_moved: false,
+        }
+    }
+
+    /// Byte by byte, as an array would have it.
+    #[test]
+    fn what_is_cut_out_ends_and_the_rest_stays() {
+        let mut blocks = HeapBlocks::default();
+        let mut owners = [0_u32; 256];
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for step in 1..2000 {
+            let start = draw(250);
+            let range = start..start + 1 + draw(250 - start + 5).min(60);
+            let places = || owners[range.start as usize..range.end as usize].iter();
+            let expected = places().filter(|&&owner| owner != 0).count() as u64;
+            let ended = blocks.cut(range.clone());
+            assert_eq!(ended.iter().map(|(_, block)| block.len_bytes).sum::<u64>(), expected);
+            assert!(ended.iter().all(|(start, block)| {
+                range.contains(start) && owners[*start as usize] == block.site.get()
+            }));
+            let is_new = draw(2) == 0;
+            if is_new {
+                blocks.insert(range.start, block(step, range.end - range.start));
+            }
+            owners[range.start as usize..range.end as usize].fill(if is_new { step } else { 0 });
+            for (address, &owner) in owners.iter().enumerate() {
+                let found = blocks.at(address as u64).map_or(0, |(_, block)| block.site.get());
+                assert_eq!(found, owner, "step {step}, {address}");
+            }
+        }
+    }
+
     #[test]
     fn a_block_at_the_end_of_all_addresses_is_not_kept() {
         let mut blocks = HeapBlocks::default();
-        let block = HeapBlock {
-            site: SiteId::new(1).expect("not 0"),
-            len_bytes: 4096,
-            area: BlockArea::Mapping,
-            draws: f64::INFINITY,
-            total_bytes: 4096,
-            was_moved: false,
-        };
+        let block = block(1, 4096);
         blocks.insert(u64::MAX - 100, block);
         assert_eq!(blocks.at(u64::MAX - 50), None);
     }

@@ -116,6 +116,10 @@ impl<'a> Kin<'a> {
         let of_site = |(number, object): (usize, &'a NamedObject)| {
             let site = object.site.filter(|_| is_meant(number as u32))?.site;
             let (stack, detail) = (heap.stack(site), heap.detail(site));
+            // What is reached in a mapping is known to be there.
+            if detail.is_mapping {
+                return None;
+            }
             Some(KinSite { number: number as u32, object, stack, detail })
         };
         Self { sites: objects.iter().enumerate().filter_map(of_site).collect() }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memlens_code::{SampleSkid, Waits};
 use memlens_events::agent::{Allocation, BurstHead};
 use memlens_events::burst::block_of;
-use memlens_objects::frame_key;
+use memlens_objects::{SiteId, frame_key};
 use memlens_profile::ObjectBacking;
 use memlens_symbols::GeneratedNames;
 use memlens_types::Sampled;
@@ -227,6 +227,12 @@ impl Recording {
             }
             Record::Heap { pid, tid, event } => match event {
                 HeapEvent::Allocated(allocation, stack) => self.allocated(pid, tid, &allocation, &stack),
+                HeapEvent::NewMapping(mapping, stack) => {
+                    let (site, _) = self.site_of(pid, &mapping, &stack);
+                    self.heap.mapped(pid, &mapping, site, record.time_ns);
+                }
+                HeapEvent::MappingEnded(extent) => self.heap.unmapped(pid, extent, record.time_ns),
+                HeapEvent::MappingMoved { from, to } => self.heap.remapped(pid, from, to, record.time_ns),
                 HeapEvent::Freed(address) => self.heap.freed(pid, address, record.time_ns),
                 HeapEvent::Moving(address) => self.heap.moving(pid, tid, address, record.time_ns),
                 HeapEvent::Kept(address) => self.heap.kept(pid, tid, address),
@@ -385,11 +391,17 @@ impl Recording {
 
     /// A watched block came into being.
     fn allocated(&mut self, pid: u32, tid: u32, allocation: &Allocation, stack: &[u8]) {
+        let (site, area) = self.site_of(pid, allocation, stack);
+        self.counts.watched_blocks += 1;
+        self.heap.allocated(pid, tid, allocation, area, site);
+    }
+
+    /// The site of a watched block, and what the block lies in.
+    fn site_of(&mut self, pid: u32, allocation: &Allocation, stack: &[u8]) -> (SiteId, BlockArea) {
         self.know_mappings(pid);
         let space = self.spaces.entry(pid).or_default();
         let caller = &allocation.caller;
         let is_whole = space.unwinder().unwind_call(caller, stack, &mut self.cache, &mut self.frames);
-        self.counts.watched_blocks += 1;
         self.counts.cut_sites += u64::from(!is_whole);
         let key = |frame: &StackFrame| match space.in_image(frame.pc) {
             Some((file, svma)) => frame_key(u16::try_from(file + 1).unwrap_or(0), svma),
@@ -415,7 +427,7 @@ impl Recording {
             // A large one's own mapping, which is not known yet.
             _ => BlockArea::Mapping,
         };
-        self.heap.allocated(pid, tid, allocation, area, site);
+        (site, area)
     }
 
     fn thread(&mut self, pid: u32, tid: u32) -> u32 {

@@ -69,7 +69,9 @@ impl SiteNamer {
         }
         self.stacks.insert(site, keys.clone());
         let own_frames = keys.iter().take_while(|&&key| self.is_allocator(key, files)).count();
-        let mut object = self.named(&keys[own_frames..], heap.detail(site).stored, files);
+        let detail = heap.detail(site);
+        let kind = if detail.is_mapping { ObjectKind::Mmap } else { ObjectKind::Heap };
+        let mut object = self.named(kind, &keys[own_frames..], detail.stored, files);
         if let Some(found) = &mut object.site {
             (found.site, found.own_frames) = (site, own_frames);
         }
@@ -99,13 +101,19 @@ impl SiteNamer {
     }
 
     /// `keys`: the callers of the allocation function, innermost first.
-    fn named(&mut self, keys: &[u64], stored: Option<Stored>, files: &Files) -> NamedObject {
+    fn named(
+        &mut self,
+        kind: ObjectKind,
+        keys: &[u64],
+        stored: Option<Stored>,
+        files: &Files,
+    ) -> NamedObject {
         // The number is the caller's to set.
         let place = SiteId::new(1).map(|site| NamedSite { site, own_frames: 0, named_at: None });
         let unnamed = |name: String| NamedObject {
             file: keys.first().and_then(|&key| code_of(key).0),
             site: place,
-            ..NamedObject::new(ObjectKind::Heap, name)
+            ..NamedObject::new(kind, name)
         };
         let innermost = keys.first().and_then(|&key| Some((file_of(key, files)?, code_of(key).0)));
         let mut first = None;
@@ -169,7 +177,10 @@ impl SiteNamer {
             None => NamedObject {
                 held: held_by(None),
                 site: place,
-                ..unnamed(name_by_code(keys.get(level..).unwrap_or_default(), files))
+                ..unnamed(match kind {
+                    ObjectKind::Mmap => mapping_by_code(keys.get(level..).unwrap_or_default(), files),
+                    _ => name_by_code(keys.get(level..).unwrap_or_default(), files),
+                })
             },
         }
     }
@@ -196,16 +207,28 @@ fn source_texts(symbols: &Module, svma: u64) -> Vec<Option<String>> {
     located.iter().map(|place| symbols.source_line(place.file.as_deref()?, place.line?)).collect()
 }
 
-/// The function that keeps the block, past those of libraries, or the place of its call.
-fn name_by_code(keys: &[u64], files: &Files) -> String {
-    let Some(&innermost) = keys.first() else { return "block allocated outside known code".to_owned() };
-    let calls = keys.iter().map(|&key| {
+/// After which code blocks are called that are kept by the first of these calls.
+fn naming_code_of(keys: &[u64], files: &Files) -> NamingCode<String> {
+    naming_code(keys.iter().map(|&key| {
         let located = file_of(key, files)
             .and_then(|(mapped, svma)| Some(mapped.symbols()?.locate(svma.wrapping_sub(1))));
         let frames = located.unwrap_or_default().into_iter().map(|place| (place.function, place.file));
         (code_of(key).0, frames.collect::<Vec<_>>())
-    });
-    let key = match naming_code(calls) {
+    }))
+}
+
+/// A mapping that no variable is known of, as exact mode calls it.
+fn mapping_by_code(keys: &[u64], files: &Files) -> String {
+    match naming_code_of(keys, files) {
+        NamingCode::Function(function) if !keys.is_empty() => format!("mapping by {function}"),
+        _ => "anonymous mapping".to_owned(),
+    }
+}
+
+/// The function that keeps the block, past those of libraries, or the place of its call.
+fn name_by_code(keys: &[u64], files: &Files) -> String {
+    let Some(&innermost) = keys.first() else { return "block allocated outside known code".to_owned() };
+    let key = match naming_code_of(keys, files) {
         NamingCode::Function(function) => return function,
         NamingCode::Call(call) => keys.get(call).copied().unwrap_or(innermost),
     };

@@ -232,6 +232,54 @@ int main(void)
 }
 "#;
 
+/// A pool that is mapped, moved and grown, a table that several processes could share, and blocks of an allocator of the program's own,
+/// which lie in memory that it maps, too.
+const MAPS: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+struct node { struct node *next; unsigned long key; char rest[48]; };
+#define NODES (1ul << 15)
+static void *pages(size_t bytes, int flags)
+{
+    void *start = mmap(0, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+    return start == MAP_FAILED ? exit(1), start : start;
+}
+int main(void)
+{
+    struct node *pool = pages(NODES / 2 * sizeof *pool, MAP_PRIVATE);
+    unsigned *table = pages(NODES * sizeof *table, MAP_SHARED);
+    pool = mremap(pool, NODES / 2 * sizeof *pool, NODES * sizeof *pool, MREMAP_MAYMOVE);
+    for (unsigned long i = 0; i < NODES; i++)
+        pool[i * 4097 % NODES].next = &pool[(i + 1) * 4097 % NODES], pool[i].key = i;
+    unsigned long sum = 0;
+    struct node *at = pool;
+    for (unsigned long i = 0; i < 30000000; i++)
+        sum += at->key + table[i % NODES]++, at = at->next;
+    printf("%lu\n", sum);
+    munmap(pool, NODES * sizeof *pool);
+}
+"#;
+
+#[test]
+fn memory_that_a_program_maps_is_called_after_the_variable_that_gets_it() {
+    let folder = folder();
+    let program = compiled(folder.path(), "maps", MAPS, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    succeeding(folder.path(), &["record", "--mode", "burst", "--out", "p", "--", program]);
+    let report = json(folder.path(), "p");
+    let (pool, table) = (object(&report, "pool"), object(&report, "table"));
+    assert_eq!((&pool["kind"], &table["kind"]), (&"mmap".into(), &"mmap".into()), "{pool:#}");
+    let loads = |object: &Value| object["loads"].as_f64().expect("a number");
+    let whole = report["totals"]["loads"].as_f64().expect("a number");
+    assert!(loads(pool) > 0.5 * whole && loads(pool) + loads(table) > 0.9 * whole, "{pool:#} {table:#}");
+    let fields = pool["fields"].as_array().expect("a list");
+    let key = fields.iter().find(|field| field["name"] == "key").expect("a field");
+    assert!(loads(key) > 0.4 * loads(pool), "{key:#}");
+    assert_eq!(pool["bytes"], 1 << 21, "what it grew to: {pool:#}");
+}
+
 #[test]
 fn thread_local_variables_have_their_names_in_all_threads() {
     let folder = folder();

@@ -18,6 +18,7 @@ use crate::draw::ALWAYS_FROM_BYTES;
 use crate::faults;
 use crate::forking;
 use crate::handing_on;
+use crate::mappings::{self, slow_mmap};
 use crate::real;
 use crate::restriction;
 use crate::watched::{FILTER, FILTER_MASK, FILTER_SHIFT};
@@ -207,6 +208,46 @@ ending!(
     free_aligned_sized, real::FREE_ALIGNED_SIZED, slow_free_aligned_sized
 );
 
+/// A function that maps memory. What is not anonymous (`MAP_ANONYMOUS`, 0x20), or refused for its offset, is not looked at; else file
+/// and offset mean nothing, and leave room for where the caller is.
+macro_rules! mapping {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                concat!(".globl memlens_agent_own_", stringify!($name)),
+                concat!(".hidden memlens_agent_own_", stringify!($name)),
+                concat!("memlens_agent_own_", stringify!($name), ":"),
+                "test ecx, 0x20",
+                "jz 2f",
+                "test r9d, 0xfff",
+                "jnz 2f",
+                "mov r8, rsp",
+                "mov r9, rbp",
+                "jmp {slow}",
+                "2:",
+                "jmp qword ptr [rip + {real}]",
+                real = sym real::MMAP,
+                slow = sym slow_mmap,
+            )
+        }
+    };
+}
+
+mapping!(
+    /// `void *mmap(void *address, size_t length, int protection, int flags, int file, off_t offset)`
+    mmap
+);
+mapping!(
+    /// `void *mmap64(…)`, as `mmap`
+    mmap64
+);
+
 /// `int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)`
 ///
 /// # Safety
@@ -285,6 +326,15 @@ passing!(
     /// `pid_t _Fork(void)`
     #[allow(non_snake_case, reason = "glibc's spelling")]
     _Fork, forking::plain_fork
+);
+
+passing!(
+    /// `int munmap(void *address, size_t length)`
+    munmap, mappings::unmap
+);
+passing!(
+    /// `void *mremap(void *old, size_t old_length, size_t new_length, int flags, … /* void *new */)`
+    mremap, mappings::remap
 );
 
 passing!(
@@ -441,6 +491,14 @@ pub mod own {
         pub fn free_sized();
         #[link_name = "memlens_agent_own_free_aligned_sized"]
         pub fn free_aligned_sized();
+        #[link_name = "memlens_agent_own_mmap"]
+        pub fn mmap();
+        #[link_name = "memlens_agent_own_mmap64"]
+        pub fn mmap64();
+        #[link_name = "memlens_agent_own_munmap"]
+        pub fn munmap();
+        #[link_name = "memlens_agent_own_mremap"]
+        pub fn mremap();
         #[link_name = "memlens_agent_own_pthread_create"]
         pub fn pthread_create();
         #[link_name = "memlens_agent_own_sigaction"]

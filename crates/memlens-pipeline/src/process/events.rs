@@ -23,6 +23,10 @@ impl Process {
             Some(EventKind::ThreadExit | EventKind::MapAdvice | EventKind::Waits) => {}
             Some(EventKind::MapAdd) => {
                 let range = page_range(argument(0), argument(1));
+                let old = argument(4);
+                if old != 0 && self.space.remap(old, range.clone()) {
+                    return self.check_generation(Some(thread));
+                }
                 let anonymous = argument(3) & MAP_ANONYMOUS != 0 || argument(3) == u64::MAX;
                 let path = match (argument(5), anonymous) {
                     (0, true) => None,

@@ -1,0 +1,118 @@
+//! Anonymous memory that the program maps by itself: large arrays, pools, heaps of language runtimes.
+//!
+//! A mapping is drawn by its bytes as a block of the heap is, so that nearly all of some pages are watched. Which memory ends is told
+//! whatever it is: parts of mappings are unmapped, and several with one call. What libc maps for its own blocks and stacks does
+//! not come by here; what another allocator maps does, and memlens tells it by the blocks that lie in it.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use memlens_events::agent::{Allocation, Extent, Kind};
+
+use crate::allocations::{Entry, Inside, drawn};
+use crate::real::{self, MAP_FAILED, call};
+use crate::ring::{Segment, StackPart, now_ns};
+use crate::session::{check_reader, here, visit};
+
+/// `MAP_GROWSDOWN` and `MAP_STACK` (include/uapi/asm-generic/mman.h): memory of stacks, which frames own.
+const STACK_FLAGS: usize = 0x0100 | 0x2_0000;
+const PAGE_BYTES: usize = 4096;
+
+/// Whether a mapping was ever reported: else none can end.
+static ARE_WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Anonymous mmap(2), which pays no heed to a file and an offset of whole pages.
+pub unsafe extern "C" fn slow_mmap(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    sp: usize,
+    bp: usize,
+) -> *mut c_void {
+    let entry = Entry { sp, bp };
+    let (no_file, no_offset) = (usize::MAX, 0);
+    // SAFETY: the program's own call, handed on.
+    let real = || unsafe {
+        call!(real::MMAP, (address, length, protection, flags, no_file, no_offset) -> *mut c_void)
+    };
+    if flags & STACK_FLAGS != 0 || !real::ready() {
+        return real();
+    }
+    let _visit = visit();
+    let Some((segment, area)) = here() else { return real() };
+    let Some(inside) = Inside::enter(area, entry) else { return real() };
+    let control = segment.control();
+    area.budget.set(area.budget.get().wrapping_sub(length as i64));
+    let gap = drawn(control, area, length as u64);
+    let start = real();
+    drop(inside);
+    if let Some(gap_bytes) = gap.filter(|_| start != MAP_FAILED) {
+        ARE_WATCHED.store(true, Ordering::Relaxed);
+        let size_bytes = length.next_multiple_of(PAGE_BYTES) as u64;
+        let caller = entry.caller();
+        let mapping =
+            Allocation { address: start as u64, size_bytes, gap_bytes, caller, ..Allocation::default() };
+        let stack = StackPart::from(sp + 8, control, area);
+        if !segment.write(Kind::NewMapping, now_ns(), area, &mapping.words(), Some(stack)) {
+            control.lost_allocations.fetch_add(1, Ordering::Relaxed);
+            check_reader(control);
+        }
+    }
+    start
+}
+
+/// munmap(2).
+pub unsafe extern "C" fn unmap(start: usize, length: usize) -> c_int {
+    const ERROR: c_int = -1;
+    if !real::ready() || real::MUNMAP.load(Ordering::Acquire).is_null() {
+        return ERROR;
+    }
+    let _visit = visit();
+    if ARE_WATCHED.load(Ordering::Relaxed)
+        && start.is_multiple_of(PAGE_BYTES)
+        && let Some((segment, area)) = here()
+    {
+        tell(segment, area, Kind::MappingEnded, &[extent(start, length)]);
+    }
+    // SAFETY: the program's own call, handed on.
+    unsafe { call!(real::MUNMAP, (start, length) -> c_int) }
+}
+
+/// mremap(2): the fifth argument counts with a flag only.
+pub unsafe extern "C" fn remap(
+    old: usize,
+    old_length: usize,
+    new_length: usize,
+    flags: usize,
+    new: usize,
+) -> *mut c_void {
+    if !real::ready() || real::MREMAP.load(Ordering::Acquire).is_null() {
+        return ptr::without_provenance_mut(MAP_FAILED.addr());
+    }
+    let _visit = visit();
+    // SAFETY: the program's own call, handed on.
+    let start = unsafe { call!(real::MREMAP, (old, old_length, new_length, flags, new) -> *mut c_void) };
+    if ARE_WATCHED.load(Ordering::Relaxed)
+        && start != MAP_FAILED
+        && let Some((segment, area)) = here()
+    {
+        let moved = [extent(old, old_length), extent(start as usize, new_length)];
+        tell(segment, area, Kind::MappingMoved, &moved);
+    }
+    start
+}
+
+/// Whole pages.
+fn extent(start: usize, length: usize) -> Extent {
+    Extent { address: start as u64, size_bytes: length.next_multiple_of(PAGE_BYTES) as u64 }
+}
+
+fn tell<const N: usize>(segment: Segment, area: &crate::arch::ThreadArea, kind: Kind, extents: &[Extent; N]) {
+    let words = extents.map(|extent| [extent.address, extent.size_bytes]);
+    if !segment.write(kind, now_ns(), area, words.as_flattened(), None) {
+        segment.control().lost_ends.fetch_add(1, Ordering::Relaxed);
+        check_reader(segment.control());
+    }
+}
