@@ -12,7 +12,7 @@ use memlens_profile::{
     PackedCounts, PathIx, PathSamples, Profile, SampleUnit, SamplingInfo, SourceLine, Stack, StackIx, Texts,
     Thread, ThreadIx,
 };
-use memlens_symbols::{Module, SourceFrame};
+use memlens_symbols::{Content, Module, SourceFrame};
 use memlens_types::{AccessKind, Counts, ObjectKind, Sampled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -449,11 +449,15 @@ impl Rows {
         }
         let of_samples = self.offsets.iter().map(|seen| (seen.operand, seen.object, seen.bytes, seen.times));
         let mut seen: Vec<SeenField> = Vec::new();
+        let mut parts = PartPlaces::default();
         for (code, object, offset_bytes, times) in of_samples.chain(self.burst_offsets.iter().copied()) {
             let moved = sites_of.get(&object).map(Vec::as_slice).unwrap_or_default();
-            for object in std::iter::once(&object).chain(moved) {
-                if let Some(object) = places.get(*object as usize).copied().flatten() {
-                    seen.push(SeenField { code: CodeIx(code), object, offset_bytes, times });
+            for &owner in std::iter::once(&object).chain(moved) {
+                let Some(place) = places.get(owner as usize).copied().flatten() else { continue };
+                if let Some(offset_bytes) =
+                    parts.offset_in((object, owner), offset_bytes, &self.objects, files)
+                {
+                    seen.push(SeenField { code: CodeIx(code), object: place, offset_bytes, times });
                 }
             }
         }
@@ -608,6 +612,67 @@ impl Rows {
             }
         }
         paths
+    }
+}
+
+/// Where what pointers point to lies in the structures of the blocks that their accesses are on: a pointer to a base or a
+/// member of a structure leads into its middle.
+#[derive(Default)]
+struct PartPlaces(FxHashMap<(u32, u32), PartPlace>);
+
+/// How offsets behind a pointer become those in a block.
+#[derive(Clone, Copy, Debug)]
+enum PartPlace {
+    /// What it points to lies so far in the block's structure.
+    Inside(u64),
+    /// The block's structure lies so far in what it points to.
+    Around(u64),
+    /// Neither.
+    Elsewhere,
+}
+
+impl PartPlaces {
+    /// The offset in the structure of `owner` of what is `offset_bytes` behind `pointer`, two of the `objects`, by number.
+    fn offset_in(
+        &mut self,
+        (pointer, owner): (u32, u32),
+        offset_bytes: u64,
+        objects: &[NamedObject],
+        files: &Files,
+    ) -> Option<u64> {
+        let place = match pointer == owner {
+            true => PartPlace::Inside(0),
+            false => *self.0.entry((pointer, owner)).or_insert_with(|| {
+                PartPlace::of(objects.get(pointer as usize), objects.get(owner as usize), files)
+            }),
+        };
+        match place {
+            PartPlace::Inside(at) => offset_bytes.checked_add(at),
+            PartPlace::Around(at) => offset_bytes.checked_sub(at),
+            PartPlace::Elsewhere => None,
+        }
+    }
+}
+
+impl PartPlace {
+    fn of(pointer: Option<&NamedObject>, owner: Option<&NamedObject>, files: &Files) -> Self {
+        let structure = |object: Option<&NamedObject>| {
+            let HeldType { file, type_ref, is_behind } = object?.held?;
+            let module = files.get(file)?.symbols()?;
+            match if is_behind { module.content_behind(type_ref) } else { module.content_of(type_ref) } {
+                Content::Structures(element) => Some((file, module, element)),
+                Content::Values | Content::Bytes => None,
+            }
+        };
+        let (Some((file, module, part)), Some((other, _, whole))) = (structure(pointer), structure(owner))
+        else {
+            return Self::Inside(0);
+        };
+        if file != other {
+            return if part.type_name == whole.type_name { Self::Inside(0) } else { Self::Elsewhere };
+        }
+        let inside = module.part_offset(&whole, &part).map(Self::Inside);
+        inside.or_else(|| module.part_offset(&part, &whole).map(Self::Around)).unwrap_or(Self::Elsewhere)
     }
 }
 

@@ -85,6 +85,20 @@ impl Module {
         self.with_debug(|debug| debug.content(&debug.type_id(variable)?)).unwrap_or(Content::Bytes)
     }
 
+    /// Where in a structure another one lies, as a base, a member or one of theirs: its offset in bytes, if that is one place. The same
+    /// structure lies at 0; types are the same if they are spelled alike and as large. Cost: as [`Self::fields`].
+    pub fn part_offset(&self, structure: &Element, part: &Element) -> Option<u64> {
+        if structure.type_name == part.type_name && structure.size_bytes == part.size_bytes {
+            return Some(0);
+        }
+        self.with_debug(|debug| {
+            let mut places = Vec::new();
+            let left = Cell::new(MOST_MEMBERS);
+            debug.parts(&debug.type_id(structure.type_ref)?, part, (0, 0), &left, &mut places);
+            (places.len() == 1).then(|| places.first().copied()).flatten()
+        })
+    }
+
     /// The field at a byte of a structure; None: none is there.
     pub fn field_at(&self, structure: TypeRef, offset_bytes: u64) -> Option<Field> {
         self.with_debug(|debug| debug.field_at(&debug.type_id(structure)?, offset_bytes))
@@ -214,6 +228,35 @@ impl<'a> DebugInfo<'a> {
             name: without_indices(&found.path),
             type_name: self.type_name(found.type_id.as_ref()),
         })
+    }
+
+    /// The offsets of all parts of a structure that are of a type; `at`: offset and depth.
+    fn parts(
+        &self,
+        id: &TypeId<'a>,
+        part: &Element,
+        at: (u64, u32),
+        left: &Cell<u32>,
+        places: &mut Vec<u64>,
+    ) {
+        let (base, depth) = at;
+        let Some((inner, tag, _)) = self.stripped(id).filter(|_| depth < MAX_REFERENCES) else { return };
+        if !matches!(tag, gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type) {
+            return;
+        }
+        self.each_member(&inner, |member| {
+            if left.get() == 0 || member.bit_field_bytes.is_some() {
+                return;
+            }
+            left.update(|left| left - 1);
+            let start = base.saturating_add(member.start);
+            let is_it = self.size_of(&member.type_id) == Some(part.size_bytes)
+                && self.type_name(Some(&member.type_id)) == part.type_name;
+            match is_it {
+                true => places.push(start),
+                false => self.parts(&member.type_id, part, (start, depth + 1), left, places),
+            }
+        });
     }
 
     /// What the blocks of a container of the language's library consist of.

@@ -265,6 +265,32 @@ fn empty_members_are_no_fields() {
     }
 }
 
+/// A pointer to a base leads into the middle of a structure.
+#[test]
+fn parts_of_structures_have_one_place_or_none() {
+    if !have("g++") {
+        return;
+    }
+    let folder = folder("parts");
+    let file = source("parts.cpp");
+    tool(&folder, "g++", &["-O2", "-g", file.to_str().unwrap_or("?"), "-o", "parts"]);
+    let module = Module::open(&folder.join("parts"), &DebugSearch::nowhere()).expect("opens");
+    let [link, base, order, special] = ["links", "bases", "orders", "specials"].map(|name| {
+        let symbol = module.data_symbols().iter().find(|symbol| symbol.name == name).expect("a variable");
+        let info = module.variable_info(symbol.svma).expect("a variable");
+        match module.content_behind(info.type_ref.expect("a type")) {
+            Content::Structures(element) => element,
+            other => panic!("{name}: {other:?}"),
+        }
+    });
+    assert_eq!(module.part_offset(&order, &link), Some(32));
+    assert_eq!(module.part_offset(&special, &base), Some(0));
+    assert_eq!(module.part_offset(&special, &order), Some(0));
+    assert_eq!(module.part_offset(&order, &order), Some(0));
+    assert_eq!(module.part_offset(&special, &link), None, "there are two");
+    assert_eq!(module.part_offset(&link, &order), None);
+}
+
 #[test]
 fn fortran_modules_and_common_blocks() {
     if !have("gfortran") {
