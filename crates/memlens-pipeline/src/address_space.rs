@@ -15,8 +15,10 @@ use std::path::Path;
 pub const ANONYMOUS: u32 = 0;
 /// The `brk` heap: what lies in it outside live blocks is the allocator's.
 pub const BREAK: u32 = 1;
+/// What an allocation function mapped, for blocks.
+pub const ALLOCATORS: u32 = 2;
 /// Numbers from here on are indices into the list of mapped files.
-pub const FIRST_FILE: u32 = 2;
+pub const FIRST_FILE: u32 = 3;
 
 /// Blocks of at least this size are remembered after their end.
 const REMEMBERED_BYTES: u64 = 4096;
@@ -462,8 +464,8 @@ impl AddressSpace {
         self.region(addr).map(|(range, _)| range)
     }
 
-    /// The process mapped memory. `path` is the file, if one is known.
-    pub fn map(&mut self, range: Range<u64>, path: Option<&str>, site: Option<SiteId>) {
+    /// The process mapped memory. `path` is the file, if one is known; `is_allocators`: an allocation function did.
+    pub fn map(&mut self, range: Range<u64>, path: Option<&str>, site: Option<SiteId>, is_allocators: bool) {
         if range.is_empty() {
             return;
         }
@@ -476,7 +478,11 @@ impl AddressSpace {
             }
             return;
         }
-        let file = path.map_or(ANONYMOUS, |path| self.file_number(path));
+        let file = match path {
+            Some(path) => self.file_number(path),
+            None if is_allocators => ALLOCATORS,
+            None => ANONYMOUS,
+        };
         let object = self.heap.objects_mut().intern(ObjectKey::Mmap { file, site });
         if let Some(stats) = self.heap.objects_mut().stats_mut(object) {
             stats.allocated(range.end - range.start, 0);
@@ -656,7 +662,7 @@ impl AddressSpace {
         let object = self.resolve(line, 0, stacks).object;
         let is_live = match self.heap.objects().key(object) {
             Some(ObjectKey::Unknown { .. }) => false,
-            Some(ObjectKey::Mmap { file, .. }) => *file > BREAK,
+            Some(ObjectKey::Mmap { file, .. }) => *file >= FIRST_FILE,
             _ => true,
         };
         let former = if is_live { None } else { self.former.get(line) };

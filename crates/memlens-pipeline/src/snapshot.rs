@@ -1,6 +1,6 @@
 //! From the pipeline's state to a profile: names, source lines, sums.
 
-use crate::address_space::{ANONYMOUS, AddressSpace, BREAK, LoadedModule, SiteName};
+use crate::address_space::{ALLOCATORS, ANONYMOUS, AddressSpace, BREAK, LoadedModule, SiteName};
 use crate::process::Process;
 use crate::references::References;
 use memlens_objects::{ObjectId, ObjectKey, SiteId, split_frame_key};
@@ -657,7 +657,8 @@ impl<'a> Builder<'a> {
         let name = match (file, site) {
             (BREAK, _) => "allocator data (brk heap)".to_owned(),
             (ANONYMOUS, Some(site)) => return self.anonymous_mapping(site),
-            (ANONYMOUS, None) => "anonymous mapping".to_owned(),
+            (ALLOCATORS, Some(site)) => self.name_mapping_by_code(site, 0),
+            (ANONYMOUS | ALLOCATORS, None) => "anonymous mapping".to_owned(),
             (file, _) => format!("mapping of {}", self.space.file(file).unwrap_or("a file")),
         };
         Object { name, site: site_stack, ..Object::default() }
@@ -675,14 +676,16 @@ impl<'a> Builder<'a> {
                 self.note_block_type(site, module.zip(variable.type_ref));
                 (object.name, object.type_name) = (variable.name, variable.type_name);
             }
-            None => {
-                object.name = match self.naming_code(site, level) {
-                    NamingCode::Function(function) => format!("mapping by {function}"),
-                    NamingCode::Call(_) => "anonymous mapping".to_owned(),
-                }
-            }
+            None => object.name = self.name_mapping_by_code(site, level),
         }
         object
+    }
+
+    fn name_mapping_by_code(&mut self, site: SiteId, level: usize) -> String {
+        match self.naming_code(site, level) {
+            NamingCode::Function(function) => format!("mapping by {function}"),
+            NamingCode::Call(_) => "anonymous mapping".to_owned(),
+        }
     }
 
     // ---- allocation sites ----------------------------------------------------------------------

@@ -36,7 +36,7 @@ impl Process {
                 };
                 let site = thread.stack.frames().last().map(|frame| frame.slot);
                 let site = site.map(|slot| self.site(thread, slot));
-                self.space.map(range, path.as_deref(), site);
+                self.space.map(range, path.as_deref(), site, !thread.pending.is_empty());
             }
             Some(EventKind::MapRemove) => self.space.unmap(page_range(argument(0), argument(1))),
             Some(EventKind::Break) => self.space.set_break(argument(1)),
