@@ -125,7 +125,12 @@ pub struct Merger {
     field_uses: HashMap<(CodeIx, FieldIx), usize>,
     /// Samples of profiles without paths: their path is not known, if any other profile has some.
     without_paths: Vec<PathSamples>,
+    /// Stall cycles of profiles whose core's cycles are not known.
+    stalls_without_core: u64,
 }
+
+/// Of all stall cycles, the part whose core's time may be unknown, as that of short processes is.
+const MOST_WITHOUT_CORE: f64 = 0.02;
 
 impl Merger {
     /// Nothing yet; `first` is the profile that will be added first.
@@ -151,6 +156,7 @@ impl Merger {
             fields: HashMap::new(),
             field_uses: HashMap::new(),
             without_paths: Vec::new(),
+            stalls_without_core: 0,
         }
     }
 
@@ -186,6 +192,11 @@ impl Merger {
             for part in std::mem::take(&mut self.without_paths) {
                 self.add_path_samples(part);
             }
+        }
+        // Of stalls in an unknown time nobody knows which part of all time they are.
+        let all = self.merged.totals().stall_cycles;
+        if self.stalls_without_core as f64 > MOST_WITHOUT_CORE * all as f64 {
+            self.merged.run.core_cycles = None;
         }
         if self.added > 1 {
             let what = match self.process_id {
@@ -307,6 +318,9 @@ impl Merger {
                 (Some(a), Some(b)) => Some(a.saturating_add(b)),
                 (a, b) => a.or(b),
             };
+        }
+        if profile.run.core_cycles.is_none() {
+            self.stalls_without_core += profile.totals().stall_cycles;
         }
         if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)

@@ -120,6 +120,22 @@ fn the_same_site_in_two_processes_is_one_object() {
 }
 
 #[test]
+fn time_in_which_unknown_stalls_are_is_unknown() {
+    let stalling = |pid, stall_cycles, core_cycles| {
+        let mut profile = process(pid, true, 0x40, 10);
+        profile.cells[0].counts.change(|counts| counts.stall_cycles = stall_cycles);
+        profile.run.core_cycles = core_cycles;
+        profile.sum_cells();
+        profile
+    };
+    let merged = |one, other| Profile::merge(&[one, other]).unwrap().run.core_cycles;
+    assert_eq!(merged(stalling(1, 200, Some(300)), stalling(2, 150, None)), None, "350 of 300 cycles");
+    assert_eq!(merged(stalling(1, 150, None), stalling(2, 200, Some(300))), None);
+    assert_eq!(merged(stalling(1, 200, Some(300)), stalling(2, 3, None)), Some(300), "a short one");
+    assert_eq!(merged(stalling(1, 200, Some(300)), stalling(2, 0, None)), Some(300));
+}
+
+#[test]
 fn other_sites_stay_apart() {
     let merged = Profile::merge(&[process(1, true, 0x40, 10), process(2, true, 0x48, 5)]).unwrap();
     merged.validate().unwrap();
