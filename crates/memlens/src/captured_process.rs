@@ -376,13 +376,21 @@ impl<M: MemorySystem> RecordSink for CapturedProcess<M> {
                 }
             }
             Definition::Module(module) if !module.path.is_empty() && !module.path.starts_with('[') => {
-                let file = self.shared.file(&module.path);
-                let backing = Backing::File { file, page: 0, is_shared: false };
                 let range = module.start..module.end;
-                let mapping = Mapping { backing, ..Mapping::default() };
+                let file = self.shared.file(&module.path);
+                let mapping = |page: Option<u64>| {
+                    let of_file = |page| Backing::File { file, page, is_shared: false };
+                    Mapping { backing: page.map_or(Backing::Anonymous, of_file), ..Mapping::default() }
+                };
+                let mut parts = parts_of(self.pid, &range);
+                if parts.is_empty() {
+                    parts.push((range.clone(), Some(0)));
+                }
                 self.system(|system| {
                     if !system.knows(self.pid, range.start) {
-                        system.found(self.pid, range, mapping);
+                        for (part, page) in parts {
+                            system.found(self.pid, part, mapping(page));
+                        }
                     }
                 });
             }
@@ -478,6 +486,22 @@ impl<M: MemorySystem> Pipeline for CapturedProcess<M> {
     fn exit_status(&self) -> Option<i32> {
         Process::exit_status(&self.process)
     }
+}
+
+/// What is mapped in a module's range, as the process's map says now: the file's page that each part begins with; None: zeros, as
+/// those behind a file's data (`.bss`).
+fn parts_of(pid: u32, module: &Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let part = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
+        let range = start.max(module.start)..end.min(module.end);
+        let page = line.contains('/').then_some((offset + range.start.saturating_sub(start)) >> 12);
+        (range.start < range.end).then_some((range, page))
+    };
+    String::from_utf8_lossy(&maps).lines().filter_map(part).collect()
 }
 
 /// The file mapped at an address, and the page of it that lies there, as the process's map says now.

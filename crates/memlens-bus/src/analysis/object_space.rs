@@ -7,6 +7,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Of a range, the bytes that an object has already.
+fn owned(ranges: &BTreeMap<u64, (u64, u32)>, range: &Range<u64>, object: u32) -> u64 {
+    let touched = ranges.range(..range.end).rev().take_while(|(_, (end, _))| *end > range.start);
+    let own = touched.filter(|(_, (_, owner))| *owner == object);
+    own.map(|(&start, &(end, _))| end.min(range.end) - start.max(range.start)).sum()
+}
+
 /// The number of "no object": addresses of which no event told anything.
 pub const NO_OBJECT: u32 = 0;
 
@@ -187,10 +194,13 @@ impl ObjectSpaces {
         if range.is_empty() {
             return None;
         }
+        // A module's variables are told again with each of its parts.
+        let known = if layer == 0 { owned(&space.layers[layer], &range, number) } else { 0 };
         cut(&mut space.layers[layer], &range);
         space.layers[layer].insert(start, (range.end, number));
-        self.objects[number as usize].bytes += bytes;
-        self.objects[number as usize].blocks += 1;
+        let object = &mut self.objects[number as usize];
+        object.bytes += bytes - known;
+        object.blocks += u64::from(known == 0);
         Some((pid, range))
     }
 
@@ -266,6 +276,20 @@ mod tests {
         assert_eq!(spaces.at(2, 0x1000).0, NO_OBJECT);
         // 16 bytes of the pool's block, 48 of the heap's.
         assert_eq!(spaces.largest(1, 0x1140..0x1180), 2);
+    }
+
+    #[test]
+    fn what_is_told_again_is_no_larger() {
+        let mut spaces = spaces(&[
+            "object 1 1 global table",
+            "region 1 0x1000 0x1000 1",
+            "region 1 0x1000 0x1000 1",
+            "region 1 0x1800 0x1000 1",
+        ]);
+        let table = |spaces: &ObjectSpaces| (spaces.objects[1].bytes, spaces.objects[1].blocks);
+        assert_eq!(table(&spaces), (0x1800, 1));
+        spaces.apply(&ObjectEvent::parse("region 1 0x9000 0x1000 1").expect("sound"));
+        assert_eq!(table(&spaces), (0x2800, 2));
     }
 
     #[test]

@@ -74,7 +74,8 @@ impl<R: BufRead> Verifier<R> {
     fn judge(analyzer: &Analyzer, record: &Attribution, truth: &TruthRecord) -> Verdict {
         match (truth.kind, record.kind) {
             (TruthKind::Tag, RecordKind::Tag)
-            | (TruthKind::Stale, RecordKind::TableWrite(_) | RecordKind::Unknown) => Verdict::Right,
+            // What was a page table's is nobody's; all that can be told is what its frame is now.
+            | (TruthKind::Stale, RecordKind::TableWrite(_) | RecordKind::Used(_) | RecordKind::Unknown) => Verdict::Right,
             (TruthKind::Walk, RecordKind::Walk(level)) => Self::judge_walk(analyzer, record, truth, level),
             // A line that is written back after its page was unmapped belongs to nobody; its former page's
             // process and address are all that can be told.

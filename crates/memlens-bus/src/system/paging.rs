@@ -6,6 +6,10 @@ use super::system::{ROOT, System, page_size};
 use crate::format::{FrameUse, HugeKind, PageEvent, PageRecord};
 use std::io::Write;
 
+/// What is read of a file at once: 128 KiB (Linux, `VM_READAHEAD_PAGES` in include/linux/mm.h). A page that a program changes is a copy,
+/// and copies made one after the other lie side by side, not each behind the page that it was copied from.
+const READ_AHEAD_PAGES: u64 = 32;
+
 impl<W: Write> System<W> {
     /// Page-table events happen, behind everything so far.
     pub(super) fn tell_pages(&mut self, mut group: Vec<PageRecord>) {
@@ -86,14 +90,29 @@ impl<W: Write> System<W> {
                 let number = first + (page - range.start);
                 let frame = match self.files.get(&(file, number)) {
                     Some(&frame) => frame,
+                    // A file is read ahead; what is shared without one gets its pages one by one.
+                    None if !is_shared && self.real.is_none() => {
+                        let last = first + (range.end - range.start);
+                        let ahead = number & !(READ_AHEAD_PAGES - 1);
+                        for number in ahead.max(first)..(ahead + READ_AHEAD_PAGES).min(last) {
+                            if !self.files.contains_key(&(file, number)) {
+                                let frame = self.small_frame(pid, page, true)?;
+                                self.files.insert((file, number), frame);
+                            }
+                        }
+                        *self.files.get(&(file, number))?
+                    }
                     None => {
                         let frame = self.small_frame(pid, page, true)?;
                         self.files.insert((file, number), frame);
-                        let usage = FrameUse::PageCache as u8;
-                        group.push(PageRecord::new(PageEvent::Use, usage, 0, frame, 1, 0));
                         frame
                     }
                 };
+                // What was only read ahead is nobody's yet: lines of its frame that are written back are those of whoever had it.
+                if !self.users.contains_key(&frame) {
+                    let usage = FrameUse::PageCache as u8;
+                    group.push(PageRecord::new(PageEvent::Use, usage, 0, frame, 1, 0));
+                }
                 // The page cache is a user, too.
                 *self.users.entry(frame).or_insert(1) += 1;
                 Leaf { is_writable: is_shared, is_shared, ..Leaf::own(frame) }
