@@ -217,10 +217,21 @@ pub fn advice(profile: &Profile) -> Advice {
         };
         let about = About { known: &known, row, members: row.iter().filter_map(member).collect() };
         found.extend(about.huge_pages());
-        found.extend(about.by_pattern());
+        let apart = about.split();
+        // Of structures one after the other no loop is to be exchanged: their fields are to be.
+        let goes_through = |stride_bytes: i64| {
+            apart.iter().any(|finding| match finding.remedy {
+                Remedy::Split { element_bytes, .. } => {
+                    finding.gain >= LEAST_GAIN && stride_bytes.unsigned_abs() == element_bytes
+                }
+                _ => false,
+            })
+        };
+        let is_other_order = |finding: &Finding| !matches!(finding.remedy, Remedy::Layout { stride_bytes, .. } if goes_through(stride_bytes));
+        found.extend(about.by_pattern().into_iter().filter(is_other_order));
         found.extend(about.pack());
         found.extend(about.pad());
-        found.extend(about.split());
+        found.extend(apart);
         found.extend(about.separate());
         found.extend(about.per_thread());
     }

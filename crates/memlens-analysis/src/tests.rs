@@ -87,6 +87,18 @@ fn few_bytes_that_do_the_waiting_are_split_off() {
     let hot = vec![FieldIx(0)];
     assert_eq!(found.remedy, Remedy::Split { hot, hot_bytes: 8, element_bytes: 64 });
     assert_eq!((&found.objects, &found.code), (&vec![object], &vec![CodeIx(2)]));
+    // Structure by structure: there are no loops to exchange. By steps of two there may be.
+    let remedies = |profile: &mut Profile, stride_bytes| {
+        let kind = PatternKind::Stride;
+        let stride_bytes = Some(stride_bytes);
+        profile.patterns =
+            vec![AccessPattern { code: CodeIx(2), kind, stride_bytes, ..AccessPattern::default() }];
+        let names: Vec<_> = findings(profile).iter().map(|finding| finding.remedy.as_str()).collect();
+        profile.patterns.clear();
+        (names.contains(&"split"), names.contains(&"layout"))
+    };
+    assert_eq!(remedies(&mut profile, -64), (true, false));
+    assert_eq!(remedies(&mut profile, 128), (true, true));
     // An eighth of the lines is left: 256 MiB are 32, of which the first level keeps a thousandth, the last 1 MiB.
     let latencies = profile.machine.latencies;
     let [l1, dram] = [latencies.l1_cycles, latencies.dram_cycles].map(f64::from);

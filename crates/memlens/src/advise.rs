@@ -242,8 +242,10 @@ fn field_names<'a>(profile: &'a Profile, fields: &[FieldIx]) -> Vec<&'a str> {
     fields.iter().filter_map(|field| profile.fields.get(field.index())?.name.as_deref()).collect()
 }
 
-fn element_name(profile: &Profile, finding: &Finding) -> String {
-    let element = object(profile, finding).and_then(|object| object.element.as_ref());
+fn element_name(profile: &Profile, finding: &Finding, element_bytes: u64) -> String {
+    let objects = finding.objects.iter().filter_map(|object| profile.objects.get(object.index()));
+    let mut elements = objects.filter_map(|object| object.element.as_ref());
+    let element = elements.find(|element| element.bytes == element_bytes);
     element.map_or_else(|| "the structure".to_owned(), |element| element.type_name.clone())
 }
 
@@ -295,7 +297,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
             "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others fewer accesses; {} of \
              {accesses} miss the first level",
-            element_name(profile, finding),
+            element_name(profile, finding, *element_bytes),
             part(counts.l1_misses()),
         ),
         Remedy::Separate { false_sharing, users, writers, fields } => format!(
