@@ -184,7 +184,7 @@ pub struct Advice {
     pub hidden: Vec<Finding>,
 }
 
-/// All findings of at least [`LEAST_GAIN`] of the wait. Linear in the cells.
+/// All findings of at least [`LEAST_GAIN`] of the wait, or of the modelled time. Linear in the cells.
 pub fn advice(profile: &Profile) -> Advice {
     let whole = profile.wait_cycles(&profile.totals());
     if profile.run.sampling.is_some() || whole == 0 {
@@ -235,7 +235,7 @@ pub fn advice(profile: &Profile) -> Advice {
         found.extend(about.separate());
         found.extend(about.per_thread());
     }
-    found.retain(|finding: &Finding| finding.gain >= LEAST_GAIN);
+    found.retain(|finding: &Finding| finding.gain.max(finding.time_gain.unwrap_or(0.0)) >= LEAST_GAIN);
     let is_hidden = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
     let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
     // What the core overlaps by itself a prefetch hardly helps, unless nothing else waits.

@@ -14,6 +14,7 @@ use crate::csv::quoted;
 use crate::delinquent::{DELINQUENT_SHARE, delinquent_loads};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::header::command;
+use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown, size};
 use crate::table::cost_word;
 
@@ -156,20 +157,23 @@ fn total_pieces(a: &Profile, b: &Profile) -> Vec<String> {
     pieces
 }
 
-/// Of profiles that both count accesses: each total's word, and its value in A and in B.
+/// What both profiles know of all accesses: each total's word, and its value in A and in B.
 fn totals(a: &Profile, b: &Profile) -> Vec<(&'static str, u64, u64)> {
     if [a, b].iter().any(|profile| profile.run.sampling.is_some()) {
         return Vec::new();
     }
-    let (of_a, of_b) = (a.totals(), b.totals());
-    vec![
-        ("accesses", of_a.accesses(), of_b.accesses()),
-        ("L1 misses", of_a.l1_misses(), of_b.l1_misses()),
-        ("LLC misses", of_a.llc_misses(), of_b.llc_misses()),
-        ("page walks", of_a.stlb_misses, of_b.stlb_misses),
-        ("wait cycles", a.wait_cycles(&of_a), b.wait_cycles(&of_b)),
-        ("stall cycles", of_a.stall_cycles, of_b.stall_cycles),
-    ]
+    type Total = (&'static str, fn(&Known, &Profile) -> Option<u64>);
+    const TOTALS: [Total; 6] = [
+        ("accesses", |known, _| Some(known.loads? + known.stores? - known.modifies?)),
+        ("L1 misses", |known, _| Some(known.l1_load_misses? + known.l1_store_misses?)),
+        ("LLC misses", |known, _| Some(known.llc_load_misses? + known.llc_store_misses?)),
+        ("page walks", |known, _| known.stlb_misses),
+        ("wait cycles", |_, profile| (!profile.is_of_bus()).then(|| profile.wait_cycles(&profile.totals()))),
+        ("stall cycles", |_, profile| profile.has_stalls().then(|| profile.totals().stall_cycles)),
+    ];
+    let [of_a, of_b] = [a, b].map(|profile| Known::new(profile, &profile.totals(), true));
+    let both = |(word, of): Total| Some((word, of(&of_a, a)?, of(&of_b, b)?));
+    TOTALS.into_iter().filter_map(both).collect()
 }
 
 /// ` (× 0.25)`, where it is a change.

@@ -261,12 +261,16 @@ pub(crate) fn counts(profile: &Profile) -> Vec<TableColumn> {
     columns
 }
 
-/// Whether waiting for lines that other cores modified makes a part of the whole: threads that start have some, too.
+/// Whether waiting for lines that other cores modified makes a part of what rows are ranked by: threads that start have some, too.
 fn waits_for_cores(profile: &Profile) -> bool {
     const LEAST_PART: f64 = 0.01;
     let totals = profile.totals();
     let waited = totals.shared.coherence_misses * u64::from(profile.machine.latencies.llc_cycles);
-    waited > 0 && waited as f64 >= LEAST_PART * profile.cost(&totals) as f64
+    let whole = match leading_share(profile) {
+        Column::StallShare => profile.stall_cycles(&totals),
+        _ => profile.cost(&totals),
+    };
+    waited > 0 && waited as f64 >= LEAST_PART * whole as f64
 }
 
 fn add_sort(columns: &mut Vec<TableColumn>, sort: Column) {

@@ -221,6 +221,21 @@ fn what_a_change_of_the_program_saves_is_told() {
     assert!(table.contains("A → B      accesses 500 → 125"), "{table}");
 }
 
+/// A bus knows page walks, and neither accesses nor caches.
+#[test]
+fn what_one_of_them_does_not_know_is_no_change() {
+    let a = profile(&[("a", 300), ("b", 200)], 0);
+    let mut b = profile(&[("a", 30), ("b", 20)], 0);
+    b.run.mode = "bus".into();
+    for object in &mut b.objects {
+        object.counts = Counts { dram_reads: object.counts.loads, ..Counts::default() };
+    }
+    let found = compare(&a, &b, Column::Share).unwrap();
+    let table = compare_table(&a, &b, &found, &View::default());
+    assert!(!table.contains("A → B"), "{table}");
+    assert_eq!(compare_json(&a, &b, &found)["totals"], serde_json::json!([]));
+}
+
 #[test]
 fn table_json_and_csv_say_the_same() {
     let a = profile(&[("a", 40), ("b", 30), ("c", 20), ("d", 9), ("e", 1)], 0);
