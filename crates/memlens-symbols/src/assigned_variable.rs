@@ -171,6 +171,12 @@ impl Module {
         if in_library {
             return Assignment::HandedOn(None);
         }
+        if by_text
+            && !candidates.is_empty()
+            && let Some(container) = self.grown_container(return_svma)
+        {
+            return Assignment::Variable(container);
+        }
         candidates.sort_by_key(|candidate| (candidate.inline_depth, candidate.at));
         if let Some(index) = candidates.iter().position(|candidate| candidate.inline_depth == 0) {
             let lasting = candidates.iter().position(|c| c.inline_depth == 0 && c.lasting);

@@ -29,6 +29,9 @@ const GROWING_METHODS: [&str; 20] = [
     "resize_with",
 ];
 
+/// What a statement allocates with that is no container's method.
+const ALLOCATING: [&str; 6] = ["new ", "make_", "alloc(", "alloc_", "Box::", "Rc::"];
+
 /// Words that begin a statement which declares nothing, or that are no names.
 const KEYWORDS: [&str; 22] = [
     "return",
@@ -69,6 +72,8 @@ pub(crate) struct Receiver {
 pub(crate) enum Means {
     /// It allocates it (`allocate(a(n))`).
     Allocation,
+    /// It calls a method of it that makes it allocate, and keeps the result elsewhere, unless that allocates, too.
+    Growth,
     /// It assigns a call's result to it, or calls a method of it.
     Call,
     /// It calls nothing that it spells: an operator or a constructor may allocate, which only objects of classes have.
@@ -85,20 +90,26 @@ pub(crate) fn receivers(text: &str, call: Option<usize>) -> Vec<Receiver> {
         let start = clause.as_ptr() as usize - text.as_ptr() as usize;
         call.is_some_and(|call| (start..start + clause.len()).contains(&call))
     };
+    let mut further = None;
     if let Some(&clause) = clauses.iter().find(|clause| has_call(clause)) {
+        let start = clause.as_ptr() as usize - text.as_ptr() as usize;
+        further = call.and_then(|call| further_declared(clause, call - start));
         clauses = vec![clause];
     }
     // `let count = counts.entry(word).or_default();`: what is assigned is not what grew.
     let grown = clauses.iter().filter_map(|clause| {
-        let name = growing_call(&clause[assignment_sign(clause)? + 1..])?;
-        Some(Receiver { name, by: Means::Call })
+        let right = &clause[assignment_sign(clause)? + 1..];
+        let allocates = ALLOCATING.iter().any(|word| right.contains(word));
+        let by = if allocates { Means::Call } else { Means::Growth };
+        Some(Receiver { name: growing_call(right)?, by })
     });
     // `int &count = counts[word];`: nor is what refers to a part of it.
     let of_part = clauses.iter().filter_map(|clause| clause.split_at_checked(assignment_sign(clause)?));
     let of_part = of_part.filter(|(left, _)| declares_reference(left)).flat_map(|(_, right)| indexed(right));
     let kept = clauses.iter().filter_map(|clause| receiver(clause));
     let indexed = clauses.iter().flat_map(|clause| indexed(clause));
-    grown.chain(of_part).chain(kept).chain(indexed).collect()
+    let further = further.into_iter().map(|name| Receiver { name, by: Means::Call });
+    further.chain(grown).chain(of_part).chain(kept).chain(indexed).collect()
 }
 
 /// Whether what stands before an assignment's sign declares a reference (C++).
@@ -491,6 +502,33 @@ fn declaration(text: &str) -> Option<String> {
     declared_name(&text[..open])
 }
 
+/// `w` of `std::vector<int> v(n), w(2 * n);`, where the call is in its part of that.
+fn further_declared(text: &str, call: usize) -> Option<String> {
+    declaration(text)?;
+    let mut depth = 0i32;
+    let ends_declarator = |c: char| {
+        match c {
+            '(' | '[' | '{' | '<' => depth += 1,
+            ')' | ']' | '}' | '>' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth <= 0
+    };
+    let mut declarators = text.split(ends_declarator);
+    let mut behind = declarators.next()?.len() + 1;
+    if call < behind {
+        return None;
+    }
+    let declarator = declarators.find(|declarator| {
+        behind += declarator.len() + 1;
+        call < behind
+    })?;
+    let name = declarator.trim_start().trim_start_matches(['*', '&']).trim_start();
+    let end = name.find(|c: char| !is_name(c)).unwrap_or(name.len());
+    let is_one = !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
+    (end > 0 && is_one).then(|| name[..end].to_owned())
+}
+
 /// `v` of `std::deque<int> v;`.
 fn plain_declaration(text: &str) -> Option<String> {
     let text = text.strip_suffix(';')?;
@@ -513,6 +551,28 @@ fn declared_name(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_several_declarators_that_with_the_call_counts() {
+        let text = "std::map<int, int> a(n), *b(x), c{1, 2}, d(f(3), 4);";
+        let first = |part: &str| {
+            let place = text.find(part).expect("there") + part.len() - 1;
+            receivers(text, Some(place)).into_iter().next().map(|receiver| receiver.name)
+        };
+        let names = ["a(n)", "b(x)", "c{1, 2}", "d(f(3), 4)"].map(|part| first(part).unwrap_or_default());
+        assert_eq!(names, ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_container_that_grows_is_told_from_what_is_kept() {
+        let means = |text: &str| receivers(text, None).into_iter().next().map(|it| (it.name, it.by));
+        let grown = |name: &str| Some((name.to_owned(), Means::Growth));
+        assert_eq!(means("auto [it, is_new] = levels.try_emplace(p, p);"), grown("levels"));
+        assert_eq!(means("auto it = book->levels.emplace(p, Level(p)).first;"), grown("book->levels"));
+        // It may be the other allocation that is kept.
+        let either = means("auto it = owners.emplace(p, new Level(p)).first;");
+        assert_eq!(either, Some(("owners".to_owned(), Means::Call)));
+    }
 
     #[test]
     fn of_several_statements_that_with_the_call_counts() {

@@ -47,6 +47,29 @@ impl Module {
         None
     }
 
+    /// The container of the language's library that a statement makes grow, keeping something else, as the source of an inlined frame or
+    /// the function itself has it: `levels` of `auto it = levels.try_emplace(price).first;`. The element's place, which is what the call
+    /// returns, is kept in `it`.
+    pub(super) fn grown_container(&self, return_svma: u64) -> Option<AssignedVariable> {
+        let call = return_svma.saturating_sub(1);
+        let frames = self.locate(call);
+        let last = frames.len().saturating_sub(1);
+        let (at, frame) = frames
+            .iter()
+            .enumerate()
+            .find(|(_, frame)| frame.file.as_deref().is_some_and(|file| !is_library(file)))?;
+        let (statement, start) = self.statement(frame.file.as_deref()?, frame.line?)?;
+        let place = frame.column.map(|column| start + column as usize - 1);
+        let grown =
+            source_text::receivers(&statement, place).into_iter().find(|it| it.by == Means::Growth)?;
+        let found = self.declared(call, grown, frame, (last - at) as u32)?;
+        let is_library = self.with_debug(|debug| {
+            let id = found.type_ref.and_then(|reference| debug.type_id(reference))?;
+            Some(debug.is_library_type(&debug.dereferenced(&id)?.0))
+        });
+        is_library.filter(|&is_library| is_library).map(|_| found)
+    }
+
     /// The text of the statement with code in a line; and where the line begins in it.
     pub(super) fn statement(&self, file: &str, line: u32) -> Option<(String, usize)> {
         source_text::statement(file, line, |line| self.source_line(file, line))
@@ -101,7 +124,7 @@ impl Module {
             };
             let can = match by {
                 Means::Allocation => true,
-                Means::Call => is_of.as_ref().is_none_or(|id| !debug.is_scalar(id)),
+                Means::Call | Means::Growth => is_of.as_ref().is_none_or(|id| !debug.is_scalar(id)),
                 Means::Operator => is_of.as_ref().is_some_and(|id| debug.is_class(id)),
             };
             can.then(|| AssignedVariable {
