@@ -97,13 +97,17 @@ impl<'a> DebugInfo<'a> {
                     let found = self.member(&value, offset, depth + 1, into);
                     return found.or(Some(Found::new(String::new(), Some(value), offset)));
                 }
-                let mut found: Option<(Member<'a>, u64)> = None;
+                // One of a type that is only declared here may be as large as the next begins behind it.
+                let (mut found, mut is_sure): (Option<(Member<'a>, u64)>, bool) = (None, false);
                 self.each_member(&inner, |member| {
-                    let Some(within) = offset.checked_sub(member.start).filter(|_| found.is_none()) else {
+                    let Some(within) = offset.checked_sub(member.start).filter(|_| !is_sure) else {
                         return;
                     };
+                    if found.as_ref().is_some_and(|(before, _)| before.start < member.start) {
+                        found = None;
+                    }
                     let size = member.bit_field_bytes.or_else(|| self.size_at(&member.type_id, depth + 1));
-                    if size.is_some_and(|size| within >= size.max(1)) {
+                    if size.is_some_and(|size| within >= size.max(1)) || found.is_some() {
                         return;
                     }
                     // Empty bases and members take no room: what is there is another member's.
@@ -112,6 +116,7 @@ impl<'a> DebugInfo<'a> {
                         return;
                     }
                     if is_named || self.member(&member.type_id, within, depth + 1, into).is_some() {
+                        is_sure = size.is_some();
                         found = Some((member, within));
                     }
                 });

@@ -292,6 +292,27 @@ fn parts_of_structures_have_one_place_or_none() {
 }
 
 #[test]
+fn a_member_of_unknown_size_ends_where_the_next_begins() {
+    if !have("g++") {
+        return;
+    }
+    let folder = folder("declared");
+    let file = source("declared_only.cpp");
+    tool(&folder, "g++", &["-std=c++17", "-O2", "-g", file.to_str().unwrap_or("?"), "-o", "declared"]);
+    let module = Module::open(&folder.join("declared"), &DebugSearch::nowhere()).expect("opens");
+    let engines = module.data_symbols().iter().find(|symbol| symbol.name == "engines").expect("a variable");
+    let type_ref = module.variable_info(engines.svma).and_then(|info| info.type_ref).expect("a type");
+    let Content::Structures(engine) = module.content_behind(type_ref) else { panic!("it has no fields") };
+    let at = |offset| module.field_at(engine.type_ref, offset).map(|field| field.name);
+    let last = engine.size_bytes - 8;
+    assert_eq!(
+        [0, last - 24, last].map(at),
+        ["before", "behind[]", "behind[]"].map(|name| Some(name.to_owned()))
+    );
+    assert_eq!(at(last - 32).as_deref(), Some("pool"));
+}
+
+#[test]
 fn fortran_modules_and_common_blocks() {
     if !have("gfortran") {
         return;
