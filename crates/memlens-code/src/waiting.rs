@@ -27,6 +27,9 @@ use crate::function_code::{AddressExpression, FunctionCode, MemoryOperand, regis
 /// How far back the code is followed: more than any processor's skid.
 pub const MAX_STEPS: usize = 16;
 
+/// A loop is followed for so many instructions.
+const MOST_OF_LOOP: usize = 64;
+
 /// How many instructions after the one that waits its samples land.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleSkid {
@@ -71,6 +74,8 @@ impl Waits {
 pub struct WaitingAccess {
     /// The operand.
     pub operand: MemoryOperand,
+    /// What its address is made of: as the operand has it, or, where a register of that has been lost, what that register was computed from.
+    pub address: AddressExpression,
     /// What to add to the base register's sampled value to get its value at the access; None if that
     /// value is lost.
     pub base_change: Option<i64>,
@@ -78,17 +83,19 @@ pub struct WaitingAccess {
     pub index_change: Option<i64>,
     /// The register that the access loaded and that still holds it: what a pointer points to.
     pub loaded: Option<Register>,
+    /// Whether the access of the loop's next round goes through what this one loaded (`at = at->next`).
+    pub is_chase: bool,
 }
 
 impl WaitingAccess {
     /// The address, from the registers as sampled; None if a register that made it has been lost.
     pub fn address(&self, sampled: impl FnMut(Register) -> Option<u64>) -> Option<u64> {
-        self.value(&self.operand.address, sampled)
+        self.value(&self.address, sampled)
     }
 
     /// How far from the thread pointer the address is, if it is relative to that.
     pub fn from_thread_pointer(&self, sampled: impl FnMut(Register) -> Option<u64>) -> Option<i64> {
-        let expression = &self.operand.address;
+        let expression = &self.address;
         let rest = AddressExpression { is_partial: false, ..*expression };
         expression.is_thread_local.then(|| self.value(&rest, sampled))?.map(u64::cast_signed)
     }
@@ -111,11 +118,17 @@ impl WaitingAccess {
         expression.value(|_| if std::mem::take(&mut is_base) { base_value } else { index_value })
     }
 
+    /// An address in the object that the access of the loop's next round goes to, where this one's is lost: nodes of one kind follow each
+    /// other.
+    pub fn next_in_chase(&self, sampled: impl FnOnce(Register) -> Option<u64>) -> Option<u64> {
+        sampled(self.loaded.filter(|_| self.is_chase)?)
+    }
+
     /// An address in the same object, where the address itself is lost: the pointer of a pointer and an index of
     /// which only the index is gone (`mov eax, [r8+rax*4]`). What is added to a pointer does not lead out of its
     /// object (ISO C23, 6.5.7, paragraph 10). Of two unscaled registers nobody knows which is the pointer.
     pub fn address_in_object(&self, mut sampled: impl FnMut(Register) -> Option<u64>) -> Option<u64> {
-        let expression = &self.operand.address;
+        let expression = &self.address;
         let (base, Some(_)) = (expression.base?, expression.index) else { return None };
         if expression.is_partial || expression.scale == 1 || self.index_change.is_some() {
             return None;
@@ -156,7 +169,9 @@ impl FunctionCode {
 
     fn own_access(&self, at: usize) -> Option<WaitingAccess> {
         let operand = self.main_operand(at)?;
-        Some(WaitingAccess { operand, base_change: Some(0), index_change: Some(0), loaded: None })
+        let address = operand.address;
+        let (base_change, index_change) = (Some(0), Some(0));
+        Some(WaitingAccess { operand, address, base_change, index_change, loaded: None, is_chase: false })
     }
 
     /// A conditional jump is one operation with the comparison before it: that is what may wait.
@@ -184,22 +199,116 @@ impl FunctionCode {
     fn access_on(&self, path: &[usize], steps: usize) -> Option<WaitingAccess> {
         let position = *path.get(steps)?;
         let operand = self.main_operand(position)?;
-        let change = |register: Option<Register>| {
+        let change_since = |steps: usize, register: Option<Register>| {
             let Some(register) = register else { return Some(0) };
-            // From the access on, it included, in the order of execution.
+            // In the order of execution, what `steps` counts to included.
             path[..=steps].iter().rev().try_fold(0i64, |sum, &position| {
                 Some(sum.wrapping_sub(self.constant_change(position, register)?))
             })
         };
+        let changes = |steps, address: &AddressExpression| {
+            (change_since(steps, address.base), change_since(steps, address.index))
+        };
+        let mut address = operand.address;
+        let mut change = changes(steps, &address);
+        if change.0.is_none()
+            && let Some((computed_at, computed)) = self.computed_base(path, steps, &address)
+        {
+            // The instruction that computed it changes nothing of what it was computed from, or that is lost, too.
+            let known = changes(computed_at, &computed);
+            if known.0.is_some() && known.1.is_some() {
+                (address, change) = (computed, known);
+            }
+        }
         let loaded = self
             .loaded_register(position)
             .filter(|&register| path[..steps].iter().all(|&later| !self.writes(later, register)));
-        Some(WaitingAccess {
-            operand,
-            base_change: change(operand.address.base),
-            index_change: change(operand.address.index),
-            loaded,
-        })
+        let is_chase = loaded.is_some_and(|register| {
+            operand.address.base == Some(register)
+                && operand.address.index.is_none()
+                && self.comes_round_unchanged(position, register)
+        });
+        let (base_change, index_change) = change;
+        Some(WaitingAccess { operand, address, base_change, index_change, loaded, is_chase })
+    }
+
+    /// Where in the path, and from what, the base of an address was computed, if that is all that it is made of: by `lea` or `mov`, in the
+    /// straight line of code that the access is in.
+    fn computed_base(
+        &self,
+        path: &[usize],
+        steps: usize,
+        address: &AddressExpression,
+    ) -> Option<(usize, AddressExpression)> {
+        let base = address.base.filter(|_| address.index.is_none() && !address.is_partial)?;
+        let mut at = steps;
+        loop {
+            // Nobody jumps to what follows it.
+            let here = self.instruction(*path.get(at)?)?;
+            if !self.jumps_to(here.ip()).is_empty() {
+                return None;
+            }
+            at += 1;
+            let before = *path.get(at)?;
+            if self.instruction(before)?.next_ip() != here.ip() {
+                return None;
+            }
+            if self.writes(before, base) {
+                let computed = self.computed(before, base)?;
+                return Some((
+                    at,
+                    AddressExpression { disp: computed.disp.wrapping_add(address.disp), ..computed },
+                ));
+            }
+        }
+    }
+
+    /// What an instruction computes a register from, if that is a sum.
+    fn computed(&self, position: usize, register: Register) -> Option<AddressExpression> {
+        let instruction = self.instruction(position)?;
+        let is_whole = instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register().is_gpr64()
+            && register_of(instruction.op0_register()) == Some(register);
+        let plain = AddressExpression {
+            base: None,
+            index: None,
+            scale: 1,
+            disp: 0,
+            is_partial: false,
+            is_thread_local: false,
+        };
+        let whole = |register: iced_x86::Register| match register {
+            iced_x86::Register::None => Some(None),
+            register if register.is_gpr64() => Some(Some(register_of(register)?)),
+            _ => None,
+        };
+        match instruction.mnemonic() {
+            Mnemonic::Lea if is_whole => Some(AddressExpression {
+                base: whole(instruction.memory_base())?,
+                index: whole(instruction.memory_index())?,
+                scale: instruction.memory_index_scale() as u8,
+                disp: instruction.memory_displacement64() as i64,
+                ..plain
+            })
+            .filter(AddressExpression::has_registers),
+            Mnemonic::Mov if is_whole && instruction.op1_kind() == OpKind::Register => {
+                Some(AddressExpression { base: whole(instruction.op1_register())?, ..plain })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an instruction is in a loop that comes back to it without another that writes to a register.
+    fn comes_round_unchanged(&self, position: usize, register: Register) -> bool {
+        let mut here = position;
+        for _ in 0..MOST_OF_LOOP {
+            match self.predecessor(here) {
+                Some(before) if before == position => return true,
+                Some(before) if !self.writes(before, register) => here = before,
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// The instructions executed before `at`, the last first: at most [`MAX_STEPS`], jumps included.
@@ -393,6 +502,41 @@ mod tests {
         let code = code(&[0x48, 0x8b, 0x1b, 0x90]);
         let access = waits(&code, 0x1003).access().expect("a load");
         assert_eq!((access.base_change, access.loaded), (None, Some(Register(3))));
+        assert_eq!(access.address(|_| Some(1)), None);
+        assert_eq!(access.next_in_chase(|_| Some(0x5000)), None, "in no loop");
+        // 1000 mov 8(%rbx),%rbx   1004 test %rbx,%rbx   1007 jne 1000
+        let looped = FunctionCode::new(&[0x48, 0x8b, 0x5b, 0x08, 0x48, 0x85, 0xdb, 0x75, 0xf7], 0x1000);
+        let access = waits(&looped, 0x1004).access().expect("a load");
+        assert_eq!(access.next_in_chase(|register| (register.0 == 3).then_some(0x5000)), Some(0x5000));
+        // 1000 mov (%rsi),%rbx   1003 mov 8(%rbx),%rbx   1007 add $8,%rsi   100b jmp 1000: from elsewhere each time.
+        let code = FunctionCode::new(
+            &[0x48, 0x8b, 0x1e, 0x48, 0x8b, 0x5b, 0x08, 0x48, 0x83, 0xc6, 0x08, 0xeb, 0xf3],
+            0x1000,
+        );
+        let access = waits(&code, 0x1007).access().expect("a load");
+        assert_eq!((access.operand.pc, access.is_chase), (0x1003, false));
+    }
+
+    #[test]
+    fn a_register_that_is_lost_was_computed_from_others() {
+        // 1000 lea 16(%rdi,%rax,4),%rdx   1005 movzbl 2(%rdx),%edx   1009 add $4,%rax   100d nop
+        let bytes = [0x48, 0x8d, 0x54, 0x87, 0x10, 0x0f, 0xb6, 0x52, 0x02, 0x48, 0x83, 0xc0, 0x04, 0x90];
+        let access = waits(&code(&bytes), 0x1009).access().expect("a load");
+        // rdi = 5, rax = 0.
+        let registers = |rax: u64| {
+            move |register: Register| [(5, 0x5000), (0, rax)].iter().find(|r| r.0 == register.0).map(|r| r.1)
+        };
+        assert_eq!(access.address(registers(3)), Some(0x5000 + 12 + 16 + 2));
+        // Two back, rax has been added to.
+        let late =
+            code(&bytes).waits_for(0x100d, SampleSkid { loads: 2, stores: 1 }).access().expect("a load");
+        assert_eq!(late.address(registers(7)), Some(0x5000 + 12 + 16 + 2));
+        // 1000 mov (%rcx),%rdx   1003 mov (%rdx),%edx   1005 nop: from memory.
+        let access = waits(&code(&[0x48, 0x8b, 0x11, 0x8b, 0x12, 0x90]), 0x1005).access().expect("a load");
+        assert_eq!(access.address(|_| Some(1)), None);
+        // 1000 lea (%rdi,%rdx),%rdx   1004 mov (%rdx),%edx   1006 nop: what it was computed from is lost, too.
+        let access =
+            waits(&code(&[0x48, 0x8d, 0x14, 0x17, 0x8b, 0x12, 0x90]), 0x1006).access().expect("a load");
         assert_eq!(access.address(|_| Some(1)), None);
     }
 

@@ -183,7 +183,7 @@ impl SampleView<'_> {
     /// Where an access goes, by the registers that were sampled at `pc` behind it.
     pub fn computed(&self, access: &WaitingAccess, registers: &Registers, pc: u64) -> Found {
         let value = |register: Register| registers.values.get(usize::from(register.0)).copied();
-        let expression = &access.operand.address;
+        let expression = &access.address;
         if let Some(address) = access.address(value) {
             let address = match expression.is_svma() {
                 true => self.space.address_of(pc, address).unwrap_or(address),
@@ -192,7 +192,7 @@ impl SampleView<'_> {
             let way = Sampled { by_registers: 1, ..Sampled::default() };
             return Found { spot: self.at(address), address: Some(address), within: None, way };
         }
-        if let Some(found) = self.in_object(access, value) {
+        if let Some(found) = self.in_object(access, value).or_else(|| self.next_in_chase(access, value)) {
             return found;
         }
         // Only of the executable it is known where its variables are; in other code registers may hold any distance.
@@ -223,6 +223,23 @@ impl SampleView<'_> {
                 Some(Found { spot: self.at(begin), address: Some(begin), within: None, way })
             }
             spot => Some(Found { spot, address: Some(address), within: Some(displacement as u64), way }),
+        }
+    }
+
+    /// Where an access goes through which the loop's next round will find its node, if that is no list's end.
+    fn next_in_chase(
+        &self,
+        access: &WaitingAccess,
+        value: impl FnOnce(Register) -> Option<u64>,
+    ) -> Option<Found> {
+        let address = access.next_in_chase(value)?;
+        let way = Sampled { by_code: 1, ..Sampled::default() };
+        match self.at(address) {
+            Spot::Unmapped | Spot::Frame { .. } | Spot::Stack | Spot::Area(Area::Kernel) => None,
+            spot => {
+                let within = Some(access.operand.address.disp as u64);
+                Some(Found { spot, address: Some(address), within, way })
+            }
         }
     }
 
