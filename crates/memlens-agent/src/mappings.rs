@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use memlens_events::agent::{Allocation, Extent, Kind};
 
 use crate::allocations::{Entry, Inside, drawn};
+use crate::draw;
 use crate::real::{self, MAP_FAILED, call};
 use crate::ring::{Segment, StackPart, now_ns};
 use crate::session::{check_reader, here, visit};
@@ -58,6 +59,8 @@ pub unsafe extern "C" fn slow_mmap(
         if !segment.write(Kind::NewMapping, now_ns(), area, &mapping.words(), Some(stack)) {
             control.lost_allocations.fetch_add(1, Ordering::Relaxed);
             check_reader(control);
+        } else if gap_bytes > 0 {
+            draw::count_drawn(control);
         }
     }
     start

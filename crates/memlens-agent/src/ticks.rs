@@ -318,6 +318,8 @@ unsafe fn timer_of(info: *const c_void) -> Option<u32> {
 
 extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void) {
     arch::allow_unaligned();
+    // Once: who jumps out of a handler that interrupted the question leaves it set.
+    let asked_clock = arch::thread().asks_clock.replace(false);
     let _visit = visit();
     // SAFETY: the kernel's argument.
     unsafe { arch::begin_call_again(context) };
@@ -348,6 +350,9 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     let is_call = unsafe { arch::was_in_call(context) };
     // SAFETY: the thread was about to go on there.
     let in_call = is_call || bursts::are_wanted() && unsafe { arch::is_spinning(ip) };
+    // What the agent does for the program is like what the kernel does for it.
+    let (start, end) = arch::own_image();
+    let in_call = in_call || asked_clock || (start..end).contains(&(ip as usize));
     if bursts::are_apart() && cpu_ns < area.burst_due_ns.get() {
         look(segment, area, cpu_ns, (period_ns, ip, in_call));
         return;

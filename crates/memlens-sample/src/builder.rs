@@ -344,8 +344,10 @@ impl ProfileBuilder {
                 profile.machine = bursts.machine().clone();
                 add_wait_errors(&mut profile, &spreads, &places);
                 add_patterns(&mut profile, bursts, &rows.code, recording.files());
-                profile.run.effective_bursts = Some(summary.effective_bursts());
+                let effective = summary.effective_bursts();
+                profile.run.effective_bursts = Some(effective);
                 let mut notes = bursts.notes();
+                notes.splice(0..0, bursts.unequal_note(effective));
                 if let Some(note) = bursts.last_level_note(&summary) {
                     let place = if bursts.is_last_level_vague(&summary) { 0 } else { notes.len() };
                     notes.insert(place, note);

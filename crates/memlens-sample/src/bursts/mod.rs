@@ -110,12 +110,27 @@ pub struct BurstCounts {
 }
 
 impl BurstCounts {
+    /// What to know where a few bursts stand for most of the run. `effective`: how many alike would tell as much.
+    fn unequal_note(&self, effective: f64) -> Option<String> {
+        /// With fewer a phase of a tenth of the run may be missing.
+        const FEW: f64 = 15.0;
+        (effective < FEW && effective < 0.5 * self.bursts as f64).then(|| {
+            format!(
+                "{} stand for very different parts of the run: they tell as much as {:.0} of equal parts, and phases may be missing. Another \
+                 run, on a quieter machine or with more --overhead, says more.",
+                counted(self.bursts, "burst"),
+                effective.max(1.0)
+            )
+        })
+    }
+
     /// What a reader of the profile has to know, one sentence each; first what says how far all numbers are to be trusted.
     pub fn notes(&self) -> Vec<String> {
         let time_ns = (self.own_ns + self.period_ns).max(1) as f64;
         let mut notes = Vec::new();
         if self.bursts > 0 {
-            notes.extend(self.few_references_note((time_ns - self.calls_ns as f64).max(0.0) / 1e9));
+            let seconds = (time_ns - self.calls_ns as f64).max(0.0) / 1e9;
+            notes.extend(self.cut_short_note().or_else(|| self.few_references_note(seconds)));
         }
         if self.calls_ns > 0 {
             let percent = 100.0 * self.calls_ns as f64 / time_ns;
@@ -188,6 +203,20 @@ impl BurstCounts {
             notes.push(format!("Incomplete: {incomplete}, whose blocks of code were not all reported."));
         }
         notes
+    }
+
+    /// Where each burst ends at the next system call, the code that follows one is not where a tick may come.
+    fn cut_short_note(&self) -> Option<String> {
+        /// Accesses of a burst that is cut so short, in the mean.
+        const SHORT: u64 = 200;
+        let are_cut = 2 * self.ends[End::SystemCall as usize] > self.bursts;
+        (are_cut && self.references < SHORT * self.bursts).then(|| {
+            format!(
+                "Bursts ended at system calls, after {} accesses in the mean: what comes right behind such calls is hardly seen, and totals \
+                 and shares may be wrong by orders of magnitude; --mode exact sees every access, --mode sample all code.",
+                self.references.div_ceil(self.bursts.max(1))
+            )
+        })
     }
 
     /// What came of so few accesses is not to be relied on. `seconds`: processor time without system calls.
@@ -394,6 +423,11 @@ impl Bursts {
         &self.counts
     }
 
+    /// What to know where a few of the bursts stand for most of the run: as many alike would tell as much.
+    pub fn unequal_note(&self, effective: f64) -> Option<String> {
+        self.counts.unequal_note(effective)
+    }
+
     /// What a reader of the profile has to know, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let pooled = self.cells.count().saturating_sub(self.first_pooled.into());
@@ -447,10 +481,14 @@ impl Bursts {
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
+        // The agent asks libc for the time now and then, which the program does not.
+        let mut is_for_agent = false;
         let mut decoded =
             blocks.decode((surroundings.pid, head.generation), words, head.thread_pointer, |event| {
                 let (known, access) = match event {
                     Event::Block(pc, accessor) => {
+                        is_for_agent =
+                            surroundings.space.is_agents(pc) || is_for_agent && surroundings.is_clock(pc);
                         places.block(|| *accessor.get_or_insert_with(|| surroundings.accessor(pc)));
                         return begun.push((references.len() as u32, pc));
                     }
@@ -458,7 +496,7 @@ impl Bursts {
                 };
                 let space = surroundings.space;
                 let is_agents = *known.is_agents.get_or_insert_with(|| space.is_agents(known.reference.pc));
-                if is_agents {
+                if is_agents || is_for_agent {
                     return;
                 }
                 let (address, elements) = match access {
@@ -678,7 +716,8 @@ impl Bursts {
         let percent = |misses: f64| 100.0 * misses / total.references;
         (total.references > 0.0).then(|| {
             format!(
-                "Last-level misses are between {:.2} and {:.2} % of the accesses, whatever happened between bursts.",
+                "Last-level misses are between {:.2} and {:.2} % of the accesses, whatever happened between bursts, if these stand for \
+                 the right parts of the run.",
                 percent(misses.low),
                 percent(misses.high)
             )
@@ -791,6 +830,25 @@ mod tests {
     use crate::address_space::AddressSpace;
     use crate::heap::Heap;
     use crate::modules::Files;
+
+    #[test]
+    fn what_makes_all_numbers_doubtful_is_told_first() {
+        let mut counts = BurstCounts { bursts: 60, references: 600_000_000, ..BurstCounts::default() };
+        let first = |counts: &BurstCounts| counts.notes().first().cloned().unwrap_or_default();
+        assert!(first(&counts).starts_with("Recorded: 60 bursts"));
+        counts.ends[End::SystemCall as usize] = 31;
+        assert!(first(&counts).starts_with("Recorded"), "long enough");
+        counts.references = 60 * 6 + 1;
+        assert!(
+            first(&counts).contains("at system calls, after 7 accesses in the mean"),
+            "{}",
+            first(&counts)
+        );
+        let unequal = |effective| counts.unequal_note(effective);
+        assert!(unequal(4.6).is_some_and(|note| note.contains("as much as 5 of equal parts")));
+        assert_eq!((unequal(16.0), unequal(60.0)), (None, None));
+        assert_eq!(BurstCounts { bursts: 8, ..counts }.unequal_note(5.0), None, "few, but alike");
+    }
 
     #[test]
     fn accesses_of_cells_that_are_not_told_apart_count() {

@@ -50,6 +50,17 @@ impl Surroundings<'_> {
         self.space.code(pc)
     }
 
+    /// Whether code tells the time: `clock_gettime`, or the kernel's part of it.
+    pub fn is_clock(&self, pc: u64) -> bool {
+        let (file, svma) = match self.space.find(pc) {
+            Place::Image { file, svma } => (file, svma),
+            place => return place == Place::Area(Area::Kernel),
+        };
+        let symbols = self.files.get(file).and_then(|mapped| mapped.symbols());
+        let function = symbols.and_then(|symbols| symbols.function_at(svma));
+        function.and_then(|function| function.name).is_some_and(|name| name.ends_with("clock_gettime"))
+    }
+
     /// Where the executable's thread-local variables of the thread are, and in which file they are declared.
     fn thread_locals(&self) -> Option<(Range<u64>, u32)> {
         let file = self.space.executable()?;
