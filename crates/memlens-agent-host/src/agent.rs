@@ -17,6 +17,7 @@ use memlens_inject::{Call, InjectError, Library, Prepared, WalkStack};
 use memlens_payload::{Carried, Payload, PayloadError};
 use thiserror::Error;
 
+use crate::address_room::{self, TooLittle};
 use crate::segment::Segment;
 
 include!(concat!(env!("OUT_DIR"), "/payload.rs"));
@@ -85,6 +86,15 @@ pub enum AgentError {
     /// There is no shared memory for it.
     #[error("make the agent's segment: {0}")]
     Segment(io::Error),
+    /// What it takes of the process's address space would be missing there.
+    #[error(
+        "find room for the agent: the process may use {} MiB of addresses (ulimit -v), {} of them are taken, and the agent takes {}; --mode \
+         sample --allocations off needs none",
+        .0.limit >> 20,
+        .0.used >> 20,
+        .0.needed >> 20
+    )]
+    NoRoom(TooLittle),
     /// `LD_PRELOAD` cannot name its place.
     #[error(
         "preload the agent from {0}: the dynamic linker splits such a path; set XDG_CACHE_HOME to a folder without \
@@ -157,6 +167,7 @@ impl Agent {
         if !allows_execution(&library) {
             return Err(AgentError::NoExecution(library));
         }
+        address_room::check_child(options.bursts.is_some()).map_err(AgentError::NoRoom)?;
         let segment = Segment::create().map_err(AgentError::Segment)?;
         let control = segment.control();
         configure(control, options);
@@ -175,6 +186,7 @@ impl Agent {
         options: &AgentOptions,
         mut walk: Box<WalkStack<'static>>,
     ) -> Result<Self, AgentError> {
+        address_room::check_process(pid, options.bursts.is_some()).map_err(AgentError::NoRoom)?;
         let mut segment = None;
         let mut prepare = |prepared: Prepared<'_>| {
             let file = prepared.file.ok_or(io::ErrorKind::NotFound)?;

@@ -7,13 +7,16 @@
 //! ```text
 //! agent.rs     what to watch; the environment of the program; the window of draws; losses
 //! segment.rs   the mapped segment, reader's side of its rings
+//! address_room.rs  whether a process with a limit of its address space has room for it
 //! program.rs   whether an ELF file's dynamic linker would preload the agent
 //! ```
 
+mod address_room;
 mod agent;
 mod program;
 mod segment;
 
+pub use address_room::TooLittle;
 pub use agent::{Agent, AgentError, AgentLosses, AgentOptions, Attached, BurstOptions, Watch, map_code};
 pub use memlens_events::agent::{AgentRecord, Allocation, BurstHead, Caller, Event};
 pub use memlens_inject::{
