@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::modules::{Files, Placement};
+use crate::modules::{Files, Placement, VDSO};
 use crate::record::NewMapping;
 use crate::unwinder::StackUnwinder;
 
@@ -103,6 +103,9 @@ impl AddressSpace {
             {
                 self.place(number, placement, files);
             }
+        }
+        if name == VDSO {
+            files.add_vdso(mapping.start..end);
         }
         let area = match name {
             "[heap]" => Area::Break,

@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -190,15 +191,27 @@ fn read(path: &Path, inode: u64) -> Result<Shape, String> {
     Ok(Shape { segments, unwind: UnwindSections::of(&file) })
 }
 
+/// The kernel's code that is mapped in every process (vdso(7)), as its map calls it.
+pub const VDSO: &str = "[vdso]";
+
 /// All files, by path and inode.
 #[derive(Debug, Default)]
 pub struct Files {
     list: Vec<Rc<MappedFile>>,
     by_name: FxHashMap<(String, u64), u32>,
     generated: GeneratedNames,
+    /// Where processes have the kernel's code for them.
+    vdsos: Vec<Range<u64>>,
 }
 
 impl Files {
+    /// The kernel's code for a process lies here.
+    pub fn add_vdso(&mut self, range: Range<u64>) {
+        if !self.vdsos.contains(&range) {
+            self.vdsos.push(range);
+        }
+    }
+
     /// The number of a file; it is read at first sight.
     pub fn number(&mut self, path: &str, inode: u64) -> u32 {
         if let Some(&known) = self.by_name.get(&(path.to_owned(), inode)) {
@@ -221,9 +234,10 @@ impl Files {
         pids.for_each(|pid| self.generated.extend(GeneratedNames::of_process(pid)));
     }
 
-    /// The name of a function in generated code.
+    /// The name of a function in generated code; as exact mode has it, that of the kernel's code.
     pub fn generated_function(&self, address: u64) -> Option<&str> {
-        self.generated.function_at(address)
+        let in_vdso = || self.vdsos.iter().any(|range| range.contains(&address)).then_some(VDSO);
+        self.generated.function_at(address).or_else(in_vdso)
     }
 
     /// All files.

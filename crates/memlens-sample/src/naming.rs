@@ -121,6 +121,7 @@ pub struct Namer {
 const COMPUTATION: &str = "computation";
 const TRANSFER: &str = "jumps, calls and returns";
 const IN_CALL: &str = "system calls";
+const IN_AGENT: &str = "memlens's agent";
 /// What thread-local data is called of which no variable is known.
 const THREAD_LOCAL: &str = "thread-local memory";
 /// Reasons for [`ObjectKind::Unknown`].
@@ -187,6 +188,7 @@ impl Namer {
             // Outside of every file; the others do not come here.
             Spot::CodeOnly => (NamedObject::unknown(NO_CODE), sampled),
             Spot::InKernel => (NamedObject::unknown(IN_KERNEL), sampled),
+            Spot::InAgent => (NamedObject::new(ObjectKind::Computation, IN_AGENT), sampled),
             Spot::InCall => (NamedObject::new(ObjectKind::Computation, IN_CALL), sampled),
         }
     }

@@ -522,8 +522,9 @@ impl Recording {
             callers.and_then(|callers| self.paths.intern(callers.iter().map(|frame| space.code(frame.pc))));
         let pc = if sample.is_exact { sample.ip } else { pc };
         key.code = space.code(pc);
-        if sample.in_call {
-            key.spot = Spot::InCall;
+        let in_vdso = || space.find(pc) == Place::Area(Area::Kernel);
+        if space.is_agents(pc) || sample.in_call || in_vdso() {
+            key.spot = if space.is_agents(pc) { Spot::InAgent } else { Spot::InCall };
             return (key, Sampled::default(), None);
         }
         let is_exact = sample.is_exact || sample.data_address != 0;

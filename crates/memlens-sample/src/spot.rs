@@ -85,8 +85,10 @@ pub enum Spot {
     CodeOnly,
     /// It was taken while the kernel worked for the program.
     InKernel,
-    /// It was due in a system call.
+    /// It was due in a system call, or in what the kernel does in the program for one (vdso(7)).
     InCall,
+    /// It was taken in the agent's code.
+    InAgent,
 }
 
 impl Spot {
