@@ -5,6 +5,7 @@ use memlens_objects::{ObjectId, ObjectKey};
 use memlens_profile::ObjectIx;
 use rustc_hash::FxHashMap;
 
+use crate::address_space::ANONYMOUS;
 use crate::process::Process;
 use crate::snapshot::{Builder, CodeRows};
 
@@ -52,7 +53,7 @@ impl Process {
                     | ObjectKey::Global { .. }
                     | ObjectKey::Tls { .. }
                     | ObjectKey::Local { .. }
-                    | ObjectKey::Mmap { site: Some(_), .. }
+                    | ObjectKey::Mmap { file: ANONYMOUS, site: Some(_) }
             )
         )
     }
@@ -84,7 +85,7 @@ impl<'a> Builder<'a> {
                     _,
                     &(ObjectKey::HeapSite(site)
                     | ObjectKey::HeapBlock { site, .. }
-                    | ObjectKey::Mmap { site: Some(site), .. }),
+                    | ObjectKey::Mmap { file: ANONYMOUS, site: Some(site) }),
                 )) => {
                     let found = block_types.get(&site);
                     found.and_then(|found| known(found.module, found.type_ref, found.is_behind))

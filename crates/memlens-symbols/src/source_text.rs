@@ -58,6 +58,9 @@ const KEYWORDS: [&str; 22] = [
     "let",
 ];
 
+/// The head of a structure's literal is looked for in so many lines above one of its fields.
+const MOST_FIELDS_ABOVE: u32 = 32;
+
 /// What a statement seems to keep an allocation in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Receiver {
@@ -93,7 +96,9 @@ pub(crate) fn receivers(text: &str, call: Option<usize>) -> Vec<Receiver> {
     let mut further = None;
     if let Some(&clause) = clauses.iter().find(|clause| has_call(clause)) {
         let start = clause.as_ptr() as usize - text.as_ptr() as usize;
-        further = call.and_then(|call| further_declared(clause, call - start));
+        further = call.and_then(|call| {
+            further_declared(clause, call - start).or_else(|| field_of_literal(clause, call - start))
+        });
         clauses = vec![clause];
     }
     // `let count = counts.entry(word).or_default();`: what is assigned is not what grew.
@@ -263,7 +268,38 @@ pub(crate) fn statement(
         start += above.len() + 1;
         statement = format!("{above}\n{statement}");
     }
+    let first = line - statement.matches('\n').count() as u32;
+    if let Some(above) = head_of_literal(&statement, first, text_of) {
+        start += above.len();
+        statement = above + &statement;
+    }
     Some((statement, start))
+}
+
+/// The lines above `line`, which begins with one of a structure's fields (`edges: vec![0; n],`), up to that which assigns the structure to a variable.
+fn head_of_literal(statement: &str, line: u32, text_of: impl Fn(u32) -> Option<String>) -> Option<String> {
+    let is_field = |text: &str| {
+        let text = text.trim_start().trim_start_matches('.');
+        let end = text.find(|c: char| !is_name(c)).unwrap_or(text.len());
+        let behind = text[end..].trim_start();
+        end > 0 && (behind.starts_with(':') && !behind.starts_with("::") || behind.starts_with('='))
+    };
+    let is_open = statement.trim_end().ends_with([',', '{', '(', '[', ')']);
+    if !is_field(statement) || !is_open || has_receiver(statement) && !statement.trim_start().starts_with('.')
+    {
+        return None;
+    }
+    let mut head = String::new();
+    for above in (line.saturating_sub(MOST_FIELDS_ABOVE)..line).rev() {
+        let above = text_of(above)?;
+        head = format!("{above}\n{head}");
+        match above.trim_end() {
+            text if text.ends_with(',') => {}
+            text if text.ends_with('{') => return has_receiver(text).then_some(head),
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Whether a text has something to the left of a sign that assigns.
@@ -529,6 +565,44 @@ fn further_declared(text: &str, call: usize) -> Option<String> {
     (end > 0 && is_one).then(|| name[..end].to_owned())
 }
 
+/// `w.edges` of `let w = Graph { nodes: Vec::new(), edges: vec![0; n] };` or `struct graph w = {.nodes = 0, .edges = malloc(n)};`, where
+/// the call is in what that field gets.
+fn field_of_literal(text: &str, call: usize) -> Option<String> {
+    // The innermost bracket that is open at the call, and where the field's part begins.
+    let (mut open, mut parts) = (Vec::new(), vec![0]);
+    for (at, c) in text.char_indices().take_while(|&(at, _)| at < call) {
+        match c {
+            '(' | '[' | '{' => {
+                open.push((at, c));
+                parts.push(at + 1);
+            }
+            ')' | ']' | '}' => {
+                open.pop();
+                parts.pop();
+            }
+            ',' => *parts.last_mut()? = at + 1,
+            _ => {}
+        }
+    }
+    let (at, _) = *open.last().filter(|(_, bracket)| *bracket == '{')?;
+    let part = text.get(*parts.last()?..call)?.trim_start();
+    let name_of = |text: &str| {
+        let end = text.find(|c: char| !is_name(c)).unwrap_or(text.len());
+        let behind = text[end..].trim_start();
+        (end > 0).then(|| (text[..end].to_owned(), behind.to_owned()))
+    };
+    let field = match part.strip_prefix('.') {
+        Some(part) => name_of(part).filter(|(_, behind)| behind.starts_with('='))?.0,
+        None => name_of(part).filter(|(_, behind)| behind.starts_with(':') && !behind.starts_with("::"))?.0,
+    };
+    // The structure's name, if the language has it there; then what is assigned to.
+    let before = text[..at].trim_end().trim_end_matches(|c: char| is_name(c) || c == ':').trim_end();
+    let before =
+        before.strip_suffix(')').map_or(before, |cast| cast.rsplit_once('(').map_or(cast, |(left, _)| left));
+    let left = before.trim_end().strip_suffix('=')?;
+    Some(format!("{}.{field}", left_hand_side(left)?))
+}
+
 /// `v` of `std::deque<int> v;`.
 fn plain_declaration(text: &str) -> Option<String> {
     let text = text.strip_suffix(';')?;
@@ -561,6 +635,36 @@ mod tests {
         };
         let names = ["a(n)", "b(x)", "c{1, 2}", "d(f(3), 4)"].map(|part| first(part).unwrap_or_default());
         assert_eq!(names, ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn fields_of_a_literal_have_their_names() {
+        let first = |text: &str, part: &str| {
+            let place = text.find(part).expect("there");
+            receivers(text, Some(place)).into_iter().next().map(|receiver| receiver.name)
+        };
+        let text = "let mut w=World{aa:Vec::with_capacity(n),bb:Box::new([f(1, 2), 3]), cc: vec![0; n]};";
+        let names = ["Vec::with", "Box::new", "vec!"].map(|part| first(text, part).unwrap_or_default());
+        assert_eq!(names, ["w.aa", "w.bb", "w.cc"]);
+        let text = "struct graph g = {.nodes = malloc(n), .edges = (int *)calloc(m, 4)};";
+        let names = ["malloc", "calloc"].map(|part| first(text, part).unwrap_or_default());
+        assert_eq!(names, ["g.nodes", "g.edges"]);
+        assert_eq!(
+            first("self.state = State { rows: vec![0; n] };", "vec!").as_deref(),
+            Some("self.state.rows")
+        );
+        // No literal of a structure: an array, a block.
+        assert_eq!(first("int *rows[] = {malloc(4), malloc(8)};", "malloc(8)").as_deref(), Some("rows[]"));
+        let lines = [
+            "let mut w = World {",
+            "    aa: Vec::with_capacity(n),",
+            "    bb: Vec::with_capacity(n * 4),",
+            "};",
+        ];
+        let text_of = |line: u32| lines.get(line.checked_sub(1)? as usize).map(|&line| line.to_owned());
+        let (text, start) = statement("a.rs", 3, text_of).expect("a line");
+        let place = Some(start + 8);
+        assert_eq!(receivers(&text, place).into_iter().next().map(|it| it.name).as_deref(), Some("w.bb"));
     }
 
     #[test]
