@@ -40,7 +40,7 @@ mod runtime_code;
 mod split;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use memlens_profile::place::is_library;
 use memlens_profile::{
@@ -253,6 +253,9 @@ pub fn advice(profile: &Profile) -> Advice {
 /// Module and name; and that of a library's algorithm which is inlined there, with a loop of its own (`std::fill`).
 type Function<'a> = (Option<ModuleIx>, &'a str, Option<&'a str>);
 
+/// See [`About::unrolled_copies`]: object, field, file and line, stride in bytes.
+type Copies<'a> = (ObjectIx, FieldIx, &'a str, u32, i64);
+
 /// What is asked of all rows.
 struct Known<'a> {
     profile: &'a Profile,
@@ -389,6 +392,7 @@ impl<'a> About<'a> {
     /// One finding for each pattern that has a remedy; strides and indices of their own apart.
     fn by_pattern(&self) -> Vec<Finding> {
         let mut groups: BTreeMap<Group, Vec<&Cell>> = BTreeMap::new();
+        let copies = self.unrolled_copies();
         for cell in self.own() {
             let Some(pattern) = self.known.patterns.get(&cell.code) else { continue };
             let group = match pattern.kind {
@@ -399,7 +403,7 @@ impl<'a> About<'a> {
                 PatternKind::Stride
                     if !runtime_code::is_memory_or_string_function(self.known.profile, cell.code) =>
                 {
-                    Group::Stride(pattern.stride_bytes.unwrap_or(0))
+                    Group::Stride(self.step_bytes(cell, pattern.stride_bytes.unwrap_or(0), &copies))
                 }
                 _ => continue,
             };
@@ -417,6 +421,44 @@ impl<'a> About<'a> {
             }
         };
         groups.into_iter().filter_map(finding).collect()
+    }
+
+    /// How many instructions go by the same steps through the same field of an object's structures in a line of code: copies of one, of a
+    /// loop that the compiler, or who wrote it, has unrolled.
+    fn unrolled_copies(&self) -> HashMap<Copies<'a>, i64> {
+        let mut codes: HashMap<Copies<'a>, HashSet<CodeIx>> = HashMap::new();
+        for cell in self.own() {
+            let pattern = self.known.patterns.get(&cell.code);
+            let stride = pattern.filter(|pattern| pattern.kind == PatternKind::Stride);
+            if let Some(copies) = stride.and_then(|pattern| self.copies_of(cell, pattern.stride_bytes?)) {
+                codes.entry(copies).or_default().insert(cell.code);
+            }
+        }
+        codes.into_iter().map(|(copies, codes)| (copies, codes.len() as i64)).collect()
+    }
+
+    /// What the copies of an instruction have in common; None: it touches no field, or several.
+    fn copies_of(&self, cell: &Cell, stride_bytes: i64) -> Option<Copies<'a>> {
+        let profile = self.known.profile;
+        let frame = profile.stack_frames(profile.code.get(cell.code.index())?.stack).next()?;
+        let mut fields = self.pieces(cell).map(|(field, _)| field);
+        let field = fields.next().filter(|_| fields.next().is_none())?;
+        Some((cell.object, field, frame.file.as_deref()?, frame.line?, stride_bytes))
+    }
+
+    /// How far an instruction's data is from the last of it or of one of its copies: a structure, if there are as many copies as structures in
+    /// its own steps. Some may lie elsewhere, or have no pattern.
+    fn step_bytes(&self, cell: &Cell, stride_bytes: i64, copies: &HashMap<Copies<'a>, i64>) -> i64 {
+        let element =
+            self.known.profile.objects.get(cell.object.index()).and_then(|object| object.element.as_ref());
+        let step = || {
+            let copies = *copies.get(&self.copies_of(cell, stride_bytes)?)?;
+            let whole = i64::try_from(element?.bytes).ok()?;
+            let structures = stride_bytes / whole;
+            let is_unrolled = stride_bytes % whole == 0 && copies > 1 && 2 * copies > structures.abs();
+            is_unrolled.then_some(whole * structures.signum())
+        };
+        step().unwrap_or(stride_bytes)
     }
 
     /// The functions and objects of which another order would save lines or pages: one may be used up where another is not.

@@ -115,6 +115,42 @@ fn few_bytes_that_do_the_waiting_are_split_off() {
     assert_eq!(split(&profile), None, "nobody's to change");
 }
 
+/// Two copies of a load that an unrolled loop has go by steps of two structures, together by one.
+#[test]
+fn copies_of_an_unrolled_loop_go_through_structures_together() {
+    let mut profile = profile();
+    let object = ObjectIx(1);
+    profile.objects[1].element = Some(Element { type_name: "struct entry".into(), bytes: 64 });
+    profile.fields = vec![field(object, 0, 8, "key"), field(object, 8, 8, "other")];
+    profile.frames = vec![memlens_profile::Frame {
+        file: Some("a.c".into()),
+        line: Some(7),
+        ..memlens_profile::Frame::default()
+    }];
+    profile.stacks = vec![memlens_profile::Stack(vec![memlens_profile::FrameIx(0)])];
+    profile.code.iter_mut().for_each(|code| code.stack = Some(StackIx(0)));
+    profile.cells.remove(0);
+    let stride = |code| AccessPattern {
+        code: CodeIx(code),
+        kind: PatternKind::Stride,
+        stride_bytes: Some(128),
+        ..AccessPattern::default()
+    };
+    profile.patterns = vec![stride(1), stride(2)];
+    let strides = |profile: &mut Profile, second: u32| {
+        let seen = |code, field| FieldUse { code: CodeIx(code), field: FieldIx(field), seen: 1 };
+        profile.field_uses = vec![seen(1, 0), seen(2, second)];
+        profile.sum_cells();
+        let layouts = findings(profile).into_iter().filter_map(|finding| match finding.remedy {
+            Remedy::Layout { stride_bytes, .. } => Some(stride_bytes),
+            _ => None,
+        });
+        layouts.collect::<Vec<_>>()
+    };
+    assert_eq!(strides(&mut profile, 0), Vec::<i64>::new(), "of fields apart: there is no loop to exchange");
+    assert_eq!(strides(&mut profile, 1), vec![128_i64], "two fields of every second structure");
+}
+
 /// `b` as so many structures of 256 bytes: one operand reads their balance, others all of the rest; 4-KiB pages, a prefetcher.
 fn accounts(structures: u64) -> Profile {
     let mut profile = profile();

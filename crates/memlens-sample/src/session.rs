@@ -495,10 +495,12 @@ impl SampleSession {
         profile.run.notes.extend(self.burst_pacing.as_ref().and_then(BurstPacing::note));
         profile.run.notes.extend(self.coverage_note());
         let is_running = matches!(self.watched, Watched::Process(_));
-        if is_running && counts.samples == 0 && self.bursts().is_none() {
-            let note =
-                "No sample was taken: while memlens looked, the process did not run, or only in the kernel.";
-            profile.run.notes.insert(0, note.to_owned());
+        if counts.samples == 0 && self.bursts().is_none() {
+            let note = no_sample_note(self.program_cpu, event.frequency_hz);
+            profile.run.notes.splice(0..0, note.or_else(|| {
+                let note = "No sample was taken: while memlens looked, the process did not run, or only in the kernel.";
+                is_running.then(|| note.to_owned())
+            }));
         }
         let left: Vec<u32> = match self.watched {
             Watched::Child(ref child, _) if !process_runs(child.id()) => {
@@ -643,6 +645,18 @@ fn children_note(children: &[u32]) -> Option<String> {
         count => format!("{count} children of the process began before memlens came and are"),
     };
     Some(format!("{what} not recorded; --pid takes one of them: {}.", named(children)))
+}
+
+/// Why a program that did run may have no sample; None: it did not run. A thread's first one comes when a whole period has passed.
+fn no_sample_note(cpu_seconds: Option<f64>, frequency_hz: u64) -> Option<String> {
+    /// Of less nobody would wonder.
+    const LEAST_SECONDS: f64 = 0.1;
+    let seconds = cpu_seconds.filter(|&seconds| seconds >= LEAST_SECONDS)?;
+    Some(format!(
+        "No sample was taken of {seconds:.2} s of processor time: it went by in the kernel, or in threads that each ran for less than the \
+         {} ms between two samples, which get none; --frequency sets how many come a second.",
+        1000 / frequency_hz.max(1)
+    ))
 }
 
 /// The same of processes that go on when the program has ended.

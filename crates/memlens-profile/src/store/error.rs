@@ -118,7 +118,7 @@ pub enum WriteError {
     /// No space is left.
     #[error(
         "the disk is full at {}; free some space or choose another place with --out \
-         (what was written before stays readable)", path.display()
+         (what was flushed before, if anything, stays readable)", path.display()
     )]
     DiskFull {
         /// Where.
@@ -127,7 +127,7 @@ pub enum WriteError {
     /// The limit of file sizes is reached.
     #[error(
         "{} would be larger than the limit of file sizes; raise it: ulimit -f unlimited \
-         (what was written before stays readable)", path.display()
+         (what was flushed before, if anything, stays readable)", path.display()
     )]
     FileTooLarge {
         /// Where.
