@@ -75,7 +75,7 @@ def prepared(name, source, arguments, folder, options):
         return ([program, *arguments], None) if program.exists() else (None, "examples/sqlite is not built")
     if source == "cpython":
         program = options.python
-        return ([program, WORKLOADS / "cpython.py", "15"], None) if program else (None, "no CPython given")
+        return ([program, WORKLOADS / "cpython.py", "300"], None) if program else (None, "no CPython given")
     program = shutil.which("xz")
     if program is None:
         return None, "no xz"
