@@ -5,13 +5,13 @@
 //! not come by here; what another allocator maps does, and memlens tells it by the blocks that lie in it.
 
 use core::ffi::{c_int, c_void};
-use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use memlens_events::agent::{Allocation, Extent, Kind};
 
 use crate::allocations::{Entry, Inside, drawn};
-use crate::draw;
+use crate::arch::{number, syscall};
+use crate::draw::{self, ALWAYS_FROM_BYTES};
 use crate::real::{self, MAP_FAILED, call};
 use crate::ring::{Segment, StackPart, now_ns};
 use crate::session::{check_reader, here, visit};
@@ -45,16 +45,18 @@ pub unsafe extern "C" fn slow_mmap(
     let Some((segment, area)) = here() else { return real() };
     let Some(inside) = Inside::enter(area, entry) else { return real() };
     let control = segment.control();
-    area.budget.set(area.budget.get().wrapping_sub(length as i64));
+    // As the entry points of the heap: what is watched for its size alone takes nothing from the budget.
+    if (length as u64) < ALWAYS_FROM_BYTES.load(Ordering::Relaxed) {
+        area.budget.set(area.budget.get().wrapping_sub(length as i64));
+    }
     let gap = drawn(control, area, length as u64);
     let start = real();
     drop(inside);
     if let Some(gap_bytes) = gap.filter(|_| start != MAP_FAILED) {
         ARE_WATCHED.store(true, Ordering::Relaxed);
-        let size_bytes = length.next_multiple_of(PAGE_BYTES) as u64;
+        let Extent { address, size_bytes } = extent(start as usize, length);
         let caller = entry.caller();
-        let mapping =
-            Allocation { address: start as u64, size_bytes, gap_bytes, caller, ..Allocation::default() };
+        let mapping = Allocation { address, size_bytes, gap_bytes, caller, ..Allocation::default() };
         let stack = StackPart::from(sp + 8, control, area);
         if !segment.write(Kind::NewMapping, now_ns(), area, &mapping.words(), Some(stack)) {
             control.lost_allocations.fetch_add(1, Ordering::Relaxed);
@@ -68,9 +70,10 @@ pub unsafe extern "C" fn slow_mmap(
 
 /// munmap(2).
 pub unsafe extern "C" fn unmap(start: usize, length: usize) -> c_int {
-    const ERROR: c_int = -1;
     if !real::ready() || real::MUNMAP.load(Ordering::Acquire).is_null() {
-        return ERROR;
+        // SAFETY: as below.
+        let status = unsafe { syscall(number::MUNMAP, [start, length, 0, 0, 0, 0]) };
+        return if status == 0 { 0 } else { -1 };
     }
     let _visit = visit();
     if ARE_WATCHED.load(Ordering::Relaxed)
@@ -92,7 +95,9 @@ pub unsafe extern "C" fn remap(
     new: usize,
 ) -> *mut c_void {
     if !real::ready() || real::MREMAP.load(Ordering::Acquire).is_null() {
-        return ptr::without_provenance_mut(MAP_FAILED.addr());
+        // SAFETY: as below.
+        let start = unsafe { syscall(number::MREMAP, [old, old_length, new_length, flags, new, 0]) };
+        return if start < 0 { MAP_FAILED } else { start as *mut c_void };
     }
     let _visit = visit();
     // SAFETY: the program's own call, handed on.
@@ -109,7 +114,8 @@ pub unsafe extern "C" fn remap(
 
 /// Whole pages.
 fn extent(start: usize, length: usize) -> Extent {
-    Extent { address: start as u64, size_bytes: length.next_multiple_of(PAGE_BYTES) as u64 }
+    let size_bytes = length.checked_next_multiple_of(PAGE_BYTES).unwrap_or(length) as u64;
+    Extent { address: start as u64, size_bytes }
 }
 
 fn tell<const N: usize>(segment: Segment, area: &crate::arch::ThreadArea, kind: Kind, extents: &[Extent; N]) {

@@ -32,6 +32,7 @@ pub mod number {
     pub const PREAD64: usize = 17;
     pub const ACCESS: usize = 21;
     pub const SCHED_YIELD: usize = 24;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
