@@ -1,12 +1,15 @@
 //! What a profile's patterns say of an object, a line, an instruction.
 //!
-//! Patterns are of operands. A row of several takes the one that has most of its waiting beyond the first-level cache;
-//! where none has a clear majority it is *mixed*.
+//! Patterns are of operands. A row of several takes the one that has most of its stalls, where rows are ranked by these, else of its
+//! waiting beyond the first-level cache; where none has a clear majority it is *mixed*.
 
 use std::collections::{BTreeMap, HashMap};
 
 use memlens_profile::{AccessPattern, Cell, CodeIx, ObjectIx, Profile};
 use memlens_types::{Counts, PatternKind};
+
+use crate::Column;
+use crate::row::leading_share;
 
 /// A row's pattern has at least this part of the waiting that has a pattern.
 const MAJORITY: f64 = 0.6;
@@ -17,6 +20,8 @@ pub(crate) struct PatternWords<'a> {
     by_code: HashMap<CodeIx, &'a AccessPattern>,
     /// By operand that loads an address or index: the object that it is loaded from.
     loaded_from: HashMap<CodeIx, &'a str>,
+    /// Whether rows are ranked by their stalls.
+    is_by_stall: bool,
 }
 
 impl<'a> PatternWords<'a> {
@@ -27,7 +32,8 @@ impl<'a> PatternWords<'a> {
             Some((code, profile.objects.get(object.index())?.name.as_str()))
         };
         let loaded_from = profile.loaded_from().into_iter().filter_map(named).collect();
-        Self { profile, by_code, loaded_from }
+        let is_by_stall = leading_share(profile) == Column::StallShare;
+        Self { profile, by_code, loaded_from, is_by_stall }
     }
 
     /// Whether there are any.
@@ -45,12 +51,21 @@ impl<'a> PatternWords<'a> {
         if self.is_empty() {
             return None;
         }
-        let mut costs: BTreeMap<String, u64> = BTreeMap::new();
+        // Of each pattern: stalls of the modelled core, and waiting.
+        let mut costs: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for cell in cells {
             if let Some(pattern) = self.of_code(cell.code) {
-                *costs.entry(self.describe(pattern)).or_default() += self.stall(&cell.counts.get()) + 1;
+                let counts = cell.counts.get();
+                let (stalls, waits) = costs.entry(self.describe(pattern)).or_default();
+                *stalls += counts.stall_cycles;
+                *waits += self.stall(&counts) + 1;
             }
         }
+        // What has none, has what it waits.
+        let is_by_stall = self.is_by_stall && costs.values().any(|(stalls, _)| *stalls > 0);
+        let costs =
+            costs.into_iter().map(|(word, (stalls, waits))| (word, if is_by_stall { stalls } else { waits }));
+        let costs: BTreeMap<String, u64> = costs.collect();
         let all: u64 = costs.values().sum();
         let (word, most) = costs.into_iter().max_by_key(|(_, cost)| *cost)?;
         Some(if most as f64 >= MAJORITY * all as f64 { word } else { "mixed".to_owned() })
@@ -94,5 +109,45 @@ impl<'a> PatternWords<'a> {
             }
             _ => word.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memlens_profile::{CodeLocation, CoreInfo, Object, Thread, ThreadIx};
+
+    use super::*;
+
+    /// A stream that waits longest, and a chase that the core stalls for.
+    #[test]
+    fn the_pattern_is_of_what_rows_are_ranked_by() {
+        let mut profile = Profile::default();
+        profile.machine.core = Some(CoreInfo::default());
+        profile.objects = vec![Object { id: 1, ..Object::default() }];
+        profile.threads = vec![Thread::default()];
+        profile.code = vec![CodeLocation::default(), CodeLocation::default()];
+        let pattern = |code, kind| AccessPattern { code: CodeIx(code), kind, ..AccessPattern::default() };
+        profile.patterns = vec![pattern(0, PatternKind::Stream), pattern(1, PatternKind::PointerChase)];
+        let cell = |code, loads, stall_cycles| {
+            let (l1, l2, llc) = (loads, loads, loads);
+            let counts = Counts {
+                loads,
+                l1_load_misses: l1,
+                l2_load_misses: l2,
+                llc_load_misses: llc,
+                stall_cycles,
+                ..Counts::default()
+            };
+            Cell { code: CodeIx(code), object: ObjectIx(0), thread: ThreadIx(0), counts: counts.into() }
+        };
+        profile.cells = vec![cell(0, 1000, 5000), cell(1, 100, 90_000)];
+        profile.sum_cells();
+        let word = |profile: &Profile| PatternWords::new(profile).word(profile.cells.iter());
+        assert_eq!(word(&profile).as_deref(), Some("stream"), "no core's time is known");
+        profile.run.core_cycles = Some(200_000);
+        assert_eq!(word(&profile).as_deref(), Some("pointer-chase"));
+        profile.cells.pop();
+        profile.cells[0].counts.change(|counts| counts.stall_cycles = 0);
+        assert_eq!(word(&profile).as_deref(), Some("stream"), "it has no stalls");
     }
 }
