@@ -56,6 +56,7 @@ mod on_behalf;
 mod overhead_budget;
 mod own_thread;
 mod pacing;
+mod part_places;
 mod perf_data;
 mod perf_data_sizes;
 mod perf_script;

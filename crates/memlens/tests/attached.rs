@@ -74,6 +74,6 @@ fn few_bursts_of_a_long_run_are_not_called_short() {
     let notes = notes(folder.path(), "burst", &child, "2");
     child.kill().expect("it runs");
     child.wait().expect("it ends");
-    assert!(notes.contains("a first impression; record for longer"), "{notes}");
+    assert!(notes.contains("Bursts ended at system calls, after "), "{notes}");
     assert!(!notes.contains("Too short") && !notes.contains("--mode exact"), "{notes}");
 }

@@ -213,8 +213,9 @@ impl BurstCounts {
         (are_cut && self.references < SHORT * self.bursts).then(|| {
             format!(
                 "Bursts ended at system calls, after {} accesses in the mean: what comes right behind such calls is hardly seen, and totals \
-                 and shares may be wrong by orders of magnitude; --mode exact sees every access, --mode sample all code.",
-                self.references.div_ceil(self.bursts.max(1))
+                 and shares may be wrong by orders of magnitude; {}--mode sample sees all code.",
+                self.references.div_ceil(self.bursts.max(1)),
+                if self.is_attached { "" } else { "--mode exact sees every access, " }
             )
         })
     }
