@@ -168,7 +168,7 @@ impl MachineDescription {
         let whole = Piece { whole: text, offset: 0, word: text };
         let Some(equals) = text.find('=') else {
             return Err(OverrideError {
-                nearest: nearest_word(text.trim(), KEYS),
+                nearest: nearest_word(text.trim(), KEYS).filter(|&word| !["", word].contains(&text.trim())),
                 ..whole.end().error("\"=\" and a value")
             });
         };
@@ -366,7 +366,9 @@ mod tests {
                 "in \"  l1x=32768,8,64\", column 3: \"l1x\" is not a part of a machine; did you mean \"l1i\"?",
             ),
             ("cores= 99999", "in \"cores= 99999\", column 8: \"99999\" is not a number of cores"),
-            ("l1d", "in \"l1d\", column 4: \"=\" and a value is missing; did you mean \"l1d\"?"),
+            ("l1d", "in \"l1d\", column 4: \"=\" and a value is missing"),
+            ("", "in \"\", column 1: \"=\" and a value is missing"),
+            ("l1x", "in \"l1x\", column 4: \"=\" and a value is missing; did you mean \"l1i\"?"),
         ];
         for (text, message) in cases {
             let error = machine().apply_override(text).expect_err(text);
