@@ -117,7 +117,7 @@ fn find() {
     // C23 7.24.3.4: both do what `free` does.
     set(&FREE_SIZED, or(of_the_program(c"free_sized"), free));
     set(&FREE_ALIGNED_SIZED, or(of_the_program(c"free_aligned_sized"), free));
-    set(&MMAP, or(of_the_program(c"mmap"), raw_mmap as *mut c_void));
+    set(&MMAP, or(of_the_program(c"mmap"), first_mmap as *mut c_void));
     set(&MUNMAP, of_the_program(c"munmap"));
     set(&MREMAP, of_the_program(c"mremap"));
     set(&PTHREAD_CREATE, of_the_program(c"pthread_create"));
@@ -167,7 +167,7 @@ unsafe extern "C" fn first_free(block: *mut c_void) {
     }
 }
 
-/// Until the real one is known.
+/// Until the real one is known. While the functions are being looked up, the kernel is asked, without `errno`.
 unsafe extern "C" fn first_mmap(
     address: usize,
     length: usize,
@@ -176,27 +176,14 @@ unsafe extern "C" fn first_mmap(
     file: usize,
     offset: usize,
 ) -> *mut c_void {
-    if !ready() {
-        // SAFETY: as below.
-        return unsafe { raw_mmap(address, length, protection, flags, file, offset) };
+    if ready() && MMAP.load(Ordering::Acquire) != first_mmap as *mut c_void {
+        // SAFETY: the caller's promise is that of mmap(2); the function is the real one.
+        return unsafe { call!(MMAP, (address, length, protection, flags, file, offset) -> *mut c_void) };
     }
-    // SAFETY: the caller's promise is that of mmap(2); `ready` has set the function.
-    unsafe { call!(MMAP, (address, length, protection, flags, file, offset) -> *mut c_void) }
-}
-
-/// mmap(2) without `errno`: while the functions are being looked up.
-unsafe extern "C" fn raw_mmap(
-    address: usize,
-    length: usize,
-    protection: usize,
-    flags: usize,
-    file: usize,
-    offset: usize,
-) -> *mut c_void {
+    let arguments = [address, length, protection, flags, file, offset];
     // SAFETY: the program's own call.
-    let result =
-        unsafe { arch::syscall(arch::number::MMAP, [address, length, protection, flags, file, offset]) };
-    if (-4095..0).contains(&result) { MAP_FAILED } else { result as *mut c_void }
+    let result = unsafe { arch::syscall(arch::number::MMAP, arguments) };
+    if result < 0 { MAP_FAILED } else { result as *mut c_void }
 }
 
 /// What mmap(2) and mremap(2) return when they fail.

@@ -185,8 +185,8 @@ pub struct AddressSpace {
     /// What is known of locals that were touched.
     locals: FxHashMap<ObjectId, FrameVariable>,
     last: (Range<u64>, u32),
-    /// What was unmapped last, if it was a mapping's begin, and whose.
-    last_unmapped: Option<(u64, ObjectId)>,
+    /// What was unmapped last, if it was a mapping: from where on, and what it was.
+    last_unmapped: Option<(u64, Label)>,
     lines: LineMemo,
     frame_memo: Vec<FrameEntry>,
     region_generation: u64,
@@ -502,20 +502,18 @@ impl AddressSpace {
     pub fn unmap(&mut self, range: Range<u64>) {
         if !range.is_empty() {
             let label = self.regions.get(range.start).map(|(_, number)| self.labels[number as usize]);
-            self.last_unmapped = match label {
-                Some(Label::Mapping { object, .. }) => Some((range.start, object)),
-                _ => None,
-            };
+            let mapping = label.filter(|label| matches!(label, Label::Mapping { .. }));
+            self.last_unmapped = mapping.map(|label| (range.start, label));
             self.unlabel(range);
         }
     }
 
     /// What was mapped at `old`, and unmapped just now, lies in `range` (mremap(2)). Whether it is known what that is.
     pub fn remap(&mut self, old: u64, range: Range<u64>) -> bool {
-        let Some((_, object)) = self.last_unmapped.take().filter(|(start, _)| *start == old) else {
+        let Some((_, label)) = self.last_unmapped.take().filter(|(start, _)| *start == old) else {
             return false;
         };
-        self.label(range, Label::Mapping { object, holds_heap: false });
+        self.label(range, label);
         true
     }
 

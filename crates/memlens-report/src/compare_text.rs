@@ -164,9 +164,9 @@ fn totals(a: &Profile, b: &Profile) -> Vec<(&'static str, u64, u64)> {
     }
     type Total = (&'static str, fn(&Known, &Profile) -> Option<u64>);
     const TOTALS: [Total; 6] = [
-        ("accesses", |known, _| Some(known.loads? + known.stores? - known.modifies?)),
-        ("L1 misses", |known, _| Some(known.l1_load_misses? + known.l1_store_misses?)),
-        ("LLC misses", |known, _| Some(known.llc_load_misses? + known.llc_store_misses?)),
+        ("accesses", |known, profile| known.loads.map(|_| profile.totals().accesses())),
+        ("L1 misses", |known, profile| known.l1_load_misses.map(|_| profile.totals().l1_misses())),
+        ("LLC misses", |known, profile| known.llc_load_misses.map(|_| profile.totals().llc_misses())),
         ("page walks", |known, _| known.stlb_misses),
         ("wait cycles", |_, profile| (!profile.is_of_bus()).then(|| profile.wait_cycles(&profile.totals()))),
         ("stall cycles", |_, profile| profile.has_stalls().then(|| profile.totals().stall_cycles)),

@@ -19,8 +19,6 @@ pub struct Known {
     pub instruction: Option<u32>,
     /// Where that is, once asked for.
     pub accessor: Option<Accessor>,
-    /// Whether it is the agent's own code, once asked for.
-    pub is_agents: Option<bool>,
     /// Whose its last address was.
     pub memo: Memo,
     /// Whether the word behind its instruction's addresses counts elements.
@@ -129,7 +127,6 @@ impl Blocks {
                 },
                 instruction: None,
                 accessor: None,
-                is_agents: None,
                 memo: Memo::default(),
                 is_repeated: repeated.contains(&reference.pc),
                 element: element(&reference, &mut masked),

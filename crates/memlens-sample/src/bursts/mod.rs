@@ -482,7 +482,7 @@ impl Bursts {
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
-        // The agent asks libc for the time now and then, which the program does not.
+        // The agent's own code is not the program's, nor is that of libc which it asks for the time.
         let mut is_for_agent = false;
         let mut decoded =
             blocks.decode((surroundings.pid, head.generation), words, head.thread_pointer, |event| {
@@ -495,9 +495,7 @@ impl Bursts {
                     }
                     Event::Access(known, access) => (known, access),
                 };
-                let space = surroundings.space;
-                let is_agents = *known.is_agents.get_or_insert_with(|| space.is_agents(known.reference.pc));
-                if is_agents || is_for_agent {
+                if is_for_agent {
                     return;
                 }
                 let (address, elements) = match access {
@@ -506,7 +504,7 @@ impl Bursts {
                     Access::LeftOut => return left_out += 1,
                     Access::PerhapsLeftOut => return perhaps_left_out += 1,
                 };
-                if space.is_agents(address) {
+                if surroundings.space.is_agents(address) {
                     return;
                 }
                 first_pc.get_or_insert(known.reference.pc);
