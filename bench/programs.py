@@ -167,6 +167,22 @@ def allocators(length):
     ]
 
 
+def threaded(length):
+    """Programs of as many threads as there are processors, and of halves of that: one that works for a server's threads,
+    each as much, and one whose threads meet at barriers, all together as much."""
+    lookups, searches = ([100000, 4000000, 30000000][length], [2, 30, 120][length])
+    processors = os.cpu_count() or 1
+    counts = sorted({max(1, processors >> halves) for halves in range(processors.bit_length())})
+    return [
+        workload for threads in counts for workload in (
+            Workload(f"lookups, {threads} threads", ["./lookups", str(threads), str(lookups)],
+                     prepare=compile_c(HERE / "workloads/lookups.c")),
+            Workload(f"BFS, {threads} threads", ["./bfsthreads", "16", "16", str(threads), str(searches * threads)],
+                     prepare=compile_c(KERNELS / "bfsthreads.c")),
+        )
+    ]
+
+
 def choose(offered, names):
     """Those whose name begins with one of NAMES (all, if there are none) and that can run here."""
     starts = tuple(word.strip().lower() for word in names.split(",")) if names else ("",)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What sampling and bursts cost programs, beside other profilers, in one run: a Markdown table.
 
-    bench/sample.py [--quick] [--repetitions N] [--programs A,B] [--tools A,B] [--options "WORDS"] [--json FILE]
+    bench/sample.py [--quick] [--threads] [--repetitions N] [--programs A,B] [--tools A,B] [--options "WORDS"]
+                    [--json FILE]
 
 Every program runs natively, under memlens's sample and burst modes at their defaults, under perf record with copied
 stacks, heaptrack, DynamoRIO alone (exact mode with a client that does nothing) and valgrind's dhat, as far as they are
@@ -31,7 +32,7 @@ import time
 from pathlib import Path
 
 from harness import cell, command_output, geometric_mean, print_conditions, run_once
-from programs import LONG, QUICK, ROOT, Workload, allocators, choose, languages, prepare, servers, workloads
+from programs import LONG, QUICK, ROOT, Workload, allocators, choose, languages, prepare, servers, threaded, workloads
 
 # What memlens promises: program time under a mode, times native, in the geometric mean and at most.
 LIMITS = {"sample": (1.02, 1.05), "burst": (1.03, 1.06)}
@@ -189,6 +190,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default 5, with --quick 1")
     parser.add_argument("--programs", metavar="A,B", help="only those whose name begins so")
+    parser.add_argument("--threads", action="store_true", help="other programs: of one thread up to as many as there are processors")
     parser.add_argument("--tools", metavar="A,B", help="only those whose name begins so; native always runs")
     parser.add_argument("--options", default="", metavar="WORDS", help="more options for memlens record")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
@@ -203,7 +205,9 @@ def main():
         starts = ("native", *options.tools.split(","))
         available = {name: tool for name, tool in available.items() if name.startswith(starts)}
     length = QUICK if options.quick else LONG
-    chosen = choose(workloads(length) + languages(length) + allocators(length) + servers(length), options.programs)
+    offered = threaded(length) if options.threads else \
+        workloads(length) + languages(length) + allocators(length) + servers(length)
+    chosen = choose(offered, options.programs)
     repetitions = options.repetitions or (1 if options.quick else 5)
     with tempfile.TemporaryDirectory(prefix="memlens-bench.") as temporary:
         base = Path(temporary)

@@ -3,8 +3,8 @@
 use crate::lanes::{self, Kernel, LANES, PACKED, Previous, Task, Vectors};
 use crate::sharing::{Segment, Sharing, Tenancy, all_accesses, in_turns};
 use memlens_sim::{
-    Batch as SimBatch, CacheDescription, CoreId, Invalidation, MachineDescription, Model, Outcome, Policy,
-    Walk,
+    Batch as SimBatch, CacheDescription, CoreId, Invalidation, LowerHalf, MachineDescription, Model, Outcome,
+    Passage, Policy, UpperHalf, Walk,
 };
 use memlens_types::{AccessAttr, AccessKind};
 use rustc_hash::FxHashSet;
@@ -46,6 +46,10 @@ pub struct Batch {
     pause: u32,
     vectors: Vectors,
     outcome: Outcome,
+    /// What the upper half of the model leaves to the lower one.
+    passage: Passage,
+    /// Accesses before any was left out.
+    offered: usize,
     /// Coherence misses that are false sharing.
     false_sharing: Vec<u32>,
     /// Whether threads took short turns.
@@ -97,6 +101,8 @@ impl Batch {
             pause: 0,
             vectors: Vectors::detect(),
             outcome: Outcome::default(),
+            passage: Passage::default(),
+            offered: 0,
             false_sharing: Vec::new(),
             took_turns: false,
         }
@@ -184,33 +190,68 @@ impl Batch {
 
     /// Runs the accesses through the model.
     pub fn run(&mut self, model: &mut Model, sharing: &mut Sharing) {
-        let (turn, accesses) = (sharing.turn(), self.len);
-        self.took_turns = turn.is_some();
+        let turn = sharing.turn();
+        self.prepare(turn.is_some());
+        let Self { addrs, attrs, segments, outcome, len, .. } = self;
+        let batch = SimBatch { addrs: &addrs[..*len], attrs: &attrs[..*len] };
+        let mut run = |index: usize, accesses: Range<usize>| {
+            if !accesses.is_empty() {
+                model.access_part(segments[index].core, batch, accesses, outcome);
+            }
+        };
+        match turn {
+            Some(turn) => in_turns(segments, batch.attrs, turn, run),
+            None => all_accesses(segments, *len).enumerate().for_each(|(at, accesses)| run(at, accesses)),
+        }
+        self.finish(sharing);
+    }
+
+    /// Runs the accesses through the upper half of the model, which [`Self::run_lower`] goes on from.
+    pub fn run_upper(&mut self, model: &mut UpperHalf) {
+        self.passage.clear();
+        if !model.is_active() {
+            return;
+        }
+        // As long as it takes part no line goes from core to core, and turns are long.
+        self.prepare(false);
+        let Self { addrs, attrs, segments, outcome, passage, len, .. } = self;
+        let batch = SimBatch { addrs: &addrs[..*len], attrs: &attrs[..*len] };
+        for (segment, accesses) in segments.iter().zip(all_accesses(segments, *len)) {
+            if !accesses.is_empty() {
+                model.access(segment.core, batch, accesses, outcome, passage);
+            }
+        }
+    }
+
+    /// Runs them through the lower half.
+    pub fn run_lower(&mut self, model: &mut LowerHalf, sharing: &mut Sharing) {
+        if self.passage.is_empty()
+            && let Some(whole) = model.whole()
+        {
+            return self.run(whole, sharing);
+        }
+        let Self { addrs, attrs, outcome, passage, len, .. } = self;
+        model.access(SimBatch { addrs: &addrs[..*len], attrs: &attrs[..*len] }, outcome, passage);
+        self.finish(sharing);
+    }
+
+    /// Makes the accesses ready for the model.
+    fn prepare(&mut self, takes_turns: bool) {
+        (self.offered, self.took_turns) = (self.len, takes_turns);
         // In short turns few accesses are to the line just before, for lines are lost in between.
-        if turn.is_none() {
+        if !takes_turns {
             self.compact();
         }
         if self.has_fetches {
             self.restore_fetches();
         }
-        let Self { addrs, attrs, segments, outcome, .. } = self;
-        outcome.clear();
-        let mut run = |index: usize, accesses: Range<usize>| {
-            if accesses.is_empty() {
-                return;
-            }
-            let start = accesses.start as u32;
-            let seen = Lengths::of(outcome);
-            let batch = SimBatch { addrs: &addrs[accesses.clone()], attrs: &attrs[accesses] };
-            model.access(segments[index].core, batch, outcome);
-            seen.shift_new(outcome, start);
-        };
-        match turn {
-            Some(turn) => in_turns(segments, &attrs[..self.len], turn, run),
-            None => all_accesses(segments, self.len).enumerate().for_each(|(at, accesses)| run(at, accesses)),
-        }
+        self.outcome.clear();
+    }
+
+    /// Learns from what the model found.
+    fn finish(&mut self, sharing: &mut Sharing) {
         self.find_false_sharing(sharing);
-        sharing.learn(accesses, self.segments.len(), &self.outcome);
+        sharing.learn(self.offered, self.segments.len(), &self.outcome);
     }
 
     /// Tells coherence misses apart.
@@ -502,64 +543,6 @@ impl Owners<'_> {
             self.at += 1;
         }
         &self.segments[self.at]
-    }
-}
-
-/// How long the lists of an outcome are.
-struct Lengths([usize; 13]);
-
-impl Lengths {
-    fn of(outcome: &Outcome) -> Self {
-        Self([
-            outcome.l1_misses.len(),
-            outcome.l2_misses.len(),
-            outcome.llc_misses.len(),
-            outcome.dtlb_misses.len(),
-            outcome.stlb_misses.len(),
-            outcome.walks.len(),
-            outcome.invalidations.len(),
-            outcome.l1i_misses.len(),
-            outcome.l2i_misses.len(),
-            outcome.llci_misses.len(),
-            outcome.l2_prefetched.len(),
-            outcome.llc_prefetched.len(),
-            outcome.coherence_misses.len(),
-        ])
-    }
-
-    /// Adds `start` to the indices of what came since.
-    fn shift_new(&self, outcome: &mut Outcome, start: u32) {
-        if start == 0 {
-            return;
-        }
-        let [
-            l1,
-            l2,
-            llc,
-            dtlb,
-            stlb,
-            walks,
-            invalidations,
-            l1i,
-            l2i,
-            llci,
-            l2_prefetched,
-            llc_prefetched,
-            coherence,
-        ] = self.0;
-        outcome.l1_misses[l1..].iter_mut().for_each(|index| *index += start);
-        outcome.l2_misses[l2..].iter_mut().for_each(|index| *index += start);
-        outcome.llc_misses[llc..].iter_mut().for_each(|index| *index += start);
-        outcome.l1i_misses[l1i..].iter_mut().for_each(|index| *index += start);
-        outcome.l2i_misses[l2i..].iter_mut().for_each(|index| *index += start);
-        outcome.llci_misses[llci..].iter_mut().for_each(|index| *index += start);
-        outcome.l2_prefetched[l2_prefetched..].iter_mut().for_each(|index| *index += start);
-        outcome.llc_prefetched[llc_prefetched..].iter_mut().for_each(|index| *index += start);
-        outcome.dtlb_misses[dtlb..].iter_mut().for_each(|index| *index += start);
-        outcome.stlb_misses[stlb..].iter_mut().for_each(|index| *index += start);
-        outcome.walks[walks..].iter_mut().for_each(|walk| walk.index += start);
-        outcome.coherence_misses[coherence..].iter_mut().for_each(|index| *index += start);
-        outcome.invalidations[invalidations..].iter_mut().for_each(|lost| lost.index += start);
     }
 }
 

@@ -1,4 +1,10 @@
-//! The memory model on a core of its own.
+//! The memory model on cores of its own.
+//!
+//! ```text
+//!  2 processors   attribution ──► model ──────────────────────► booking
+//!  3 and more     attribution ──► TLBs, L1 ──► other levels ──► booking
+//!                 └─ one thread                                 └─ the same
+//! ```
 //!
 //! Attribution fills a batch, hands it over and fills the next. What the model found for a batch is
 //! booked a fixed number of batches later, so that results do not depend on timing: they equal those
@@ -26,15 +32,21 @@ pub struct Simulator {
 
 enum Engine {
     Here { model: Box<Model>, sharing: Sharing, done: VecDeque<Batch> },
-    Elsewhere { to: Option<SyncSender<Batch>>, from: Receiver<Batch>, thread: Option<JoinHandle<()>> },
+    Elsewhere { to: Option<SyncSender<Batch>>, from: Receiver<Batch>, threads: Vec<JoinHandle<()>> },
 }
 
+/// From so many processors on the model is on two threads: the program and attribution have theirs.
+const ENOUGH_FOR_HALVES: usize = 3;
+
 impl Simulator {
-    /// Runs the model on a thread of its own where there is a second core. `has_fetches`: instruction fetches may
-    /// be among the accesses.
+    /// Runs the model on a thread of its own where there is a second core, on two where there are enough. `has_fetches`:
+    /// instruction fetches may be among the accesses.
     pub fn new(machine: &MachineDescription, model: Model, has_fetches: bool) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let engine = if cores > 1 { Self::elsewhere(machine, model) } else { Self::here(machine, model) };
+        let engine = match std::thread::available_parallelism().map_or(1, usize::from) {
+            1 => Self::here(machine, model),
+            ENOUGH_FOR_HALVES.. => Self::in_halves(machine, model),
+            _ => Self::elsewhere(machine, model),
+        };
         Self { engine, in_flight: 0, spare: Vec::new(), machine: machine.clone(), has_fetches }
     }
 
@@ -49,17 +61,21 @@ impl Simulator {
 
     fn elsewhere(machine: &MachineDescription, mut model: Model) -> Engine {
         let mut sharing = Sharing::new(machine);
-        let (to, batches) = sync_channel::<Batch>(DELAY + 1);
-        let (done, from) = sync_channel::<Batch>(DELAY + 1);
-        let thread = std::thread::spawn(move || {
-            for mut batch in batches {
-                batch.run(&mut model, &mut sharing);
-                if done.send(batch).is_err() {
-                    return;
-                }
-            }
-        });
-        Engine::Elsewhere { to: Some(to), from, thread: Some(thread) }
+        let (to, batches) = sync_channel(DELAY + 1);
+        let (thread, from) = stage(batches, move |batch| batch.run(&mut model, &mut sharing));
+        Engine::Elsewhere { to: Some(to), from, threads: vec![thread] }
+    }
+
+    fn in_halves(machine: &MachineDescription, model: Model) -> Engine {
+        let (mut upper, mut lower) = match model.split() {
+            Ok(halves) => halves,
+            Err(model) => return Self::elsewhere(machine, model),
+        };
+        let mut sharing = Sharing::new(machine);
+        let (to, batches) = sync_channel(DELAY + 1);
+        let (first, halfway) = stage(batches, move |batch| batch.run_upper(&mut upper));
+        let (second, from) = stage(halfway, move |batch| batch.run_lower(&mut lower, &mut sharing));
+        Engine::Elsewhere { to: Some(to), from, threads: vec![first, second] }
     }
 
     /// An empty batch.
@@ -107,14 +123,31 @@ impl Simulator {
 
 impl Drop for Simulator {
     fn drop(&mut self) {
-        if let Engine::Elsewhere { to, thread, .. } = &mut self.engine {
+        if let Engine::Elsewhere { to, threads, .. } = &mut self.engine {
             *to = None;
-            if let Some(thread) = thread.take() {
+            for thread in threads.drain(..) {
                 // It ends when its channel closes; a panic of its was reported already.
                 let _ = thread.join();
             }
         }
     }
+}
+
+/// A thread that does something with each batch and hands it on.
+fn stage(
+    batches: Receiver<Batch>,
+    mut work: impl FnMut(&mut Batch) + Send + 'static,
+) -> (JoinHandle<()>, Receiver<Batch>) {
+    let (done, from) = sync_channel(DELAY + 1);
+    let thread = std::thread::spawn(move || {
+        for mut batch in batches {
+            work(&mut batch);
+            if done.send(batch).is_err() {
+                return;
+            }
+        }
+    });
+    (thread, from)
 }
 
 #[cfg(test)]
@@ -127,13 +160,15 @@ mod tests {
     /// Thread, cell, what was found, how often.
     type Booked = (usize, u32, Finding, u64);
 
-    /// Two threads' accesses, some to shared lines, in segments of uneven length; all findings in order.
-    fn findings(elsewhere: bool) -> (Vec<Booked>, Vec<u64>) {
-        let machine = MachineDescription::named("e5504").expect("shipped");
+    type Make = fn(&MachineDescription, Model) -> Engine;
+
+    /// Two threads' accesses, some to shared lines, in segments of uneven length; all findings in order. From a round on the
+    /// second has a core of its own.
+    fn findings(machine: &str, second_core: u32, make: Make) -> (Vec<Booked>, Vec<u64>) {
+        let mut machine = MachineDescription::named(machine).expect("shipped");
+        machine.apply_override("llc=1M,16,64").expect("valid");
         let model = Model::new(&machine, SimdLevel::SCALAR).expect("valid");
-        let engine =
-            if elsewhere { Simulator::elsewhere(&machine, model) } else { Simulator::here(&machine, model) };
-        let mut simulator = Simulator::with_engine(&machine, engine);
+        let mut simulator = Simulator::with_engine(&machine, make(&machine, model));
         let (mut found, mut written) = (Vec::new(), Vec::new());
         let mut book = |batch: &Batch| {
             batch.findings(|thread, finding, stretch| {
@@ -145,11 +180,17 @@ mod tests {
         for round in 0..40 {
             let mut batch = simulator.empty_batch();
             for segment in 0..3 {
-                batch.begin(segment % 2, CoreId((segment % 2) as u16), 0);
-                for _ in 0..500 + 100 * segment {
+                let core = if round < second_core { 0 } else { (segment % 2) as u16 };
+                batch.begin(segment % 2, CoreId(core), 0);
+                for at in 0..500 + 100 * segment as u64 {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let kind = if random >> 63 == 0 { AccessKind::Load } else { AccessKind::Store };
-                    let addr = (random >> 30) % (64 << 20);
+                    // At random, and along lines, for the prefetcher.
+                    let addr = if segment == 2 {
+                        (u64::from(round) << 20) + at * 24
+                    } else {
+                        (random >> 30) % (64 << 20)
+                    };
                     batch.push(addr, AccessAttr::new(kind, 8), round);
                 }
             }
@@ -166,8 +207,13 @@ mod tests {
 
     #[test]
     fn a_thread_of_its_own_finds_the_same_in_the_same_order() {
-        let here = findings(false);
-        assert!(here.0.len() > 1000 && !here.1.is_empty(), "the streams must miss and write back");
-        assert!(here == findings(true));
+        for (machine, second_core) in [("e5504", 0), ("amd-zen4", 0), ("amd-zen4", 20), ("amd-zen4", 99)] {
+            let here = findings(machine, second_core, Simulator::here);
+            assert!(here.0.len() > 1000 && !here.1.is_empty(), "the streams must miss and write back");
+            let prefetched = here.0.iter().filter(|booked| booked.2 == Finding::LlcPrefetched).count();
+            assert!(prefetched > 1000 || machine == "e5504", "{prefetched}");
+            assert!(here == findings(machine, second_core, Simulator::elsewhere), "{machine} {second_core}");
+            assert!(here == findings(machine, second_core, Simulator::in_halves), "{machine} {second_core}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What goes into a model and what comes out.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 use memlens_types::AccessAttr;
 
 /// A core of the modelled machine: threads are mapped to cores by the caller.
@@ -32,8 +33,12 @@ impl<'a> Batch<'a> {
 
     /// The accesses from `start` on.
     pub(crate) fn from(&self, start: usize) -> Batch<'a> {
-        let end = self.len();
-        Batch { addrs: &self.addrs[start..end], attrs: &self.attrs[start..end] }
+        self.part(start..self.len())
+    }
+
+    /// Some of the accesses.
+    pub(crate) fn part(&self, accesses: Range<usize>) -> Batch<'a> {
+        Batch { addrs: &self.addrs[accesses.clone()], attrs: &self.attrs[accesses] }
     }
 }
 
@@ -121,9 +126,54 @@ impl Outcome {
         self.coherence_misses.clear();
     }
 
+    /// The lists of positions of accesses.
+    fn positions(&mut self) -> [&mut Vec<u32>; 11] {
+        [
+            &mut self.l1_misses,
+            &mut self.l2_misses,
+            &mut self.llc_misses,
+            &mut self.l2_prefetched,
+            &mut self.llc_prefetched,
+            &mut self.l1i_misses,
+            &mut self.l2i_misses,
+            &mut self.llci_misses,
+            &mut self.dtlb_misses,
+            &mut self.stlb_misses,
+            &mut self.coherence_misses,
+        ]
+    }
+
+    /// How long the lists are that have positions.
+    pub(crate) fn lengths(&mut self) -> AllLengths {
+        AllLengths {
+            walks: self.walks.len(),
+            invalidations: self.invalidations.len(),
+            positions: self.positions().map(|list| list.len()),
+        }
+    }
+
+    /// Adds `first` to the positions of what came since.
+    pub(crate) fn shift_new(&mut self, before: &AllLengths, first: u32) {
+        if first == 0 {
+            return;
+        }
+        for (list, before) in self.positions().into_iter().zip(before.positions) {
+            list[before..].iter_mut().for_each(|index| *index += first);
+        }
+        self.walks[before.walks..].iter_mut().for_each(|walk| walk.index += first);
+        self.invalidations[before.invalidations..].iter_mut().for_each(|lost| lost.index += first);
+    }
+
     /// Lines read from memory: last-level misses of data, fetches and page walks.
     pub fn dram_reads(&self) -> u64 {
         let walks: u64 = self.walks.iter().map(|walk| u64::from(walk.llc_misses)).sum();
         self.llc_misses.len() as u64 + self.llci_misses.len() as u64 + walks
     }
+}
+
+/// How long an outcome's lists are.
+pub(crate) struct AllLengths {
+    positions: [usize; 11],
+    walks: usize,
+    invalidations: usize,
 }

@@ -87,7 +87,7 @@
 //! The coherent engine takes the steps of the obvious [`PlainModel`] on faster structures and asks only
 //! those cores that may have a line. Memory: about 9 bytes a line of every cache and of what a table
 //! of shared lines needs, up to 128 bytes a line of the private caches. Property tests hold the lists of
-//! both engines equal to the obvious model's. `cargo bench -p memlens-sim --bench ns_per_reference`
+//! both engines equal to the obvious model's. The staged engine can run on two threads: [`Model::split`]. `cargo bench -p memlens-sim --bench ns_per_reference`
 //! tells nanoseconds a reference.
 //!
 //! # Example
@@ -122,6 +122,7 @@ mod batch;
 mod cachegrind;
 mod coherent;
 mod fast;
+mod halves;
 mod machine;
 mod model;
 mod page_sizes;
@@ -133,6 +134,7 @@ mod walker;
 
 pub use batch::{Batch, CoreId, Invalidation, Outcome, Walk};
 pub use cachegrind::CachegrindModel;
+pub use halves::{LowerHalf, Passage, UpperHalf};
 #[cfg(feature = "std")]
 pub use machine::MachineError;
 pub use machine::{

@@ -4,6 +4,7 @@ use crate::batch::{Batch, CoreId, Outcome};
 use crate::cachegrind::CachegrindModel;
 use crate::coherent::CoherentModel;
 use crate::fast::FastModel;
+use crate::halves::{self, LowerHalf, UpperHalf};
 use crate::machine::{MachineDescription, ModelError, Rules};
 use crate::page_sizes::PageSize;
 use crate::plain::PlainModel;
@@ -18,14 +19,35 @@ use core::ops::Range;
 pub struct Model {
     engine: Engine,
     simd: SimdLevel,
+    prefetchers: Prefetchers,
+}
+
+/// The hardware prefetchers of all cores.
+#[derive(Debug, Default)]
+pub(crate) struct Prefetchers {
     /// As the machine has it, before any access; none if it has none.
-    prefetcher: Option<Prefetcher>,
+    unused: Option<Prefetcher>,
     /// Those of the cores that have accessed anything.
-    prefetchers: BTreeMap<CoreId, Prefetcher>,
+    of_cores: BTreeMap<CoreId, Prefetcher>,
+}
+
+impl Prefetchers {
+    fn new(machine: &MachineDescription) -> Self {
+        let streams = machine.prefetcher.streams;
+        let unused = (streams > 0).then(|| Prefetcher::new(streams, machine.line_bytes));
+        Self { unused, of_cores: BTreeMap::new() }
+    }
+
+    /// Follows the misses of a core's batch, which are in `out` behind `before`.
+    pub(crate) fn follow(&mut self, core: CoreId, batch: Batch<'_>, before: Lengths, out: &mut Outcome) {
+        if let Some(unused) = &self.unused {
+            self.of_cores.entry(core).or_insert_with(|| unused.clone()).follow(batch, before, out);
+        }
+    }
 }
 
 #[derive(Debug)]
-enum Engine {
+pub(crate) enum Engine {
     Fast(Box<FastModel>),
     Coherent(Box<CoherentModel>),
     Plain(Box<PlainModel>),
@@ -35,7 +57,7 @@ enum Engine {
 impl Engine {
     /// What goes on from the obvious model's state: the coherent engine, or the model itself for
     /// machines that need it.
-    fn in_state_of(plain: PlainModel, simd: SimdLevel) -> Self {
+    pub(crate) fn in_state_of(plain: PlainModel, simd: SimdLevel) -> Self {
         match CoherentModel::from_plain(&plain, simd) {
             Some(coherent) => Self::Coherent(Box::new(coherent)),
             None => Self::Plain(Box::new(plain)),
@@ -56,32 +78,50 @@ impl Model {
                 },
             },
         };
-        let streams = machine.prefetcher.streams;
-        let prefetcher = (streams > 0).then(|| Prefetcher::new(streams, machine.line_bytes));
-        Ok(Self { engine, simd, prefetcher, prefetchers: BTreeMap::new() })
+        Ok(Self { engine, simd, prefetchers: Prefetchers::new(machine) })
+    }
+
+    /// A model that another engine goes on in.
+    pub(crate) fn of_parts(engine: Engine, simd: SimdLevel, prefetchers: Prefetchers) -> Self {
+        Self { engine, simd, prefetchers }
+    }
+
+    /// In two halves, which can run on two threads: a third to two thirds of the work each.
+    ///
+    /// # Errors
+    /// The model itself, where upper levels hear from lower ones: if it has no staged engine, or no longer.
+    pub fn split(self) -> Result<(UpperHalf, LowerHalf), Self> {
+        match self.engine {
+            Engine::Fast(fast) => Ok(halves::of(*fast, self.prefetchers)),
+            engine => Err(Self { engine, ..self }),
+        }
     }
 
     /// Runs a batch of one core's accesses, in program order, and appends what it did to `out`.
     pub fn access(&mut self, core: CoreId, batch: Batch<'_>, out: &mut Outcome) {
         let before = Lengths::of(out);
         self.run(core, batch, out);
-        if let Some(prefetcher) = &self.prefetcher {
-            let prefetcher = self.prefetchers.entry(core).or_insert_with(|| prefetcher.clone());
-            prefetcher.follow(batch, before, out);
-        }
+        self.prefetchers.follow(core, batch, before, out);
+    }
+
+    /// As [`Self::access`], of these accesses of the batch: positions are those in the whole batch.
+    pub fn access_part(&mut self, core: CoreId, batch: Batch<'_>, part: Range<usize>, out: &mut Outcome) {
+        let first = part.start as u32;
+        let before = out.lengths();
+        self.access(core, batch.part(part), out);
+        out.shift_new(&before, first);
     }
 
     fn run(&mut self, core: CoreId, batch: Batch<'_>, out: &mut Outcome) {
         if let Engine::Fast(fast) = &mut self.engine {
             // A second core needs coherence, which the staged engine does not have.
-            let other_core = fast.core().is_some_and(|first| first != core);
-            if other_core {
+            if !fast.upper.serves(core) {
                 let plain = fast.to_plain(None, out);
                 self.engine = Engine::in_state_of(plain, self.simd);
             } else {
-                if let Err(overflow) = fast.access(core, batch, out) {
+                if let Err((next, overflow)) = fast.access(core, batch, out) {
                     let mut plain = fast.to_plain(Some(&overflow), out);
-                    plain.access_from(core, batch.from(overflow.next), overflow.next as u32, out);
+                    plain.access_from(core, batch.from(next), next as u32, out);
                     self.engine = Engine::in_state_of(plain, self.simd);
                 }
                 return;

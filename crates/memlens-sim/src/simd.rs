@@ -75,6 +75,11 @@ pub(crate) struct Set8(pub(crate) [u32; 8]);
 #[repr(align(64))]
 pub(crate) struct Set16(pub(crate) [u32; 16]);
 
+/// The same for at most 32 lines.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(crate) struct Set32(pub(crate) [u32; 32]);
+
 /// The word of an empty way: a tag that no line has, and clean.
 pub(crate) const EMPTY: u32 = 0xffff_fffe;
 
@@ -93,6 +98,11 @@ pub(crate) struct Touch {
 pub(crate) trait Kernel: Copy {
     fn touch8(self, set: &mut Set8, last_way: u32, word: u32) -> Touch;
     fn touch16(self, set: &mut Set16, last_way: u32, word: u32) -> Touch;
+
+    #[inline(always)]
+    fn touch32(self, set: &mut Set32, last_way: u32, word: u32) -> Touch {
+        touch_slice(&mut set.0[..=last_way as usize & 31], word)
+    }
 
     /// Which lanes hold `word`, but for its flags: bit i of the answer for lane i.
     fn lanes_of(self, lanes: &Lanes, word: u64) -> u32;
@@ -206,7 +216,7 @@ fn lanes_equal(lanes: &Lanes, word: u64) -> u32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Kernel, LANE_FLAGS, Lanes, Set8, Set16, Task, Touch};
+    use super::{Kernel, LANE_FLAGS, Lanes, Set8, Set16, Set32, Task, Touch};
     use core::arch::x86_64::*;
 
     /// Row i moves lane i to the front and lanes 0 to i − 1 one back.
@@ -410,6 +420,33 @@ mod x86 {
                 let moved = _mm512_mask_alignr_epi32::<15>(lines, moving, lines, lines);
                 let new = word | u32::from(found & dirty != 0);
                 _mm512_store_si512(at, _mm512_mask_set1_epi32(moved, 1, new as i32));
+                Touch { hit: found != 0, word: last }
+            }
+        }
+
+        #[inline(always)]
+        fn touch32(self, set: &mut Set32, last_way: u32, word: u32) -> Touch {
+            let last = set.0[last_way as usize & 31];
+            // SAFETY: an `Avx512` is only made by `run_avx512`; loads and stores go to the two aligned halves of a
+            // set, 64 bytes each.
+            unsafe {
+                let at = set.0.as_mut_ptr().cast::<__m512i>();
+                let (low, high) = (_mm512_load_si512(at), _mm512_load_si512(at.add(1)));
+                let wanted = _mm512_set1_epi32(word as i32);
+                // As in `touch16`; what leaves the low half goes on into the high one.
+                let equal = |half| {
+                    u32::from(_mm512_testn_epi32_mask(_mm512_xor_si512(half, wanted), _mm512_set1_epi32(!1)))
+                };
+                let is_dirty = |half| u32::from(_mm512_test_epi32_mask(half, _mm512_set1_epi32(1)));
+                let found = equal(low) | equal(high) << 16;
+                let dirty = is_dirty(low) | is_dirty(high) << 16;
+                let place = found | 1 << last_way;
+                let moving = place ^ place.wrapping_sub(1);
+                let moved_low = _mm512_mask_alignr_epi32::<15>(low, moving as u16, low, low);
+                let moved_high = _mm512_mask_alignr_epi32::<15>(high, (moving >> 16) as u16, high, low);
+                let new = word | u32::from(found & dirty != 0);
+                _mm512_store_si512(at, _mm512_mask_set1_epi32(moved_low, 1, new as i32));
+                _mm512_store_si512(at.add(1), moved_high);
                 Touch { hit: found != 0, word: last }
             }
         }

@@ -1,6 +1,7 @@
 //! One cache of the staged engine: sets of 32-bit words in recency order.
 
-use crate::simd::{EMPTY, Kernel, Scalar, Set8, Set16, Touch, prefetch, touch_slice};
+use crate::machine::CacheDescription;
+use crate::simd::{EMPTY, Kernel, Scalar, Set8, Set16, Set32, Touch, prefetch, touch_slice};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -9,7 +10,8 @@ use alloc::vec::Vec;
 enum Sets {
     Lanes8(Vec<Set8>),
     Lanes16(Vec<Set16>),
-    /// More than 16 ways: one after another, without vector instructions.
+    Lanes32(Vec<Set32>),
+    /// More than 32 ways: one after another, without vector instructions.
     Wide(Vec<u32>),
 }
 
@@ -37,7 +39,8 @@ macro_rules! vector_sets {
 
             #[inline(always)]
             fn prefetch(&self, set: usize) {
-                prefetch(&self[set]);
+                // A set may be two of the host's lines.
+                self[set].0.chunks(16).for_each(|words| prefetch(&words[0]));
             }
         }
     };
@@ -47,6 +50,7 @@ vector_sets!([Set8], touch8);
 vector_sets!([Set8; 64], touch8);
 vector_sets!([Set16], touch16);
 vector_sets!([Set16; 64], touch16);
+vector_sets!([Set32], touch32);
 
 pub(super) struct WideSets<'a> {
     words: &'a mut [u32],
@@ -206,9 +210,15 @@ impl Level {
         let sets = match ways {
             0..=8 => Sets::Lanes8(vec![Set8([EMPTY; 8]); number as usize]),
             9..=16 => Sets::Lanes16(vec![Set16([EMPTY; 16]); number as usize]),
+            17..=32 => Sets::Lanes32(vec![Set32([EMPTY; 32]); number as usize]),
             _ => Sets::Wide(vec![EMPTY; number as usize * ways]),
         };
         Self { sets, number, ways }
+    }
+
+    /// A cache's.
+    pub(super) fn of(cache: &CacheDescription) -> Self {
+        Self::new(cache.sets(), cache.ways)
     }
 
     pub(super) fn sets(&self) -> u64 {
@@ -237,6 +247,7 @@ impl Level {
                 Ok(sets) => work.run(View { sets, geometry: SixtyFour, last_way }),
                 Err(_) => Self::run_in(&mut sets[..], self.number, last_way, work),
             },
+            Sets::Lanes32(sets) => Self::run_in(&mut sets[..], self.number, last_way, work),
             Sets::Wide(words) => {
                 let sets = WideSets { words, ways: self.ways };
                 work.run(View { sets, geometry: AnyNumber(self.number), last_way })
@@ -258,6 +269,7 @@ impl Level {
         match &self.sets {
             Sets::Lanes8(sets) => &sets[set].0[..self.ways],
             Sets::Lanes16(sets) => &sets[set].0[..self.ways],
+            Sets::Lanes32(sets) => &sets[set].0[..self.ways],
             Sets::Wide(words) => &words[set * self.ways..][..self.ways],
         }
     }
@@ -266,6 +278,7 @@ impl Level {
         match &mut self.sets {
             Sets::Lanes8(sets) => &mut sets[set].0[..self.ways],
             Sets::Lanes16(sets) => &mut sets[set].0[..self.ways],
+            Sets::Lanes32(sets) => &mut sets[set].0[..self.ways],
             Sets::Wide(words) => &mut words[set * self.ways..][..self.ways],
         }
     }

@@ -24,8 +24,9 @@ pub(super) struct Regions {
     /// How many numbers each residue has given out.
     given: Vec<u64>,
     numbers: BTreeMap<u64, u64>,
-    /// By number; numbers not given out are 0.
-    uppers: Vec<u64>,
+    uppers: Uppers,
+    /// Whether `uppers` grew since they were asked for.
+    has_grown: bool,
     /// Direct-mapped copies of `numbers`, with the compact address of the first line.
     slots: Box<[(u64, u64); SLOTS]>,
 }
@@ -39,7 +40,8 @@ impl Regions {
             modulus,
             given: vec![0; modulus as usize],
             numbers: BTreeMap::new(),
-            uppers: Vec::new(),
+            uppers: Uppers::new(line_shift),
+            has_grown: false,
             slots: vec![(u64::MAX, 0); SLOTS].try_into().unwrap_or_else(|_| unreachable!()),
         }
     }
@@ -81,9 +83,8 @@ impl Regions {
                 }
                 *given += 1;
                 self.numbers.insert(upper, number);
-                let at = number as usize;
-                self.uppers.resize(self.uppers.len().max(at + 1), 0);
-                self.uppers[at] = upper;
+                self.uppers.set(number as usize, upper);
+                self.has_grown = true;
                 number
             }
         };
@@ -91,11 +92,14 @@ impl Regions {
         Some(())
     }
 
-    /// The line address of a compact one.
-    pub(super) fn expand(&self, compact: u64) -> u64 {
-        let number = compact >> self.line_bits;
-        let upper = self.uppers.get(number as usize).copied().unwrap_or_default();
-        upper << self.line_bits | compact & ((1 << self.line_bits) - 1)
+    /// The way back, if it changed since this was asked the last time.
+    pub(super) fn news(&mut self) -> Option<Uppers> {
+        core::mem::take(&mut self.has_grown).then(|| self.uppers.clone())
+    }
+
+    /// The way back.
+    pub(super) fn uppers(&self) -> &Uppers {
+        &self.uppers
     }
 
     /// How many regions of 4 GiB fit compact line addresses of so many bits.
@@ -108,5 +112,32 @@ impl Regions {
     pub(super) fn limit_for(sets: u64, line_shift: u32) -> u64 {
         let lines = u128::from(sets) * ((1 << 31) - 1);
         u64::try_from(lines >> (REGION_SHIFT - line_shift)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The way back from compact line addresses: what the regions' numbers stand for.
+#[derive(Clone, Debug)]
+pub(super) struct Uppers {
+    line_bits: u32,
+    /// By number; numbers not given out are 0.
+    by_number: Vec<u64>,
+}
+
+impl Uppers {
+    /// No region.
+    pub(super) fn new(line_shift: u32) -> Self {
+        Self { line_bits: REGION_SHIFT - line_shift, by_number: Vec::new() }
+    }
+
+    fn set(&mut self, number: usize, upper: u64) {
+        self.by_number.resize(self.by_number.len().max(number + 1), 0);
+        self.by_number[number] = upper;
+    }
+
+    /// The line address of a compact one.
+    pub(super) fn expand(&self, compact: u64) -> u64 {
+        let number = compact >> self.line_bits;
+        let upper = self.by_number.get(number as usize).copied().unwrap_or_default();
+        upper << self.line_bits | compact & ((1 << self.line_bits) - 1)
     }
 }
