@@ -32,7 +32,7 @@ use memlens_objects::alloc_functions::{self, AllocFunction, Effect};
 use memlens_patterns::Sources;
 use memlens_profile::{Mark, ObjectBacking};
 use memlens_sim::{MachineDescription, Model, ModelError, SimdLevel};
-use memlens_symbols::{DebugSearch, Recursion};
+use memlens_symbols::{DebugSearch, EntryPoint, Module, Recursion};
 use memlens_trace::TraceWriter;
 use memlens_types::AccessAttr;
 use rustc_hash::FxHashMap;
@@ -339,10 +339,9 @@ impl Process {
         let Some(module) = self.space.module(number) else { return ModuleAnswer::new() };
         let Some(symbols) = &module.symbols else { return ModuleAnswer::new() };
         let bias = definition.load_bias;
-        let names: Vec<&str> = self.functions.iter().map(|function| function.name.as_str()).collect();
         let mut answer = ModuleAnswer::new();
         let mut has_value_returns = false;
-        for entry in symbols.entry_points(&names).into_iter().filter(|entry| !entry.is_ifunc) {
+        for entry in self.allocation_entries(symbols) {
             let start = entry.svma.wrapping_add(bias);
             let function = entry.index as u16;
             let effect = self.functions[entry.index].effect;
@@ -367,12 +366,30 @@ impl Process {
         }
         let wanted: Vec<&str> = self.switches.iter().map(|(name, _)| name.as_str()).collect();
         // A copy of a function is as good: its arguments do not matter.
-        for entry in symbols.entry_points(&wanted).into_iter().chain(symbols.clone_entry_points(&wanted)) {
+        let by_symbol = symbols.entry_points(&wanted).into_iter().chain(symbols.clone_entry_points(&wanted));
+        for entry in by_symbol.chain(symbols.source_entry_points(&wanted).0) {
             let switch = self.switches[entry.index].1;
             self.switch_pcs.insert(entry.svma.wrapping_add(bias), switch);
         }
         self.unmet.retain_mut(|unmet| !unmet.is_met_in(symbols));
         answer
+    }
+
+    /// Where a module's allocation functions begin, by their numbers. The program's own go by the names that the source gives
+    /// them, too.
+    fn allocation_entries(&self, symbols: &Module) -> Vec<EntryPoint> {
+        let names: Vec<&str> = self.functions.iter().map(|function| function.name.as_str()).collect();
+        let custom: Vec<usize> = (0..names.len()).filter(|&at| self.functions[at].is_custom).collect();
+        let custom_names: Vec<&str> = custom.iter().map(|&at| names[at]).collect();
+        let mut entries = symbols.entry_points(&names);
+        for mut entry in symbols.source_entry_points(&custom_names).0 {
+            entry.index = custom[entry.index];
+            if !entries.iter().any(|known| (known.index, known.svma) == (entry.index, entry.svma)) {
+                entries.push(entry);
+            }
+        }
+        entries.retain(|entry| !entry.is_ifunc);
+        entries
     }
 
     /// A block's instructions are fetched, if that is modelled.

@@ -242,6 +242,13 @@ impl Module {
         entry_points(self.symbols.named_clones(names))
     }
 
+    /// As [`Self::entry_points`], of functions that the source, and reports, call so: `md::spmv`, `Stack<int>::push`.
+    /// Besides, for each name the longer one of a function whose last component it is. Linear in the symbols.
+    pub fn source_entry_points(&self, names: &[&str]) -> (Vec<EntryPoint>, Vec<Option<String>>) {
+        let (found, longer) = self.symbols.named_in_source(names);
+        (entry_points(found), longer)
+    }
+
     /// The function that holds `svma`: by symbol, else by DWARF, else its bare range by unwind
     /// information. Kept for each address asked.
     pub fn function_at(&self, svma: u64) -> Option<FunctionRef> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use object::elf;
 use object::{Object, ObjectSymbol, SymbolFlags, SymbolSection};
 
-use crate::demangle::{strip_local_suffix, strip_version};
+use crate::demangle::{demangle, strip_local_suffix, strip_version};
 use crate::error::Diagnostic;
 use crate::image::Image;
 use crate::section::{Section, SectionKind};
@@ -154,6 +154,35 @@ impl SymbolTable {
         found
     }
 
+    /// The symbols of functions that one of `names` is the source's name of, as reports show it; and, for each name, the
+    /// source's name of a function whose last component it is (`md::spmv` for `spmv`).
+    pub(crate) fn named_in_source(&self, names: &[&str]) -> (Vec<(usize, Symbol)>, Vec<Option<String>>) {
+        let (mut found, mut longer) = (Vec::new(), vec![None; names.len()]);
+        let parts: Vec<&str> = names.iter().map(|name| last_identifier(name)).collect();
+        for symbol in &self.symbols {
+            if symbol.kind != SymbolType::Function {
+                continue;
+            }
+            let raw = self.name(symbol);
+            let mut demangled = None;
+            for (index, (&name, &part)) in names.iter().zip(&parts).enumerate() {
+                // Manglings spell identifiers out: most names need not be taken apart.
+                if part.is_empty() || !raw.contains(part) {
+                    continue;
+                }
+                let source = demangled.get_or_insert_with(|| demangle(raw, self.fortran));
+                if *source == name {
+                    found.push((index, *symbol));
+                } else if source.strip_suffix(name).is_some_and(|before| before.ends_with("::")) {
+                    longer[index].get_or_insert_with(|| source.clone().into_owned());
+                }
+            }
+        }
+        found.sort_by_key(|(index, symbol)| (*index, symbol.svma));
+        found.dedup_by_key(|(index, symbol)| (*index, symbol.svma));
+        (found, longer)
+    }
+
     /// The symbols of code whose name is one of `names`, or is one as `stem` has it, versions ignored.
     fn named_code_by(&self, names: &[&str], stem: fn(&str) -> &str) -> Vec<(usize, Symbol)> {
         let mut wanted: HashMap<&[u8], Vec<usize>> = HashMap::with_capacity(names.len());
@@ -294,6 +323,21 @@ fn cloned(name: &str) -> &str {
 /// convention or body (`.constprop`, `.part`, `.cold`, `.isra`) keep their suffix.
 fn lto_stem(name: &str) -> &str {
     if name.contains(".lto_priv") { strip_local_suffix(name) } else { name }
+}
+
+/// `spmv` of `md::spmv`, `push` of `Stack<int>::push<long>`.
+fn last_identifier(name: &str) -> &str {
+    let mut depth = 0;
+    let begin = name.char_indices().rev().find(|&(at, c)| {
+        match c {
+            '>' => depth += 1,
+            '<' => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && name[..at].ends_with("::")
+    });
+    let last = begin.map_or(name, |(at, _)| &name[at..]);
+    last.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ pub struct UnmetName {
     name: String,
     /// Whether there are copies of it whose arguments are others.
     has_clones: bool,
+    /// A function whose name ends so.
+    longer: Option<String>,
 }
 
 impl UnmetName {
@@ -32,7 +34,7 @@ impl UnmetName {
             Some((option, name.clone()))
         });
         let all = of_allocators.chain(of_switches);
-        all.map(|(option, name)| Self { option, name, has_clones: false }).collect()
+        all.map(|(option, name)| Self { option, name, has_clones: false, longer: None }).collect()
     }
 
     /// Whether a module has it.
@@ -40,16 +42,24 @@ impl UnmetName {
         let name = [self.name.as_str()];
         let has_clones = !symbols.clone_entry_points(&name).is_empty();
         self.has_clones |= has_clones;
+        let (by_source, longer) = symbols.source_entry_points(&name);
+        self.longer = self.longer.take().or_else(|| longer.into_iter().next()?);
         // Of an allocation function the arguments must be known.
-        !symbols.entry_points(&name).is_empty() || (has_clones && self.option != ALLOC_FN)
+        let is_known = !symbols.entry_points(&name).is_empty() || !by_source.is_empty();
+        is_known || (has_clones && self.option != ALLOC_FN)
     }
 
     /// What a reader of the profile has to know.
     pub fn note(&self) -> String {
-        let Self { option, name, has_clones } = self;
-        match has_clones {
-            false => format!("{option} {name}: no module that was loaded has a function of that name."),
-            true => format!(
+        let Self { option, name, has_clones, longer } = self;
+        match (has_clones, longer) {
+            (false, None) => {
+                format!("{option} {name}: no module that was loaded has a function of that name.")
+            }
+            (false, Some(longer)) => format!(
+                "{option} {name}: no module that was loaded has a function of that name; did you mean {longer}?"
+            ),
+            (true, _) => format!(
                 "{option} {name}: there are only copies of it that the compiler made with other arguments; it is not watched."
             ),
         }
