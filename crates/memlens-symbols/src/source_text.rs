@@ -149,7 +149,15 @@ fn clauses(text: &str) -> Vec<&str> {
             None => break,
         }
     }
-    let mut found = separated(rest);
+    // Further conditions follow on lines that hold several statements.
+    let mut found: Vec<&str> = Vec::new();
+    for statement in separated(rest) {
+        let begin = statement.trim_start_matches(|c: char| c.is_whitespace() || "{};".contains(c));
+        match head_of(begin) {
+            Some(_) => found.extend(clauses(begin)),
+            None => found.push(statement),
+        }
+    }
     found.extend(heads);
     found
 }
@@ -693,6 +701,11 @@ mod tests {
             ("/* \u{e9};é\" */ puts(\"\\\"=;\"); a = f(); b = g();", "g()", Some("b")),
             ("if (!table) table = f(n); else count = g(n);", "g(n)", Some("count")),
             ("for (int i = 0; i < n; i++) free(f(n)); b = g();", "f(n)", None),
+            (
+                "for (int i = 0; i < n; i++) { long a = i; if (i & 1) list.push_back(a); }",
+                "push_back",
+                Some("list"),
+            ),
             ("a = f();", "nowhere", Some("a")),
         ] {
             let found = receivers(text, Some(text.find(call).unwrap_or(text.len()))).into_iter().next();
