@@ -52,6 +52,8 @@ pub struct Batch {
     offered: usize,
     /// Coherence misses that are false sharing.
     false_sharing: Vec<u32>,
+    /// Those of which that is not known.
+    unclear_sharing: Vec<u32>,
     /// Whether threads took short turns.
     took_turns: bool,
 }
@@ -81,6 +83,8 @@ pub enum Finding {
     Coherence,
     /// And the bytes that it wrote are others: besides [`Finding::Coherence`].
     FalseSharing,
+    /// Or what it wrote is not known.
+    UnclearSharing,
 }
 
 impl Batch {
@@ -104,6 +108,7 @@ impl Batch {
             passage: Passage::default(),
             offered: 0,
             false_sharing: Vec::new(),
+            unclear_sharing: Vec::new(),
             took_turns: false,
         }
     }
@@ -256,8 +261,9 @@ impl Batch {
 
     /// Tells coherence misses apart.
     fn find_false_sharing(&mut self, sharing: &mut Sharing) {
-        let Self { addrs, attrs, segments, len, outcome, false_sharing, .. } = self;
+        let Self { addrs, attrs, segments, len, outcome, false_sharing, unclear_sharing, .. } = self;
         false_sharing.clear();
+        unclear_sharing.clear();
         let missed: FxHashSet<u32> = outcome.coherence_misses.iter().copied().collect();
         let mut owners = Owners { segments, at: 0 };
         let mut tenancy = |index: u32, sharing: &Sharing| {
@@ -277,8 +283,13 @@ impl Batch {
             })
             .collect();
         taken.iter().for_each(|&(_, thread, tenancy)| sharing.takes(thread, tenancy));
-        let is_false = |&&(_, thread, tenancy): &&(u32, usize, Tenancy)| sharing.is_false(thread, tenancy);
-        false_sharing.extend(taken.iter().filter(is_false).map(|&(index, ..)| index));
+        for (index, thread, tenancy) in taken {
+            match sharing.is_false(thread, tenancy) {
+                Some(true) => false_sharing.push(index),
+                Some(false) => {}
+                None => unclear_sharing.push(index),
+            }
+        }
     }
 
     /// What the model found: for each kind, and each stretch of accesses of one thread, whose it is and which they are.
@@ -313,6 +324,7 @@ impl Batch {
             (stlb_misses, Finding::Stlb),
             (coherence_misses, Finding::Coherence),
             (&self.false_sharing, Finding::FalseSharing),
+            (&self.unclear_sharing, Finding::UnclearSharing),
         ] {
             each(finding, Found::Indices(indices));
         }

@@ -28,7 +28,23 @@ pub struct Misses {
     pub stlb: u64,
     pub walk_accesses: u64,
     pub invalidations: u64,
-    pub shared: Shared,
+    pub coherence: u64,
+    pub false_sharing: u64,
+    /// Coherence misses of which it is not known whether they are false sharing.
+    pub unclear_sharing: u64,
+}
+
+impl Misses {
+    /// Of what is not known as much is false sharing as of the rest; nothing where nothing is known.
+    fn shared(&self) -> Shared {
+        let known = self.coherence.saturating_sub(self.unclear_sharing);
+        let also = match known {
+            0 => 0,
+            _ => u128::from(self.unclear_sharing) * u128::from(self.false_sharing) / u128::from(known),
+        };
+        let also = u64::try_from(also).unwrap_or(u64::MAX);
+        Shared { coherence_misses: self.coherence, false_sharing: self.false_sharing + also }
+    }
 }
 
 /// A thread's cells.
@@ -122,8 +138,9 @@ impl Cells {
             // Lines of page tables are not the object's: its DRAM reads are lines of its own.
             Finding::Walk => self.book_as(found, |misses| &mut misses.walk_accesses),
             Finding::Invalidation => self.book_as(found, |misses| &mut misses.invalidations),
-            Finding::Coherence => self.book_as(found, |misses| &mut misses.shared.coherence_misses),
-            Finding::FalseSharing => self.book_as(found, |misses| &mut misses.shared.false_sharing),
+            Finding::Coherence => self.book_as(found, |misses| &mut misses.coherence),
+            Finding::FalseSharing => self.book_as(found, |misses| &mut misses.false_sharing),
+            Finding::UnclearSharing => self.book_as(found, |misses| &mut misses.unclear_sharing),
         }
     }
 
@@ -198,7 +215,7 @@ fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, mi
         stlb_misses: misses.stlb,
         page_walk_accesses: misses.walk_accesses,
         invalidations: misses.invalidations,
-        shared: misses.shared,
+        shared: misses.shared(),
         ..Counts::default()
     };
     if kind.reads() || kind.writes() {
@@ -260,5 +277,13 @@ mod tests {
         assert_eq!(all, [(7, 3, expected)]);
         cells.zero();
         assert_eq!(cells.iter(|_| (AccessKind::Load, 4)).count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_known_of_sharing_is_as_what_is() {
+        let shared = |coherence, false_sharing, unclear_sharing| {
+            Misses { coherence, false_sharing, unclear_sharing, ..Misses::default() }.shared().false_sharing
+        };
+        assert_eq!((shared(100, 24, 76), shared(100, 10, 60), shared(100, 0, 100)), (100, 25, 0));
     }
 }

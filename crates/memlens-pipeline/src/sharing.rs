@@ -8,7 +8,8 @@
 //!
 //! **Whose bytes.** A coherence miss is false sharing if what the others are known to have written in the line are other bytes than those
 //! used while the thread has it: by the access that missed and those behind it, up to the next that misses it. (What misses may be a mutex's
-//! kind, and what the others write its lock word.) Known are the bytes written by those who took the line from somebody.
+//! kind, and what the others write its lock word.) Known are the bytes written by those who took the line from somebody. Of misses
+//! of which nothing is known as many are false sharing as of the others of the same code and object (`cells.rs`).
 
 use memlens_sim::{CoreId, MachineDescription, Outcome};
 use memlens_types::{AccessAttr, parts_of_line};
@@ -134,11 +135,12 @@ impl Sharing {
         }
     }
 
-    /// Whether a thread that waits for a line uses nothing of it that others write, as far as is known.
-    pub fn is_false(&self, thread: usize, Tenancy { line, used, .. }: Tenancy) -> bool {
+    /// Whether a thread that waits for a line uses nothing of it that others write; None where nothing is known of what they
+    /// write, as the first time that a line changes hands.
+    pub fn is_false(&self, thread: usize, Tenancy { line, used, .. }: Tenancy) -> Option<bool> {
         let others = self.written.get(&line).into_iter().flatten().filter(|(writer, _)| *writer != thread);
         let theirs = others.fold(0, |all, (_, bytes)| all | bytes);
-        theirs != 0 && theirs & used == 0
+        (theirs != 0).then_some(theirs & used == 0)
     }
 }
 
@@ -266,20 +268,29 @@ mod tests {
         let is_false = |sharing: &Sharing, thread, addr, attr| {
             sharing.is_false(thread, tenancy(sharing, &[(addr, attr)]))
         };
-        // Nothing is known of who wrote.
-        assert!(!is_false(&sharing, other, 0x1008, load));
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(is_false(&sharing, other, 0x1008, load), None, "nothing is known of who wrote");
         sharing.takes(one, tenancy(&sharing, &[(0x1010, load), (0x2008, store), (0x1000, store)]));
-        assert!(is_false(&sharing, other, 0x1008, load) && is_false(&sharing, other, 0x1010, store));
-        assert!(!is_false(&sharing, other, 0x1000, load) && !is_false(&sharing, other, 0x1004, store));
+        assert_eq!(
+            [(0x1008, load), (0x1010, store)].map(|(at, kind)| is_false(&sharing, other, at, kind)),
+            [yes; 2]
+        );
+        assert_eq!(
+            [(0x1000, load), (0x1004, store)].map(|(at, kind)| is_false(&sharing, other, at, kind)),
+            [no; 2]
+        );
         // What is used of the line later on counts, too, unless it was lost before.
         let others = (0..300).map(|at| (0x8000 + 64 * at, load));
         let mut later: Vec<(u64, AccessAttr)> = [(0x1008, load)].into_iter().chain(others).collect();
-        assert!(sharing.is_false(other, tenancy(&sharing, &later)));
+        assert_eq!(sharing.is_false(other, tenancy(&sharing, &later)), yes);
         later.push((0x1000, load));
-        assert!(!sharing.is_false(other, tenancy(&sharing, &later)));
-        assert!(sharing.is_false(other, kept(&sharing, &later, 301)));
+        assert_eq!(sharing.is_false(other, tenancy(&sharing, &later)), no);
+        assert_eq!(sharing.is_false(other, kept(&sharing, &later, 301)), yes);
         // Its own writes do not count, nor those to other lines.
-        assert!(!is_false(&sharing, one, 0x1008, load) && !is_false(&sharing, other, 0x2008, load));
+        assert_eq!(
+            [(one, 0x1008), (other, 0x2008)].map(|(who, at)| is_false(&sharing, who, at, load)),
+            [None; 2]
+        );
     }
 
     #[test]
