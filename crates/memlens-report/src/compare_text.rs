@@ -245,7 +245,7 @@ fn grid(rows: &[&ComparedObject]) -> Grid {
             number(["B − A", "points"], 0),
             number(["A", "rank"], 0),
             number(["B", "rank"], 0),
-            text(["", "object"], 0, 12, 48, Elide::End),
+            text(["", "object"], 0, 12, 48, Elide::BeforeLastComponent),
             text(["", "kind"], 1, 6, 8, Elide::End),
             text(["allocated or", "declared at"], 2, 18, 60, Elide::BeforeLastWord),
         ],

@@ -68,6 +68,8 @@ pub(crate) enum Elide {
     End,
     /// The end of the first part: what follows the last space (`file:line`) stays.
     BeforeLastWord,
+    /// What stands before the last component of a name (`…::parts`, `std::_Hash…._M_next`), where a part of it has room.
+    BeforeLastComponent,
 }
 
 /// Widths of a column whose texts may be elided.
@@ -261,6 +263,12 @@ pub(crate) fn elide(text: &str, width: usize, how: Elide) -> String {
             return last.to_owned();
         }
     }
+    if let (Elide::BeforeLastComponent, Some((first, last))) = (how, split_last_component(text)) {
+        let rest = width.saturating_sub(last.width());
+        if rest >= 4 {
+            return format!("{}{last}", elide(first, rest, Elide::End));
+        }
+    }
     let mut out = String::new();
     let mut used = 0;
     for c in text.chars() {
@@ -275,6 +283,29 @@ pub(crate) fn elide(text: &str, width: usize, how: Elide) -> String {
         out.push('…');
     }
     out
+}
+
+/// A name and its last component with the sign before it: `graph`, `->column`. What is in angle brackets is one thing, and a
+/// dot before a word with others behind it is none of these signs (`.dynstr of libc.so.6`).
+fn split_last_component(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0_i32;
+    let mut at = None;
+    let (mut before, mut has_words) = (None, false);
+    for (place, c) in text.char_indices() {
+        match (before, c) {
+            (_, ' ') if depth == 0 => has_words = true,
+            (_, '<') => depth += 1,
+            (Some('-'), '>') if depth == 0 => at = Some(place - 1),
+            (_, '>') => depth -= 1,
+            (Some(':'), ':') if depth == 0 => at = Some(place - 1),
+            (_, '%') | (_, '.') if depth == 0 => at = Some(place),
+            _ => {}
+        }
+        before = Some(c);
+    }
+    let parts = text.split_at(at.filter(|&at| at > 0)?);
+    let is_file = parts.1.starts_with('.') && has_words;
+    (!is_file).then_some(parts)
 }
 
 /// A heading in bold with a plain end, whole: what is too long for a line goes on in the next.
@@ -359,6 +390,13 @@ mod tests {
         assert_eq!(elide("read_the_graph bfs.c:11", 10, Elide::BeforeLastWord), "bfs.c:11");
         // Wide characters count twice.
         assert_eq!(elide("数据数据", 5, Elide::End), "数据…");
+        let component = |text, width| elide(text, width, Elide::BeforeLastComponent);
+        assert_eq!(component("particles_mod::parts", 16), "particle…::parts");
+        assert_eq!(component("main.graph->rows", 12), "main.…->rows");
+        assert_eq!(component("std::map<a::b, c::d>.first", 18), "std::map<a:….first");
+        assert_eq!(component("std::map<a::b, c::d>", 12), "std::map<a:…");
+        assert_eq!(component(".dynstr of libc.so.6", 12), ".dynstr of …");
+        assert_eq!(component("a::quite_a_long_name", 12), "a::quite_a_…");
     }
 
     #[test]

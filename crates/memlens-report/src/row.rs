@@ -399,7 +399,11 @@ pub(crate) fn by_code<'a>(
             .into_iter()
             .filter_map(|(object, cost)| Some((profile.objects.get(object)?.name.as_str(), cost)))
             .collect();
-        let code = &profile.code[cells[0].code.index()];
+        let code = match &key {
+            // Of the functions that a line belongs to, a constructor and a method, say, the costliest is named.
+            CodeKey::Line(..) => costliest_function(profile, &cells),
+            CodeKey::Instruction(..) | CodeKey::Function(..) => &profile.code[cells[0].code.index()],
+        };
         let (name, place) = code_name(profile, code, key);
         let kind = match (group, code.size_bytes) {
             (CodeGroup::Instruction, 0) => Some(code.kind.as_str().to_owned()),
@@ -420,6 +424,26 @@ pub(crate) fn by_code<'a>(
         }
     });
     sums.collect()
+}
+
+/// A place of the function that most of the cells' cost is in: the first of them, of several with the same.
+fn costliest_function<'a>(profile: &'a Profile, cells: &[&Cell]) -> &'a CodeLocation {
+    let mut functions = Groups::default();
+    for &cell in cells {
+        let code = &profile.code[cell.code.index()];
+        functions.of(function_name(profile, code)).push((code, cell.counts.get()));
+    }
+    let weight = |members: &[(&CodeLocation, Counts)]| {
+        let all = members.iter().fold(Counts::default(), |mut all, (_, counts)| {
+            all += counts;
+            all
+        });
+        (profile.cost(&all), all.accesses())
+    };
+    let of_each = functions.in_order.iter().rev().map(|(_, members)| members);
+    of_each
+        .max_by_key(|members| weight(members))
+        .map_or_else(|| &profile.code[cells[0].code.index()], |m| m[0].0)
 }
 
 /// Sums samples by the call path at whose end they were taken. A row is named after its last function; its place is

@@ -390,7 +390,11 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
         Column::Where => flexible(18, 26, 60),
         _ => None,
     };
-    let elide = if column == Column::Where { Elide::BeforeLastWord } else { Elide::End };
+    let elide = match column {
+        Column::Where => Elide::BeforeLastWord,
+        Column::Name => Elide::BeforeLastComponent,
+        _ => Elide::End,
+    };
     GridColumn { titles, section, right: !text, priority, flexible, elide }
 }
 

@@ -34,7 +34,8 @@ impl UnknownWord {
 /// So many names are shown when a part of a name is not enough.
 const SHOWN_NAMES: usize = 8;
 
-/// The one of `names` that is `wanted`, or else the only one that has it as a part; `what` they are names of.
+/// The one of `names` that is `wanted`, or else the only one whose last component it is (`types::tp`, `main.m%tp`), or
+/// else the only one that has it as a part; `what` they are names of.
 pub(crate) fn the_one<'a>(
     names: impl Iterator<Item = &'a str>,
     wanted: &str,
@@ -46,7 +47,16 @@ pub(crate) fn the_one<'a>(
     if let Some(exact) = distinct.iter().find(|name| **name == wanted) {
         return Ok(exact);
     }
-    let with_part: Vec<&str> = distinct.iter().copied().filter(|name| name.contains(wanted)).collect();
+    let mut with_part: Vec<&str> = distinct.iter().copied().filter(|name| name.contains(wanted)).collect();
+    let ends_so = |name: &&str| {
+        let before = name.strip_suffix(wanted);
+        before.is_some_and(|before| ["::", "->", ".", "%"].iter().any(|sign| before.ends_with(sign)))
+    };
+    let mut last_components = with_part.iter().copied().filter(ends_so);
+    if let (Some(only), None) = (last_components.next(), last_components.next()) {
+        return Ok(only);
+    }
+    with_part.sort_by_key(|name| !ends_so(name));
     match with_part.as_slice() {
         [name] => Ok(name),
         [] => Err(UnknownWord::new(what, wanted, distinct.iter().copied(), false)),
@@ -119,6 +129,21 @@ mod tests {
         assert_eq!(distance("same", "same"), 0);
         // One swap of neighbours.
         assert_eq!(distance("lodas", "loads"), 1);
+    }
+
+    #[test]
+    fn a_last_component_is_enough() {
+        let one = |wanted| the_one(NAMES.into_iter(), wanted, ["object", "single object"]);
+        const NAMES: [&str; 6] =
+            ["frame of __tls_init_tp", "http", "types::tp", "main.m%flux", "a.flux", "ptp"];
+        assert_eq!(one("tp"), Ok("types::tp"));
+        assert_eq!(one("http"), Ok("http"));
+        // Of two they are told first.
+        assert_eq!(
+            one("flux").map_err(|error| error.valid),
+            Err(vec!["a.flux".into(), "main.m%flux".into()])
+        );
+        assert!(one("t").is_err_and(|error| error.valid.len() == 4));
     }
 
     #[test]

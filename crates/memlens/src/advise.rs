@@ -74,6 +74,13 @@ pub enum Format {
 /// Says what to do about the data of a profile.
 pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     let profile = open_profile(&args.profile)?;
+    if profile.run.sampling.is_some() {
+        let message = format!(
+            "samples of time count no misses, so there is nothing to advise from {}; record the program in burst mode (memlens run) or in exact mode",
+            args.profile.display()
+        );
+        return Err(Failure::new(FailureKind::Usage, message));
+    }
     let found = advice_for(&profile);
     let prediction = prediction(&profile, args)?;
     match args.format {
@@ -122,11 +129,6 @@ fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>
 }
 
 fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
-    if profile.run.sampling.is_some() {
-        return "Samples of time count no misses, so there is nothing to advise from them: record the program in burst \
-                mode (memlens run) or in exact mode.\n"
-            .to_owned();
-    }
     let Advice { findings, hidden } = advice;
     if findings.is_empty() && hidden.is_empty() {
         let least = percent(LEAST_GAIN);

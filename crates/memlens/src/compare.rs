@@ -1,8 +1,9 @@
 //! `memlens compare`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use memlens_profile::Profile;
 use memlens_report::{Column, CompareError, compare_csv, compare_json, compare_table};
 
 use crate::failure::{Failure, FailureKind};
@@ -61,6 +62,13 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
         let (place_a, place_b) = (args.a.display(), args.b.display());
         Failure::new(kind, format!("cannot compare {place_a} (A) with {place_b} (B): {error}"))
     })?;
+    if let (Some(program_a), Some(program_b)) = (program(&a), program(&b))
+        && program_a != program_b
+    {
+        streams::say(&format!(
+            "A is of {program_a}, B of {program_b}; objects of the same name and place are taken for the same"
+        ));
+    }
     let view = ViewArgs { top: args.top, ..ViewArgs::default() }.view(Stream::Stdout);
     match args.format {
         Format::Table => {
@@ -76,4 +84,9 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
         }
     }
     Ok(0)
+}
+
+/// The name of the program that a profile is of.
+fn program(profile: &Profile) -> Option<&str> {
+    Path::new(profile.run.command.first()?).file_name()?.to_str()
 }
