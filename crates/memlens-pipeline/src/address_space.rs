@@ -95,8 +95,8 @@ pub enum SiteName {
 
 /// A module of the process.
 pub struct LoadedModule {
-    /// The collector's id.
-    pub id: u32,
+    /// The collector's id of it, as long as it is mapped at this point of the stream.
+    placed: Option<u32>,
     /// Mapped addresses.
     pub range: Range<u64>,
     /// Process address minus svma.
@@ -105,13 +105,16 @@ pub struct LoadedModule {
     pub path: String,
     /// What its file says.
     pub symbols: Option<Module>,
-    /// Whether it is mapped now.
-    pub is_loaded: bool,
     /// Distance of its thread-local block below the thread pointer, if it has one there.
     pub tls_offset: Option<u64>,
 }
 
 impl LoadedModule {
+    /// Whether it is mapped at this point of the stream.
+    pub fn is_loaded(&self) -> bool {
+        self.placed.is_some()
+    }
+
     /// What its addresses are; `number`: its own.
     fn label(&self, number: u32) -> Label {
         let is_kernel = self.path.starts_with('[') || self.path.is_empty();
@@ -340,55 +343,58 @@ impl AddressSpace {
                 && build_id.is_some()
                 && build_id == known_build_id
         };
-        let at = match self.modules.iter().position(is_same) {
-            Some(at) => {
-                (self.modules[at].id, self.modules[at].is_loaded) = (id, true);
-                at
-            }
-            None => {
-                self.modules.push(LoadedModule {
-                    id,
-                    range: range.clone(),
-                    load_bias,
-                    path: path.to_owned(),
-                    symbols,
-                    is_loaded: true,
-                    tls_offset: None,
-                });
-                self.modules.len() - 1
-            }
-        };
+        let at = self.modules.iter().position(is_same).unwrap_or_else(|| {
+            self.modules.push(LoadedModule {
+                placed: None,
+                range: range.clone(),
+                load_bias,
+                path: path.to_owned(),
+                symbols,
+                tls_offset: None,
+            });
+            self.modules.len() - 1
+        });
         let number = at as u32 + 1;
         self.numbers.insert(id, u16::try_from(number).unwrap_or(0));
+        self.find_by_address(range.clone(), number);
+        // A definition is ahead of the stream, and stands for the event where there is none. Where something lies, a library that
+        // was there before, accesses to that are still to come.
+        if let (gap, None) = self.regions.get_or_gap(range.start)
+            && gap.end >= range.end
+        {
+            self.modules[at].placed = Some(id);
+            self.label(range, self.modules[at].label(number));
+        }
+        number
+    }
+
+    fn find_by_address(&mut self, range: Range<u64>, number: u32) {
         self.by_address.retain(|&(start, end, _)| end <= range.start || range.end <= start);
         self.by_address.push((range.start, range.end, number));
         self.by_address.sort_unstable();
-        self.label(range, self.modules[at].label(number));
-        number
+    }
+
+    /// The place in `modules` of the one that the collector called `id`.
+    fn position(&self, id: u32) -> Option<usize> {
+        usize::from(*self.numbers.get(&id)?).checked_sub(1)
     }
 
     /// The module with the collector's id `id`, which was added before, is mapped at this point of the
     /// stream: what was unmapped there between the two no longer matters.
     pub fn place_module(&mut self, id: u32) {
-        let Some(at) = self.modules.iter().position(|module| module.id == id && module.is_loaded) else {
-            return;
-        };
+        let Some(at) = self.position(id) else { return };
         let (range, number) = (self.modules[at].range.clone(), at as u32 + 1);
-        self.by_address.retain(|&(start, end, _)| end <= range.start || range.end <= start);
-        self.by_address.push((range.start, range.end, number));
-        self.by_address.sort_unstable();
-        self.label(range, Label::Module(number));
+        self.modules[at].placed = Some(id);
+        self.find_by_address(range.clone(), number);
+        self.label(range, self.modules[at].label(number));
     }
 
     /// The module with the collector's id `id` is gone.
     pub fn remove_module(&mut self, id: u32) {
         self.frame_memo.fill(FrameEntry::default());
         self.lines.clear();
-        // Definitions are ahead of events: it may be back already, with another id.
-        let Some(at) = self.modules.iter().position(|module| module.id == id && module.is_loaded) else {
-            return;
-        };
-        self.modules[at].is_loaded = false;
+        let Some(at) = self.position(id).filter(|&at| self.modules[at].placed == Some(id)) else { return };
+        self.modules[at].placed = None;
         let range = self.modules[at].range.clone();
         self.by_address.retain(|&(_, _, number)| number as usize != at + 1);
         self.unlabel(range);

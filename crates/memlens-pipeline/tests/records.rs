@@ -366,6 +366,31 @@ fn memory_of_a_module_that_is_mapped_again_is_its_from_the_mapping_on() {
 }
 
 #[test]
+fn memory_of_a_module_is_its_until_the_stream_says_that_it_is_gone() {
+    const PLACE: u64 = 0x50_0000;
+    const BYTES: u64 = 64 << 10;
+    let names = ["/nowhere/first.so", "/nowhere/second.so"];
+    let mut target = Target::new();
+    // Three times the one and then the other at the same place; all of it is defined before any of it is read.
+    (0..6).for_each(|round| target.define_module(1 + round, PLACE, names[round as usize % 2]));
+    for round in 0..6 {
+        target.run(0, 0, &[EventKind::MapAdd as u64, PLACE, BYTES, 5, 2, 3, 0]);
+        target.run(0, 0, &[EventKind::ModuleLoad as u64, u64::from(1 + round)]);
+        (0..[3, 5][round as usize % 2]).for_each(|_| target.store(PLACE + 0x8000));
+        target.unload_module(1 + round);
+        target.run(0, 0, &[EventKind::MapRemove as u64, PLACE, BYTES]);
+    }
+    let profile = target.profile();
+    let stores = names.map(|name| {
+        let of_it = profile.objects.iter().filter(|object| {
+            object.module.is_some_and(|module| profile.modules[module.index()].path == name)
+        });
+        of_it.map(|object| object.counts.stores).sum::<u64>()
+    });
+    assert_eq!(stores, [9, 15]);
+}
+
+#[test]
 fn an_access_to_another_threads_stack_is_its_frames_as_long_as_they_last() {
     let mut target = Target::new();
     let (outer, inner) = (STACK - 0x100, STACK - 0x200);

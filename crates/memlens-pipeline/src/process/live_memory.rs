@@ -38,7 +38,7 @@ impl Process {
 
 /// Where a variable of a module lies.
 fn variable(space: &AddressSpace, module: u32, svma: u64) -> Option<Range<u64>> {
-    let module = space.module(module).filter(|module| module.is_loaded)?;
+    let module = space.module(module).filter(|module| module.is_loaded())?;
     // Not the list of all variables: it takes the whole debug information to make.
     let DataPlace::Variable(place) = module.symbols.as_ref()?.data_place(svma) else { return None };
     let start = module.load_bias.wrapping_add(svma);
