@@ -146,6 +146,11 @@ impl Windows {
         }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Takes in a window: all accesses of one thread, one after another, and the blocks of code that made them: for each how many
     /// accesses came before it began, rising, and its first instruction. `place_of` tells where that is; what is in no module has
     /// a place, too, of which no code is known. Of a long window a stretch is taken.

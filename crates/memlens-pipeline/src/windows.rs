@@ -1,7 +1,8 @@
 //! Short windows of the accesses, for how operands go through memory, and where in objects they are.
 //!
 //! Every [`INTERVAL`] accesses the records that come next are read once more, apart from the loop that counts: a
-//! window of at most [`WINDOW`] accesses of one thread. Blocks whose words are not plain addresses are left out of
+//! window of at most [`WINDOW`] accesses of one thread. A program that ends before there are [`FEWEST`] of them is judged by more
+//! frequent ones ([`EARLY_INTERVAL`]). Blocks whose words are not plain addresses are left out of
 //! it. Cost: a hundredth of a recording's processor time (SQLite), mostly waiting for what is kept of each operand.
 
 use memlens_events::{BlockFlags, RecordHeader};
@@ -17,6 +18,12 @@ use crate::block_table::{BlockTable, OperandKey};
 
 /// Accesses from one window to the next. Prime, so that no loop keeps step with it.
 const INTERVAL: u64 = 100_003;
+/// The same among the first [`EARLY_ACCESSES`].
+const EARLY_INTERVAL: u64 = 10_007;
+/// So many that [`FEWEST`] windows follow.
+const EARLY_ACCESSES: u64 = INTERVAL * FEWEST as u64;
+/// From so many windows on those among the first accesses count for nothing.
+const FEWEST: usize = 10;
 /// Accesses of a window.
 const WINDOW: usize = 1024;
 /// Operands looked at: 250 to 500 bytes each.
@@ -32,13 +39,16 @@ pub struct Windows {
     numbers: FxHashMap<OperandKey, u32>,
     /// The same by reference, plus 1; 0: not met yet.
     of_references: Vec<u32>,
-    /// Accesses seen when the next window begins.
+    /// Accesses seen when the next window begins, …
     due: u64,
+    /// … and the next of the frequent ones.
+    early_due: u64,
     window: Vec<Reference>,
     /// Where blocks begin in it, and their first instructions.
     begun: Vec<(u32, u64)>,
     offsets: Offsets,
     kept: KeptWindows,
+    early: KeptWindows,
 }
 
 impl Windows {
@@ -50,17 +60,19 @@ impl Windows {
             of_references: Vec::new(),
             // The first accesses are the dynamic linker's.
             due: INTERVAL,
+            early_due: EARLY_INTERVAL,
             window: Vec::new(),
             begun: Vec::new(),
             offsets: Offsets::default(),
             kept: KeptWindows::new(KEPT),
+            early: KeptWindows::new((EARLY_ACCESSES / EARLY_INTERVAL) as usize),
         }
     }
 
     /// Whether a window begins after so many accesses.
     #[inline]
     pub fn is_due(&self, accesses: u64) -> bool {
-        accesses >= self.due
+        accesses >= self.due.min(self.early_due)
     }
 
     /// Looks at the records in `words`, which come after so many accesses.
@@ -72,7 +84,11 @@ impl Windows {
         (thread, accesses): (usize, u64),
         words: &[u64],
     ) {
-        self.due = accesses + INTERVAL;
+        let (is_regular, is_early) = (accesses >= self.due, accesses < EARLY_ACCESSES);
+        if is_regular {
+            self.due = accesses + INTERVAL;
+        }
+        self.early_due = if is_early { accesses + EARLY_INTERVAL } else { u64::MAX };
         self.window.clear();
         self.begun.clear();
         let mut at = 0;
@@ -107,11 +123,18 @@ impl Windows {
                 self.window.push(Reference { address, instruction: number, owner: 0, size, kind });
             }
         }
-        self.kept.feed(&self.window, &self.begun, |pc| {
+        let place_of = |pc| {
             let (number, svma) = split_frame_key(space.frame_key(pc));
             // As rows of modules are numbered.
             Place { module: u32::from(number).checked_sub(1).unwrap_or(Place::NO_MODULE), svma }
-        });
+        };
+        if is_early {
+            self.early.feed(&self.window, &self.begun, place_of);
+        }
+        if !is_regular {
+            return;
+        }
+        self.kept.feed(&self.window, &self.begun, place_of);
         let length = self.window.len() as f64;
         self.patterns.feed(&Burst {
             thread: thread as u32,
@@ -144,6 +167,7 @@ impl Windows {
 
     /// The patterns, whole windows, and the number in them of the operand of an instruction.
     pub fn patterns(&mut self) -> (&mut Patterns, &KeptWindows, &FxHashMap<OperandKey, u32>) {
-        (&mut self.patterns, &self.kept, &self.numbers)
+        let kept = if self.kept.count() < FEWEST { &self.early } else { &self.kept };
+        (&mut self.patterns, kept, &self.numbers)
     }
 }
