@@ -146,16 +146,19 @@ fn clauses(text: &str) -> Vec<&str> {
                 heads.extend(separated(head));
                 rest = after;
             }
-            None => break,
+            None => match body_of(rest) {
+                Some(body) => rest = body,
+                None => break,
+            },
         }
     }
-    // Further conditions follow on lines that hold several statements.
+    // Further conditions and functions follow on lines that hold several statements.
     let mut found: Vec<&str> = Vec::new();
     for statement in separated(rest) {
         let begin = statement.trim_start_matches(|c: char| c.is_whitespace() || "{};".contains(c));
-        match head_of(begin) {
-            Some(_) => found.extend(clauses(begin)),
-            None => found.push(statement),
+        match head_of(begin).is_some() || body_of(begin).is_some() {
+            true => found.extend(clauses(begin)),
+            false => found.push(statement),
         }
     }
     found.extend(heads);
@@ -185,6 +188,17 @@ fn head_of(text: &str) -> Option<(&str, &str)> {
         }
     }
     Some((after, ""))
+}
+
+/// What is in the braces of the function or class that a text begins with the head of.
+fn body_of(text: &str) -> Option<&str> {
+    let (head, body) = text.split_once('{')?;
+    let last_word = head.split_whitespace().next_back()?;
+    let is_function =
+        last_word.ends_with(')') || ["const", "noexcept", "override", "final"].contains(&last_word);
+    let is_class = ["struct", "class", "namespace"].contains(&first_word(head));
+    let is_statement = head.contains([';', '=']);
+    ((is_function || is_class) && !is_statement).then_some(body)
 }
 
 /// The parts of a text that end with a semicolon outside of brackets, and the rest.
@@ -701,6 +715,8 @@ mod tests {
             ("/* \u{e9};é\" */ puts(\"\\\"=;\"); a = f(); b = g();", "g()", Some("b")),
             ("if (!table) table = f(n); else count = g(n);", "g(n)", Some("count")),
             ("for (int i = 0; i < n; i++) free(f(n)); b = g();", "f(n)", None),
+            ("int main(){jobs.resize(4000); run(jobs);", "resize", Some("jobs")),
+            ("struct S { int n; void add(int i) const { rows.push_back(i); }", "push_back", Some("rows")),
             (
                 "for (int i = 0; i < n; i++) { long a = i; if (i & 1) list.push_back(a); }",
                 "push_back",
