@@ -195,8 +195,13 @@ impl Merger {
         }
         // Of stalls in an unknown time nobody knows which part of all time they are.
         let all = self.merged.totals().stall_cycles;
-        if self.stalls_without_core as f64 > MOST_WITHOUT_CORE * all as f64 {
-            self.merged.run.core_cycles = None;
+        let unknown = self.stalls_without_core as f64 / all.max(1) as f64;
+        if unknown > MOST_WITHOUT_CORE && self.merged.run.core_cycles.take().is_some() {
+            let note = format!(
+                "Stalls are left out: {:.0} % of them are of processes too short for their core to be modelled. memlens report --process shows one by itself.",
+                100.0 * unknown
+            );
+            append_new(&mut self.merged.run.notes, &[note]);
         }
         if self.added > 1 {
             let what = match self.process_id {
@@ -242,8 +247,11 @@ impl Merger {
         let same = profile.threads.iter().filter(is_known).count() as u32;
         self.known_threads.extend(profile.threads.iter().map(who));
         self.merged.run.threads += profile.run.threads.saturating_sub(same);
+        // One that executed another program has a row for each.
+        let program = profile.run.command.first().and_then(|path| path.rsplit('/').next());
         for thread in &profile.threads {
-            self.merged.threads.push(Thread { pid: who(thread).0, ..thread.clone() });
+            let name = thread.name.clone().or_else(|| program.map(str::to_owned));
+            self.merged.threads.push(Thread { pid: who(thread).0, name, ..thread.clone() });
         }
         // Threads are each process's own, so no two profiles' cells can have the same key; two
         // operands of one profile can still become one (generated code of the same address).

@@ -284,8 +284,9 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
             "command": profile.run.command,
             "mode": profile.run.mode,
             "estimated": profile.run.estimated,
-            "share_only_here": only,
-            "share_computation": computation,
+            // Without the sign of a difference that is 0.
+            "share_only_here": only + 0.0,
+            "share_computation": computation + 0.0,
         })
     };
     json!({

@@ -20,6 +20,9 @@ enum Key {
     Whole(ObjectIx),
 }
 
+/// The row of an object's accesses of which the fields are not known.
+pub(crate) const NOT_LOOKED_AT: &str = "not looked at";
+
 /// What a row is made of: an object, its field, if it is one, and what that counts.
 type Part<'a> = (ObjectIx, Option<&'a Field>, Counts);
 
@@ -78,7 +81,7 @@ pub(crate) fn of_objects(profile: &Profile, objects: &Namesakes<'_>, whole: Whol
     let mut rest = Counts::default();
     counts.elsewhere.values().for_each(|counts| rest += counts);
     if !rows.is_empty() && !counts.elsewhere.is_empty() {
-        rows.push(Row::new(profile, "not looked at".to_owned(), &rest, false, whole));
+        rows.push(Row::new(profile, NOT_LOOKED_AT.to_owned(), &rest, false, whole));
     }
     rows
 }

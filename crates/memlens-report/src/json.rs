@@ -12,7 +12,7 @@ use memlens_types::Counts;
 use serde_json::{Map, Value, json};
 
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
-use crate::field::FieldCounts;
+use crate::field::{FieldCounts, NOT_LOOKED_AT};
 use crate::interval::Certainty;
 use crate::known::Known;
 use crate::pattern::PatternWords;
@@ -208,6 +208,8 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
     fields.insert("l1_miss_ratio".to_owned(), ratio_of(known.l1_misses()));
     fields.insert("llc_miss_ratio".to_owned(), ratio_of(known.llc_misses()));
     cost.insert(&mut fields, totals);
+    // All of it is no estimate.
+    fields.entry("share_ci95").and_modify(|interval| *interval = Value::Null);
     Value::Object(fields)
 }
 
@@ -297,6 +299,18 @@ impl FieldEntries {
             cost.insert(&mut entry, &counts);
             entry.extend(self::counts(&cost.known(&counts, false)));
             entries.entry(object.id).or_default().push(entry.into());
+        }
+        for (&object, rest) in &all.elsewhere {
+            let object = profile.objects.get(object.index());
+            let Some(of_object) = object.and_then(|object| entries.get_mut(&object.id)) else { continue };
+            let mut entry = Map::new();
+            for key in ["offset", "bytes", "type"] {
+                entry.insert(key.to_owned(), Value::Null);
+            }
+            entry.insert("name".to_owned(), NOT_LOOKED_AT.into());
+            cost.insert(&mut entry, rest);
+            entry.extend(self::counts(&cost.known(rest, false)));
+            of_object.push(entry.into());
         }
         Self(entries)
     }

@@ -168,7 +168,9 @@ impl Row {
         let part = |of: u64, whole: u64| (whole > 0).then(|| of as f64 / whole as f64);
         let share = part(cost, whole.cost);
         let waits = profile.run.sampling.is_none() && !profile.is_of_bus();
-        let stall_share = part(stall, whole.stall).filter(|_| waits);
+        // Without a core a bound takes the place of stalls where rows are put in order; it is no figure to show.
+        let has_stalls = waits && profile.has_stalls();
+        let stall_share = part(stall, whole.stall).filter(|_| has_stalls);
         Self {
             id: None,
             namesakes: 0,
@@ -187,7 +189,7 @@ impl Row {
             known: Known::new(profile, counts, write_backs),
             cost,
             waits,
-            stall: waits.then_some(stall),
+            stall: has_stalls.then_some(stall),
             stall_share,
             certainty: Certainty::of_part(profile, whole.cost),
             share,
