@@ -82,24 +82,31 @@ impl ProfileBuilder {
             }
             let (object, sampled) = self.namer.object(&key, tally.sampled, files, recording.heap());
             let object = self.rows.number(object);
+            let code = self.rows.code_of((key.code, key.operand), files);
             let missing = match &key.spot {
                 Spot::Block { site, memory } if !recording.heap().detail(*site).is_mapping => {
                     let pointer = self.namer.unwatched(&key, memory, files);
                     let pointer = self.rows.number(pointer);
                     let area = BlockArea::of(&memory.area);
-                    self.rows.unseen.watched(pointer, area, object, sampled.cost as f64, tally.unseen);
+                    self.rows.unseen.watched(
+                        (pointer, code),
+                        area,
+                        object,
+                        sampled.cost as f64,
+                        tally.unseen,
+                    );
                     Missing::Nothing
                 }
                 Spot::Heap(memory) => {
                     let area = BlockArea::of(&memory.area);
-                    self.rows.unseen.unwatched(object, area, sampled.cost as f64, &tally.pages);
+                    self.rows.unseen.unwatched((object, code), area, sampled.cost as f64, &tally.pages);
                     Missing::Watch(area)
                 }
                 Spot::Lost { .. } => Missing::Address,
                 _ => Missing::Nothing,
             };
             let counts = Counts { sampled, ..Counts::default() };
-            let code = self.rows.add(object, (key.code, key.operand), key.thread, missing, &counts, files);
+            self.rows.add(object, code, key.thread, missing, &counts);
             if let Some(within) = key.operand.and_then(|_| offset_in(&key, files)) {
                 (0..sampled.samples).for_each(|_| self.rows.offsets.saw(code, object, within));
             }
@@ -124,23 +131,23 @@ impl ProfileBuilder {
             let object = rows.number(object);
             rows.saw(object, seen);
             let accesses = counts.accesses() as f64;
+            let code = rows.code_at((key.code, key.operand.unwrap_or(0), kind, size_bytes));
             let missing = match &key.spot {
                 Spot::Block { site, memory } if !recording.heap().detail(*site).is_mapping => {
                     let pointer = rows.number(self.namer.unwatched(&key, memory, files));
                     let area = BlockArea::of(&memory.area);
-                    rows.unseen.watched(pointer, area, object, accesses, accesses * unseen_part);
+                    rows.unseen.watched((pointer, code), area, object, accesses, accesses * unseen_part);
                     Missing::Nothing
                 }
                 Spot::Heap(memory) => {
                     let area = BlockArea::of(&memory.area);
-                    rows.unseen.unwatched(object, area, accesses, &pages);
+                    rows.unseen.unwatched((object, code), area, accesses, &pages);
                     Missing::Watch(area)
                 }
                 _ => Missing::Nothing,
             };
             *rows.spreads.entry((object, missing)).or_default() += spread;
-            let place = (key.code, key.operand.unwrap_or(0), kind, size_bytes);
-            let code = rows.add_at(object, place, key.thread, missing, &counts);
+            rows.add(object, code, key.thread, missing, &counts);
             match offsets.get(&number) {
                 Some(seen) => {
                     let rows_of = seen.iter().map(|&(within, times)| (code, object, within, times));
@@ -168,7 +175,8 @@ impl ProfileBuilder {
             let object = rows.number(namer.of_part(file, part, files));
             let access = ((Some(file), part.pc), part.waited.operand());
             let counts = Counts { sampled, ..Counts::default() };
-            rows.add(object, access, thread, Missing::Nothing, &counts, files);
+            let code = rows.code_of(access, files);
+            rows.add(object, code, thread, Missing::Nothing, &counts);
             rows.add_path(None, access.0, object, Missing::Nothing, &sampled);
         });
         Cow::Owned(rows)
@@ -404,36 +412,24 @@ impl Rows {
         number
     }
 
-    /// Adds samples of an object, by number, at an instruction and its operand.
-    fn add(
-        &mut self,
-        object: u32,
-        (code, operand): (Code, Option<u8>),
-        thread: u32,
-        missing: Missing,
-        counts: &Counts,
-        files: &Files,
-    ) -> u32 {
+    /// The row of an instruction and its operand.
+    fn code_of(&mut self, (code, operand): (Code, Option<u8>), files: &Files) -> u32 {
         let (kind, size_bytes) = access_of(code, operand, files);
-        self.add_at(object, (code, operand.unwrap_or(0), kind, size_bytes), thread, missing, counts)
+        self.code_at((code, operand.unwrap_or(0), kind, size_bytes))
     }
 
-    /// The same of an access that is known: its code, operand, kind and bytes. Returns the row of code.
-    fn add_at(
-        &mut self,
-        object: u32,
-        place: (Code, u8, AccessKind, u32),
-        thread: u32,
-        missing: Missing,
-        counts: &Counts,
-    ) -> u32 {
+    /// The row of an access that is known: its code, operand, kind and bytes.
+    fn code_at(&mut self, place: (Code, u8, AccessKind, u32)) -> u32 {
         let next = self.code.len() as u32;
-        let code = *self.code_numbers.entry(place).or_insert_with(|| {
+        *self.code_numbers.entry(place).or_insert_with(|| {
             self.code.push(place);
             next
-        });
+        })
+    }
+
+    /// Adds samples of an object, by number, at a row of code.
+    fn add(&mut self, object: u32, code: u32, thread: u32, missing: Missing, counts: &Counts) {
         *self.cells.entry((code, object, thread, missing)).or_default() += counts;
-        code
     }
 
     /// The fields of the profile's objects. `places`: the profile's rows of objects.
@@ -447,9 +443,13 @@ impl Rows {
     ) {
         // What was reached through a pointer and is a site's now has that one's fields.
         let mut sites_of: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
-        for ((pointer, _), sites) in sites {
-            sites_of.entry(*pointer).or_default().extend(sites.iter().map(|&(site, _)| site));
+        for (pointer, sites) in sites.all() {
+            sites_of.entry(pointer).or_default().extend(sites.iter().map(|&(site, _)| site));
         }
+        sites_of.values_mut().for_each(|sites| {
+            sites.sort_unstable();
+            sites.dedup();
+        });
         let of_samples = self.offsets.iter().map(|seen| (seen.operand, seen.object, seen.bytes, seen.times));
         let mut seen: Vec<SeenField> = Vec::new();
         let mut parts = PartPlaces::default();
@@ -490,8 +490,8 @@ impl Rows {
     /// Which bursts saw each object, those of the pointers that are divided among sites included.
     fn seen_with(&self, sites: &Sites) -> FxHashMap<u32, Seen> {
         let mut all = self.seen.clone();
-        for ((pointer, _), sites) in sites {
-            let Some(&seen) = self.seen.get(pointer) else { continue };
+        for (pointer, sites) in sites.all() {
+            let Some(&seen) = self.seen.get(&pointer) else { continue };
             for &(site, _) in sites {
                 all.entry(site).and_modify(|before| *before = before.or(seen)).or_insert(seen);
             }
@@ -504,7 +504,7 @@ impl Rows {
         let mut divided: FxHashMap<u32, CostSpread> = FxHashMap::default();
         for (&(object, missing), &spread) in &self.spreads {
             let whole = [(object, 1.0)];
-            for &(site, part) in sites.get(&(object, missing)).map_or(&whole[..], |sites| &sites[..]) {
+            for &(site, part) in sites.of_pointer(object, missing).unwrap_or(&whole[..]) {
                 *divided.entry(site).or_default() += spread * part;
             }
         }
@@ -555,7 +555,7 @@ impl Rows {
             .map(|&(_, object, _, missing)| (object, missing))
             .filter(|(_, missing)| *missing != Missing::Nothing)
             .collect();
-        pointers
+        let by_pointer = pointers
             .into_iter()
             .map(|(object, missing)| {
                 let pointer = &self.objects[object as usize];
@@ -575,7 +575,14 @@ impl Rows {
             })
             .filter(|(_, sites)| !sites.is_empty())
             .chain(moved.iter().map(|(&site, &first)| ((site, Missing::Nothing), vec![(first, 1.0)])))
-            .collect()
+            .collect();
+        let of_operand = |&(code, object, _, missing): &CellKey| {
+            let mut sites = self.unseen.sites_of_operand(object, code, missing);
+            sites.iter_mut().for_each(|(site, _)| *site = first(*site));
+            (!sites.is_empty()).then_some(((code, object, missing), sites))
+        };
+        let unknown = self.cells.keys().filter(|(.., missing)| *missing != Missing::Nothing);
+        Sites { by_pointer, by_operand: unknown.filter_map(of_operand).collect() }
     }
 
     /// The cells, those of heap memory that was not watched divided among allocation sites; and how many samples
@@ -584,7 +591,7 @@ impl Rows {
         let mut cells: BTreeMap<(u32, u32, u32), Counts> = BTreeMap::new();
         let mut moved = 0;
         for (&(code, object, thread, missing), counts) in &self.cells {
-            let Some(sites) = sites.get(&(object, missing)) else {
+            let Some(sites) = sites.of(code, object, missing) else {
                 *cells.entry((code, object, thread)).or_default() += counts;
                 continue;
             };
@@ -602,12 +609,27 @@ impl Rows {
 
     /// The samples by call path, divided in the same way.
     fn divided_paths(&self, sites: &Sites) -> BTreeMap<(Option<PathId>, Code, u32), Sampled> {
+        // Paths know instructions, not operands: of several those with samples share.
+        let mut of_code: FxHashMap<(Code, u32, Missing), BTreeMap<u32, f64>> = FxHashMap::default();
+        for (&(row, object, _, missing), counts) in &self.cells {
+            let whole = [(object, 1.0)];
+            let parts = sites.of(row, object, missing).unwrap_or(&whole[..]);
+            let of_code = of_code.entry((self.code[row as usize].0, object, missing)).or_default();
+            for &(site, part) in parts {
+                *of_code.entry(site).or_default() += part * counts.sampled.cost as f64;
+            }
+        }
+        let parts_of = |code, object, missing| {
+            let shares = of_code.get(&(code, object, missing))?;
+            let sum: f64 = shares.values().sum();
+            (sum > 0.0).then(|| shares.iter().map(|(&site, share)| (site, share / sum)).collect::<Vec<_>>())
+        };
         let mut paths: BTreeMap<(Option<PathId>, Code, u32), Sampled> = BTreeMap::new();
         for (&(path, code, object, missing), &sampled) in &self.paths {
-            match sites.get(&(object, missing)) {
+            match parts_of(code, object, missing) {
                 None => *paths.entry((path, code, object)).or_default() += &sampled,
                 Some(sites) => {
-                    for (site, from, until) in pieces(sites) {
+                    for (site, from, until) in pieces(&sites) {
                         let part = sampled.piece(from, until);
                         *paths.entry((path, code, site)).or_default() += &part;
                     }
@@ -631,7 +653,30 @@ fn add_wait_errors(profile: &mut Profile, spreads: &FxHashMap<u32, CostSpread>, 
 }
 
 /// Pointers' samples among sites, in parts of 1.
-type Sites = FxHashMap<(u32, Missing), Vec<(u32, f64)>>;
+struct Sites {
+    by_pointer: FxHashMap<(u32, Missing), Vec<(u32, f64)>>,
+    /// By row of code and pointer, where that says more.
+    by_operand: FxHashMap<(u32, u32, Missing), Vec<(u32, f64)>>,
+}
+
+impl Sites {
+    /// Of the samples of an object at a row of code; None: they are its.
+    fn of(&self, code: u32, object: u32, missing: Missing) -> Option<&[(u32, f64)]> {
+        let of_operand = self.by_operand.get(&(code, object, missing)).map(Vec::as_slice);
+        of_operand.or_else(|| self.of_pointer(object, missing))
+    }
+
+    /// Of all samples of an object; None: they are its.
+    fn of_pointer(&self, object: u32, missing: Missing) -> Option<&[(u32, f64)]> {
+        self.by_pointer.get(&(object, missing)).map(Vec::as_slice)
+    }
+
+    /// All pointers and their sites.
+    fn all(&self) -> impl Iterator<Item = (u32, &[(u32, f64)])> {
+        let of_operands = self.by_operand.iter().map(|(&(_, pointer, _), sites)| (pointer, sites.as_slice()));
+        self.by_pointer.iter().map(|(&(pointer, _), sites)| (pointer, sites.as_slice())).chain(of_operands)
+    }
+}
 
 fn is_file(recording: &Recording, code: Code, path: &str) -> bool {
     code.0.and_then(|file| recording.files().get(file)).is_some_and(|file| file.path == path)

@@ -16,6 +16,10 @@
 //!   c_s  +  T u_s / Σu  +  L (c_s + u_s) / Σ(c + u)
 //! ```
 //!
+//! An operand of an instruction mostly reaches one site's blocks where the pointer, a structure with several containers say, reaches
+//! many. So the operand is a pointer by itself if the blocks drawn among its own samples can explain T; else all operands of the
+//! pointer count.
+//!
 //! So the sum over the sites is what was sampled, whatever was drawn: a ratio estimator, each pointer a stratum whose
 //! total is known (W. G. Cochran, Sampling Techniques, 3rd edition, 1977, section 6.2). Unlike the plain
 //! Horvitz-Thompson estimate it needs no scaling of the whole profile, and a single drawn block of a pointer that
@@ -55,6 +59,8 @@ struct Stratum {
 #[derive(Clone, Debug, Default)]
 pub struct Unseen {
     strata: FxHashMap<u32, Stratum>,
+    /// By pointer and row of code.
+    of_operands: FxHashMap<(u32, u32), Stratum>,
 }
 
 /// Why a sample has a pointer but no site.
@@ -69,19 +75,38 @@ pub enum Missing {
 }
 
 impl Unseen {
-    /// A sample on a watched block of `site`, reached through `pointer`.
-    pub fn watched(&mut self, pointer: u32, area: BlockArea, site: u32, cost: f64, unseen: f64) {
-        let sites = &mut self.strata.entry(pointer).or_default().sites;
-        let (c, u) = &mut sites.entry(site).or_default()[area as usize];
-        *c += cost;
-        *u += unseen;
+    /// A sample of an operand on a watched block of `site`, reached through `pointer`.
+    pub fn watched(
+        &mut self,
+        (pointer, code): (u32, u32),
+        area: BlockArea,
+        site: u32,
+        cost: f64,
+        unseen: f64,
+    ) {
+        for stratum in self.both(pointer, code) {
+            let (c, u) = &mut stratum.sites.entry(site).or_default()[area as usize];
+            *c += cost;
+            *u += unseen;
+        }
     }
 
-    /// Samples or recorded accesses through `pointer` on these pages of memory that was not watched.
-    pub fn unwatched(&mut self, pointer: u32, area: BlockArea, cost: f64, pages: &DistinctPages) {
-        let stratum = self.strata.entry(pointer).or_default();
-        stratum.unwatched[area as usize] += cost;
-        stratum.pages[area as usize] |= pages;
+    /// Samples or recorded accesses of an operand through `pointer` on these pages of memory that was not watched.
+    pub fn unwatched(
+        &mut self,
+        (pointer, code): (u32, u32),
+        area: BlockArea,
+        cost: f64,
+        pages: &DistinctPages,
+    ) {
+        for stratum in self.both(pointer, code) {
+            stratum.unwatched[area as usize] += cost;
+        }
+        self.strata.entry(pointer).or_default().pages[area as usize] |= pages;
+    }
+
+    fn both(&mut self, pointer: u32, code: u32) -> [&mut Stratum; 2] {
+        [self.strata.entry(pointer).or_default(), self.of_operands.entry((pointer, code)).or_default()]
     }
 
     /// On how many pages memory that was not watched was accessed through `pointer`.
@@ -91,21 +116,31 @@ impl Unseen {
 
     /// To which sites the samples of a pointer go, as parts of 1. Nothing: they stay with the pointer.
     pub fn sites(&self, pointer: u32, missing: Missing) -> Vec<(u32, f64)> {
-        let Some(stratum) = self.strata.get(&pointer) else { return Vec::new() };
+        self.strata.get(&pointer).map(|stratum| stratum.parts(missing)).unwrap_or_default()
+    }
+
+    /// The same of the samples of an operand. Nothing: its own say nothing.
+    pub fn sites_of_operand(&self, pointer: u32, code: u32, missing: Missing) -> Vec<(u32, f64)> {
+        self.of_operands.get(&(pointer, code)).map(|stratum| stratum.parts(missing)).unwrap_or_default()
+    }
+}
+
+impl Stratum {
+    fn parts(&self, missing: Missing) -> Vec<(u32, f64)> {
         let weight = |known: &[(f64, f64); 2]| match missing {
             Missing::Nothing => 0.0,
             Missing::Watch(area) => known[area as usize].1,
             Missing::Address => known.iter().map(|(c, u)| c + u).sum(),
         };
-        let sum: f64 = stratum.sites.values().map(weight).sum();
+        let sum: f64 = self.sites.values().map(weight).sum();
         let least = match missing {
-            Missing::Watch(area) => EXPLAINED * stratum.unwatched[area as usize],
+            Missing::Watch(area) => EXPLAINED * self.unwatched[area as usize],
             Missing::Nothing | Missing::Address => 0.0,
         };
         if sum <= 0.0 || sum < least {
             return Vec::new();
         }
-        let parts = stratum.sites.iter().map(|(&site, known)| (site, weight(known) / sum));
+        let parts = self.sites.iter().map(|(&site, known)| (site, weight(known) / sum));
         parts.filter(|&(_, part)| part > 0.0).collect()
     }
 }
@@ -131,19 +166,32 @@ mod tests {
     #[test]
     fn a_pointer_with_one_site_is_that_site() {
         let mut unseen = Unseen::default();
-        unseen.watched(1, Break, 7, 10.0, 990.0);
-        unseen.unwatched(1, Break, 1234.0, &DistinctPages::default());
+        unseen.watched((1, 5), Break, 7, 10.0, 990.0);
+        unseen.unwatched((1, 5), Break, 1234.0, &DistinctPages::default());
         assert_eq!(unseen.sites(1, Missing::Watch(Break)), [(7, 1.0)]);
         assert_eq!(unseen.sites(1, Missing::Address), [(7, 1.0)]);
         assert_eq!(unseen.sites(2, Missing::Watch(Break)), []);
     }
 
     #[test]
+    fn an_operand_with_drawn_blocks_of_its_own_goes_by_them() {
+        let mut unseen = Unseen::default();
+        unseen.watched((1, 5), Break, 7, 10.0, 990.0);
+        unseen.watched((1, 6), Break, 8, 10.0, 990.0);
+        for code in [5, 6, 9] {
+            unseen.unwatched((1, code), Break, 900.0, &DistinctPages::default());
+        }
+        let of_operand = |code| unseen.sites_of_operand(1, code, Missing::Watch(Break));
+        assert_eq!((of_operand(5), of_operand(6), of_operand(9)), (vec![(7, 1.0)], vec![(8, 1.0)], vec![]));
+        assert_eq!(unseen.sites(1, Missing::Watch(Break)), [(7, 0.5), (8, 0.5)]);
+    }
+
+    #[test]
     fn what_drawn_blocks_cannot_explain_stays_with_the_pointer() {
         let mut unseen = Unseen::default();
         // A large block: watched for certain.
-        unseen.watched(1, Break, 7, 500.0, 0.0);
-        unseen.unwatched(1, Break, 300.0, &DistinctPages::default());
+        unseen.watched((1, 5), Break, 7, 500.0, 0.0);
+        unseen.unwatched((1, 5), Break, 300.0, &DistinctPages::default());
         assert_eq!(unseen.sites(1, Missing::Watch(Break)), []);
         // But an address that is lost may well be in it.
         assert_eq!(unseen.sites(1, Missing::Address), [(7, 1.0)]);
@@ -152,10 +200,10 @@ mod tests {
     #[test]
     fn a_block_of_the_break_says_nothing_of_mappings() {
         let mut unseen = Unseen::default();
-        unseen.watched(1, Break, 7, 1.0, 10_000.0);
-        unseen.watched(1, Mapping, 8, 300.0, 100.0);
-        unseen.unwatched(1, Mapping, 5_000.0, &DistinctPages::default());
-        unseen.unwatched(1, Break, 50.0, &DistinctPages::default());
+        unseen.watched((1, 5), Break, 7, 1.0, 10_000.0);
+        unseen.watched((1, 5), Mapping, 8, 300.0, 100.0);
+        unseen.unwatched((1, 5), Mapping, 5_000.0, &DistinctPages::default());
+        unseen.unwatched((1, 5), Break, 50.0, &DistinctPages::default());
         assert_eq!(unseen.sites(1, Missing::Watch(Mapping)), []);
         assert_eq!(unseen.sites(1, Missing::Watch(Break)), [(7, 1.0)]);
         let lost = unseen.sites(1, Missing::Address);
@@ -181,10 +229,10 @@ mod tests {
                 let p = 1.0 - f64::exp(-size / 4096.0);
                 for _ in 0..blocks {
                     if uniform() < p {
-                        unseen.watched(9, Break, site, cost, cost * (1.0 / p - 1.0));
+                        unseen.watched((9, 5), Break, site, cost, cost * (1.0 / p - 1.0));
                         certain[at] += cost;
                     } else {
-                        unseen.unwatched(9, Break, cost, &DistinctPages::default());
+                        unseen.unwatched((9, 5), Break, cost, &DistinctPages::default());
                         unwatched += cost;
                     }
                 }
