@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Batches between handing one over and booking its findings.
-const DELAY: usize = 3;
+/// Batches between handing one over and booking its findings: some for each thread, which do not take equally long for each.
+const DELAY: usize = 5;
 
 /// Runs batches through the model, in order.
 pub struct Simulator {

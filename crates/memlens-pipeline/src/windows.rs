@@ -135,6 +135,9 @@ impl Windows {
             return;
         }
         self.kept.feed(&self.window, &self.begun, place_of);
+        if self.kept.count() == FEWEST {
+            self.early = KeptWindows::new(0);
+        }
         let length = self.window.len() as f64;
         self.patterns.feed(&Burst {
             thread: thread as u32,
