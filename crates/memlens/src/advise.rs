@@ -171,6 +171,12 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
         for line in evidence(profile, finding) {
             let _ = writeln!(out, "   {line}");
         }
+        if let Some(others) = in_same_loops(profile, finding, found) {
+            let _ = writeln!(
+                out,
+                "   the same loops go through {others} by such steps, too: one exchange is for all of them"
+            );
+        }
         let _ = writeln!(out, "   → {}", advice_text(profile, finding));
         if let Some(command) = command(profile, finding, &args.profile) {
             let _ = writeln!(out, "     {command}");
@@ -396,9 +402,20 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
                 }
                 _ => "",
             };
-            return format!(
-                "make each row {padding_bytes} bytes longer, so that its columns fall onto all sets{physical}"
-            );
+            // Fortran's arrays lie column by column.
+            let is_fortran = finding.code.iter().any(|code| {
+                let code = profile.code.get(code.index());
+                let file = code.and_then(|code| profile.stack_frames(code.stack).next()?.file.as_deref());
+                let extension = file.and_then(|file| Path::new(file).extension()?.to_str());
+                extension.is_some_and(|it| it.len() <= 3 && it.to_ascii_lowercase().starts_with('f'))
+            });
+            let what = match is_fortran {
+                true => format!(
+                    "allocate {padding_bytes} bytes more in the first dimension, so that the walks of the others"
+                ),
+                false => format!("make each row {padding_bytes} bytes longer, so that its columns"),
+            };
+            return format!("{what} fall onto all sets{physical}");
         }
         Remedy::HugePages { .. } => "one page-table entry then serves 512 times as much memory",
         Remedy::Prefetch { .. } if !has_steps(profile, finding) => {
@@ -439,6 +456,27 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
         }
     };
     text.to_owned()
+}
+
+/// Other data that the loops of a finding go through in a wasteful order, the costliest first.
+fn in_same_loops(profile: &Profile, finding: &Finding, found: &[Finding]) -> Option<String> {
+    let places = |finding: &Finding| -> Vec<String> {
+        let code = finding.code.iter().filter_map(|code| profile.code.get(code.index()));
+        code.filter_map(|code| code_place(profile, code)).collect()
+    };
+    let is_order = |finding: &Finding| matches!(finding.remedy, Remedy::Layout { against: None, .. });
+    if !is_order(finding) {
+        return None;
+    }
+    let own = places(finding);
+    let shares_loops = |other: &&Finding| {
+        is_order(other) && other.row != finding.row && places(other).iter().any(|place| own.contains(place))
+    };
+    let mut names: Vec<&str> = (found.iter().filter(shares_loops))
+        .filter_map(|other| Some(object(profile, other)?.name.as_str()))
+        .collect();
+    names.dedup();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// What memlens itself can do about it.
