@@ -204,6 +204,30 @@ fn how_code_goes_through_memory_is_told() {
 }
 
 #[test]
+fn what_the_same_loops_go_through_is_advised_of_together() {
+    let folder = folder();
+    let source = r#"
+        double from[1024][1024], to[1024][1024];
+        int main(void) {
+            for (int round = 0; round < 2; round++)
+                for (int column = 0; column < 1024; column++)
+                    for (int row = 0; row < 1024; row++)
+                        to[row][column] += from[row][column] / 2;
+            return to[5][7] != 0;
+        }
+    "#;
+    let program = compiled(folder.path(), "columns", source, &["-O1", "-g"]);
+    let program = program.to_str().expect("UTF-8");
+    succeeding(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "p", "--", program]);
+    let text = succeeding(folder.path(), &["advise", "p"]);
+    for (one, other) in [("from", "to"), ("to", "from")] {
+        let finding = text.split("\n\n").find(|part| part.contains(&format!("another order of {one}:")));
+        let together = format!("the same loops go through {other} by such steps, too");
+        assert!(finding.is_some_and(|finding| finding.contains(&together)), "{text}");
+    }
+}
+
+#[test]
 fn signals_to_memlens_reach_the_program() {
     let folder = folder();
     let script = "trap 'echo told; exit 4' TERM; echo > ready; while :; do sleep 0.1; done";
