@@ -55,6 +55,8 @@ pub use pad::SetConflict;
 pub const LEAST_GAIN: f64 = 0.02;
 /// Nor are those of which other work hides nearly all, as a part of the core's time.
 pub const LEAST_TIME_GAIN: f64 = 0.005;
+/// What has less of all stalls needs no word where there is no remedy for it.
+pub const LEAST_WITHOUT_REMEDY: f64 = 0.1;
 /// A prefetch is told of although the model hides it if its accesses have so much of all stalls.
 const MUCH: f64 = 0.2;
 /// x86-64's huge pages.
@@ -182,6 +184,9 @@ pub struct Advice {
     /// first. The core bounds how many lines are under way and how fast they come from memory, but not how fast they pass between
     /// caches, so that this may be too little. Without prefetches, which gain nothing where the core has as many under way.
     pub hidden: Vec<Finding>,
+    /// Rows that none of these is about, with their part of all stalls (of the wait, without a modelled core), at least
+    /// [`LEAST_WITHOUT_REMEDY`] of them; the largest first.
+    pub without_remedy: Vec<(Vec<ObjectIx>, f64)>,
 }
 
 /// All findings of at least [`LEAST_GAIN`] of the wait, or of the modelled time. Linear in the cells.
@@ -247,7 +252,29 @@ pub fn advice(profile: &Profile) -> Advice {
     };
     sort(&mut findings, |finding| finding.time_gain.unwrap_or(finding.gain));
     sort(&mut hidden, |finding| finding.gain);
-    Advice { findings, hidden }
+    let has_finding =
+        |row: &&Vec<ObjectIx>| findings.iter().chain(&hidden).any(|finding| finding.row == **row);
+    let without = rows.iter().filter(|row| !has_finding(row));
+    let without_remedy = rows_that_wait(profile, without.cloned());
+    Advice { findings, hidden, without_remedy }
+}
+
+/// Rows with much of what a program waits for; none where that is no part of its time to speak of.
+fn rows_that_wait(profile: &Profile, rows: impl Iterator<Item = Vec<ObjectIx>>) -> Vec<(Vec<ObjectIx>, f64)> {
+    let stalls = |counts: &Counts| profile.stall_cycles(counts) as f64;
+    let whole = stalls(&profile.totals());
+    let is_little = |cycles: u64| profile.has_stalls() && whole < LEAST_WITHOUT_REMEDY * cycles as f64;
+    if whole == 0.0 || profile.run.core_cycles.is_some_and(is_little) {
+        return Vec::new();
+    }
+    let with_share = rows.map(|row| {
+        let objects = row.iter().filter_map(|at| profile.objects.get(at.index()));
+        let share = objects.map(|object| stalls(&object.counts)).sum::<f64>() / whole;
+        (row, share)
+    });
+    let mut found: Vec<_> = with_share.filter(|&(_, share)| share >= LEAST_WITHOUT_REMEDY).collect();
+    found.sort_by(|one, other| other.1.total_cmp(&one.1));
+    found
 }
 
 /// Module and name; and that of a library's algorithm which is inlined there, with a loop of its own (`std::fill`).

@@ -915,7 +915,7 @@ fn gains_of_time_are_of_what_nothing_hides() {
     // All but hidden.
     profile.cells[2].counts.change(|counts| counts.stall_cycles = 1);
     profile.sum_cells();
-    let Advice { findings, hidden } = advice(&profile);
+    let Advice { findings, hidden, .. } = advice(&profile);
     assert!(findings.iter().all(|finding| finding.remedy.as_str() != "layout"));
     let words: Vec<&str> = hidden.iter().map(|finding| finding.remedy.as_str()).collect();
     assert_eq!(words, ["layout"], "they are told all the same");
@@ -927,4 +927,15 @@ fn gains_of_time_are_of_what_nothing_hides() {
         advice(&profile).hidden.iter().any(|finding| finding.remedy.as_str() == "prefetch")
     };
     assert!(!has_prefetch(1, 100) && has_prefetch(100, 100));
+    // Without patterns nothing is known to help, and that is said of what waits, as long as it is much of the time.
+    profile.patterns.clear();
+    profile.run.core_cycles = Some(400);
+    let Advice { findings, without_remedy, .. } = advice(&profile);
+    let is_about = |row: &Vec<ObjectIx>| findings.iter().any(|finding| finding.row == *row);
+    assert!(
+        !without_remedy.is_empty()
+            && without_remedy.iter().all(|(row, share)| *share >= 0.1 && !is_about(row))
+    );
+    profile.run.core_cycles = Some(10_000);
+    assert!(advice(&profile).without_remedy.is_empty());
 }

@@ -129,11 +129,12 @@ fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>
 }
 
 fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
-    let Advice { findings, hidden } = advice;
+    let Advice { findings, hidden, without_remedy } = advice;
     if findings.is_empty() && hidden.is_empty() {
         let least = percent(LEAST_GAIN);
+        let without = without_words(profile, without_remedy).map_or_else(String::new, |text| text + "\n");
         return format!(
-            "Nothing that memlens knows a remedy for makes {least} of the wait. memlens report shows what there is.\n"
+            "Nothing that memlens knows a remedy for makes {least} of the wait. memlens report shows what there is.\n{without}"
         );
     }
     let mut out = String::new();
@@ -200,6 +201,9 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
             titles.join(", ")
         );
     }
+    if let Some(text) = without_words(profile, without_remedy) {
+        let _ = writeln!(out, "{text}\n");
+    }
     let estimated = if profile.run.estimated { " Counts are estimates." } else { "" };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
@@ -210,6 +214,18 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
         "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{time}{estimated}"
     );
     out
+}
+
+/// What waits much and has no remedy here.
+fn without_words(profile: &Profile, rows: &[(Vec<ObjectIx>, f64)]) -> Option<String> {
+    let what = if profile.has_stalls() { "the stalls" } else { "the wait" };
+    let word = |(row, share): &(Vec<ObjectIx>, f64)| {
+        let name = &profile.objects.get(row.first()?.index())?.name;
+        Some(format!("{name} ({} of {what})", percent(*share)))
+    };
+    let words: Vec<String> = rows.iter().take(MOST_HIDDEN).filter_map(word).collect();
+    let more = "memlens report --object NAME shows the code that touches it";
+    (!words.is_empty()).then(|| format!("No remedy is known here for {}; {more}.", words.join(", ")))
 }
 
 fn percent(share: f64) -> String {
@@ -587,5 +603,8 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
         "least_time_gain": LEAST_TIME_GAIN,
         "findings": advice.findings.iter().map(entry).collect::<Vec<_>>(),
         "hidden": advice.hidden.iter().map(entry).collect::<Vec<_>>(),
+        "without_remedy": advice.without_remedy.iter().map(|(row, share)| {
+            json!({"objects": ids(profile, row), "stall_share": share})
+        }).collect::<Vec<_>>(),
     })
 }
