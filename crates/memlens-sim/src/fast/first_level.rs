@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
         lines_of(self.addrs[at], attr, HOT_LINE_SHIFT).map(move |line| LineRequest { line, asker, is_write })
     }
 
-    /// Everything that is asked for, in order: what [`FirstLevel`] goes through.
+    /// Everything that is asked for, in order: what [`Serve`] goes through.
     pub(super) fn requests(&self) -> impl Iterator<Item = LineRequest> {
         (self.start..self.end).flat_map(move |at| {
             let events = self.events.iter().filter(move |event| event.position as usize == at);
