@@ -94,6 +94,7 @@ bench: build
 	@scripts/setup.sh build bench
 	$(PYTHON) bench/run.py --memlens $(MEMLENS) $(BENCH)
 	$(PYTHON) bench/sample.py --memlens $(MEMLENS) $(BENCH)
+	$(PYTHON) bench/sample.py --memlens $(MEMLENS) --threads --tools sample,burst $(BENCH)
 	$(PYTHON) bench/bursts.py --memlens $(MEMLENS)
 	$(PYTHON) bench/allocations.py --memlens $(MEMLENS) $(BENCH)
 

@@ -126,8 +126,13 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
         _ => vec![TableColumn::Of(Column::Share, cost, 0), TableColumn::Bar],
     };
     if profile.run.sampling.is_some() || profile.run.effective_bursts.is_some() {
-        columns.push(TableColumn::Of(Column::ShareLow, ["95 %", "from"], 1));
-        columns.push(TableColumn::Of(Column::ShareHigh, ["95 %", "to"], 1));
+        // They are the wait's, also where stalls stand first.
+        let [low, high] = match leading {
+            Column::StallShare => [["wait ≥", "95 %"], ["wait ≤", "95 %"]],
+            _ => [["95 %", "from"], ["95 %", "to"]],
+        };
+        columns.push(TableColumn::Of(Column::ShareLow, low, 1));
+        columns.push(TableColumn::Of(Column::ShareHigh, high, 1));
     }
     if profile.has_stalls() && leading == Column::Share {
         columns.push(TableColumn::Of(Column::StallShare, ["stall", "%"], 1));

@@ -158,6 +158,9 @@ impl SymbolTable {
     /// source's name of a function whose last component it is (`md::spmv` for `spmv`).
     pub(crate) fn named_in_source(&self, names: &[&str]) -> (Vec<(usize, Symbol)>, Vec<Option<String>>) {
         let (mut found, mut longer) = (Vec::new(), vec![None; names.len()]);
+        if names.is_empty() {
+            return (found, longer);
+        }
         let parts: Vec<&str> = names.iter().map(|name| last_identifier(name)).collect();
         for symbol in &self.symbols {
             if symbol.kind != SymbolType::Function {
