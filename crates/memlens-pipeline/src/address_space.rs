@@ -356,9 +356,9 @@ impl AddressSpace {
         });
         let number = at as u32 + 1;
         self.numbers.insert(id, u16::try_from(number).unwrap_or(0));
-        self.find_by_address(range.clone(), number);
-        // A definition is ahead of the stream, and stands for the event where there is none. Where something lies, a library that
-        // was there before, accesses to that are still to come.
+        self.set_module_at(range.clone(), number);
+        // A definition is ahead of the stream, and stands for the event where there is none. Where something else lies, such as a library
+        // that is going to be unloaded, accesses to that are still to come.
         if let (gap, None) = self.regions.get_or_gap(range.start)
             && gap.end >= range.end
         {
@@ -368,7 +368,8 @@ impl AddressSpace {
         number
     }
 
-    fn find_by_address(&mut self, range: Range<u64>, number: u32) {
+    /// From now on addresses in a range are looked up in this module.
+    fn set_module_at(&mut self, range: Range<u64>, number: u32) {
         self.by_address.retain(|&(start, end, _)| end <= range.start || range.end <= start);
         self.by_address.push((range.start, range.end, number));
         self.by_address.sort_unstable();
@@ -385,7 +386,7 @@ impl AddressSpace {
         let Some(at) = self.position(id) else { return };
         let (range, number) = (self.modules[at].range.clone(), at as u32 + 1);
         self.modules[at].placed = Some(id);
-        self.find_by_address(range.clone(), number);
+        self.set_module_at(range.clone(), number);
         self.label(range, self.modules[at].label(number));
     }
 

@@ -418,14 +418,8 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
                 }
                 _ => "",
             };
-            // Fortran's arrays lie column by column.
-            let is_fortran = finding.code.iter().any(|code| {
-                let code = profile.code.get(code.index());
-                let file = code.and_then(|code| profile.stack_frames(code.stack).next()?.file.as_deref());
-                let extension = file.and_then(|file| Path::new(file).extension()?.to_str());
-                extension.is_some_and(|it| it.len() <= 3 && it.to_ascii_lowercase().starts_with('f'))
-            });
-            let what = match is_fortran {
+            // Its arrays lie column by column.
+            let what = match finding.code.iter().any(|&code| is_fortran(profile, code)) {
                 true => format!(
                     "allocate {padding_bytes} bytes more in the first dimension, so that the walks of the others"
                 ),
@@ -472,6 +466,14 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
         }
     };
     text.to_owned()
+}
+
+/// Whether code is of a file that is called as Fortran's are: `.f`, `.for`, `.f90`.
+fn is_fortran(profile: &Profile, code: CodeIx) -> bool {
+    let code = profile.code.get(code.index());
+    let file = code.and_then(|code| profile.stack_frames(code.stack).next()?.file.as_deref());
+    let extension = file.and_then(|file| Path::new(file).extension()?.to_str());
+    extension.is_some_and(|it| it.len() <= 3 && it.to_ascii_lowercase().starts_with('f'))
 }
 
 /// Other data that the loops of a finding go through in a wasteful order, the costliest first.

@@ -95,8 +95,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub flush_every: u64,
 
-    /// A function that allocates: NAME (its first argument is the size), NAME=N (argument N is, counted
-    /// from 0), or NAME=free (it frees); may be repeated
+    /// A function that allocates, as reports or its symbol name it: NAME (its first argument is the size), NAME=N (argument N
+    /// is, counted from 0, a method's object being 0), or NAME=free (it frees); may be repeated
     #[arg(
         long = "alloc-fn",
         value_name = "NAME[=N|=free]",
@@ -109,7 +109,7 @@ pub struct RecordArgs {
     #[arg(long, help_heading = "Objects")]
     pub no_merge: bool,
 
-    /// Start counting when this function is entered; may be repeated
+    /// Start counting when this function, as reports or its symbol name it, is entered; may be repeated
     #[arg(long, value_name = "FUNCTION", help_heading = "What is counted")]
     pub start_on: Vec<String>,
 
