@@ -63,6 +63,8 @@ pub struct SampleEvent {
     stack_bytes: u32,
     /// Whether the agent takes the samples: there is nothing to open.
     is_agents: bool,
+    /// Whether samples only say where which thread is, and mappings and names are not reported.
+    is_bare: bool,
 }
 
 /// Why an event is not used: its name, and what is missing.
@@ -83,7 +85,13 @@ impl SampleEvent {
             excludes_kernel: true,
             stack_bytes,
             is_agents: false,
+            is_bare: false,
         }
+    }
+
+    /// The processor clock, of which samples only say where a thread is: the cheapest there are.
+    pub fn bare_time(frequency_hz: u64) -> Self {
+        Self { is_bare: true, ..Self::time(frequency_hz, 0) }
     }
 
     /// Processor time by the agent's timers. They come with the kernel's tick, so that more than some 250 a second
@@ -196,8 +204,11 @@ impl SampleEvent {
             | abi::PERF_SAMPLE_IP
             | abi::PERF_SAMPLE_TID
             | abi::PERF_SAMPLE_TIME
-            | abi::PERF_SAMPLE_PERIOD
-            | abi::PERF_SAMPLE_REGS_USER;
+            | abi::PERF_SAMPLE_PERIOD;
+        if !self.is_bare {
+            wanted |= abi::PERF_SAMPLE_REGS_USER;
+            attributes.sample_regs_user = USER_REGISTERS;
+        }
         if self.stack_bytes > 0 {
             wanted |= abi::PERF_SAMPLE_STACK_USER;
             attributes.sample_stack_user = self.stack_bytes;
@@ -206,7 +217,6 @@ impl SampleEvent {
             wanted |= abi::PERF_SAMPLE_ADDR | abi::PERF_SAMPLE_DATA_SRC | abi::PERF_SAMPLE_WEIGHT;
         }
         attributes.sample_type = wanted.into();
-        attributes.sample_regs_user = USER_REGISTERS;
         attributes.set_disabled(1);
         attributes.set_enable_on_exec(starts_with_exec.into());
         attributes.set_inherit(1);
@@ -215,11 +225,13 @@ impl SampleEvent {
             attributes.set_exclude_hv(1);
         }
         attributes.set_exclude_callchain_kernel(1);
-        attributes.set_mmap(1);
-        attributes.set_mmap_data(1);
-        attributes.set_mmap2(1);
-        attributes.set_comm(1);
-        attributes.set_comm_exec(1);
+        if !self.is_bare {
+            attributes.set_mmap(1);
+            attributes.set_mmap_data(1);
+            attributes.set_mmap2(1);
+            attributes.set_comm(1);
+            attributes.set_comm_exec(1);
+        }
         attributes.set_task(1);
         attributes.set_sample_id_all(1);
         attributes.set_precise_ip(self.precise);

@@ -46,6 +46,7 @@ mod coverage;
 mod distinct_pages;
 mod error;
 mod event;
+mod glances;
 mod heap;
 mod heap_blocks;
 mod imported;

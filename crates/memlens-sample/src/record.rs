@@ -177,6 +177,17 @@ pub enum Record {
         /// Whether it came in a system call, or in a loop that waits for other threads.
         in_call: bool,
     },
+    /// The kernel's clock says where a thread is, between what the agent says.
+    Glance {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Time that a thread which runs goes on until the next, in ns.
+        period_ns: u64,
+        /// The interrupted instruction.
+        ip: u64,
+    },
     /// Records that the kernel dropped.
     Lost(u64),
     /// The kernel slowed an event down.

@@ -15,7 +15,7 @@ use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Area, Code, Place, running_mappings};
-use crate::bursts::{Bursts, Surroundings};
+use crate::bursts::{Bursts, Position, Surroundings};
 use crate::call_paths::{CallPaths, PathId};
 use crate::distinct_pages::DistinctPages;
 use crate::heap::{Heap, HeapEvent, Stored};
@@ -192,7 +192,7 @@ impl Recording {
     /// [`Self::take_tallies`] should be called.
     pub fn take(&mut self, record: TimedRecord) -> bool {
         match record.record {
-            Record::Sample(sample) => self.sample(&sample),
+            Record::Sample(sample) => self.sample(&sample, record.time_ns),
             Record::Mapping(mapping) => {
                 self.spaces.entry(mapping.pid).or_default().map(&mapping, &mut self.files);
             }
@@ -245,8 +245,17 @@ impl Recording {
             Record::Burst { pid, tid, head, words } => self.burst(pid, tid, record.time_ns, &head, &words),
             Record::Look { pid, tid, period_ns, ip, in_call } => {
                 let thread = self.thread(pid, tid);
+                tracing::trace!(pid, tid, record.time_ns, period_ns, ip, in_call, "a look");
                 if let Some(bursts) = &mut self.bursts {
-                    bursts.look((pid, thread), period_ns, (!in_call).then_some(ip));
+                    let position = if in_call { Position::Waiting(ip) } else { Position::Code(ip) };
+                    bursts.look((pid, thread), record.time_ns, period_ns, position);
+                }
+            }
+            Record::Glance { pid, tid, period_ns, ip } => {
+                let thread = self.thread(pid, tid);
+                tracing::trace!(pid, tid, record.time_ns, ip, "a glance");
+                if let Some(bursts) = &mut self.bursts {
+                    bursts.glance((pid, thread), record.time_ns, period_ns, ip);
                 }
             }
             Record::Forked { pid, parent_pid } => self.forked(pid, parent_pid),
@@ -344,14 +353,14 @@ impl Recording {
         addresses.any(|&address| space.is_none_or(|space| !space.is_known(address)))
     }
 
-    fn sample(&mut self, sample: &Sample) {
+    fn sample(&mut self, sample: &Sample, time_ns: u64) {
         self.counts.samples += 1;
         self.counts.cost = self.counts.cost.saturating_add(sample.period);
         self.counts.squared_cost += (sample.period as f64) * (sample.period as f64);
         self.know_mappings(sample.pid);
         let thread = self.thread(sample.pid, sample.tid);
         if let Some(bursts) = self.bursts.as_mut().filter(|_| sample.in_call) {
-            bursts.look((sample.pid, thread), sample.period, None);
+            bursts.look((sample.pid, thread), time_ns, sample.period, Position::Waiting(sample.ip));
         }
         let (key, mut sampled, probability, address) = self.locate(thread, sample);
         sampled.samples = 1;

@@ -22,6 +22,7 @@ use crate::collector::Collector;
 use crate::coverage::Coverage;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
+use crate::glances::Glances;
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
 use crate::process::{
@@ -148,6 +149,8 @@ impl Watched {
 /// Samples being taken.
 pub struct SampleSession {
     collector: Collector,
+    /// None: there are no bursts to be.
+    glances: Option<Glances>,
     recording: Recording,
     builder: ProfileBuilder,
     allocations: AllocationSource,
@@ -220,6 +223,7 @@ impl SampleSession {
             filter: settings.filter,
         });
         let mut allocations = AllocationSource::none();
+        let mut glances = options.bursts.is_some().then(|| Glances::new(options.overhead));
         let mut children_before = Vec::new();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
@@ -240,6 +244,9 @@ impl SampleSession {
                 let pid = held.id();
                 if tick.is_none() {
                     collector.watch_program(pid).map_err(SampleError::of_event)?;
+                }
+                if let Some(glances) = &mut glances {
+                    glances.watch_program(pid);
                 }
                 let child = held.release().map_err(SampleError::Start)?;
                 if tick.is_some() {
@@ -269,6 +276,9 @@ impl SampleSession {
                     let mappings = running_mappings(*pid).map_err(|error| of_process(*pid, error))?;
                     recording.add_running(*pid, &mappings);
                 }
+                if let Some(glances) = &mut glances {
+                    glances.watch_process(*pid);
+                }
                 (Watched::Process(process), *pid)
             }
         };
@@ -278,6 +288,7 @@ impl SampleSession {
         let pacing = Pacing::start(budget, options.stack_bytes, is_fixed, collector.processes());
         Ok(Self {
             collector,
+            glances,
             recording,
             builder: ProfileBuilder::default(),
             allocations,
@@ -353,7 +364,7 @@ impl SampleSession {
     }
 
     fn take(&mut self, all: bool) {
-        let Self { collector, recording, builder, allocations, pid, .. } = self;
+        let Self { collector, glances, recording, builder, allocations, pid, .. } = self;
         let is_agents = collector.event().agents_tick().is_some();
         let is_stale = allocations.drain(|record| {
             // Else the kernel reports that, and what is mapped.
@@ -366,6 +377,9 @@ impl SampleSession {
                 collector.add(record);
             }
         });
+        if let Some(glances) = glances {
+            glances.drain(all, |record| collector.add(record));
+        }
         if is_agents {
             // The kernel reports no mappings to the agent.
             recording.refresh_mappings(*pid);

@@ -13,6 +13,7 @@ mod blocks;
 mod calls;
 mod cells;
 mod counting_cost;
+mod glances;
 mod mini_simulation;
 mod places;
 mod prefetching;
@@ -37,6 +38,7 @@ use rustc_hash::FxHashMap;
 use self::blocks::{Access, Blocks, Event, Known};
 use self::cells::Cells;
 pub use self::cells::{Cell, Seen};
+pub use self::glances::Position;
 use self::mini_simulation::MiniSimulation;
 use self::places::Places;
 pub use self::places::Surroundings;
@@ -103,6 +105,8 @@ pub struct BurstCounts {
     pub period_ns: u64,
     /// … so much in system calls, and in loops with `pause`.
     pub calls_ns: u64,
+    /// Of the former, so much in code that no burst met, as far as looks tell.
+    pub unmet_ns: u64,
     /// Behind which the native speed was measured.
     pub measured: u64,
     /// Cells whose accesses and misses are estimated together, for want of room.
@@ -154,6 +158,7 @@ impl BurstCounts {
             notes.push(format!("No burst was recorded: {why}"));
             return notes;
         }
+        notes.extend(self.unmet_note(time_ns));
         if self.is_filtered {
             notes.push(self.filter_note());
         }
@@ -203,6 +208,20 @@ impl BurstCounts {
             notes.push(format!("Incomplete: {incomplete}, whose blocks of code were not all reported."));
         }
         notes
+    }
+
+    /// Where much time went by in code that no burst met. `time_ns`: all of it.
+    fn unmet_note(&self, time_ns: f64) -> Option<String> {
+        /// In code that hits its caches accesses are several times as frequent as elsewhere.
+        const MUCH: f64 = 0.02;
+        let part = self.unmet_ns as f64 / time_ns;
+        (part > MUCH).then(|| {
+            format!(
+                "{:.0} % of the processor time went by in code that no burst met: its accesses are missing, and that time counts for \
+                 the bursts around it. More --overhead meets more; --mode exact sees every access.",
+                100.0 * part
+            )
+        })
     }
 
     /// Where each burst ends at the next system call, the code that follows one is not where a tick may come.
@@ -432,15 +451,20 @@ impl Bursts {
     /// What a reader of the profile has to know, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let pooled = self.cells.count().saturating_sub(self.first_pooled.into());
-        BurstCounts { calls_ns: self.waiting.calls_ns() as u64, pooled, ..self.counts }.notes()
+        let (calls_ns, unmet_ns) = (self.waiting.calls_ns() as u64, self.waiting.unmet_ns() as u64);
+        BurstCounts { calls_ns, unmet_ns, pooled, ..self.counts }.notes()
     }
 
-    /// Where a thread of a process was `period_ns` of processor time behind its burst or look before: at an instruction, or in a
-    /// system call.
-    pub fn look(&mut self, whose: (u32, u32), period_ns: u64, at: Option<u64>) {
+    /// Where a thread of a process was at a time, `period_ns` of processor time behind its burst or look before.
+    pub fn look(&mut self, whose: (u32, u32), at_ns: u64, period_ns: u64, at: Position) {
         self.counts.period_ns += period_ns;
         self.running.ran(whose.1, period_ns);
-        self.waiting.look(whose, period_ns as f64, at);
+        self.waiting.look(whose, at_ns, period_ns as f64, at);
+    }
+
+    /// Where a thread of a process was, between what its ticks tell; see [`crate::glances`].
+    pub fn glance(&mut self, whose: (u32, u32), time_ns: u64, period_ns: u64, ip: u64) {
+        self.waiting.glance(whose, time_ns, period_ns, ip);
     }
 
     /// A block of translated code.
@@ -648,7 +672,7 @@ impl Bursts {
             time_ns: 0.0,
             taken_ns: 0.0,
         };
-        let before = self.waiting.next(&mut waiting, head.period_ns as f64);
+        let before = self.waiting.next(&mut waiting, head.own_ns, head.period_ns as f64);
         if let Some(before) = before {
             self.feed(&before);
             // Its room serves again.
@@ -662,6 +686,7 @@ impl Bursts {
     /// Takes in a burst of which everything is known.
     fn feed(&mut self, waiting: &Waiting) {
         let Waiting { timing, start, weight, unseen_before, ref references, .. } = *waiting;
+        tracing::debug!(?timing, weight, unseen_before, waiting.time_ns, waiting.taken_ns, "stands for");
         if let Some(sharing) = &mut self.sharing {
             let an_access = weight / references.len() as f64;
             sharing.feed(timing, references, self.weights.cycles_a_ns(), an_access);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Where in the time between two bursts the program went from what the one saw to what the other saw, looks tell: ticks in between, of
-//! which nothing is known but the instruction. The burst whose code is nearer to that has it; if both or none is near, the one
+//! which nothing is known but the instruction, and the kernel's glances between ticks (`glances.rs`). The burst whose code is nearer to that has it; if both or none is near, the one
 //! nearer in time. Where phases alternate that are shorter than the time between bursts, one that bursts meet seldom would then have no more
 //! than what lies around these. If none was near, the thread's next burst that is therefore has the look's time, too, and
 //! those that come behind it have so much less. A look in a system call has no burst, and no accesses; nor has one
@@ -28,6 +28,7 @@
 use memlens_locality::{Reference, Timing};
 use rustc_hash::FxHashMap;
 
+use super::glances::{Glances, Position};
 use super::weights::Speed;
 
 /// Most threads whose last bursts wait, some MB each.
@@ -129,8 +130,7 @@ impl Waiting {
 struct Look {
     /// Processor time since the burst or look before, in ns.
     period_ns: f64,
-    /// The instruction; None: in a system call.
-    at: Option<u64>,
+    at: Position,
 }
 
 /// Whose time it is.
@@ -191,23 +191,28 @@ fn divide(before: Option<&Waiting>, next: Option<&Waiting>, looks: &[Look], last
         times.add_foreign(is_foreign, look.period_ns);
         is_foreign = false;
         let owner = match (look.at, before, next) {
-            (None, ..) => Owner::Call,
-            (Some(_), None, _) => Owner::Next,
-            (Some(_), Some(_), None) => Owner::Before,
-            (Some(pc), Some(before), Some(next)) => match (before.distance(pc), next.distance(pc)) {
-                (Some(one), Some(other)) if one < other => Owner::Before,
-                (Some(one), Some(other)) if other < one => Owner::Next,
-                (Some(_), None) => Owner::Before,
-                (None, Some(_)) => Owner::Next,
-                (one, other) => {
-                    is_foreign = one.is_none() && other.is_none();
-                    if is_foreign {
-                        times.foreign.push(Foreign { pc, time_ns: 0.5 * look.period_ns, age: 0 });
+            (Position::Waiting(_), ..) => Owner::Call,
+            (Position::Code(pc), None, next) => {
+                is_foreign = next.is_some_and(|next| next.distance(pc).is_none());
+                Owner::Next
+            }
+            (Position::Code(_), Some(_), None) => Owner::Before,
+            (Position::Code(pc), Some(before), Some(next)) => {
+                match (before.distance(pc), next.distance(pc)) {
+                    (Some(one), Some(other)) if one < other => Owner::Before,
+                    (Some(one), Some(other)) if other < one => Owner::Next,
+                    (Some(_), None) => Owner::Before,
+                    (None, Some(_)) => Owner::Next,
+                    (one, other) => {
+                        is_foreign = one.is_none() && other.is_none();
+                        if 2.0 * passed_ns < whole_ns { Owner::Before } else { Owner::Next }
                     }
-                    if 2.0 * passed_ns < whole_ns { Owner::Before } else { Owner::Next }
                 }
-            },
+            }
         };
+        if let (Position::Code(pc), true) = (look.at, is_foreign) {
+            times.foreign.push(Foreign { pc, time_ns: 0.5 * look.period_ns, age: 0 });
+        }
         times.add(last.unwrap_or(owner), 0.5 * look.period_ns);
         times.add(owner, 0.5 * look.period_ns);
         last = Some(owner);
@@ -224,6 +229,8 @@ struct Lent {
     foreign: Vec<Foreign>,
     /// What has been taken by bursts of the code, and not been given back by others.
     owed_ns: f64,
+    /// What no burst of the code has taken in time.
+    unmet_ns: f64,
 }
 
 impl Lent {
@@ -239,8 +246,13 @@ impl Lent {
         self.foreign.retain_mut(|foreign| {
             foreign.age += 1;
             let is_its = burst.distance(foreign.pc).is_some();
-            taken_ns += if is_its { foreign.time_ns } else { 0.0 };
-            !is_its && foreign.age < PATIENCE
+            let is_kept = !is_its && foreign.age < PATIENCE;
+            if is_its {
+                taken_ns += foreign.time_ns;
+            } else if !is_kept {
+                self.unmet_ns += foreign.time_ns;
+            }
+            is_kept
         });
         self.owed_ns += taken_ns;
         taken_ns
@@ -255,6 +267,11 @@ impl Lent {
             self.owed_ns -= given_back;
         }
     }
+
+    /// Time in code that no burst had, of a thread of which nothing more comes.
+    fn left_ns(&self) -> f64 {
+        self.unmet_ns + self.foreign.iter().map(|foreign| foreign.time_ns).sum::<f64>()
+    }
 }
 
 /// Each thread's last burst, the one that came first at the front.
@@ -265,14 +282,20 @@ pub struct WaitingBursts {
     looks: FxHashMap<u32, (u32, Vec<Look>)>,
     /// By thread: what its bursts have that is not of their code.
     lent: FxHashMap<u32, Lent>,
+    glances: Glances,
     /// Processor time in system calls, in ns, but for these looks.
     calls_ns: f64,
+    /// Processor time of threads, of which no more is expected, in code that no burst had, in ns.
+    unmet_ns: f64,
 }
 
 impl WaitingBursts {
     /// A thread's next burst, `period_ns` of processor time behind its burst or look before. It and the burst before stand for
     /// accesses as fast as their own in the time between them. Given back is the burst before, of which everything is known now.
-    pub fn next(&mut self, burst: &mut Waiting, period_ns: f64) -> Option<Waiting> {
+    pub fn next(&mut self, burst: &mut Waiting, own_ns: u64, period_ns: f64) -> Option<Waiting> {
+        let Timing { process, thread, at_ns, .. } = burst.timing;
+        let (period_ns, _) =
+            self.divide_by_glances((process, thread), (at_ns.saturating_sub(own_ns), at_ns), period_ns);
         let at = self.bursts.iter().position(|waiting| waiting.timing.thread == burst.timing.thread);
         let mut before = at.map(|at| self.bursts.remove(at));
         let looks = self.looks.remove(&burst.timing.thread).map(|(_, looks)| looks).unwrap_or_default();
@@ -295,9 +318,36 @@ impl WaitingBursts {
         before
     }
 
-    /// Where a thread of a process was `period_ns` of processor time behind its burst or look before: at an instruction, or in a
-    /// system call.
-    pub fn look(&mut self, (pid, thread): (u32, u32), period_ns: f64, at: Option<u64>) {
+    /// Where a thread of a process was at a time, `period_ns` of processor time behind its burst or look before.
+    pub fn look(&mut self, whose: (u32, u32), at_ns: u64, period_ns: f64, at: Position) {
+        let (mut period_ns, most_behind_ns) = self.divide_by_glances(whose, (at_ns, at_ns), period_ns);
+        if let Position::Waiting(ip) = at {
+            self.glances.note_waiting(whose.0, ip);
+            if most_behind_ns < period_ns {
+                // The call began within that.
+                self.add_look(whose, most_behind_ns, at);
+                period_ns -= most_behind_ns;
+            }
+        }
+        self.add_look(whose, period_ns, at);
+    }
+
+    /// Where a thread of a process was, between what its ticks tell.
+    pub fn glance(&mut self, whose: (u32, u32), time_ns: u64, period_ns: u64, ip: u64) {
+        self.glances.add(whose, time_ns, period_ns, ip);
+    }
+
+    /// A tick came and was over, `period_ns` of processor time behind the one before. Glances since are looks. Returns what is left behind
+    /// the last of them, and how much of that its code may have had.
+    fn divide_by_glances(&mut self, whose: (u32, u32), tick: (u64, u64), period_ns: f64) -> (f64, f64) {
+        let divided = self.glances.divide(whose.1, tick, period_ns);
+        for (time_ns, at) in divided.glances {
+            self.add_look(whose, time_ns, at);
+        }
+        (divided.last_ns, divided.most_behind_ns)
+    }
+
+    fn add_look(&mut self, (pid, thread): (u32, u32), period_ns: f64, at: Position) {
         let (_, looks) = self.looks.entry(thread).or_insert_with(|| (pid, Vec::new()));
         match looks.get_mut(MOST_LOOKS - 1) {
             Some(last) => last.period_ns += period_ns,
@@ -314,9 +364,15 @@ impl WaitingBursts {
         self.calls_ns + self.looks.iter().map(of_thread).sum::<f64>()
     }
 
+    /// Processor time in code that no burst had, in ns, as far as looks tell. It stands for what the bursts around it saw.
+    pub fn unmet_ns(&self) -> f64 {
+        self.unmet_ns + self.lent.values().map(Lent::left_ns).sum::<f64>()
+    }
+
     /// The last bursts of a process, or of all. They stand for what came behind them, too.
     pub fn take_all(&mut self, pid: Option<u32>) -> Vec<Waiting> {
         let is_meant = |process: u32| pid.is_none_or(|pid| process == pid);
+        self.glances.forget(pid);
         let mut last: Vec<Waiting> =
             self.bursts.extract_if(.., |waiting| is_meant(waiting.timing.process)).collect();
         for (thread, (_, looks)) in self.looks.extract_if(|_, (process, _)| is_meant(*process)) {
@@ -330,6 +386,7 @@ impl WaitingBursts {
         for burst in &mut last {
             let mut lent = self.lent.remove(&burst.timing.thread).unwrap_or_default();
             lent.give_back(burst);
+            self.unmet_ns += lent.left_ns();
         }
         last
     }
@@ -337,8 +394,10 @@ impl WaitingBursts {
     /// Lets one wait. Another one that has to go for it has waited longest.
     pub fn add(&mut self, waiting: Waiting) -> Option<Waiting> {
         let first = (self.bursts.len() == MOST).then(|| self.bursts.remove(0));
-        if let Some(first) = &first {
-            self.lent.remove(&first.timing.thread);
+        if let Some(first) = &first
+            && let Some(lent) = self.lent.remove(&first.timing.thread)
+        {
+            self.unmet_ns += lent.left_ns();
         }
         self.bursts.push(waiting);
         first
@@ -348,17 +407,18 @@ impl WaitingBursts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Position::{Code, Waiting as InCall};
     use memlens_types::AccessKind;
 
     #[test]
     fn the_time_between_two_bursts_is_half_the_ones_and_half_the_others() {
         let mut bursts = WaitingBursts::default();
         let mut slow = slow();
-        assert!(bursts.next(&mut slow, 1000.0).is_none());
+        assert!(bursts.next(&mut slow, 0, 1000.0).is_none());
         assert_eq!((slow.weight, slow.unseen_before), (120.0, 20.0));
         bursts.add(slow);
         let mut fast = fast();
-        let slow = bursts.next(&mut fast, 10_000.0).expect("the one before");
+        let slow = bursts.next(&mut fast, 0, 10_000.0).expect("the one before");
         assert_eq!((slow.weight, fast.weight), (220.0, 10_200.0));
         assert_eq!(fast.unseen_before, 30.0 + 100.0 + 10_000.0);
         assert_eq!(bursts.calls_ns(), 0.0);
@@ -368,19 +428,19 @@ mod tests {
     fn what_is_half_a_system_calls_is_no_bursts() {
         let mut bursts = WaitingBursts::default();
         // Nothing is known of what came before; another thread's calls are its own.
-        bursts.look((9, 1), 5000.0, None);
-        bursts.look((9, 2), 100.0, None);
+        bursts.look((9, 1), 0, 5000.0, InCall(0x7000));
+        bursts.look((9, 2), 0, 100.0, InCall(0x7000));
         assert_eq!(bursts.calls_ns(), 5100.0);
         let mut slow = slow();
-        assert!(bursts.next(&mut slow, 1000.0).is_none());
+        assert!(bursts.next(&mut slow, 0, 1000.0).is_none());
         assert_eq!((slow.weight, slow.unseen_before), (110.0, 10.0));
         assert_eq!(bursts.calls_ns(), 5000.0 + 100.0 + 500.0);
         bursts.add(slow);
-        bursts.look((9, 1), 2000.0, None);
-        bursts.look((9, 1), 700.0, None);
+        bursts.look((9, 1), 0, 2000.0, InCall(0x7000));
+        bursts.look((9, 1), 0, 700.0, InCall(0x7000));
         assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0);
         let mut fast = fast();
-        let slow = bursts.next(&mut fast, 10_000.0).expect("the one before");
+        let slow = bursts.next(&mut fast, 0, 10_000.0).expect("the one before");
         assert_eq!((slow.weight, fast.weight), (130.0, 10_200.0));
         assert_eq!(fast.unseen_before, 30.0 + 20.0 + 10_000.0);
         assert_eq!(bursts.calls_ns(), 5600.0 + 1000.0 + 700.0 + 5000.0);
@@ -393,18 +453,67 @@ mod tests {
         let code = |waiting: Waiting, code: &[u64]| Waiting { code: code.to_vec(), ..waiting };
         let mut bursts = WaitingBursts::default();
         let mut slow = code(slow(), &[0x1000, 0x1010]);
-        bursts.next(&mut slow, 0.0);
+        bursts.next(&mut slow, 0, 0.0);
         bursts.add(slow);
         // In the slow one's code until late, then at the other's; far from both, and as near to both, time decides.
         for at in [0x1014, 0x9000, 0x1008, 0x1024, 0x1031, 0x7777] {
-            bursts.look((9, 1), 1000.0, Some(at));
+            bursts.look((9, 1), 0, 1000.0, Code(at));
         }
         let mut fast = code(fast(), &[0x1000, 0x1040]);
-        let slow = bursts.next(&mut fast, 1000.0).expect("the one before");
+        let slow = bursts.next(&mut fast, 0, 1000.0).expect("the one before");
         // Its own half, four looks, and half of the next interval.
         assert_eq!(slow.weight, 100.0 + 4500.0 / 50.0);
         assert_eq!(fast.weight, 200.0 + 2500.0 / 0.5);
         assert_eq!(fast.unseen_before, 30.0 + 4500.0 / 50.0 + 2500.0 / 0.5);
+    }
+
+    #[test]
+    fn time_in_code_before_the_first_burst_is_that_of_its_code() {
+        let code = |waiting: Waiting, code: &[u64]| Waiting { code: code.to_vec(), ..waiting };
+        let mut bursts = WaitingBursts::default();
+        for at in [0x1000, 0x5000, 0x9000] {
+            bursts.look((9, 1), 0, 1000.0, Code(at));
+        }
+        let mut first = code(slow(), &[0x9000]);
+        bursts.next(&mut first, 0, 1000.0);
+        assert_eq!(first.time_ns, 4000.0);
+        bursts.add(first);
+        assert_eq!(bursts.unmet_ns(), 2000.0);
+        let mut next = code(fast(), &[0x5000]);
+        let before = bursts.next(&mut next, 0, 0.0).expect("the one before");
+        // Half before the look there, half behind it, and given back at once.
+        assert_eq!((next.taken_ns, before.time_ns), (1000.0, 3000.0));
+        assert_eq!(bursts.unmet_ns(), 1000.0);
+        bursts.add(next);
+        bursts.take_all(None);
+        assert_eq!(bursts.unmet_ns(), 1000.0);
+    }
+
+    #[test]
+    fn glances_between_two_ticks_are_looks() {
+        const MS: u64 = 1_000_000;
+        let code = |waiting: Waiting, at_ms: u64, code: u64| {
+            let timing = Timing { at_ns: at_ms * MS, ..waiting.timing };
+            Waiting { timing, code: vec![code], ..waiting }
+        };
+        let mut bursts = WaitingBursts::default();
+        let mut slow = code(slow(), 10, 0x1000);
+        bursts.next(&mut slow, 0, 0.0);
+        bursts.add(slow);
+        // From 12 ms on in the other's code, and from 16 ms on in a call that ends at 20 ms.
+        for at in 11..=16 {
+            bursts.glance((9, 1), at * MS, MS, if at < 12 { 0x1000 } else { 0x9000 });
+        }
+        bursts.look((9, 1), 20 * MS, 10e6, InCall(0x7000));
+        // The burst takes a ms; a glance comes in it.
+        bursts.glance((9, 1), 21 * MS, MS, 0x9000);
+        bursts.glance((9, 1), 22 * MS + 1, MS, 0x4444);
+        let mut fast = code(fast(), 23, 0x9000);
+        let slow = bursts.next(&mut fast, MS, 2e6).expect("the one before");
+        assert_eq!(slow.time_ns, 1.5e6);
+        // 4.5 ms up to the last glance, half of a period up to the call, and 1.5 ms of the two behind it.
+        assert_eq!(fast.time_ns, 4.5e6 + 0.5e6 + 1.5e6);
+        assert_eq!(bursts.calls_ns(), 4e6);
     }
 
     #[test]
@@ -415,11 +524,11 @@ mod tests {
         let at = |ms: u64| if ms % 10 == 3 { 0x9000 } else { 0x1000 };
         for ms in 0..21_000 {
             if ms % 21 != 0 {
-                bursts.look((9, 1), 1000.0, Some(at(ms)));
+                bursts.look((9, 1), 0, 1000.0, Code(at(ms)));
                 continue;
             }
             let mut burst = Waiting { timing: of(1, 1.0), code: vec![at(ms)], ..Waiting::default() };
-            if let Some(before) = bursts.next(&mut burst, 1000.0) {
+            if let Some(before) = bursts.next(&mut burst, 0, 1000.0) {
                 feed(before);
             }
             bursts.add(burst);
@@ -439,10 +548,10 @@ mod tests {
         {
             let mut bursts = WaitingBursts::default();
             let mut first = new(code);
-            bursts.next(&mut first, 2000.0);
+            bursts.next(&mut first, 0, 2000.0);
             bursts.add(first);
             let mut next = Waiting { references: Vec::new(), code: settled.code.clone(), ..settled };
-            let first = bursts.next(&mut next, 4000.0).expect("the one before");
+            let first = bursts.next(&mut next, 0, 4000.0).expect("the one before");
             assert_eq!((first.weight, first.timing.access_ns), (weight, access_ns), "{code:?}");
             assert_eq!(first.unseen_before, 2000.0 / access_ns);
             assert_eq!(next.unseen_before, 30.0 + 2000.0 / access_ns + 2000.0 / 0.5);
@@ -452,14 +561,14 @@ mod tests {
     #[test]
     fn what_comes_behind_the_last_burst_is_its() {
         let mut bursts = WaitingBursts::default();
-        bursts.look((0, 1), 1000.0, Some(0x5000));
+        bursts.look((0, 1), 0, 1000.0, Code(0x5000));
         let mut only = slow();
         // All before it, too.
-        bursts.next(&mut only, 1000.0);
+        bursts.next(&mut only, 0, 1000.0);
         assert_eq!(only.weight, 100.0 + 2000.0 / 50.0);
         bursts.add(only);
-        bursts.look((0, 1), 1000.0, Some(0x9000));
-        bursts.look((0, 1), 1000.0, None);
+        bursts.look((0, 1), 0, 1000.0, Code(0x9000));
+        bursts.look((0, 1), 0, 1000.0, InCall(0x7000));
         assert!(bursts.take_all(Some(5)).is_empty());
         let all = bursts.take_all(None);
         assert_eq!(all.iter().map(|waiting| waiting.weight).collect::<Vec<_>>(), [140.0 + 1500.0 / 50.0]);
@@ -481,7 +590,7 @@ mod tests {
         let all =
             [burst(1000, false), burst(100, true), burst(1000, false), burst(1000, true), burst(1000, false)];
         for mut burst in all {
-            weights.extend(bursts.next(&mut burst, 10_000.0).map(|before| before.weight));
+            weights.extend(bursts.next(&mut burst, 0, 10_000.0).map(|before| before.weight));
             bursts.add(burst);
         }
         weights.extend(bursts.take_all(None).iter().map(|last| last.weight));
@@ -518,7 +627,7 @@ mod tests {
         assert!((0..MOST as u32).all(|thread| bursts.add(one(thread)).is_none()));
         // Thread 0 has another burst.
         let mut next = one(0);
-        assert!(bursts.next(&mut next, 1.0).is_some() && bursts.next(&mut next, 1.0).is_none());
+        assert!(bursts.next(&mut next, 0, 1.0).is_some() && bursts.next(&mut next, 0, 1.0).is_none());
         assert!(bursts.add(next).is_none());
         assert_eq!(bursts.add(one(1000)).map(|first| first.timing.thread), Some(1));
         assert_eq!(bursts.take_all(Some(1)).len(), MOST / 2 - 1);

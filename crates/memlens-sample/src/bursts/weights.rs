@@ -16,7 +16,9 @@ const FEWEST_WORDS: u64 = 2000;
 /// first time, the first piece of a stretch takes four times as long as natively.
 const SETTLED_WORDS: u64 = 7500;
 /// Counting does not more than multiply the time of an access by this.
-const MOST_SLOWER: f64 = 3.0;
+const MOST_SLOWER: f64 = 3.5;
+/// Accesses that take longer wait for one another, and the processor's window has room for what counting adds.
+const MOST_IN_WINDOW_NS: f64 = 10.0;
 /// Two threads of one core are not more than this much slower than one alone.
 const MOST_SHARED: f64 = 2.0;
 /// Bursts are weighed otherwise where repeated string instructions have more than this part of the accesses.
@@ -67,9 +69,14 @@ pub struct Content {
 }
 
 impl Content {
-    /// What counting adds to the time of an access, in ns.
-    fn counting_ns(&self, cost: CountingCost) -> f64 {
-        (cost.block_ns * self.blocks + cost.indirect_ns * self.indirect) / self.accesses
+    /// The native time of an access, of its time while words were counted, in ns. `shared`: how many times as long others on the core
+    /// make counting take.
+    fn native_ns(&self, counted_ns: f64, cost: CountingCost, shared: f64) -> f64 {
+        let added = (cost.block_ns * self.blocks + cost.indirect_ns * self.indirect) / self.accesses;
+        let factor = 1.0 + cost.block_part * self.blocks / self.accesses;
+        let in_window = counted_ns.min(MOST_IN_WINDOW_NS);
+        let without_part = counted_ns - in_window * (1.0 - 1.0 / factor);
+        (without_part - shared * added / factor).max(counted_ns / MOST_SLOWER).max(LEAST_NS)
     }
 }
 
@@ -220,10 +227,8 @@ impl Weights {
         let shared =
             fewest.map_or(1.0, |fewest| head.loop_cycles as f64 / fewest as f64).clamp(1.0, MOST_SHARED);
         let accesses = head.counted_words as f64 * content.accesses / content.words.max(1.0);
-        (head.counted_words >= FEWEST_WORDS).then(|| {
-            let counted = head.counted_ns as f64 / accesses;
-            (counted - shared * content.counting_ns(self.counting)).max(counted / MOST_SLOWER).max(LEAST_NS)
-        })
+        (head.counted_words >= FEWEST_WORDS)
+            .then(|| content.native_ns(head.counted_ns as f64 / accesses, self.counting, shared))
     }
 
     /// The time-stamp counter's cycles a ns.
@@ -256,6 +261,13 @@ mod tests {
     /// What counting costs.
     const BLOCK_NS: f64 = 1.2;
     const INDIRECT_NS: f64 = 10.0;
+
+    /// Of a machine where counting costs that and no more.
+    fn weights() -> Weights {
+        let counting = CountingCost { block_ns: BLOCK_NS, indirect_ns: INDIRECT_NS, block_part: 0.0 };
+        Weights { counting, ..Weights::default() }
+    }
+
     /// A burst of 20,000 words, one block each five, and as many accesses.
     const CONTENT: Content =
         Content { words: 20_000.0, blocks: 4_000.0, indirect: 0.0, accesses: 20_000.0, repeated: 0.0 };
@@ -281,27 +293,37 @@ mod tests {
 
     #[test]
     fn the_stretch_behind_a_burst_tells_the_native_speed() {
-        let weight = Weights::default().weight(&head(160_000), &CONTENT);
+        let weight = weights().weight(&head(160_000), &CONTENT);
         // 4 ns an access, less what its block costs.
         assert!(weight.is_measured && (weight.access_ns - NATIVE_NS).abs() < 1e-9, "{weight:?}");
         assert_eq!(weight.speed, Speed::Settled);
         assert!(weight.counted == 50_000.0, "{weight:?}");
         // However much the blocks cost, something is left.
         let content = Content { indirect: 20_000.0, ..CONTENT };
-        let weight = Weights::default().weight(&head(160_000), &content);
+        let weight = weights().weight(&head(160_000), &content);
         assert!((weight.access_ns - 4.0 / MOST_SLOWER).abs() < 1e-9, "{weight:?}");
     }
 
     #[test]
     fn returns_and_indirect_jumps_cost_more_than_other_ends() {
         let content = Content { indirect: 2_000.0, ..CONTENT };
-        let weight = Weights::default().weight(&head(160_000), &content);
+        let weight = weights().weight(&head(160_000), &content);
         assert!((weight.access_ns - (NATIVE_NS - 0.1 * INDIRECT_NS)).abs() < 1e-9, "{weight:?}");
     }
 
     #[test]
+    fn counting_takes_room_in_the_window_while_what_waits_may_overlap() {
+        let counting = CountingCost { block_ns: 0.0, indirect_ns: 0.0, block_part: 1.0 };
+        let native_ns = |counted_ns: f64| CONTENT.native_ns(counted_ns, counting, 1.0);
+        // A block each five accesses.
+        assert!((native_ns(6.0) - 5.0).abs() < 1e-9, "{}", native_ns(6.0));
+        // Of a chain of addresses each waits for the one before.
+        assert!((native_ns(100.0) - (90.0 + 10.0 / 1.2)).abs() < 1e-9, "{}", native_ns(100.0));
+    }
+
+    #[test]
     fn counting_costs_more_while_another_thread_has_half_of_the_core() {
-        let mut weights = Weights::default();
+        let mut weights = weights();
         let content = Content { indirect: 2_000.0, ..CONTENT };
         weights.weight(&head(160_000), &content);
         let shared = BurstHead { loop_cycles: 1500, ..head(240_000) };
@@ -318,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_stretch_in_another_phase_tells_nothing() {
-        let mut weights = Weights::default();
+        let mut weights = weights();
         let alone = weights.weight(&head(160_000), &CONTENT);
         // Page by page the memory of a table was touched for the first time; then came a loop that is fast.
         let changed = BurstHead { recorded_ns: 9_000_000, cycles: 18_000_000, ..head(20_000) };
@@ -332,7 +354,7 @@ mod tests {
     /// A huge page is cleared in each stretch, and in none of the bursts before them.
     #[test]
     fn page_faults_that_bursts_do_not_meet_are_the_programs_time() {
-        let mut weights = Weights::default();
+        let mut weights = weights();
         let cleared = BurstHead { slow_faults: 1, ..head(4_000_000) };
         let weight = weights.weight(&cleared, &CONTENT);
         assert!(weight.is_measured && (weight.access_ns - 100.0).abs() < 1.0, "{weight:?}");
@@ -353,23 +375,23 @@ mod tests {
         let head =
             BurstHead { recorded_ns: 5_000_000, cycles: 10_000_000, runtime_cycles: 0, ..head(10_000) };
         let content = Content { accesses: 520_000.0, repeated: 500_000.0, ..CONTENT };
-        let weight = Weights::default().weight(&head, &content);
+        let weight = weights().weight(&head, &content);
         assert!((weight.access_ns - 5_000_000.0 / 520_000.0).abs() < 0.1, "{weight:?}");
         // 126 lines of two new pages, before a system call ends the burst.
         let short =
             BurstHead { recorded_ns: 60_000, cycles: 120_000, counted_words: 0, counted_ns: 0, ..head };
         let content = Content { words: 268.0, blocks: 77.0, accesses: 401.0, repeated: 126.0, ..CONTENT };
-        let weight = Weights::default().weight(&short, &content);
+        let weight = weights().weight(&short, &content);
         assert!((weight.access_ns - 60_000.0 / 401.0).abs() < 1.0, "{weight:?}");
         // Nearly all of it was translation.
         let first = BurstHead { recorded_ns: 600_000, cycles: 1_200_000, runtime_cycles: 1_080_000, ..short };
-        let weight = Weights::default().weight(&first, &content);
+        let weight = weights().weight(&first, &content);
         assert!((weight.access_ns - 60_000.0 / 401.0).abs() < 1.0, "{weight:?}");
     }
 
     #[test]
     fn bursts_without_a_stretch_take_what_others_told() {
-        let mut weights = Weights::default();
+        let mut weights = weights();
         let unmeasured = BurstHead { counted_words: 0, counted_ns: 0, ..head(0) };
         // Nobody told anything: half of 100 µs.
         assert!((weights.weight(&unmeasured, &CONTENT).access_ns - 2.5).abs() < 1e-9);

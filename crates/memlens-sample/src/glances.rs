@@ -1,0 +1,137 @@
+//! Glances: where threads are, by the kernel's clock, more often than the agent's timers can come.
+//!
+//! The agent's timers come with the kernel's tick, every 4 ms where that comes 250 times a second. What bursts stand for is then
+//! known to some ms: too coarse for a program of half a second whose phases take 10 ms. The kernel's clock event has a timer of its own.
+//! So for the first second or two of a recording, where the kernel allows it, glances tell which code the time between the agent's
+//! ticks belongs to (`bursts/glances.rs`). The rest does without: what a tick more or less is worth falls with the length of the
+//! run, and a glance costs the program 5 to 10 µs on a virtual machine, most of it for the timer.
+//!
+//! An event costs at each switch of threads, too. Programs that switch often have no glances.
+
+use std::time::{Duration, Instant};
+
+use crate::collector::Collector;
+use crate::event::SampleEvent;
+use crate::record::{Record, TimedRecord};
+use crate::run_meter::RunMeter;
+
+/// In a second of a thread's time.
+const FREQUENCY: u64 = 1000;
+/// So many are enough.
+const MOST: u64 = 1500;
+/// With less of the program's time to spend there are fewer: the default of `--overhead` in burst mode.
+const FULL_SHARE: f64 = 0.02;
+/// Between two looks at how often threads are switched.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// More switches than this in a second of the program's time are too many: at 2 µs each, 0.2 % of it.
+const MANY_SWITCHES: f64 = 1000.0;
+
+/// Where glances come from.
+#[derive(Debug)]
+pub struct Glances {
+    /// None: there are no more.
+    collector: Option<Collector>,
+    runs: RunMeter,
+    next_look: Instant,
+    taken: u64,
+}
+
+impl Glances {
+    /// None yet, if the kernel allows any. `share`: what part of the program's time bursts may take.
+    pub fn new(share: f64) -> Self {
+        let frequency_hz = (FREQUENCY as f64 * (share / FULL_SHARE).clamp(0.0, 1.0)) as u64;
+        let event = (frequency_hz > 0).then(|| Collector::new(SampleEvent::bare_time(frequency_hz)));
+        let collector =
+            event.and_then(|opened| opened.inspect_err(|error| tracing::debug!(%error, "no glances")).ok());
+        Self { collector, runs: RunMeter::default(), next_look: Instant::now() + LOOK_EVERY, taken: 0 }
+    }
+
+    /// Of a process that has not yet executed its program.
+    pub fn watch_program(&mut self, pid: u32) {
+        self.watch(|collector| collector.watch_program(pid));
+    }
+
+    /// Of a process that runs.
+    pub fn watch_process(&mut self, pid: u32) {
+        self.watch(|collector| collector.watch_process(pid, |_, _| {}));
+    }
+
+    fn watch(&mut self, watch: impl FnOnce(&mut Collector) -> std::io::Result<()>) {
+        if let Some(collector) = &mut self.collector
+            && let Err(error) = watch(collector)
+        {
+            tracing::debug!(%error, "no glances");
+            self.collector = None;
+        }
+    }
+
+    /// Hands on what has come; ends it where it is enough, or costs too much. `all`: there will be no more.
+    pub fn drain(&mut self, all: bool, mut sink: impl FnMut(TimedRecord)) {
+        let Some(collector) = &mut self.collector else { return };
+        let now = Instant::now();
+        let mut is_over = all || self.taken >= MOST;
+        if !is_over && now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            let ran = self.runs.look(collector.processes());
+            is_over = ran.times as f64
+                > MANY_SWITCHES * (ran.nanoseconds as f64 / 1e9).max(LOOK_EVERY.as_secs_f64());
+        }
+        if is_over {
+            collector.disable();
+        }
+        let taken = &mut self.taken;
+        collector.drain(true, |TimedRecord { time_ns, record }| {
+            if let Record::Sample(sample) = record {
+                *taken += 1;
+                let (pid, tid, period_ns, ip) = (sample.pid, sample.tid, sample.period, sample.ip);
+                sink(TimedRecord { time_ns, record: Record::Glance { pid, tid, period_ns, ip } });
+            }
+        });
+        if is_over {
+            tracing::debug!(self.taken, "glances are over");
+            self.collector = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_computes_is_glanced_at_until_it_is_enough() {
+        let mut glances = Glances::new(1.0);
+        if glances.collector.is_none() {
+            eprintln!("passed over: the kernel allows no events");
+            return;
+        }
+        let script = "i=0; while :; do i=$((i+1)); done";
+        let mut child = Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+        let pid = child.id();
+        glances.watch_process(pid);
+        let mut found = Vec::new();
+        // A busy machine may leave it little time.
+        for _ in 0..600 {
+            std::thread::sleep(Duration::from_millis(50));
+            glances.drain(false, |record| found.push(record));
+            if glances.collector.is_none() {
+                break;
+            }
+        }
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        assert!(glances.collector.is_none() && found.len() as u64 >= MOST, "{}", found.len());
+        let is_its = |record: &TimedRecord| matches!(record.record, Record::Glance { pid: of, tid, period_ns: 1_000_000, .. } if (of, tid) == (pid, pid));
+        assert!(found.iter().all(is_its) && found.is_sorted_by_key(|record| record.time_ns));
+    }
+
+    #[test]
+    fn without_time_to_spend_there_are_none() {
+        let mut glances = Glances::new(0.0);
+        glances.watch_process(std::process::id());
+        glances.drain(true, |record| panic!("{record:?}"));
+        assert_eq!(glances.taken, 0);
+    }
+}
