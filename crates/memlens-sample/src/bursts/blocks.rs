@@ -1,5 +1,7 @@
 //! Blocks of translated code, and what their words say: see [`memlens_events::burst`].
 
+use std::cmp::Reverse;
+
 use memlens_events::agent::BlockHead;
 use memlens_events::burst::{Reference, Source, Use, block_of};
 use memlens_types::AccessKind;
@@ -67,6 +69,8 @@ struct Block {
     accessor: Option<Accessor>,
     /// The last burst that executed it, by [`Blocks::bursts`].
     burst: u64,
+    /// How often that did.
+    executions: u32,
 }
 
 /// What [`Blocks::decode`] went through.
@@ -78,8 +82,9 @@ pub struct Decoded {
     pub indirect: u64,
     /// Whether all blocks were known.
     pub is_whole: bool,
-    /// Where its code is: instructions with references, and first instructions of blocks, by rising address.
-    pub code: Vec<u64>,
+    /// Where its code is: instructions with references, and first instructions of blocks, by rising address, and how often their
+    /// blocks were executed.
+    pub code: Vec<(u64, u32)>,
 }
 
 /// The blocks of all processes.
@@ -140,6 +145,7 @@ impl Blocks {
             pc: head.pc,
             accessor: None,
             burst: 0,
+            executions: 0,
             references,
         };
     }
@@ -157,9 +163,10 @@ impl Blocks {
             return Decoded { is_whole: words.is_empty(), ..Decoded::default() };
         };
         let mut decoded = Decoded { is_whole: true, ..Decoded::default() };
+        let mut executed = Vec::new();
         let mut at = 0;
         while at < words.len() {
-            let Some(block) = block_of(words[at]) else {
+            let Some(number) = block_of(words[at]) else {
                 // Words without a block: damage.
                 decoded.is_whole = false;
                 at += 1;
@@ -170,29 +177,34 @@ impl Blocks {
             let stored = &words[at..at + length];
             at += length;
             decoded.blocks += 1;
-            let next = match blocks.get(block as usize) {
+            let next = match blocks.get(number as usize) {
                 Some(block) if block.is_filtered => {
                     words.get(at).and_then(|&word| blocks.get(block_of(word)? as usize)).map(|next| next.pc)
                 }
                 _ => None,
             };
-            let Some(block) = blocks.get_mut(block as usize) else {
+            let Some(block) = blocks.get_mut(number as usize) else {
                 decoded.is_whole &= stored.is_empty();
                 continue;
             };
             if block.burst != self.bursts {
-                block.burst = self.bursts;
-                decoded.code.push(block.pc);
-                decoded.code.extend(block.references.iter().map(|known| known.reference.pc));
+                (block.burst, block.executions) = (self.bursts, 0);
+                executed.push(number as usize);
             }
+            block.executions += 1;
             decoded.is_whole &= stored.is_empty() || !block.references.is_empty();
             each(Event::Block(block.pc, &mut block.accessor));
             let mut accesses = |known: &mut Known, access| each(Event::Access(known, access));
             let is_complete = execution(block, stored, (thread_pointer, next), &mut accesses);
             decoded.indirect += u64::from(is_complete && block.ends_indirectly);
         }
-        decoded.code.sort_unstable();
-        decoded.code.dedup();
+        for block in executed.iter().filter_map(|&number: &usize| blocks.get(number)) {
+            let addresses = block.references.iter().map(|known| known.reference.pc);
+            decoded.code.extend(addresses.chain([block.pc]).map(|address| (address, block.executions)));
+        }
+        // An instruction may have several references, and be in several blocks: the most of them tells enough.
+        decoded.code.sort_unstable_by_key(|&(address, executions)| (address, Reverse(executions)));
+        decoded.code.dedup_by_key(|&mut (address, _)| address);
         decoded
     }
 }
@@ -396,6 +408,7 @@ mod tests {
         });
         assert_eq!((decoded.blocks, decoded.indirect, decoded.is_whole), (5, 2, true));
         assert_eq!(begun, [500, 600, 600, 700, 500]);
+        assert_eq!(decoded.code, [(10, 2), (500, 2), (600, 2), (700, 1)]);
     }
 
     #[test]

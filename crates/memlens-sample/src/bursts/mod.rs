@@ -14,6 +14,7 @@ mod calls;
 mod cells;
 mod counting_cost;
 mod glances;
+mod known_code;
 mod mini_simulation;
 mod places;
 mod prefetching;
@@ -270,6 +271,14 @@ impl BurstCounts {
             "{low:.1} to {high:.1} % of the accesses in bursts are left out of all numbers (--filter-operations): those relative to \
              the stack pointer or the frame pointer alone, and at fixed addresses. Ratios are of the others."
         )
+    }
+}
+
+/// Tells how much a burst stands for, which others may have taken lines from. They are near in time, so that it cannot wait for long.
+fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waiting) {
+    if let Some(sharing) = sharing {
+        let an_access = burst.weight / burst.references.len() as f64;
+        sharing.feed(burst.timing, &burst.references, weights.cycles_a_ns(), an_access);
     }
 }
 
@@ -657,29 +666,25 @@ impl Bursts {
         if let Some(sharing) = &mut self.sharing {
             sharing.saw(timing, &self.references, self.weights.cycles_a_ns());
         }
-        let mut waiting = Waiting {
+        let waiting = Waiting {
             timing,
             speed: weight.speed,
             start: head.cycles,
             weight: seen + weight.counted,
-            unseen_before: 0.0,
             counted: weight.counted,
             is_cut: End::of(head.end).is_some_and(End::is_at_code),
-            usual_length: 0.0,
             references: std::mem::take(&mut self.references),
             code: std::mem::take(&mut decoded.code),
-            before_ns: 0.0,
-            time_ns: 0.0,
-            taken_ns: 0.0,
+            ..Waiting::default()
         };
-        let before = self.waiting.next(&mut waiting, head.own_ns, head.period_ns as f64);
-        if let Some(before) = before {
-            self.feed(&before);
+        let Self { waiting: all, sharing, weights, .. } = self;
+        let known = all.add(waiting, head.own_ns, head.period_ns as f64, |before| {
+            feed_sharing(sharing, weights, before);
+        });
+        for waiting in known {
+            self.feed(&waiting);
             // Its room serves again.
-            self.references = before.references;
-        }
-        if let Some(first) = self.waiting.add(waiting) {
-            self.feed(&first);
+            self.references = waiting.references;
         }
     }
 
@@ -687,9 +692,8 @@ impl Bursts {
     fn feed(&mut self, waiting: &Waiting) {
         let Waiting { timing, start, weight, unseen_before, ref references, .. } = *waiting;
         tracing::debug!(?timing, weight, unseen_before, waiting.time_ns, waiting.taken_ns, "stands for");
-        if let Some(sharing) = &mut self.sharing {
-            let an_access = weight / references.len() as f64;
-            sharing.feed(timing, references, self.weights.cycles_a_ns(), an_access);
+        if !waiting.has_next {
+            feed_sharing(&mut self.sharing, &self.weights, waiting);
         }
         self.locality.feed(&Burst {
             thread: timing.thread,
