@@ -99,7 +99,7 @@ impl Collector {
         let mut rings = Vec::new();
         for &cpu in &cpus {
             rings.push(match open_ring_owner(cpu) {
-                Ok(owner) => Some(Ring::largest(owner)?),
+                Ok(owner) => Some(Ring::largest(owner, event.most_ring_bytes())?),
                 // A processor that went offline has nothing to sample.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
                 Err(error) => return Err(error),

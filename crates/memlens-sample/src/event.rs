@@ -8,6 +8,8 @@
 //! | `cpu-clock` | an interval of processor time | Linux |
 //! | `agent-clock` | the same, by a timer in the program itself | the agent in it |
 //!
+//! Of `cpu-clock` there is a bare one besides, whose samples only say where a thread is: [`crate::glances`].
+//!
 //! Sources: perf_event_open(2); linux/perf_event.h; Intel SDM volume 3B, section 20.3.1.1; AMD64
 //! APM volume 2, section 13.3; Documentation/ABI/testing/sysfs-bus-event_source-devices-events.
 #![allow(unsafe_code)]
@@ -22,6 +24,7 @@ use memlens_profile::SampleUnit;
 use perf_event_open_sys::bindings as abi;
 
 use crate::record::{Layout, USER_REGISTERS};
+use crate::ring::SMALLEST;
 
 /// Where the kernel lists its event sources.
 const SOURCES: &str = "/sys/bus/event_source/devices";
@@ -169,6 +172,11 @@ impl SampleEvent {
     /// leave them out are there any, and the program's data is not what they waited for.
     pub fn wants(&self, is_user: bool) -> bool {
         is_user || self.excludes_kernel
+    }
+
+    /// How much room its samples need on a processor at most, in bytes: users may lock only so much memory for all that they sample.
+    pub fn most_ring_bytes(&self) -> usize {
+        if self.is_bare { SMALLEST } else { usize::MAX }
     }
 
     /// Which records the event makes.

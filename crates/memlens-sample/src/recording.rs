@@ -15,7 +15,7 @@ use memlens_types::Sampled;
 use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Area, Code, Place, running_mappings};
-use crate::bursts::{Bursts, Position, Surroundings};
+use crate::bursts::{Bursts, Glance, Position, Surroundings};
 use crate::call_paths::{CallPaths, PathId};
 use crate::distinct_pages::DistinctPages;
 use crate::heap::{Heap, HeapEvent, Stored};
@@ -119,6 +119,8 @@ pub struct Recording {
     paths: CallPaths,
     /// By process: the mappings that `/proc` had last.
     looked_up: FxHashMap<u32, Vec<NewMapping>>,
+    /// By process and thread, what came since its last tick.
+    glances: FxHashMap<(u32, u32), Vec<Glance>>,
     /// Processes of which `/proc` has none any more, and since when.
     gone: FxHashMap<u32, Instant>,
     /// Processes that are forgotten, but for the names of code that they generated.
@@ -246,17 +248,22 @@ impl Recording {
             Record::Look { pid, tid, period_ns, ip, in_call } => {
                 let thread = self.thread(pid, tid);
                 tracing::trace!(pid, tid, record.time_ns, period_ns, ip, in_call, "a look");
+                let glances = self.glances.remove(&(pid, tid)).unwrap_or_default();
                 if let Some(bursts) = &mut self.bursts {
+                    bursts.glanced((pid, thread), glances);
                     let position = if in_call { Position::Waiting(ip) } else { Position::Code(ip) };
                     bursts.look((pid, thread), record.time_ns, period_ns, position);
                 }
             }
             Record::Glance { pid, tid, period_ns, ip } => {
-                let thread = self.thread(pid, tid);
                 tracing::trace!(pid, tid, record.time_ns, ip, "a glance");
-                if let Some(bursts) = &mut self.bursts {
-                    bursts.glance((pid, thread), record.time_ns, period_ns, ip);
-                }
+                let is_agents = self.spaces.get(&pid).is_some_and(|space| space.is_agents(ip));
+                let position = if is_agents { Position::Waiting(ip) } else { Position::Code(ip) };
+                self.glances.entry((pid, tid)).or_default().push(Glance {
+                    time_ns: record.time_ns,
+                    period_ns,
+                    position,
+                });
             }
             Record::Forked { pid, parent_pid } => self.forked(pid, parent_pid),
             Record::Started { pid, mappings } => self.started(pid, &mappings),
@@ -294,6 +301,7 @@ impl Recording {
             self.heap.forget(*pid);
             self.spaces.remove(pid);
             self.looked_up.remove(pid);
+            self.glances.retain(|(of, _), _| of != pid);
             self.gone.remove(pid);
             if let Some(bursts) = &mut self.bursts {
                 bursts.forget(*pid);
@@ -331,6 +339,7 @@ impl Recording {
             self.refresh_mappings(pid);
         }
         let thread = self.thread(pid, tid);
+        let glances = self.glances.remove(&(pid, tid)).unwrap_or_default();
         let Self { bursts: Some(bursts), spaces, files, heap, stacks, .. } = self else { return };
         let space = spaces.entry(pid).or_default();
         let stack = stacks.get(&thread);
@@ -338,6 +347,7 @@ impl Recording {
         let began_ns = time_ns.saturating_sub(head.own_ns);
         let thread_pointer = head.thread_pointer;
         let surroundings = Surroundings { pid, began_ns, space, files, heap, stack, thread_pointer };
+        bursts.glanced((pid, thread), glances);
         bursts.burst(thread, time_ns, head, words, &surroundings);
     }
 
@@ -360,6 +370,8 @@ impl Recording {
         self.know_mappings(sample.pid);
         let thread = self.thread(sample.pid, sample.tid);
         if let Some(bursts) = self.bursts.as_mut().filter(|_| sample.in_call) {
+            let glances = self.glances.remove(&(sample.pid, sample.tid)).unwrap_or_default();
+            bursts.glanced((sample.pid, thread), glances);
             bursts.look((sample.pid, thread), time_ns, sample.period, Position::Waiting(sample.ip));
         }
         let (key, mut sampled, probability, address) = self.locate(thread, sample);

@@ -23,7 +23,9 @@ use perf_event_open_sys::ioctls;
 const HEADER_BYTES: usize = 8;
 
 /// Sizes that are tried, in bytes. 512 KiB is what every user may lock (`perf_event_mlock_kb`).
-const SIZES: [usize; 5] = [4 << 20, 2 << 20, 512 << 10, 256 << 10, 64 << 10];
+const SIZES: [usize; 5] = [4 << 20, 2 << 20, 512 << 10, 256 << 10, SMALLEST];
+/// The smallest of them.
+pub const SMALLEST: usize = 64 << 10;
 
 /// One ring, unmapped when dropped.
 #[derive(Debug)]
@@ -41,14 +43,14 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps the largest ring that this user may lock.
+    /// Maps the largest ring that this user may lock, of so many bytes at most.
     ///
     /// # Errors
     /// Those of mmap(2): `EPERM` if even the smallest is too large.
-    pub fn largest(owner: OwnedFd) -> io::Result<Self> {
+    pub fn largest(owner: OwnedFd, most_bytes: usize) -> io::Result<Self> {
         // SAFETY: sysconf reads a constant of the system.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        for data_bytes in SIZES {
+        for data_bytes in SIZES.into_iter().filter(|&bytes| bytes <= most_bytes.max(SMALLEST)) {
             let length = data_bytes + page_bytes;
             // SAFETY: a new mapping at an address of the kernel's choice.
             let page = unsafe {

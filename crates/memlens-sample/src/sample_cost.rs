@@ -57,7 +57,7 @@ fn measure(stack_bytes: u32) -> io::Result<Option<Duration>> {
     let room = black_box([1u8; 1 << 16]);
     let event = SampleEvent::time(FREQUENCY, stack_bytes.min(room.len() as u32));
     let layout = event.layout();
-    let mut ring = Ring::largest(event.open_for_caller()?)?;
+    let mut ring = Ring::largest(event.open_for_caller()?, usize::MAX)?;
     ring.enable()?;
     let gaps = gaps_of(DURATION);
     ring.disable();

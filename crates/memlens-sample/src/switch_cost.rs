@@ -60,7 +60,7 @@ fn extra_seconds(frequency_hz: u64, stack_bytes: u32) -> io::Result<f64> {
     let answerer = std::thread::Builder::new().spawn(move || -> io::Result<()> {
         bind_to(cpu)?;
         let event = SampleEvent::time(frequency_hz, stack_bytes).open_for_caller()?;
-        let ring = Ring::largest(event)?;
+        let ring = Ring::largest(event, usize::MAX)?;
         let mut asked = [0];
         while ask_out.read(&mut asked)? == 1 {
             match asked {

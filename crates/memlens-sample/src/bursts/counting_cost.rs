@@ -10,13 +10,13 @@ pub struct CountingCost {
     /// Where a block ends with a return or an indirect jump or call, whose target is looked for in a table, and which the
     /// processor cannot predict as it predicts returns.
     pub indirect_ns: f64,
-    /// As many times the time of an access is added by as many blocks an access. Where the processor works ahead of what waits for memory
+    /// What part of an access's time is added, times blocks an access. Where the processor works ahead of what waits for memory
     /// or for earlier results, its window holds the instructions of counting as well, and so fewer of the program's.
     pub block_part: f64,
 }
 
 impl Default for CountingCost {
-    /// Chosen by the totals of 21 programs of `bench/bursts.py`, six runs each on a quiet Zen 4 with one or two glances a ms: the root of the
+    /// For processors other than Zen 5 and later. Chosen by the totals of 21 programs of `bench/bursts.py`, six runs each on a quiet Zen 4 with one or two glances a ms: the root of the
     /// mean square of the logarithms of estimated over exact accesses was 0.12 with these, their geometric mean 0.98. Without a part it was
     /// 0.24 with what had been chosen on a busy Zen 3 (1.2 and 10 ns), and 0.14 of the 19 that hold no interpreter at the least (0.9 and
     /// 3 ns), where what waits for memory had a fifth too few.

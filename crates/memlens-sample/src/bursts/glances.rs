@@ -12,8 +12,6 @@
 
 use rustc_hash::FxHashMap;
 
-/// Glances of a thread that wait for its tick at most.
-const MOST: usize = 4096;
 /// Waiting loops of a process that are known at most; there are a few in each runtime of threads.
 const MOST_LOOPS: usize = 64;
 /// They are no longer than this to both sides of a place in them, in bytes; as the agent's looks have it.
@@ -28,11 +26,15 @@ pub enum Position {
     Waiting(u64),
 }
 
+/// One of them.
 #[derive(Clone, Copy, Debug)]
-struct Glance {
-    time_ns: u64,
-    period_ns: u64,
-    ip: u64,
+pub struct Glance {
+    /// When it came.
+    pub time_ns: u64,
+    /// How long a thread that runs goes on until the next, in ns.
+    pub period_ns: u64,
+    /// Where the thread was.
+    pub position: Position,
 }
 
 /// A thread's glances since its last tick.
@@ -66,13 +68,15 @@ pub struct Divided {
 }
 
 impl Glances {
-    /// A thread of a process was there, and had gone on for a period since the last glance if it ran.
-    pub fn add(&mut self, (process, thread): (u32, u32), time_ns: u64, period_ns: u64, ip: u64) {
+    /// Those of a thread of a process since its last tick, in the order of time.
+    pub fn add(&mut self, (process, thread): (u32, u32), glances: Vec<Glance>) {
+        if glances.is_empty() {
+            return;
+        }
         let of_thread = self.threads.entry(thread).or_default();
         of_thread.process = process;
-        if of_thread.glances.len() < MOST && time_ns > of_thread.since_ns {
-            of_thread.glances.push(Glance { time_ns, period_ns, ip });
-        }
+        let since_ns = of_thread.since_ns;
+        of_thread.glances.extend(glances.into_iter().filter(|glance| glance.time_ns > since_ns));
     }
 
     /// A thread of a process was found waiting there.
@@ -111,10 +115,10 @@ impl Glances {
         cut_to(&mut gaps, ran_ns);
         let last_ns = gaps.pop().unwrap_or_default();
         let places = self.waiting.get(&of_thread.process).map_or(&[][..], Vec::as_slice);
-        let position = |glance: &Glance| match places.iter().any(|&place| place.abs_diff(glance.ip) < AROUND)
-        {
-            true => Position::Waiting(glance.ip),
-            false => Position::Code(glance.ip),
+        let is_waiting = |ip: u64| places.iter().any(|&place| place.abs_diff(ip) < AROUND);
+        let position = |glance: &Glance| match glance.position {
+            Position::Code(ip) if is_waiting(ip) => Position::Waiting(ip),
+            position => position,
         };
         Divided {
             glances: gaps.into_iter().zip(glances.iter().map(position)).collect(),
@@ -123,11 +127,10 @@ impl Glances {
         }
     }
 
-    /// A process, or all, has no further ticks.
-    pub fn forget(&mut self, process: Option<u32>) {
-        let is_kept = |of: u32| process.is_some_and(|process| of != process);
-        self.threads.retain(|_, of_thread| is_kept(of_thread.process));
-        self.waiting.retain(|&of, _| is_kept(of));
+    /// A process has no further ticks.
+    pub fn forget(&mut self, process: u32) {
+        self.threads.retain(|_, of_thread| of_thread.process != process);
+        self.waiting.remove(&process);
     }
 }
 
@@ -159,12 +162,14 @@ mod tests {
     /// Glances of thread 1 of process 9 at these ms, behind a tick that was over at 100 ms.
     fn glanced(at_ms: &[u64]) -> Glances {
         let mut glances = Glances::default();
-        glances.add((9, 1), 99 * MS, MS, 0x500);
+        glances.add((9, 1), vec![glance(99, 0x500)]);
         assert_eq!(glances.divide(1, (100 * MS, 100 * MS), 1.0).glances.len(), 1);
-        for &at in at_ms {
-            glances.add((9, 1), at * MS, MS, 0x1000 * at);
-        }
+        glances.add((9, 1), at_ms.iter().map(|&at| glance(at, 0x1000 * at)).collect());
         glances
+    }
+
+    fn glance(at_ms: u64, ip: u64) -> Glance {
+        Glance { time_ns: at_ms * MS, period_ns: MS, position: Position::Code(ip) }
     }
 
     fn times(divided: &Divided) -> Vec<f64> {
@@ -196,7 +201,7 @@ mod tests {
         let divided = glances.divide(1, (102 * MS, 105 * MS), 2e6);
         assert_eq!((times(&divided), divided.last_ns), (vec![1.0], 1e6));
         // Nor of that behind it.
-        glances.add((9, 1), 104 * MS, MS, 0x500);
+        glances.add((9, 1), vec![glance(104, 0x500)]);
         let divided = glances.divide(1, (106 * MS, 106 * MS), 1e6);
         assert_eq!((divided.glances.len(), divided.last_ns), (0, 1e6));
     }
@@ -220,7 +225,7 @@ mod tests {
         let divided = glances.divide(1, (103 * MS, 103 * MS), 3e6);
         let positions: Vec<Position> = divided.glances.iter().map(|&(_, position)| position).collect();
         assert_eq!(positions, [Position::Code(0x1000 * 101), Position::Waiting(0x1000 * 102)]);
-        glances.forget(Some(9));
+        glances.forget(9);
         assert!(glances.threads.is_empty() && glances.waiting.is_empty());
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! A *cell* is where an instruction, a thread and a [`Spot`] meet: the estimator's owner, and what a profile adds up.
 //!
-//! A burst stands for the accesses of its thread around it, half of the way to its neighbours (`waiting.rs`); how many these are in
-//! a time: `weights.rs`.
+//! A burst stands for the accesses of its thread around it, as far as that was in its code (`waiting.rs`); how many these are in a
+//! time: `weights.rs`.
 
 mod blocks;
 mod calls;
@@ -39,7 +39,7 @@ use rustc_hash::FxHashMap;
 use self::blocks::{Access, Blocks, Event, Known};
 use self::cells::Cells;
 pub use self::cells::{Cell, Seen};
-pub use self::glances::Position;
+pub use self::glances::{Glance, Position};
 use self::mini_simulation::MiniSimulation;
 use self::places::Places;
 pub use self::places::Surroundings;
@@ -217,9 +217,10 @@ impl BurstCounts {
         const MUCH: f64 = 0.02;
         let part = self.unmet_ns as f64 / time_ns;
         (part > MUCH).then(|| {
+            let exact = if self.is_attached { "" } else { "; --mode exact sees every access" };
             format!(
                 "{:.0} % of the processor time went by in code that no burst met: its accesses are missing, and that time counts for \
-                 the bursts around it. More --overhead meets more; --mode exact sees every access.",
+                 the bursts around it. More --overhead meets more{exact}.",
                 100.0 * part
             )
         })
@@ -471,9 +472,9 @@ impl Bursts {
         self.waiting.look(whose, at_ns, period_ns as f64, at);
     }
 
-    /// Where a thread of a process was, between what its ticks tell; see [`crate::glances`].
-    pub fn glance(&mut self, whose: (u32, u32), time_ns: u64, period_ns: u64, ip: u64) {
-        self.waiting.glance(whose, time_ns, period_ns, ip);
+    /// Where a thread of a process was since its last tick, when the next comes; see [`crate::glances`].
+    pub fn glanced(&mut self, whose: (u32, u32), glances: Vec<Glance>) {
+        self.waiting.glanced(whose, glances);
     }
 
     /// A block of translated code.

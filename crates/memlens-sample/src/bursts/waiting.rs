@@ -30,13 +30,13 @@ use std::collections::VecDeque;
 use memlens_locality::{Reference, Timing};
 use rustc_hash::FxHashMap;
 
-use super::glances::{Glances, Position};
+use super::glances::{Glance, Glances, Position};
 use super::known_code::{KnownCode, Met};
 use super::weights::Speed;
 
-/// Bursts that wait at most: as many as threads may have their last ones among …
+/// Bursts that wait at most, and most threads whose last bursts do …
 const MOST: usize = 64;
-/// … and so many accesses of them, 32 bytes each, but for one.
+/// … and most accesses of those that are not the last of their threads, some 24 MB.
 const MOST_REFERENCES: usize = 1 << 20;
 /// Most looks of a thread between two bursts: what comes then stands for what went before. As many that wait for a burst of their code,
 /// of each kind.
@@ -45,10 +45,12 @@ const MOST_LOOKS: usize = 4096;
 const PATIENCE: u32 = 32;
 /// Code is a large part of a burst if it is no less than this of the largest part that it is of one.
 const LARGE_PART: f64 = 0.5;
+/// Of the usual length of a burst, short ones have less than one in so many.
+const SHORT: f64 = 4.0;
 /// The most that a burst gives back, as a part of its time around it.
 const GIVEN_BACK: f64 = 0.5;
 
-/// A burst of which is known how much it stands for up to its end.
+/// A burst, and how much it stands for as far as that is known.
 #[derive(Debug, Default)]
 pub struct Waiting {
     /// Whose it is, when it was, and how fast.
@@ -202,6 +204,12 @@ impl Times {
     }
 }
 
+/// From which part on code is a large one, of those that it is of the bursts. Those that ended early tell little: a round of a loop is all of them.
+fn least_part<'a>(bursts: impl Iterator<Item = &'a Waiting>, address: u64) -> f64 {
+    let whole = bursts.filter(|burst| SHORT * burst.references.len() as f64 >= burst.usual_length);
+    whole.map(|burst| burst.part(address)).fold(0.0, f64::max) * LARGE_PART
+}
+
 /// What is known of a thread's code: its bursts that wait, in the order of time.
 struct Around<'a> {
     bursts: Vec<&'a Waiting>,
@@ -221,16 +229,12 @@ impl<'a> Around<'a> {
     /// Those of which the code there is a large part; a burst in which it only begins or ends is of something else as well. Nor, of
     /// three and more, those that are much faster than most: what was measured behind them is other code.
     fn of(&self, met: Met) -> Vec<&'a Waiting> {
-        let parts: Vec<f64> = self.bursts.iter().map(|burst| burst.part(met.address)).collect();
-        let least = parts.iter().copied().fold(0.0, f64::max) * LARGE_PART;
-        let is_large = |part: f64| part > 0.0 && part >= least;
-        let mut found: Vec<&Waiting> = self
-            .bursts
-            .iter()
-            .zip(&parts)
-            .filter(|(_, part)| is_large(**part))
-            .map(|(burst, _)| *burst)
-            .collect();
+        let least = least_part(self.bursts.iter().copied(), met.address);
+        let is_of = |burst: &&&Waiting| {
+            let part = burst.part(met.address);
+            part > 0.0 && part >= least
+        };
+        let mut found: Vec<&Waiting> = self.bursts.iter().filter(is_of).copied().collect();
         if found.len() > 2 {
             let mut times: Vec<f64> = found.iter().map(|burst| burst.timing.access_ns).collect();
             times.sort_unstable_by(f64::total_cmp);
@@ -238,6 +242,13 @@ impl<'a> Around<'a> {
             found.retain(|burst| burst.timing.access_ns >= least_ns);
         }
         found
+    }
+
+    /// Whether the burst before and the next one executed that.
+    fn have_both(&self, met: Met) -> bool {
+        [self.before, self.next]
+            .iter()
+            .all(|burst| burst.is_some_and(|burst| burst.executions(met.address) > 0))
     }
 
     /// Whose a look's time is; None: nobody's, and that of who is nearer in time.
@@ -251,6 +262,8 @@ impl<'a> Around<'a> {
             (true, true) => nearer_in_time,
             (true, false) => Owner::Before,
             (false, true) => Owner::Next,
+            // What many phases call, as a copy, is no reason to go far.
+            (false, false) if self.have_both(met) => nearer_in_time,
             (false, false) => Owner::Elsewhere(met, found.last().map(|burst| burst.timing.at_ns)),
         })
     }
@@ -326,10 +339,10 @@ fn sum_ns(all: &[Foreign]) -> f64 {
     all.iter().map(|foreign| foreign.time_ns).sum()
 }
 
-/// Adds to what is waited for. The oldest is forgotten if there is too much.
-fn lend(all: &mut Vec<Foreign>, new: impl IntoIterator<Item = Foreign>) {
+/// Adds to what is waited for. Returns the time of the oldest if there is too much, in ns.
+fn lend(all: &mut Vec<Foreign>, new: impl IntoIterator<Item = Foreign>) -> f64 {
     all.extend(new);
-    all.drain(..all.len().saturating_sub(MOST_LOOKS));
+    all.drain(..all.len().saturating_sub(MOST_LOOKS)).map(|foreign| foreign.time_ns).sum()
 }
 
 impl Lent {
@@ -341,6 +354,13 @@ impl Lent {
             burst.stand_for(-given_back);
             self.owed_ns -= given_back;
         }
+    }
+
+    /// What still waits is the last burst's. Returns the time in code that no burst had, in ns.
+    fn end(mut self, last: &mut Waiting) -> f64 {
+        self.give_back(last);
+        last.stand_for(sum_ns(&self.waiting));
+        self.left_ns()
     }
 
     /// Time in code that no burst had, of a thread of which nothing more comes.
@@ -386,6 +406,11 @@ impl WaitingBursts {
         let looks = self.looks.remove(&thread).map(|(_, looks)| looks).unwrap_or_default();
         let is_ours = |waiting: &Waiting| waiting.timing.thread == thread;
         let at = self.bursts.iter().rposition(is_ours);
+        let length = burst.references.len() as f64;
+        burst.usual_length = at.map_or(length, |at| {
+            let usual = self.bursts[at].usual_length;
+            usual + (length - usual) / LENGTHS
+        });
         let times = {
             let ours = self.bursts.iter().filter(|waiting| is_ours(waiting));
             let bursts = ours.chain([&burst]).collect();
@@ -417,22 +442,22 @@ impl WaitingBursts {
                 }
             }
         }
-        lend(&mut lent.unmet, times.unmet);
+        lent.never_met_ns += lend(&mut lent.unmet, times.unmet);
         for elsewhere in times.elsewhere {
             match self.bursts.iter_mut().rfind(|waiting| reported_at(waiting, elsewhere.whose_ns)) {
                 Some(there) => {
                     there.stand_for(elsewhere.time_ns);
                 }
-                None => lend(&mut lent.waiting, [elsewhere]),
+                None => {
+                    burst.stand_for(lend(&mut lent.waiting, [elsewhere]));
+                }
             }
         }
-        burst.usual_length = burst.references.len() as f64;
         if let Some(before) = at.map(|at| &mut self.bursts[at]) {
             before.learn_from(&burst);
             burst.unseen_before += before.counted + before.stand_for(times.before);
             lent.give_back(before);
             burst.weight += before.pass_on();
-            burst.usual_length = before.usual_length + (burst.usual_length - before.usual_length) / LENGTHS;
             before.has_next = true;
             each(before);
         }
@@ -441,16 +466,16 @@ impl WaitingBursts {
         self.waited_enough()
     }
 
-    /// Those that have to go for others, which came later.
+    /// Those that have to go for others, which came later: first such as have a next one.
     fn waited_enough(&mut self) -> Vec<Waiting> {
         let mut gone = Vec::new();
-        while self.bursts.len() > MOST || self.references > MOST_REFERENCES && self.bursts.len() > 1 {
-            let Some(first) = self.bursts.pop_front() else { break };
+        while self.bursts.len() > MOST || self.references > MOST_REFERENCES {
+            let known = self.bursts.iter().position(|burst| burst.has_next);
+            let Some(at) = known.or((self.bursts.len() > MOST).then_some(0)) else { break };
+            let Some(mut first) = self.bursts.remove(at) else { break };
             self.references -= first.references.len();
-            if !first.has_next
-                && let Some(lent) = self.lent.remove(&first.timing.thread)
-            {
-                self.unmet_ns += lent.left_ns();
+            if !first.has_next {
+                self.unmet_ns += self.lent.remove(&first.timing.thread).unwrap_or_default().end(&mut first);
             }
             gone.push(first);
         }
@@ -471,9 +496,9 @@ impl WaitingBursts {
         self.add_look(whose, period_ns, at);
     }
 
-    /// Where a thread of a process was, between what its ticks tell.
-    pub fn glance(&mut self, whose: (u32, u32), time_ns: u64, period_ns: u64, ip: u64) {
-        self.glances.add(whose, time_ns, period_ns, ip);
+    /// Where a thread of a process was since its last tick, when the next comes.
+    pub fn glanced(&mut self, whose: (u32, u32), glances: Vec<Glance>) {
+        self.glances.add(whose, glances);
     }
 
     /// A tick came and was over, `period_ns` of processor time behind the one before. Glances since are looks. Returns what is left behind
@@ -511,7 +536,6 @@ impl WaitingBursts {
     /// All bursts of a process, or of all. The last one of each thread stands for what came behind it, too.
     pub fn take_all(&mut self, pid: Option<u32>) -> Vec<Waiting> {
         let is_meant = |process: u32| pid.is_none_or(|pid| process == pid);
-        self.glances.forget(pid);
         let (mut taken, left): (Vec<Waiting>, Vec<Waiting>) =
             self.bursts.drain(..).partition(|burst| is_meant(burst.timing.process));
         self.bursts = left.into();
@@ -524,14 +548,12 @@ impl WaitingBursts {
             }
         }
         for burst in taken.iter_mut().filter(|burst| !burst.has_next) {
-            let mut lent = self.lent.remove(&burst.timing.thread).unwrap_or_default();
-            lent.give_back(burst);
-            burst.stand_for(sum_ns(&lent.waiting));
-            self.unmet_ns += lent.left_ns();
+            self.unmet_ns += self.lent.remove(&burst.timing.thread).unwrap_or_default().end(burst);
         }
         self.references = self.bursts.iter().map(|burst| burst.references.len()).sum();
-        if pid.is_some() {
+        if let Some(pid) = pid {
             self.known.forget(pid);
+            self.glances.forget(pid);
         }
         taken
     }
@@ -542,6 +564,7 @@ mod tests {
     use super::*;
     use Position::{Code, Waiting as InCall};
     use memlens_types::AccessKind;
+    use proptest::prelude::*;
 
     /// Adds a burst that took no time, and none has to go for it.
     fn add(bursts: &mut WaitingBursts, burst: Waiting, period_ns: f64) {
@@ -712,13 +735,12 @@ mod tests {
         let mut bursts = WaitingBursts::default();
         add(&mut bursts, burst(10, 0x1000, slow()), 0.0);
         // From 12 ms on in the other's code, and from 16 ms on in a call that ends at 20 ms.
-        for at in 11..=16 {
-            bursts.glance((9, 1), at * MS, MS, if at < 12 { 0x1000 } else { 0x9000 });
-        }
+        let glance = |time_ns, ip| Glance { time_ns, period_ns: MS, position: Code(ip) };
+        let glances = (11..=16).map(|at| glance(at * MS, if at < 12 { 0x1000 } else { 0x9000 }));
+        bursts.glanced((9, 1), glances.collect());
         bursts.look((9, 1), 20 * MS, 10e6, InCall(0x7000));
         // The burst takes a ms; a glance comes in it.
-        bursts.glance((9, 1), 21 * MS, MS, 0x9000);
-        bursts.glance((9, 1), 22 * MS + 1, MS, 0x4444);
+        bursts.glanced((9, 1), vec![glance(21 * MS, 0x9000), glance(22 * MS + 1, 0x4444)]);
         assert!(bursts.add(burst(23, 0x9000, fast()), MS, 2e6, |_| {}).is_empty());
         // 4.5 ms up to the last glance, half of a period up to the call, and 1.5 ms of the two behind it.
         assert_eq!(times(&bursts), [1.5e6, 4.5e6 + 0.5e6 + 1.5e6]);
@@ -800,6 +822,40 @@ mod tests {
         );
     }
 
+    proptest! {
+        /// Whoever has it, all of the time is somebody's, and twice only what a burst that waited no more had lent.
+        #[test]
+        fn no_time_is_lost_and_none_counts_twice(
+            events in prop::collection::vec((0u32..20, 0u64..12, 1u64..1000, 0u32..8), 1..600)
+        ) {
+            let mut bursts = WaitingBursts::default();
+            let (mut all_ns, mut given_ns, mut twice_ns) = (0.0, 0.0, 0.0);
+            let mut give = |burst: Waiting| {
+                given_ns += burst.time_ns;
+                twice_ns += burst.taken_ns;
+            };
+            // At the end each thread has a burst: looks alone stand for nothing.
+            let ends = (0..20).map(|thread| (thread, 0, 1, 7));
+            for (at_ns, (thread, place, period_ns, kind)) in (1..).zip(events.into_iter().chain(ends)) {
+                let (pc, period_ns) = (0x1000 * place, period_ns as f64);
+                match kind {
+                    0..4 => bursts.look((9, thread), at_ns, period_ns, Code(pc + 4)),
+                    4 => bursts.look((9, thread), at_ns, period_ns, InCall(0x77_7000)),
+                    _ => {
+                        let timing = Timing { at_ns, ..of(thread, 1.0) };
+                        let burst = Waiting { timing, code: code(&[pc, pc + 0x1000]), ..Waiting::default() };
+                        bursts.add(burst, 0, period_ns, |_| {}).into_iter().for_each(&mut give);
+                    }
+                }
+                all_ns += period_ns;
+            }
+            bursts.take_all(None).into_iter().for_each(&mut give);
+            let found_ns = given_ns + bursts.calls_ns();
+            prop_assert!(found_ns > all_ns - 1e-3, "{} of {}", found_ns, all_ns);
+            prop_assert!(found_ns < all_ns + twice_ns + 1e-3, "{} and {} of {}", found_ns, twice_ns, all_ns);
+        }
+    }
+
     const REFERENCE: Reference =
         Reference { address: 0, instruction: 0, owner: 0, size: 8, kind: AccessKind::Load };
 
@@ -853,14 +909,12 @@ mod tests {
         assert_eq!(gone(bursts.add(one(1001), 0, 1.0, |_| {})), [1]);
         assert_eq!(bursts.take_all(Some(1)).len(), MOST / 2 - 1);
         assert_eq!(bursts.take_all(None).len(), MOST / 2 + 1);
-        // Long ones need more room.
+        // Long ones need more room, but the last of each thread.
         let long = |thread| Waiting { references: vec![REFERENCE; MOST_REFERENCES / 2], ..one(thread) };
-        add(&mut bursts, long(1), 1.0);
-        add(&mut bursts, long(2), 1.0);
-        assert_eq!(gone(bursts.add(long(3), 0, 1.0, |_| {})), [1]);
-        let longest = Waiting { references: vec![REFERENCE; MOST_REFERENCES + 1], ..one(4) };
-        assert_eq!(gone(bursts.add(longest, 0, 1.0, |_| {})), [2, 3]);
-        assert_eq!(bursts.take_all(None).len(), 1);
-        assert_eq!(bursts.references, 0);
+        [1, 2, 1].into_iter().zip([0, 0, 1]).for_each(|(thread, goes)| {
+            assert_eq!(gone(bursts.add(long(thread), 0, 1.0, |_| {})), vec![1; goes]);
+        });
+        assert_eq!(gone(bursts.add(long(3), 0, 1.0, |_| {})), [0u32; 0]);
+        assert_eq!((bursts.take_all(None).len(), bursts.references), (3, 0));
     }
 }
