@@ -369,6 +369,16 @@ impl Lent {
     }
 }
 
+/// Those of a thread.
+fn of_thread(bursts: &VecDeque<Waiting>, thread: u32) -> impl Iterator<Item = &Waiting> {
+    bursts.iter().filter(move |waiting| waiting.timing.thread == thread)
+}
+
+/// A thread's that was reported at a time, if it still waits.
+fn reported_at(bursts: &mut VecDeque<Waiting>, thread: u32, at_ns: Option<u64>) -> Option<&mut Waiting> {
+    bursts.iter_mut().rfind(|waiting| waiting.timing.thread == thread && Some(waiting.timing.at_ns) == at_ns)
+}
+
 /// The bursts that wait, in the order of time.
 #[derive(Debug, Default)]
 pub struct WaitingBursts {
@@ -403,60 +413,20 @@ impl WaitingBursts {
         let (period_ns, _) = self.divide_by_glances((process, thread), tick, period_ns);
         let addresses = burst.code.iter().map(|&(address, _)| address);
         self.known.add(process, addresses, burst.timing.access_ns);
-        let looks = self.looks.remove(&thread).map(|(_, looks)| looks).unwrap_or_default();
-        let is_ours = |waiting: &Waiting| waiting.timing.thread == thread;
-        let at = self.bursts.iter().rposition(is_ours);
+        let at = self.bursts.iter().rposition(|waiting| waiting.timing.thread == thread);
         let length = burst.references.len() as f64;
-        burst.usual_length = at.map_or(length, |at| {
-            let usual = self.bursts[at].usual_length;
-            usual + (length - usual) / LENGTHS
-        });
-        let times = {
-            let ours = self.bursts.iter().filter(|waiting| is_ours(waiting));
-            let bursts = ours.chain([&burst]).collect();
-            let before = at.map(|at| &self.bursts[at]);
-            divide(
-                &Around { bursts, before, next: Some(&burst), process, known: &self.known },
-                &looks,
-                period_ns,
-            )
-        };
+        let usual = at.map_or(length, |at| self.bursts[at].usual_length);
+        burst.usual_length = usual + (length - usual) / LENGTHS;
+        let times = self.times_before(at, &burst, period_ns);
         self.calls_ns += times.calls;
         burst.before_ns = times.next;
         burst.unseen_before = burst.stand_for(times.next) + times.accesses_elsewhere;
-        let reported_at = |waiting: &&mut Waiting, at_ns: Option<u64>| {
-            is_ours(waiting) && Some(waiting.timing.at_ns) == at_ns
-        };
-        let lent = self.lent.entry(thread).or_default();
-        let is_its = |pc| self.known.met(process, pc).is_some_and(|met| burst.executions(met.address) > 0);
-        let (waited, too_long) = taken(&mut lent.waiting, is_its);
-        let (taken, never_met) = taken(&mut lent.unmet, is_its);
-        lent.never_met_ns += sum_ns(&never_met);
-        burst.stand_for(sum_ns(&waited) + sum_ns(&too_long) + sum_ns(&taken));
-        for Foreign { time_ns, whose_ns, .. } in taken {
-            match self.bursts.iter_mut().rfind(|waiting| reported_at(waiting, whose_ns)) {
-                Some(lender) => lender.lose(time_ns),
-                None => {
-                    burst.taken_ns += time_ns;
-                    lent.owed_ns += time_ns;
-                }
-            }
-        }
-        lent.never_met_ns += lend(&mut lent.unmet, times.unmet);
-        for elsewhere in times.elsewhere {
-            match self.bursts.iter_mut().rfind(|waiting| reported_at(waiting, elsewhere.whose_ns)) {
-                Some(there) => {
-                    there.stand_for(elsewhere.time_ns);
-                }
-                None => {
-                    burst.stand_for(lend(&mut lent.waiting, [elsewhere]));
-                }
-            }
-        }
+        self.take_foreign(&mut burst);
+        self.leave_foreign(&mut burst, times.unmet, times.elsewhere);
         if let Some(before) = at.map(|at| &mut self.bursts[at]) {
             before.learn_from(&burst);
             burst.unseen_before += before.counted + before.stand_for(times.before);
-            lent.give_back(before);
+            self.lent.entry(thread).or_default().give_back(before);
             burst.weight += before.pass_on();
             before.has_next = true;
             each(before);
@@ -464,6 +434,59 @@ impl WaitingBursts {
         self.references += burst.references.len();
         self.bursts.push_back(burst);
         self.waited_enough()
+    }
+
+    /// Divides the time from a thread's burst, of this number, to its next.
+    fn times_before(&mut self, at: Option<usize>, next: &Waiting, last_ns: f64) -> Times {
+        let Timing { process, thread, .. } = next.timing;
+        let looks = self.looks.remove(&thread).map(|(_, looks)| looks).unwrap_or_default();
+        let around = Around {
+            bursts: of_thread(&self.bursts, thread).chain([next]).collect(),
+            before: at.map(|at| &self.bursts[at]),
+            next: Some(next),
+            process,
+            known: &self.known,
+        };
+        divide(&around, &looks, last_ns)
+    }
+
+    /// A burst, which has come, stands for time in its code that waits for it, or that others have, and for what has waited too long. One
+    /// in which that code only begins or ends does not, while there are others.
+    fn take_foreign(&mut self, burst: &mut Waiting) {
+        let Timing { process, thread, .. } = burst.timing;
+        let is_its = |pc| {
+            self.known.met(process, pc).is_some_and(|Met { address, .. }| {
+                let part = burst.part(address);
+                part > 0.0 && part >= least_part(of_thread(&self.bursts, thread), address)
+            })
+        };
+        let lent = self.lent.entry(thread).or_default();
+        let (waited, too_long) = taken(&mut lent.waiting, is_its);
+        let (taken, never_met) = taken(&mut lent.unmet, is_its);
+        lent.never_met_ns += sum_ns(&never_met);
+        burst.stand_for(sum_ns(&waited) + sum_ns(&too_long) + sum_ns(&taken));
+        for Foreign { time_ns, whose_ns, .. } in taken {
+            match reported_at(&mut self.bursts, thread, whose_ns) {
+                Some(lender) => lender.lose(time_ns),
+                None => {
+                    burst.taken_ns += time_ns;
+                    lent.owed_ns += time_ns;
+                }
+            }
+        }
+    }
+
+    /// Time before a burst in other code is the burst's that met it, or waits for one.
+    fn leave_foreign(&mut self, burst: &mut Waiting, unmet: Vec<Foreign>, elsewhere: Vec<Foreign>) {
+        let thread = burst.timing.thread;
+        let lent = self.lent.entry(thread).or_default();
+        lent.never_met_ns += lend(&mut lent.unmet, unmet);
+        for elsewhere in elsewhere {
+            match reported_at(&mut self.bursts, thread, elsewhere.whose_ns) {
+                Some(there) => there.stand_for(elsewhere.time_ns),
+                None => burst.stand_for(lend(&mut lent.waiting, [elsewhere])),
+            };
+        }
     }
 
     /// Those that have to go for others, which came later: first such as have a next one.
@@ -654,6 +677,29 @@ mod tests {
         bursts.look((9, 1), 0, 1000.0, Code(0x1000));
         add(&mut bursts, at(2, &[0x2000]), 0.0);
         assert_eq!(times(&bursts), [1000.0, 0.0]);
+    }
+
+    #[test]
+    fn time_that_waits_is_not_for_a_burst_in_which_its_code_only_begins() {
+        let mixed = |at_ns: u64| Waiting { code: vec![(0x1000, 2), (0x2000, 8)], ..at(at_ns, &[]) };
+        let mut bursts = WaitingBursts::default();
+        add(&mut bursts, at(1, &[0x2000]), 0.0);
+        bursts.look((9, 1), 0, 1000.0, Code(0x1000));
+        // Nothing else is known of it, …
+        add(&mut bursts, mixed(2), 0.0);
+        assert_eq!(times(&bursts), [500.0, 500.0]);
+        // … and now it is.
+        add(&mut bursts, at(3, &[0x1000]), 0.0);
+        bursts.lent.entry(1).or_default().waiting.push(Foreign {
+            pc: 0x1000,
+            time_ns: 70.0,
+            whose_ns: None,
+            age: 0,
+        });
+        add(&mut bursts, mixed(4), 0.0);
+        assert_eq!(times(&bursts), [500.0, 500.0, 0.0, 0.0]);
+        add(&mut bursts, at(5, &[0x1000]), 0.0);
+        assert_eq!(times(&bursts), [500.0, 500.0, 0.0, 0.0, 70.0]);
     }
 
     #[test]
