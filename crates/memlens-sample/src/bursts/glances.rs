@@ -59,6 +59,8 @@ pub struct Glances {
 /// The time between two ticks of a thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divided {
+    /// Processor time of a thread's begin, in ns, before it got to its code.
+    pub begin_ns: f64,
     /// Processor time up to each glance, in ns, and where it was.
     pub glances: Vec<(f64, Position)>,
     /// Behind the last, in ns …
@@ -90,7 +92,7 @@ impl Glances {
     /// A tick of a thread came at `from_ns` and was over at `to_ns`, `ran_ns` of processor time behind the one before.
     pub fn divide(&mut self, thread: u32, (from_ns, to_ns): (u64, u64), ran_ns: f64) -> Divided {
         let Some(of_thread) = self.threads.get_mut(&thread) else {
-            return Divided { glances: Vec::new(), last_ns: ran_ns, most_behind_ns: ran_ns };
+            return Divided { last_ns: ran_ns, most_behind_ns: ran_ns, ..Divided::default() };
         };
         let mut glances = std::mem::take(&mut of_thread.glances);
         let since_ns = std::mem::replace(&mut of_thread.since_ns, to_ns);
@@ -102,17 +104,18 @@ impl Glances {
                 0 => ran_ns,
                 period_ns => period_ns as f64,
             };
-            return Divided { glances: Vec::new(), last_ns: ran_ns, most_behind_ns };
+            return Divided { last_ns: ran_ns, most_behind_ns, ..Divided::default() };
         };
         of_thread.period_ns = period_ns;
-        // What was before a thread's first tick is not known: it ran for a period at least.
-        let mut before_ns =
-            if since_ns > 0 { since_ns } else { glances[0].time_ns.saturating_sub(period_ns) };
+        // Before its first glance a thread that begins is in the kernel, but for a period.
+        let is_first = since_ns == 0;
+        let mut before_ns = if is_first { glances[0].time_ns.saturating_sub(period_ns) } else { since_ns };
         let times = glances.iter().map(|glance| glance.time_ns).chain([from_ns]);
         let mut gaps: Vec<f64> = times
             .map(|time_ns| time_ns.saturating_sub(std::mem::replace(&mut before_ns, time_ns)) as f64)
             .collect();
-        cut_to(&mut gaps, ran_ns);
+        let begin_ns = if is_first { (ran_ns - gaps.iter().sum::<f64>()).max(0.0) } else { 0.0 };
+        cut_to(&mut gaps, ran_ns - begin_ns);
         let last_ns = gaps.pop().unwrap_or_default();
         let places = self.waiting.get(&of_thread.process).map_or(&[][..], Vec::as_slice);
         let is_waiting = |ip: u64| places.iter().any(|&place| place.abs_diff(ip) < AROUND);
@@ -121,6 +124,7 @@ impl Glances {
             position => position,
         };
         Divided {
+            begin_ns,
             glances: gaps.into_iter().zip(glances.iter().map(position)).collect(),
             last_ns,
             most_behind_ns: period_ns as f64,
@@ -184,6 +188,17 @@ mod tests {
         // The thread ran for more than the clock says that went by: the two clocks are not the same.
         let divided = glanced(&[101, 102]).divide(1, (103 * MS, 103 * MS), 6e6);
         assert_eq!((times(&divided), divided.last_ns), (vec![2.0, 2.0], 2e6));
+    }
+
+    #[test]
+    fn a_thread_begins_in_the_kernel() {
+        let mut glances = Glances::default();
+        glances.add((9, 1), vec![glance(104, 0x1000), glance(105, 0x1000)]);
+        // A program was loaded before it came to its own code.
+        let divided = glances.divide(1, (106 * MS, 106 * MS), 7e6);
+        assert_eq!((divided.begin_ns, times(&divided), divided.last_ns), (4e6, vec![1.0, 1.0], 1e6));
+        glances.add((9, 1), vec![glance(107, 0x1000)]);
+        assert_eq!(glances.divide(1, (108 * MS, 108 * MS), 3e6).begin_ns, 0.0);
     }
 
     #[test]

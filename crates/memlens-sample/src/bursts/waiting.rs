@@ -528,6 +528,11 @@ impl WaitingBursts {
     /// the last of them, and how much of that its code may have had.
     fn divide_by_glances(&mut self, whose: (u32, u32), tick: (u64, u64), period_ns: f64) -> (f64, f64) {
         let divided = self.glances.divide(whose.1, tick, period_ns);
+        if let Some(&(_, Position::Code(ip) | Position::Waiting(ip))) = divided.glances.first()
+            && divided.begin_ns > 0.0
+        {
+            self.add_look(whose, divided.begin_ns, Position::Waiting(ip));
+        }
         for (time_ns, at) in divided.glances {
             self.add_look(whose, time_ns, at);
         }
