@@ -159,10 +159,10 @@ impl BurstCounts {
             notes.push(format!("No burst was recorded: {why}"));
             return notes;
         }
-        notes.extend(self.unmet_note(time_ns));
         if self.is_filtered {
             notes.push(self.filter_note());
         }
+        notes.extend(self.unmet_note(time_ns));
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
         notes.push(format!(
             "Recorded: {} with {}, in {of_time:.1} % of the program's processor time. Counts \
