@@ -160,7 +160,8 @@ impl BurstCounts {
             return notes;
         }
         if self.is_filtered {
-            notes.push(self.filter_note());
+            // It is of all numbers.
+            notes.insert(0, self.filter_note());
         }
         notes.extend(self.unmet_note(time_ns));
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
