@@ -13,8 +13,8 @@
 //! programs share it: a build is thousands of processes of some ms.
 //!
 //! # Looks
-//! Ticks that come before a burst is due only look where the thread is: some µs each, several between two bursts. They tell which of
-//! the two the time between them belongs to.
+//! Ticks that come before a burst is due only look where the thread is: some µs each, several between two bursts. They tell which
+//! burst's code the time between the two belongs to.
 //!
 //! # Length
 //! One burst in twelve has sixteen times the words of the others: how long it is until a line is used again is known only as far as a

@@ -9,6 +9,7 @@
 //! A burst stands for the accesses of its thread around it, as far as that was in its code (`waiting.rs`); how many these are in a
 //! time: `weights.rs`.
 
+mod between;
 mod blocks;
 mod calls;
 mod cells;

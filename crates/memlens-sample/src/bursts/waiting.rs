@@ -1,20 +1,8 @@
 //! Bursts that wait until it is known what they stand for.
 //!
-//! ```text
-//!  … ───── burst ─────┬──────┬─────┬───────── burst ───── …
-//!             look: its code │     look: its code
-//!                      look: a system call
-//! ```
-//!
-//! Where in the time between two bursts the program went from what the one saw to what the other saw, looks tell: ticks in between, of
-//! which nothing is known but the instruction, and the kernel's glances between ticks (`glances.rs`). That of the two whose code it is
-//! (`known_code.rs`) has the look's time; if it is the code of both, the one nearer in time. If it is the code of neither, the latest burst that
-//! met it has the time, if it still waits, or else the next that does: phases that bursts meet seldom have their time so. In code that no
-//! burst has met, the nearer one in time has it, until one comes that does meet it. A look in a system call has no burst, and no
-//! accesses; nor has one in a loop that waits for other threads, which stands for a call in all of this. Half of the time between two of
-//! them all (bursts and looks) is the one's, half the other's: where between them the program went on, nobody knows, and at the middle
-//! it is on average, whatever that time's length depends on. It does: a burst where memory is slow or code new costs more, so that the
-//! next comes later. If all of that time were the later one's, a short phase behind a slow one would count for many times what it is.
+//! Whose the time between two bursts is, `between.rs` tells. Time in code of an earlier burst is that burst's, so bursts wait until 64 have come; of
+//! one that waits no more, it is the next one's there: phases that bursts meet seldom have their time so. Time in code that no burst has met is
+//! the nearer one's in time, until one comes that does meet it.
 //!
 //! A burst that a system call ended lacks what comes behind the call. If it stood for as much as others, what a program does just before
 //! its calls would count for too much: every burst that begins anywhere before a call has that, however little else it saw. It keeps
@@ -30,6 +18,7 @@ use std::collections::VecDeque;
 use memlens_locality::{Reference, Timing};
 use rustc_hash::FxHashMap;
 
+use super::between::{Around, Foreign, Look, Times, divide, least_part};
 use super::glances::{Glance, Glances, Position};
 use super::known_code::{KnownCode, Met};
 use super::weights::Speed;
@@ -43,10 +32,6 @@ const MOST_REFERENCES: usize = 1 << 20;
 const MOST_LOOKS: usize = 4096;
 /// How many of a thread's bursts may come before one of a look's code does.
 const PATIENCE: u32 = 32;
-/// Code is a large part of a burst if it is no less than this of the largest part that it is of one.
-const LARGE_PART: f64 = 0.5;
-/// Of the usual length of a burst, short ones have less than one in so many.
-const SHORT: f64 = 4.0;
 /// The most that a burst gives back, as a part of its time around it.
 const GIVEN_BACK: f64 = 0.5;
 
@@ -136,181 +121,15 @@ impl Waiting {
     }
 
     /// How often it executed what is there.
-    fn executions(&self, address: u64) -> u32 {
+    pub fn executions(&self, address: u64) -> u32 {
         let at = self.code.binary_search_by_key(&address, |&(address, _)| address);
         at.map_or(0, |at| self.code[at].1)
     }
 
     /// How much of it is the code there: executions an access.
-    fn part(&self, address: u64) -> f64 {
+    pub fn part(&self, address: u64) -> f64 {
         f64::from(self.executions(address)) / self.references.len().max(1) as f64
     }
-}
-
-/// A tick between bursts.
-#[derive(Clone, Copy, Debug)]
-struct Look {
-    /// Processor time since the burst or look before, in ns.
-    period_ns: f64,
-    at: Position,
-}
-
-/// Whose time it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Owner {
-    Before,
-    Next,
-    Call,
-    /// Code that other bursts have met; the latest of these that waits, by when it was reported.
-    Elsewhere(Met, Option<u64>),
-}
-
-/// Processor time in ns, by whose it is.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Times {
-    before: f64,
-    next: f64,
-    calls: f64,
-    /// In code that other bursts have met.
-    elsewhere: Vec<Foreign>,
-    /// Of the first two, what is in code that no burst has met.
-    unmet: Vec<Foreign>,
-    /// Accesses in the time elsewhere, as fast as when that was met.
-    accesses_elsewhere: f64,
-}
-
-/// Time in code of none of the bursts around it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Foreign {
-    pc: u64,
-    time_ns: f64,
-    /// When the burst was reported that has it, if one has.
-    whose_ns: Option<u64>,
-    /// Bursts that have come since.
-    age: u32,
-}
-
-impl Times {
-    fn add(&mut self, owner: Owner, time_ns: f64) {
-        match owner {
-            Owner::Before => self.before += time_ns,
-            Owner::Next => self.next += time_ns,
-            Owner::Call => self.calls += time_ns,
-            Owner::Elsewhere(met, whose_ns) => {
-                self.accesses_elsewhere += time_ns / met.access_ns;
-                self.elsewhere.push(Foreign { pc: met.address, time_ns, whose_ns, age: 0 });
-            }
-        }
-    }
-}
-
-/// From which part on code is a large one, of those that it is of the bursts. Those that ended early tell little: a round of a loop is all of them.
-fn least_part<'a>(bursts: impl Iterator<Item = &'a Waiting>, address: u64) -> f64 {
-    let whole = bursts.filter(|burst| SHORT * burst.references.len() as f64 >= burst.usual_length);
-    whole.map(|burst| burst.part(address)).fold(0.0, f64::max) * LARGE_PART
-}
-
-/// What is known of a thread's code: its bursts that wait, in the order of time.
-struct Around<'a> {
-    bursts: Vec<&'a Waiting>,
-    /// The one before a look, and the one behind it, among them.
-    before: Option<&'a Waiting>,
-    next: Option<&'a Waiting>,
-    process: u32,
-    known: &'a KnownCode,
-}
-
-impl<'a> Around<'a> {
-    /// If nothing is known.
-    fn nothing(before: Option<&'a Waiting>, known: &'a KnownCode) -> Self {
-        Self { bursts: Vec::new(), before, next: None, process: 0, known }
-    }
-
-    /// Those of which the code there is a large part; a burst in which it only begins or ends is of something else as well. Nor, of
-    /// three and more, those that are much faster than most: what was measured behind them is other code.
-    fn of(&self, met: Met) -> Vec<&'a Waiting> {
-        let least = least_part(self.bursts.iter().copied(), met.address);
-        let is_of = |burst: &&&Waiting| {
-            let part = burst.part(met.address);
-            part > 0.0 && part >= least
-        };
-        let mut found: Vec<&Waiting> = self.bursts.iter().filter(is_of).copied().collect();
-        if found.len() > 2 {
-            let mut times: Vec<f64> = found.iter().map(|burst| burst.timing.access_ns).collect();
-            times.sort_unstable_by(f64::total_cmp);
-            let least_ns = times[times.len() / 2] * LARGE_PART;
-            found.retain(|burst| burst.timing.access_ns >= least_ns);
-        }
-        found
-    }
-
-    /// Whether the burst before and the next one executed that.
-    fn have_both(&self, met: Met) -> bool {
-        [self.before, self.next]
-            .iter()
-            .all(|burst| burst.is_some_and(|burst| burst.executions(met.address) > 0))
-    }
-
-    /// Whose a look's time is; None: nobody's, and that of who is nearer in time.
-    fn owner(&self, pc: u64, nearer_in_time: Owner) -> Option<Owner> {
-        let met = self.known.met(self.process, pc)?;
-        let found = self.of(met);
-        let is_of = |burst: Option<&Waiting>| {
-            burst.is_some_and(|burst| found.iter().any(|found| std::ptr::eq(*found, burst)))
-        };
-        Some(match (is_of(self.before), is_of(self.next)) {
-            (true, true) => nearer_in_time,
-            (true, false) => Owner::Before,
-            (false, true) => Owner::Next,
-            // What many phases call, as a copy, is no reason to go far.
-            (false, false) if self.have_both(met) => nearer_in_time,
-            (false, false) => Owner::Elsewhere(met, found.last().map(|burst| burst.timing.at_ns)),
-        })
-    }
-}
-
-/// Divides the time from one burst to the next, `last_ns` of it behind the last look. A thread's first burst has none before, and
-/// what follows its last one has none behind it.
-fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64) -> Times {
-    let Around { before, next, .. } = around;
-    let whole_ns = looks.iter().map(|look| look.period_ns).sum::<f64>() + last_ns;
-    let mut times = Times::default();
-    let mut passed_ns = 0.0;
-    // What came before the first look of a thread without a burst before is that look's.
-    let mut last = before.map(|_| Owner::Before);
-    let mut last_unmet = None;
-    // Half of the time before a look, and half of that behind it.
-    let add_unmet = |times: &mut Times, unmet: Option<(u64, Option<u64>)>, time_ns: f64| {
-        if let Some((pc, whose_ns)) = unmet {
-            times.unmet.push(Foreign { pc, time_ns: 0.5 * time_ns, whose_ns, age: 0 });
-        }
-    };
-    for look in looks {
-        passed_ns += look.period_ns;
-        add_unmet(&mut times, last_unmet.take(), look.period_ns);
-        let nearer_in_time = match (before, next) {
-            (None, _) => Owner::Next,
-            (Some(_), None) => Owner::Before,
-            (Some(_), Some(_)) if 2.0 * passed_ns < whole_ns => Owner::Before,
-            (Some(_), Some(_)) => Owner::Next,
-        };
-        let owner = match look.at {
-            Position::Waiting(_) => Owner::Call,
-            Position::Code(pc) => around.owner(pc, nearer_in_time).unwrap_or_else(|| {
-                let who = if nearer_in_time == Owner::Before { before } else { next };
-                last_unmet = Some((pc, who.map(|burst| burst.timing.at_ns)));
-                nearer_in_time
-            }),
-        };
-        add_unmet(&mut times, last_unmet, look.period_ns);
-        times.add(last.unwrap_or(owner), 0.5 * look.period_ns);
-        times.add(owner, 0.5 * look.period_ns);
-        last = Some(owner);
-    }
-    add_unmet(&mut times, last_unmet, last_ns);
-    times.add(last.unwrap_or(Owner::Next), 0.5 * last_ns);
-    times.add(Owner::Next, 0.5 * last_ns);
-    times
 }
 
 /// A thread's time in code of none of the bursts around it.
