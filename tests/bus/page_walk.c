@@ -1,6 +1,7 @@
 /* Touches N pages of PAGE bytes once in order, twice: first by writing, so that all are mapped, then, after
  * everything that a TLB could hold has gone through it, by reading from the function `walk`. What a card sees
- * of `walk` is known: a TLB miss for each page, in order.
+ * of `walk` is known: a TLB miss for each page, in order. Neighbouring pages are touched at different lines: those
+ * at one offset in huge pages are all of one set of a cache, and would drive out the page table's line of that set.
  *
  *     page_walk N PAGE */
 #include <stdio.h>
@@ -10,10 +11,15 @@
 static volatile char *array, *sweep;
 static long sum;
 
+static long offset(long page, long bytes)
+{
+    return page * bytes + page % 64 * 64;
+}
+
 __attribute__((noinline)) void walk(long pages, long bytes)
 {
     for (long at = 0; at < pages; at++)
-        sum += array[at * bytes];
+        sum += array[offset(at, bytes)];
 }
 
 __attribute__((noinline)) void walked(void)
@@ -40,9 +46,9 @@ int main(int argc, char **argv)
     array = map(pages * bytes, align);
     sweep = map(pages * bytes, align);
     for (long at = 0; at < pages; at++)
-        array[at * bytes] = 1;
+        array[offset(at, bytes)] = 1;
     for (long at = 0; at < pages; at++)
-        sweep[at * bytes] = 1;
+        sweep[offset(at, bytes)] = 1;
     walk(pages, bytes);
     walked();
     printf("%ld\n", sum);
