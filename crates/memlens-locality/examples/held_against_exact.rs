@@ -129,7 +129,7 @@ impl Sampling {
             thread: 0,
             start: now,
             weight: self.every as f64,
-            unseen_before: Some(unseen),
+            unseen_before: Some(unseen.into()),
             references,
         };
         let began = thread_time_ns();

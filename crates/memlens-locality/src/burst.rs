@@ -36,9 +36,31 @@ pub struct Burst<'a> {
     /// references counts `weight / references.len()`. With the number of references that passed since the
     /// burst before, results are totals of the run; with processor time, miss ratios are averages over time.
     pub weight: f64,
-    /// References of this thread since the end of its burst before, where the caller knows or estimates them.
-    /// 0 says that this burst goes on where that one ended.
-    pub unseen_before: Option<u64>,
+    /// What this thread did since the end of its burst before, where the caller knows or estimates that.
+    pub unseen_before: Option<Unseen>,
     /// The references.
     pub references: &'a [Reference],
+}
+
+impl Burst<'_> {
+    /// Whether it goes on where the one before ended.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.unseen_before.is_some_and(|unseen| unseen.references == 0)
+    }
+}
+
+/// What a thread did between two bursts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unseen {
+    /// References made. 0 says that the burst goes on where the one before ended.
+    pub references: u64,
+    /// Whether it was in code that is of neither burst, if that was looked at.
+    pub was_elsewhere: Option<bool>,
+}
+
+impl From<u64> for Unseen {
+    /// So many references; nobody looked at the code.
+    fn from(references: u64) -> Self {
+        Self { references, was_elsewhere: None }
+    }
 }

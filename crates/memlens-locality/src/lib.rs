@@ -104,7 +104,7 @@
 //!     let references: Vec<Reference> = (0..40_000)
 //!         .map(|at| Reference { address: address(at), instruction: 0, owner: 0, size: 8, kind: AccessKind::Load })
 //!         .collect();
-//!     let unseen_before = Some(960_000);
+//!     let unseen_before = Some(960_000.into());
 //!     locality.feed(&Burst { thread: 1, start: burst, weight: 1e6, unseen_before, references: &references });
 //! }
 //! let summary = locality.summary();
@@ -117,6 +117,7 @@
 
 mod bins;
 mod burst;
+mod clock;
 mod cost;
 mod delinquent;
 mod geometry;
@@ -137,7 +138,7 @@ mod spread;
 mod summary;
 mod umi;
 
-pub use burst::{Burst, Reference};
+pub use burst::{Burst, Reference, Unseen};
 pub use cost::{Cost, CostSpread};
 pub use delinquent::{DelinquentComparison, smallest_covering};
 pub use geometry::Geometry;

@@ -6,6 +6,7 @@ use memlens_types::AccessKind;
 
 use crate::bins::{BINS, TRIVIAL, bin};
 use crate::burst::{Burst, Reference};
+use crate::clock::{Age, Clock, Mark};
 use crate::cost::{Cost, Pairs};
 use crate::geometry::Geometry;
 use crate::groups::{Counts, Groups};
@@ -133,13 +134,12 @@ struct BlockSize {
     scores: Vec<LevelModel>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Thread {
     tag: u64,
-    /// References of this thread that were seen.
-    clock: u64,
-    /// When the present window began, on that clock.
-    window: u64,
+    clock: Clock,
+    /// When the present window began.
+    window: Mark,
     /// Windows so far, and all references, as far as they are known.
     windows: u64,
     made: u64,
@@ -219,7 +219,7 @@ impl Locality {
         }
         let a_reference = burst.weight / burst.references.len() as f64;
         if let Some(unseen) = burst.unseen_before {
-            self.gaps = (self.gaps.0 + unseen as f64, self.gaps.1 + 1.0);
+            self.gaps = (self.gaps.0 + unseen.references as f64, self.gaps.1 + 1.0);
         }
         for (part, references) in burst.references.chunks(self.longest).enumerate() {
             self.window(burst, part, references, a_reference);
@@ -236,18 +236,20 @@ impl Locality {
         let longest = self.longest as u64;
         let new = || Thread {
             tag,
-            clock: 0,
-            window: 0,
+            clock: Clock::default(),
+            window: Mark::default(),
             windows: 0,
             made: 0,
             pairs: Pairs::of(burst.thread.into()),
             phase: None,
         };
         let thread = self.threads.entry(burst.thread).or_insert_with(new);
-        let goes_on = part == 0 && burst.unseen_before == Some(0) && thread.clock - thread.window < longest;
+        let now = thread.clock.now();
+        let goes_on = part == 0 && burst.goes_on() && now.seen - thread.window.seen < longest;
         if !goes_on {
-            thread.window = thread.clock;
+            thread.window = now;
         }
+        thread.clock.begin_window();
         if !goes_on {
             // Any of them, not each fourth: programs may go in such a step.
             let draw = self.bursts.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -255,43 +257,39 @@ impl Locality {
         }
         let signs = thread.pairs.next_signs();
         let unseen = match (part, burst.unseen_before) {
-            (0, Some(unseen)) => unseen,
+            (0, Some(unseen)) => unseen.references,
             (0, None) => gap as u64,
             _ => 0,
         };
         thread.made += unseen;
-        let seen = Thread { ..*thread };
-        thread.clock += references.len() as u64;
-        thread.made += references.len() as u64;
-        thread.windows += 1;
-        let moment =
-            Moment { thread: seen.tag, burst: seen.windows, seen: seen.clock, made: seen.made, unseen };
+        let moment = Moment { thread: thread.tag, burst: thread.windows, at: now, made: thread.made, unseen };
         for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
             scopes.begin_burst(moment);
         }
         // A window that goes on tells nothing of how long phases last.
-        let unseen = burst.unseen_before.filter(|&unseen| part == 0 && unseen > 0);
-        let at = Position { before: seen.phase, unseen };
+        let unseen = burst.unseen_before.filter(|_| part == 0 && !burst.goes_on());
+        let at = Position { before: thread.phase, unseen };
         let mut phase = None;
         for (index, size) in self.sizes.iter_mut().enumerate() {
-            size.last_use.begin_window(seen.tag, seen.window);
+            size.last_use.begin_window(thread.tag, thread.window.seen);
             if !goes_on && self.watches {
                 size.sets.iter_mut().flatten().for_each(Sets::begin_window);
             }
             size.watches = self.watches;
             let scopes = [&mut self.program, &mut self.instructions, &mut self.owners];
-            let ([early, all], short, groups) = size.window(index, references, seen, weight, scopes);
+            let ([early, all], short, groups) = size.window(index, references, thread, weight, scopes);
             let phases = &mut self.phases;
             let phase = *phase.get_or_insert_with(|| {
                 let class = Phases::class(early, all, references.len());
-                phases.of(class, &Signature::of(references), at, references.len())
+                phases.of(class, &Signature::of(references), at, references.len(), weight)
             });
             size.short.add(phase, &short, weight);
             size.groups.add(phase, &groups);
         }
-        if let Some(thread) = self.threads.get_mut(&burst.thread) {
-            thread.phase = phase;
-        }
+        thread.phase = phase;
+        thread.clock.end_window(references.len() as u64, phase.unwrap_or_default(), &self.phases);
+        thread.made += references.len() as u64;
+        thread.windows += 1;
         let (mut counted, mut reads) = (0u32, 0u32);
         for reference in references.iter().filter(|reference| counts(reference.kind)) {
             counted += 1;
@@ -507,7 +505,7 @@ impl BlockSize {
         &mut self,
         index: usize,
         references: &[Reference],
-        thread: Thread,
+        thread: &mut Thread,
         weight: f64,
         [program, instructions, owners]: [&mut Scopes; 3],
     ) -> ([u64; 2], [u32; TRIVIAL as usize], Counts) {
@@ -515,7 +513,7 @@ impl BlockSize {
         let (mut first_uses, mut short) = (0, [0u32; TRIVIAL as usize]);
         let mut groups = Counts::default();
         let mut early = None;
-        let mut times = thread.clock..;
+        let mut times = thread.clock.now().seen..;
         // Of the program: added up behind the loop.
         let mut within = [0u32; BINS];
         let mut lost = vec![[0u32; BINS]; self.levels.len()];
@@ -536,17 +534,18 @@ impl BlockSize {
                     let key = block | tag;
                     let before = self.last_use.touch(key, now);
                     if let Some(before) = before
-                        && before >= thread.window
+                        && before >= thread.window.seen
                         && now - before < TRIVIAL
                     {
                         short[(now - before) as usize] += 1;
                         continue;
                     }
-                    let seen = self.seen(key, now, before, thread, weight);
+                    let phase = |then| instructions.phase(reference.instruction, then);
+                    let seen = self.seen(key, now, before, thread, weight, phase);
                     first_uses += u64::from(!matches!(seen, Seen::Within { .. }));
                     match seen {
                         Seen::Never { .. } => groups.add(block, None),
-                        Seen::Across { now, before, .. } => groups.add(block, Some(now - before)),
+                        Seen::Across { age, .. } => groups.add(block, Some(age.time())),
                         Seen::Within { .. } | Seen::First { .. } => {}
                     }
                     match seen {
@@ -597,10 +596,18 @@ impl BlockSize {
         }
     }
 
-    /// What is known of a touch whose reuse time is not trivial.
+    /// What is known of a touch whose reuse time is not trivial. `phase`: whose time to tell its age in, see [`Scopes::phase`].
     #[inline]
-    fn seen(&mut self, key: u64, now: u64, before: Option<u64>, thread: Thread, weight: f64) -> Seen {
-        let position = now - thread.window;
+    fn seen(
+        &mut self,
+        key: u64,
+        now: u64,
+        before: Option<u64>,
+        thread: &mut Thread,
+        weight: f64,
+        phase: impl FnOnce(Option<usize>) -> Option<usize>,
+    ) -> Seen {
+        let position = now - thread.window.seen;
         let (mut lost, mut held) = (0u32, 0u32);
         let watched = if self.watches { &mut self.sets[..] } else { &mut [] };
         for (place, sets) in watched.iter_mut().enumerate() {
@@ -612,17 +619,19 @@ impl BlockSize {
             }
         }
         match before {
-            Some(before) if before >= thread.window => {
+            Some(before) if before >= thread.window.seen => {
                 Seen::Within { time: bin(now - before), lost: self.watches.then_some(lost) }
             }
             _ if !self.last_use.is_kept(key) => Seen::First { position },
             Some(before) => {
-                let (window, weight) = (thread.window, weight / self.last_use.rate());
-                Seen::Across { position, now, before, window, weight }
+                let (window, weight) = (thread.window.seen, weight / self.last_use.rate());
+                let age = thread.clock.age(position, &thread.window, before, |then| phase(Some(then)));
+                Seen::Across { position, now, age, window, weight }
             }
             None => {
-                let unused_for = self.regions.unused_for(key, now, thread.window);
-                Seen::Never { position, now, unused_for, weight: weight / self.last_use.rate() }
+                let since = self.regions.unused_since(key, now, thread.window.seen);
+                let age = thread.clock.age(position, &thread.window, since, |_| phase(None));
+                Seen::Never { position, age, weight: weight / self.last_use.rate() }
             }
         }
     }
@@ -642,13 +651,13 @@ enum Seen {
     Across {
         position: u64,
         now: u64,
-        before: u64,
+        age: Age,
         /// When the present window began.
         window: u64,
         weight: f64,
     },
     /// No window had it.
-    Never { position: u64, now: u64, unused_for: u64, weight: f64 },
+    Never { position: u64, age: Age, weight: f64 },
 }
 
 /// Places of the bits that are set.
@@ -674,15 +683,15 @@ impl Seen {
                 }
             }
             Self::First { position } => reuse.first(position, one),
-            Self::Across { position, now, before, window, weight } => {
+            Self::Across { position, now, age, window, weight } => {
                 reuse.first(position, one);
-                reuse.found(now, before, weight);
-                reuse.order.find(now, before, window, weight);
+                reuse.found(age, weight);
+                reuse.order.find(now, age, window, weight);
             }
-            Self::Never { position, now, unused_for, weight } => {
+            Self::Never { position, age, weight } => {
                 reuse.first(position, one);
-                reuse.unfound(now, unused_for, weight);
-                reuse.order.miss(unused_for, weight);
+                reuse.unfound(age, weight);
+                reuse.order.miss(age, weight);
             }
         }
     }

@@ -15,7 +15,7 @@
 //! chance ([`Phases::persistence`]).
 
 use crate::bins::TRIVIAL;
-use crate::burst::Reference;
+use crate::burst::{Reference, Unseen};
 use crate::groups::Groups;
 use crate::model::Model;
 use crate::reuse::{Distribution, Footprint};
@@ -33,15 +33,36 @@ pub(crate) struct Phases {
     unseen: f64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Phase {
     class: usize,
     /// Of its bursts.
     signature: Signature,
     bursts: f64,
-    /// Bursts whose predecessor is known, and those of them whose predecessor is in the phase, too.
+    /// By all bursts whose predecessor is known, and by those of them before which it was looked where the thread was.
+    stays: Stays,
+    looked: Stays,
+    /// References of its last bursts, and those that these stand for.
+    recently: (f64, f64),
+}
+
+/// Whether the program was in a phase from one burst to the next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stays {
     successors: f64,
     stayed: f64,
+}
+
+impl Stays {
+    fn add(&mut self, stayed: bool) {
+        self.successors += 1.0;
+        self.stayed += f64::from(u8::from(stayed));
+    }
+
+    /// The part that stayed.
+    fn part(&self) -> f64 {
+        self.stayed / self.successors
+    }
 }
 
 /// How references are distributed over instructions: a sum over bursts, each of which has 1 in all.
@@ -78,8 +99,8 @@ impl Signature {
 pub(crate) struct Position {
     /// The phase of the one before.
     pub(crate) before: Option<usize>,
-    /// References between the two, where that is known.
-    pub(crate) unseen: Option<u64>,
+    /// What was between the two, where that is known.
+    pub(crate) unseen: Option<Unseen>,
 }
 
 impl Phases {
@@ -89,6 +110,10 @@ impl Phases {
     pub(crate) const MOST: usize = 16;
     /// References of the short window.
     pub(crate) const SHORT_WINDOW: usize = 2048;
+    /// Bursts before which it was looked from which on these alone tell how long a phase lasts.
+    const ENOUGH_LOOKED: f64 = 8.0;
+    /// What a burst counts once the next one has come: they stand for more and for less by chance, and over the run for other reasons.
+    const FORGOTTEN: f64 = 7.0 / 8.0;
     /// A burst with more of its references elsewhere is of another phase.
     const APART: f32 = 0.5;
 
@@ -102,13 +127,14 @@ impl Phases {
         step(early, 0.0).min(Self::SIDE - 1) * Self::SIDE + step(decline, 1.0).min(Self::SIDE - 1)
     }
 
-    /// The phase of a burst of a class.
+    /// The phase of a burst of a class, each of whose references stands for `weight`.
     pub(crate) fn of(
         &mut self,
         class: usize,
         signature: &Signature,
         at: Position,
         references: usize,
+        weight: f64,
     ) -> usize {
         // Another class is further away than other code.
         let distance = |phase: &Phase| {
@@ -122,33 +148,50 @@ impl Phases {
             Some((found, apart)) if apart <= Self::APART || self.known.len() == Self::MOST => found,
             _ => {
                 let signature = Signature::default();
-                self.known.push(Phase { class, signature, bursts: 0.0, successors: 0.0, stayed: 0.0 });
+                self.known.push(Phase { class, signature, ..Phase::default() });
                 self.known.len() - 1
             }
         };
         let phase = &mut self.known[found];
         phase.signature.add(signature);
         phase.bursts += 1.0;
+        let (seen, stood) = phase.recently;
+        let more = references as f64;
+        phase.recently = (seen * Self::FORGOTTEN + more, stood * Self::FORGOTTEN + more * weight);
         self.bursts += 1.0;
         self.references += references as f64;
         if let (Some(before), Some(unseen)) = (at.before, at.unseen) {
-            phase.successors += 1.0;
-            phase.stayed += f64::from(u8::from(before == found));
+            phase.stays.add(before == found);
+            if let Some(was_elsewhere) = unseen.was_elsewhere {
+                phase.looked.add(before == found && !was_elsewhere);
+            }
             self.successors += 1.0;
-            self.unseen += unseen as f64;
+            self.unseen += unseen.references as f64;
         }
         found
+    }
+
+    /// How many references of one phase a reference of another stands for as much as, in the last bursts of both.
+    pub(crate) fn stands_for(&self, phase: usize, of: usize) -> f64 {
+        let weight =
+            |phase: usize| self.known.get(phase).map(|Phase { recently: (seen, stood), .. }| stood / seen);
+        match (weight(phase), weight(of)) {
+            (Some(one), Some(other)) if phase != of => one / other,
+            _ => 1.0,
+        }
     }
 
     /// How long a phase lasts.
     fn persistence(&self, phase: usize) -> Persistence {
         let Some(known) = self.known.get(phase) else { return Persistence::ALWAYS };
-        if known.successors == 0.0 {
+        if known.stays.successors == 0.0 {
             return Persistence::ALWAYS;
         }
+        // Rounds that take about as long as it is from burst to burst are in the same phase at each.
+        let stays = if known.looked.successors >= Self::ENOUGH_LOOKED { known.looked } else { known.stays };
         let length = self.references / self.bursts;
         let by_chance = known.bursts / self.bursts;
-        let stayed = known.stayed / known.successors;
+        let stayed = stays.part();
         let kept = if by_chance < 1.0 { (stayed - by_chance) / (1.0 - by_chance) } else { 1.0 };
         Persistence { kept: kept.clamp(0.0, 1.0), length, step: length + self.unseen / self.successors }
     }
@@ -253,8 +296,8 @@ mod tests {
         let mut phases = Phases::default();
         let mut found: Vec<usize> = Vec::new();
         for first in bursts {
-            let at = Position { before: found.last().copied(), unseen: Some(9_000) };
-            found.push(phases.of(4, &signature(first..first + 10), at, 1_000));
+            let at = Position { before: found.last().copied(), unseen: Some(9_000.into()) };
+            found.push(phases.of(4, &signature(first..first + 10), at, 1_000, 10.0));
         }
         (phases, found)
     }
@@ -270,6 +313,19 @@ mod tests {
     }
 
     #[test]
+    fn references_of_phases_stand_for_more_and_less() {
+        let mut phases = Phases::default();
+        for burst in 0..20 {
+            let (first, weight) = [(0, 10.0), (500, 40.0)][burst % 2];
+            let at = Position { before: None, unseen: None };
+            phases.of(4, &signature(first..first + 10), at, 1_000, weight);
+        }
+        let counts = [phases.stands_for(0, 1), phases.stands_for(1, 0), phases.stands_for(1, 1)];
+        assert_eq!(counts, [0.25, 4.0, 1.0]);
+        assert_eq!(phases.stands_for(0, 7), 1.0, "nothing is known of it");
+    }
+
+    #[test]
     fn phases_last_as_long_as_bursts_stay_in_them() {
         let (lasting, _) = phases_of((0..200).map(|burst| if burst < 100 { 0 } else { 500 }));
         let lasting = lasting.persistence(0);
@@ -279,6 +335,16 @@ mod tests {
         // Nine of ten have their like before them, five by chance.
         assert!((0.75..0.85).contains(&coming.at(11_000.0)), "{coming:?}");
         assert!(coming.at(101_000.0) < 0.15);
+        // Rounds of two bursts' time, of which the first is looked at: each burst is where the one before was, and much came between.
+        let mut seen_at_once = Phases::default();
+        for burst in 0..40 {
+            let unseen = Unseen { references: 9_000, was_elsewhere: Some(true) };
+            let at = Position { before: Some(burst / 20).filter(|_| burst % 20 > 0), unseen: Some(unseen) };
+            let first = 500 * (burst / 20) as u32;
+            seen_at_once.of(4, &signature(first..first + 10), at, 1_000, 10.0);
+        }
+        let aliased = seen_at_once.persistence(0);
+        assert!(aliased.at(1_000.0) == 1.0 && aliased.at(11_000.0) == 0.0, "{aliased:?}");
         // As often the one as the other, whatever was before: nothing but chance.
         let mut random = 1_u64;
         let (mixed, _) = phases_of((0..400).map(|_| {

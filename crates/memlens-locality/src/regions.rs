@@ -20,18 +20,18 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// No burst had the block with this key before, which is used `now`: for how long it has not been used, of the time
-    /// seen. All of it, if nothing around it was used before the present window, which began at `window`: it may have been
+    /// No burst had the block with this key before, which is used `now`: since when it has not been used, of the time
+    /// seen. Since its begin, if nothing around it was used before the present window, which began at `window`: it may have been
     /// there for long, and to be new counts as a miss.
-    pub(crate) fn unused_for(&mut self, key: u64, now: u64, window: u64) -> u64 {
+    pub(crate) fn unused_since(&mut self, key: u64, now: u64, window: u64) -> u64 {
         let is_full = self.first_seen.len() >= MOST;
         match self.first_seen.entry(key >> SHIFT) {
-            Entry::Occupied(first) if *first.get() < window => now - first.get(),
+            Entry::Occupied(first) if *first.get() < window => *first.get(),
             Entry::Vacant(region) if !is_full => {
                 region.insert(now);
-                now
+                0
             }
-            _ => now,
+            _ => 0,
         }
     }
 }
@@ -43,10 +43,10 @@ mod tests {
     #[test]
     fn a_block_is_as_old_as_what_lies_around_it() {
         let mut regions = Regions::default();
-        assert_eq!(regions.unused_for(64, 1000, 900), 1000, "nothing is known around it");
-        assert_eq!(regions.unused_for(65, 1010, 900), 1010, "that was in the same window");
-        assert_eq!(regions.unused_for(66, 5000, 4900), 4000, "since a neighbour was used first");
-        assert_eq!(regions.unused_for(67, 5010, 4900), 4010);
-        assert_eq!(regions.unused_for(128, 5020, 4900), 5020, "another region");
+        assert_eq!(regions.unused_since(64, 1000, 900), 0, "nothing is known around it");
+        assert_eq!(regions.unused_since(65, 1010, 900), 0, "that was in the same window");
+        assert_eq!(regions.unused_since(66, 5000, 4900), 1000, "since a neighbour was used first");
+        assert_eq!(regions.unused_since(67, 5010, 4900), 1000);
+        assert_eq!(regions.unused_since(128, 5020, 4900), 0, "another region");
     }
 }

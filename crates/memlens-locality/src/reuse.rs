@@ -13,12 +13,14 @@
 //! - **within**: the block was used in this burst before: the time is known.
 //! - **first**: it was not: the time is longer than the position in the burst (censored there).
 //! - of the first, **across**: an earlier burst had the block: counted in *visible* references, that is without
-//!   the unseen ones; or **never**: no burst had it, in so many visible references.
+//!   the unseen ones, as if all code were seen as often as the code that uses the block ([`Age`]); or **never**: no burst had
+//!   it, in so many visible references.
 //!
 //! What is used for the first time in a run of its code (`runs.rs`) was last used before it: how often it was used then says
 //! nothing of how often it is used now. Times up to the run's begin and those behind it are therefore counted apart.
 
 use crate::bins::{BINS, bin, lower_edge};
+use crate::clock::Age;
 use crate::phases::Phases;
 use crate::runs::Since;
 
@@ -159,28 +161,28 @@ impl Reuse {
         }
     }
 
-    /// Of the first uses, one at `now` whose block an earlier burst had, last at `before`.
-    pub(crate) fn found(&mut self, now: u64, before: u64, weight: f64) {
-        let time = bin(now - before);
-        match (self.since, &mut self.earlier) {
-            (Some(since), Some(earlier)) if before < since.seen => {
-                earlier.entered[bin(now - since.seen)] += weight;
-                earlier.across[time] += weight;
-            }
-            _ => self.across[time] += weight,
+    /// Of the first uses, one whose block an earlier burst had, so long ago.
+    pub(crate) fn found(&mut self, age: Age, weight: f64) {
+        match self.earlier_than_run(age, weight) {
+            Some(earlier) => earlier.across[bin(age.time())] += weight,
+            None => self.across[bin(age.time())] += weight,
         }
     }
 
-    /// Of the first uses, one at `now` whose block no burst had, though it was there for so many seen references.
-    pub(crate) fn unfound(&mut self, now: u64, unused_for: u64, weight: f64) {
-        let time = bin(unused_for);
-        match (self.since, &mut self.earlier) {
-            (Some(since), Some(earlier)) if unused_for > now - since.seen => {
-                earlier.entered[bin(now - since.seen)] += weight;
-                earlier.never[time] += weight;
-            }
-            _ => self.never[time] += weight,
+    /// Of the first uses, one whose block no burst had, though it was there for so long.
+    pub(crate) fn unfound(&mut self, age: Age, weight: f64) {
+        match self.earlier_than_run(age, weight) {
+            Some(earlier) => earlier.never[bin(age.time())] += weight,
+            None => self.never[bin(age.time())] += weight,
         }
+    }
+
+    /// Where uses are counted that reach back behind the run's begin, if this one does.
+    fn earlier_than_run(&mut self, age: Age, weight: f64) -> Option<&mut Earlier> {
+        let since = self.since.as_ref().filter(|since| age.then < since.begin.seen)?;
+        let earlier = self.earlier.as_deref_mut()?;
+        earlier.entered[bin(age.since(&since.begin))] += weight;
+        Some(earlier)
     }
 
     /// The present burst is over: which phase it belongs to, and what each reference counts.
@@ -471,7 +473,7 @@ pub(crate) struct Order {
     in_step: f64,
     /// Weight of all finds.
     found: f64,
-    /// Seen references that blocks new in their burst went without being found, weighted.
+    /// References that blocks new in their burst went without being found, weighted.
     exposure: f64,
 }
 
@@ -480,11 +482,12 @@ impl Order {
     /// longer than ways through trees and chains, a small part of a burst.
     const APART: u64 = 512;
 
-    /// A block was used `now`, in a window from `window` on, and in an earlier one last at `before`.
+    /// A block was used `now`, in a window from `window` on, and in an earlier one last so long ago.
     #[inline]
-    pub(crate) fn find(&mut self, now: u64, before: u64, window: u64, weight: f64) {
+    pub(crate) fn find(&mut self, now: u64, age: Age, window: u64, weight: f64) {
+        let before = age.then;
         self.found += weight;
-        self.exposure += weight * (now - before) as f64;
+        self.exposure += weight * age.time() as f64;
         let (gone, went) = (now.wrapping_sub(self.now), before.wrapping_sub(self.before));
         // Between windows, and in another thread, other references passed.
         let is_comparable = (window..=now).contains(&self.now);
@@ -503,10 +506,10 @@ impl Order {
         }
     }
 
-    /// A block was used that no earlier burst had, though it has been there for so many seen references.
+    /// A block was used that no earlier burst had, though it has been there for so long.
     #[inline]
-    pub(crate) fn miss(&mut self, seen: u64, weight: f64) {
-        self.exposure += weight * seen as f64;
+    pub(crate) fn miss(&mut self, age: Age, weight: f64) {
+        self.exposure += weight * age.time() as f64;
     }
 
     /// References from one use to the next: those gone without being found, for each found, since bursts come at

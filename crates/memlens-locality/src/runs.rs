@@ -4,6 +4,8 @@
 //! last used before it began, however often the task before used it. The bursts of one thread in which an instruction
 //! is seen are taken for one *run* of it as long as it is not missed in [`ABSENT`] bursts in a row.
 
+use crate::clock::Mark;
+
 /// Bursts of the thread without an instruction after which it begins anew.
 const ABSENT: u64 = 8;
 
@@ -14,8 +16,8 @@ pub(crate) struct Moment {
     pub(crate) thread: u64,
     /// Which of its bursts this is.
     pub(crate) burst: u64,
-    /// References of it that were seen before.
-    pub(crate) seen: u64,
+    /// When it begins.
+    pub(crate) at: Mark,
     /// All that it made before, and those of them between the last burst and this one, as far as they are known.
     pub(crate) made: u64,
     pub(crate) unseen: u64,
@@ -34,10 +36,10 @@ pub(crate) struct Run {
 }
 
 /// How long a run has lasted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Since {
-    /// References of the thread that were seen before the run.
-    pub(crate) seen: u64,
+    /// When it began.
+    pub(crate) begin: Mark,
     /// All that it made from then to the begin of the present burst.
     pub(crate) made: u64,
     /// Whether the present burst is the first that sees the run.
@@ -68,8 +70,8 @@ impl Run {
         (self.begin, self.last_burst) = (Some(begin), now.burst);
         // It began somewhere between the last burst without it and the first with it.
         let made = now.made - begin.made + begin.unseen / 2;
-        let since = Since { seen: begin.seen, made, is_first: now.burst == begin.burst };
-        self.since = (!self.is_shared && begin.seen > 0).then_some(since);
+        let since = Since { begin: begin.at, made, is_first: now.burst == begin.burst };
+        self.since = (!self.is_shared && begin.at.seen > 0).then_some(since);
     }
 }
 
@@ -77,8 +79,12 @@ impl Run {
 mod tests {
     use super::*;
 
+    fn at(burst: u64) -> Mark {
+        Mark::after(burst * 100)
+    }
+
     fn moment(thread: u64, burst: u64) -> Moment {
-        Moment { thread, burst, seen: burst * 100, made: burst * 1000, unseen: 900 }
+        Moment { thread, burst, at: at(burst), made: burst * 1000, unseen: 900 }
     }
 
     #[test]
@@ -86,12 +92,12 @@ mod tests {
         assert_eq!(Run::default().seen(&moment(1, 0)), None, "since the begin");
         let mut run = Run::default();
         for burst in [3, 4, 4 + ABSENT] {
-            let since = Since { seen: 300, made: (burst - 3) * 1000 + 450, is_first: burst == 3 };
+            let since = Since { begin: at(3), made: (burst - 3) * 1000 + 450, is_first: burst == 3 };
             assert_eq!(run.seen(&moment(1, burst)), Some(since));
             assert_eq!(run.seen(&moment(1, burst)), Some(since));
         }
         let again = 4 + 2 * ABSENT + 1;
-        let since = Since { seen: again * 100, made: 450, is_first: true };
+        let since = Since { begin: at(again), made: 450, is_first: true };
         assert_eq!(run.seen(&moment(1, again)), Some(since));
         assert_eq!(run.seen(&moment(2, 7)), None, "two threads'");
         assert_eq!(run.seen(&moment(1, again + 1)), None);

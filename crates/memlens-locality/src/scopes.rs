@@ -28,6 +28,8 @@ pub(crate) struct Scope {
     pub(crate) references_squared: f64,
     /// References by phase of the program, weighted; see [`Phases`].
     pub(crate) phases: [f64; Phases::MOST],
+    /// The phase that has most of them.
+    phase: Option<usize>,
     /// By size of block; none until there is something to count.
     pub(crate) reuse: Vec<Option<Reuse>>,
     /// Since when it has been at work.
@@ -170,6 +172,13 @@ impl Scopes {
         (reuse, &mut self.sums[at * self.levels..(at + 1) * self.levels])
     }
 
+    /// Whose time tells how long ago a row used what it uses again: that of the phase that it is in, even if a burst of another met
+    /// its begin; or, if it was not at work `then`, that of the phase in which the block was used. None: it is not known.
+    pub(crate) fn phase(&self, id: u32, then: Option<usize>) -> Option<usize> {
+        let row = self.rows.get((id as usize).min(self.most))?;
+        then.filter(|&then| row.phases[then] == 0.0).or(row.phase)
+    }
+
     /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted; `signs` as in [`CostSpread::add`].
     pub(crate) fn end_burst(&mut self, (weight, burst): (f64, f64), phase: usize, cost: &Cost, signs: u32) {
         for &at in &self.touched {
@@ -183,6 +192,9 @@ impl Scopes {
             row.weights_squared += own * weight;
             row.references_squared += own * own;
             row.phases[phase] += own;
+            if row.phase.is_none_or(|main| row.phases[main] < row.phases[phase]) {
+                row.phase = Some(phase);
+            }
             row.bursts += 1;
             for reuse in row.reuse.iter_mut().flatten() {
                 reuse.end_burst(phase, weight);

@@ -63,7 +63,7 @@ fn both(cache: Geometry, sampling: Sampling, mut next: impl FnMut(u64) -> Refere
         let begin = random.below((sampling.every - sampling.length) as u64) as usize;
         let end = begin + sampling.length;
         let (weight, start) = (sampling.every as f64, now);
-        let unseen_before = Some(unseen + begin as u64);
+        let unseen_before = Some((unseen + begin as u64).into());
         locality.feed(&Burst {
             thread: 1,
             start,
@@ -297,6 +297,47 @@ fn phases_shorter_than_the_time_between_bursts_share_the_cache() {
     assert!((found - exact).abs() < 0.015, "{found} for {exact}");
 }
 
+/// Bursts of 4,000 references at ticks of a clock, 20 times as far apart in quick code as in slow: slow is an array with a
+/// reference a line, quick is one with eight. They are gone through in turn, `lines` each, and share a cache of `blocks`.
+fn slow_and_quick_sweeps(lines: u64, blocks: u64) -> [f64; 2] {
+    const LENGTH: u64 = 4_000;
+    let mut locality =
+        Locality::new(&LocalityConfig::new(vec![cache(blocks, 16)])).expect("a possible cache");
+    let round = lines + 8 * lines;
+    let reference = |at: u64| match at % round {
+        at if at < lines => load(0, BASE + at * LINE),
+        at => load(1, 2 * BASE + (at - lines) * 8),
+    };
+    let time = |at: u64| if at % round < lines { 20 } else { 1 };
+    let (mut random, mut at) = (Random(41), 0);
+    for _ in 0..400 {
+        let mut left = (1 << 16) + random.below(1 << 19);
+        let before = at;
+        while left > 0 {
+            left = left.saturating_sub(time(at));
+            at += 1;
+        }
+        // What a burst stands for is known from the time of its references.
+        let weight = LENGTH as f64 + 327_680.0 / time(at) as f64;
+        let references: Vec<Reference> = (at..at + LENGTH).map(reference).collect();
+        let unseen_before = Some((at - before).into());
+        locality.feed(&Burst { thread: 1, start: at, weight, unseen_before, references: &references });
+        at += LENGTH;
+    }
+    let summary = locality.summary();
+    [0, 1].map(|row| ratio(&summary.instructions[row].1))
+}
+
+#[test]
+fn what_is_seen_less_often_takes_as_much_of_the_cache() {
+    // Twice 40,000 lines: both miss each line in 32,768, and none in 131,072. By the references seen alone, the slow sweep seems to
+    // come again after a fifth of the time.
+    let missing = slow_and_quick_sweeps(40_000, 1 << 15);
+    assert!((missing[0] - 1.0).abs() < 0.06 && (missing[1] - 0.125).abs() < 0.01, "{missing:?}");
+    let fitting = slow_and_quick_sweeps(40_000, 1 << 17);
+    assert!(fitting[0] < 0.06 && fitting[1] < 0.01, "{fitting:?}");
+}
+
 #[test]
 fn curves_fall_and_pass_through_the_estimates() {
     let mut random = Random(17);
@@ -328,7 +369,7 @@ fn bursts_without_a_gap_are_one() {
         |references, unseen_before| Burst { thread: 0, start: 0, weight: 1.0, unseen_before, references };
     whole.feed(&burst(&references, None));
     for (at, part) in references.chunks(1024).enumerate() {
-        parts.feed(&Burst { weight: 0.125, ..burst(part, (at > 0).then_some(0)) });
+        parts.feed(&Burst { weight: 0.125, ..burst(part, (at > 0).then_some(0.into())) });
     }
     let (whole, parts) = (whole.summary().total, parts.summary().total);
     assert!((whole.references - parts.references).abs() < 1e-9);
@@ -368,7 +409,7 @@ fn a_reference_that_stands_for_many_is_one() {
     };
     for start in 0..20 {
         let references = if start == 10 { round(1, 20) } else { round(0, 20_000) };
-        let unseen_before = Some(980_000);
+        let unseen_before = Some(980_000.into());
         locality.feed(&Burst { thread: 1, start, weight: 1e6, unseen_before, references: &references });
     }
     let summary = locality.summary();
@@ -389,7 +430,7 @@ fn what_is_prefetched_is_there() {
             })
             .collect();
         let weight = references.len() as f64;
-        let unseen_before = Some(960_000);
+        let unseen_before = Some(960_000.into());
         locality.feed(&Burst { thread: 1, start: burst, weight, unseen_before, references: &references });
     }
     let summary = locality.summary();

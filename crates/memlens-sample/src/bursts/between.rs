@@ -60,6 +60,8 @@ pub struct Times {
     pub unmet: Vec<Foreign>,
     /// Accesses in the time elsewhere, as fast as when that was met.
     pub accesses_elsewhere: f64,
+    /// Looks in code.
+    pub looks: u32,
 }
 
 /// Time in code of none of the bursts around it.
@@ -76,6 +78,11 @@ pub struct Foreign {
 }
 
 impl Times {
+    /// Whether the thread was in code of neither burst, if there were looks.
+    pub fn was_elsewhere(&self) -> Option<bool> {
+        (self.looks > 0).then_some(!self.elsewhere.is_empty())
+    }
+
     fn add(&mut self, owner: Owner, time_ns: f64) {
         match owner {
             Owner::Before => self.before += time_ns,
@@ -176,6 +183,7 @@ pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64) -> Times {
     };
     for look in looks {
         passed_ns += look.period_ns;
+        times.looks += u32::from(matches!(look.at, Position::Code(_)));
         add_unmet(&mut times, last_unmet.take(), look.period_ns);
         let nearer_in_time = match (before, next) {
             (None, _) => Owner::Next,

@@ -30,7 +30,7 @@ use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::Offsets;
 use memlens_locality::{
     Burst, Cost, CostSpread, Geometry, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing,
-    Summary, Timing,
+    Summary, Timing, Unseen,
 };
 use memlens_overlap::{Place, Windows};
 use memlens_profile::MachineInfo;
@@ -693,7 +693,7 @@ impl Bursts {
 
     /// Takes in a burst of which everything is known.
     fn feed(&mut self, waiting: &Waiting) {
-        let Waiting { timing, start, weight, unseen_before, ref references, .. } = *waiting;
+        let Waiting { timing, start, weight, unseen_before, was_elsewhere, ref references, .. } = *waiting;
         tracing::debug!(?timing, weight, unseen_before, waiting.time_ns, waiting.taken_ns, "stands for");
         if !waiting.has_next {
             feed_sharing(&mut self.sharing, &self.weights, waiting);
@@ -702,7 +702,7 @@ impl Bursts {
             thread: timing.thread,
             start,
             weight,
-            unseen_before: Some(unseen_before as u64),
+            unseen_before: Some(Unseen { references: unseen_before as u64, was_elsewhere }),
             references,
         });
     }

@@ -48,6 +48,8 @@ pub struct Waiting {
     pub weight: f64,
     /// Accesses since the burst before.
     pub unseen_before: f64,
+    /// Whether the thread was in code of neither since then, if there were looks.
+    pub was_elsewhere: Option<bool>,
     /// Accesses that were only counted behind it.
     pub counted: f64,
     /// Whether code ended it that bursts leave alone.
@@ -240,6 +242,7 @@ impl WaitingBursts {
         self.calls_ns += times.calls;
         burst.before_ns = times.next;
         burst.unseen_before = burst.stand_for(times.next) + times.accesses_elsewhere;
+        burst.was_elsewhere = times.was_elsewhere();
         self.take_foreign(&mut burst);
         self.leave_foreign(&mut burst, times.unmet, times.elsewhere);
         if let Some(before) = at.map(|at| &mut self.bursts[at]) {
