@@ -11,14 +11,19 @@ use crate::phases::Phases;
 /// More knots than this are thinned out.
 const MOST_KNOTS: usize = 1 << 14;
 
+/// About as many references as in a burst, as a power of two.
+const STEP: u32 = 12;
+
 /// A thread's clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// Where windows began, the present one's at the end.
+    /// Where windows began, the present one's at the end: references seen by then …
+    begins: Vec<u64>,
+    /// … and the rest.
     knots: Vec<Knot>,
     now: Mark,
-    /// The knot before the place that was asked for last: in sweeps, the next one's as well.
-    last: usize,
+    /// The window of each reference seen whose number is a multiple of 2^[`STEP`].
+    index: Vec<u32>,
 }
 
 /// A place on a thread's clock.
@@ -45,7 +50,8 @@ impl Mark {
 
 #[derive(Clone, Copy, Debug)]
 struct Knot {
-    begin: Mark,
+    /// As [`Mark::by_phase`].
+    by_phase: [f64; Phases::MOST],
     /// The window's.
     phase: usize,
 }
@@ -55,11 +61,13 @@ struct Knot {
 pub(crate) struct Age {
     /// References seen before then.
     pub(crate) then: u64,
-    /// References of the present window since.
+    /// How many were made since, as far as that can be told.
+    pub(crate) time: u64,
+    /// References of the present window so far.
     position: u64,
-    /// Whose time it is told in, and what it was then and when the present window began.
+    /// Whose time it is told in, and what it was when the present window began.
     phase: usize,
-    times: [f64; 2],
+    begin: f64,
 }
 
 impl Clock {
@@ -71,13 +79,12 @@ impl Clock {
     /// A window begins.
     pub(crate) fn begin_window(&mut self) {
         if self.knots.len() >= MOST_KNOTS {
-            let mut number = 0;
-            self.knots.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
+            self.begins = self.begins.iter().step_by(2).copied().collect();
+            self.knots = self.knots.iter().step_by(2).copied().collect();
+            self.index.iter_mut().for_each(|window| *window /= 2);
         }
-        self.knots.push(Knot { begin: self.now, phase: 0 });
+        self.begins.push(self.now.seen);
+        self.knots.push(Knot { by_phase: self.now.by_phase, phase: 0 });
     }
 
     /// It is over, had so many references, and was in that phase.
@@ -89,48 +96,49 @@ impl Clock {
         if let Some(knot) = self.knots.last_mut() {
             knot.phase = phase;
         }
+        let steps = self.now.seen.div_ceil(1 << STEP);
+        self.index.resize(steps as usize, self.knots.len() as u32 - 1);
     }
 
     /// The place where so many references had been seen, if that was before the present window: its window, and which part of that was over.
-    fn place(&mut self, seen: u64) -> Option<(usize, f64)> {
-        let around = |knots: &[Knot], at: usize| {
-            let (from, to) = (knots.get(at)?.begin.seen, knots.get(at + 1)?.begin.seen);
-            (from..to).contains(&seen).then(|| (at, (seen - from) as f64 / (to - from) as f64))
-        };
-        around(&self.knots, self.last).or_else(|| {
-            self.last = self.knots.partition_point(|knot| knot.begin.seen <= seen).saturating_sub(1);
-            around(&self.knots, self.last)
-        })
+    fn place(&self, seen: u64) -> Option<(usize, f64)> {
+        let step = (seen >> STEP) as usize;
+        let first = *self.index.get(step)? as usize;
+        let last = self.index.get(step + 1).map_or(self.begins.len() - 1, |&window| window as usize);
+        let at = first + self.begins[first + 1..=last].partition_point(|&begin| begin <= seen);
+        let (from, to) = (self.begins[at], *self.begins.get(at + 1)?);
+        Some((at, (seen - from) as f64 / (to - from) as f64))
     }
 
     /// How long ago `then` was, before the present window, which began at `window` and has had `position` references since. `phase`: whose
     /// time to tell it in, given the window's of then; None: in references seen.
     pub(crate) fn age(
-        &mut self,
+        &self,
         position: u64,
         window: &Mark,
         then: u64,
         phase: impl FnOnce(usize) -> Option<usize>,
     ) -> Age {
-        let Some((at, part)) = self.place(then) else {
-            // No window is before the first.
-            return Age { then, position, phase: Phases::MOST, times: [then as f64, window.seen as f64] };
+        let found = self.place(then).and_then(|(at, part)| Some((at, part, phase(self.knots[at].phase)?)));
+        let Some((at, part, phase)) = found else {
+            let time = position + window.seen - then;
+            return Age { then, time, position, phase: Phases::MOST, begin: window.seen as f64 };
         };
-        let phase = phase(self.knots[at].phase).unwrap_or(Phases::MOST);
-        let [from, to] = [at, at + 1].map(|at| self.knots[at].begin.of(phase));
-        Age { then, position, phase, times: [from + (to - from) * part, window.of(phase)] }
+        let [from, to] = [at, at + 1].map(|at| self.knots[at].by_phase[phase]);
+        let (was, begin) = (from + (to - from) * part, window.by_phase[phase]);
+        Age { then, time: position + whole(begin - was), position, phase, begin }
     }
 }
 
-impl Age {
-    /// In references.
-    pub(crate) fn time(&self) -> u64 {
-        self.position + (self.times[1] - self.times[0]).round() as u64
-    }
+/// Rounded. Without the instruction for that, [`f64::round`] takes longer than all else here.
+fn whole(time: f64) -> u64 {
+    (time + 0.5) as u64
+}
 
+impl Age {
     /// From another moment on until now, in references.
     pub(crate) fn since(&self, then: &Mark) -> u64 {
-        self.position + (self.times[1] - then.of(self.phase)).round() as u64
+        self.position + whole(self.begin - then.of(self.phase))
     }
 }
 
@@ -158,14 +166,14 @@ mod tests {
 
     #[test]
     fn each_phase_has_a_time_of_its_own() {
-        let mut clock = clock_of(10);
+        let clock = clock_of(10);
         let now = clock.now();
         assert_eq!(now.seen, 10_000);
-        let ages = |clock: &mut Clock, then, phase| clock.age(5, &now, then, |_| phase).time();
+        let ages = |clock: &Clock, then, phase| clock.age(5, &now, then, |_| phase).time;
         // From the middle of the last window of the first phase: 500 of it, 1,000 of the second, 5 of the present window.
-        assert_eq!(ages(&mut clock, 8_500, Some(0)), 500 + 4_000 + 5);
-        assert_eq!(ages(&mut clock, 8_500, Some(1)), 125 + 1_000 + 5);
-        assert_eq!(ages(&mut clock, 8_500, None), 1_505, "those seen");
+        assert_eq!(ages(&clock, 8_500, Some(0)), 500 + 4_000 + 5);
+        assert_eq!(ages(&clock, 8_500, Some(1)), 125 + 1_000 + 5);
+        assert_eq!(ages(&clock, 8_500, None), 1_505, "those seen");
         let mut phase_then = None;
         clock.age(5, &now, 9_000, |then| {
             phase_then = Some(then);
@@ -178,11 +186,11 @@ mod tests {
 
     #[test]
     fn a_long_run_is_remembered_in_less_detail() {
-        let mut clock = clock_of(2 * MOST_KNOTS + 100);
+        let clock = clock_of(2 * MOST_KNOTS + 100);
         assert!(clock.knots.len() <= MOST_KNOTS);
         let now = clock.now();
         for then in [0, 1_234_567, now.seen / 2, now.seen - 1] {
-            let age = clock.age(0, &now, then, |_| Some(1)).time() as f64;
+            let age = clock.age(0, &now, then, |_| Some(1)).time as f64;
             let all = (now.seen - then) as f64 * (1.0 + 0.25) / 2.0;
             assert!((age - all).abs() < 4_000.0, "{then}: {age} for {all}");
         }

@@ -17,6 +17,7 @@
 //! | `geometry.rs` | [`Geometry`]: a cache or TLB; sets |
 //! | `locality.rs` | [`Locality`]: takes bursts in, answers |
 //! | `last_use.rs` | when each block was used last, in bounded memory |
+//! | `clock.rs` | how long ago something was, where some code is seen more often than other code |
 //! | `bins.rs`, `reuse.rs` | reuse times, their distribution from censored counts, footprints |
 //! | `regions.rs`, `runs.rs` | since when there has been data at a place, and code at work |
 //! | `model.rs` | reuse times → probability of a miss |
@@ -41,9 +42,12 @@
 //!    is then counted in *seen* references, leaving the unseen ones out; one that no burst had is longer than
 //!    all seen, or, if an earlier burst had blocks around it, than all seen since then: it is taken to be as old
 //!    as these. That is unbiased if what happens between bursts is like what happens in them, so that a block's
-//!    chance of being used does not depend on when it was used last. Blocks that are found again in the order in
+//!    chance of being used does not depend on when it was used last. Bursts at ticks of a clock see slow code more often than quick
+//!    code: seen references are therefore counted by what they stand for, in the time of the phase that used the block.
+//!    Blocks that are found again in the order in
 //!    which they were used before, over hundreds of references, belong to a sweep, whose reuse times are all
-//!    alike: the period is estimated and that part of the distribution ends there. Where times are longer than
+//!    alike: the period is estimated and that part of the distribution ends there. A block that is used several times before the
+//!    sweep goes on is met by bursts the more often, the longer that takes; the period is that much longer. Where times are longer than
 //!    everything seen, blocks go on being found at the last rate known, or one that goes on falling as it fell; if none
 //!    was ever found, they never are.
 //!    Blocks that are used for a while and then no more are not found across bursts. Each octave of time up to

@@ -303,7 +303,13 @@ impl Locality {
         let misses = self.program.present(0).map(|misses| misses * weight);
         self.spread.add(stands_for, self.cost.of(stands_for, misses));
         for scopes in [&mut self.program, &mut self.instructions, &mut self.owners] {
-            scopes.end_burst((weight, stands_for), phase.unwrap_or_default(), &self.cost, signs);
+            scopes.end_burst(
+                (weight, stands_for),
+                references.len(),
+                phase.unwrap_or_default(),
+                &self.cost,
+                signs,
+            );
         }
     }
 
@@ -324,7 +330,7 @@ impl Locality {
     }
 
     fn typical(&self, scope: &Scope) -> Typical {
-        Typical { unit: scope.unit(), gap: self.gap() }
+        Typical { unit: scope.unit(), gap: self.gap(), length: scope.mean_length() }
     }
 
     /// What is known by now. Cost: some microseconds for each instruction and owner seen.
@@ -396,7 +402,7 @@ impl Locality {
         let reuse = program.and_then(|program| program.reuse.get(size)?.as_ref()).unwrap_or(&self.nothing);
         match program {
             Some(program) => reuse.distribution(program.references, None, self.typical(program)),
-            None => reuse.distribution(0.0, None, Typical { unit: 1.0, gap: 0.0 }),
+            None => reuse.distribution(0.0, None, Typical { unit: 1.0, gap: 0.0, length: 1.0 }),
         }
     }
 
@@ -545,7 +551,7 @@ impl BlockSize {
                     first_uses += u64::from(!matches!(seen, Seen::Within { .. }));
                     match seen {
                         Seen::Never { .. } => groups.add(block, None),
-                        Seen::Across { age, .. } => groups.add(block, Some(age.time())),
+                        Seen::Across { age, .. } => groups.add(block, Some(age.time)),
                         Seen::Within { .. } | Seen::First { .. } => {}
                     }
                     match seen {

@@ -164,16 +164,16 @@ impl Reuse {
     /// Of the first uses, one whose block an earlier burst had, so long ago.
     pub(crate) fn found(&mut self, age: Age, weight: f64) {
         match self.earlier_than_run(age, weight) {
-            Some(earlier) => earlier.across[bin(age.time())] += weight,
-            None => self.across[bin(age.time())] += weight,
+            Some(earlier) => earlier.across[bin(age.time)] += weight,
+            None => self.across[bin(age.time)] += weight,
         }
     }
 
     /// Of the first uses, one whose block no burst had, though it was there for so long.
     pub(crate) fn unfound(&mut self, age: Age, weight: f64) {
         match self.earlier_than_run(age, weight) {
-            Some(earlier) => earlier.never[bin(age.time())] += weight,
-            None => self.never[bin(age.time())] += weight,
+            Some(earlier) => earlier.never[bin(age.time)] += weight,
+            None => self.never[bin(age.time)] += weight,
         }
     }
 
@@ -268,7 +268,9 @@ impl Reuse {
         }
         let mut found = Distribution::from_hazard(hazard);
         if self.order.judged >= FEWEST_FOUND * unit && first_across < BINS {
-            found.make_regular(first_across, self.order.in_step / self.order.judged, self.order.period());
+            // Bursts meet a block that is used several times in a row if they begin or end anywhere among these uses.
+            let period = self.order.period() * (1.0 + found.time_in_use(first_across) / typical.length);
+            found.make_regular(first_across, self.order.in_step / self.order.judged, period);
         }
         found
     }
@@ -415,6 +417,8 @@ pub(crate) struct Typical {
     pub(crate) unit: f64,
     /// References between two bursts of a thread; 0: not known.
     pub(crate) gap: f64,
+    /// References of a burst that the scope was seen in.
+    pub(crate) length: f64,
 }
 
 /// How many of the blocks that are left each e-fold of time finds again, in the last bins inside of bursts.
@@ -487,7 +491,7 @@ impl Order {
     pub(crate) fn find(&mut self, now: u64, age: Age, window: u64, weight: f64) {
         let before = age.then;
         self.found += weight;
-        self.exposure += weight * age.time() as f64;
+        self.exposure += weight * age.time as f64;
         let (gone, went) = (now.wrapping_sub(self.now), before.wrapping_sub(self.before));
         // Between windows, and in another thread, other references passed.
         let is_comparable = (window..=now).contains(&self.now);
@@ -509,7 +513,7 @@ impl Order {
     /// A block was used that no earlier burst had, though it has been there for so long.
     #[inline]
     pub(crate) fn miss(&mut self, age: Age, weight: f64) {
-        self.exposure += weight * age.time() as f64;
+        self.exposure += weight * age.time as f64;
     }
 
     /// References from one use to the next: those gone without being found, for each found, since bursts come at
@@ -529,6 +533,12 @@ impl Distribution {
             left -= in_bin[bin];
         }
         Self { in_bin, beyond: left, survival, hazard }
+    }
+
+    /// From the first of the uses of a block that follow one another in less time than that of a bin to the last, on average.
+    fn time_in_use(&self, bin: usize) -> f64 {
+        let times = (1..bin).map(|bin| self.in_bin[bin] * (lower_edge(bin) + lower_edge(bin + 1)) / 2.0);
+        times.sum::<f64>() / self.survival[bin].max(f64::MIN_POSITIVE)
     }
 
     /// Lets `part` of the times that reach bin `from` end at `period`.

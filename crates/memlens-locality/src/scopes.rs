@@ -22,6 +22,8 @@ pub(crate) struct Scope {
     pub(crate) is_prefetch: bool,
     /// In how many bursts it appeared.
     pub(crate) bursts: u64,
+    /// References in these, others' too.
+    lengths: u64,
     /// Over references: the square of the weight.
     weights_squared: f64,
     /// Over bursts: the square of the references.
@@ -37,6 +39,11 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
+    /// References of a burst that it appears in.
+    pub(crate) fn mean_length(&self) -> f64 {
+        self.lengths.max(1) as f64 / self.bursts.max(1) as f64
+    }
+
     /// The weight of a reference, if so many of equal weight told as much as these of different ones (L. Kish, Survey
     /// Sampling, 1965, section 11.7): one that stands for a thousand others tells no more than one.
     pub(crate) fn unit(&self) -> f64 {
@@ -179,8 +186,15 @@ impl Scopes {
         then.filter(|&then| row.phases[then] == 0.0).or(row.phase)
     }
 
-    /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted; `signs` as in [`CostSpread::add`].
-    pub(crate) fn end_burst(&mut self, (weight, burst): (f64, f64), phase: usize, cost: &Cost, signs: u32) {
+    /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted, and so many `references` without; `signs` as in [`CostSpread::add`].
+    pub(crate) fn end_burst(
+        &mut self,
+        (weight, burst): (f64, f64),
+        references: usize,
+        phase: usize,
+        cost: &Cost,
+        signs: u32,
+    ) {
         for &at in &self.touched {
             let row = &mut self.rows[at];
             row.run.seen(&self.moment);
@@ -196,6 +210,7 @@ impl Scopes {
                 row.phase = Some(phase);
             }
             row.bursts += 1;
+            row.lengths += references as u64;
             for reuse in row.reuse.iter_mut().flatten() {
                 reuse.end_burst(phase, weight);
             }

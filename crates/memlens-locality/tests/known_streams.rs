@@ -194,6 +194,22 @@ fn sweeps_miss_all_or_nothing() {
 }
 
 #[test]
+fn a_walk_by_columns_is_a_sweep_whose_lines_are_used_for_a_while() {
+    // 400 rows of 256 numbers: a line has eight columns, and is used eight times, 400 references apart, and then again when all 12,800
+    // lines have been. Bursts are about as long as a line is in use, and meet it about twice as often as if it were used at once.
+    let stream = |at: u64| {
+        let (column, row) = (at / 400 % 256, at % 400);
+        load(0, BASE + row * 256 * 8 + column * 8)
+    };
+    for (blocks, known) in [(8_192, 0.125), (16_384, 0.0)] {
+        let sampling = Sampling { length: 3_000, every: 33_000, bursts: 120 };
+        let (locality, _) = both(cache(blocks, u32::MAX), sampling, stream);
+        let found = ratio(&locality.summary().total);
+        assert!((found - known).abs() < 0.02, "{blocks}: {found} for {known}");
+    }
+}
+
+#[test]
 fn the_same_list_walked_again_is_a_sweep_in_any_order() {
     // A random cycle through 20,000 nodes (S. Sattolo, An Algorithm to Generate a Random Cyclic Permutation, 1986).
     let mut random = Random(3);
