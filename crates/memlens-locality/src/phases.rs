@@ -335,16 +335,16 @@ mod tests {
         // Nine of ten have their like before them, five by chance.
         assert!((0.75..0.85).contains(&coming.at(11_000.0)), "{coming:?}");
         assert!(coming.at(101_000.0) < 0.15);
-        // Rounds of two bursts' time, of which the first is looked at: each burst is where the one before was, and much came between.
-        let mut seen_at_once = Phases::default();
+        // One phase twenty times, then another: but between any two bursts there was other code.
+        let mut interrupted = Phases::default();
         for burst in 0..40 {
             let unseen = Unseen { references: 9_000, was_elsewhere: Some(true) };
             let at = Position { before: Some(burst / 20).filter(|_| burst % 20 > 0), unseen: Some(unseen) };
             let first = 500 * (burst / 20) as u32;
-            seen_at_once.of(4, &signature(first..first + 10), at, 1_000, 10.0);
+            interrupted.of(4, &signature(first..first + 10), at, 1_000, 10.0);
         }
-        let aliased = seen_at_once.persistence(0);
-        assert!(aliased.at(1_000.0) == 1.0 && aliased.at(11_000.0) == 0.0, "{aliased:?}");
+        let interrupted = interrupted.persistence(0);
+        assert!(interrupted.at(1_000.0) == 1.0 && interrupted.at(11_000.0) == 0.0, "{interrupted:?}");
         // As often the one as the other, whatever was before: nothing but chance.
         let mut random = 1_u64;
         let (mixed, _) = phases_of((0..400).map(|_| {

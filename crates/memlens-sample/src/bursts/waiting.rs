@@ -487,6 +487,10 @@ mod tests {
         assert_eq!(times(&bursts), [500.0 + 2000.0, 500.0 + 500.0, 500.0]);
         // Seen by a thread that goes through memory the accesses are where they were, as fast as there.
         assert_eq!(bursts.bursts[2].unseen_before, (500.0 + 500.0 + 2000.0) / 10.0);
+        bursts.look((9, 1), 0, 1000.0, Code(0x1020));
+        add(&mut bursts, at(4, &[0x1020]), 1000.0);
+        let elsewhere = bursts.bursts.iter().map(|burst| burst.was_elsewhere);
+        assert!(elsewhere.eq([None, None, Some(true), Some(false)]), "{bursts:?}");
     }
 
     #[test]
