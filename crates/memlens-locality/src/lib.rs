@@ -56,6 +56,8 @@
 //!    What code uses for the first time in a *run* of it was last used before the run, however often that was: in the
 //!    run's own time blocks are found at the rate at which the run finds its own again, and behind its begin at the
 //!    rate at which it finds earlier ones. A program that frees what it worked with finds none of its own.
+//!    Who knows how much data there is ([`Locality::has_data`]) bounds what was never found: it is the first use of a block as often as
+//!    there are blocks, and otherwise any of them by chance.
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
 //!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts in like code that touch new blocks
 //!    at like rates). A window that reaches back before the phase has, in that part, the program's. A
@@ -73,7 +75,8 @@
 //!   soon after, but beyond the burst's end, and never later; too low for sweeps of one instruction over several
 //!   arrays in turn, whose order does not show.
 //! - **Blocks never seen before** count as missing where none of the scope's blocks was ever found: compulsory
-//!   misses and uses before the first burst look alike.
+//!   misses and uses before the first burst look alike. With a bound on the data, sweeps over more than a cache holds of which bursts
+//!   see too little to find anything again miss too seldom.
 //! - **Phases** are told apart by how fast bursts touch new blocks and by their instructions. Two that do so alike in the same
 //!   code share a footprint. How long phases last is told by pairs of successive bursts: those that end and come again between
 //!   two bursts are taken to be mixed at random.

@@ -11,7 +11,7 @@ use crate::cost::{Cost, Pairs};
 use crate::geometry::Geometry;
 use crate::groups::{Counts, Groups};
 use crate::last_use::{LastUse, TAG_SHIFT};
-use crate::model::{LevelModel, Model, estimate};
+use crate::model::{Bound, LevelModel, Misses, Model, estimate};
 use crate::phases::{Phases, Position, Short, Signature};
 use crate::regions::Regions;
 use crate::reuse::{Distribution, Footprint, Reuse, Typical};
@@ -112,6 +112,8 @@ pub struct Locality {
     spread: Spread,
     /// Stands in for reuse times where there are none yet.
     nothing: Reuse,
+    /// The program's data, in bytes, where that is known.
+    data_bytes: Option<u64>,
 }
 
 /// Everything about one size of block.
@@ -209,7 +211,21 @@ impl Locality {
             cost: config.cost.clone(),
             spread: Spread::default(),
             nothing: Reuse::default(),
+            data_bytes: None,
         })
+    }
+
+    /// No process has had more data at a time than so many bytes: what it has resident, say. What no burst found again can then be the
+    /// first use of its block as often only as there are blocks, and has otherwise touched no more than these since. Weights have to be
+    /// references. Address space that is given back and taken anew, at other addresses, is not in it. None: it is not known.
+    pub fn has_data(&mut self, bytes: Option<u64>) {
+        self.data_bytes = bytes;
+    }
+
+    /// What follows from that for blocks of a size; `not_found`: references whose blocks are not found again.
+    fn bound(&self, size: usize, not_found: f64) -> Option<Bound> {
+        let blocks = (self.data_bytes? >> self.sizes[size].shift).max(1);
+        Some(Bound::new(blocks as f64, not_found))
     }
 
     /// Takes a burst in. Empty ones, and weights that are not above 0, are passed over.
@@ -318,8 +334,10 @@ impl Locality {
         for index in 0..self.sizes.len() {
             let all = self.pooled(index);
             let footprint = Footprint::new(&all, &self.sizes[index].short.all());
+            let references = self.program.get(0).map_or(0.0, |program| program.references);
+            let bound = self.bound(index, references * all.beyond);
             let size = &mut self.sizes[index];
-            let model = Model::new(all, footprint, size.groups.all());
+            let model = Model::new(all, footprint, size.groups.all(), bound);
             size.scores = size.levels.iter().map(|&level| model.level(&self.levels[level])).collect();
         }
     }
@@ -416,7 +434,9 @@ impl Locality {
             self.instructions.seen().map(|row| (row.1, times(row))).collect();
         let mixed = Distribution::mixed(parts.iter().map(|(scope, times)| (scope.references, times)));
         let mixed = mixed.unwrap_or_else(|| prior.clone());
-        let phases = self.phases.models(&parts, &mixed, &self.sizes[size].short, &self.sizes[size].groups);
+        let not_found = parts.iter().map(|(scope, times)| scope.references * times.beyond).sum();
+        let BlockSize { short, groups, .. } = &self.sizes[size];
+        let phases = self.phases.models(&parts, &mixed, short, groups, self.bound(size, not_found));
         Known { prior, mixed, phases }
     }
 
@@ -435,13 +455,14 @@ impl Locality {
             .collect();
         let estimates = levels.iter().zip(by_level).map(|(level, sums)| {
             let found = times[level.size].as_ref().map(|(reuse, times)| {
-                let by_time = mixed(reuse, &level.by_phase);
+                let misses = mixed(reuse, &level.by_phase);
                 let miss = match level.watched {
                     Some(place) => {
                         let unit = scope.unit();
-                        std::array::from_fn(|time| reuse.by_sets(place, time, by_time[time], unit))
+                        let by_sets = |time: usize| reuse.by_sets(place, time, misses.by_time[time], unit);
+                        Misses { by_time: std::array::from_fn(by_sets), ..misses }
                     }
-                    None => by_time,
+                    None => misses,
                 };
                 estimate(&miss, reuse, times, scope.references)
             });
@@ -492,7 +513,7 @@ impl Known {
 }
 
 /// What a reuse time says of a scope, given the phases that it has its touches in.
-fn mixed(reuse: &Reuse, level: &PhaseLevels) -> [f64; BINS] {
+fn mixed(reuse: &Reuse, level: &PhaseLevels) -> Misses {
     LevelModel::mixed(
         reuse.phases.iter().zip(level).filter_map(|(&part, level)| Some((part, level.as_ref()?))),
     )

@@ -12,6 +12,28 @@ pub(crate) struct Model {
     pub(crate) all: Distribution,
     footprint: Footprint,
     evenness: Evenness,
+    bound: Option<Bound>,
+}
+
+/// What is known of a program that has so much data and no more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    /// Its blocks: no window touches more.
+    blocks: f64,
+    /// Of uses of blocks that are not found again, those that may be the first of their block.
+    first: f64,
+}
+
+impl Bound {
+    /// So many blocks, and so many uses that are not found again.
+    pub(crate) fn new(blocks: f64, not_found: f64) -> Self {
+        Self { blocks, first: if not_found > blocks { blocks / not_found } else { 1.0 } }
+    }
+
+    /// Whether all of them are in a cache at once. They are whole stretches of address space: sets get as many each.
+    fn fit(&self, geometry: &Geometry) -> bool {
+        self.blocks <= geometry.blocks as f64
+    }
 }
 
 /// What a reuse time says for one level.
@@ -19,14 +41,32 @@ pub(crate) struct Model {
 pub(crate) struct LevelModel {
     /// By bin: the probability that a reference with such a reuse time misses.
     pub(crate) miss: [f64; BINS],
+    /// The same if it is longer than all that are told apart: as it seems, and at most.
+    pub(crate) beyond: f64,
+    pub(crate) beyond_most: f64,
     /// By bin of the position in the burst: the probability that a reference misses whose block is new there.
     pub(crate) first: [f64; BINS],
 }
 
+/// What a reuse time says for one level, where the sets that were watched have been heard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Misses {
+    /// As [`LevelModel::miss`].
+    pub(crate) by_time: [f64; BINS],
+    /// As [`LevelModel::beyond`].
+    pub(crate) beyond: f64,
+    pub(crate) beyond_most: f64,
+}
+
 impl Model {
     /// `all`: of the references; `footprint`: of the windows that end with them; `evenness`: of the blocks in these.
-    pub(crate) fn new(all: Distribution, footprint: Footprint, evenness: Evenness) -> Self {
-        Self { all, footprint, evenness }
+    pub(crate) fn new(
+        all: Distribution,
+        footprint: Footprint,
+        evenness: Evenness,
+        bound: Option<Bound>,
+    ) -> Self {
+        Self { all, footprint, evenness, bound }
     }
 
     /// What a reuse time says for one level.
@@ -34,16 +74,25 @@ impl Model {
         const PARTS: usize = 4;
         let crowding = self.evenness.among(geometry);
         let mut miss = [0.0; BINS];
+        let fits = self.bound.is_some_and(|bound| bound.fit(geometry));
         // Trivial times count as hits: 15 other blocks at most.
-        for (bin, miss) in miss.iter_mut().enumerate().skip(1) {
+        for (bin, miss) in miss.iter_mut().enumerate().skip(1).filter(|_| !fits) {
             let parts = (0..PARTS).map(|part| (part as f64 + 0.5) / PARTS as f64);
             // The window holds the block itself, too.
-            let distances = parts.map(|part| self.footprint.within(bin, part) - 1.0);
+            let most = self.bound.map_or(f64::INFINITY, |bound| bound.blocks);
+            let distances = parts.map(|part| self.footprint.within(bin, part).min(most) - 1.0);
             let misses = distances.map(|distance| crowding.miss_probability(geometry, distance));
             *miss = misses.sum::<f64>() / PARTS as f64;
         }
-        let mut first = [1.0; BINS];
-        let (mut misses, mut reach) = (self.all.beyond, self.all.beyond);
+        // Of those that are not found again, few are the first of their blocks if these are few. The others were used by chance as
+        // long ago as any, as far as is known: of all blocks, the cache has those that it has room for.
+        let [beyond, beyond_most] = self.bound.map_or([1.0; 2], |bound| {
+            let at_random = (1.0 - geometry.blocks as f64 / bound.blocks).max(0.0);
+            let most = if fits { 0.0 } else { crowding.miss_probability(geometry, bound.blocks - 1.0) };
+            [at_random.min(most), most].map(|again| bound.first + (1.0 - bound.first) * again)
+        });
+        let mut first = [beyond; BINS];
+        let (mut misses, mut reach) = (self.all.beyond * beyond, self.all.beyond);
         for bin in (0..BINS).rev() {
             misses += self.all.in_bin[bin] * miss[bin];
             reach += self.all.in_bin[bin];
@@ -51,35 +100,44 @@ impl Model {
                 first[bin] = misses / reach;
             }
         }
-        LevelModel { miss, first }
+        LevelModel { miss, beyond, beyond_most, first }
     }
 }
 
 impl LevelModel {
     /// What a reuse time says of a scope that appears in several phases: `parts` are the scope's references in
     /// each, and what it says there.
-    pub(crate) fn mixed<'a>(parts: impl IntoIterator<Item = (f64, &'a Self)>) -> [f64; BINS] {
-        let (mut miss, mut all) = ([0.0; BINS], 0.0);
+    pub(crate) fn mixed<'a>(parts: impl IntoIterator<Item = (f64, &'a Self)>) -> Misses {
+        let (mut by_time, mut beyond, mut beyond_most, mut all) = ([0.0; BINS], 0.0, 0.0, 0.0);
         for (references, part) in parts {
             all += references;
-            for (sum, share) in miss.iter_mut().zip(&part.miss) {
+            beyond += references * part.beyond;
+            beyond_most += references * part.beyond_most;
+            for (sum, share) in by_time.iter_mut().zip(&part.miss) {
                 *sum += references * share;
             }
         }
-        if all > 0.0 { miss.map(|sum| sum / all) } else { miss }
+        if all > 0.0 {
+            let by_time = by_time.map(|sum| sum / all);
+            Misses { by_time, beyond: beyond / all, beyond_most: beyond_most / all }
+        } else {
+            Misses { by_time, beyond: 1.0, beyond_most: 1.0 }
+        }
     }
 }
 
 /// The misses of a scope with these reuse times. `miss`: what a reuse time says, by bin; `references`: all of the
 /// scope, weighted.
-pub(crate) fn estimate(miss: &[f64; BINS], reuse: &Reuse, times: &Distribution, references: f64) -> Estimate {
+pub(crate) fn estimate(miss: &Misses, reuse: &Reuse, times: &Distribution, references: f64) -> Estimate {
+    let Misses { by_time: miss, beyond, beyond_most } = miss;
     let references = references.max(reuse.counted());
-    let ratio = times.beyond + times.in_bin.iter().zip(miss).map(|(part, miss)| part * miss).sum::<f64>();
+    let ratio =
+        times.beyond * beyond + times.in_bin.iter().zip(miss).map(|(part, miss)| part * miss).sum::<f64>();
     let known: f64 = reuse.within.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
     let at_least: f64 = reuse.first.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
     let low = known + at_least;
     // Less than that by rounding, where all of them miss.
-    let high = (known + reuse.first.iter().sum::<f64>()).max(low);
+    let high = (known + beyond_most * reuse.first.iter().sum::<f64>()).max(low);
     Estimate {
         misses: (ratio * references).clamp(low, high),
         low,

@@ -17,7 +17,7 @@
 use crate::bins::TRIVIAL;
 use crate::burst::{Reference, Unseen};
 use crate::groups::Groups;
-use crate::model::Model;
+use crate::model::{Bound, Model};
 use crate::reuse::{Distribution, Footprint};
 use crate::scopes::Scope;
 
@@ -203,6 +203,7 @@ impl Phases {
         all: &Distribution,
         short: &Short,
         groups: &Groups,
+        bound: Option<Bound>,
     ) -> Vec<Option<Model>> {
         let everywhere = Footprint::new(all, &short.all());
         let evenness = groups.all();
@@ -212,7 +213,7 @@ impl Phases {
             let footprint = Footprint::new(&own, &short.of[phase]);
             let persistence = self.persistence(phase);
             let footprint = footprint.continued_by(&everywhere, |time| persistence.at(time));
-            Some(Model::new(own, footprint, groups.of(phase, &evenness)))
+            Some(Model::new(own, footprint, groups.of(phase, &evenness), bound))
         };
         (0..Self::MOST).map(model).collect()
     }

@@ -355,6 +355,27 @@ fn what_is_seen_less_often_takes_as_much_of_the_cache() {
 }
 
 #[test]
+fn what_is_not_found_again_misses_no_more_than_there_is_data() {
+    // 100,000 lines at random, all of which fit. Bursts of 50 find none again.
+    let mut random = Random(43);
+    let sampling = Sampling { length: 50, every: 1_000_000, bursts: 5 };
+    let stream = |_| load(0, BASE + random.below(100_000) * LINE);
+    let (mut locality, _) = both(cache(131_072, u32::MAX), sampling, stream);
+    let found = locality.summary().total;
+    assert!(ratio(&found) > 0.9, "{found:?}");
+    locality.has_data(Some(100_000 * LINE));
+    let known = locality.summary().total;
+    // Each line's first use is one, whatever happened between bursts.
+    let most = 100_000.0 / known.references;
+    assert!((0.9 * most..=1.01 * most).contains(&ratio(&known)), "{known:?}");
+    assert!(known.levels[0].high <= 1.01 * most * known.references, "{known:?}");
+    // Half of the data is in a cache of half its size, and none if they are used in turn.
+    let curve = locality.curve(Who::Program, LINE as u32, &[50_000 * LINE, 131_072 * LINE]);
+    assert!((0.5..0.52).contains(&curve[0].ratio) && curve[0].high > 0.9, "{curve:?}");
+    assert!(curve[1].high < 1.01 * most, "{curve:?}");
+}
+
+#[test]
 fn curves_fall_and_pass_through_the_estimates() {
     let mut random = Random(17);
     let sampling = Sampling { length: 30_000, every: 60_000, bursts: 10 };

@@ -24,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const FEWEST_BURSTS: u64 = 8;
 /// The part of the budget that bursts have left at least: a profile of nothing would be no use.
 const LEAST_PART: f64 = 1.0 / 64.0;
+/// Below this part of the budget bursts are few.
+const FEW: f64 = 0.25;
 /// How fast the share grows again, from look to look.
 const GROWTH: f64 = 2.0;
 /// Changes smaller than this are not made.
@@ -109,6 +111,11 @@ impl BurstPacing {
         Some(wanted)
     }
 
+    /// Whether bursts were made so much rarer that all numbers suffer from it.
+    pub fn left_few(&self) -> bool {
+        self.least < FEW * self.budget
+    }
+
     /// What a reader of the profile has to know.
     pub fn note(&self) -> Option<String> {
         (self.least < self.budget).then(|| {
@@ -159,6 +166,17 @@ mod tests {
         assert!(close(next_share(0.03, 0.03, &much), 0.03 / 64.0), "never less than that");
         // And back, not at once.
         assert!(close(next_share(0.03, 0.005, &USUAL), 0.01));
+    }
+
+    #[test]
+    fn a_little_less_is_not_few() {
+        let least = |least| BurstPacing { least, ..BurstPacing::start(0.03) };
+        assert!(least(0.002).left_few() && !least(0.01).left_few() && !least(0.03).left_few());
+        assert!(
+            least(0.002)
+                .note()
+                .is_some_and(|note| note.contains("0.20 % of the program's time instead of 3.00 %"))
+        );
     }
 
     #[test]

@@ -506,7 +506,11 @@ impl SampleSession {
         profile.attribution.lost_events = losses.lost + losses.damaged + self.allocations.lost();
         let counts = self.recording.counts();
         profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
-        profile.run.notes.extend(self.burst_pacing.as_ref().and_then(BurstPacing::note));
+        if let Some(note) = self.burst_pacing.as_ref().and_then(BurstPacing::note) {
+            let are_few = self.burst_pacing.as_ref().is_some_and(BurstPacing::left_few);
+            let place = if are_few { 0 } else { profile.run.notes.len() };
+            profile.run.notes.insert(place, note);
+        }
         profile.run.notes.extend(self.coverage_note());
         let is_running = matches!(self.watched, Watched::Process(_));
         if counts.samples == 0 && self.bursts().is_none() {

@@ -49,10 +49,13 @@ fn read_manifest(folder: &impl Folder) -> Result<Manifest, OpenError> {
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
             let root = folder.path_of("");
             let names = folder.list().map_err(|problem| OpenError::from_io(&root, problem))?;
-            let why = if names.iter().any(|name| generation_of(name, &TABLES).is_some()) {
-                "memlens was stopped before it had written anything whole; record again"
-            } else {
-                "it has no profile.json"
+            let is_begun = names.iter().any(|name| generation_of(name, &TABLES).is_some());
+            let why = match names.is_empty() {
+                true => {
+                    "it is empty: memlens was stopped before it had written anything, or it is none of its folders"
+                }
+                false if is_begun => "memlens was stopped before it had written anything whole; record again",
+                false => "it has no profile.json",
             };
             return Err(OpenError::NotAProfile { path: root, why: why.to_owned() });
         }

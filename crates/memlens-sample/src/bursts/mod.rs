@@ -14,6 +14,7 @@ mod blocks;
 mod calls;
 mod cells;
 mod counting_cost;
+mod data_size;
 mod glances;
 mod known_code;
 mod mini_simulation;
@@ -40,6 +41,7 @@ use rustc_hash::FxHashMap;
 use self::blocks::{Access, Blocks, Event, Known};
 use self::cells::Cells;
 pub use self::cells::{Cell, Seen};
+use self::data_size::DataSize;
 pub use self::glances::{Glance, Position};
 use self::mini_simulation::MiniSimulation;
 use self::places::Places;
@@ -137,9 +139,11 @@ impl BurstCounts {
         if self.bursts > 0 {
             let seconds = (time_ns - self.calls_ns as f64).max(0.0) / 1e9;
             notes.extend(self.cut_short_note().or_else(|| self.few_references_note(seconds)));
+            notes.extend(self.unmet_note(time_ns));
         }
-        if self.calls_ns > 0 {
-            let percent = 100.0 * self.calls_ns as f64 / time_ns;
+        let percent = 100.0 * self.calls_ns as f64 / time_ns;
+        // Not as 0.0.
+        if percent >= 0.05 {
             notes.push(format!(
                 "{percent:.1} % of the {:.2} s of processor time that were seen went by in system calls and in loops that \
                  wait for other threads: no accesses stand for them.",
@@ -164,7 +168,6 @@ impl BurstCounts {
             // It is of all numbers.
             notes.insert(0, self.filter_note());
         }
-        notes.extend(self.unmet_note(time_ns));
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
         notes.push(format!(
             "Recorded: {} with {}, in {of_time:.1} % of the program's processor time. Counts \
@@ -335,6 +338,7 @@ pub struct Bursts {
     /// Lines that threads take from each other; none in the published mini-simulation.
     sharing: Option<Sharing>,
     running: Running,
+    data: DataSize,
     counts: BurstCounts,
 }
 
@@ -435,6 +439,7 @@ impl Bursts {
             waiting: WaitingBursts::default(),
             sharing,
             running: Running::default(),
+            data: DataSize::default(),
             counts: BurstCounts { is_filtered, ..BurstCounts::default() },
         })
     }
@@ -507,6 +512,8 @@ impl Bursts {
         words: &[u64],
         surroundings: &Surroundings<'_>,
     ) {
+        self.data.look(surroundings.pid, size_of_val(words) as u64);
+        self.locality.has_data(self.data.most_bytes());
         let Self { blocks, places, instructions, cells, references, begun, offsets, counts, .. } = self;
         let prefetching = &mut self.prefetching;
         references.clear();
@@ -867,6 +874,11 @@ mod tests {
         let mut counts = BurstCounts { bursts: 60, references: 600_000_000, ..BurstCounts::default() };
         let first = |counts: &BurstCounts| counts.notes().first().cloned().unwrap_or_default();
         assert!(first(&counts).starts_with("Recorded: 60 bursts"));
+        (counts.own_ns, counts.calls_ns) = (1_000_000_000, 400_000);
+        assert!(first(&counts).starts_with("Recorded"), "calls took 0.0 %");
+        (counts.calls_ns, counts.unmet_ns) = (4_000_000, 100_000_000);
+        assert!(first(&counts).starts_with("10 % of the processor time went by in code that no burst met"));
+        (counts.calls_ns, counts.unmet_ns) = (0, 0);
         counts.ends[End::SystemCall as usize] = 31;
         assert!(first(&counts).starts_with("Recorded"), "long enough");
         counts.references = 60 * 6 + 1;
