@@ -9,8 +9,13 @@ use std::time::{Duration, Instant};
 use memlens_events::agent::RING_BYTES;
 use rustc_hash::FxHashMap;
 
-/// A process is looked at again after this; a look takes some 40 µs.
-const EVERY: Duration = Duration::from_millis(50);
+/// As long as a process has more each time, it is looked at again with its next burst, then after this, and each time after twice as
+/// long …
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// … up to this. A look takes some 40 µs.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// By less than this part it does not have more: code that is used for the first time.
+const MORE: f64 = 1.0 / 16.0;
 
 /// The most data that one of the processes had.
 #[derive(Debug, Default)]
@@ -24,6 +29,8 @@ pub struct DataSize {
 #[derive(Debug, Default)]
 struct Process {
     looked: Option<Instant>,
+    pause: Duration,
+    bytes: u64,
     /// What its bursts have written to its ring, in bytes.
     reported: u64,
 }
@@ -34,14 +41,15 @@ impl DataSize {
         let process = self.processes.entry(pid).or_default();
         process.reported += burst_bytes;
         let now = Instant::now();
-        if process.looked.is_some_and(|last| now.duration_since(last) < EVERY) {
+        if process.looked.is_some_and(|last| now.duration_since(last) < process.pause) {
             return;
         }
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok();
         match status.and_then(|status| bytes_of(&status, process.reported)) {
             Some(bytes) => {
-                self.most_bytes = self.most_bytes.max(bytes);
+                process.had(bytes);
                 process.looked = Some(now);
+                self.most_bytes = self.most_bytes.max(bytes);
             }
             None => self.is_unknown |= process.looked.is_none(),
         }
@@ -50,6 +58,18 @@ impl DataSize {
     /// In bytes; None: of some process it is not known.
     pub fn most_bytes(&self) -> Option<u64> {
         (!self.is_unknown && self.most_bytes > 0).then_some(self.most_bytes)
+    }
+}
+
+impl Process {
+    /// It was looked at.
+    fn had(&mut self, bytes: u64) {
+        let has_more = bytes as f64 > self.bytes as f64 * (1.0 + MORE);
+        self.pause = match has_more {
+            true => Duration::ZERO,
+            false => (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE),
+        };
+        self.bytes = self.bytes.max(bytes);
     }
 }
 
@@ -81,6 +101,18 @@ mod tests {
         let shared = status.replace("    8128", " 1000000").replace("   11912", " 1011912");
         assert_eq!(bytes_of(&shared, u64::MAX), Some(((1_011_912 + 2148) << 10) - RING_BYTES as u64));
         assert_eq!(bytes_of("Name:\ta\nState:\tZ (zombie)\n", 0), None);
+    }
+
+    #[test]
+    fn who_has_more_each_time_is_looked_at_each_time() {
+        let mut process = Process::default();
+        let pauses = [1000, 2000, 2001, 2100, 2100, 4000, 4000].map(|bytes| {
+            process.had(bytes);
+            process.pause.as_millis()
+        });
+        assert_eq!(pauses, [0, 0, 1, 2, 4, 0, 1]);
+        (0..20).for_each(|_| process.had(4000));
+        assert_eq!(process.pause, LONGEST_PAUSE);
     }
 
     #[test]
