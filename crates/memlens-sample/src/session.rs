@@ -537,6 +537,7 @@ impl SampleSession {
         if let Some(note) = many_lost(taken, self.allocations.lost_bursts()) {
             profile.run.notes.insert(0, note);
         }
+        profile.run.notes.splice(0..0, self.bursts().and_then(BurstCounts::filter_note));
         let counted = [
             (losses.doubled, "samples were seen twice and counted once"),
             (losses.late, "records came too late to be put in order"),

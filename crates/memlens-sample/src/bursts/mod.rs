@@ -164,10 +164,6 @@ impl BurstCounts {
             notes.push(format!("No burst was recorded: {why}"));
             return notes;
         }
-        if self.is_filtered {
-            // It is of all numbers.
-            notes.insert(0, self.filter_note());
-        }
         let of_time = 100.0 * self.own_ns as f64 / time_ns;
         notes.push(format!(
             "Recorded: {} with {}, in {of_time:.1} % of the program's processor time. Counts \
@@ -269,14 +265,17 @@ impl BurstCounts {
         })
     }
 
-    /// What is missing.
-    fn filter_note(&self) -> String {
+    /// What is missing of all numbers, if something was left out.
+    pub fn filter_note(&self) -> Option<String> {
+        if !self.is_filtered || self.bursts == 0 {
+            return None;
+        }
         let percent = |left_out: u64| 100.0 * left_out as f64 / (left_out + self.references).max(1) as f64;
         let (low, high) = (percent(self.left_out), percent(self.left_out + self.perhaps_left_out));
-        format!(
+        Some(format!(
             "{low:.1} to {high:.1} % of the accesses in bursts are left out of all numbers (--filter-operations): those relative to \
              the stack pointer or the frame pointer alone, and at fixed addresses. Ratios are of the others."
-        )
+        ))
     }
 }
 
