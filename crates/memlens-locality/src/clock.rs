@@ -8,9 +8,8 @@
 
 use crate::phases::Phases;
 
-/// More knots than this are thinned out.
+/// More knots than this are thinned out: 2 MB.
 const MOST_KNOTS: usize = 1 << 14;
-
 /// About as many references as in a burst, as a power of two.
 const STEP: u32 = 12;
 
@@ -48,6 +47,7 @@ impl Mark {
     }
 }
 
+/// Where a window begins.
 #[derive(Clone, Copy, Debug)]
 struct Knot {
     /// As [`Mark::by_phase`].

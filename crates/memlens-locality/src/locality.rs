@@ -222,7 +222,7 @@ impl Locality {
         self.data_bytes = bytes;
     }
 
-    /// What follows from that for blocks of a size; `not_found`: references whose blocks are not found again.
+    /// What follows from [`Self::has_data`] for blocks of a size; `not_found`: references whose blocks are not found again.
     fn bound(&self, size: usize, not_found: f64) -> Option<Bound> {
         let blocks = (self.data_bytes? >> self.sizes[size].shift).max(1);
         Some(Bound::new(blocks as f64, not_found))
@@ -532,7 +532,7 @@ impl BlockSize {
         &mut self,
         index: usize,
         references: &[Reference],
-        thread: &mut Thread,
+        thread: &Thread,
         weight: f64,
         [program, instructions, owners]: [&mut Scopes; 3],
     ) -> ([u64; 2], [u32; TRIVIAL as usize], Counts) {
@@ -630,7 +630,7 @@ impl BlockSize {
         key: u64,
         now: u64,
         before: Option<u64>,
-        thread: &mut Thread,
+        thread: &Thread,
         weight: f64,
         phase: impl FnOnce(Option<usize>) -> Option<usize>,
     ) -> Seen {

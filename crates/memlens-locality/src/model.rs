@@ -48,7 +48,7 @@ pub(crate) struct LevelModel {
     pub(crate) first: [f64; BINS],
 }
 
-/// What a reuse time says for one level, where the sets that were watched have been heard.
+/// What a reuse time says for one level of a scope, whose references are in several phases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Misses {
     /// As [`LevelModel::miss`].

@@ -448,6 +448,10 @@ fn other_versions_and_other_things_are_refused() {
     assert!(matches!(Profile::open(&guard.path().join("nothing")), Err(OpenError::NotFound { .. })));
     assert!(matches!(Profile::open(&manifest), Err(OpenError::NotAProfile { .. })));
     assert!(matches!(Profile::open(guard.path()), Err(OpenError::NotAProfile { .. })));
+    let empty = guard.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let problem = Profile::open(&empty).unwrap_err().to_string();
+    assert!(problem.contains("is not a memlens profile: it is empty"), "{problem}");
 }
 
 #[test]
