@@ -100,10 +100,10 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// How a gain in wait is to be read: bursts of several threads tell roughly how often lines go from core to core.
-fn at_most(profile: &Profile, finding: &Finding) -> &'static str {
+/// How a gain in wait is to be read: how often lines go from core to core is known roughly, and how long that takes is no bound.
+fn at_most(finding: &Finding) -> &'static str {
     match finding.remedy {
-        Remedy::Separate { .. } | Remedy::PerThread { .. } if profile.run.estimated => "roughly",
+        Remedy::Separate { .. } | Remedy::PerThread { .. } => "roughly",
         _ => "at most",
     }
 }
@@ -162,7 +162,7 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
             out,
             "{number}. {}: {} {} of the wait{}",
             title(profile, finding),
-            at_most(profile, finding),
+            at_most(finding),
             percent(finding.gain),
             finding
                 .time_gain
@@ -205,13 +205,19 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
         let _ = writeln!(out, "{text}\n");
     }
     let estimated = if profile.run.estimated { " Counts are estimates." } else { "" };
+    let is_shared =
+        |finding: &&Finding| matches!(finding.remedy, Remedy::Separate { .. } | Remedy::PerThread { .. });
+    let shared = match found.iter().any(|finding| is_shared(&finding)) {
+        true => " A line from another core has the last level's latency; real ones take up to several times that, and programs gain more.",
+        false => "",
+    };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
         false => "",
     };
     let _ = writeln!(
         out,
-        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{time}{estimated}"
+        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{shared}{time}{estimated}"
     );
     out
 }
