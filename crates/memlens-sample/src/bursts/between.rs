@@ -13,6 +13,8 @@
 //! them all (bursts and looks) is the one's, half the other's: where between them the program went on, nobody knows, and at the middle
 //! it is on average, whatever that time's length depends on. It does: a burst where memory is slow or code new costs more, so that the
 //! next comes later. If all of that time were the later one's, a short phase behind a slow one would count for many times what it is.
+//! That is so for the program's own code. Glances see no time in the kernel, where page faults are served: as long as there are glances,
+//! what is longer between two of them all than from glance to glance is the slower code's, which has the faults.
 
 use super::glances::Position;
 use super::known_code::{KnownCode, Met};
@@ -26,8 +28,10 @@ const SHORT: f64 = 4.0;
 /// A tick between bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Processor time since the burst or look before, in ns.
+    /// Processor time since the burst or look before, in ns …
     pub period_ns: f64,
+    /// … and how much of it the program's code may have had: the rest is the kernel's.
+    pub most_code_ns: f64,
     /// Where the thread was then.
     pub at: Position,
 }
@@ -147,6 +151,31 @@ impl<'a> Around<'a> {
             .all(|burst| burst.is_some_and(|burst| burst.executions(met.address) > 0))
     }
 
+    /// How long an access takes in someone's code, in ns. None: there is none.
+    fn access_ns(&self, of: Owner) -> Option<f64> {
+        match of {
+            Owner::Before => self.before.map(|burst| burst.timing.access_ns),
+            Owner::Next => self.next.map(|burst| burst.timing.access_ns),
+            Owner::Call => None,
+            Owner::Elsewhere(met, _) => Some(met.access_ns),
+        }
+    }
+
+    /// Time from one look to another: half of it is the one's, half the other's, but for what no code had.
+    fn share(&self, times: &mut Times, one: Owner, other: Owner, time_ns: f64, most_code_ns: f64) {
+        let (even_ns, slower) = match (self.access_ns(one), self.access_ns(other)) {
+            (Some(one_ns), Some(other_ns)) if time_ns > most_code_ns => {
+                (most_code_ns, if one_ns > other_ns { one } else { other })
+            }
+            _ => (time_ns, other),
+        };
+        times.add(one, 0.5 * even_ns);
+        times.add(other, 0.5 * even_ns);
+        if time_ns > even_ns {
+            times.add(slower, time_ns - even_ns);
+        }
+    }
+
     /// Whose a look's time is; None: nobody's, and that of who is nearer in time.
     fn owner(&self, pc: u64, nearer_in_time: Owner) -> Option<Owner> {
         let met = self.known.met(self.process, pc)?;
@@ -165,9 +194,9 @@ impl<'a> Around<'a> {
     }
 }
 
-/// Divides the time from one burst to the next, `last_ns` of it behind the last look. A thread's first burst has none before, and
-/// what follows its last one has none behind it.
-pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64) -> Times {
+/// Divides the time from one burst to the next, of it behind the last look `last_ns`, and of that in code no more than `most_code_ns`. A
+/// thread's first burst has none before, and what follows its last one has none behind it.
+pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64, most_code_ns: f64) -> Times {
     let Around { before, next, .. } = around;
     let whole_ns = looks.iter().map(|look| look.period_ns).sum::<f64>() + last_ns;
     let mut times = Times::default();
@@ -184,7 +213,8 @@ pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64) -> Times {
     for look in looks {
         passed_ns += look.period_ns;
         times.looks += u32::from(matches!(look.at, Position::Code(_)));
-        add_unmet(&mut times, last_unmet.take(), look.period_ns);
+        let in_code_ns = look.period_ns.min(look.most_code_ns);
+        add_unmet(&mut times, last_unmet.take(), in_code_ns);
         let nearer_in_time = match (before, next) {
             (None, _) => Owner::Next,
             (Some(_), None) => Owner::Before,
@@ -199,13 +229,11 @@ pub fn divide(around: &Around<'_>, looks: &[Look], last_ns: f64) -> Times {
                 nearer_in_time
             }),
         };
-        add_unmet(&mut times, last_unmet, look.period_ns);
-        times.add(last.unwrap_or(owner), 0.5 * look.period_ns);
-        times.add(owner, 0.5 * look.period_ns);
+        add_unmet(&mut times, last_unmet, in_code_ns);
+        around.share(&mut times, last.unwrap_or(owner), owner, look.period_ns, look.most_code_ns);
         last = Some(owner);
     }
-    add_unmet(&mut times, last_unmet, last_ns);
-    times.add(last.unwrap_or(Owner::Next), 0.5 * last_ns);
-    times.add(Owner::Next, 0.5 * last_ns);
+    add_unmet(&mut times, last_unmet, last_ns.min(most_code_ns));
+    around.share(&mut times, last.unwrap_or(Owner::Next), Owner::Next, last_ns, most_code_ns);
     times
 }

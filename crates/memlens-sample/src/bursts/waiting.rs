@@ -231,14 +231,14 @@ impl WaitingBursts {
     ) -> Vec<Waiting> {
         let Timing { process, thread, at_ns, .. } = burst.timing;
         let tick = (at_ns.saturating_sub(own_ns), at_ns);
-        let (period_ns, _) = self.divide_by_glances((process, thread), tick, period_ns);
+        let last = self.divide_by_glances((process, thread), tick, period_ns);
         let addresses = burst.code.iter().map(|&(address, _)| address);
         self.known.add(process, addresses, burst.timing.access_ns);
         let at = self.bursts.iter().rposition(|waiting| waiting.timing.thread == thread);
         let length = burst.references.len() as f64;
         let usual = at.map_or(length, |at| self.bursts[at].usual_length);
         burst.usual_length = usual + (length - usual) / LENGTHS;
-        let times = self.times_before(at, &burst, period_ns);
+        let times = self.times_before(at, &burst, last);
         self.calls_ns += times.calls;
         burst.before_ns = times.next;
         burst.unseen_before = burst.stand_for(times.next) + times.accesses_elsewhere;
@@ -259,7 +259,12 @@ impl WaitingBursts {
     }
 
     /// Divides the time from a thread's burst, of this number, to its next.
-    fn times_before(&mut self, at: Option<usize>, next: &Waiting, last_ns: f64) -> Times {
+    fn times_before(
+        &mut self,
+        at: Option<usize>,
+        next: &Waiting,
+        (last_ns, most_code_ns): (f64, f64),
+    ) -> Times {
         let Timing { process, thread, .. } = next.timing;
         let looks = self.looks.remove(&thread).map(|(_, looks)| looks).unwrap_or_default();
         let around = Around {
@@ -269,7 +274,7 @@ impl WaitingBursts {
             process,
             known: &self.known,
         };
-        divide(&around, &looks, last_ns)
+        divide(&around, &looks, last_ns, most_code_ns)
     }
 
     /// A burst, which has come, stands for time in its code that waits for it, or that others have, and for what has waited too long. One
@@ -334,11 +339,11 @@ impl WaitingBursts {
             self.glances.note_waiting(whose.0, ip);
             if most_behind_ns < period_ns {
                 // The call began within that.
-                self.add_look(whose, most_behind_ns, at);
+                self.add_look(whose, most_behind_ns, most_behind_ns, at);
                 period_ns -= most_behind_ns;
             }
         }
-        self.add_look(whose, period_ns, at);
+        self.add_look(whose, period_ns, most_behind_ns, at);
     }
 
     /// Where a thread of a process was since its last tick, when the next comes.
@@ -353,19 +358,19 @@ impl WaitingBursts {
         if let Some(&(_, Position::Code(ip) | Position::Waiting(ip))) = divided.glances.first()
             && divided.begin_ns > 0.0
         {
-            self.add_look(whose, divided.begin_ns, Position::Waiting(ip));
+            self.add_look(whose, divided.begin_ns, divided.begin_ns, Position::Waiting(ip));
         }
         for (time_ns, at) in divided.glances {
-            self.add_look(whose, time_ns, at);
+            self.add_look(whose, time_ns, divided.most_behind_ns, at);
         }
         (divided.last_ns, divided.most_behind_ns)
     }
 
-    fn add_look(&mut self, (pid, thread): (u32, u32), period_ns: f64, at: Position) {
+    fn add_look(&mut self, (pid, thread): (u32, u32), period_ns: f64, most_code_ns: f64, at: Position) {
         let (_, looks) = self.looks.entry(thread).or_insert_with(|| (pid, Vec::new()));
         match looks.get_mut(MOST_LOOKS - 1) {
             Some(last) => last.period_ns += period_ns,
-            None => looks.push(Look { period_ns, at }),
+            None => looks.push(Look { period_ns, most_code_ns, at }),
         }
     }
 
@@ -373,7 +378,7 @@ impl WaitingBursts {
     pub fn calls_ns(&self) -> f64 {
         let of_thread = |(&thread, (_, looks)): (&u32, &(u32, Vec<Look>))| {
             let before = self.bursts.iter().rfind(|waiting| waiting.timing.thread == thread);
-            divide(&Around::nothing(before, &self.known), looks, 0.0).calls
+            divide(&Around::nothing(before, &self.known), looks, 0.0, 0.0).calls
         };
         self.calls_ns + self.looks.iter().map(of_thread).sum::<f64>()
     }
@@ -391,7 +396,7 @@ impl WaitingBursts {
         self.bursts = left.into();
         for (thread, (_, looks)) in self.looks.extract_if(|_, (process, _)| is_meant(*process)) {
             let before = taken.iter_mut().rfind(|waiting| waiting.timing.thread == thread);
-            let times = divide(&Around::nothing(before.as_deref(), &self.known), &looks, 0.0);
+            let times = divide(&Around::nothing(before.as_deref(), &self.known), &looks, 0.0, 0.0);
             self.calls_ns += times.calls;
             if let Some(before) = before {
                 before.stand_for(times.before);
@@ -622,6 +627,33 @@ mod tests {
         // 4.5 ms up to the last glance, half of a period up to the call, and 1.5 ms of the two behind it.
         assert_eq!(times(&bursts), [1.5e6, 4.5e6 + 0.5e6 + 1.5e6]);
         assert_eq!(bursts.calls_ns(), 4e6);
+    }
+
+    #[test]
+    fn time_without_glances_is_the_slower_codes() {
+        const MS: u64 = 1_000_000;
+        let burst = |at_ms: u64, address: u64, waiting: Waiting| {
+            let timing = Timing { at_ns: at_ms * MS, ..waiting.timing };
+            Waiting { timing, code: code(&[address]), ..waiting }
+        };
+        let mut bursts = WaitingBursts::default();
+        add(&mut bursts, burst(10, 0x1000, slow()), 0.0);
+        // No glance from 12 to 17 ms: page faults, which are the slow code's.
+        let glance = |at: u64| Glance {
+            time_ns: at * MS,
+            period_ns: MS,
+            position: Code(if at < 13 { 0x1000 } else { 0x9000 }),
+        };
+        bursts.glanced((9, 1), [11, 12, 17, 18].map(glance).to_vec());
+        add(&mut bursts, burst(19, 0x9000, fast()), 9e6);
+        assert_eq!(times(&bursts), [2e6 + 0.5e6 + 4e6, 0.5e6 + 2e6]);
+        // Behind the last glance it is so as well.
+        bursts.glanced((9, 1), vec![glance(20)]);
+        add(&mut bursts, burst(26, 0x1000, slow()), 7e6);
+        assert_eq!(times(&bursts), [6.5e6, 2.5e6 + 1e6 + 0.5e6, 0.5e6 + 5e6]);
+        // Who knows nothing of glances divides it evenly, as before.
+        bursts.look((9, 2), 30 * MS, 4e6, Code(0x9000));
+        assert_eq!(bursts.looks[&2].1[0].most_code_ns, 4e6);
     }
 
     #[test]
