@@ -541,6 +541,11 @@ impl Agent {
         control.burst_owed_ns.store(0, Ordering::Relaxed);
     }
 
+    /// The process whose first thread is sent the ticks' signal by others than its own timers from now on; 0: none.
+    pub fn set_prompted(&self, pid: u32) {
+        self.control().prompted.store(pid, Ordering::Release);
+    }
+
     /// What was lost so far.
     pub fn losses(&self) -> AgentLosses {
         let control = self.control();

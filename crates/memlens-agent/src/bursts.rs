@@ -16,6 +16,11 @@
 //! Ticks that come before a burst is due only look where the thread is: some µs each, several between two bursts. They tell which
 //! burst's code the time between the two belongs to.
 //!
+//! # New code
+//! A look in code that no burst has met ([`MetCode`]) begins one at once: a phase of some ms would be missed else. It comes on credit: the next
+//! one is later by as much as this one is too soon. For the first 750 ms of a program's first thread the kernel's clock prompts the agent each ms
+//! to look whether there is such code, or a burst due (`memlens-sample/src/prompts.rs`).
+//!
 //! # Length
 //! One burst in twelve has sixteen times the words of the others: how long it is until a line is used again is known only as far as a
 //! burst reaches, and caches hold what is used again after more accesses than short bursts have. A few long ones tell, at
@@ -35,6 +40,7 @@ use memlens_events::burst::{End, REFERENCE_WORDS};
 
 use crate::arch::{self, ThreadArea, number, syscall};
 use crate::faults;
+use crate::met_code::MetCode;
 use crate::real;
 use crate::real::call;
 use crate::ring::{Segment, now_ns};
@@ -70,6 +76,19 @@ const LONGER: usize = 16;
 /// … but not longer than a quarter of a ring, in words, and only while no more than a burst waits to be read.
 const MOST_WORDS: usize = RING_BYTES / 32;
 
+/// A burst comes no more than this too soon, in ns of the thread's time.
+const MOST_BORROWED_NS: u64 = 250_000_000;
+
+/// Nor if of the last bursts so many more were given up for what translation took than had their length: in a program whose code is always new
+/// (a compiler) all that has just begun is, and its data with it.
+const MOST_GIVEN_UP: u32 = 2;
+/// They are counted up to this.
+const GIVEN_UP_CAP: u32 = 8;
+
+/// What bursts of this process have met.
+static MET: MetCode = MetCode::new();
+/// Bursts that were given up, less those that had their length.
+static GIVEN_UP: AtomicU32 = AtomicU32::new(0);
 /// Words of a burst; 0: there are none.
 static WORDS: AtomicU32 = AtomicU32::new(0);
 /// Of how many ticks come twice as often.
@@ -196,6 +215,16 @@ pub fn eagerness() -> u64 {
     if BEGUN.load(Ordering::Relaxed) < OFTEN.load(Ordering::Relaxed) { 2 } else { 1 }
 }
 
+/// Whether a burst begins that would be due after so much of the thread's time: the code there is new. Each place in it is new once.
+pub fn begin_early(pc: u64, left_ns: u64) -> bool {
+    let are_worthwhile = GIVEN_UP.load(Ordering::Relaxed) <= MOST_GIVEN_UP;
+    let is_new = left_ns <= MOST_BORROWED_NS && are_worthwhile && !MET.has(pc);
+    if is_new {
+        MET.add(pc);
+    }
+    is_new
+}
+
 /// dlclose(3): what has been translated may be gone.
 ///
 /// # Safety
@@ -229,6 +258,7 @@ fn on_block(_: &Area, generation: u64, block: &NewBlock<'_>) -> bool {
         place.copy_from_slice(&reference.words());
     }
     let NewBlock { number, pc, ends_indirectly, .. } = *block;
+    block.code().for_each(|pc| MET.add(pc));
     let head = BlockHead { generation, number, ends_indirectly, pc };
     let is_sent = segment.write_words(Kind::Block, now_ns(), arch::thread(), &head.words(), sent);
     if !is_sent {
@@ -250,6 +280,12 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         area.burst_period_ns.set(0);
         ticks::set_next(area, 0);
         return false;
+    }
+    let given_up = GIVEN_UP.load(Ordering::Relaxed);
+    match burst.end {
+        End::Cost => GIVEN_UP.store((given_up + 1).min(GIVEN_UP_CAP), Ordering::Relaxed),
+        End::Length => GIVEN_UP.store(given_up.saturating_sub(1), Ordering::Relaxed),
+        _ => {}
     }
     let counted = burst.counted.unwrap_or_default();
     let head = BurstHead {

@@ -62,6 +62,7 @@ mod handing_on;
 mod hooks;
 mod libraries;
 mod mappings;
+mod met_code;
 mod real;
 mod restriction;
 mod ring;

@@ -349,7 +349,12 @@ fn end() -> Answer {
     if !is_quiet {
         return Answer::NotYet;
     }
-    ticks::end();
+    // SAFETY: the call only asks.
+    let pid = unsafe { syscall(number::GETPID, [0; 6]) } as u32;
+    let segment = SEGMENT.load(Ordering::Relaxed);
+    let are_prompted =
+        !segment.is_null() && Segment(segment).control().prompted.load(Ordering::Relaxed) == pid;
+    ticks::end(are_prompted);
     faults::end();
     let segment = SEGMENT.swap(ptr::null_mut(), Ordering::Relaxed);
     if !segment.is_null() {

@@ -12,6 +12,9 @@
 //! A thread's processor time has the kernel's in it. A tick that comes in a system call is delivered when the call ends: it
 //! says so, and begins no burst, which would stand for the call's time with whatever the program does behind it.
 //!
+//! memlens may send the same signal to the first thread of a program, by the kernel's clock (*prompts*): the handler then only looks whether a
+//! burst is due, or should begin because the code is new.
+//!
 //! # Signal safety
 //! The handler makes system calls and writes to the ring. It runs on the alternate stack of threads that have one.
 
@@ -92,13 +95,16 @@ pub fn delete_timers() {
     }
 }
 
-/// Gives the signal back. There are no timers, and no thread can make one.
-pub fn end() {
+/// Gives the signal back. There are no timers, and no thread can make one. Where memlens still sends prompts it stays ignored.
+pub fn end(are_prompted: bool) {
     const IGNORED: usize = 1;
     let is_ours = |action: &SignalAction| action.handler == on_tick as *const () as usize;
     let Some(action) = arch::signal_action(SIGNAL as usize).filter(is_ours) else { return };
     // Ignoring a signal drops what is pending (POSIX.1-2024, 2.4.3): by default it would end the process.
     arch::set_signal_action(SIGNAL as usize, &SignalAction { handler: IGNORED, ..action });
+    if are_prompted {
+        return;
+    }
     let before = SignalAction { handler: HANDLER_BEFORE.load(Ordering::Relaxed), ..SignalAction::default() };
     arch::set_signal_action(SIGNAL as usize, &before);
 }
@@ -142,6 +148,7 @@ pub fn start_here(control: &Control, area: &ThreadArea) {
     area.timer.set(timer + 1);
     area.last_cpu_ns.set(clock_ns(THREAD_CPU_CLOCK as i32));
     area.burst_due_ns.set(0);
+    area.burst_borrowed_ns.set(0);
     set_timer(timer, tick_ns / bursts::hurry(control));
 }
 
@@ -249,7 +256,8 @@ fn wait(area: &ThreadArea, mean_ns: u64) {
     let Some(timer) = area.timer.get().checked_sub(1) else { return };
     let wait_ns = varied(mean_ns);
     let now_cpu_ns = area.last_cpu_ns.get();
-    area.burst_due_ns.set(now_cpu_ns.saturating_add(wait_ns));
+    let due_ns = now_cpu_ns.saturating_add(wait_ns).saturating_add(area.burst_borrowed_ns.replace(0));
+    area.burst_due_ns.set(due_ns);
     if bursts::are_apart() {
         look_soon(area, now_cpu_ns);
     } else {
@@ -316,6 +324,16 @@ unsafe fn timer_of(info: *const c_void) -> Option<u32> {
     (code == SENT_BY_TIMER).then_some(timer)
 }
 
+/// Whether the kernel's clock sent this signal for memlens: codes above 0 are the kernel's own, here `POLL_IN` (sigaction(2)).
+///
+/// # Safety
+/// As [`timer_of`].
+unsafe fn is_prompt(info: *const c_void) -> bool {
+    // SAFETY: the kernel's structure.
+    let code = unsafe { info.cast::<c_int>().add(2).read() };
+    code > 0
+}
+
 extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void) {
     arch::allow_unaligned();
     // Once: who jumps out of a handler that interrupted the question leaves it set.
@@ -342,8 +360,7 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
         return;
     }
     let cpu_ns = clock_ns(THREAD_CPU_CLOCK as i32);
-    let period_ns = cpu_ns.saturating_sub(area.last_cpu_ns.get());
-    area.last_cpu_ns.set(cpu_ns);
+    let left_ns = area.burst_due_ns.get().saturating_sub(cpu_ns);
     // SAFETY: the kernel's argument.
     let (registers, ip) = unsafe { arch::interrupted(context) };
     // SAFETY: the kernel's argument.
@@ -353,7 +370,17 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     // What the agent does for the program is like what the kernel does for it.
     let (start, end) = arch::own_image();
     let in_call = in_call || asked_clock || (start..end).contains(&(ip as usize));
-    if bursts::are_apart() && cpu_ns < area.burst_due_ns.get() {
+    let is_early = bursts::are_apart() && left_ns > 0;
+    let begins_early = is_early && !in_call && bursts::begin_early(ip, left_ns);
+    // SAFETY: the kernel's argument.
+    if unsafe { is_prompt(info) } && (in_call || is_early && !begins_early) {
+        area.asks_clock.set(asked_clock);
+        return;
+    }
+    let period_ns = cpu_ns.saturating_sub(area.last_cpu_ns.replace(cpu_ns));
+    if begins_early {
+        area.burst_borrowed_ns.set(left_ns);
+    } else if is_early {
         look(segment, area, cpu_ns, (period_ns, ip, in_call));
         return;
     }

@@ -19,7 +19,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
 use memlens_inside::{number, syscall};
 
@@ -71,6 +71,14 @@ pub struct NewBlock<'a> {
     pub ends_indirectly: bool,
     /// Its references.
     pub references: &'a [Reference],
+    instructions: &'a [Instruction],
+}
+
+impl NewBlock<'_> {
+    /// Native addresses of its instructions.
+    pub fn code(&self) -> impl Iterator<Item = u64> {
+        self.instructions.iter().map(Instruction::ip)
+    }
 }
 
 /// A burst.
@@ -547,6 +555,7 @@ impl Inner {
             pc,
             ends_indirectly: self.trace.ends_indirectly(),
             references: &self.cache.references[marks..],
+            instructions: self.trace.instructions(),
         };
         let is_reported = lane.hooks.is_some_and(|hooks| (hooks.block)(area, lane.generation, &block));
         if !is_reported {

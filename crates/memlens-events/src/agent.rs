@@ -124,6 +124,9 @@ pub struct Control {
     pub burst_advance_ns: AtomicU64,
     /// … and what of it they have not paid back.
     pub burst_owed_ns: AtomicU64,
+    /// The process whose first thread gets prompts (see `memlens-sample/src/prompts.rs`); 0: none does. It must not leave their signal to
+    /// the kernel's default.
+    pub prompted: AtomicU32,
     /// 1: bursts leave out accesses by a register of the stack alone, and at fixed addresses.
     pub burst_filter: AtomicU32,
     /// Ticks on which no burst began: in code that is not translated, or while another thread translated.

@@ -157,7 +157,9 @@ impl Sharing {
     pub fn feed(&mut self, timing: Timing, references: &[Reference], cycles_a_ns: f64, weight: f64) {
         let near = |seen: &&Seen| {
             let Timing { process, thread, at_ns, .. } = seen.timing;
-            process == timing.process && thread != timing.thread && at_ns.abs_diff(timing.at_ns) <= seen.near_ns
+            process == timing.process
+                && thread != timing.thread
+                && at_ns.abs_diff(timing.at_ns) <= seen.near_ns
         };
         let others: Vec<&Seen> = self.seen.iter().filter(near).collect();
         if others.is_empty() || references.is_empty() {

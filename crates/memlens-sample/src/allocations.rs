@@ -157,6 +157,18 @@ impl AllocationSource {
         }
     }
 
+    /// Programs in which an agent was started: the first, and those that were executed.
+    pub fn programs(&self) -> u32 {
+        self.agent.as_ref().map_or(0, Agent::programs)
+    }
+
+    /// The process that gets prompts from now on; 0: none.
+    pub fn set_prompted(&self, pid: u32) {
+        if let Some(agent) = &self.agent {
+            agent.set_prompted(pid);
+        }
+    }
+
     /// Whether there is an agent.
     pub fn has_agent(&self) -> bool {
         self.agent.is_some()

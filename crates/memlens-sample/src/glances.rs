@@ -82,6 +82,11 @@ impl Glances {
         }
     }
 
+    /// Whether there are no more.
+    pub fn are_over(&self) -> bool {
+        self.collector.is_none()
+    }
+
     /// Hands on what has come; ends it where it is enough, or costs too much. `all`: there will be no more.
     pub fn drain(&mut self, all: bool, mut sink: impl FnMut(TimedRecord)) {
         let Some(collector) = &mut self.collector else { return };

@@ -62,6 +62,7 @@ mod perf_data;
 mod perf_data_sizes;
 mod perf_script;
 mod process;
+mod prompts;
 mod record;
 mod recording;
 mod ring;

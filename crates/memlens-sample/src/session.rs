@@ -28,6 +28,7 @@ use crate::pacing::Pacing;
 use crate::process::{
     children_cpu_seconds, children_of, cpu_seconds_of, has_ended, open_process, own_cpu_seconds,
 };
+use crate::prompts::Prompts;
 use crate::record::{Record, TimedRecord};
 use crate::recording::{AttributionWay, Recording};
 use crate::sample_cost::measure_sample_cost;
@@ -39,6 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_OFTEN: Duration = Duration::from_millis(20);
 /// How long a program's dynamic linker is given before its first look-up of mappings.
 const START_TAKES: Duration = Duration::from_millis(500);
+/// How long it takes an agent inside of a process until it can be prompted, and how often that is looked at meanwhile.
+const PROMPTS_TAKE: Duration = Duration::from_millis(3);
+const PROMPTS_LOOK: Duration = Duration::from_micros(200);
 
 /// Why neither allocations nor bursts of a program can be had, as the end of a sentence; None: they can. Reads the head of
 /// its file, and of the interpreters of a script.
@@ -151,6 +155,8 @@ pub struct SampleSession {
     collector: Collector,
     /// None: there are no bursts to be.
     glances: Option<Glances>,
+    /// The same.
+    prompts: Option<Prompts>,
     recording: Recording,
     builder: ProfileBuilder,
     allocations: AllocationSource,
@@ -282,6 +288,7 @@ impl SampleSession {
                 (Watched::Process(process), *pid)
             }
         };
+        let prompts = options.bursts.is_some().then(|| prompts(pid, options.overhead, &allocations));
         let running = if let Target::Process(pid) = target { Some(*pid) } else { None };
         // The agent keeps the interval that it began with.
         let is_fixed = options.frequency_hz.is_some() || tick.is_some();
@@ -289,6 +296,7 @@ impl SampleSession {
         Ok(Self {
             collector,
             glances,
+            prompts,
             recording,
             builder: ProfileBuilder::default(),
             allocations,
@@ -358,13 +366,16 @@ impl SampleSession {
         if matches!(outcome, SampleOutcome::Ended(_)) {
             self.program_cpu = Some(children_cpu_seconds() - self.children_cpu_at_start);
         }
+        if let Some(prompts) = &mut self.prompts {
+            prompts.end(|pid| self.allocations.set_prompted(pid));
+        }
         self.allocations.leave(outcome == SampleOutcome::Detached);
         self.take(true);
         Ok(outcome)
     }
 
     fn take(&mut self, all: bool) {
-        let Self { collector, glances, recording, builder, allocations, pid, .. } = self;
+        let Self { collector, glances, prompts, recording, builder, allocations, pid, .. } = self;
         let is_agents = collector.event().agents_tick().is_some();
         let is_stale = allocations.drain(|record| {
             // Else the kernel reports that, and what is mapped.
@@ -379,6 +390,14 @@ impl SampleSession {
         });
         if let Some(glances) = glances {
             glances.drain(all, |record| collector.add(record));
+            if let Some(prompts) = prompts {
+                let tell = |pid| allocations.set_prompted(pid);
+                if glances.are_over() {
+                    prompts.end(tell)
+                } else {
+                    prompts.look(allocations.programs(), tell)
+                }
+            }
         }
         if is_agents {
             // The kernel reports no mappings to the agent.
@@ -615,6 +634,19 @@ fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleErro
             Ok(Choice::agents(options, Some(why)))
         }
         (found, _) => found,
+    }
+}
+
+/// Prompts of a process that has its agent, or will have before long.
+fn prompts(pid: u32, share: f64, allocations: &AllocationSource) -> Prompts {
+    let began = Instant::now();
+    let mut prompts = Prompts::new(pid, share);
+    loop {
+        prompts.look(allocations.programs(), |pid| allocations.set_prompted(pid));
+        if !prompts.are_waiting() || began.elapsed() >= PROMPTS_TAKE {
+            return prompts;
+        }
+        std::thread::sleep(PROMPTS_LOOK);
     }
 }
 

@@ -208,7 +208,9 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     let is_shared =
         |finding: &&Finding| matches!(finding.remedy, Remedy::Separate { .. } | Remedy::PerThread { .. });
     let shared = match found.iter().any(|finding| is_shared(&finding)) {
-        true => " A line from another core has the last level's latency; real ones take up to several times that, and programs gain more.",
+        true => {
+            " A line from another core has the last level's latency; real ones take up to several times that, and programs gain more."
+        }
         false => "",
     };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {

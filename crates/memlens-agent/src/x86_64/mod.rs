@@ -40,6 +40,8 @@ pub struct ThreadArea {
     pub burst_period_ns: Cell<u64>,
     /// Processor time of the thread, in ns, before which no burst begins: ticks only look where it is.
     pub burst_due_ns: Cell<u64>,
+    /// How much sooner than that a burst began, in ns: the next one comes later by as much.
+    pub burst_borrowed_ns: Cell<u64>,
     /// Whether the agent asks the thread's libc for the time.
     pub asks_clock: Cell<bool>,
     /// What translated code needs of the thread.
