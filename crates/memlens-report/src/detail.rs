@@ -122,7 +122,7 @@ fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View)
     let mut what = vec![TableColumn::Of(Column::Name, ["", "field"], 0)];
     what.extend(field_columns());
     // In the order of places, which shows what lies beside what.
-    let view = View { sort: Some(Column::Offset), top: None, ..view.clone() };
+    let view = View { sort: Some(Column::Offset), top: None, trifles: true, ..view.clone() };
     let table = part(profile, rows, "field", (&what, &[]), &view);
     Style::Dim.paint(&format!("\n{title}\n"), view.colour) + &table
 }

@@ -344,6 +344,28 @@ pub(crate) fn paragraph(label: &str, indent: usize, text: &str, width: usize, co
     joined(label, indent, text.split_whitespace(), " ", width, colour)
 }
 
+/// The sentences of a text that fit `lines` of so many columns; of one that does not fit, its beginning. None: all of it fits.
+pub(crate) fn beginning(text: &str, columns: usize, lines: usize) -> Option<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (mut line, mut lines_used, mut fitting, mut whole) = (0, 1, 0, 0);
+    for (at, word) in words.iter().enumerate() {
+        let joined = if line == 0 { word.width() } else { line + 1 + word.width() };
+        line = if joined > columns { word.width() } else { joined };
+        lines_used += usize::from(joined > columns);
+        if lines_used > lines {
+            break;
+        }
+        fitting = at + 1;
+        whole = if word.ends_with('.') { fitting } else { whole };
+    }
+    match (fitting == words.len(), whole) {
+        (true, _) => None,
+        // Of the last word's room the mark of what is missing has one column.
+        (false, 0) => Some(words[..fitting.max(2) - 1].join(" ") + " …"),
+        (false, whole) => Some(words[..whole].join(" ")),
+    }
+}
+
 fn joined(
     label: &str,
     indent: usize,
@@ -405,6 +427,19 @@ mod tests {
         let found = paragraph("note", 6, text, 30, false);
         assert_eq!(found, "note  Bursts were made rarer:\n      no processor was idle.\n");
         assert_eq!(paragraph("note", 6, "averyveryverylongword", 10, false), "note  averyveryverylongword\n");
+    }
+
+    #[test]
+    fn of_long_texts_whole_sentences_are_the_beginning() {
+        let text = "Bursts were rare: no processor was idle. Ask for more. There are others.";
+        assert_eq!(beginning(text, 20, 4), None);
+        assert_eq!(
+            beginning(text, 20, 3).as_deref(),
+            Some("Bursts were rare: no processor was idle. Ask for more.")
+        );
+        assert_eq!(beginning(text, 20, 2).as_deref(), Some("Bursts were rare: no processor was idle."));
+        assert_eq!(beginning(text, 20, 1).as_deref(), Some("Bursts were rare: …"));
+        assert_eq!(beginning("averyveryverylongword", 10, 1).as_deref(), Some("averyveryverylongword …"));
     }
 
     #[test]

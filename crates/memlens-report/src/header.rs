@@ -5,7 +5,7 @@ use memlens_types::{Counts, ObjectKind, Sampled};
 
 use crate::View;
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
-use crate::grid::{Elide, Style, elide, paragraph, printable, wrap};
+use crate::grid::{Elide, Style, beginning, elide, paragraph, printable, wrap};
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::prediction;
@@ -17,6 +17,8 @@ const INDENT: usize = 11;
 const WORTH: f64 = 0.001;
 /// Notes shown; the JSON report has all.
 const NOTES: usize = 2;
+/// Lines that a note has at most, as long as not all are asked for.
+const NOTE_LINES: usize = 2;
 /// Marks shown; the JSON report has all.
 const MARKS: usize = 6;
 /// Below this many columns the header leaves out what the table's last line or the JSON report tells.
@@ -58,12 +60,18 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         notes.iter().for_each(|note| out += &paragraph("note", INDENT, note, width, colour));
         return out;
     }
+    let mut is_cut = false;
     for note in notes.iter().take(NOTES) {
-        out += &wrap("note", INDENT, &[(*note).clone()], width, colour);
+        let beginning = beginning(note, width.saturating_sub(INDENT), NOTE_LINES);
+        is_cut |= beginning.is_some();
+        out += &paragraph("note", INDENT, beginning.as_ref().unwrap_or(note), width, colour);
     }
-    if notes.len() > NOTES {
-        let more = plural((notes.len() - NOTES) as u64, "note");
-        out += &wrap("", INDENT, &[format!("{more} more: memlens report --notes")], width, colour);
+    if is_cut || notes.len() > NOTES {
+        let more = match notes.len().saturating_sub(NOTES) {
+            0 => "their rest".to_owned(),
+            more => plural(more as u64, "note") + " more",
+        };
+        out += &wrap("", INDENT, &[format!("{more}: memlens report --notes")], width, colour);
     }
     out
 }

@@ -24,14 +24,24 @@ pub struct View {
     pub sort: Option<Column>,
     /// How many rows at most; `None`: all.
     pub top: Option<usize>,
+    /// Whether there are rows of less than a twentieth of a percent of everything, as there are of each program's start.
+    pub trifles: bool,
     /// Whether the header has all notes as a whole, not the beginning of the first ones.
     pub all_notes: bool,
 }
 
 impl Default for View {
-    /// 100 columns, no colour, the 20 objects that matter most.
+    /// 100 columns, no colour, the 20 objects that matter most, if they do.
     fn default() -> Self {
-        Self { width: 100, colour: false, by: By::Object, sort: None, top: Some(20), all_notes: false }
+        Self {
+            width: 100,
+            colour: false,
+            by: By::Object,
+            sort: None,
+            top: Some(20),
+            trifles: false,
+            all_notes: false,
+        }
     }
 }
 
@@ -63,6 +73,9 @@ pub fn table(profile: &Profile, view: &View) -> String {
         };
         return out;
     }
+    if !view.trifles && rows.iter().any(is_of_weight) {
+        rows.retain(is_of_weight);
+    }
     rows.truncate(view.top.unwrap_or(usize::MAX));
     let totals = profile.totals();
     let whole = Whole::of(profile, &totals);
@@ -78,6 +91,12 @@ pub fn table(profile: &Profile, view: &View) -> String {
     out += &Style::Dim.paint(&footer, view.colour);
     out.push('\n');
     out
+}
+
+/// Whether a row is shown as a tenth of a percent of anything.
+fn is_of_weight(row: &Row) -> bool {
+    const LEAST: f64 = 0.0005;
+    [row.share, row.stall_share].into_iter().flatten().any(|share| share >= LEAST)
 }
 
 fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {

@@ -22,7 +22,7 @@ pub struct ViewArgs {
     #[arg(long, value_name = "COLUMN", value_parser = column_words(), hide_possible_values = true)]
     pub sort: Option<Column>,
 
-    /// How many rows at most: a number, or `all`; 20 if not given
+    /// How many rows at most: a number, or `all`; if neither this nor --sort is given, 20 of at least 0.05 %
     #[arg(long, value_name = "N", value_parser = parse_top)]
     pub top: Option<Top>,
 
@@ -54,6 +54,7 @@ impl ViewArgs {
                 Some(Top::All) => None,
                 None => Some(DEFAULT_TOP),
             },
+            trifles: self.top.is_some() || self.sort.is_some(),
             all_notes: self.notes,
         }
     }
