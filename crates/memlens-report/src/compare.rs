@@ -165,6 +165,8 @@ pub struct Comparison {
 /// # Errors
 /// If the column cannot be compared, or no object of one profile is in the other.
 pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, CompareError> {
+    // Its parts are those of the cycles.
+    let by = if by == Column::StallShare { Column::StallCycles } else { by };
     let (values_a, computation_a) = without_computation(a, values(a, by, 'A')?);
     let (values_b, computation_b) = without_computation(b, values(b, by, 'B')?);
     let (sum_a, sum_b) = (values_a.iter().sum::<f64>(), values_b.iter().sum::<f64>());

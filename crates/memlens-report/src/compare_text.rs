@@ -147,7 +147,9 @@ fn total_pieces(a: &Profile, b: &Profile) -> Vec<String> {
     let mut pieces = Vec::new();
     if let (true, Some(of_a), Some(of_b)) = (a.run.mode == b.run.mode, a.run.wall_seconds, b.run.wall_seconds)
     {
-        pieces.push(format!("{} → {}{}", seconds(of_a), seconds(of_b), factor(of_a, of_b)));
+        // An exact run is mostly recording.
+        let recorded = if a.run.mode == "exact" { " while recorded" } else { "" };
+        pieces.push(format!("{} → {}{}{recorded}", seconds(of_a), seconds(of_b), factor(of_a, of_b)));
     }
     pieces.extend(totals(a, b).into_iter().filter(|&(_, of_a, of_b)| of_a > 0 || of_b > 0).map(
         |(word, of_a, of_b)| {

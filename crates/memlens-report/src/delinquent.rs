@@ -65,6 +65,18 @@ fn numbered(loads: &[Load]) -> impl Iterator<Item = (u32, f64)> {
     (0u32..).zip(loads).map(|(number, (.., misses))| (number, *misses))
 }
 
+/// Whether files that B has not mapped have nearly all of A's misses: it is another program, or has another name.
+fn is_of_others(a: &Profile, loads_a: &[Load], b: &Profile) -> bool {
+    let (mut all, mut in_both) = (0.0, 0.0);
+    for &(_, (module, _), misses) in loads_a {
+        let name = a.module(module).map_or("", |module| module.name());
+        let is_in_both = b.modules.iter().any(|module| module.name() == name);
+        all += misses;
+        in_both += if is_in_both { misses } else { 0.0 };
+    }
+    in_both < (1.0 - DELINQUENT_SHARE) * all
+}
+
 /// Whether a file that is mapped in both profiles was built anew: its code is elsewhere.
 fn was_rebuilt(a: &Profile, b: &Profile) -> bool {
     let ids = |profile: &Profile| -> HashMap<String, String> {
@@ -76,10 +88,10 @@ fn was_rebuilt(a: &Profile, b: &Profile) -> bool {
 }
 
 /// B's delinquent loads as a prediction of A's, which are taken for true. `None`: one has no last-level load misses, or they are
-/// of two builds. Loads are the same if module (its file name) and offset are: the same binaries.
+/// of two builds or programs. Loads are the same if module (its file name) and offset are: the same binaries.
 pub(crate) fn compare_delinquent(a: &Profile, b: &Profile) -> Option<DelinquentComparison> {
     let (loads_a, loads_b) = (loads(a), loads(b));
-    if loads_a.is_empty() || loads_b.is_empty() || was_rebuilt(a, b) {
+    if loads_a.is_empty() || loads_b.is_empty() || was_rebuilt(a, b) || is_of_others(a, &loads_a, b) {
         return None;
     }
     let mut numbers: HashMap<(&str, u64), u32> = HashMap::new();

@@ -1,7 +1,7 @@
 //! Two profiles held against each other; the figures are worked out beside them.
 
 use memlens_profile::{
-    CoreInfo, Frame, FrameIx, Module, ModuleIx, Object, Profile, SamplingInfo, Stack, StackIx,
+    CodeLocation, CoreInfo, Frame, FrameIx, Module, ModuleIx, Object, Profile, SamplingInfo, Stack, StackIx,
 };
 use memlens_report::{Column, CompareError, View, compare, compare_csv, compare_json, compare_table};
 use memlens_types::{Counts, ObjectKind, Sampled};
@@ -136,6 +136,19 @@ fn a_rebuilt_binary_is_matched_by_lines() {
 }
 
 #[test]
+fn loads_of_another_program_are_no_prediction() {
+    let mut a = profile(&[("a", 60)], 0);
+    let counts = Counts { loads: 60, llc_load_misses: 30, ..Counts::default() };
+    let code = CodeLocation { module: Some(ModuleIx(0)), counts: counts.into(), ..CodeLocation::default() };
+    a.code.push(code);
+    let found = compare(&a, &a, Column::Loads).unwrap();
+    assert_eq!(found.delinquent.map(|found| found.recall()), Some(Some(1.0)));
+    let mut b = a.clone();
+    b.modules[0].path = "/bin/app2".into();
+    assert_eq!(compare(&a, &b, Column::Loads).unwrap().delinquent, None);
+}
+
+#[test]
 fn equal_names_at_different_sites_stay_apart() {
     // Two objects `x1`, `y1` renamed alike: only their sites tell them apart.
     let mut a = profile(&[("x", 90), ("y", 10)], 0);
@@ -211,7 +224,7 @@ fn what_a_change_of_the_program_saves_is_told() {
     (a.run.wall_seconds, b.run.wall_seconds) = (Some(2.0), Some(0.5));
     let found = compare(&a, &b, Column::Loads).unwrap();
     let table = compare_table(&a, &b, &found, &View { width: 100, ..View::default() });
-    assert!(table.contains("A → B      2.00 s → 500.0 ms (× 0.25) · accesses 500 → 125 (× 0.25)"), "{table}");
+    assert!(table.contains("A → B      2.00 s → 500.0 ms (× 0.25) while recorded · accesses 500 → 125 (× 0.25)"), "{table}");
     let json = compare_json(&a, &b, &found);
     assert_eq!(json["totals"][0], serde_json::json!({"of": "accesses", "a": 500, "b": 125}));
     // Times of two modes say nothing.
