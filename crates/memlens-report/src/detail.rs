@@ -11,6 +11,7 @@ use crate::column::Column;
 use crate::field;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
 use crate::header::of_them_prefetched;
+use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
 use crate::place::{frame_place, function_name, module_place, object_place, source_place};
@@ -123,8 +124,28 @@ fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View)
     what.extend(field_columns());
     // In the order of places, which shows what lies beside what.
     let view = View { sort: Some(Column::Offset), top: None, trifles: true, ..view.clone() };
+    let wide = wide_fields(&rows);
     let table = part(profile, rows, "field", (&what, &[]), &view);
-    Style::Dim.paint(&format!("\n{title}\n"), view.colour) + &table
+    Style::Dim.paint(&format!("\n{title}\n"), view.colour) + &table + &Style::Dim.paint(&wide, view.colour)
+}
+
+/// Which fields have accesses that reach beyond them, as those of vectors do: they count where they begin.
+fn wide_fields(rows: &[Row]) -> String {
+    let is_wide = |row: &&Row| {
+        let Known { loads, stores, load_bytes, store_bytes, .. } = row.known;
+        let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+        let touched = sum(load_bytes, store_bytes).zip(sum(loads, stores)).zip(row.bytes);
+        // Estimates are rounded.
+        touched.is_some_and(|((touched, accesses), bytes)| 100 * touched > 101 * accesses * bytes)
+    };
+    let names: Vec<&str> = rows.iter().filter(is_wide).map(|row| row.name.as_str()).collect();
+    match names[..] {
+        [] => String::new(),
+        _ => format!(
+            "accesses wider than a field count where they begin; those of {} reach what is behind\n",
+            names.join(", ")
+        ),
+    }
 }
 
 /// The call paths that lead to an object.
@@ -371,4 +392,29 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
     let last = [TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source];
     out += &part(profile, lines, "line", (&what, &last), view);
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_reach_beyond_the_field_in_which_they_begin() {
+        let profile = Profile::default();
+        let whole = Whole::of(&profile, &Counts::default());
+        let row = |name: &str, load_bytes: u64| Row {
+            bytes: Some(8),
+            ..Row::new(
+                &profile,
+                name.into(),
+                &Counts { loads: 10, load_bytes, ..Counts::default() },
+                false,
+                whole,
+            )
+        };
+        assert_eq!(wide_fields(&[row("x", 80), row("y", 40)]), "");
+        // A vector register of two among them; rounding alone says nothing.
+        let told = wide_fields(&[row("x", 80), row("y", 88), row("z", 160), row("w", 80)]);
+        assert!(told.contains("those of y, z reach"), "{told}");
+    }
 }

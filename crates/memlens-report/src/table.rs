@@ -105,7 +105,12 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     let part = format!(", {} % of the {word}", percent_of_share(share.min(1.0)));
     let mut text = shown(rows.len(), touched, view.by.as_str(), &part);
     if all > touched {
-        let what = if profile.is_of_bus() { "seen on the bus" } else { "accessed" };
+        let what = match view.by {
+            _ if profile.is_of_bus() => "seen on the bus",
+            // What is wider than a field counts where it begins.
+            By::Field => "accessed by themselves",
+            _ => "accessed",
+        };
         text += &format!("; {} more never {what}", all - touched);
     }
     // The way on, where there is room for it.

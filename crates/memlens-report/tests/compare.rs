@@ -224,7 +224,10 @@ fn what_a_change_of_the_program_saves_is_told() {
     (a.run.wall_seconds, b.run.wall_seconds) = (Some(2.0), Some(0.5));
     let found = compare(&a, &b, Column::Loads).unwrap();
     let table = compare_table(&a, &b, &found, &View { width: 100, ..View::default() });
-    assert!(table.contains("A → B      2.00 s → 500.0 ms (× 0.25) while recorded · accesses 500 → 125 (× 0.25)"), "{table}");
+    assert!(
+        table.contains("A → B      2.00 s → 500.0 ms (× 0.25) while recorded · accesses 500 → 125 (× 0.25)"),
+        "{table}"
+    );
     let json = compare_json(&a, &b, &found);
     assert_eq!(json["totals"][0], serde_json::json!({"of": "accesses", "a": 500, "b": 125}));
     // Times of two modes say nothing.
