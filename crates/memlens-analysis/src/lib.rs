@@ -36,6 +36,7 @@
 
 mod chase;
 mod pad;
+mod parallel;
 mod runtime_code;
 mod split;
 
@@ -82,6 +83,8 @@ pub enum Remedy {
     Prefetch {
         /// The object that the indices or pointers are loaded from, if it is known; of a row the costliest.
         index: Option<ObjectIx>,
+        /// What the same index leads to besides, with prefetches of its own: their misses are under way together.
+        beside: Vec<ObjectIx>,
     },
     /// Another order of loops, or of fields.
     Layout {
@@ -240,6 +243,7 @@ pub fn advice(profile: &Profile) -> Advice {
         found.extend(about.separate());
         found.extend(about.per_thread());
     }
+    parallel::share_stalls(&known, &mut found);
     found.retain(|finding: &Finding| finding.gain.max(finding.time_gain.unwrap_or(0.0)) >= LEAST_GAIN);
     let is_hidden = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
     let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
@@ -296,6 +300,32 @@ struct Known<'a> {
     whole: u64,
 }
 
+impl Known<'_> {
+    /// What a part of the whole wait is of the core's cycles, if these accesses wait for it.
+    pub(crate) fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
+        let Known { profile, whole, .. } = self;
+        let core_cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
+        let of = |wait: u64| counts.stall_cycles as f64 / wait.max(1) as f64;
+        let stalled = of(profile.wait_cycles(counts));
+        let not_hidden = match remedy {
+            // Prefetched lines have to come all the same, so many at a time.
+            Remedy::Prefetch { .. } => stalled - 1.0 / f64::from(profile.machine.core?.outstanding.max(1)),
+            // What cores take from each other is a stall as a whole.
+            Remedy::Separate { .. } | Remedy::PerThread { .. } => 1.0,
+            // What is spared is beyond hits of the first level, and these are hidden.
+            _ => of(self.stall(counts)).min(1.0),
+        };
+        Some((gain * *whole as f64 * not_hidden.max(0.0) / core_cycles as f64).min(1.0))
+    }
+
+    /// Waiting beyond the first-level latency of every access.
+    fn stall(&self, counts: &Counts) -> u64 {
+        let profile = self.profile;
+        let hidden = u64::from(profile.machine.latencies.l1_cycles);
+        profile.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
+    }
+}
+
 /// A row of objects.
 struct About<'a> {
     known: &'a Known<'a>,
@@ -346,27 +376,10 @@ impl<'a> About<'a> {
     fn finding(&self, remedy: Remedy, gain: f64, cells: &[&Cell]) -> Finding {
         let objects: BTreeSet<ObjectIx> = cells.iter().map(|cell| cell.object).collect();
         let objects = self.row.iter().copied().filter(|object| objects.contains(object)).collect();
-        let code = costliest(cells.iter().map(|cell| (cell.code, self.stall(&cell.counts.get()))));
+        let code = costliest(cells.iter().map(|cell| (cell.code, self.known.stall(&cell.counts.get()))));
         let counts = sum(cells);
-        let time_gain = self.time_gain(&remedy, gain, &counts);
+        let time_gain = self.known.time_gain(&remedy, gain, &counts);
         Finding { remedy, row: self.row.to_vec(), objects, gain, time_gain, counts, code }
-    }
-
-    /// What a part of the whole wait is of the core's cycles, if these accesses wait for it.
-    fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
-        let Known { profile, whole, .. } = self.known;
-        let core_cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
-        let of = |wait: u64| counts.stall_cycles as f64 / wait.max(1) as f64;
-        let stalled = of(profile.wait_cycles(counts));
-        let not_hidden = match remedy {
-            // Prefetched lines have to come all the same, so many at a time.
-            Remedy::Prefetch { .. } => stalled - 1.0 / f64::from(profile.machine.core?.outstanding.max(1)),
-            // What cores take from each other is a stall as a whole.
-            Remedy::Separate { .. } | Remedy::PerThread { .. } => 1.0,
-            // What is spared is beyond hits of the first level, and these are hidden.
-            _ => of(self.stall(counts)).min(1.0),
-        };
-        Some((gain * *whole as f64 * not_hidden.max(0.0) / core_cycles as f64).min(1.0))
     }
 
     fn own(&self) -> impl Iterator<Item = &'a Cell> {
@@ -377,13 +390,6 @@ impl<'a> About<'a> {
     fn pieces(&self, cell: &Cell) -> impl Iterator<Item = (FieldIx, Counts)> {
         let one = |field: FieldIx| self.known.alike.get(field.index()).copied().unwrap_or(field);
         self.known.shares.pieces(cell).map(move |(field, counts)| (one(field), counts))
-    }
-
-    /// Waiting beyond the first-level latency of every access.
-    fn stall(&self, counts: &Counts) -> u64 {
-        let profile = self.known.profile;
-        let hidden = u64::from(profile.machine.latencies.l1_cycles);
-        profile.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
     }
 
     /// Of the objects that have a huge page's worth of memory each; `memlens apply` places no others.
@@ -443,7 +449,8 @@ impl<'a> About<'a> {
                 // What the second level has is near enough: out-of-order execution hides that much.
                 Group::By(index) => {
                     let then = counts.with_misses(|misses| misses, |_| 0, |_| 0);
-                    Some(self.finding(Remedy::Prefetch { index }, self.saved(&counts, &then), &cells))
+                    let remedy = Remedy::Prefetch { index, beside: Vec::new() };
+                    Some(self.finding(remedy, self.saved(&counts, &then), &cells))
                 }
             }
         };

@@ -111,7 +111,7 @@ impl About<'_> {
         let mut fields: HashMap<FieldIx, Seen> = HashMap::new();
         let mut made = 0;
         for Piece { field, counts, is_once, .. } in &pieces {
-            let (seen, stall) = (fields.entry(*field).or_default(), self.stall(counts));
+            let (seen, stall) = (fields.entry(*field).or_default(), self.known.stall(counts));
             if *is_once {
                 made += stall;
             } else {
@@ -119,7 +119,7 @@ impl About<'_> {
                 seen.uses += counts.accesses();
             }
         }
-        let whole = self.stall(&sum_alone(&own));
+        let whole = self.known.stall(&sum_alone(&own));
         let used = whole.saturating_sub(made);
         if (used as f64) < LEAST_USED * whole as f64 {
             return None;

@@ -517,7 +517,7 @@ fn each_pattern_has_its_remedy_with_the_gain_by_hand() {
     // An eighth of the lines would do.
     assert!((found[0].gain - 875.0 * (dram - l1) / whole).abs() < 0.001, "{}", found[0].gain);
     let index = Some(ObjectIx(0));
-    assert_eq!(found[1].remedy, Remedy::Prefetch { index });
+    assert_eq!(found[1].remedy, Remedy::Prefetch { index, beside: Vec::new() });
     assert_eq!((&found[1].objects, &found[1].code), (&vec![ObjectIx(1)], &vec![CodeIx(1)]));
     // There is no second level: the last one has them then.
     assert!((found[1].gain - 900.0 * (dram - llc) / whole).abs() < 0.001, "{}", found[1].gain);
@@ -938,4 +938,36 @@ fn gains_of_time_are_of_what_nothing_hides() {
     );
     profile.run.core_cycles = Some(10_000);
     assert!(advice(&profile).without_remedy.is_empty());
+}
+
+/// `b[a[i]]` and `c[a[i]]` miss side by side: the first of them has the stall, and none of the two is to be prefetched alone.
+#[test]
+fn what_one_index_leads_to_shares_its_stalls() {
+    let mut profile = profile();
+    profile.machine.core = Some(CoreInfo { outstanding: 10, ..CoreInfo::default() });
+    profile.objects.push(Object { id: 3, ..profile.objects[1].clone() });
+    profile.code.push(CodeLocation { id: 4, ..profile.code[1].clone() });
+    profile.patterns.push(AccessPattern { code: CodeIx(3), ..profile.patterns[1].clone() });
+    let of_c = Cell { code: CodeIx(3), object: ObjectIx(2), ..profile.cells[1].clone() };
+    profile.cells.push(of_c);
+    let wait = profile.wait_cycles(&profile.cells[1].counts.get());
+    profile.cells[1].counts.change(|counts| counts.stall_cycles = wait);
+    profile.sum_cells();
+    profile.run.core_cycles = Some(2 * wait);
+    let prefetches = |profile: &Profile| -> Vec<Finding> {
+        let is_prefetch = |finding: &Finding| matches!(finding.remedy, Remedy::Prefetch { .. });
+        findings(profile).into_iter().filter(is_prefetch).collect()
+    };
+    let found = prefetches(&profile);
+    let [b, c] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((b.time_gain, b.counts.stall_cycles), (c.time_gain, wait / 2));
+    assert!(b.time_gain > Some(0.1), "{b:?}");
+    let index = Some(ObjectIx(0));
+    assert_eq!(b.remedy, Remedy::Prefetch { index, beside: vec![ObjectIx(2)] });
+    assert_eq!(c.remedy, Remedy::Prefetch { index, beside: vec![ObjectIx(1)] });
+    // Another index is another matter.
+    profile.patterns[3].loaded_by = Some(CodeIx(2));
+    let found = prefetches(&profile);
+    assert_eq!(found.len(), 1, "what is hidden is left out: {found:?}");
+    assert_eq!(found[0].remedy, Remedy::Prefetch { index, beside: Vec::new() });
 }

@@ -253,11 +253,11 @@ fn title(profile: &Profile, finding: &Finding) -> String {
     let name = object(profile, finding).map_or("an object", |object| object.name.as_str());
     match &finding.remedy {
         Remedy::HugePages { .. } => format!("{name} in huge pages"),
-        Remedy::Prefetch { index: Some(index) } => match profile.objects.get(index.index()) {
+        Remedy::Prefetch { index: Some(index), .. } => match profile.objects.get(index.index()) {
             Some(index) => format!("prefetch {name}[{}[…]]", index.name),
             None => format!("prefetch {name}"),
         },
-        Remedy::Prefetch { index: None } => format!("prefetch {name}"),
+        Remedy::Prefetch { index: None, .. } => format!("prefetch {name}"),
         Remedy::Layout { .. } => format!("another order of {name}"),
         Remedy::Pad { .. } => format!("padding for {name}"),
         Remedy::Split { hot, .. } => {
@@ -440,6 +440,15 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
             "hardware cannot know what is loaded next, the program can: take several items at a time and prefetch for all of them; what \
              leads there comes by no constant steps, so that memlens apply cannot do it"
         }
+        Remedy::Prefetch { beside, .. } if !beside.is_empty() => {
+            let others = beside.iter().filter_map(|object| profile.objects.get(object.index()));
+            let others: Vec<&str> = others.map(|object| object.name.as_str()).collect();
+            return format!(
+                "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, and {} with it, which the same \
+                 index leads to, or sort the indices",
+                others.join(", ")
+            );
+        }
         Remedy::Prefetch { .. } => {
             "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, or sort the indices"
         }
@@ -555,9 +564,10 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
                 entry["huge_pages"] = (*pages).into();
                 entry["walks_saved"] = (*walks_saved).into();
             }
-            Remedy::Prefetch { index } => {
-                let index = index.and_then(|index| profile.objects.get(index.index()));
-                entry["index_object"] = index.map(|object| object.id).into();
+            Remedy::Prefetch { index, beside } => {
+                let id = |object: &ObjectIx| profile.objects.get(object.index()).map(|object| object.id);
+                entry["index_object"] = index.as_ref().and_then(id).into();
+                entry["beside"] = beside.iter().filter_map(id).collect::<Vec<_>>().into();
             }
             Remedy::Layout { stride_bytes, used_bytes, against } => {
                 entry["against"] = against.map(|object| profile.objects[object.index()].id).into();
