@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 
 /// Accesses looked at that an answer needs.
 const FEWEST: u64 = 16;
+/// What is no more than this part of all cycles may be hidden or not.
+const LITTLE: f64 = 0.01;
 
 /// How much of its accesses' latency each row of code waits for.
 #[derive(Clone, Debug)]
@@ -73,7 +75,7 @@ impl StallParts {
     /// in all.
     pub fn add_to(&self, profile: &mut Profile) {
         let hit_cycles = f64::from(profile.machine.latencies.l1_cycles);
-        let (mut of_own, mut of_all_others) = (0.0, 0.0);
+        let (mut of_own, mut of_all_others, mut unknown) = (0.0, 0.0, 0.0);
         let (machine, cells) = (&profile.machine, &mut profile.cells);
         for cell in cells {
             let counts = cell.counts.get();
@@ -85,6 +87,7 @@ impl StallParts {
                 Some(part) => wait as f64 * part,
                 None => {
                     let beyond = (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0);
+                    unknown += if self.usual.is_none() { beyond } else { 0.0 };
                     beyond * self.usual.unwrap_or(1.0)
                 }
             };
@@ -96,14 +99,12 @@ impl StallParts {
             cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
         }
         profile.sum_cells();
+        // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
+        let by_accesses = profile.totals().accesses() as f64 / self.looked_at.max(1) as f64;
+        let times = if self.waited > 0.0 { (of_own - unknown) / self.waited } else { by_accesses };
         // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
-        let is_known = self.usual.is_some() || of_own == 0.0;
+        let is_known = unknown <= LITTLE * by_accesses * self.cycles;
         if is_known && self.cycles > 0.0 && self.waited <= self.cycles {
-            // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
-            let times = match self.waited > 0.0 {
-                true => of_own / self.waited,
-                false => profile.totals().accesses() as f64 / self.looked_at.max(1) as f64,
-            };
             let cycles = times * self.cycles + of_all_others;
             profile.run.core_cycles = Some(cycles.round() as u64);
         }
@@ -165,5 +166,43 @@ fn served(machine: &MachineInfo, counts: &Counts) -> Served {
         hit_cycles: first.latency_cycles.into(),
         prefetched_cycles: second.filter(|_| machine.prefetcher_streams > 0),
         misses: others.iter().enumerate().map(service).filter(|service| service.share > 0.0).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memlens_profile::{CacheInfo, Cell, CodeLocation, Latencies, Object, ObjectIx, Thread, ThreadIx};
+
+    use super::*;
+
+    /// Windows in which nothing missed, of a program of which a few of a million accesses do, and more wait for another core.
+    fn cycles(llc_load_misses: u64, coherence_misses: u64) -> Option<u64> {
+        let latencies = Latencies { l1_cycles: 4, llc_cycles: 50, dram_cycles: 200, ..Latencies::default() };
+        let level = |bytes| Some(CacheInfo { bytes, ways: 8, ..CacheInfo::default() });
+        let (l1d, l2, llc) = (level(32 << 10), level(1 << 20), level(32 << 20));
+        let machine = MachineInfo { latencies, l1d, l2, llc, ..MachineInfo::default() };
+        let mut profile = Profile { machine, ..Profile::default() };
+        profile.objects = vec![Object::default()];
+        profile.code = vec![CodeLocation::default()];
+        profile.threads = vec![Thread::default()];
+        let mut counts = Counts { loads: 1_000_000, llc_load_misses, ..Counts::default() };
+        (counts.l1_load_misses, counts.l2_load_misses) =
+            (llc_load_misses + coherence_misses, llc_load_misses + coherence_misses);
+        counts.shared.coherence_misses = coherence_misses;
+        let (code, object, thread) = (CodeIx(0), ObjectIx(0), ThreadIx(0));
+        profile.cells = vec![Cell { code, object, thread, counts: counts.into() }];
+        let windows =
+            StallParts { parts: vec![None], usual: None, waited: 0.0, cycles: 500.0, looked_at: 1000 };
+        windows.add_to(&mut profile);
+        profile.run.core_cycles
+    }
+
+    #[test]
+    fn the_cores_cycles_are_known_where_little_else_than_other_cores_is_waited_for() {
+        assert_eq!(cycles(0, 0), Some(500_000));
+        // A hundredth of them: nearly nothing, whether or not it is hidden.
+        assert_eq!(cycles(20, 10_000), Some(500_000 + 10_000 * 50));
+        assert_eq!(cycles(20, 0), Some(500_000));
+        assert_eq!(cycles(1000, 10_000), None, "1000 reads of memory may wait or not");
     }
 }
