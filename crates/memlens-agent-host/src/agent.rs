@@ -541,9 +541,14 @@ impl Agent {
         control.burst_owed_ns.store(0, Ordering::Relaxed);
     }
 
-    /// The process whose first thread is sent the ticks' signal by others than its own timers from now on; 0: none.
+    /// The process that has a handler for prompts; 0: none has.
+    pub fn promptable(&self) -> u32 {
+        self.control().promptable.load(Ordering::SeqCst)
+    }
+
+    /// The process that is sent prompts from now on; 0: none is any more.
     pub fn set_prompted(&self, pid: u32) {
-        self.control().prompted.store(pid, Ordering::Release);
+        self.control().prompted.store(pid, Ordering::SeqCst);
     }
 
     /// What was lost so far.

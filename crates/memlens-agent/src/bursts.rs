@@ -76,7 +76,7 @@ const LONGER: usize = 16;
 /// … but not longer than a quarter of a ring, in words, and only while no more than a burst waits to be read.
 const MOST_WORDS: usize = RING_BYTES / 32;
 
-/// A burst comes no more than this too soon, in ns of the thread's time.
+/// A burst comes no more than this too soon, in ns of the thread's time, nor by more than the thread has run: it may end before it has paid back.
 const MOST_BORROWED_NS: u64 = 250_000_000;
 
 /// Nor if of the last bursts so many more were given up for what translation took than had their length: in a program whose code is always new
@@ -118,6 +118,8 @@ pub fn prepare(control: &Control) {
             // This reader knows none of the blocks that were made for another one.
             memlens_burst::code_has_changed();
             ARE_APART.store(millionths < ALL, Ordering::Relaxed);
+            MET.clear();
+            GIVEN_UP.store(0, Ordering::Relaxed);
             OFTEN.store(control.bursts_often.load(Ordering::Relaxed), Ordering::Relaxed);
             WORDS.store(words, Ordering::Relaxed);
         }
@@ -215,10 +217,11 @@ pub fn eagerness() -> u64 {
     if BEGUN.load(Ordering::Relaxed) < OFTEN.load(Ordering::Relaxed) { 2 } else { 1 }
 }
 
-/// Whether a burst begins that would be due after so much of the thread's time: the code there is new. Each place in it is new once.
-pub fn begin_early(pc: u64, left_ns: u64) -> bool {
+/// Whether a burst begins that would be due after so much of the time of a thread, which has had `cpu_ns`: the code there is new. Each place in
+/// it is new once.
+pub fn begin_early(pc: u64, left_ns: u64, cpu_ns: u64) -> bool {
     let are_worthwhile = GIVEN_UP.load(Ordering::Relaxed) <= MOST_GIVEN_UP;
-    let is_new = left_ns <= MOST_BORROWED_NS && are_worthwhile && !MET.has(pc);
+    let is_new = left_ns <= MOST_BORROWED_NS.min(cpu_ns) && are_worthwhile && !MET.has(pc);
     if is_new {
         MET.add(pc);
     }
@@ -278,6 +281,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         // Nothing ran: the code is not translated, or another thread was dropping old translations.
         control.bursts_not_begun.fetch_add(1, Ordering::Relaxed);
         area.burst_period_ns.set(0);
+        area.burst_borrowed_ns.set(0);
         ticks::set_next(area, 0);
         return false;
     }

@@ -11,8 +11,10 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::arch::{self, number, syscall};
+use crate::prompts;
 use crate::real;
 use crate::real::call;
+use crate::session;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS (signal(7)).
 const RAISED: [usize; 6] = [4, 5, 7, 8, 11, 31];
@@ -96,8 +98,21 @@ pub unsafe extern "C" fn set_action(signal: c_int, new: *const c_void, old: *mut
         return ERROR;
     }
     if !is_ours(signal) {
+        let was_prompts = prompts::is_ours(signal);
+        if was_prompts && !new.is_null() {
+            prompts::let_go(session::segment().as_ref().map(|segment| segment.control()));
+        }
         // SAFETY: the program's own call, handed on.
-        return unsafe { call!(real::SIGACTION, (signal, new, old) -> c_int) };
+        let status = unsafe { call!(real::SIGACTION, (signal, new, old) -> c_int) };
+        // SAFETY: the caller's structure, null or whole.
+        if let Some(told) = unsafe { old.cast::<Action>().as_mut() }
+            && was_prompts
+            && status == 0
+        {
+            // Nobody had it.
+            (told.handler, told.flags, told.mask) = (0, 0, [0; 16]);
+        }
+        return status;
     }
     let number = signal as usize;
     let before = HANDLERS[number].load(Ordering::Relaxed);
@@ -140,6 +155,10 @@ unsafe fn set_handler(
     if !real::ready() || function.load(Ordering::Acquire).is_null() {
         return ERROR;
     }
+    let was_prompts = prompts::is_ours(signal);
+    if was_prompts {
+        prompts::let_go(session::segment().as_ref().map(|segment| segment.control()));
+    }
     let ours = on_raised as *const () as usize;
     let takes_over = is_ours(signal) && (FIRST_FUNCTION..ERROR).contains(&handler);
     let before = if is_ours(signal) { HANDLERS[signal as usize].load(Ordering::Relaxed) } else { 0 };
@@ -154,7 +173,11 @@ unsafe fn set_handler(
         action.flags |= WITH_INFO;
         arch::set_signal_action(signal as usize, &action);
     }
-    if told == ours { before } else { told }
+    match told {
+        _ if was_prompts && told != ERROR => 0,
+        _ if told == ours => before,
+        _ => told,
+    }
 }
 
 /// signal(2).

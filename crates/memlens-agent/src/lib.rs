@@ -63,6 +63,7 @@ mod hooks;
 mod libraries;
 mod mappings;
 mod met_code;
+mod prompts;
 mod real;
 mod restriction;
 mod ring;

@@ -23,6 +23,11 @@ impl MetCode {
         Self { bits: [const { AtomicU64::new(0) }; WORDS] }
     }
 
+    /// There was none.
+    pub fn clear(&self) {
+        self.bits.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
     /// A burst was there.
     pub fn add(&self, pc: u64) {
         let (word, bit) = self.place(pc);
@@ -55,6 +60,8 @@ mod tests {
         for (pc, is_known) in [(0x40_1010, true), (0x40_101f, true), (0x40_100f, false), (0x40_1020, false)] {
             assert_eq!(met.has(pc), is_known, "{pc:#x}");
         }
+        met.clear();
+        assert!(!met.has(0x40_1010));
     }
 
     #[test]

@@ -349,12 +349,7 @@ fn end() -> Answer {
     if !is_quiet {
         return Answer::NotYet;
     }
-    // SAFETY: the call only asks.
-    let pid = unsafe { syscall(number::GETPID, [0; 6]) } as u32;
-    let segment = SEGMENT.load(Ordering::Relaxed);
-    let are_prompted =
-        !segment.is_null() && Segment(segment).control().prompted.load(Ordering::Relaxed) == pid;
-    ticks::end(are_prompted);
+    ticks::end();
     faults::end();
     let segment = SEGMENT.swap(ptr::null_mut(), Ordering::Relaxed);
     if !segment.is_null() {
@@ -370,6 +365,9 @@ pub fn leave() {
     const TRIES: u32 = 20;
     let Some(segment) = segment() else { return };
     segment.control().restricted.fetch_add(1, Ordering::Relaxed);
+    // Prompts go on coming if it cannot end, and their handler makes system calls.
+    segment.control().promptable.store(0, Ordering::Release);
+    ticks::end_prompts();
     let _ = (0..TRIES).any(|_| end() == Answer::Done);
 }
 

@@ -12,7 +12,7 @@
 //! A thread's processor time has the kernel's in it. A tick that comes in a system call is delivered when the call ends: it
 //! says so, and begins no burst, which would stand for the call's time with whatever the program does behind it.
 //!
-//! memlens may send the same signal to the first thread of a program, by the kernel's clock (*prompts*): the handler then only looks whether a
+//! The first thread of a program gets prompts besides, by the kernel's clock and another signal (`prompts.rs`): the handler then only looks whether a
 //! burst is due, or should begin because the code is new.
 //!
 //! # Signal safety
@@ -25,6 +25,7 @@ use memlens_events::agent::{Control, Kind, TICK_WORDS};
 
 use crate::arch::{self, SignalAction, ThreadArea, number, syscall};
 use crate::bursts;
+use crate::prompts;
 #[cfg(not(test))]
 use crate::real::{self, call};
 use crate::ring::{Segment, StackPart, clock_ns, now_ns};
@@ -64,12 +65,12 @@ pub fn prepare(control: &Control) {
     if tick_ns == 0 {
         return;
     }
-    // Nothing more is blocked than the signal.
+    // Nothing more is blocked than the two signals.
     let action = SignalAction {
         handler: on_tick as *const () as usize,
         flags: ON_STACK_RESTART_INFO_RESTORER,
         restorer: arch::return_from_signal as *const () as usize,
-        mask: 0,
+        mask: 1 << (SIGNAL - 1) | 1 << (prompts::SIGNAL - 1),
     };
     let before = arch::signal_action(SIGNAL as usize).map_or(usize::MAX, |action| action.handler);
     if before <= IGNORED {
@@ -81,6 +82,11 @@ pub fn prepare(control: &Control) {
         return;
     }
     bursts::prepare(control);
+    if bursts::are_apart() {
+        // SAFETY: the call only asks.
+        let pid = unsafe { syscall(number::GETPID, [0; 6]) } as u32;
+        prompts::prepare(control, pid, &action);
+    }
     TICK_NS.store(tick_ns, Ordering::Release);
 }
 
@@ -95,16 +101,19 @@ pub fn delete_timers() {
     }
 }
 
-/// Gives the signal back. There are no timers, and no thread can make one. Where memlens still sends prompts it stays ignored.
-pub fn end(are_prompted: bool) {
+/// Prompts are ignored from now on.
+pub fn end_prompts() {
+    prompts::end(on_tick as *const () as usize);
+}
+
+/// Gives the signals back. There are no timers, and no thread can make one.
+pub fn end() {
+    end_prompts();
     const IGNORED: usize = 1;
     let is_ours = |action: &SignalAction| action.handler == on_tick as *const () as usize;
     let Some(action) = arch::signal_action(SIGNAL as usize).filter(is_ours) else { return };
     // Ignoring a signal drops what is pending (POSIX.1-2024, 2.4.3): by default it would end the process.
     arch::set_signal_action(SIGNAL as usize, &SignalAction { handler: IGNORED, ..action });
-    if are_prompted {
-        return;
-    }
     let before = SignalAction { handler: HANDLER_BEFORE.load(Ordering::Relaxed), ..SignalAction::default() };
     arch::set_signal_action(SIGNAL as usize, &before);
 }
@@ -324,17 +333,7 @@ unsafe fn timer_of(info: *const c_void) -> Option<u32> {
     (code == SENT_BY_TIMER).then_some(timer)
 }
 
-/// Whether the kernel's clock sent this signal for memlens: codes above 0 are the kernel's own, here `POLL_IN` (sigaction(2)).
-///
-/// # Safety
-/// As [`timer_of`].
-unsafe fn is_prompt(info: *const c_void) -> bool {
-    // SAFETY: the kernel's structure.
-    let code = unsafe { info.cast::<c_int>().add(2).read() };
-    code > 0
-}
-
-extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void) {
+extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) {
     arch::allow_unaligned();
     // Once: who jumps out of a handler that interrupted the question leaves it set.
     let asked_clock = arch::thread().asks_clock.replace(false);
@@ -371,9 +370,9 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     let (start, end) = arch::own_image();
     let in_call = in_call || asked_clock || (start..end).contains(&(ip as usize));
     let is_early = bursts::are_apart() && left_ns > 0;
-    let begins_early = is_early && !in_call && bursts::begin_early(ip, left_ns);
-    // SAFETY: the kernel's argument.
-    if unsafe { is_prompt(info) } && (in_call || is_early && !begins_early) {
+    let begins_early = is_early && !in_call && bursts::begin_early(ip, left_ns, cpu_ns);
+    let is_prompt = signal == prompts::SIGNAL as c_int;
+    if is_prompt && (in_call || !bursts::are_apart() || is_early && !begins_early) {
         area.asks_clock.set(asked_clock);
         return;
     }
@@ -398,6 +397,7 @@ extern "C" fn on_tick(_signal: c_int, info: *const c_void, context: *mut c_void)
     // SAFETY: this is the handler, with its argument.
     let has_begun = !in_call && unsafe { bursts::begin(context, segment, area, period_ns) };
     if !has_begun {
+        area.burst_borrowed_ns.set(0);
         set_soon(area, bursts::hurry(control));
     }
 }

@@ -243,8 +243,8 @@ pub fn advice(profile: &Profile) -> Advice {
         found.extend(about.separate());
         found.extend(about.per_thread());
     }
-    parallel::share_stalls(&known, &mut found);
     found.retain(|finding: &Finding| finding.gain.max(finding.time_gain.unwrap_or(0.0)) >= LEAST_GAIN);
+    parallel::share_stalls(&known, &mut found);
     let is_hidden = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
     let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
     // What the core overlaps by itself a prefetch hardly helps, unless nothing else waits.

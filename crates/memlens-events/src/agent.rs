@@ -124,8 +124,9 @@ pub struct Control {
     pub burst_advance_ns: AtomicU64,
     /// … and what of it they have not paid back.
     pub burst_owed_ns: AtomicU64,
-    /// The process whose first thread gets prompts (see `memlens-sample/src/prompts.rs`); 0: none does. It must not leave their signal to
-    /// the kernel's default.
+    /// The process that has a handler for prompts (see `memlens-sample/src/prompts.rs`), or had when it executed another program; 0: none has.
+    pub promptable: AtomicU32,
+    /// The process that memlens sends prompts to; 0: none. Set before the first may come, and cleared behind the last.
     pub prompted: AtomicU32,
     /// 1: bursts leave out accesses by a register of the stack alone, and at fixed addresses.
     pub burst_filter: AtomicU32,

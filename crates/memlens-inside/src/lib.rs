@@ -34,6 +34,7 @@ pub mod number {
     pub const SCHED_YIELD: usize = 24;
     pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
+    pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
     pub const FTRUNCATE: usize = 77;

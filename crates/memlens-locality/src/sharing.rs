@@ -146,7 +146,8 @@ impl Sharing {
             .iter()
             .position(is_its)
             .map_or(0, |at| self.seen.remove(at).timing.at_ns.abs_diff(timing.at_ns));
-        let near_ns = gap_ns.clamp(NEAR_NS, FAR_NS);
+        // Of that time it slept in a part.
+        let near_ns = ((gap_ns as f64 * timing.running) as u64).clamp(NEAR_NS, FAR_NS);
         if self.seen.len() >= MOST_THREADS {
             self.seen.remove(0);
         }

@@ -103,8 +103,8 @@ impl StallParts {
         let by_accesses = profile.totals().accesses() as f64 / self.looked_at.max(1) as f64;
         let times = if self.waited > 0.0 { (of_own - unknown) / self.waited } else { by_accesses };
         // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
-        let is_known = unknown <= LITTLE * by_accesses * self.cycles;
-        if is_known && self.cycles > 0.0 && self.waited <= self.cycles {
+        let is_known = unknown <= LITTLE * by_accesses * self.cycles && times > 0.0;
+        if is_known && self.looked_at > 0 && self.cycles > 0.0 && self.waited <= self.cycles {
             let cycles = times * self.cycles + of_all_others;
             profile.run.core_cycles = Some(cycles.round() as u64);
         }

@@ -136,7 +136,9 @@ fn wide_fields(rows: &[Row]) -> String {
         let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
         let touched = sum(load_bytes, store_bytes).zip(sum(loads, stores)).zip(row.bytes);
         // Estimates are rounded.
-        touched.is_some_and(|((touched, accesses), bytes)| 100 * touched > 101 * accesses * bytes)
+        touched.is_some_and(|((touched, accesses), bytes)| {
+            touched as f64 > 1.01 * accesses as f64 * bytes as f64
+        })
     };
     let names: Vec<&str> = rows.iter().filter(is_wide).map(|row| row.name.as_str()).collect();
     match names[..] {

@@ -67,10 +67,10 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &paragraph("note", INDENT, beginning.as_ref().unwrap_or(note), width, colour);
     }
     if is_cut || notes.len() > NOTES {
-        let more = match notes.len().saturating_sub(NOTES) {
-            0 => "their rest".to_owned(),
-            more => plural(more as u64, "note") + " more",
-        };
+        let rest = if is_cut { vec!["the rest of these".to_owned()] } else { Vec::new() };
+        let others = notes.len().saturating_sub(NOTES);
+        let others = (others > 0).then(|| plural(others as u64, "note") + " more");
+        let more = others.into_iter().chain(rest).collect::<Vec<_>>().join(" and ");
         out += &wrap("", INDENT, &[format!("{more}: memlens report --notes")], width, colour);
     }
     out

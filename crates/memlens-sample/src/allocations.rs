@@ -162,11 +162,16 @@ impl AllocationSource {
         self.agent.as_ref().map_or(0, Agent::programs)
     }
 
-    /// The process that gets prompts from now on; 0: none.
+    /// The process that is sent prompts from now on; 0: none is any more.
     pub fn set_prompted(&self, pid: u32) {
         if let Some(agent) = &self.agent {
             agent.set_prompted(pid);
         }
+    }
+
+    /// The process that has a handler for prompts; 0: none has.
+    pub fn promptable(&self) -> u32 {
+        self.agent.as_ref().map_or(0, Agent::promptable)
     }
 
     /// Whether there is an agent.

@@ -367,7 +367,7 @@ impl SampleSession {
             self.program_cpu = Some(children_cpu_seconds() - self.children_cpu_at_start);
         }
         if let Some(prompts) = &mut self.prompts {
-            prompts.end(|pid| self.allocations.set_prompted(pid));
+            prompts.end(&self.allocations);
         }
         self.allocations.leave(outcome == SampleOutcome::Detached);
         self.take(true);
@@ -391,11 +391,9 @@ impl SampleSession {
         if let Some(glances) = glances {
             glances.drain(all, |record| collector.add(record));
             if let Some(prompts) = prompts {
-                let tell = |pid| allocations.set_prompted(pid);
-                if glances.are_over() {
-                    prompts.end(tell)
-                } else {
-                    prompts.look(allocations.programs(), tell)
+                match glances.are_over() {
+                    true => prompts.end(allocations),
+                    false => prompts.look(allocations),
                 }
             }
         }
@@ -642,7 +640,7 @@ fn prompts(pid: u32, share: f64, allocations: &AllocationSource) -> Prompts {
     let began = Instant::now();
     let mut prompts = Prompts::new(pid, share);
     loop {
-        prompts.look(allocations.programs(), |pid| allocations.set_prompted(pid));
+        prompts.look(allocations);
         if !prompts.are_waiting() || began.elapsed() >= PROMPTS_TAKE {
             return prompts;
         }

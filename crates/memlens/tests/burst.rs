@@ -772,3 +772,23 @@ fn loops_of_a_millisecond_are_met_as_their_code_is_new() {
         assert!(most >= 12, "{most} of 16");
     }
 }
+
+#[test]
+fn who_uses_the_signal_of_prompts_sees_only_its_own() {
+    const LOOP: &str = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let folder = folder();
+    for script in [
+        // From its begin on, and later: what comes until memlens sees that does not reach it.
+        format!("trap 'echo mine' URG; {LOOP}; kill -URG $$; {LOOP}; trap - URG; kill -URG $$; echo done"),
+        format!("{LOOP}; trap 'echo mine' URG; {LOOP}; kill -URG $$; echo done"),
+        format!("trap '' URG; {LOOP}; kill -URG $$; echo done"),
+        // Without room for signals.
+        format!("ulimit -i 0; {LOOP}; kill -URG $$; echo done"),
+    ] {
+        let native = Command::new("bash").args(["-c", &script]).output().expect("bash runs");
+        let words = ["record", "--mode", "burst", "--quiet", "--force", "--out", "p", "--", "bash", "-c"];
+        let output = call(folder.path(), &[&words[..], &[script.as_str()]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(stdout(&output), String::from_utf8_lossy(&native.stdout), "{script}");
+    }
+}

@@ -369,7 +369,10 @@ impl WaitingBursts {
     fn add_look(&mut self, (pid, thread): (u32, u32), period_ns: f64, most_code_ns: f64, at: Position) {
         let (_, looks) = self.looks.entry(thread).or_insert_with(|| (pid, Vec::new()));
         match looks.get_mut(MOST_LOOKS - 1) {
-            Some(last) => last.period_ns += period_ns,
+            Some(last) => {
+                last.period_ns += period_ns;
+                last.most_code_ns += most_code_ns;
+            }
             None => looks.push(Look { period_ns, most_code_ns, at }),
         }
     }
