@@ -76,8 +76,10 @@ const LONGER: usize = 16;
 /// … but not longer than a quarter of a ring, in words, and only while no more than a burst waits to be read.
 const MOST_WORDS: usize = RING_BYTES / 32;
 
-/// A burst comes no more than this too soon, in ns of the thread's time, nor by more than the thread has run: it may end before it has paid back.
+/// A burst comes no more than this too soon, in ns of the thread's time …
 const MOST_BORROWED_NS: u64 = 250_000_000;
+/// … nor by more than what the thread has run and this: it may end before it has paid back.
+const BORROWED_AT_ONCE_NS: u64 = 50_000_000;
 
 /// Nor if of the last bursts so many more were given up for what translation took than had their length: in a program whose code is always new
 /// (a compiler) all that has just begun is, and its data with it.
@@ -221,7 +223,8 @@ pub fn eagerness() -> u64 {
 /// it is new once.
 pub fn begin_early(pc: u64, left_ns: u64, cpu_ns: u64) -> bool {
     let are_worthwhile = GIVEN_UP.load(Ordering::Relaxed) <= MOST_GIVEN_UP;
-    let is_new = left_ns <= MOST_BORROWED_NS.min(cpu_ns) && are_worthwhile && !MET.has(pc);
+    let most_ns = (cpu_ns + BORROWED_AT_ONCE_NS).min(MOST_BORROWED_NS);
+    let is_new = left_ns <= most_ns && are_worthwhile && !MET.has(pc);
     if is_new {
         MET.add(pc);
     }
