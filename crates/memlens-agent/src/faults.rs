@@ -2,7 +2,7 @@
 //!
 //! In a burst such a signal comes with translated code's registers. So where the program installs a handler for one,
 //! the kernel gets ours with the same flags and mask; it puts the native registers back, ends the burst, and calls the
-//! program's. What the program asks of its handlers it is told as if ours were not there.
+//! program's. What the program asks of its handlers it is told as if ours were not there, also of the one for prompts (`prompts.rs`).
 //!
 //! # Signal safety
 //! Handlers run where the program's would run. They make system calls and write to the ring.
@@ -14,7 +14,6 @@ use crate::arch::{self, number, syscall};
 use crate::prompts;
 use crate::real;
 use crate::real::call;
-use crate::session;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS (signal(7)).
 const RAISED: [usize; 6] = [4, 5, 7, 8, 11, 31];
@@ -100,7 +99,7 @@ pub unsafe extern "C" fn set_action(signal: c_int, new: *const c_void, old: *mut
     if !is_ours(signal) {
         let was_prompts = prompts::is_ours(signal);
         if was_prompts && !new.is_null() {
-            prompts::let_go(session::segment().as_ref().map(|segment| segment.control()));
+            prompts::let_go();
         }
         // SAFETY: the program's own call, handed on.
         let status = unsafe { call!(real::SIGACTION, (signal, new, old) -> c_int) };
@@ -157,7 +156,7 @@ unsafe fn set_handler(
     }
     let was_prompts = prompts::is_ours(signal);
     if was_prompts {
-        prompts::let_go(session::segment().as_ref().map(|segment| segment.control()));
+        prompts::let_go();
     }
     let ours = on_raised as *const () as usize;
     let takes_over = is_ours(signal) && (FIRST_FUNCTION..ERROR).contains(&handler);

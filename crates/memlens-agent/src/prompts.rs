@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use memlens_events::agent::Control;
 
 use crate::arch::{self, SignalAction, number, syscall};
+use crate::session;
 
 /// `SIGURG` (signal(7)).
 pub const SIGNAL: usize = 23;
@@ -48,11 +49,12 @@ pub fn is_ours(signal: c_int) -> bool {
 
 /// The program will have a handler of its own: waits until no more prompts can come to it. Cost: up to 20 ms, until memlens looks, once in a
 /// program.
-pub fn let_go(control: Option<&Control>) {
+pub fn let_go() {
     /// In ms: memlens may have been killed, and its event with it.
     const MOST: u32 = 200;
     IS_OURS.store(false, Ordering::Relaxed);
-    let Some(control) = control else { return };
+    let Some(segment) = session::segment() else { return };
+    let control = segment.control();
     // Either memlens sees that, or we see that it prompts.
     let pid = control.promptable.swap(0, Ordering::SeqCst);
     for _ in 0..MOST {

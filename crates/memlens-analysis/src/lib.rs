@@ -302,7 +302,7 @@ struct Known<'a> {
 
 impl Known<'_> {
     /// What a part of the whole wait is of the core's cycles, if these accesses wait for it.
-    pub(crate) fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
+    fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
         let Known { profile, whole, .. } = self;
         let core_cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
         let of = |wait: u64| counts.stall_cycles as f64 / wait.max(1) as f64;

@@ -29,8 +29,8 @@ const FAR_NS: u64 = 4_000_000_000;
 const MOST_THREADS: usize = 64;
 /// Of so many lines it is known at once where what is known of them stands.
 const RECENT_LINES: usize = 64;
-/// Cycles that an access takes at least: cores do three a cycle (AMD, *Software Optimization Guide for the Zen4
-/// Microarchitecture*, section 2.12; Intel, *Optimization Reference Manual*, section 2.2 on Golden Cove).
+/// Cycles that an access takes at least: cores do three a cycle (AMD, *Software Optimization Guide for the AMD Zen4
+/// Microarchitecture*, 57647, on the load-store unit; Intel, *Optimization Reference Manual*, 248966, on Golden Cove).
 const LEAST_CYCLES: f64 = 1.0 / 3.0;
 
 /// When a burst was, and how fast.

@@ -18,9 +18,9 @@ use crate::run_meter::RunMeter;
 /// In a second of a thread's time.
 const FREQUENCY: u64 = 1000;
 /// So many are enough, in all threads.
-const MOST: u64 = 750;
+pub const MOST: u64 = 750;
 /// Nor is there any when this has passed: a process that does nothing has its events no longer.
-const LONGEST: Duration = Duration::from_secs(10);
+pub const LONGEST: Duration = Duration::from_secs(10);
 /// With less of the program's time to spend there are fewer: the default of `--overhead` in burst mode.
 const FULL_SHARE: f64 = 0.02;
 /// Between two looks at how often threads are switched.

@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use crate::allocations::AllocationSource;
 use crate::event::open_for_signals;
+use crate::glances::{LONGEST, MOST};
 
 /// Of the thread's time, in ns.
 const PERIOD_NS: u64 = 1_000_000;
-/// So many are enough in a program: as glances.
-const MOST: libc::c_int = 750;
-/// Nor is there any when this has passed, or begins.
-const LONGEST: Duration = Duration::from_secs(10);
+/// How long it takes an agent inside of a process until it can be prompted, and how often that is looked at meanwhile.
+const BEGIN_TAKES: Duration = Duration::from_millis(3);
+const BEGIN_LOOK: Duration = Duration::from_micros(200);
 
 /// Of fcntl(2), for signals (include/uapi/asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
@@ -60,14 +60,26 @@ struct Owner {
 }
 
 impl Prompts {
-    /// Of the first thread of a process that will have the agent in it. `share`: what part of the program's time bursts may take.
-    pub fn new(pid: u32, share: f64) -> Self {
+    /// Of the first thread of a process that has the agent in it, or will have before long. `share`: what part of the program's time bursts may
+    /// take. Cost: up to 3 ms.
+    pub fn begin(pid: u32, share: f64, agent: &AllocationSource) -> Self {
+        let mut prompts = Self::new(pid, share);
+        loop {
+            prompts.look(agent);
+            if !prompts.are_waiting() || prompts.began.elapsed() >= BEGIN_TAKES {
+                return prompts;
+            }
+            std::thread::sleep(BEGIN_LOOK);
+        }
+    }
+
+    fn new(pid: u32, share: f64) -> Self {
         let state = if 0.0 < share && share < 1.0 { State::Waiting } else { State::Over };
         Self { pid, began: Instant::now(), programs: 0, state }
     }
 
     /// Whether the agent is still waited for.
-    pub fn are_waiting(&self) -> bool {
+    fn are_waiting(&self) -> bool {
         matches!(self.state, State::Waiting)
     }
 
@@ -84,7 +96,7 @@ impl Prompts {
             // A program that takes the signal waits as long as it is prompted.
             agent.set_prompted(self.pid);
             let is_still = || agent.promptable() == self.pid;
-            self.state = match open(libc::SIGURG, self.pid, is_still) {
+            self.state = match open(self.pid, is_still) {
                 Ok(event) => State::Open(event),
                 Err(error) => {
                     tracing::debug!(%error, "no prompts");
@@ -103,25 +115,27 @@ impl Prompts {
 }
 
 /// The event of a process's first thread, sending signals if there may be some.
-fn open(signal: libc::c_int, pid: u32, may: impl Fn() -> bool) -> io::Result<OwnedFd> {
+fn open(pid: u32, may: impl Fn() -> bool) -> io::Result<OwnedFd> {
     let event = open_for_signals(pid, PERIOD_NS)?;
     // The first thread has the process's number.
     let thread = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let owner = Owner { kind: F_OWNER_TID, pid: thread };
     // SAFETY: a descriptor of ours; the structure is read.
-    let is_done = unsafe {
-        libc::fcntl(event.as_raw_fd(), F_SETSIG, signal) == 0
+    let is_set = unsafe {
+        libc::fcntl(event.as_raw_fd(), F_SETSIG, libc::SIGURG) == 0
             && libc::fcntl(event.as_raw_fd(), F_SETOWN_EX, &raw const owner) == 0
             && libc::fcntl(event.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC) == 0
     };
-    if is_done && !may() {
+    if !is_set {
+        return Err(io::Error::last_os_error());
+    }
+    if !may() {
         return Err(io::Error::other("the program has a handler of its own"));
     }
     // SAFETY: a descriptor of ours.
-    let is_done = is_done && unsafe { perf_event_open_sys::ioctls::REFRESH(event.as_raw_fd(), MOST) } >= 0;
-    match is_done {
-        true => Ok(event),
-        false => Err(io::Error::last_os_error()),
+    match unsafe { perf_event_open_sys::ioctls::REFRESH(event.as_raw_fd(), MOST as libc::c_int) } {
+        0.. => Ok(event),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -143,7 +157,7 @@ mod tests {
         let mut output = BufReader::new(shell.stdout.take().expect("a pipe"));
         let mut begun = String::new();
         output.read_line(&mut begun).expect("text");
-        let event = open(libc::SIGURG, shell.id(), || true).inspect_err(|error| eprintln!("none: {error}"));
+        let event = open(shell.id(), || true).inspect_err(|error| eprintln!("none: {error}"));
         shell.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");
         let mut written = String::new();
         output.read_to_string(&mut written).expect("text");
@@ -169,7 +183,7 @@ mod tests {
 
     #[test]
     fn who_must_not_be_prompted_is_not() {
-        let refused = open(libc::SIGURG, std::process::id(), || false);
+        let refused = open(std::process::id(), || false);
         assert!(refused.is_err(), "{refused:?}");
     }
 

@@ -40,9 +40,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_OFTEN: Duration = Duration::from_millis(20);
 /// How long a program's dynamic linker is given before its first look-up of mappings.
 const START_TAKES: Duration = Duration::from_millis(500);
-/// How long it takes an agent inside of a process until it can be prompted, and how often that is looked at meanwhile.
-const PROMPTS_TAKE: Duration = Duration::from_millis(3);
-const PROMPTS_LOOK: Duration = Duration::from_micros(200);
 
 /// Why neither allocations nor bursts of a program can be had, as the end of a sentence; None: they can. Reads the head of
 /// its file, and of the interpreters of a script.
@@ -288,7 +285,7 @@ impl SampleSession {
                 (Watched::Process(process), *pid)
             }
         };
-        let prompts = options.bursts.is_some().then(|| prompts(pid, options.overhead, &allocations));
+        let prompts = options.bursts.is_some().then(|| Prompts::begin(pid, options.overhead, &allocations));
         let running = if let Target::Process(pid) = target { Some(*pid) } else { None };
         // The agent keeps the interval that it began with.
         let is_fixed = options.frequency_hz.is_some() || tick.is_some();
@@ -632,19 +629,6 @@ fn choose(target: &Target, options: &SampleOptions) -> Result<Choice, SampleErro
             Ok(Choice::agents(options, Some(why)))
         }
         (found, _) => found,
-    }
-}
-
-/// Prompts of a process that has its agent, or will have before long.
-fn prompts(pid: u32, share: f64, allocations: &AllocationSource) -> Prompts {
-    let began = Instant::now();
-    let mut prompts = Prompts::new(pid, share);
-    loop {
-        prompts.look(allocations);
-        if !prompts.are_waiting() || began.elapsed() >= PROMPTS_TAKE {
-            return prompts;
-        }
-        std::thread::sleep(PROMPTS_LOOK);
     }
 }
 

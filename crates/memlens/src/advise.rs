@@ -440,17 +440,16 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
             "hardware cannot know what is loaded next, the program can: take several items at a time and prefetch for all of them; what \
              leads there comes by no constant steps, so that memlens apply cannot do it"
         }
-        Remedy::Prefetch { beside, .. } if !beside.is_empty() => {
+        Remedy::Prefetch { beside, .. } => {
             let others = beside.iter().filter_map(|object| profile.objects.get(object.index()));
             let others: Vec<&str> = others.map(|object| object.name.as_str()).collect();
+            let with_it = match others[..] {
+                [] => String::new(),
+                _ => format!(", and {} with it, which the same index leads to", others.join(", ")),
+            };
             return format!(
-                "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, and {} with it, which the same \
-                 index leads to, or sort the indices",
-                others.join(", ")
+                "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead{with_it}, or sort the indices"
             );
-        }
-        Remedy::Prefetch { .. } => {
-            "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead, or sort the indices"
         }
         Remedy::Layout { against: Some(other), .. } => {
             let other = &profile.objects[other.index()].name;

@@ -610,13 +610,16 @@ mod tests {
         assert_eq!(times(&bursts), [2500.0 - 750.0, 1750.0 - 250.0, 250.0]);
     }
 
+    const MS: u64 = 1_000_000;
+
+    /// One at so many ms, of the code there.
+    fn burst(at_ms: u64, address: u64, waiting: Waiting) -> Waiting {
+        let timing = Timing { at_ns: at_ms * MS, ..waiting.timing };
+        Waiting { timing, code: code(&[address]), ..waiting }
+    }
+
     #[test]
     fn glances_between_two_ticks_are_looks() {
-        const MS: u64 = 1_000_000;
-        let burst = |at_ms: u64, address: u64, waiting: Waiting| {
-            let timing = Timing { at_ns: at_ms * MS, ..waiting.timing };
-            Waiting { timing, code: code(&[address]), ..waiting }
-        };
         let mut bursts = WaitingBursts::default();
         add(&mut bursts, burst(10, 0x1000, slow()), 0.0);
         // From 12 ms on in the other's code, and from 16 ms on in a call that ends at 20 ms.
@@ -634,11 +637,6 @@ mod tests {
 
     #[test]
     fn time_without_glances_is_the_slower_codes() {
-        const MS: u64 = 1_000_000;
-        let burst = |at_ms: u64, address: u64, waiting: Waiting| {
-            let timing = Timing { at_ns: at_ms * MS, ..waiting.timing };
-            Waiting { timing, code: code(&[address]), ..waiting }
-        };
         let mut bursts = WaitingBursts::default();
         add(&mut bursts, burst(10, 0x1000, slow()), 0.0);
         // No glance from 12 to 17 ms: page faults, which are the slow code's.
