@@ -13,6 +13,8 @@ use crate::skid::LoopSkid;
 
 /// The format of the file.
 const FORMAT: u32 = 1;
+/// No core runs faster: the record, under liquid helium, is 9.1 GHz.
+const SHORTEST_CYCLE_NS: f64 = 0.1;
 
 /// What was measured on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,6 +109,13 @@ impl Calibration {
         }
         if !sane(latency.cycle_ns) || !sane(latency.cycle_spread) {
             return Err(damaged("the time of a core cycle is no number of nanoseconds".to_owned()));
+        }
+        // Version 0.1 before 26 November 2026 did so on Golden Cove, which adds constants several times a cycle.
+        if latency.cycle_ns < SHORTEST_CYCLE_NS {
+            let gigahertz = 1.0 / latency.cycle_ns;
+            return Err(damaged(format!(
+                "its core would run at {gigahertz:.0} GHz, so cycles were measured wrongly"
+            )));
         }
         let points = latency.curve.iter().flat_map(|point| [Some(point.small_pages), point.huge_pages]);
         if points.flatten().any(|point| !sane(point.cycles) || !sane(point.spread)) {
@@ -233,6 +242,7 @@ mod tests {
         assert!(refused(&text.replace("spread = 0.2\n", "spread = nan\n")).contains("last level"));
         assert!(refused(&text.replace("cycles = 11.0", "cycles = -1.0")).contains("one set, by loads"));
         assert!(refused(&text.replace("cycle_ns = 0.3", "cycle_ns = -inf")).contains("core cycle"));
+        assert!(refused(&text.replace("cycle_ns = 0.3", "cycle_ns = 0.042")).contains("24 GHz"));
         assert!(Calibration::read(&folder.path().join("none")).is_err());
     }
 }

@@ -65,7 +65,8 @@ pub(crate) fn least_and_spread(values: &mut [f64]) -> (f64, f64) {
     (least, if least > 0.0 { middle / least - 1.0 } else { 0.0 })
 }
 
-/// Nanoseconds of one cycle: of an addition that waits for the one before.
+/// Nanoseconds of one cycle: of an addition that waits for the one before. Of two registers: Golden Cove adds up small constants
+/// when it renames registers, several of them a cycle (A. Abel, J. Reineke, uops.info, `ADD_R64_I8` on Alder Lake P).
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub(crate) fn cycle_ns() -> f64 {
@@ -75,11 +76,12 @@ pub(crate) fn cycle_ns() -> f64 {
         std::arch::asm!(
             "2:",
             ".rept 32",
-            "add {sum}, 1",
+            "add {sum}, {one}",
             ".endr",
             "sub {left:e}, 32",
             "jnz 2b",
             sum = inout(reg) 0u64 => _,
+            one = in(reg) 1u64,
             left = inout(reg) ADDITIONS => _,
             options(nomem, nostack),
         );
