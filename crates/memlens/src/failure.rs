@@ -72,7 +72,9 @@ impl FailureKind {
                 "this version does not have the mode or feature asked for, or not for such a process (`--pid`)",
             ),
             Self::Internal => (70, "a fault of memlens itself"),
-            Self::CannotCreate => (73, "the output cannot be created: it exists, or no permission"),
+            Self::CannotCreate => {
+                (73, "the output cannot be created: it exists, another memlens writes it, or no permission")
+            }
             Self::Io => (74, "reading or writing failed half-way, for instance on a full disk"),
             Self::Engine => (
                 75,

@@ -1,13 +1,14 @@
 //! Where a run's profile goes: chosen and created before the program starts.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::Arc;
 
 use memlens_profile::{Existing, ProcessFolder, ProfileWriter};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 
 /// The profile's place.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Output {
     is_new: bool,
     /// The name is ours to choose: this, a dot and a process id.
     stem: Option<OsString>,
+    /// Keeps others from recording into the same folder, as long as it is open.
+    lock: Option<Arc<File>>,
 }
 
 impl Output {
@@ -36,8 +39,13 @@ impl Output {
             (None, stem) => with_process_id(stem.as_deref().unwrap_or_default(), process::id()),
         };
         let is_new = !path.exists();
+        // Before what is there is touched, and again once the folder is there.
+        let mut lock = lock(&path)?;
         let writer = ProfileWriter::create(&path, existing)?;
-        Ok(Self { writer, path, is_new, stem })
+        if lock.is_none() {
+            lock = self::lock(&path)?;
+        }
+        Ok(Self { writer, path, is_new, stem, lock })
     }
 
     /// The place of one process's profile in the profile of several at `profile`.
@@ -47,7 +55,7 @@ impl Output {
     pub fn of_process(profile: &Path, number: u32, process_id: u32) -> Result<Self, Failure> {
         let folder = ProcessFolder::create(profile, number, process_id)?;
         let writer = ProfileWriter::create(&folder.path, Existing::Refuse)?;
-        Ok(Self { writer, path: folder.path, is_new: true, stem: None })
+        Ok(Self { writer, path: folder.path, is_new: true, stem: None, lock: None })
     }
 
     /// Another writer of the same place.
@@ -56,7 +64,8 @@ impl Output {
     /// When the place cannot be written.
     pub fn same_place(&self) -> Result<Self, Failure> {
         let writer = ProfileWriter::create(&self.path, Existing::Replace)?;
-        Ok(Self { writer, path: self.path.clone(), is_new: self.is_new, stem: None })
+        let lock = self.lock.clone();
+        Ok(Self { writer, path: self.path.clone(), is_new: self.is_new, stem: None, lock })
     }
 
     /// Puts the program's process id into a name that is ours to choose. Where that fails, the old name
@@ -90,6 +99,26 @@ impl Output {
             // `remove_dir` leaves a folder alone that has something in it.
             let _ = fs::remove_dir(&self.path);
         }
+    }
+}
+
+/// Takes the folder for this process, until the file is closed (flock(2)). `None`: it is not there, or its file system knows no
+/// locks, and the profile is none the worse for that.
+///
+/// # Errors
+/// When another process has it.
+fn lock(folder: &Path) -> Result<Option<Arc<File>>, Failure> {
+    let Ok(file) = File::open(folder) else { return Ok(None) };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(Arc::new(file))),
+        Err(TryLockError::WouldBlock) => {
+            let path = folder.display();
+            let message = format!(
+                "cannot create {path}: another memlens records into it just now; wait for it, or choose another name with --out"
+            );
+            Err(Failure::new(FailureKind::CannotCreate, message))
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
     }
 }
 
@@ -132,5 +161,23 @@ mod tests {
         fs::create_dir(&path).expect("created");
         create().discard();
         assert!(path.exists(), "it was there before");
+    }
+
+    #[test]
+    fn two_that_record_at_once_do_not_share_a_folder() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("one");
+        let create = |existing| Output::create(Some(&path), OsStr::new("x"), existing);
+        let first = create(Existing::Refuse).expect("created");
+        for existing in [Existing::Refuse, Existing::Replace] {
+            let refused = create(existing).expect_err("the first one has it");
+            assert!(refused.to_string().contains("another memlens records into it"), "{refused}");
+            assert_eq!(refused.exit_code(), FailureKind::CannotCreate.exit_code());
+        }
+        let again = first.same_place().expect("the same process");
+        drop(first);
+        create(Existing::Replace).expect_err("it still has it");
+        drop(again);
+        create(Existing::Replace).expect("nobody has it");
     }
 }
