@@ -4,7 +4,9 @@
 //! prediction of addresses can run ahead, and each step waits for the one before.
 #![allow(unsafe_code)]
 
+use std::hint;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::mapping::{LINE, Mapping, PAGE, Pages};
 
@@ -15,6 +17,9 @@ pub struct Chain {
     /// The offset of the line that is next.
     at: *const usize,
 }
+
+// SAFETY: the memory is the chain's own, nothing of it is bound to a thread, and what `&self` offers goes by atomics.
+unsafe impl Sync for Chain {}
 
 impl Chain {
     /// Lines of a step.
@@ -76,6 +81,32 @@ impl Chain {
             }
         }
         self.at = at;
+    }
+
+    /// Follows so many lines of it from where it is, and stays there.
+    pub(crate) fn read(&self, lines: usize) {
+        let last = (0..lines).fold(self.at, |at, _| Self::line(&at).load(Ordering::Relaxed) as *const usize);
+        hint::black_box(last);
+    }
+
+    /// Writes every line again, as it was: then this core's cache alone has them.
+    pub(crate) fn write(&self) {
+        let mut at = self.at;
+        loop {
+            let next = Self::line(&at).load(Ordering::Relaxed);
+            Self::line(&at).store(next, Ordering::Relaxed);
+            at = next as *const usize;
+            if at == self.at {
+                return;
+            }
+        }
+    }
+
+    /// What a line of the chain holds.
+    fn line(at: &*const usize) -> &AtomicUsize {
+        // SAFETY: every line of the chain holds the aligned address of a line of the chain, in the mapping that lives as long as
+        // the chain does; who shares it reads and writes by such references only.
+        unsafe { AtomicUsize::from_ptr(at.cast_mut()) }
     }
 
     /// The first address that the chain may use.

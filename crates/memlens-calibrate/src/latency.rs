@@ -7,6 +7,7 @@ use std::io;
 use crate::chain::Chain;
 use crate::clock::{Latency, PASSES, TURNS, cycle_ns, least_and_spread};
 use crate::mapping::{PAGE, Pages};
+use crate::transfer;
 
 /// Memory that is walked through for the latency of memory, in bytes at most.
 const MOST_BYTES: u64 = 512 << 20;
@@ -66,6 +67,9 @@ pub struct LatencyTable {
     /// size: one walk, which reads one entry of a table where the processor keeps the upper ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walk: Option<Latency>,
+    /// A line that another core has written; `None`: there is no other core, or an older version did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<Latency>,
     /// Up to which size the last level serves what is walked through. Less than it is said to hold where
     /// others use it too, as on most virtual machines.
     pub llc_reach_bytes: u64,
@@ -108,6 +112,7 @@ impl LatencyTable {
             dram: known(&|pass| pass.dram),
             stlb: least(&|pass| pass.stlb),
             walk: curve.last().and_then(|point| Some(more(point.small_pages, point.huge_pages?))),
+            transfer: least(&|pass| pass.transfer),
             llc_reach_bytes: 0,
             curve,
         };
@@ -138,6 +143,7 @@ impl LatencyTable {
         table.llc = level(sizes.llc)?;
         table.dram = level(sizes.dram)?;
         table.stlb = extra(sizes.dtlb_pages)?;
+        table.transfer = transfer::measure()?;
         Ok(table)
     }
 
@@ -160,6 +166,7 @@ impl LatencyTable {
             ("memory", Some(self.dram)),
             ("second-level TLB", self.stlb),
             ("page walk", self.walk),
+            ("another core", self.transfer),
         ];
         all.into_iter().filter_map(|(name, latency)| Some((name, latency?))).collect()
     }

@@ -2,7 +2,7 @@
 //!
 //! | question | by |
 //! |---|---|
-//! | how many cycles does a load wait that a cache, memory, a TLB serves? | [`LatencyTable`] |
+//! | how many cycles does a load wait that a cache, memory, a TLB, another core serves? | [`LatencyTable`] |
 //! | how fast do lines follow each other, however many are under way? | [`LineRates`] |
 //! | how far from the instruction that waits is a sample? | [`skid`] |
 //!
@@ -20,6 +20,7 @@ mod latency;
 mod mapping;
 mod rates;
 pub mod skid;
+mod transfer;
 
 pub use calibration::{Calibration, CalibrationError, default_path};
 pub use clock::Latency;

@@ -24,6 +24,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         dram: of(310.0, 0.125),
         stlb: Some(of(7.0, 1.5)),
         walk: Some(of(22.0, 0.5)),
+        transfer: Some(of(120.0, 0.2)),
         llc_reach_bytes: 16 << 20,
         curve: vec![
             CurvePoint { bytes: 4096, small_pages: of(4.0, 0.0), huge_pages: None },
@@ -38,7 +39,14 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         set_stores: None,
     };
     let skids = vec![skid("load", [1, 1800, 2, 0]), skid("store", [9, 1, i64::MAX as u64, 0])];
-    let least = LatencyTable { l2: None, stlb: None, walk: None, curve: Vec::new(), ..latency.clone() };
+    let least = LatencyTable {
+        l2: None,
+        stlb: None,
+        walk: None,
+        transfer: None,
+        curve: Vec::new(),
+        ..latency.clone()
+    };
     let all = [
         Calibration::now(latency, Some(lines), Some("cpu-clock".to_owned()), skids),
         Calibration::now(least, None, None, Vec::new()),
@@ -64,7 +72,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let Ok(table) = text.parse::<toml::Table>() else { return };
     assert_eq!(table["format"].as_integer(), Some(1));
     let latency = table["latency"].as_table().expect("what accesses cost");
-    let levels = ["l1", "l2", "llc", "dram", "stlb", "walk"];
+    let levels = ["l1", "l2", "llc", "dram", "stlb", "walk", "transfer"];
     let stored: Vec<_> = levels.iter().filter_map(|level| latency.get(*level)).collect();
     let found = calibration.latency.levels();
     assert_eq!(found.len(), stored.len());

@@ -81,7 +81,7 @@ impl StallParts {
             let counts = cell.counts.get();
             let all = machine.wait_cycles(&counts);
             let of_others =
-                counts.shared.coherence_misses.saturating_mul(machine.latencies.llc_cycles.into()).min(all);
+                counts.shared.coherence_misses.saturating_mul(machine.transfer_cycles().into()).min(all);
             let wait = all - of_others;
             let stalled = match self.parts.get(cell.code.index()).copied().flatten() {
                 Some(part) => wait as f64 * part,
@@ -201,7 +201,7 @@ mod tests {
     fn the_cores_cycles_are_known_where_little_else_than_other_cores_is_waited_for() {
         assert_eq!(cycles(0, 0), Some(500_000));
         // A hundredth of them: nearly nothing, whether or not it is hidden.
-        assert_eq!(cycles(20, 10_000), Some(500_000 + 10_000 * 50));
+        assert_eq!(cycles(20, 10_000), Some(500_000 + 10_000 * 100));
         assert_eq!(cycles(20, 0), Some(500_000));
         assert_eq!(cycles(1000, 10_000), None, "1000 reads of memory may wait or not");
     }

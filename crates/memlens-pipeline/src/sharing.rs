@@ -64,7 +64,8 @@ pub struct Sharing {
 impl Sharing {
     /// Nothing, of this machine.
     pub fn new(machine: &MachineDescription) -> Self {
-        let latency = if machine.llc.latency_cycles > 0 { machine.llc.latency_cycles } else { USUAL_LATENCY };
+        let known = [machine.transfer_latency_cycles, machine.llc.latency_cycles];
+        let latency = known.into_iter().find(|&cycles| cycles > 0).unwrap_or(USUAL_LATENCY);
         Self {
             turn: (latency / CYCLES_AN_ACCESS).max(1) as usize,
             takes_short_turns: false,

@@ -296,6 +296,7 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
             dram_cycles: known(machine.dram_latency_cycles, defaults.dram_cycles),
             stlb_cycles: known(machine.stlb_latency_cycles, defaults.stlb_cycles),
             walk_access_cycles: known(machine.walk_access_cycles, defaults.walk_access_cycles),
+            transfer_cycles: machine.transfer_latency_cycles,
         },
         core: machine.core.as_ref().map(|core| CoreInfo {
             width: core.width,

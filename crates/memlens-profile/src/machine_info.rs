@@ -39,11 +39,14 @@ pub struct Latencies {
     /// Extra cycles for each page-table entry a walk reads. The entries' own cache levels are not
     /// kept in a profile, so this is one average, usually the second-level latency.
     pub walk_access_cycles: u32,
+    /// A line that another core has modified; 0: not known, and taken to be what the last level costs.
+    #[serde(default)]
+    pub transfer_cycles: u32,
 }
 
 impl Default for Latencies {
-    /// Round figures of a present server core, for machines that state none: 4, 14, 50, 250, 7
-    /// and 14 cycles.
+    /// Round figures of a present server core, for machines that state none: 4, 14, 50, 250, 7,
+    /// 14 and 100 cycles.
     fn default() -> Self {
         Self {
             l1_cycles: 4,
@@ -52,6 +55,7 @@ impl Default for Latencies {
             dram_cycles: 250,
             stlb_cycles: 7,
             walk_access_cycles: 14,
+            transfer_cycles: 100,
         }
     }
 }
@@ -142,11 +146,13 @@ impl MachineInfo {
     ///
     /// ```text
     /// (a − m₁)·L1 + (m₁ + f₁ − m₂ − f₂)·L2 + (m₂ + f₂ − m₃ − f₃)·LLC + (m₃ + f₃)·DRAM
-    /// + (t₁ − t₂)·STLB + w·WALK
+    /// + (t₁ − t₂)·STLB + w·WALK + c·(TRANSFER − LLC)
     /// ```
     ///
     /// *m₂* and *m₃* are without the misses whose lines a hardware prefetcher has asked for before: these wait for the
     /// second level. Fetches that hit the first level keep nobody waiting.
+    ///
+    /// *c* coherence misses are misses of the first two levels that wait for another core instead of the last one.
     ///
     /// A level that is not modelled drops out: what would hit there is served by the next. Terms may go below 0, so that
     /// the wait of several rows is that of their sum: an access over two lines can miss twice, is then charged twice, and
@@ -156,7 +162,19 @@ impl MachineInfo {
         let code = [fetched.l1i_misses, fetched.l2i_misses, fetched.llci_misses];
         let levels = self.by_level(counts.accesses(), self.misses(counts));
         let cycles = levels.chain(self.by_level(fetched.l1i_misses, code)).map(Served::cycles).sum::<i128>();
-        u64::try_from((cycles + self.translation(counts)).max(0)).unwrap_or(u64::MAX)
+        let apart = i128::from(counts.shared.coherence_misses)
+            * i128::from(self.transfer_cycles() - self.shared_level_cycles());
+        u64::try_from((cycles + self.translation(counts) + apart).max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// What a coherence miss waits: never less than one that the last level serves.
+    pub fn transfer_cycles(&self) -> u32 {
+        self.latencies.transfer_cycles.max(self.shared_level_cycles())
+    }
+
+    /// What serves a line that only other cores have had.
+    fn shared_level_cycles(&self) -> u32 {
+        if self.llc.is_some() { self.latencies.llc_cycles } else { self.latencies.dram_cycles }
     }
 
     /// How many data accesses each level served that is modelled, the first one first, memory last.

@@ -128,6 +128,7 @@ fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
         ("memory", a.dram_cycles, b.dram_cycles),
         ("STLB", a.stlb_cycles, b.stlb_cycles),
         ("walk", a.walk_access_cycles, b.walk_access_cycles),
+        ("another core", of_a.transfer_cycles(), of_b.transfer_cycles()),
     ] {
         if a != b {
             pieces.push(format!("{name} {a} → {b} cycles"));

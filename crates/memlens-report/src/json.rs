@@ -178,6 +178,7 @@ fn machine(machine: &MachineInfo) -> Value {
             "dram_cycles": latencies.dram_cycles,
             "stlb_cycles": latencies.stlb_cycles,
             "walk_access_cycles": latencies.walk_access_cycles,
+            "transfer_cycles": machine.transfer_cycles(),
         },
         "core": machine.core.map(|core| json!({
             "width": core.width,

@@ -294,7 +294,7 @@ pub(crate) fn counts(profile: &Profile) -> Vec<TableColumn> {
 fn waits_for_cores(profile: &Profile) -> bool {
     const LEAST_PART: f64 = 0.01;
     let totals = profile.totals();
-    let waited = totals.shared.coherence_misses * u64::from(profile.machine.latencies.llc_cycles);
+    let waited = totals.shared.coherence_misses * u64::from(profile.machine.transfer_cycles());
     let whole = match leading_share(profile) {
         Column::StallShare => profile.stall_cycles(&totals),
         _ => profile.cost(&totals),

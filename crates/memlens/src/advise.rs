@@ -208,10 +208,11 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     let is_shared =
         |finding: &&Finding| matches!(finding.remedy, Remedy::Separate { .. } | Remedy::PerThread { .. });
     let shared = match found.iter().any(|finding| is_shared(&finding)) {
-        true => {
-            " A line from another core has the last level's latency; real ones take up to several times that, and programs gain more."
-        }
-        false => "",
+        true => format!(
+            " A line from another core takes {} cycles here, more between sockets.",
+            profile.machine.transfer_cycles()
+        ),
+        false => String::new(),
     };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",

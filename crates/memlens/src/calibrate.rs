@@ -120,6 +120,9 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
     }
     machine.llc.latency_cycles = cycles(latency.llc);
     machine.dram_latency_cycles = cycles(latency.dram);
+    if let Some(transfer) = latency.transfer {
+        machine.transfer_latency_cycles = cycles(transfer);
+    }
     // Less than a cycle is what the noise left of a difference: what the description says is nearer.
     if let Some(stlb) = latency.stlb.filter(|stlb| stlb.cycles >= 1.0) {
         machine.stlb_latency_cycles = cycles(stlb);
@@ -162,7 +165,7 @@ fn available_bytes() -> Option<u64> {
 
 /// What varied too much, if something did.
 fn noise(latency: &LatencyTable) -> Option<String> {
-    let shared = ["last level", "memory", "page walk"];
+    let shared = ["last level", "memory", "page walk", "another core"];
     let mut all = latency.levels();
     all.push(("core cycle", Latency { cycles: 1.0, spread: latency.cycle_spread }));
     let too_much = all.into_iter().filter(|(name, latency)| {
@@ -272,6 +275,7 @@ mod tests {
             dram: of(400.4, 0.1),
             stlb: Some(of(0.1, 9.0)),
             walk: Some(of(99.6, 0.2)),
+            transfer: Some(of(120.4, 0.5)),
             ..LatencyTable::default()
         }
     }
@@ -294,6 +298,7 @@ mod tests {
         apply(&Calibration::now(latency(), Some(lines()), None, Vec::new()), &mut machine);
         assert_eq!((machine.l1d.latency_cycles, machine.llc.latency_cycles), (4, 50));
         assert_eq!((machine.dram_latency_cycles, machine.walk_access_cycles), (400, 100));
+        assert_eq!(machine.transfer_latency_cycles, 120);
         let core = machine.core.as_ref().expect("known or assumed");
         assert_eq!((core.l1_line_cycles, core.llc_line_cycles, core.line_cycles), (2, 4, 9));
         assert_eq!((core.set_load_cycles, core.set_store_cycles), (11, 28));

@@ -414,7 +414,7 @@ impl Bursts {
         };
         let prefetching = Prefetching::new(machine.prefetcher_streams, machine.line_bytes);
         let sharing =
-            simulation.is_none().then(|| Sharing::new(machine.line_bytes, machine.latencies.llc_cycles));
+            simulation.is_none().then(|| Sharing::new(machine.line_bytes, machine.transfer_cycles()));
         let cost = levels.cost(&machine);
         let config = LocalityConfig { cost, ..LocalityConfig::new(geometries) };
         let locality = Locality::new(&config).ok()?;

@@ -350,6 +350,9 @@ pub struct MachineDescription {
     /// Latency of a line from memory in core cycles; 0 = not known.
     #[cfg_attr(feature = "std", serde(default))]
     pub dram_latency_cycles: u32,
+    /// Latency of a line that another core has modified, in core cycles; 0 = not known. The model does not use it.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub transfer_latency_cycles: u32,
     /// What a hit in the second-level TLB costs more, in core cycles; 0 = not known. The model does not
     /// use it.
     #[cfg_attr(feature = "std", serde(default))]

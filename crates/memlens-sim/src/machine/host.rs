@@ -93,6 +93,7 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
         rules: Rules::Memlens,
         inclusion: Inclusion::NonInclusive,
         dram_latency_cycles: 300,
+        transfer_latency_cycles: 100,
         stlb_latency_cycles: 0,
         walk_access_cycles: 0,
         l1i,

@@ -283,6 +283,7 @@ impl MachineDescription {
             rules: Rules::Memlens,
             inclusion: Inclusion::NonInclusive,
             dram_latency_cycles: 0,
+            transfer_latency_cycles: 0,
             stlb_latency_cycles: 0,
             walk_access_cycles: 0,
             l1i,
