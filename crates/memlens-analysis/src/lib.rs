@@ -66,6 +66,8 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const MOST_USED: f64 = 0.75;
 /// Threads that take fewer lines than this part of what the most active writer takes are not told as writers.
 const LEAST_PART_OF_A_WRITER: f64 = 0.01;
+/// Of the misses of a walk this part has to be of short ones for the loops to be in blocks already.
+const NEARLY_ALL: f64 = 0.9;
 /// Places in the code, and fields, that a finding names.
 const MOST_PLACES: usize = 3;
 
@@ -526,8 +528,26 @@ impl<'a> About<'a> {
             }
         }
         let used_bytes = u32::try_from(used_of_all.checked_div(weights)?).unwrap_or(line);
-        let remedy = Remedy::Layout { stride_bytes, used_bytes, against: self.in_order_beside(&about) };
+        let against = self.in_order_beside(&about);
+        if against.is_some() && self.are_in_blocks(&about) {
+            return None;
+        }
+        let remedy = Remedy::Layout { stride_bytes, used_bytes, against };
         Some(self.finding(remedy, gain, &about))
+    }
+
+    /// Whether the first level has room for what the longest walks of nearly all of it go through.
+    fn are_in_blocks(&self, cells: &[&Cell]) -> bool {
+        let Known { profile, patterns, .. } = self.known;
+        let Some(l1) = &profile.machine.l1d else { return false };
+        let lines = l1.bytes / u64::from(profile.machine.line_bytes.max(1));
+        let is_short = |cell: &&&Cell| {
+            let steps = patterns.get(&cell.code).and_then(|pattern| pattern.walk_steps);
+            steps.is_some_and(|steps| u64::from(steps) < lines)
+        };
+        let misses = |cell: &&Cell| cell.counts.get().l1_misses();
+        let of_short: u64 = cells.iter().filter(is_short).map(misses).sum();
+        of_short as f64 >= NEARLY_ALL * cells.iter().map(misses).sum::<u64>() as f64
     }
 
     /// What the line of code that misses most here goes through by steps within a line, about as often.

@@ -10,8 +10,8 @@
 //! from the machine, how long a walk can be from the object's size, what one line holds from its element type. A level is one of
 //! conflicts if
 //!
-//! 1. the shortest walk seen has more lines than its sets hold;
-//! 2. the level would hold the longest possible walk of all operands that go by this stride in the function;
+//! 1. a walk has more lines than its sets hold;
+//! 2. the level would hold the longest walk, that was seen or else is possible, of all operands that go by this stride in the function;
 //! 3. it misses more often than the object has lines, so lines have been read again, and more often than it would if each
 //!    line were read once for all elements in it, walk by walk.
 //!
@@ -23,7 +23,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memlens_profile::{CacheInfo, Cell};
+use memlens_profile::{AccessPattern, CacheInfo, Cell};
 use memlens_types::{Counts, PatternKind};
 
 use crate::{About, Finding, Function, Member, Remedy, runtime_code};
@@ -59,7 +59,7 @@ struct Part<'a> {
 /// What operands of one function that go by one stride have in common.
 struct Walk {
     stride_bytes: u64,
-    /// Lines of the longest possible one, times the operands.
+    /// Lines of the longest one of each operand, together.
     most_lines: u64,
     /// Bytes of what lies in a line beside the one that is accessed.
     element_bytes: u64,
@@ -76,8 +76,8 @@ impl About<'_> {
             for ((stride, _), cells) in self.by_function(member) {
                 let Some(walk) = self.walk(member, stride, &cells) else { continue };
                 for cell in cells {
-                    let span_bytes = self.known.patterns.get(&cell.code).map_or(0, |it| it.span_bytes);
-                    let lines = span_bytes / walk.stride_bytes + 1;
+                    let lines =
+                        self.known.patterns.get(&cell.code).map_or(0, |it| lines(it, walk.stride_bytes));
                     let conflicts = self.conflicts(&walk, lines, &cell.counts.get().without_coherence());
                     if !conflicts.is_empty() {
                         by_stride.entry(stride).or_default().push(Part { cell, lines, conflicts });
@@ -146,11 +146,17 @@ impl About<'_> {
             Some(element) => element.bytes,
             None => scalar_bytes(object.type_name.as_deref()?)?.max(access_bytes),
         };
+        let possible_lines = block_bytes.div_ceil(stride_bytes);
+        let patterns = codes.iter().map(|code| self.known.patterns.get(code));
+        let most_lines = patterns.map(|it| {
+            it.and_then(|it| it.walk_steps)
+                .map_or(possible_lines, |steps| possible_lines.min(u64::from(steps) + 1))
+        });
         // A walk over structures, always at the same place of each, comes back to the same lines.
         let comes_back = element_bytes == stride_bytes;
         Some(Walk {
             stride_bytes,
-            most_lines: (block_bytes.div_ceil(stride_bytes)).saturating_mul(codes.len() as u64),
+            most_lines: most_lines.fold(0, u64::saturating_add),
             element_bytes: if comes_back { 0 } else { element_bytes },
             object_lines: all_bytes.div_ceil(if comes_back { stride_bytes } else { line_bytes }),
             line_bytes,
@@ -173,6 +179,11 @@ impl About<'_> {
         };
         levels.into_iter().filter_map(conflict).collect()
     }
+}
+
+/// Lines of a walk by this stride, as it was seen.
+fn lines(pattern: &AccessPattern, stride_bytes: u64) -> u64 {
+    pattern.walk_steps.map_or(pattern.span_bytes / stride_bytes, u64::from) + 1
 }
 
 /// Sets that addresses so far from each other fall onto.

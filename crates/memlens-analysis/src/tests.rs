@@ -484,12 +484,10 @@ fn another_order_of_fields_may_fit_a_level() {
 #[test]
 fn loops_whose_exchange_would_only_change_places_are_told() {
     let layout = |profile: &Profile| {
-        let found = findings(profile).into_iter();
-        let mut against = found.filter_map(|finding| match finding.remedy {
+        findings(profile).into_iter().find_map(|finding| match finding.remedy {
             Remedy::Layout { against, .. } => Some(against),
             _ => None,
-        });
-        against.next().expect("a finding")
+        })
     };
     let mut profile = profile();
     // The stream through `a` and the walk through `b` by pages, on one line of code and on two.
@@ -501,7 +499,13 @@ fn loops_whose_exchange_would_only_change_places_are_told() {
         (profile.code[0].stack, profile.code[2].stack) = (Some(StackIx(0)), Some(StackIx(1)));
         layout(&profile)
     };
-    assert_eq!((on_lines(0, 0), on_lines(0, 1)), (Some(ObjectIx(0)), None));
+    assert_eq!((on_lines(0, 0), on_lines(0, 1)), (Some(Some(ObjectIx(0))), Some(None)));
+    // They go through both in blocks of 32 lines already.
+    on_lines(0, 0);
+    profile.patterns.iter_mut().for_each(|pattern| pattern.walk_steps = Some(31));
+    assert_eq!(layout(&profile), None);
+    profile.patterns.iter_mut().for_each(|pattern| pattern.walk_steps = Some(10_000));
+    assert_eq!(layout(&profile), Some(Some(ObjectIx(0))));
 }
 
 #[test]
@@ -859,6 +863,28 @@ fn columns_of_a_power_of_two_are_padded() {
     assert!((found.gain - saved / whole).abs() < 0.001, "{}", found.gain);
     // A line more to each row.
     profile.patterns[0].stride_bytes = Some(8256);
+    assert_eq!(pads(&profile), None);
+}
+
+/// Blocks of 32 rows of a matrix that no level would hold a column of.
+#[test]
+fn walks_of_a_block_are_as_long_as_they_were_seen() {
+    let mut profile = columns();
+    profile.patterns[0].stride_bytes = Some(1 << 16);
+    let matrix = &mut profile.objects[1];
+    (matrix.bytes, matrix.max_live_bytes) = (Some(1 << 30), Some(1 << 30));
+    assert_eq!(pads(&profile), None);
+    profile.patterns[0].walk_steps = Some(31);
+    profile.cells[1].counts.change(|counts| {
+        (counts.loads, counts.l1_load_misses, counts.l2_load_misses) = (1 << 27, 1 << 27, 1 << 27);
+    });
+    profile.sum_cells();
+    let found = pads(&profile).expect("a finding");
+    let Remedy::Pad { lines, conflicts, .. } = found.remedy else { panic!("{found:?}") };
+    let levels: Vec<_> = conflicts.iter().map(|conflict| (conflict.level, conflict.sets)).collect();
+    assert_eq!((lines, levels), (32, vec![(1, 1), (2, 1)]));
+    // As many as a set has.
+    profile.patterns[0].walk_steps = Some(7);
     assert_eq!(pads(&profile), None);
 }
 

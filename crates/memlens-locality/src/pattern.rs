@@ -53,6 +53,9 @@ pub struct Pattern {
     pub entropy_bits: f64,
     /// Bytes between the lowest and the highest address seen in one burst, the mean over bursts.
     pub span_bytes: f64,
+    /// The most steps in a row by the first of the strides that were seen from their beginning to their end; `None`: none, or
+    /// bursts cut off longer walks.
+    pub walk_steps: Option<u32>,
     /// References of the thread from one execution to the next, on average: how many iterations ahead a prefetch
     /// must be to come so many references earlier.
     pub references_apart: f64,
@@ -96,8 +99,29 @@ struct Sequence {
     observations: u64,
     bursts: u64,
     same: u64,
-    strides: [(i64, u64); STRIDES],
+    strides: [Candidate; STRIDES],
+    run: Run,
     cells: Histogram,
+}
+
+/// A difference that may be frequent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    bytes: i64,
+    /// 0: there is none.
+    count: u64,
+    /// The most steps in a row by it, of whole walks and of those that a burst cut off.
+    whole: u32,
+    cut: u32,
+}
+
+/// Equal differences in a row, so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    bytes: i64,
+    steps: u32,
+    /// Another difference was before.
+    is_whole: bool,
 }
 
 /// How many deltas are in each cell. A byte is enough for most instructions, and programs have tens of thousands.
@@ -193,7 +217,8 @@ impl Default for Sequence {
             observations: 0,
             bursts: 0,
             same: 0,
-            strides: [(0, 0); STRIDES],
+            strides: [Candidate::default(); STRIDES],
+            run: Run::default(),
             cells: Histogram::Small([0; CELLS]),
         }
     }
@@ -222,11 +247,32 @@ impl Sequence {
             0 => self.same += 1,
             _ => self.count(delta),
         }
+        if delta == self.run.bytes {
+            self.run.steps += 1;
+        } else {
+            self.end_run(true);
+            self.run = Run { bytes: delta, steps: 1, is_whole: self.run.steps > 0 };
+        }
+    }
+
+    /// The walk is over, or the burst ends (`is_over` is false) in the middle of it.
+    #[inline]
+    fn end_run(&mut self, is_over: bool) {
+        let run = self.run;
+        // Where nothing is frequent each run has one step.
+        if run.steps > 1
+            && let Some(known) = self.strides.iter_mut().find(|known| known.bytes == run.bytes)
+        {
+            let longest = if is_over && run.is_whole { &mut known.whole } else { &mut known.cut };
+            *longest = run.steps.max(*longest);
+        }
     }
 
     #[cold]
     fn begin(&mut self, burst: u64, at: u32, address: u64) {
         self.spans += (self.highest - self.lowest) as f64;
+        self.end_run(false);
+        self.run = Run::default();
         (self.burst, self.in_burst, self.last, self.last_at) = (burst, 1, address, at);
         (self.lowest, self.highest) = (address, address);
         self.executions += 1;
@@ -237,14 +283,12 @@ impl Sequence {
     /// Computer Programming 2, 1982); counts are too low by a fifth of all at most.
     #[inline]
     fn count(&mut self, delta: i64) {
-        if let Some(known) = self.strides.iter_mut().find(|(bytes, count)| *bytes == delta && *count > 0) {
-            known.1 += 1;
-        } else if let Some(free) = self.strides.iter_mut().find(|(_, count)| *count == 0) {
-            *free = (delta, 1);
+        if let Some(known) = self.strides.iter_mut().find(|it| it.bytes == delta && it.count > 0) {
+            known.count += 1;
+        } else if let Some(free) = self.strides.iter_mut().find(|it| it.count == 0) {
+            *free = Candidate { bytes: delta, count: 1, ..Candidate::default() };
         } else {
-            for (_, count) in &mut self.strides {
-                *count -= 1;
-            }
+            self.strides.iter_mut().for_each(|it| it.count -= 1);
         }
     }
 
@@ -254,8 +298,8 @@ impl Sequence {
         let mut strides: Vec<Stride> = self
             .strides
             .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|&(bytes, count)| Stride { bytes, share: share(count) })
+            .filter(|it| it.count > 0)
+            .map(|it| Stride { bytes: it.bytes, share: share(it.count) })
             .collect();
         if self.same > 0 {
             strides.push(Stride { bytes: 0, share: share(self.same) });
@@ -274,8 +318,14 @@ impl Sequence {
                 -part * part.log2()
             })
             .sum();
+        let first = strides.first().map(|first| first.bytes);
+        let walked = self.strides.iter().find(|it| it.count > 0 && Some(it.bytes) == first);
+        // The last burst's may still be under way.
+        let under_way = |it: &&Candidate| if self.run.bytes == it.bytes { self.run.steps } else { 0 };
+        let is_known = |it: &&Candidate| it.whole > 0 && it.whole >= it.cut.max(under_way(it));
         Pattern {
             kind,
+            walk_steps: walked.filter(is_known).map(|it| it.whole),
             strides,
             entropy_bits: entropy.max(0.0),
             span_bytes: (self.spans + (self.highest - self.lowest) as f64) / self.bursts.max(1) as f64,

@@ -546,6 +546,8 @@ fn patterns_are_recognised() {
     assert!(of(1).entropy_bits < 0.01 && of(4).entropy_bits > 5.5, "{:?}", of(4));
     assert!((of(1).references_apart - 6.0).abs() < 1e-9);
     assert!((of(2).span_bytes - 399.0 * 4096.0).abs() < 1.0);
+    // Rows of ten; a column that no burst sees the end of.
+    assert_eq!((of(3).walk_steps, of(2).walk_steps, of(4).walk_steps), (Some(9), None, None));
     assert!(of(1).confidence > 0.7 && of(4).confidence == 0.0);
     // Told where addresses come from, the same addresses are a chain or an indirect access.
     patterns.set_source(4, memlens_locality::AddressSource::LoadedBy(1));

@@ -150,6 +150,7 @@ fn row(code: CodeIx, pattern: &Pattern, rows: &FxHashMap<u32, CodeIx>) -> Access
         },
         entropy_millibits: permille(pattern.entropy_bits),
         span_bytes: pattern.span_bytes.round() as u64,
+        walk_steps: pattern.walk_steps.filter(|_| stride.is_some()),
         accesses_apart: pattern.references_apart.round() as u32,
         executions: pattern.executions,
         confidence_permille: permille(pattern.confidence),

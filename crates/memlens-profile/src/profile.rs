@@ -310,6 +310,9 @@ pub struct AccessPattern {
     pub entropy_millibits: u32,
     /// Bytes between the lowest and the highest address of a window, the mean over windows.
     pub span_bytes: u64,
+    /// The most steps in a row by the stride that were seen from their beginning to their end; `None`: none, or windows cut off longer
+    /// walks.
+    pub walk_steps: Option<u32>,
     /// Accesses of the thread from one execution to the next, on average.
     pub accesses_apart: u32,
     /// Executions looked at.

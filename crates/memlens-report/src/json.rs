@@ -348,6 +348,7 @@ fn pattern_entry(cost: &Cost<'_>, operands: &[CodeIx]) -> Value {
         }),
         "entropy_bits": permille(pattern.entropy_millibits),
         "span_bytes": pattern.span_bytes,
+        "walk_steps": pattern.walk_steps,
         "accesses_apart": pattern.accesses_apart,
         "executions": pattern.executions,
         "confidence": permille(pattern.confidence_permille),

@@ -179,6 +179,11 @@ impl Row for AccessPattern {
             &mut self.span_bytes,
         );
         c.column(
+            "walk_steps",
+            "most steps in a row by the stride, of walks seen to their end; null: windows cut off longer ones",
+            &mut self.walk_steps,
+        );
+        c.column(
             "accesses_apart",
             "accesses of the thread from one execution to the next",
             &mut self.accesses_apart,

@@ -190,6 +190,7 @@ fn sample() -> Profile {
             loaded_by: Some(CodeIx(0)),
             entropy_millibits: 5_900,
             span_bytes: 4096,
+            walk_steps: Some(31),
             accesses_apart: 3,
             executions: 17,
             confidence_permille: 0,
