@@ -41,12 +41,18 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
     let totals = profile.totals();
     let known = Known::new(profile, &totals, true);
     let counted = if run.estimated { "estimated" } else { "counted" };
-    out += &wrap(counted, INDENT, &counted_pieces(&known), width, colour);
+    // Where nothing was recorded a line of zeros would tell of a program without misses.
+    let is_empty = totals == Counts::default();
+    if !is_empty {
+        out += &wrap(counted, INDENT, &counted_pieces(&known), width, colour);
+    }
     if let Some(sampling) = &run.sampling {
         out += &wrap("sampled", INDENT, &sampled_pieces(sampling), width, colour);
         out += &wrap("found by", INDENT, &found_pieces(&totals.sampled, computation(profile)), width, colour);
     }
-    out += &wrap(modelled_word(profile), INDENT, &modelled_pieces(profile, &known, width), width, colour);
+    if !is_empty {
+        out += &wrap(modelled_word(profile), INDENT, &modelled_pieces(profile, &known, width), width, colour);
+    }
     out += &wrap("stalls", INDENT, &stall_pieces(profile, &totals), width, colour);
     out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
