@@ -1,11 +1,13 @@
 //! Keeps bursts within their budget where memlens's own work takes processor time from the program, and where it cannot keep up.
 //!
-//! The agent sees to it that bursts take no more of a thread's time than it is told ([`memlens_events::agent::Control`]). What memlens
-//! makes of them takes several times as much. Where a processor is idle, that costs the program nothing; where none is, as in a
+//! The agent sees to it that bursts cost no more of a thread's time than it is told ([`memlens_events::agent::Control`]), by a price that it has
+//! to guess: it does not know what the program would have taken natively for what it did meanwhile. Code that hits the first level
+//! takes twice as long in counted stretches as by itself, which is more than it takes off. Here it is known, so the agent is told
+//! as much less. What memlens makes of bursts takes several times as much. Where a processor is idle, that costs the program nothing; where none is, as in a
 //! container with one processor or beside a program with a thread on each, it is paid for from the same budget:
 //!
 //! ```text
-//! budget = share of bursts × (1 + memlens's own time ÷ the bursts' cost × contention)
+//! budget = share that the agent is told × (the bursts' cost + memlens's own time × contention) ÷ what the agent takes for the cost
 //! ```
 //!
 //! And who makes more bursts than one thread of memlens can read pays for bursts that are lost.
@@ -36,6 +38,8 @@ const WORTHWHILE: f64 = 1.1;
 struct Interval {
     /// What bursts cost the program, in seconds.
     cost_seconds: f64,
+    /// What the agent takes for that.
+    paid_seconds: f64,
     /// Processor time of memlens.
     own_seconds: f64,
     /// From 0, a processor was idle, or memlens's, all the time, to 1, none was.
@@ -45,18 +49,27 @@ struct Interval {
     lost: u64,
 }
 
+impl Interval {
+    /// What the agent has to be told for bursts to cost a budget, if memlens's own work cost nothing.
+    fn without_own(&self, budget: f64) -> f64 {
+        (budget * self.paid_seconds / self.cost_seconds).min(budget)
+    }
+}
+
 /// The share of the program's time that bursts may take.
 #[derive(Debug)]
 pub struct BurstPacing {
     budget: f64,
     share: f64,
-    least: f64,
+    /// The least part of the budget that was left by memlens's own work, or of which bursts could be read.
+    least_part: f64,
     contention: ContentionMeter,
     next: Instant,
     /// From one look to the next.
     look_every: Duration,
     own_cpu_seconds: f64,
     cost_ns: u64,
+    paid_ns: u64,
     taken: u64,
     lost: u64,
 }
@@ -67,12 +80,13 @@ impl BurstPacing {
         Self {
             budget,
             share: budget,
-            least: budget,
+            least_part: 1.0,
             contention: ContentionMeter::start(),
             next: Instant::now() + FIRST_LOOK,
             look_every: FIRST_LOOK,
             own_cpu_seconds: own_cpu_seconds(),
             cost_ns: 0,
+            paid_ns: 0,
             taken: 0,
             lost: 0,
         }
@@ -93,12 +107,14 @@ impl BurstPacing {
         let own_seconds = own_cpu_seconds - self.own_cpu_seconds;
         let interval = Interval {
             cost_seconds: counts.cost_ns.saturating_sub(self.cost_ns) as f64 / 1e9,
+            paid_seconds: counts.paid_ns.saturating_sub(self.paid_ns) as f64 / 1e9,
             own_seconds,
             contention: self.contention.look(own_seconds),
             taken: counts.bursts.saturating_sub(self.taken),
             lost: lost.saturating_sub(self.lost),
         };
-        (self.own_cpu_seconds, self.cost_ns) = (own_cpu_seconds, counts.cost_ns);
+        (self.own_cpu_seconds, self.cost_ns, self.paid_ns) =
+            (own_cpu_seconds, counts.cost_ns, counts.paid_ns);
         (self.taken, self.lost) = (counts.bursts, lost);
         let wanted = next_share(self.budget, self.share, &interval);
         tracing::debug!(?interval, self.share, wanted, "bursts paced");
@@ -107,22 +123,22 @@ impl BurstPacing {
             return None;
         }
         self.share = wanted;
-        self.least = self.least.min(wanted);
+        self.least_part = self.least_part.min(wanted / interval.without_own(self.budget));
         Some(wanted)
     }
 
     /// Whether bursts were made so much rarer that all numbers suffer from it.
     pub fn left_few(&self) -> bool {
-        self.least < FEW * self.budget
+        self.least_part < FEW
     }
 
     /// What a reader of the profile has to know.
     pub fn note(&self) -> Option<String> {
-        (self.least < self.budget).then(|| {
+        (self.least_part < 1.0 / WORTHWHILE).then(|| {
             format!(
                 "Bursts were made rarer, down to {:.2} % of the program's time instead of {:.2} %: no processor was idle, so that \
                  memlens's own work was paid for from the same budget, or it could not keep up; --overhead sets the budget.",
-                100.0 * self.least,
+                100.0 * self.least_part * self.budget,
                 100.0 * self.budget
             )
         })
@@ -131,11 +147,11 @@ impl BurstPacing {
 
 fn next_share(budget: f64, present: f64, interval: &Interval) -> f64 {
     let bursts = interval.taken + interval.lost;
-    if interval.cost_seconds <= 0.0 {
+    if interval.cost_seconds <= 0.0 || interval.paid_seconds <= 0.0 {
         return present;
     }
-    let own = interval.own_seconds / interval.cost_seconds * interval.contention.clamp(0.0, 1.0);
-    let affordable = budget / (1.0 + own);
+    let own_seconds = interval.own_seconds * interval.contention.clamp(0.0, 1.0);
+    let affordable = budget * interval.paid_seconds / (interval.cost_seconds + own_seconds);
     let readable = match interval.lost {
         0 => present * GROWTH,
         _ => present * interval.taken as f64 / bursts as f64,
@@ -148,8 +164,14 @@ mod tests {
     use super::*;
 
     /// 30 ms of bursts, for which memlens worked 150 ms.
-    const USUAL: Interval =
-        Interval { cost_seconds: 0.03, own_seconds: 0.15, contention: 0.0, taken: 20, lost: 0 };
+    const USUAL: Interval = Interval {
+        cost_seconds: 0.03,
+        paid_seconds: 0.03,
+        own_seconds: 0.15,
+        contention: 0.0,
+        taken: 20,
+        lost: 0,
+    };
 
     fn close(one: f64, other: f64) -> bool {
         (one - other).abs() < 1e-9
@@ -169,11 +191,24 @@ mod tests {
     }
 
     #[test]
+    fn who_pays_too_little_may_do_less() {
+        let dear = Interval { paid_seconds: 0.02, ..USUAL };
+        assert!(close(next_share(0.03, 0.03, &dear), 0.02));
+        assert!(close(next_share(0.03, 0.02, &Interval { contention: 1.0, ..dear }), 0.03 * 0.02 / 0.18));
+        // That memlens paid too little before is no reason to say that it has no processor.
+        assert!(close(dear.without_own(0.03), 0.02) && close(USUAL.without_own(0.03), 0.03));
+        // What waits for memory costs less than the agent takes it to.
+        let cheap = Interval { paid_seconds: 0.06, ..USUAL };
+        assert!(close(next_share(0.03, 0.03, &cheap), 0.03) && close(cheap.without_own(0.03), 0.03));
+    }
+
+    #[test]
     fn a_little_less_is_not_few() {
-        let least = |least| BurstPacing { least, ..BurstPacing::start(0.03) };
-        assert!(least(0.002).left_few() && !least(0.01).left_few() && !least(0.03).left_few());
+        let least = |least_part| BurstPacing { least_part, ..BurstPacing::start(0.03) };
+        assert!(least(0.07).left_few() && !least(0.3).left_few() && !least(1.0).left_few());
+        assert!(least(1.0).note().is_none() && least(0.95).note().is_none());
         assert!(
-            least(0.002)
+            least(1.0 / 15.0)
                 .note()
                 .is_some_and(|note| note.contains("0.20 % of the program's time instead of 3.00 %"))
         );
@@ -189,7 +224,8 @@ mod tests {
     fn a_look_waits_for_enough_bursts() {
         let mut pacing = BurstPacing::start(0.03);
         pacing.next = Instant::now();
-        let counts = |bursts| BurstCounts { bursts, cost_ns: 1_000_000, ..BurstCounts::default() };
+        let counts =
+            |bursts| BurstCounts { bursts, cost_ns: 1_000_000, paid_ns: 1_000_000, ..BurstCounts::default() };
         assert_eq!(pacing.look(&counts(3), 4), None, "too few to tell");
         assert_eq!(pacing.taken, 0);
         // Half of these were lost.
@@ -202,7 +238,10 @@ mod tests {
     fn a_recording_without_a_budget_is_left_alone() {
         let mut pacing = BurstPacing::start(1.0);
         pacing.next = Instant::now();
-        assert_eq!(pacing.look(&BurstCounts { bursts: 100, cost_ns: 1, ..BurstCounts::default() }, 50), None);
+        assert_eq!(
+            pacing.look(&BurstCounts { bursts: 100, cost_ns: 1, paid_ns: 1, ..BurstCounts::default() }, 50),
+            None
+        );
         assert_eq!(pacing.note(), None);
     }
 }

@@ -49,7 +49,7 @@ pub use self::places::Surroundings;
 use self::prefetching::Prefetching;
 use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
-use self::weights::{Content, Weights};
+use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
 use crate::recording::TallyKey;
 
@@ -101,8 +101,10 @@ pub struct BurstCounts {
     pub undecoded: u64,
     /// By how they ended; see [`End`].
     pub ends: [u64; End::ALL.len()],
-    /// What they cost the program, in ns of its processor time.
+    /// What they cost the program, in ns of its processor time: all but what it would have taken natively for what it did meanwhile.
     pub cost_ns: u64,
+    /// What the agent takes that to be, which knows no native times, and keeps to the budget.
+    pub paid_ns: u64,
     /// Processor time that they took, in ns …
     pub own_ns: u64,
     /// … and that passed between ticks, of which …
@@ -628,13 +630,15 @@ impl Bursts {
         }
         counts.bursts += 1;
         counts.references += references.len() as u64;
-        counts.cost_ns += head.cost_ns(words.len() as u64);
+        let paid_ns = head.cost_ns(words.len() as u64);
+        counts.paid_ns += paid_ns;
         counts.own_ns += head.own_ns;
         counts.period_ns += head.period_ns;
         if let Some(end) = End::of(head.end) {
             counts.ends[end as usize] += 1;
         }
         if references.is_empty() {
+            counts.cost_ns += paid_ns;
             return;
         }
         let seen = references.len() as f64;
@@ -647,6 +651,10 @@ impl Bursts {
         };
         let weight = self.weights.weight(head, &content);
         counts.measured += u64::from(weight.is_measured);
+        counts.cost_ns += match (weight.is_measured, weight.speed) {
+            (false, _) | (true, Speed::Repeated) => paid_ns,
+            (true, _) => head.own_ns.saturating_sub((weight.access_ns * (seen + weight.counted)) as u64),
+        };
         tracing::debug!(number, ?content, ?weight, ?head, "weighed");
         let burst = Burst {
             thread: number,
