@@ -55,6 +55,8 @@ use crate::recording::TallyKey;
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
 const MOST_STEPS: u64 = 1 << 20;
+/// Bursts that took less have fewer, in ns: at most a line in three cycles comes from any level.
+const LEAST_OF_MOST_STEPS_NS: u64 = 500_000;
 const LINE_BYTES: u64 = 64;
 /// Accesses of a cell after which a part of them is enough to tell where in its objects they are.
 const MANY_OFFSETS: u64 = 64;
@@ -526,102 +528,103 @@ impl Bursts {
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
-        // The agent's own code is not the program's, nor is that of libc which it asks for the time.
-        let mut is_for_agent = false;
-        let mut decoded =
-            blocks.decode((surroundings.pid, head.generation), words, head.thread_pointer, |event| {
-                let (known, access) = match event {
-                    Event::Block(pc, accessor) => {
-                        is_for_agent =
-                            surroundings.space.is_agents(pc) || is_for_agent && surroundings.is_clock(pc);
-                        places.block(|| *accessor.get_or_insert_with(|| surroundings.accessor(pc)));
-                        return begun.push((references.len() as u32, pc));
-                    }
-                    Event::Access(known, access) => (known, access),
-                };
-                if is_for_agent {
-                    return;
-                }
-                let (address, elements) = match access {
-                    Access::Recorded { address, elements } => (address, elements),
-                    Access::Unknown => return unknown += 1,
-                    Access::LeftOut => return left_out += 1,
-                    Access::PerhapsLeftOut => return perhaps_left_out += 1,
-                };
-                if surroundings.space.is_agents(address) {
-                    return;
-                }
-                first_pc.get_or_insert(known.reference.pc);
-                let instruction = *known.instruction.get_or_insert_with(|| {
-                    let code = surroundings.code(known.reference.pc);
-                    let next = instructions.len() as u32;
-                    *instructions
-                        .entry(Instruction { code, operand: known.reference.operand })
-                        .or_insert(next)
-                });
-                let whose = places.recall(&mut known.memo, instruction, address).unwrap_or_else(|| {
-                    let Known { reference, kind, accessor, memo, .. } = known;
-                    let by = *accessor.get_or_insert_with(|| surroundings.accessor(reference.pc));
-                    let whose = places.whose(memo, instruction, address, by, surroundings, |place, spot| {
-                        cells.number((instruction, number, place), counts.bursts, || {
-                            let key = TallyKey {
-                                thread: number,
-                                code: surroundings.code(reference.pc),
-                                operand: Some(reference.operand),
-                                spot: spot.clone(),
-                                path: None,
-                                within: None,
-                            };
-                            (key, *kind, u32::from(reference.size_bytes))
-                        })
-                    });
-                    if whose.is_unwatched {
-                        cells.add_page(whose.cell, address);
-                    }
-                    whose
-                });
-                let size = u64::from(known.reference.size_bytes).max(1);
-                let tally = cells.tally(whose.cell);
-                tally.last_burst = counts.bursts;
-                tally.unseen += f64::from(whose.unseen);
-                let one_in = if tally.accesses < MANY_OFFSETS { Offsets::OFTEN } else { Offsets::SELDOM };
-                if tally.accesses == 0 || offsets.is_due(one_in) {
-                    offsets.saw(whose.cell, 0, address.wrapping_sub(whose.start));
-                }
-                tally.accesses += 1;
-                if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(address)) {
-                    tally.lines.add(is_covered);
-                }
-                let reference = Reference {
-                    address,
-                    instruction,
-                    owner: whose.cell,
-                    size: size as u32,
-                    kind: known.kind,
-                };
-                tally.elements += elements;
-                if elements > 1 && repeated >= MOST_STEPS {
-                    // What the burst has of such instructions stands for the rest of them.
-                    return;
-                }
-                references.push(reference);
-                tally.steps += 1;
-                if elements == 1 {
-                    tally.told_elements += 1.0;
-                    return;
-                }
-                // The rest of a repeated instruction: all elements of a line are one step.
-                let bytes = elements.saturating_mul(size);
-                let step = size.max(LINE_BYTES);
-                let all = (bytes / step).max(1) - 1;
-                let further = all.min(MOST_STEPS - repeated);
-                tally.told_elements += elements as f64 * (1 + further) as f64 / (1 + all) as f64;
-                tally.steps += further;
-                repeated += further;
-                for at in 1..=further {
-                    references.push(Reference { address: address.wrapping_add(at * step), ..reference });
+        // Of several that have more together each has the same part: what one copies it loads and stores as often.
+        let numbering = (surroundings.pid, head.generation);
+        let mut all_steps = 0;
+        if head.recorded_ns >= LEAST_OF_MOST_STEPS_NS {
+            blocks.decode(numbering, words, head.thread_pointer, |event| {
+                if let Event::Access(known, Access::Recorded { elements: elements @ 2.., .. }) = event {
+                    all_steps += further_steps(elements, known.reference.size_bytes);
                 }
             });
+        }
+        let part = (MOST_STEPS as f64 / all_steps as f64).min(1.0);
+        // The agent's own code is not the program's, nor is that of libc which it asks for the time.
+        let mut is_for_agent = false;
+        let mut decoded = blocks.decode(numbering, words, head.thread_pointer, |event| {
+            let (known, access) = match event {
+                Event::Block(pc, accessor) => {
+                    is_for_agent =
+                        surroundings.space.is_agents(pc) || is_for_agent && surroundings.is_clock(pc);
+                    places.block(|| *accessor.get_or_insert_with(|| surroundings.accessor(pc)));
+                    return begun.push((references.len() as u32, pc));
+                }
+                Event::Access(known, access) => (known, access),
+            };
+            if is_for_agent {
+                return;
+            }
+            let (address, elements) = match access {
+                Access::Recorded { address, elements } => (address, elements),
+                Access::Unknown => return unknown += 1,
+                Access::LeftOut => return left_out += 1,
+                Access::PerhapsLeftOut => return perhaps_left_out += 1,
+            };
+            if surroundings.space.is_agents(address) {
+                return;
+            }
+            first_pc.get_or_insert(known.reference.pc);
+            let instruction = *known.instruction.get_or_insert_with(|| {
+                let code = surroundings.code(known.reference.pc);
+                let next = instructions.len() as u32;
+                *instructions.entry(Instruction { code, operand: known.reference.operand }).or_insert(next)
+            });
+            let whose = places.recall(&mut known.memo, instruction, address).unwrap_or_else(|| {
+                let Known { reference, kind, accessor, memo, .. } = known;
+                let by = *accessor.get_or_insert_with(|| surroundings.accessor(reference.pc));
+                let whose = places.whose(memo, instruction, address, by, surroundings, |place, spot| {
+                    cells.number((instruction, number, place), counts.bursts, || {
+                        let key = TallyKey {
+                            thread: number,
+                            code: surroundings.code(reference.pc),
+                            operand: Some(reference.operand),
+                            spot: spot.clone(),
+                            path: None,
+                            within: None,
+                        };
+                        (key, *kind, u32::from(reference.size_bytes))
+                    })
+                });
+                if whose.is_unwatched {
+                    cells.add_page(whose.cell, address);
+                }
+                whose
+            });
+            let size = u64::from(known.reference.size_bytes).max(1);
+            let tally = cells.tally(whose.cell);
+            tally.last_burst = counts.bursts;
+            tally.unseen += f64::from(whose.unseen);
+            let one_in = if tally.accesses < MANY_OFFSETS { Offsets::OFTEN } else { Offsets::SELDOM };
+            if tally.accesses == 0 || offsets.is_due(one_in) {
+                offsets.saw(whose.cell, 0, address.wrapping_sub(whose.start));
+            }
+            tally.accesses += 1;
+            if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(address)) {
+                tally.lines.add(is_covered);
+            }
+            let reference =
+                Reference { address, instruction, owner: whose.cell, size: size as u32, kind: known.kind };
+            tally.elements += elements;
+            if elements > 1 && repeated >= MOST_STEPS {
+                // What the burst has of such instructions stands for the rest of them.
+                return;
+            }
+            references.push(reference);
+            tally.steps += 1;
+            if elements == 1 {
+                tally.told_elements += 1.0;
+                return;
+            }
+            let step = size.max(LINE_BYTES);
+            let all = further_steps(elements, known.reference.size_bytes);
+            let further = ((all as f64 * part) as u64).min(MOST_STEPS - repeated);
+            tally.told_elements += elements as f64 * (1 + further) as f64 / (1 + all) as f64;
+            tally.steps += further;
+            repeated += further;
+            for at in 1..=further {
+                references.push(Reference { address: address.wrapping_add(at * step), ..reference });
+            }
+        });
         counts.unknown_references += unknown;
         counts.left_out += left_out;
         counts.perhaps_left_out += perhaps_left_out;
@@ -864,6 +867,12 @@ impl Bursts {
         }
         counts
     }
+}
+
+/// Steps of a repeated instruction behind the first: all elements of a line are one.
+fn further_steps(elements: u64, size_bytes: u16) -> u64 {
+    let size = u64::from(size_bytes).max(1);
+    (elements.saturating_mul(size) / size.max(LINE_BYTES)).max(1) - 1
 }
 
 #[cfg(test)]
