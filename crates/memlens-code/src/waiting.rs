@@ -13,6 +13,9 @@
 //! [`SampleSkid`] says how far behind an instruction its samples land, for machines where this is
 //! another distance than one.
 //!
+//! A repeated string instruction is interrupted between two of its rounds, with registers that say how far it is: a sample
+//! on it waits for itself.
+//!
 //! Where several ways lead to an instruction, the jump that closes a loop is followed: loops are where time
 //! goes. Else it is the instruction before: compilers put what is seldom out of the way, and jump back from there.
 
@@ -141,6 +144,11 @@ impl FunctionCode {
     /// What a sample at `pc` waits for, if it lands `skid` behind.
     pub fn waits_for(&self, pc: u64, skid: SampleSkid) -> Waits {
         let Some(at) = self.position(pc) else { return Waits::NoCode };
+        if self.instruction(at).is_some_and(is_repeated)
+            && let Some(access) = self.own_access(at)
+        {
+            return Waits::Access(access);
+        }
         let path = self.executed_before(at);
         let behind = |distance: usize| match distance.checked_sub(1) {
             None => self.own_access(at),
@@ -450,6 +458,11 @@ fn numbered(register: iced_x86::Register) -> Option<Register> {
     register_of(register).or_else(vector)
 }
 
+/// `rep movsb` and its like.
+fn is_repeated(instruction: &Instruction) -> bool {
+    instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -478,6 +491,18 @@ mod tests {
         // Nothing is known to come before the first instruction.
         assert_eq!(waits(&code, 0x1000), Waits::Transfer);
         assert_eq!(waits(&code, 0x1001), Waits::NoCode);
+    }
+
+    #[test]
+    fn a_repeated_instruction_waits_for_itself() {
+        // 1000 mov (%rdx),%rax   1003 rep movsb   1005 movsb   1006 nop
+        let code = code(&[0x48, 0x8b, 0x02, 0xf3, 0xa4, 0xa4, 0x90]);
+        let access = waits(&code, 0x1003).access().expect("an access");
+        assert_eq!((access.operand.pc, access.operand.reads), (0x1003, true));
+        // By rsi, as far as it has come.
+        assert_eq!(access.address(|register| (register.0 == 4).then_some(0x5040)), Some(0x5040));
+        let behind = waits(&code, 0x1006).access().expect("an access");
+        assert_eq!(behind.operand.pc, 0x1005);
     }
 
     #[test]
