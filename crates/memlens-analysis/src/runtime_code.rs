@@ -33,8 +33,9 @@ const ALLOCATION: [&str; 20] = [
     "tcache_init",
 ];
 
-/// What functions of C libraries that copy, fill, search and compare begin with, past underscores.
-const MEMORY_AND_STRINGS: [&str; 6] = ["mem", "bcopy", "bzero", "str", "stp", "wcs"];
+/// What functions of C libraries that copy (those into streams, too), fill, search and compare begin with, past underscores.
+const MEMORY_AND_STRINGS: [&str; 9] =
+    ["mem", "bcopy", "bzero", "str", "stp", "wcs", "IO_default_xsput", "IO_new_file_xsput", "IO_file_xsput"];
 /// Where glibc has them for x86-64.
 const THEIR_SOURCES: [&str; 2] = ["sysdeps/x86_64/multiarch/", "sysdeps/x86_64/mem"];
 

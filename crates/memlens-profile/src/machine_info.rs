@@ -128,6 +128,9 @@ pub struct MachineInfo {
     pub prefetcher_streams: u32,
     /// What a hit costs where.
     pub latencies: Latencies,
+    /// Whether these were never measured on a machine of this kind.
+    #[serde(default)]
+    pub has_assumed_latencies: bool,
     /// The core; None: not described.
     #[serde(default)]
     pub core: Option<CoreInfo>,

@@ -144,6 +144,9 @@ fn machine_pieces(profile: &Profile, width: usize) -> Vec<String> {
     if width >= WIDE {
         pieces.push(latencies(machine));
     }
+    if machine.has_assumed_latencies {
+        pieces.push("latencies assumed (memlens calibrate)".to_owned());
+    }
     pieces
 }
 

@@ -180,6 +180,7 @@ fn machine(machine: &MachineInfo) -> Value {
             "walk_access_cycles": latencies.walk_access_cycles,
             "transfer_cycles": machine.transfer_cycles(),
         },
+        "latencies_assumed": machine.has_assumed_latencies,
         "core": machine.core.map(|core| json!({
             "width": core.width,
             "window": core.window,

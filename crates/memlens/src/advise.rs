@@ -218,9 +218,15 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
         false => "",
     };
+    let assumed = match profile.machine.has_assumed_latencies {
+        true => {
+            " Latencies are assumed: `memlens calibrate` measures this machine's in ten seconds, and runs after it go by them."
+        }
+        false => "",
+    };
     let _ = writeln!(
         out,
-        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{shared}{time}{estimated}"
+        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{shared}{time}{estimated}{assumed}"
     );
     out
 }
@@ -455,8 +461,9 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
         Remedy::Layout { against: Some(other), .. } => {
             let other = &profile.objects[other.index()].name;
             return format!(
-                "the loops go through {other} in order at the same time, and exchanged they would go through that by such steps: go \
-                 through both in blocks of some lines each way, which the first level holds"
+                "the loops go through {other} in order at the same time: exchange those that leave {other} in order or at one place (of a \
+                 product of matrices the inner two); where none do, as in a transpose, go through both in blocks of some lines each way, \
+                 which the first level holds"
             );
         }
         Remedy::Layout { .. } => {

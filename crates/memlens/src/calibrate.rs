@@ -137,8 +137,23 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
         core.set_load_cycles = or(lines.set_loads, core.set_load_cycles);
         core.set_store_cycles = or(lines.set_stores, core.set_store_cycles);
     }
-    machine.notes.retain(|note| !note.starts_with("latencies are assumed"));
-    machine.notes.push("latencies were measured by `memlens calibrate`".to_owned());
+    machine.measured_latencies("latencies were measured by `memlens calibrate`");
+}
+
+/// The last level as it is had where others have most of it, as on virtual machines: so many of its sets as serve what was measured.
+pub fn take_had_llc(calibration: &Calibration, machine: &mut MachineDescription) {
+    let (reach_bytes, llc) = (calibration.latency.llc_reach_bytes, &mut machine.llc);
+    if reach_bytes == 0 || reach_bytes > llc.bytes / 2 {
+        return;
+    }
+    let set_bytes = u64::from(llc.ways) * u64::from(llc.line);
+    let (told, had) = (llc.bytes, (reach_bytes / set_bytes).max(1) * set_bytes);
+    llc.bytes = had;
+    machine.notes.push(format!(
+        "the last level serves {} here, as calibrated, of the {} that the system tells of, and is modelled so",
+        bytes(had),
+        bytes(told)
+    ));
 }
 
 fn geometry(machine: &MachineDescription) -> Geometry {
@@ -199,10 +214,10 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
     }
     if latency.llc_reach_bytes <= machine.llc.bytes / 2 {
         text += &format!(
-            "The last level serves up to {} here; the system tells of {}, which others use too:\n--cache llc={},{},{} models what is had.\n",
+            "The last level serves up to {} here, and is modelled so; the system tells of {}, which others use too:\n--cache llc={},{},{} models all of it.\n",
             bytes(latency.llc_reach_bytes),
             bytes(machine.llc.bytes),
-            latency.llc_reach_bytes,
+            machine.llc.bytes,
             machine.llc.ways,
             machine.line_bytes,
         );
@@ -305,6 +320,21 @@ mod tests {
         // What could not be measured stays as it was.
         assert_eq!(machine.stlb_latency_cycles, assumed);
         assert!(!machine.notes.iter().any(|note| note.contains("assumed, not measured")));
+    }
+
+    #[test]
+    fn of_a_last_level_that_others_use_what_is_had_is_modelled() {
+        let described = MachineDescription::named("amd-zen4").expect("a machine");
+        let with_reach = |llc_reach_bytes| {
+            let mut machine = described.clone();
+            machine.llc.ways = 12;
+            let latency = LatencyTable { llc_reach_bytes, ..latency() };
+            take_had_llc(&Calibration::now(latency, None, None, Vec::new()), &mut machine);
+            machine.llc.bytes
+        };
+        // 10,922 sets of 12 lines.
+        assert_eq!(with_reach(8 << 20), 10_922 * 12 * 64);
+        assert_eq!((with_reach(0), with_reach(32 << 20)), (described.llc.bytes, described.llc.bytes));
     }
 
     #[test]

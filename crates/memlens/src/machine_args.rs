@@ -45,16 +45,22 @@ impl MachineArgs {
     /// When there is no such machine, its file is not readable or wrong, or a change makes no sense.
     pub fn description(&self) -> Result<MachineDescription, Failure> {
         let mut machine = if is_file(&self.machine) { read(&self.machine)? } else { named(&self.machine)? };
+        // Latencies of this machine say nothing of another, unless the user says so.
+        let is_host = self.machine == DEFAULT_MACHINE;
+        let calibration = match is_host || self.calibration.is_some() {
+            true => calibrate::known(self.calibration.as_deref())?,
+            false => None,
+        };
+        if let Some(calibration) = calibration.as_ref().filter(|_| is_host) {
+            calibrate::take_had_llc(calibration, &mut machine);
+        }
         for change in &self.caches {
             machine
                 .apply_override(change)
                 .map_err(|error| Failure::new(FailureKind::Usage, format!("--cache {change}: {error}")))?;
         }
-        // Latencies of this machine say nothing of another, unless the user says so.
-        if (self.machine == "host" || self.calibration.is_some())
-            && let Some(calibration) = calibrate::known(self.calibration.as_deref())?
-        {
-            calibrate::apply(&calibration, &mut machine);
+        if let Some(calibration) = &calibration {
+            calibrate::apply(calibration, &mut machine);
         }
         machine.validate().map_err(|error| {
             Failure::new(FailureKind::Usage, format!("machine {} with these changes: {error}", machine.name))

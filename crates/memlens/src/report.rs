@@ -115,7 +115,10 @@ fn processes(args: &ReportArgs) -> Result<Vec<ProcessFolder>, Failure> {
         // Says what is wrong if it is no profile at all.
         Profile::open(&args.profile)?;
         let place = args.profile.display();
-        let message = format!("{place} is of one process; record others with --follow children");
+        let message = format!(
+            "{place} has no profiles of single processes: bursts and samples of a program and its children are one profile; those of \
+             --mode exact --follow children are apart, too"
+        );
         return Err(Failure::new(FailureKind::Usage, message));
     }
     Ok(folders)

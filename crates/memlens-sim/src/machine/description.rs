@@ -390,7 +390,21 @@ pub struct MachineDescription {
     pub notes: Vec<String>,
 }
 
+/// The note of a machine whose latencies are round figures.
+pub(super) const ASSUMED_LATENCIES: &str = "latencies are assumed, not measured";
+
 impl MachineDescription {
+    /// Whether its latencies are round figures of any present core.
+    pub fn has_assumed_latencies(&self) -> bool {
+        self.notes.iter().any(|note| note == ASSUMED_LATENCIES)
+    }
+
+    /// Its latencies are measured ones from now on, which `note` says for people.
+    pub fn measured_latencies(&mut self, note: &str) {
+        self.notes.retain(|note| note != ASSUMED_LATENCIES);
+        self.notes.push(note.into());
+    }
+
     /// The most streams that a prefetcher follows.
     const MAX_STREAMS: u32 = 4096;
 

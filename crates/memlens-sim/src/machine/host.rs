@@ -2,8 +2,8 @@
 
 use super::cores;
 use super::description::{
-    CacheDescription, Inclusion, MachineDescription, PrefetcherDescription, Rules, TlbDescription,
-    TlbEntries, WalkerDescription,
+    ASSUMED_LATENCIES, CacheDescription, Inclusion, MachineDescription, PrefetcherDescription, Rules,
+    TlbDescription, TlbEntries, WalkerDescription,
 };
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -113,7 +113,7 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
         core: Some(core),
         notes,
     };
-    machine.notes.push("latencies are assumed, not measured".to_string());
+    machine.notes.push(ASSUMED_LATENCIES.to_string());
     for (cache, cycles) in [(&mut machine.l1i, 4), (&mut machine.l1d, 4), (&mut machine.llc, 50)] {
         cache.latency_cycles = cycles;
     }
