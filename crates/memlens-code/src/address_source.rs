@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use rustc_hash::FxHashSet;
 
 use crate::control_flow::ControlFlow;
@@ -86,7 +86,9 @@ impl LoopCode {
         let flow = ControlFlow::new(parts);
         let loops = Loops::new(&flow);
         let mut factory = InstructionInfoFactory::new();
-        let effects = flow.instructions.iter().map(|it| Effects::of(it, &mut factory)).collect();
+        let has_frame_pointer = flow.instructions.iter().any(sets_frame_pointer);
+        let effect = |it| Effects::of(it, has_frame_pointer, &mut factory);
+        let effects = flow.instructions.iter().map(effect).collect();
         Self { flow, loops, effects }
     }
 
@@ -187,7 +189,8 @@ impl LoopCode {
 }
 
 impl Effects {
-    fn of(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Self {
+    /// `has_frame_pointer`: the function's rbp is one.
+    fn of(instruction: &Instruction, has_frame_pointer: bool, factory: &mut InstructionInfoFactory) -> Self {
         let info = factory.info(instruction);
         let mut effects = Self {
             is_call: matches!(
@@ -202,8 +205,11 @@ impl Effects {
         });
         if has_memory {
             let registers = [instruction.memory_base(), instruction.memory_index()];
-            effects.is_frame = registers.iter().any(|one| matches!(one, Register::RSP | Register::RBP))
-                || instruction.is_ip_rel_memory_operand();
+            let [base, index] = registers;
+            let is_of_frame = base == Register::RSP || base == Register::RBP && has_frame_pointer;
+            // With an index it is an element of an array there.
+            effects.is_frame =
+                is_of_frame && index == Register::None || instruction.is_ip_rel_memory_operand();
             let of_address = registers.into_iter().filter(|one| one.is_gpr64() || one.is_gpr32());
             // `lea` computes an address and loads nothing: its registers are read as any other's.
             if !info.used_memory().is_empty() {
@@ -232,6 +238,17 @@ impl Effects {
             effects.is_frame = true;
         }
         effects
+    }
+}
+
+/// Whether an instruction makes rbp the function's frame pointer (System V ABI AMD64 1.0, section 3.2.2).
+fn sets_frame_pointer(instruction: &Instruction) -> bool {
+    let is_of_rbp = instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RBP;
+    match instruction.mnemonic() {
+        Mnemonic::Enter => true,
+        Mnemonic::Mov => is_of_rbp && instruction.op1_register() == Register::RSP,
+        Mnemonic::Lea => is_of_rbp && instruction.memory_base() == Register::RSP,
+        _ => false,
     }
 }
 
@@ -266,6 +283,25 @@ mod tests {
         assert_eq!(source(&code, 0x1000), Some(AddressSource::Computed));
         assert_eq!(source(&code, 0x1010), None, "in no loop");
         assert_eq!(source(&code, 0x1001), None, "no instruction");
+    }
+
+    #[test]
+    fn rbp_is_a_frame_pointer_where_the_function_makes_it_one() {
+        // 1000 movslq rdx,[rbp+rax*4]  1005 addsd xmm0,[rbx+rdx*8]  100a inc rax  100d cmp rax,rcx  1010 jne 1000  1012 ret
+        let loop_code = [
+            0x48, 0x63, 0x54, 0x85, 0x00, 0xf2, 0x0f, 0x58, 0x04, 0xd3, 0x48, 0xff, 0xc0, 0x48, 0x39, 0xc8,
+            0x75, 0xee, 0xc3,
+        ];
+        assert_eq!(source(&loop_code, 0x1005), Some(AddressSource::LoadedBy(0x1000)));
+        // 1000 mov rax,[rbp+8]  1004 add rcx,[rax]  1007 add rbp,16  100b cmp rbp,rdx  100e jne 1000  1010 ret
+        let pointers = [
+            0x48, 0x8b, 0x45, 0x08, 0x48, 0x03, 0x08, 0x48, 0x83, 0xc5, 0x10, 0x48, 0x39, 0xd5, 0x75, 0xf0,
+            0xc3,
+        ];
+        assert_eq!(source(&pointers, 0x1004), Some(AddressSource::LoadedBy(0x1000)));
+        // Behind `mov rbp,rsp` it is a variable of the frame.
+        let framed = [&[0x48, 0x89, 0xe5][..], &pointers].concat();
+        assert_eq!(source(&framed, 0x1007), Some(AddressSource::Computed));
     }
 
     #[test]
