@@ -240,7 +240,13 @@ fn without_words(profile: &Profile, rows: &[(Vec<ObjectIx>, f64)]) -> Option<Str
     };
     let words: Vec<String> = rows.iter().take(MOST_HIDDEN).filter_map(word).collect();
     let more = "memlens report --object NAME shows the code that touches it";
-    (!words.is_empty()).then(|| format!("No remedy is known here for {}; {more}.", words.join(", ")))
+    (!words.is_empty()).then(|| {
+        format!(
+            "No remedy that gains {:.0} % is known here for {}; {more}.",
+            100.0 * LEAST_GAIN,
+            words.join(", ")
+        )
+    })
 }
 
 fn percent(share: f64) -> String {

@@ -408,7 +408,8 @@ fn verdict(found: &Found) -> Vec<String> {
         let name = &object.name;
         if object.method != Method::Heap && placed.blocks == 0 {
             lines.push(format!(
-                "{name}: the program made no block of 2 MiB or more at its place in this run."
+                "{name}: the program itself made no block of 2 MiB or more at its place in this run; programs that it starts, as mpirun \
+                 does, are not reached."
             ));
         } else if placed.refused > 0 {
             lines.push(format!("{name}: the kernel refused huge pages for {} blocks.", placed.refused));
