@@ -101,7 +101,8 @@ pub enum Remedy {
     Pad {
         /// Bytes from one access to the next.
         stride_bytes: i64,
-        /// Lines of one walk: the least that was seen.
+        /// Lines of one walk: of each operand the longest that was seen to its end, else the span of its windows; of several
+        /// operands the least.
         lines: u64,
         /// Bytes that would do.
         padding_bytes: u64,

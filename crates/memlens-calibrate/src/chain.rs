@@ -85,7 +85,11 @@ impl Chain {
 
     /// Follows so many lines of it from where it is, and stays there.
     pub(crate) fn read(&self, lines: usize) {
-        let last = (0..lines).fold(self.at, |at, _| Self::line(&at).load(Ordering::Relaxed) as *const usize);
+        let last = (0..lines).fold(self.at, |at, _| {
+            // SAFETY: `at` is a line of the chain, and each holds the address of one.
+            let line = unsafe { self.line(at) };
+            line.load(Ordering::Relaxed) as *const usize
+        });
         hint::black_box(last);
     }
 
@@ -93,8 +97,10 @@ impl Chain {
     pub(crate) fn write(&self) {
         let mut at = self.at;
         loop {
-            let next = Self::line(&at).load(Ordering::Relaxed);
-            Self::line(&at).store(next, Ordering::Relaxed);
+            // SAFETY: as above.
+            let line = unsafe { self.line(at) };
+            let next = line.load(Ordering::Relaxed);
+            line.store(next, Ordering::Relaxed);
             at = next as *const usize;
             if at == self.at {
                 return;
@@ -102,10 +108,12 @@ impl Chain {
         }
     }
 
-    /// What a line of the chain holds.
-    fn line(at: &*const usize) -> &AtomicUsize {
-        // SAFETY: every line of the chain holds the aligned address of a line of the chain, in the mapping that lives as long as
-        // the chain does; who shares it reads and writes by such references only.
+    /// What a line holds.
+    ///
+    /// # Safety
+    /// It is one of the chain.
+    unsafe fn line(&self, at: *const usize) -> &AtomicUsize {
+        // SAFETY: aligned, and in the mapping that lives as long as `self`; who shares it goes by such references only.
         unsafe { AtomicUsize::from_ptr(at.cast_mut()) }
     }
 

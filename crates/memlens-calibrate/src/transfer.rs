@@ -32,7 +32,7 @@ pub(crate) fn measure() -> io::Result<Option<Latency>> {
     let cpus = Cpus::allowed()?;
     let Some((here, others)) = cpus.partners(&topology) else { return Ok(None) };
     let mut all: Vec<Latency> =
-        others.into_iter().filter_map(|other| between(here, other).transpose()).collect::<io::Result<_>>()?;
+        others.into_iter().map_while(|other| between(here, other).transpose()).collect::<io::Result<_>>()?;
     all.sort_by(|one, other| one.cycles.total_cmp(&other.cycles));
     Ok(all.get(all.len() / 2).copied())
 }

@@ -86,7 +86,9 @@ impl LoopCode {
         let flow = ControlFlow::new(parts);
         let loops = Loops::new(&flow);
         let mut factory = InstructionInfoFactory::new();
-        let has_frame_pointer = flow.instructions.iter().any(sets_frame_pointer);
+        let all = &flow.instructions;
+        // A piece without the function's begin may have one that it does not show.
+        let has_frame_pointer = all.iter().any(sets_frame_pointer) || !all.iter().any(sets_rbp);
         let effect = |it| Effects::of(it, has_frame_pointer, &mut factory);
         let effects = flow.instructions.iter().map(effect).collect();
         Self { flow, loops, effects }
@@ -239,6 +241,14 @@ impl Effects {
         }
         effects
     }
+}
+
+/// Whether an instruction gives rbp another value than the caller's.
+fn sets_rbp(instruction: &Instruction) -> bool {
+    const KEEPING: [Mnemonic; 4] = [Mnemonic::Pop, Mnemonic::Push, Mnemonic::Cmp, Mnemonic::Test];
+    instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register().full_register() == Register::RBP
+        && !KEEPING.contains(&instruction.mnemonic())
 }
 
 /// Whether an instruction makes rbp the function's frame pointer (System V ABI AMD64 1.0, section 3.2.2).

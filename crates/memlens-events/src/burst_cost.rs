@@ -19,9 +19,6 @@ impl BurstHead {
     /// most.
     pub fn cost_ns(&self, recorded_words: u64) -> u64 {
         let words = recorded_words + self.words_besides + self.counted_words;
-        let runtime =
-            u128::from(self.recorded_ns) * u128::from(self.runtime_cycles) / u128::from(self.cycles.max(1));
-        let most_ns = (runtime as u64).saturating_add(ENDS_NS + WORD_NS.saturating_mul(words));
         let native_ns = match self.counted_words {
             ..FEWEST_COUNTED => 0,
             counted_words => {
@@ -30,7 +27,15 @@ impl BurstHead {
                     .max(counted_ns.saturating_sub(COUNTING_NS * u128::from(words)))
             }
         };
-        self.own_ns.saturating_sub(native_ns as u64).min(most_ns)
+        self.own_ns.saturating_sub(native_ns as u64).min(self.most_cost_ns(recorded_words))
+    }
+
+    /// What so many words cost at most, whatever the program did by itself meanwhile.
+    pub fn most_cost_ns(&self, recorded_words: u64) -> u64 {
+        let words = recorded_words + self.words_besides + self.counted_words;
+        let runtime =
+            u128::from(self.recorded_ns) * u128::from(self.runtime_cycles) / u128::from(self.cycles.max(1));
+        (runtime as u64).saturating_add(ENDS_NS + WORD_NS.saturating_mul(words))
     }
 }
 

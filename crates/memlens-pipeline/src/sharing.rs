@@ -64,8 +64,10 @@ pub struct Sharing {
 impl Sharing {
     /// Nothing, of this machine.
     pub fn new(machine: &MachineDescription) -> Self {
-        let known = [machine.transfer_latency_cycles, machine.llc.latency_cycles];
-        let latency = known.into_iter().find(|&cycles| cycles > 0).unwrap_or(USUAL_LATENCY);
+        let latency = match machine.transfer_cycles() {
+            0 => USUAL_LATENCY,
+            known => known,
+        };
         Self {
             turn: (latency / CYCLES_AN_ACCESS).max(1) as usize,
             takes_short_turns: false,

@@ -46,7 +46,7 @@ pub struct Latencies {
 
 impl Default for Latencies {
     /// Round figures of a present server core, for machines that state none: 4, 14, 50, 250, 7,
-    /// 14 and 100 cycles.
+    /// 14 cycles; 100 from another core.
     fn default() -> Self {
         Self {
             l1_cycles: 4,
@@ -170,6 +170,21 @@ impl MachineInfo {
         u64::try_from((cycles + self.translation(counts) + apart).max(0)).unwrap_or(u64::MAX)
     }
 
+    /// Whether counts of both machines can be added: all that is known of both is the same.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let known = |machine: &Self| machine.latencies.transfer_cycles > 0;
+        let transfer_cycles = match known(self) && known(other) {
+            true => other.latencies.transfer_cycles,
+            false => self.latencies.transfer_cycles,
+        };
+        let other = Self {
+            latencies: Latencies { transfer_cycles, ..other.latencies },
+            has_assumed_latencies: self.has_assumed_latencies,
+            ..other.clone()
+        };
+        *self == other
+    }
+
     /// What a coherence miss waits: never less than one that the last level serves.
     pub fn transfer_cycles(&self) -> u32 {
         self.latencies.transfer_cycles.max(self.shared_level_cycles())
@@ -285,6 +300,26 @@ mod tests {
         // Fetches add (9−4)·14 + (4−1)·50 + 1·250 = 470; those that hit cost nothing.
         let fetched = Fetched { fetches: 1000, l1i_misses: 9, l2i_misses: 4, llci_misses: 1 };
         assert_eq!(machine().wait_cycles(&Counts { fetched, ..counts() }), 2539 + 470);
+    }
+
+    #[test]
+    fn a_line_from_another_core_takes_its_own_time() {
+        let mut counts = counts();
+        counts.shared.coherence_misses = 6;
+        // 6·(100−50) more than the last level takes.
+        assert_eq!(machine().wait_cycles(&counts), 2539 + 300);
+        let mut unknown = machine();
+        unknown.latencies.transfer_cycles = 0;
+        assert_eq!((unknown.wait_cycles(&counts), unknown.transfer_cycles()), (2539, 50));
+        // Without a last level memory serves it.
+        let two_levels = MachineInfo { llc: None, ..machine() };
+        assert_eq!(two_levels.transfer_cycles(), 250);
+        // An older profile of the same machine, and another machine.
+        let mut other = machine();
+        other.has_assumed_latencies = true;
+        assert!(machine().is_like(&unknown) && unknown.is_like(&machine()) && machine().is_like(&other));
+        other.latencies.transfer_cycles = 90;
+        assert!(!machine().is_like(&other));
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Merger {
     pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
         let position = self.added + 1;
         let (found, first) = (&profile.machine.name, &self.merged.machine.name);
-        if profile.machine != self.merged.machine {
+        if !profile.machine.is_like(&self.merged.machine) {
             let (found, first) = (found.clone(), first.clone());
             return Err(MergeError::DifferentMachine { position, found, first });
         }

@@ -122,8 +122,11 @@ impl BurstPacing {
         if (WORTHWHILE.recip()..=WORTHWHILE).contains(&ratio) {
             return None;
         }
+        // How fast it grows again is another matter.
+        if wanted < self.share {
+            self.least_part = self.least_part.min(wanted / interval.without_own(self.budget));
+        }
         self.share = wanted;
-        self.least_part = self.least_part.min(wanted / interval.without_own(self.budget));
         Some(wanted)
     }
 
@@ -232,6 +235,22 @@ mod tests {
         let wanted = pacing.look(&counts(8), 8);
         assert!(wanted.is_some_and(|share| share <= 0.015), "{wanted:?}");
         assert_eq!((pacing.taken, pacing.lost, pacing.look_every), (8, 8, 2 * FIRST_LOOK));
+    }
+
+    #[test]
+    fn dear_bursts_are_no_lack_of_a_processor() {
+        let mut pacing = BurstPacing::start(0.03);
+        let mut look = |bursts, cost_ns, paid_ns| {
+            pacing.next = Instant::now();
+            pacing.own_cpu_seconds = own_cpu_seconds();
+            pacing.look(&BurstCounts { bursts, cost_ns, paid_ns, ..BurstCounts::default() }, 0)
+        };
+        assert!(look(10, 1_000_000_000, 100_000_000).is_some_and(|share| share < 0.004), "they pay a tenth");
+        assert!(
+            look(20, 2_000_000_000, 1_100_000_000).is_some_and(|share| share < 0.01),
+            "all again, not at once"
+        );
+        assert!(pacing.note().is_none() && !pacing.left_few(), "{pacing:?}");
     }
 
     #[test]

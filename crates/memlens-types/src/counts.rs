@@ -228,16 +228,15 @@ impl Counts {
     }
 
     /// The same without so many coherence misses, which are misses of the first two levels: of loads, of stores and of those that
-    /// a prefetcher covers in proportion; and as many less of false sharing, if there are.
+    /// a prefetcher covers in proportion. No more of them are false sharing than are left.
     pub fn with_fewer_misses(&self, misses: u64) -> Self {
         let without = |level: u64| {
             let part = (misses as f64 / level.max(1) as f64).min(1.0);
             move |count: u64| count - (count as f64 * part) as u64
         };
-        let shared = Shared {
-            coherence_misses: self.shared.coherence_misses.saturating_sub(misses),
-            false_sharing: self.shared.false_sharing.saturating_sub(misses),
-        };
+        let coherence_misses = self.shared.coherence_misses.saturating_sub(misses);
+        let shared =
+            Shared { coherence_misses, false_sharing: self.shared.false_sharing.min(coherence_misses) };
         let fewer = self.with_misses(without(self.l1_misses()), without(self.l2_misses()), |count| count);
         Self { shared, ..fewer }
     }

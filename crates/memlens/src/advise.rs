@@ -220,7 +220,7 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     };
     let assumed = match profile.machine.has_assumed_latencies {
         true => {
-            " Latencies are assumed: `memlens calibrate` measures this machine's in ten seconds, and runs after it go by them."
+            " Latencies are assumed: `memlens calibrate` measures this machine's, and runs after it go by them."
         }
         false => "",
     };
@@ -337,7 +337,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             profile.machine.line_bytes
         ),
         Remedy::Pad { stride_bytes, lines, .. } => {
-            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has {lines} lines or more")
+            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has {lines} lines")
         }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
             "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others fewer accesses; {} of \

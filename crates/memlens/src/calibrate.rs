@@ -120,9 +120,8 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
     }
     machine.llc.latency_cycles = cycles(latency.llc);
     machine.dram_latency_cycles = cycles(latency.dram);
-    if let Some(transfer) = latency.transfer {
-        machine.transfer_latency_cycles = cycles(transfer);
-    }
+    // 0: not known, so that of the last level counts, which was measured.
+    machine.transfer_latency_cycles = latency.transfer.map_or(0, cycles);
     // Less than a cycle is what the noise left of a difference: what the description says is nearer.
     if let Some(stlb) = latency.stlb.filter(|stlb| stlb.cycles >= 1.0) {
         machine.stlb_latency_cycles = cycles(stlb);

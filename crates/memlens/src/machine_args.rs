@@ -51,7 +51,8 @@ impl MachineArgs {
             true => calibrate::known(self.calibration.as_deref())?,
             false => None,
         };
-        if let Some(calibration) = calibration.as_ref().filter(|_| is_host) {
+        let is_llc_given = self.caches.iter().any(|change| change.starts_with("llc="));
+        if let Some(calibration) = calibration.as_ref().filter(|_| is_host && !is_llc_given) {
             calibrate::take_had_llc(calibration, &mut machine);
         }
         for change in &self.caches {

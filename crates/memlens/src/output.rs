@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
@@ -108,7 +109,9 @@ impl Output {
 /// # Errors
 /// When another process has it.
 fn lock(folder: &Path) -> Result<Option<Arc<File>>, Failure> {
-    let Ok(file) = File::open(folder) else { return Ok(None) };
+    // Of a pipe nobody waits for the other end.
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder);
+    let Ok(file) = file else { return Ok(None) };
     match file.try_lock() {
         Ok(()) => Ok(Some(Arc::new(file))),
         Err(TryLockError::WouldBlock) => {

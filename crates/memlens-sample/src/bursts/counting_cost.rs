@@ -30,11 +30,11 @@ impl CountingCost {
     /// mean and the root of the mean square of their logarithms: 1.01 and 0.24 with these, 1.18 and 0.36 with 1.2 and 10, 0.98 and 0.24
     /// with 0.45 and 7, 0.89 and 0.24 with 0.45 and 4.
     const ZEN_5: Self = Self { block_ns: 0.6, indirect_ns: 6.0, block_part: 0.0 };
-    /// Intel's: a window of 512 instructions hides more of counting, and returns are guessed well without their calls. Of 24 programs of
-    /// `bench/bursts.py`, three runs each on a quiet core of the Golden Cove line, the geometric mean of estimated over exact accesses (a
-    /// compiler's apart) was 1.18 with the default and typically off by a factor of 1.24; in the same bursts it is 1.01 and 1.12 with these. With a part of
-    /// 0.2 they are 1.01 and 1.12, too, but a loop of two blocks for each line that streams in has 1.35 times its loads, and 1.0 with these.
-    /// No older core was at hand.
+    /// Intel's: a window of 512 instructions hides more of counting, and returns are guessed well without their calls. Of 23 programs of
+    /// `bench/bursts.py`, three runs each on a quiet core of the Golden Cove line, the geometric mean of estimated over exact accesses was
+    /// 1.18 with the default and typically off by a factor of 1.24; in the same bursts it is 1.01 and 1.12 with these. With 0.5 ns and a
+    /// part of 0.2 it would be as near, but a loop of two blocks for each line that streams in had 1.35 times its loads, and has 1.0 to
+    /// 1.25 with these. No older core was at hand.
     const INTEL: Self = Self { block_ns: 0.6, indirect_ns: 2.0, block_part: 0.0 };
     /// Zen 5's family (AMD, Processor Programming Reference for Family 1Ah).
     const FAMILY_OF_ZEN_5: u32 = 26;

@@ -534,7 +534,8 @@ impl Bursts {
         if head.recorded_ns >= LEAST_OF_MOST_STEPS_NS {
             blocks.decode(numbering, words, head.thread_pointer, |event| {
                 if let Event::Access(known, Access::Recorded { elements: elements @ 2.., .. }) = event {
-                    all_steps += further_steps(elements, known.reference.size_bytes);
+                    // A comparison may end long before its count does.
+                    all_steps += further_steps(elements, known.reference.size_bytes).min(MOST_STEPS);
                 }
             });
         }
@@ -617,7 +618,7 @@ impl Bursts {
             }
             let step = size.max(LINE_BYTES);
             let all = further_steps(elements, known.reference.size_bytes);
-            let further = ((all as f64 * part) as u64).min(MOST_STEPS - repeated);
+            let further = ((all.min(MOST_STEPS) as f64 * part) as u64).min(MOST_STEPS - repeated);
             tally.told_elements += elements as f64 * (1 + further) as f64 / (1 + all) as f64;
             tally.steps += further;
             repeated += further;
@@ -656,7 +657,10 @@ impl Bursts {
         counts.measured += u64::from(weight.is_measured);
         counts.cost_ns += match (weight.is_measured, weight.speed) {
             (false, _) | (true, Speed::Repeated) => paid_ns,
-            (true, _) => head.own_ns.saturating_sub((weight.access_ns * (seen + weight.counted)) as u64),
+            (true, _) => {
+                let native_ns = (weight.access_ns * (seen + weight.counted)) as u64;
+                head.own_ns.saturating_sub(native_ns).min(head.most_cost_ns(words.len() as u64))
+            }
         };
         tracing::debug!(number, ?content, ?weight, ?head, "weighed");
         let burst = Burst {

@@ -350,7 +350,7 @@ pub struct MachineDescription {
     /// Latency of a line from memory in core cycles; 0 = not known.
     #[cfg_attr(feature = "std", serde(default))]
     pub dram_latency_cycles: u32,
-    /// Latency of a line that another core has modified, in core cycles; 0 = not known. The model does not use it.
+    /// Latency of a line that another core has modified, in core cycles; 0 = not known, see [`Self::transfer_cycles`].
     #[cfg_attr(feature = "std", serde(default))]
     pub transfer_latency_cycles: u32,
     /// What a hit in the second-level TLB costs more, in core cycles; 0 = not known. The model does not
@@ -397,6 +397,11 @@ impl MachineDescription {
     /// Whether its latencies are round figures of any present core.
     pub fn has_assumed_latencies(&self) -> bool {
         self.notes.iter().any(|note| note == ASSUMED_LATENCIES)
+    }
+
+    /// Cycles until a line comes that another core has modified: never less than from the last level; 0 = neither is known.
+    pub fn transfer_cycles(&self) -> u32 {
+        self.transfer_latency_cycles.max(self.llc.latency_cycles)
     }
 
     /// Its latencies are measured ones from now on, which `note` says for people.
