@@ -480,7 +480,7 @@ fn a_program_does_not_run_when_its_profile_cannot_be_written() {
 fn an_engine_that_does_not_start_is_told_from_a_failing_program() {
     let folder = folder();
     // So few descriptors that memlens can start the engine, but the engine cannot map the program.
-    let output = limited(folder.path(), "-n 6", "run --mode exact --quiet --out p -- true");
+    let output = limited(folder.path(), "-n 7", "run --mode exact --quiet --out p -- true");
     assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
     assert_eq!(names(folder.path()), [""; 0], "nothing is left behind");
 }

@@ -220,5 +220,5 @@ fn a_trace_is_of_one_process() {
     let output = call(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "one", "--", "true"]);
     assert_eq!(output.status.code(), Some(0));
     let complaint = failing(folder.path(), &["report", "one", "--processes"], 64);
-    assert!(complaint.contains("record others with --follow children"), "{complaint}");
+    assert!(complaint.contains("--mode exact --follow children"), "{complaint}");
 }
