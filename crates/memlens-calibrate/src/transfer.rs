@@ -31,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn measure() -> io::Result<Option<Latency>> {
     let cpus = Cpus::allowed()?;
     let Some((here, others)) = cpus.partners(&topology) else { return Ok(None) };
+    // The first one that does not get to run ends it: the machine is busy, and each would be waited for.
     let mut all: Vec<Latency> =
         others.into_iter().map_while(|other| between(here, other).transpose()).collect::<io::Result<_>>()?;
     all.sort_by(|one, other| one.cycles.total_cmp(&other.cycles));

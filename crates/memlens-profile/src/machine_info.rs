@@ -45,8 +45,8 @@ pub struct Latencies {
 }
 
 impl Default for Latencies {
-    /// Round figures of a present server core, for machines that state none: 4, 14, 50, 250, 7,
-    /// 14 cycles; 100 from another core.
+    /// Round figures of a present server core: 4, 14, 50, 250, 7, 14 and 100 cycles. Machines that state none get them, but for the
+    /// last, in whose place the last level's latency is then.
     fn default() -> Self {
         Self {
             l1_cycles: 4,
