@@ -3,8 +3,9 @@
  *
  *     every_way [MIB [FILE]]                   default: 8, of each array
  *
- * Each array is walked page by page, so each causes page walks. What the kernel says of the reserved pages in use
- * once all is touched goes to the end of FILE, in KiB. */
+ * Each array is walked page by page, so each causes page walks. Once all is touched it rests for a tenth of a second,
+ * in which whoever looks at it each 20 ms sees all of it; and what the kernel says of the reserved pages in use goes to
+ * the end of FILE, in KiB. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -97,6 +98,7 @@ int main(int argc, char **argv)
     printf(" %016llx %016llx %016llx %016llx\n", (unsigned long long)walk(from_posix, size),
            (unsigned long long)walk(from_realloc, size), (unsigned long long)walk(from_mmap, size),
            (unsigned long long)walk(in_bss, sizeof in_bss));
+    usleep(100000);
     if (argc > 2 && !note_reserved_pages(argv[2]))
         return 2;
     /* It keeps what it holds when it grows and when it shrinks. */
