@@ -12,8 +12,8 @@ in burst mode over the native one, memlens's own analysis included, the median o
 Below: the correlation and the mean absolute error of the miss ratios over all programs and repetitions, and what comes of
 them if each instruction had its exact miss ratio and the accesses that burst mode gives it (*weights*: which bursts there were, and
 what they stand for), and of the estimates held against these (*misses*); the same of all
-accesses, as the geometric mean, the spread and how many lie within 0.8 and 1.25; in how many cases the exact share of an object
-lies in the interval that burst mode states for it, of objects with 1 % of either. Data that only burst mode has under its name
+accesses, as the geometric mean, the spread and how many lie within 0.8 and 1.25; in how many cases the exact share of an object,
+of the wait and of the stalls, lies in the interval that burst mode states for it, of objects with 1 % of either. Data that only burst mode has under its name
 (`heap used by f`: the allocation was not watched, and exact mode knows the site) stand beside: no interval could hold them, and
 their share is told. Last the delinquent loads (the smallest set that has 90 % of the last-level load misses) in the measures
 of table 6 of Zhao et al., of the programs with a last-level miss ratio of 1 % or more: C is the exact set (of several, where loads miss
@@ -174,22 +174,25 @@ def print_delinquent(loads, ratio_of):
               f"{whole['false_positives']:.2f}, coverage {whole['covered']:.2f}")
 
 
-def covered_shares(compared, burst):
-    """How many objects' exact shares lie in the stated intervals, of how many; and the share of what only burst mode has
-    under its name. An object that burst mode did not see has the interval of none in so many bursts."""
+def covered_shares(compared, exact, burst, key):
+    """How many objects' exact shares (`share`, of the wait; `stall_share`) lie in the stated intervals, of how many; and the
+    share of what only burst mode has under its name. An object that burst mode did not see has the interval of none in so
+    many bursts."""
     bursts = burst["run"]["effective_bursts"] or 0
     # Clopper and Pearson's upper end for none, with what is taken for the model: memlens-report's interval.rs.
     unseen = (0.0, 1 - 0.025 ** (1 / bursts + 1 / 50) if bursts else 1.0)
-    intervals = {entry["id"]: entry["share_ci95"] for entry in burst["objects"]}
+    shares = [{entry["id"]: entry[key] or 0 for entry in report["objects"]} for report in (exact, burst)]
+    intervals = {entry["id"]: entry.get(f"{key}_ci95") for entry in burst["objects"]}
     inside, of, otherwise = 0, 0, 0.0
     for entry in compared["objects"]:
-        true, found = entry["share_a"] or 0, entry["share_b"] or 0
+        numbers = entry["ids_a"] or [], entry["ids_b"] or []
+        true, found = (sum(known.get(number, 0) for number in ids) for known, ids in zip(shares, numbers))
         if max(true, found) < LEAST_SHARE:
             continue
         if true == 0:
             otherwise += found
             continue
-        stated = [intervals[number] for number in entry["ids_b"] if intervals.get(number)]
+        stated = [intervals[number] for number in numbers[1] if intervals.get(number)]
         low, high = (sum(ends) for ends in zip(*stated)) if stated else unseen
         of += 1
         inside += low <= true <= high
@@ -268,7 +271,7 @@ def main():
     pairs = {level: [] for level, _ in LEVELS}
     weighed = {level: [] for level, _ in LEVELS}
     ratio_of = {}
-    loads, totals, inside, of, otherwise = {}, [], 0, 0, []
+    loads, totals, inside, of, otherwise, stalls = {}, [], 0, 0, [], [0, 0]
     passed = failed = skipped = 0
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="memlens-bursts."))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -307,9 +310,12 @@ def main():
                     pairs[level].append((x, y))
                     weighed[level].append((x, z, y))
                 compared = accuracy.compared(options, exact, burst)
-                covered = covered_shares(compared, burst_report)
+                covered = covered_shares(compared, exact_report, burst_report, "share")
                 inside, of = inside + covered[0], of + covered[1]
                 otherwise.append(covered[2])
+                if exact_report["run"]["core_cycles"]:
+                    of_stalls = covered_shares(compared, exact_report, burst_report, "stall_share")
+                    stalls = [stalls[0] + of_stalls[0], stalls[1] + of_stalls[1]]
                 if true[2] >= 100 * LEAST_RATIO:
                     subprocess.run([*as_bursts, "--model", "umi", "--out", str(burst), "--", *command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=False)
@@ -347,6 +353,7 @@ def main():
               f"{within} of {len(totals)} within {1 / MOST_OFF:.2f} and {MOST_OFF:.2f}")
     print(f"objects whose exact share lies in the stated interval: {inside} of {of}; named otherwise than by exact mode: "
           f"{100 * mean(otherwise):.1f} % of the wait, the mean over the runs")
+    print(f"objects whose exact share of the stalls lies in the stated interval: {stalls[0]} of {stalls[1]}")
     if loads:
         print_delinquent(loads, ratio_of)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")

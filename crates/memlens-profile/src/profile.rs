@@ -158,6 +158,8 @@ pub struct Object {
     /// In mode `burst`: the standard error of its wait, as far as its share of the whole's comes from which bursts there were. `None`: not
     /// known, or another mode. Unit: cycles.
     pub wait_error_cycles: Option<u64>,
+    /// The same of its stalls: the part that out-of-order execution hides of the wait is taken as known. Unit: cycles.
+    pub stall_error_cycles: Option<u64>,
     /// How the kernel backed its memory when most of it was there; `None`: nobody could look.
     pub backing: Option<ObjectBacking>,
     /// The pointer that samples reached it through (`column`, `graph->rows`), where no allocation is
@@ -235,6 +237,7 @@ impl Default for Object {
             max_live_bytes: None,
             bursts: None,
             wait_error_cycles: None,
+            stall_error_cycles: None,
             backing: None,
             access_path: None,
             unknown_reason: None,

@@ -51,6 +51,15 @@ pub struct RunInfo {
     pub core_cycles: Option<u64>,
 }
 
+impl RunInfo {
+    /// In mode `burst`: as how many bursts that stand for equal parts of the run those tell that there are, where that is
+    /// so few that a phase of a tenth of the run may be missing.
+    pub fn too_few_bursts(&self) -> Option<f64> {
+        const FEW: f64 = 15.0;
+        self.effective_bursts.filter(|&bursts| bursts < FEW)
+    }
+}
+
 /// What a sample's cost is counted in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -137,4 +146,16 @@ pub struct Attribution {
     pub truncated: bool,
     /// Further remarks, one sentence each.
     pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_few_by_what_they_tell() {
+        let run = |effective_bursts| RunInfo { effective_bursts, ..RunInfo::default() };
+        assert_eq!(run(Some(4.6)).too_few_bursts(), Some(4.6));
+        assert_eq!([run(Some(15.0)), run(None)].map(|it| it.too_few_bursts()), [None, None]);
+    }
 }

@@ -13,6 +13,8 @@ pub enum Column {
     Share,
     ShareLow,
     ShareHigh,
+    StallLow,
+    StallHigh,
     Samples,
     WaitCycles,
     StallCycles,
@@ -81,7 +83,7 @@ impl Content<'_> {
 
 impl Column {
     /// All columns, in the order of the CSV file.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 54] = [
         Self::Share,
         Self::WaitCycles,
         Self::Id,
@@ -134,6 +136,8 @@ impl Column {
         Self::FalseSharing,
         Self::FalseSharingRatio,
         Self::StallShare,
+        Self::StallLow,
+        Self::StallHigh,
     ];
 
     /// Whether it is a number by which things are found, and not how much there is of something.
@@ -172,6 +176,8 @@ impl Column {
                 "the part of the wait that nothing hides: cycles in which the modelled core could retire nothing because of it",
             ),
             Self::StallShare => ("stall_share", "part of the whole program's stall cycles, 0 to 1"),
+            Self::StallLow => ("stall_low", "lower end of the stall share's 95 % interval; bursts only"),
+            Self::StallHigh => ("stall_high", "upper end of the stall share's 95 % interval; bursts only"),
             Self::Id => ("id", "the object's number; of several in a row the costliest's"),
             Self::Name => ("name", "name of the object, function, line …"),
             Self::Kind => ("kind", "kind of object, or of access"),
@@ -250,6 +256,8 @@ impl Column {
             Self::WaitCycles => Content::Count(row.waits.then_some(row.cost)),
             Self::StallCycles => Content::Count(row.stall),
             Self::StallShare => Content::Ratio(row.stall_share),
+            Self::StallLow => Content::Ratio(row.stall_interval().map(|(low, _)| low)),
+            Self::StallHigh => Content::Ratio(row.stall_interval().map(|(_, high)| high)),
             Self::Id => Content::Count(row.id.map(u64::from)),
             Self::Name => Content::Text(Some(&row.name)),
             Self::Kind => Content::Text(row.kind.as_deref()),

@@ -217,9 +217,14 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
     }
     let several =
         if objects.is_single() { None } else { Some(plural(objects.members().len() as u64, "object")) };
-    let share = row.share.map(|share| format!("{} % of the {}", percent_of_share(share), cost_word(profile)));
+    let of_whole = |share, interval: Option<(f64, f64)>, whole| {
+        let ends = interval
+            .map(|(low, high)| format!(" (95 %: {} to {})", percent_of_share(low), percent_of_share(high)));
+        format!("{} % of the {whole}{}", percent_of_share(share), ends.unwrap_or_default())
+    };
+    let share = row.share.map(|share| of_whole(share, row.share_interval(), cost_word(profile)));
     let stall_share = row.stall_share.filter(|_| profile.has_stalls());
-    let stalls = stall_share.map(|share| format!("{} % of the stalls", percent_of_share(share)));
+    let stalls = stall_share.map(|share| of_whole(share, row.stall_interval(), "stalls"));
     let facts = several.into_iter().chain(row.kind.clone()).chain(stalls).chain(share);
     let facts: String = facts.map(|fact| format!(" · {fact}")).collect();
     let mut out = heading(&title, &facts, width, colour);

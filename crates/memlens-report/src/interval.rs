@@ -2,7 +2,10 @@
 
 use memlens_locality::CostSpread;
 use memlens_profile::{Object, Profile};
+use memlens_types::Counts;
 use statrs::distribution::{Beta, ContinuousCDF, StudentsT};
+
+use crate::row::Whole;
 
 /// The 97.5 % point of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
@@ -17,7 +20,10 @@ const DESIGN_EFFECT: f64 = 1.4;
 /// What bursts say of misses is a model's answer, which is wrong in its own way however many bursts there are: by so much as that many
 /// independent observations would be. Fitted: with it 96 to 98 % of exact mode's shares of 24 programs lie in their intervals
 /// (`docs/accuracy.md`).
-const OBSERVATIONS_OF_MODEL: f64 = 50.0;
+const OBSERVATIONS_OF_WAITS: f64 = 50.0;
+
+/// The same of stalls, for which how much of a wait is hidden is modelled, too, from some whole bursts.
+const OBSERVATIONS_OF_STALLS: f64 = 25.0;
 
 /// What a share rests on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,30 +41,34 @@ impl Certainty {
     ///
     /// Bursts are few, and what happens inside of one hangs together: a whole burst counts as one observation, and one that
     /// costs much for more than one that costs little. A part is taken to have all or nothing of each, whatever that costs.
-    pub(crate) fn of_part(profile: &Profile, whole: u64) -> Option<Self> {
+    /// `model`: as many observations tell as much as the model of this share does.
+    fn of_part(profile: &Profile, model: f64, whole: u64) -> Option<Self> {
         if let Some(bursts) = profile.run.effective_bursts {
-            return Some(Self { observations: with_model(bursts), may_be_nothing: false });
+            return Some(Self { observations: with_model(bursts, model), may_be_nothing: false });
         }
         let sampling = profile.run.sampling.as_ref().filter(|sampling| sampling.cost > 0)?;
         let samples = sampling.effective_samples() / DESIGN_EFFECT * (whole as f64 / sampling.cost as f64);
         Some(Self { observations: samples, may_be_nothing: false })
     }
 
-    /// Of objects that have this share of the cost together: as many observations as give it the variance that it has from burst to
-    /// burst, where that is known. The errors of several objects are added up, as if they had them in the same bursts.
-    pub(crate) fn of_objects<'a>(
+    /// Of objects that have this share of `whole` together: as many observations as give it the variance that it has from burst to
+    /// burst, where that is known. `error` says it of one. The errors of several objects are added up, as if they had them in the same
+    /// bursts.
+    fn of_objects<'a>(
         profile: &Profile,
         mut objects: impl Iterator<Item = &'a Object> + Clone,
+        model: f64,
+        error: impl Fn(&Object) -> Option<u64>,
         share: f64,
         whole: u64,
     ) -> Option<Self> {
-        let of_part = Self::of_part(profile, whole)?;
+        let of_part = Self::of_part(profile, model, whole)?;
         let accessed = objects.clone().filter(|object| object.counts.accesses() > 0);
-        let errors = accessed.map(|object| object.wait_error_cycles);
+        let errors = accessed.map(error);
         let error = errors.reduce(|sum, error| Some(sum?.saturating_add(error?))).flatten();
         let observations = match (profile.run.effective_bursts, error) {
             (Some(bursts), Some(error)) if whole > 0 => {
-                with_model(observations(bursts, share, error as f64 / whole as f64))
+                with_model(observations(bursts, share, error as f64 / whole as f64), model)
             }
             _ => of_part.observations,
         };
@@ -69,6 +79,58 @@ impl Certainty {
     pub(crate) fn interval(self, share: f64) -> Option<(f64, f64)> {
         let (low, high) = proportion(share, self.observations)?;
         Some((if self.may_be_nothing { 0.0 } else { low }, high))
+    }
+}
+
+/// What a part's two shares rest on; `None` of each: nothing is estimated, or nothing is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Certainties {
+    /// That of the cost.
+    pub(crate) share: Option<Certainty>,
+    /// That of the stalls, in bursts.
+    pub(crate) stall: Option<Certainty>,
+}
+
+impl Certainties {
+    /// Of a part of the whole of which no more is known; see [`Certainty::of_part`].
+    pub(crate) fn of_part(profile: &Profile, whole: Whole) -> Self {
+        let of = |model, whole| Certainty::of_part(profile, model, whole);
+        let is_of_bursts = profile.run.effective_bursts.is_some();
+        Self {
+            share: of(OBSERVATIONS_OF_WAITS, whole.cost),
+            stall: of(OBSERVATIONS_OF_STALLS, whole.stall).filter(|_| is_of_bursts),
+        }
+    }
+
+    /// Of objects, together.
+    pub(crate) fn of_objects<'a>(
+        profile: &Profile,
+        objects: impl Iterator<Item = &'a Object> + Clone,
+        whole: Whole,
+    ) -> Self {
+        let mut counts = Counts::default();
+        objects.clone().for_each(|object| counts += &object.counts);
+        let is_of_bursts = profile.run.effective_bursts.is_some();
+        let part = |of: u64, whole: u64| (whole > 0).then(|| of as f64 / whole as f64);
+        Self {
+            share: part(profile.cost(&counts), whole.cost).and_then(|share| {
+                let (objects, model) = (objects.clone(), OBSERVATIONS_OF_WAITS);
+                Certainty::of_objects(profile, objects, model, |it| it.wait_error_cycles, share, whole.cost)
+            }),
+            stall: part(profile.stall_cycles(&counts), whole.stall).filter(|_| is_of_bursts).and_then(
+                |share| {
+                    let model = OBSERVATIONS_OF_STALLS;
+                    Certainty::of_objects(
+                        profile,
+                        objects,
+                        model,
+                        |it| it.stall_error_cycles,
+                        share,
+                        whole.stall,
+                    )
+                },
+            ),
+        }
     }
 }
 
@@ -87,9 +149,9 @@ fn observations(bursts: f64, share: f64, error: f64) -> f64 {
     seen(error).min(bursts).max(seen(error * wider))
 }
 
-/// With what the model may be wrong.
-fn with_model(observations: f64) -> f64 {
-    1.0 / (1.0 / observations + 1.0 / OBSERVATIONS_OF_MODEL)
+/// With what a model may be wrong that tells as much as so many observations.
+fn with_model(observations: f64, model: f64) -> f64 {
+    1.0 / (1.0 / observations + 1.0 / model)
 }
 
 /// The 95 % interval for a proportion `share` of independent observations. `observations` need not be whole: an effective number (E. L. Korn,
@@ -132,7 +194,7 @@ fn wilson(share: f64, observations: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_types::Counts;
+    use crate::Column;
 
     #[test]
     fn the_interval_is_the_published_one() {
@@ -188,12 +250,22 @@ mod tests {
     fn what_one_burst_saw_may_be_next_to_nothing() {
         let mut profile = Profile::default();
         profile.run.effective_bursts = Some(40.0);
-        let plain =
-            Certainty::of_part(&profile, 100).and_then(|it| it.interval(0.05)).expect("there are bursts");
+        let plain = Certainty::of_part(&profile, OBSERVATIONS_OF_WAITS, 100)
+            .and_then(|it| it.interval(0.05))
+            .expect("there are bursts");
         assert!(plain.0 > 0.001, "{plain:?}");
         let of_seen = |bursts| {
             let object = Object { bursts: Some(bursts), ..Object::default() };
-            Certainty::of_objects(&profile, [&object, &object].into_iter(), 0.05, 100)?.interval(0.05)
+            let both = [&object, &object].into_iter();
+            Certainty::of_objects(
+                &profile,
+                both,
+                OBSERVATIONS_OF_WAITS,
+                |it| it.wait_error_cycles,
+                0.05,
+                100,
+            )?
+            .interval(0.05)
         };
         assert_eq!(of_seen(2), Some(plain));
         assert_eq!(of_seen(1), Some((0.0, plain.1)));
@@ -207,7 +279,9 @@ mod tests {
             let counts = Counts { loads: 1, ..Counts::default() };
             let object = |&it| Object { wait_error_cycles: it, counts, ..Object::default() };
             let objects: Vec<Object> = errors.iter().map(object).collect();
-            let certainty = Certainty::of_objects(&profile, objects.iter(), 0.3, 1_000_000);
+            let error = |it: &Object| it.wait_error_cycles;
+            let certainty =
+                Certainty::of_objects(&profile, objects.iter(), OBSERVATIONS_OF_WAITS, error, 0.3, 1_000_000);
             let (low, high) = certainty.and_then(|it| it.interval(0.3)).expect("there are bursts");
             assert!(low <= 0.3 && 0.3 <= high);
             high - low
@@ -217,13 +291,37 @@ mod tests {
         let [most, more, some, little] = [72_450, 300_000, 30_000, 0].map(|error| width(&[Some(error)]));
         assert!(most == none && more > none && little == none, "{most} {more} {little} {none}");
         // The model may be wrong all the same.
-        let of_model = proportion(0.3, OBSERVATIONS_OF_MODEL).expect("a number");
+        let of_model = proportion(0.3, OBSERVATIONS_OF_WAITS).expect("a number");
         let least = width(&[Some(1)]);
         assert!(least < some && some < most, "{least} {some} {most}");
         assert!((least - (of_model.1 - of_model.0)).abs() < 0.001, "{least} {of_model:?}");
         // Together, as if they were high and low in the same bursts; one that is not known is anything.
         assert_eq!(width(&[Some(10_000), Some(20_000)]), some);
         assert_eq!(width(&[Some(10_000), None]), none);
+    }
+
+    #[test]
+    fn waits_and_stalls_have_errors_of_their_own() {
+        let mut profile = Profile::default();
+        profile.run.mode = "burst".to_owned();
+        profile.run.core_cycles = Some(1000);
+        profile.machine.core = Some(memlens_profile::CoreInfo::default());
+        let counts = Counts { loads: 1, stall_cycles: 300, ..Counts::default() };
+        let surer_stall =
+            Object { wait_error_cycles: Some(450), stall_error_cycles: Some(1), counts, ..Object::default() };
+        let whole = Whole { cost: 1000, stall: 1000, leading: Column::StallShare };
+        let of = |profile: &Profile| {
+            let found = Certainties::of_objects(profile, std::iter::once(&surer_stall), whole);
+            [found.share, found.stall]
+                .map(|it| it.and_then(|it| it.interval(0.3)).map(|(low, high)| high - low))
+        };
+        assert_eq!(of(&profile), [None, None], "all is counted");
+        profile.run.effective_bursts = Some(40.0);
+        let [Some(wait), Some(stall)] = of(&profile) else { panic!("there are bursts: {:?}", of(&profile)) };
+        assert!(stall < wait, "{stall} {wait}");
+        let of_part = Certainties::of_part(&profile, whole);
+        let width = |it: Option<Certainty>| it.and_then(|it| it.interval(0.3)).map(|(low, high)| high - low);
+        assert!(width(of_part.stall) > width(of_part.share), "more is modelled of stalls: {of_part:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::field::{FieldCounts, NOT_LOOKED_AT};
-use crate::interval::Certainty;
+use crate::interval::{Certainties, Certainty};
 use crate::known::Known;
 use crate::pattern::PatternWords;
 use crate::row::Whole;
@@ -61,11 +61,10 @@ impl Cost<'_> {
     }
 
     fn insert(&self, fields: &mut Map<String, Value>, counts: &Counts) {
-        self.insert_with(fields, counts, Certainty::of_part(self.profile, self.total.cost));
+        self.insert_with(fields, counts, Certainties::of_part(self.profile, self.total));
     }
 
-    /// `certainty`: of their shares.
-    fn insert_with(&self, fields: &mut Map<String, Value>, counts: &Counts, certainty: Option<Certainty>) {
+    fn insert_with(&self, fields: &mut Map<String, Value>, counts: &Counts, certainties: Certainties) {
         let Self { profile, total, .. } = self;
         let cost = profile.cost(counts);
         let is_sampled = profile.run.sampling.is_some();
@@ -76,9 +75,16 @@ impl Cost<'_> {
         fields.insert("stall_cycles".to_owned(), stall_cycles.into());
         fields
             .insert("stall_share".to_owned(), stall_cycles.map_or(Value::Null, |it| ratio(it, total.stall)));
-        if certainty.is_some() || is_sampled {
-            let interval = certainty.and_then(|it| it.interval(part_of(cost, total.cost)));
-            fields.insert("share_ci95".to_owned(), interval.map(|(low, high)| json!([low, high])).into());
+        let interval = |certainty: Option<Certainty>, share| {
+            Value::from(certainty.and_then(|it| it.interval(share)).map(|(low, high)| json!([low, high])))
+        };
+        if certainties.share.is_some() || is_sampled {
+            let share = part_of(cost, total.cost);
+            fields.insert("share_ci95".to_owned(), interval(certainties.share, share));
+        }
+        if let (Some(certainty), Some(cycles)) = (certainties.stall, stall_cycles) {
+            let share = part_of(cycles, total.stall);
+            fields.insert("stall_share_ci95".to_owned(), interval(Some(certainty), share));
         }
         if !is_sampled {
             return;
@@ -211,7 +217,9 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
     fields.insert("llc_miss_ratio".to_owned(), ratio_of(known.llc_misses()));
     cost.insert(&mut fields, totals);
     // All of it is no estimate.
-    fields.entry("share_ci95").and_modify(|interval| *interval = Value::Null);
+    for interval in ["share_ci95", "stall_share_ci95"] {
+        fields.entry(interval).and_modify(|interval| *interval = Value::Null);
+    }
     Value::Object(fields)
 }
 
@@ -372,6 +380,7 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
         "bytes": object.bytes,
         "max_live_bytes": object.max_live_bytes,
         "wait_error_cycles": object.wait_error_cycles,
+        "stall_error_cycles": object.stall_error_cycles,
         "backing": object.backing.map(|backing| json!({
             "small_bytes": backing.small_bytes,
             "transparent_bytes": backing.transparent_bytes,
@@ -388,9 +397,8 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
     });
     let mut fields = entry.as_object().cloned().unwrap_or_default();
     fields.extend(counts(&cost.known(&object.counts, true)));
-    let (part, whole) = (profile.cost(&object.counts), cost.total.cost);
-    let certainty = Certainty::of_objects(profile, std::iter::once(object), part_of(part, whole), whole);
-    cost.insert_with(&mut fields, &object.counts, certainty);
+    let certainties = Certainties::of_objects(profile, std::iter::once(object), cost.total);
+    cost.insert_with(&mut fields, &object.counts, certainties);
     Value::Object(fields)
 }
 

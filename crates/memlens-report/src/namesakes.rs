@@ -7,7 +7,7 @@ use memlens_profile::{Object, ObjectBacking, ObjectIx, Profile};
 use memlens_types::Counts;
 
 use crate::UnknownWord;
-use crate::interval::Certainty;
+use crate::interval::Certainties;
 use crate::place::object_place;
 use crate::row::{Row, Whole};
 use crate::word::the_one;
@@ -138,9 +138,7 @@ impl<'a> Namesakes<'a> {
             max_live_bytes,
             huge_share: self.backing().and_then(|backing| backing.huge_share()),
             place: self.common(|object| object_place(profile, object)),
-            certainty: row
-                .share
-                .and_then(|share| Certainty::of_objects(profile, self.objects(), share, whole.cost)),
+            certainties: Certainties::of_objects(profile, self.objects(), whole),
             ..row
         }
     }

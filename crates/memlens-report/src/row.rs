@@ -12,7 +12,7 @@ use memlens_types::{Counts, Sampled};
 use crate::UnknownWord;
 use crate::column::{Column, Content};
 use crate::field::by_field;
-use crate::interval::Certainty;
+use crate::interval::Certainties;
 use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::pattern::PatternWords;
@@ -147,8 +147,8 @@ pub(crate) struct Row {
     pub(crate) stall: Option<u64>,
     /// Part of the whole's stall; `None` if that is 0, or no stalls are known.
     pub(crate) stall_share: Option<f64>,
-    /// How sure the share is, where it is estimated from samples or bursts.
-    pub(crate) certainty: Option<Certainty>,
+    /// How sure the shares are, where they are estimated from samples or bursts.
+    pub(crate) certainties: Certainties,
     /// Part of the whole that the caller names; `None` if that is 0.
     pub(crate) share: Option<f64>,
     /// Which of both shares rows are ranked by: see [`leading_share`].
@@ -191,7 +191,7 @@ impl Row {
             waits,
             stall: has_stalls.then_some(stall),
             stall_share,
-            certainty: Certainty::of_part(profile, whole.cost),
+            certainties: Certainties::of_part(profile, whole),
             share,
             leading: whole.leading,
         }
@@ -204,7 +204,12 @@ impl Row {
 
     /// 95 % interval of the share, where it is estimated from samples or bursts.
     pub(crate) fn share_interval(&self) -> Option<(f64, f64)> {
-        self.certainty?.interval(self.share?)
+        self.certainties.share?.interval(self.share?)
+    }
+
+    /// 95 % interval of the share of the stalls, where it is estimated from bursts.
+    pub(crate) fn stall_interval(&self) -> Option<(f64, f64)> {
+        self.certainties.stall?.interval(self.stall_share?)
     }
 }
 
@@ -327,10 +332,11 @@ fn by_objects(
             blocks: Some(blocks),
             bytes,
             objects: Some(names_by_cost(costs)),
-            certainty: row.share.and_then(|share| {
-                let members = members.iter().map(|&member| &profile.objects[member]);
-                Certainty::of_objects(profile, members, share, whole.cost)
-            }),
+            certainties: Certainties::of_objects(
+                profile,
+                members.iter().map(|&member| &profile.objects[member]),
+                whole,
+            ),
             ..row
         }
     });

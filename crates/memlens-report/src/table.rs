@@ -141,22 +141,20 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
 fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     let cost = [cost_word(profile), "%"];
     let leading = leading_share(profile);
-    let mut columns = match leading {
-        Column::StallShare => vec![
-            TableColumn::Of(Column::StallShare, ["stall", "%"], 0),
-            TableColumn::Bar,
-            TableColumn::Of(Column::Share, cost, 1),
-        ],
-        _ => vec![TableColumn::Of(Column::Share, cost, 0), TableColumn::Bar],
+    // The interval is that of the share which leads.
+    let (first, low, high) = match leading {
+        Column::StallShare => {
+            (TableColumn::Of(Column::StallShare, ["stall", "%"], 0), Column::StallLow, Column::StallHigh)
+        }
+        _ => (TableColumn::Of(Column::Share, cost, 0), Column::ShareLow, Column::ShareHigh),
     };
+    let mut columns = vec![first, TableColumn::Bar];
     if profile.run.sampling.is_some() || profile.run.effective_bursts.is_some() {
-        // They are the wait's, also where stalls stand first.
-        let [low, high] = match leading {
-            Column::StallShare => [["wait ≥", "95 %"], ["wait ≤", "95 %"]],
-            _ => [["95 %", "from"], ["95 %", "to"]],
-        };
-        columns.push(TableColumn::Of(Column::ShareLow, low, 1));
-        columns.push(TableColumn::Of(Column::ShareHigh, high, 1));
+        columns.push(TableColumn::Of(low, ["95 %", "from"], 1));
+        columns.push(TableColumn::Of(high, ["95 %", "to"], 1));
+    }
+    if leading == Column::StallShare {
+        columns.push(TableColumn::Of(Column::Share, cost, 1));
     }
     if profile.has_stalls() && leading == Column::Share {
         columns.push(TableColumn::Of(Column::StallShare, ["stall", "%"], 1));
@@ -392,6 +390,8 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
         Column::Share
         | Column::ShareLow
         | Column::ShareHigh
+        | Column::StallLow
+        | Column::StallHigh
         | Column::Samples
         | Column::WaitCycles
         | Column::StallCycles
@@ -453,6 +453,8 @@ fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
         Column::Id
             | Column::ShareLow
             | Column::ShareHigh
+            | Column::StallLow
+            | Column::StallHigh
             | Column::Kind
             | Column::Type
             | Column::Offset

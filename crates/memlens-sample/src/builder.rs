@@ -55,8 +55,8 @@ struct Rows {
     unseen: Unseen,
     /// By object: which bursts saw it.
     seen: FxHashMap<u32, Seen>,
-    /// What each waits in bursts, and what is not known of it.
-    spreads: FxHashMap<(u32, Missing), CostSpread>,
+    /// What objects wait in bursts at each row of code, and what is not known of them: row of code, object.
+    spreads: FxHashMap<(u32, u32, Missing), CostSpread>,
     /// By row of code and object: where in the object samples were.
     offsets: Offsets,
     /// The same of bursts' accesses: row of code, object, bytes, how often.
@@ -146,7 +146,7 @@ impl ProfileBuilder {
                 }
                 _ => Missing::Nothing,
             };
-            *rows.spreads.entry((object, missing)).or_default() += spread;
+            *rows.spreads.entry((code, object, missing)).or_default() += spread;
             rows.add(object, code, key.thread, missing, &counts);
             match offsets.get(&number) {
                 Some(seen) => {
@@ -351,12 +351,12 @@ impl ProfileBuilder {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
-                add_wait_errors(&mut profile, &spreads, &places);
                 add_patterns(&mut profile, bursts, &rows.code, recording.files());
+                add_errors(&mut profile, &spreads, &places);
                 let effective = summary.effective_bursts();
                 profile.run.effective_bursts = Some(effective);
                 let mut notes = bursts.notes();
-                notes.splice(0..0, bursts.unequal_note(effective));
+                notes.splice(0..0, profile.run.too_few_bursts().and_then(|few| bursts.unequal_note(few)));
                 if let Some(note) = bursts.last_level_note(&summary) {
                     let place = if bursts.is_last_level_vague(&summary) { 0 } else { notes.len() };
                     notes.insert(place, note);
@@ -499,13 +499,14 @@ impl Rows {
         all
     }
 
-    /// What each object waits in bursts, that of memory that was not watched divided among allocation sites.
-    fn divided_spreads(&self, sites: &Sites) -> FxHashMap<u32, CostSpread> {
-        let mut divided: FxHashMap<u32, CostSpread> = FxHashMap::default();
-        for (&(object, missing), &spread) in &self.spreads {
+    /// What each object waits in bursts, at each row of code, that of memory that was not watched divided among allocation
+    /// sites.
+    fn divided_spreads(&self, sites: &Sites) -> FxHashMap<(u32, u32), CostSpread> {
+        let mut divided: FxHashMap<(u32, u32), CostSpread> = FxHashMap::default();
+        for (&(code, object, missing), &spread) in &self.spreads {
             let whole = [(object, 1.0)];
             for &(site, part) in sites.of_pointer(object, missing).unwrap_or(&whole[..]) {
-                *divided.entry(site).or_default() += spread * part;
+                *divided.entry((code, site)).or_default() += spread * part;
             }
         }
         divided
@@ -640,15 +641,38 @@ impl Rows {
     }
 }
 
-/// How sure the wait of each object is. `places`: where it is in the profile.
-fn add_wait_errors(profile: &mut Profile, spreads: &FxHashMap<u32, CostSpread>, places: &[Option<ObjectIx>]) {
-    let mut whole = CostSpread::default();
-    spreads.values().for_each(|&spread| whole += spread);
-    for (&object, spread) in spreads {
+/// How sure the wait of each object is, and its stall. `spreads`: by row of code and object. `places`: where that is in the profile.
+fn add_errors(
+    profile: &mut Profile,
+    spreads: &FxHashMap<(u32, u32), CostSpread>,
+    places: &[Option<ObjectIx>],
+) {
+    // What code waits for is the part of its wait that is not hidden, in each burst.
+    let stalled = |profile: &Profile, code: u32| {
+        let counts = profile.code[code as usize].counts.get();
+        let wait = profile.wait_cycles(&counts);
+        if wait > 0 { profile.stall_cycles(&counts) as f64 / wait as f64 } else { 0.0 }
+    };
+    let mut by_object: FxHashMap<u32, [CostSpread; 2]> = FxHashMap::default();
+    let mut whole = [CostSpread::default(); 2];
+    for (&(code, object), &wait) in spreads {
+        let both = [wait, wait * stalled(profile, code)];
+        let of_object = by_object.entry(object).or_default();
+        for (at, spread) in both.into_iter().enumerate() {
+            of_object[at] += spread;
+            whole[at] += spread;
+        }
+    }
+    for (object, [wait, stall]) in by_object {
         let Some(place) = places[object as usize] else { continue };
+        let counts = profile.objects[place.index()].counts;
+        let error = |spread: CostSpread, whole: &CostSpread, cycles: u64| {
+            spread.error_of_share(whole).map(|part| (part * cycles as f64).round() as u64)
+        };
+        let wait = error(wait, &whole[0], profile.wait_cycles(&counts));
+        let stall = error(stall, &whole[1], profile.stall_cycles(&counts)).filter(|_| profile.has_stalls());
         let object = &mut profile.objects[place.index()];
-        let wait = profile.machine.wait_cycles(&object.counts) as f64;
-        object.wait_error_cycles = spread.error_of_share(&whole).map(|part| (part * wait).round() as u64);
+        (object.wait_error_cycles, object.stall_error_cycles) = (wait, stall);
     }
 }
 

@@ -204,7 +204,15 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     if let Some(text) = without_words(profile, without_remedy) {
         let _ = writeln!(out, "{text}\n");
     }
-    let estimated = if profile.run.estimated { " Counts are estimates." } else { "" };
+    let estimated = match profile.run.too_few_bursts() {
+        Some(few) => format!(
+            " Counts are estimates from bursts that tell as much as {:.0} of equal parts of the run: another run may say otherwise, \
+             and a longer one or --overhead says more.",
+            few.max(1.0)
+        ),
+        None if profile.run.estimated => " Counts are estimates.".to_owned(),
+        None => String::new(),
+    };
     let is_shared =
         |finding: &&Finding| matches!(finding.remedy, Remedy::Separate { .. } | Remedy::PerThread { .. });
     let shared = match found.iter().any(|finding| is_shared(&finding)) {

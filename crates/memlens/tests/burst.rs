@@ -72,6 +72,21 @@ fn misses_are_those_of_the_data_that_does_not_fit() {
     let (table_loads, small_loads) =
         (table["loads"].as_f64().expect("a number"), small["loads"].as_f64().expect("a number"));
     assert!((0.8..1.25).contains(&(table_loads / small_loads)), "{table_loads} {small_loads}");
+    // How sure the shares are, that of the wait and that of the stalls: nearly all is the table's in every burst.
+    for share in ["share", "stall_share"] {
+        let of = |object: &Value| {
+            let ends =
+                object[format!("{share}_ci95")].as_array().unwrap_or_else(|| panic!("{share}: {object:#}"));
+            [&object[share], &ends[0], &ends[1]].map(|it| it.as_f64().expect("a number"))
+        };
+        let ([table, low, high], [_, small_low, small_high]) = (of(table), of(small));
+        assert!(low <= table && table <= high && high <= 1.0, "{share}: {low} {table} {high}");
+        assert!(low > small_high && small_low >= 0.0, "{share}: {low} {small_high}");
+    }
+    // Where all is its, in every burst, there are no differences to tell by.
+    let (error, cycles) =
+        (table["stall_error_cycles"].as_f64(), table["stall_cycles"].as_f64().expect("a number"));
+    assert!(error.is_none_or(|error| (0.0..0.2 * cycles).contains(&error)), "{table:#}");
     // All of them are of one field.
     assert_eq!(table["element"], serde_json::json!({"type": "struct entry", "bytes": 16}));
     let fields = table["fields"].as_array().expect("a list");

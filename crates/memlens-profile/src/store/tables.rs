@@ -83,6 +83,7 @@ impl Row for Object {
             "standard error of its wait in cycles, from how bursts differ; null: not known",
             &mut self.wait_error_cycles,
         );
+        c.column("stall_error_cycles", "the same of its stalls", &mut self.stall_error_cycles);
         let known = self.backing.take();
         let of = |bytes: fn(&ObjectBacking) -> u64| known.as_ref().map(bytes);
         let (mut small, mut transparent) = (of(|it| it.small_bytes), of(|it| it.transparent_bytes));

@@ -122,11 +122,9 @@ pub struct BurstCounts {
 }
 
 impl BurstCounts {
-    /// What to know where a few bursts stand for most of the run. `effective`: how many alike would tell as much.
+    /// What to know where a few bursts stand for most of the run. `effective`: how many alike would tell as much, which is few.
     fn unequal_note(&self, effective: f64) -> Option<String> {
-        /// With fewer a phase of a tenth of the run may be missing.
-        const FEW: f64 = 15.0;
-        (effective < FEW && effective < 0.5 * self.bursts as f64).then(|| {
+        (effective < 0.5 * self.bursts as f64).then(|| {
             format!(
                 "{} stand for very different parts of the run: they tell as much as {:.0} of equal parts, and phases may be missing. Another \
                  run, on a quieter machine or with more --overhead, says more.",
@@ -909,7 +907,7 @@ mod tests {
         );
         let unequal = |effective| counts.unequal_note(effective);
         assert!(unequal(4.6).is_some_and(|note| note.contains("as much as 5 of equal parts")));
-        assert_eq!((unequal(16.0), unequal(60.0)), (None, None));
+        assert_eq!(unequal(60.0), None);
         assert_eq!(BurstCounts { bursts: 8, ..counts }.unequal_note(5.0), None, "few, but alike");
     }
 
