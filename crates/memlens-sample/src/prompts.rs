@@ -1,10 +1,12 @@
-//! Prompts: signals to a program's first thread, each ms of its time at its begin, at which the agent looks whether it is in code that no
+//! Prompts: signals to a program's first thread, each ms or some of its time at its begin, at which the agent looks whether it is in code that no
 //! burst has met.
 //!
 //! The agent's own timers come with the kernel's tick, every 4 ms where that comes 250 times a second: a phase of 2 ms may have neither a
 //! burst nor a look, and its data would be missing in the profile. The kernel's clock event has a timer of its own, and can send a signal to the
 //! thread that it counts (fcntl(2), `F_SETSIG`), while that runs its own code: no system call is interrupted. The descriptor is memlens's own, so
 //! that the program sees nothing of it; when memlens ends it is gone.
+//!
+//! They are as far apart as glances are, whose timers cost as much ([`crate::glances`]).
 //!
 //! # Never harm the target
 //! The signal is SIGURG, which does nothing to a process that has no handler for it: it may come after the agent has left, or in another program that
@@ -20,10 +22,8 @@ use std::time::{Duration, Instant};
 
 use crate::allocations::AllocationSource;
 use crate::event::open_for_signals;
-use crate::glances::{LONGEST, MOST};
+use crate::glances::{ALL_NS, LONGEST};
 
-/// Of the thread's time, in ns.
-const PERIOD_NS: u64 = 1_000_000;
 /// How long it takes an agent inside of a process until it can be prompted, and how often that is looked at meanwhile.
 const BEGIN_TAKES: Duration = Duration::from_millis(3);
 const BEGIN_LOOK: Duration = Duration::from_micros(200);
@@ -40,6 +40,8 @@ pub struct Prompts {
     began: Instant,
     /// Programs in which an agent was started so far: if the process has executed another one, the event ended with it.
     programs: u32,
+    /// From one to the next.
+    period_ns: u64,
     state: State,
 }
 
@@ -60,10 +62,9 @@ struct Owner {
 }
 
 impl Prompts {
-    /// Of the first thread of a process that has the agent in it, or will have before long. `share`: what part of the program's time bursts may
-    /// take. Cost: up to 3 ms.
-    pub fn begin(pid: u32, share: f64, agent: &AllocationSource) -> Self {
-        let mut prompts = Self::new(pid, share);
+    /// Of the first thread of a process that has the agent in it, or will have before long, this often ([`crate::glances::period_ns`]). Cost: up to 3 ms.
+    pub fn begin(pid: u32, period_ns: Option<u64>, agent: &AllocationSource) -> Self {
+        let mut prompts = Self::new(pid, period_ns);
         loop {
             prompts.look(agent);
             if !prompts.are_waiting() || prompts.began.elapsed() >= BEGIN_TAKES {
@@ -73,9 +74,10 @@ impl Prompts {
         }
     }
 
-    fn new(pid: u32, share: f64) -> Self {
-        let state = if 0.0 < share && share < 1.0 { State::Waiting } else { State::Over };
-        Self { pid, began: Instant::now(), programs: 0, state }
+    fn new(pid: u32, period_ns: Option<u64>) -> Self {
+        let state = if period_ns.is_some() { State::Waiting } else { State::Over };
+        let period_ns = period_ns.unwrap_or(ALL_NS);
+        Self { pid, began: Instant::now(), programs: 0, period_ns, state }
     }
 
     /// Whether the agent is still waited for.
@@ -96,7 +98,7 @@ impl Prompts {
             // A program that takes the signal waits as long as it is prompted.
             agent.set_prompted(self.pid);
             let is_still = || agent.promptable() == self.pid;
-            self.state = match open(self.pid, is_still) {
+            self.state = match open(self.pid, self.period_ns, is_still) {
                 Ok(event) => State::Open(event),
                 Err(error) => {
                     tracing::debug!(%error, "no prompts");
@@ -115,8 +117,8 @@ impl Prompts {
 }
 
 /// The event of a process's first thread, sending signals if there may be some.
-fn open(pid: u32, may: impl Fn() -> bool) -> io::Result<OwnedFd> {
-    let event = open_for_signals(pid, PERIOD_NS)?;
+fn open(pid: u32, period_ns: u64, may: impl Fn() -> bool) -> io::Result<OwnedFd> {
+    let event = open_for_signals(pid, period_ns)?;
     // The first thread has the process's number.
     let thread = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let owner = Owner { kind: F_OWNER_TID, pid: thread };
@@ -132,8 +134,9 @@ fn open(pid: u32, may: impl Fn() -> bool) -> io::Result<OwnedFd> {
     if !may() {
         return Err(io::Error::other("the program has a handler of its own"));
     }
+    let most = (ALL_NS / period_ns.max(1)).max(1) as libc::c_int;
     // SAFETY: a descriptor of ours.
-    match unsafe { perf_event_open_sys::ioctls::REFRESH(event.as_raw_fd(), MOST as libc::c_int) } {
+    match unsafe { perf_event_open_sys::ioctls::REFRESH(event.as_raw_fd(), most) } {
         0.. => Ok(event),
         _ => Err(io::Error::last_os_error()),
     }
@@ -157,7 +160,7 @@ mod tests {
         let mut output = BufReader::new(shell.stdout.take().expect("a pipe"));
         let mut begun = String::new();
         output.read_line(&mut begun).expect("text");
-        let event = open(shell.id(), || true).inspect_err(|error| eprintln!("none: {error}"));
+        let event = open(shell.id(), 1_000_000, || true).inspect_err(|error| eprintln!("none: {error}"));
         shell.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");
         let mut written = String::new();
         output.read_to_string(&mut written).expect("text");
@@ -183,17 +186,15 @@ mod tests {
 
     #[test]
     fn who_must_not_be_prompted_is_not() {
-        let refused = open(std::process::id(), || false);
+        let refused = open(std::process::id(), 1_000_000, || false);
         assert!(refused.is_err(), "{refused:?}");
     }
 
     #[test]
     fn without_an_agent_or_time_to_spend_there_are_none() {
-        for share in [0.0, 1.0] {
-            assert!(!Prompts::new(std::process::id(), share).are_waiting());
-        }
+        assert!(!Prompts::new(std::process::id(), None).are_waiting());
         let agent = AllocationSource::none();
-        let mut prompts = Prompts::new(std::process::id(), 0.02);
+        let mut prompts = Prompts::new(std::process::id(), Some(1_000_000));
         prompts.look(&agent);
         assert!(prompts.are_waiting());
         prompts.end(&agent);

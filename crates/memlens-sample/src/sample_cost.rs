@@ -26,6 +26,8 @@ use crate::ring::Ring;
 const FREQUENCY: u64 = 4000;
 /// How long it is measured: some 40 samples.
 const DURATION: Duration = Duration::from_millis(10);
+/// The same where the program waits for it: some 16.
+const SHORT: Duration = Duration::from_millis(4);
 /// Fewer samples than these say nothing.
 const MIN_SAMPLES: usize = 8;
 /// After so many equal readings the clock stands still, as a preloaded library (faketime) may have it: each takes tens of
@@ -47,19 +49,28 @@ struct Gap {
 /// # Errors
 /// Those of perf_event_open(2).
 pub fn measure_sample_cost(stack_bytes: u32) -> io::Result<Option<Duration>> {
+    measured(stack_bytes, DURATION)
+}
+
+/// The same of an interrupt that copies nothing, in 4 ms. `None`: it is not known.
+pub fn measure_interrupt_cost() -> Option<Duration> {
+    measured(0, SHORT).ok().flatten()
+}
+
+fn measured(stack_bytes: u32, duration: Duration) -> io::Result<Option<Duration>> {
     // A thread of its own: its stack is the one copied, and no processor is left with our settings.
-    let measured = std::thread::Builder::new().spawn(move || measure(stack_bytes))?;
+    let measured = std::thread::Builder::new().spawn(move || measure(stack_bytes, duration))?;
     measured.join().unwrap_or(Ok(None))
 }
 
-fn measure(stack_bytes: u32) -> io::Result<Option<Duration>> {
+fn measure(stack_bytes: u32, duration: Duration) -> io::Result<Option<Duration>> {
     // Above the loop's own frame there is as much stack as is copied.
     let room = black_box([1u8; 1 << 16]);
     let event = SampleEvent::time(FREQUENCY, stack_bytes.min(room.len() as u32));
     let layout = event.layout();
     let mut ring = Ring::largest(event.open_for_caller()?, usize::MAX)?;
     ring.enable()?;
-    let gaps = gaps_of(DURATION);
+    let gaps = gaps_of(duration);
     ring.disable();
     let times = sample_times(&layout, &mut ring);
     black_box(room);

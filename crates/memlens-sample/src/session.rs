@@ -22,7 +22,7 @@ use crate::collector::Collector;
 use crate::coverage::Coverage;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
-use crate::glances::Glances;
+use crate::glances::{self, Glances};
 use crate::overhead_budget::OverheadBudget;
 use crate::pacing::Pacing;
 use crate::process::{
@@ -226,7 +226,8 @@ impl SampleSession {
             filter: settings.filter,
         });
         let mut allocations = AllocationSource::none();
-        let mut glances = options.bursts.is_some().then(|| Glances::new(options.overhead));
+        let glanced_each_ns = options.bursts.as_ref().and_then(|_| glances::period_ns(options.overhead));
+        let mut glances = options.bursts.is_some().then(|| Glances::new(glanced_each_ns));
         let mut children_before = Vec::new();
         let (watched, pid) = match target {
             Target::Program { file, arguments } => {
@@ -285,7 +286,9 @@ impl SampleSession {
                 (Watched::Process(process), *pid)
             }
         };
-        let prompts = options.bursts.is_some().then(|| Prompts::begin(pid, options.overhead, &allocations));
+        // Whose bursts go on for ever needs none.
+        let prompted_each_ns = glanced_each_ns.filter(|_| options.overhead < 1.0);
+        let prompts = options.bursts.is_some().then(|| Prompts::begin(pid, prompted_each_ns, &allocations));
         let running = if let Target::Process(pid) = target { Some(*pid) } else { None };
         // The agent keeps the interval that it began with.
         let is_fixed = options.frequency_hz.is_some() || tick.is_some();
