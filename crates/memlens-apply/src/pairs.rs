@@ -30,17 +30,27 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Runs `command` so many times each way.
+    /// Runs `command` so many times each way. `begins` is called before each run.
     ///
     /// # Errors
     /// When it cannot be started or waited for.
-    pub fn run(&mut self, command: &Command, variants: [&Variant; 2], count: u32) -> io::Result<()> {
+    pub fn run(
+        &mut self,
+        command: &Command,
+        variants: [&Variant; 2],
+        count: u32,
+        mut begins: impl FnMut(),
+    ) -> io::Result<()> {
+        let mut next = |variant: &Variant| {
+            begins();
+            run(command, variant, None)
+        };
         for pair in 0..count {
             // Who goes first alternates, so that a trend favours neither.
             let first_is_plain = pair % 2 == 0;
             let order = if first_is_plain { [0, 1] } else { [1, 0] };
-            let first = run(command, variants[order[0]], None)?;
-            let second = run(command, variants[order[1]], None)?;
+            let first = next(variants[order[0]])?;
+            let second = next(variants[order[1]])?;
             self.pairs.push(if first_is_plain { [first, second] } else { [second, first] });
         }
         Ok(())

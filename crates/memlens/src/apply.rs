@@ -22,6 +22,7 @@ use crate::family::open_profile;
 use crate::machine_args::MachineArgs;
 use crate::observe::{self, Observation, observe};
 use crate::resimulate::{self, resimulate};
+use crate::run_progress::RunProgress;
 use crate::sample::parse_seconds;
 use crate::streams;
 
@@ -243,9 +244,11 @@ fn measure(
     let mut pairs = Pairs::default();
     let mut backing = [Vec::new(), Vec::new()];
     let mut whole = [None, None];
+    let mut progress = RunProgress::new(2 + 2 * runs as usize);
     for (at, places) in [false, true].into_iter().enumerate() {
         let mut placement = Placement::new(&choice.chosen, places, reserved.are_taken)?;
         let variant = placement.variant();
+        progress.next();
         let trial =
             memlens_apply::run(command, &variant, Some(&mut |pid| placement.look(pid))).map_err(failed)?;
         pairs.others[at].push(trial);
@@ -255,7 +258,7 @@ fn measure(
         (backing[at], whole[at]) = (placement.placed(), placement.whole());
     }
     let placement = Placement::new(&choice.chosen, true, reserved.are_taken)?;
-    pairs.run(command, [&plain_run, &placement.variant()], runs).map_err(failed)?;
+    pairs.run(command, [&plain_run, &placement.variant()], runs, || progress.next()).map_err(failed)?;
     Ok(Found { choice, backing, whole, pairs, setting, reserved, prediction: None, observation: None })
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::apply::{ApplyArgs, ApplyFormat, cannot_run, did_not_start};
 use crate::apply_measured::{is_sure, must_be_same, percent, sameness, times, times_document};
 use crate::failure::{Failure, FailureKind};
+use crate::run_progress::RunProgress;
 use crate::streams;
 
 /// Iterations ahead that are tried.
@@ -64,18 +65,19 @@ pub fn nothing_to_do(choice: &PrefetchChoice) -> String {
     text
 }
 
-/// One run more with each of some variants, `rounds` times, in turns. Medians of processor time.
+/// One run more with each of some variants, [`ROUNDS`] times, in turns. Medians of processor time.
 fn compare(
     command: &Command,
     variants: &[Variant],
     others: &mut Pairs,
-    rounds: usize,
+    progress: &mut RunProgress,
 ) -> Result<Vec<f64>, Failure> {
     let mut seconds = vec![Vec::new(); variants.len()];
-    for round in 0..rounds {
+    for round in 0..ROUNDS {
         for at in 0..variants.len() {
             // Each is first once in a while.
             let at = (at + round) % variants.len();
+            progress.next();
             let trial = memlens_apply::run(command, &variants[at], None)
                 .map_err(|error| cannot_run(command, &error))?;
             seconds[at].push(cpu(&trial));
@@ -91,6 +93,13 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
     let all: Vec<&Group> = choice.groups.iter().collect();
     let plain = Variant::default();
     let mut pairs = Pairs::default();
+    let tried = if wanted.is_empty() { &DISTANCES[..] } else { wanted };
+    let most = match runs {
+        0 => 0,
+        _ => ROUNDS * (1 + tried.len()) + ROUNDS * (1 + all.len().min(MAX_LEFT_OUT)) + 2 * runs as usize,
+    };
+    let mut progress = RunProgress::new(1 + most);
+    progress.next();
     let first = Prefetching::new(&all, wanted.first().copied().unwrap_or(DISTANCES[1]))?;
     let trial =
         memlens_apply::run(command, &first.variant(), None).map_err(|error| cannot_run(command, &error))?;
@@ -103,17 +112,18 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
     let groups = |kept: &[usize]| kept.iter().map(|&at| &choice.groups[at]).collect::<Vec<&Group>>();
     let mut distances = BTreeMap::new();
     let mut distance = wanted.first().copied().unwrap_or(DISTANCES[1]);
-    let tried = if wanted.is_empty() { &DISTANCES[..] } else { wanted };
     if runs > 0 && !in_place.is_empty() && tried.len() > 1 {
         let kept = groups(&in_place);
         let plans: Vec<Prefetching> =
             tried.iter().map(|&distance| Prefetching::new(&kept, distance)).collect::<Result<_, _>>()?;
         let variants: Vec<Variant> =
             std::iter::once(plain.clone()).chain(plans.iter().map(Prefetching::variant)).collect();
-        let seconds = compare(command, &variants, &mut pairs, ROUNDS)?;
+        let seconds = compare(command, &variants, &mut pairs, &mut progress)?;
         distances = std::iter::once(0).chain(tried.iter().copied()).zip(seconds.iter().copied()).collect();
         let best = tried.iter().zip(&seconds[1..]).min_by(|first, second| first.1.total_cmp(second.1));
         distance = best.map_or(distance, |(&distance, _)| distance);
+    } else if runs > 0 {
+        progress.spare(ROUNDS * (1 + tried.len()));
     }
     let (mut kept, mut left_out) = (in_place.clone(), Vec::new());
     if runs > 0 && in_place.len() > 1 && in_place.len() <= MAX_LEFT_OUT {
@@ -123,7 +133,7 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
             plans.push(Prefetching::new(&groups(&without(at)), distance)?);
         }
         let variants: Vec<Variant> = plans.iter().map(Prefetching::variant).collect();
-        let seconds = compare(command, &variants, &mut pairs, ROUNDS)?;
+        let seconds = compare(command, &variants, &mut pairs, &mut progress)?;
         for (&at, &without) in in_place.iter().zip(&seconds[1..]) {
             if without < seconds[0] * (1.0 - LEAST_GAIN) {
                 left_out.push(at);
@@ -134,11 +144,16 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
             left_out.remove(0);
         }
         kept.retain(|at| !left_out.contains(at));
+        progress.spare(ROUNDS * all.len().min(MAX_LEFT_OUT).saturating_sub(in_place.len()));
+    } else if runs > 0 {
+        progress.spare(ROUNDS * (1 + all.len().min(MAX_LEFT_OUT)));
     }
     let mut jumps_written = 0;
     if !kept.is_empty() {
         let plan = Prefetching::new(&groups(&kept), distance)?;
-        pairs.run(command, [&plain, &plan.variant()], runs).map_err(|error| cannot_run(command, &error))?;
+        pairs
+            .run(command, [&plain, &plan.variant()], runs, || progress.next())
+            .map_err(|error| cannot_run(command, &error))?;
         jumps_written = plan.jumps_written();
     }
     Ok(Found { choice, applied, distances, distance, kept, left_out, pairs, jumps_written })

@@ -57,6 +57,7 @@ mod recorder;
 mod report;
 mod resimulate;
 mod run;
+mod run_progress;
 mod sample;
 mod shell;
 mod streams;
