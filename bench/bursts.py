@@ -2,7 +2,7 @@
 """Holds burst mode against exact mode and against the native program, program by program.
 
     bench/bursts.py [--memlens FILE] [--machine NAME] [--repetitions N] [--keep FOLDER] [--longer] [--check] [--phases]
-                    [--filter-operations] [--markdown] [NAME...]
+                    [--filter-operations] [--options "WORDS"] [--markdown] [NAME...]
 
 Each program is recorded once by exact mode and N times by burst mode, each time beside a native run. Shown are the
 miss ratios of both, in percent of the accesses (of burst mode the first repetition's); all accesses as burst mode has them,
@@ -33,6 +33,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -248,6 +249,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--phases", action="store_true")
     parser.add_argument("--filter-operations", action="store_true")
+    parser.add_argument("--options", default="", metavar="WORDS", help="options of burst mode")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
@@ -289,7 +291,8 @@ def main():
             size = "longer." if options.longer and name in LONGER else ""
             exact, burst = folder / f"{name}.{size}{options.machine}.exact", folder / f"{name}.burst"
             record = [options.memlens, "record", "--quiet", "--force", "--machine", options.machine]
-            as_bursts = [*record, "--mode", "burst", *(["--filter-operations"] if options.filter_operations else [])]
+            as_bursts = [*record, "--mode", "burst", *(["--filter-operations"] if options.filter_operations else []),
+                         *shlex.split(options.options)]
             if not exact.exists():
                 subprocess.run([*record, "--mode", "exact", "--out", str(exact), "--", *command],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

@@ -6,9 +6,9 @@
 //! ticks belongs to (`bursts/glances.rs`). The rest does without: what a tick more or less is worth falls with the length of the
 //! run. That is beside the budget.
 //!
-//! What the interrupt of such a timer costs is measured before the program starts: 3 µs, and 28 µs on a virtual machine, where a program of
-//! 6 MB at random lost 80 µs by each, with what it drives out of caches and TLBs. There are as many as that leaves room for ([`period_ns`]),
-//! and none where the agent's timers come as often.
+//! What the interrupt of such a timer costs is measured before the program starts: 3 µs, and 16 µs on a virtual machine, where perl lost 40 µs by
+//! each and a program of 6 MB at random 80, with what it drives out of caches and TLBs. There are as many as that leaves room for
+//! ([`period_ns`]), and none where the agent's timers come as often.
 //!
 //! An event costs at each switch of threads and with each new one, too. Programs that do that often have no glances.
 
@@ -26,12 +26,12 @@ pub const ALL_NS: u64 = 750_000_000;
 const SHORTEST_NS: f64 = 1e6;
 /// … and at most: the agent's timers come as often.
 const LONGEST_NS: f64 = 4e6;
-/// Part of a thread's time that their interrupts may take: with caches and TLBs it is two to three times as much.
-const MOST_PART: f64 = 0.01;
+/// Part of a thread's time that their interrupts may take: with caches and TLBs it is two to five times as much.
+const MOST_PART: f64 = 0.005;
 /// Nor is there any when this has passed: a process that does nothing has its events no longer.
 pub const LONGEST: Duration = Duration::from_secs(10);
-/// With less of the program's time to spend there are fewer: the default of `--overhead` in burst mode.
-const FULL_SHARE: f64 = 0.02;
+/// With this part of the program's time for bursts, the default of `--overhead`; with more or less it is more or less.
+const USUAL_SHARE: f64 = 0.01;
 /// Between two looks at how often threads are switched.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// More switches than this in a second of the program's time are too many: at 2 µs each, 0.2 % of it.
@@ -46,7 +46,7 @@ pub fn period_ns(share: f64) -> Option<u64> {
 }
 
 fn period_at(share: f64, cost: Duration) -> Option<u64> {
-    let part = MOST_PART * (share / FULL_SHARE).min(1.0);
+    let part = MOST_PART * share / USUAL_SHARE;
     let period_ns = (cost.as_nanos() as f64 / part).max(SHORTEST_NS);
     (period_ns < LONGEST_NS).then_some(period_ns as u64)
 }
@@ -188,10 +188,11 @@ mod tests {
     #[test]
     fn there_are_as_many_as_their_interrupts_leave_room_for() {
         let cost = Duration::from_micros;
-        assert_eq!(period_at(0.02, cost(3)), Some(1_000_000));
-        assert_eq!(period_at(0.02, cost(28)), Some(2_800_000));
-        assert_eq!(period_at(0.5, cost(28)), Some(2_800_000));
-        assert_eq!(period_at(0.02, cost(45)), None, "the agent's timers come as often");
-        assert_eq!(period_at(0.001, cost(3)), None, "that is more than a thousandth");
+        assert_eq!(period_at(0.01, cost(3)), Some(1_000_000));
+        assert_eq!(period_at(0.01, cost(16)), Some(3_200_000));
+        assert_eq!(period_at(0.02, cost(16)), Some(1_600_000));
+        assert_eq!(period_at(0.5, cost(16)), Some(1_000_000));
+        assert_eq!(period_at(0.01, cost(21)), None, "the agent's timers come as often");
+        assert_eq!(period_at(0.0005, cost(3)), None, "that is more than two thousandths");
     }
 }

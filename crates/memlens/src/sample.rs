@@ -30,8 +30,6 @@ const LARGE_BYTES: u64 = 4096;
 const BURSTS_A_SECOND: u64 = 100;
 /// The first bursts come up to twice as often: what a short run's profile lacks most is more of them.
 const BURSTS_OFTEN: u32 = 500;
-/// The part of the program's time that bursts may take.
-const BURST_OVERHEAD: f64 = 0.02;
 
 /// A partial profile may take this part of the time: flushes that take long become rare.
 const FLUSH_SHARE: u32 = 20;
@@ -50,7 +48,7 @@ pub struct SampleArgs {
     pub duration: Option<Duration>,
 
     /// What part of the program's time sampling may cost, memlens's own work included where no processor is idle; it sets
-    /// the frequency; 1% if not given, 2% for bursts
+    /// the frequency; 1% if not given
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub overhead: Option<f64>,
 
@@ -244,10 +242,7 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
     let options = SampleOptions {
         choice: EventChoice::from(args.sample.event.unwrap_or(Event::Auto)),
         frequency_hz: args.sample.frequency,
-        overhead: args.sample.overhead.unwrap_or(match args.mode {
-            Mode::Burst => BURST_OVERHEAD,
-            _ => defaults.overhead,
-        }),
+        overhead: args.sample.overhead.unwrap_or(defaults.overhead),
         skid: args.machine.skid()?,
         way: match args.sample.attribution {
             None | Some(Attribution::Addresses) => AttributionWay::Addresses,
