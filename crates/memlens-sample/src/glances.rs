@@ -8,7 +8,7 @@
 //!
 //! What the interrupt of such a timer costs is measured before the program starts: 3 µs, and 16 µs on a virtual machine, where perl lost 40 µs by
 //! each and a program of 6 MB at random 80, with what it drives out of caches and TLBs. There are as many as that leaves room for
-//! ([`period_ns`]), and none where the agent's timers come as often.
+//! ([`period_ns`]).
 //!
 //! An event costs at each switch of threads and with each new one, too. Programs that do that often have no glances.
 
@@ -24,10 +24,12 @@ use crate::sample_cost::measure_interrupt_cost;
 pub const ALL_NS: u64 = 750_000_000;
 /// From one to the next, of a thread's time, in ns: at least …
 const SHORTEST_NS: f64 = 1e6;
-/// … and at most: the agent's timers come as often.
-const LONGEST_NS: f64 = 4e6;
+/// … and at most: the agent's timers come each 4 ms or more often.
+const LONGEST_NS: f64 = 3.3e6;
 /// Part of a thread's time that their interrupts may take: with caches and TLBs it is two to five times as much.
-const MOST_PART: f64 = 0.005;
+const PART: f64 = 0.005;
+/// Of that they may take so many times as much where they would else be further apart than is of use.
+const MOST_PARTS: f64 = 4.0;
 /// Nor is there any when this has passed: a process that does nothing has its events no longer.
 pub const LONGEST: Duration = Duration::from_secs(10);
 /// With this part of the program's time for bursts, the default of `--overhead`; with more or less it is more or less.
@@ -42,13 +44,17 @@ const MANY_BEGUN: u64 = 200;
 /// How far glances, and prompts ([`crate::prompts`]), lie apart, in ns of a thread's time; None: there are none. `share`: what part of
 /// the program's time bursts may take. Cost: 4 ms.
 pub fn period_ns(share: f64) -> Option<u64> {
-    if share > 0.0 { period_at(share, measure_interrupt_cost()?) } else { None }
+    if share <= 0.0 {
+        return None;
+    }
+    // A busy machine may not tell; one that allows no such events has no glances whatever is said here.
+    measure_interrupt_cost().map_or(Some(LONGEST_NS as u64), |cost| period_at(share, cost))
 }
 
 fn period_at(share: f64, cost: Duration) -> Option<u64> {
-    let part = MOST_PART * share / USUAL_SHARE;
-    let period_ns = (cost.as_nanos() as f64 / part).max(SHORTEST_NS);
-    (period_ns < LONGEST_NS).then_some(period_ns as u64)
+    let part = PART * share / USUAL_SHARE;
+    let period_ns = cost.as_nanos() as f64 / part;
+    (period_ns <= MOST_PARTS * LONGEST_NS).then_some(period_ns.clamp(SHORTEST_NS, LONGEST_NS) as u64)
 }
 
 /// Where glances come from.
@@ -192,7 +198,10 @@ mod tests {
         assert_eq!(period_at(0.01, cost(16)), Some(3_200_000));
         assert_eq!(period_at(0.02, cost(16)), Some(1_600_000));
         assert_eq!(period_at(0.5, cost(16)), Some(1_000_000));
-        assert_eq!(period_at(0.01, cost(21)), None, "the agent's timers come as often");
-        assert_eq!(period_at(0.0005, cost(3)), None, "that is more than two thousandths");
+        // Fewer would be of no use.
+        assert_eq!(period_at(0.01, cost(66)), Some(3_300_000));
+        assert_eq!(period_at(0.01, cost(67)), None);
+        assert_eq!(period_at(0.0005, cost(3)), Some(3_300_000));
+        assert_eq!(period_at(0.0004, cost(3)), None);
     }
 }
