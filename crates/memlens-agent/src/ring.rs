@@ -158,7 +158,7 @@ impl Segment {
             place.add(1).write(time_ns);
             place.add(2).write(u64::from(area.pid.get()) << 32 | u64::from(area.tid.get()));
             ptr::copy_nonoverlapping(head.as_ptr(), place.add(3), head.len());
-            ptr::copy_nonoverlapping(rest.as_ptr(), place.add(3 + head.len()), rest.len());
+            arch::copy_past_caches(rest, place.add(3 + head.len()));
             publish(place, Head { kind, length: length as u32 });
         }
         true
