@@ -272,15 +272,14 @@ impl SampleEvent {
     }
 }
 
-/// The processor clock of one thread and no heirs, without a ring: each `period_ns` of the program's own time it can only send a signal. It does
-/// not count before it is enabled, and ends when the process executes another program.
+/// The processor clock of one thread and no heirs: each `period_ns` of the program's own time it can send a signal, and say into a ring where
+/// the thread is, in the records of [`SampleEvent::bare_time`]. It does not count before it is enabled, and ends when the process executes
+/// another program.
 ///
 /// # Errors
 /// Those of perf_event_open(2); `EINVAL` before Linux 5.13.
 pub fn open_for_signals(tid: u32, period_ns: u64) -> io::Result<OwnedFd> {
     let mut attributes = SampleEvent::bare_time(NANOSECONDS / period_ns.max(1)).attributes(false);
-    attributes.sample_type = 0;
-    attributes.read_format = 0;
     attributes.set_inherit(0);
     attributes.set_task(0);
     attributes.set_remove_on_exec(1);

@@ -11,12 +11,15 @@
 //! ([`period_ns`]).
 //!
 //! An event costs at each switch of threads and with each new one, too. Programs that do that often have no glances.
+//!
+//! Where prompts come as well ([`crate::prompts`]) they tell the same of the first thread. While that is alone the events rest: one interrupt
+//! instead of two.
 
 use std::time::{Duration, Instant};
 
 use crate::collector::Collector;
 use crate::event::SampleEvent;
-use crate::record::{Record, TimedRecord};
+use crate::record::{Record, Sample, TimedRecord};
 use crate::run_meter::RunMeter;
 use crate::sample_cost::measure_interrupt_cost;
 
@@ -57,11 +60,16 @@ fn period_at(share: f64, cost: Duration) -> Option<u64> {
     (period_ns <= MOST_PARTS * LONGEST_NS).then_some(period_ns.clamp(SHORTEST_NS, LONGEST_NS) as u64)
 }
 
+/// A process that starts others does so at its begin, mostly; those that begin while the events rest have none until the next look.
+const ALONE_FOR: Duration = Duration::from_millis(50);
+
 /// Where glances come from.
 #[derive(Debug)]
 pub struct Glances {
     /// None: there are no more.
     collector: Option<Collector>,
+    /// Whether its events rest.
+    is_resting: bool,
     runs: RunMeter,
     began: Instant,
     next_look: Instant,
@@ -81,6 +89,7 @@ impl Glances {
         let began = Instant::now();
         Self {
             collector,
+            is_resting: false,
             runs: RunMeter::default(),
             began,
             next_look: began + LOOK_EVERY,
@@ -111,6 +120,27 @@ impl Glances {
         }
     }
 
+    /// The events rest as long as somebody else tells of all threads, by [`Self::add`]. `are_told`: whether that is so now.
+    pub fn rest(&mut self, are_told: bool) {
+        let Some(collector) = &mut self.collector else { return };
+        let rests = are_told && self.begun == 0 && self.began.elapsed() >= ALONE_FOR;
+        if rests != self.is_resting {
+            tracing::debug!(rests, "glances rest");
+            collector.pause(rests);
+            self.is_resting = rests;
+        }
+    }
+
+    /// One that somebody else took: handed on where the events rest.
+    pub fn add(&mut self, record: TimedRecord, mut sink: impl FnMut(TimedRecord)) {
+        if self.is_resting
+            && let Record::Sample(sample) = record.record
+        {
+            self.taken += 1;
+            sink(glance(record.time_ns, &sample));
+        }
+    }
+
     /// Whether there are no more.
     pub fn are_over(&self) -> bool {
         self.collector.is_none()
@@ -137,8 +167,7 @@ impl Glances {
         collector.drain(true, |TimedRecord { time_ns, record }| match record {
             Record::Sample(sample) => {
                 *taken += 1;
-                let (pid, tid, period_ns, ip) = (sample.pid, sample.tid, sample.period, sample.ip);
-                sink(TimedRecord { time_ns, record: Record::Glance { pid, tid, period_ns, ip } });
+                sink(glance(time_ns, &sample));
             }
             Record::Fork { .. } => *begun += 1,
             _ => {}
@@ -148,6 +177,11 @@ impl Glances {
             self.collector = None;
         }
     }
+}
+
+fn glance(time_ns: u64, sample: &Sample) -> TimedRecord {
+    let &Sample { pid, tid, period: period_ns, ip, .. } = sample;
+    TimedRecord { time_ns, record: Record::Glance { pid, tid, period_ns, ip } }
 }
 
 #[cfg(test)]
@@ -181,6 +215,47 @@ mod tests {
         assert!(glances.collector.is_none() && !found.is_empty(), "{}", found.len());
         let is_its = |record: &TimedRecord| matches!(record.record, Record::Glance { pid: of, tid, period_ns: 1_000_000, .. } if (of, tid) == (pid, pid));
         assert!(found.iter().all(is_its) && found.is_sorted_by_key(|record| record.time_ns));
+    }
+
+    #[test]
+    fn events_rest_while_somebody_else_tells() {
+        let mut glances = Glances::new(Some(1_000_000));
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+        let pid = child.id();
+        glances.watch_process(pid);
+        let told = |glances: &mut Glances| {
+            let mut found = Vec::new();
+            let sample = Sample { pid, tid: pid, ip: 7, period: 5, ..Sample::default() };
+            let record = TimedRecord { time_ns: 9, record: Record::Sample(Box::new(sample)) };
+            glances.add(record.clone(), |record| found.push(record));
+            found == [glance(9, &Sample { pid, tid: pid, ip: 7, period: 5, ..Sample::default() })]
+        };
+        std::thread::sleep(ALONE_FOR);
+        assert!(!told(&mut glances));
+        if glances.are_over() {
+            eprintln!("passed over: the kernel allows no events");
+        } else {
+            glances.rest(true);
+            assert!(told(&mut glances));
+            glances.drain(false, |_| {});
+            // What came before is handed on 50 ms later.
+            std::thread::sleep(3 * ALONE_FOR);
+            glances.drain(false, |_| {});
+            std::thread::sleep(3 * ALONE_FOR);
+            glances.drain(false, |record| panic!("{record:?} of one that rests"));
+            glances.rest(false);
+            let mut count = 0;
+            for _ in 0..600 {
+                std::thread::sleep(ALONE_FOR);
+                glances.drain(false, |_| count += 1);
+                if count > 0 || glances.are_over() {
+                    break;
+                }
+            }
+            assert!(count > 0 && !told(&mut glances));
+        }
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
     }
 
     #[test]

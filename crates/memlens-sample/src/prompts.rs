@@ -6,7 +6,8 @@
 //! thread that it counts (fcntl(2), `F_SETSIG`), while that runs its own code: no system call is interrupted. The descriptor is memlens's own, so
 //! that the program sees nothing of it; when memlens ends it is gone.
 //!
-//! They are as far apart as glances are, whose timers cost as much ([`crate::glances`]).
+//! They are as far apart as glances are, whose timers cost as much ([`crate::glances`]), and each is one: the event has a ring of its own, so
+//! that a thread which is alone needs no other interrupt.
 //!
 //! # Never harm the target
 //! The signal is SIGURG, which does nothing to a process that has no handler for it: it may come after the agent has left, or in another program that
@@ -21,8 +22,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::allocations::AllocationSource;
-use crate::event::open_for_signals;
+use crate::event::{SampleEvent, open_for_signals};
 use crate::glances::{ALL_NS, LONGEST};
+use crate::record::{Layout, TimedRecord};
+use crate::ring::{Ring, SMALLEST};
 
 /// How long it takes an agent inside of a process until it can be prompted, and how often that is looked at meanwhile.
 const BEGIN_TAKES: Duration = Duration::from_millis(3);
@@ -50,8 +53,17 @@ enum State {
     /// The agent is not there yet.
     Waiting,
     /// They come.
-    Open(#[allow(dead_code, reason = "held open")] OwnedFd),
+    Open(Event),
     Over,
+}
+
+/// What they come from.
+#[derive(Debug)]
+struct Event {
+    _held_open: OwnedFd,
+    /// None: the user may not lock that much memory.
+    ring: Option<Ring>,
+    layout: Layout,
 }
 
 /// `struct f_owner_ex` (include/uapi/asm-generic/fcntl.h).
@@ -99,7 +111,7 @@ impl Prompts {
             agent.set_prompted(self.pid);
             let is_still = || agent.promptable() == self.pid;
             self.state = match open(self.pid, self.period_ns, is_still) {
-                Ok(event) => State::Open(event),
+                Ok(event) => State::Open(Event::new(event)),
                 Err(error) => {
                     tracing::debug!(%error, "no prompts");
                     self.end(agent);
@@ -109,10 +121,33 @@ impl Prompts {
         }
     }
 
+    /// Whether they tell where the thread is, too.
+    pub fn are_glances(&self) -> bool {
+        matches!(&self.state, State::Open(event) if event.ring.is_some())
+    }
+
+    /// Where the thread was at those since the last call: samples of [`SampleEvent::bare_time`].
+    pub fn drain(&mut self, mut sink: impl FnMut(TimedRecord)) {
+        if let State::Open(Event { ring: Some(ring), layout, .. }) = &mut self.state {
+            ring.drain(|record_type, misc, body| match layout.parse(record_type, misc, body) {
+                Ok(record) => sink(record),
+                Err(error) => tracing::debug!(%error, "a record was passed over"),
+            });
+        }
+    }
+
     /// There are no more.
     pub fn end(&mut self, agent: &AllocationSource) {
         self.state = State::Over;
         agent.set_prompted(0);
+    }
+}
+
+impl Event {
+    fn new(event: OwnedFd) -> Self {
+        let ring = event.try_clone().and_then(|owner| Ring::largest(owner, SMALLEST));
+        let ring = ring.inspect_err(|error| tracing::debug!(%error, "prompts do not tell where they come")).ok();
+        Self { _held_open: event, ring, layout: SampleEvent::bare_time(1).layout() }
     }
 }
 
@@ -148,6 +183,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::record::Record;
 
     const LOOP: &str = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
 
@@ -182,6 +218,29 @@ mod tests {
     fn a_program_that_is_executed_has_none() {
         let executed = format!("exec sh -c 'trap \"echo prompted\" URG; {LOOP}; echo done'");
         assert_eq!(prompted("", &executed).1, "done\n");
+    }
+
+    #[test]
+    fn prompts_tell_where_they_come() {
+        let mut shell = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+        let Ok(event) = open(shell.id(), 1_000_000, || true) else {
+            shell.kill().expect("it runs");
+            return eprintln!("passed over: the kernel allows no events");
+        };
+        let mut prompts =
+            Prompts { state: State::Open(Event::new(event)), ..Prompts::new(shell.id(), Some(1_000_000)) };
+        let mut told = Vec::new();
+        for _ in 0..600 {
+            std::thread::sleep(Duration::from_millis(50));
+            prompts.drain(|record| told.push(record));
+            if told.len() >= 8 || !prompts.are_glances() {
+                break;
+            }
+        }
+        shell.kill().expect("it runs");
+        shell.wait().expect("it ends");
+        let is_its = |record: &TimedRecord| matches!(&record.record, Record::Sample(sample) if sample.tid == shell.id() && sample.period == 1_000_000);
+        assert!(told.len() >= 8 && told.iter().all(is_its) || !prompts.are_glances(), "{told:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::allocations::{AllocationSource, Watch};
 use crate::builder::ProfileBuilder;
 use crate::burst_pacing::BurstPacing;
 use crate::bursts::{BurstCounts, BurstModel, Bursts};
-use crate::collector::Collector;
+use crate::collector::{Collector, threads_of};
 use crate::coverage::Coverage;
 use crate::error::SampleError;
 use crate::event::{EventChoice, Refusal, SampleEvent, first_that_opens};
@@ -366,6 +366,7 @@ impl SampleSession {
         if matches!(outcome, SampleOutcome::Ended(_)) {
             self.program_cpu = Some(children_cpu_seconds() - self.children_cpu_at_start);
         }
+        self.take_prompts();
         if let Some(prompts) = &mut self.prompts {
             prompts.end(&self.allocations);
         }
@@ -374,7 +375,15 @@ impl SampleSession {
         Ok(outcome)
     }
 
+    /// What prompts told since the last call.
+    fn take_prompts(&mut self) {
+        if let (Some(prompts), Some(glances)) = (&mut self.prompts, &mut self.glances) {
+            prompts.drain(|record| glances.add(record, |glance| self.collector.add(glance)));
+        }
+    }
+
     fn take(&mut self, all: bool) {
+        self.take_prompts();
         let Self { collector, glances, prompts, recording, builder, allocations, pid, .. } = self;
         let is_agents = collector.event().agents_tick().is_some();
         let is_stale = allocations.drain(|record| {
@@ -395,6 +404,8 @@ impl SampleSession {
                     true => prompts.end(allocations),
                     false => prompts.look(allocations),
                 }
+                let is_alone = || recording.processes().all(|process| process == *pid) && has_one_thread(*pid);
+                glances.rest(prompts.are_glances() && is_alone());
             }
         }
         if is_agents {
@@ -653,6 +664,10 @@ fn attach(pid: u32, collector: &mut Collector, recording: &mut Recording) -> Res
     let mappings = running_mappings(pid).map_err(|error| of_process(pid, error))?;
     recording.add_running(pid, &mappings);
     Ok(())
+}
+
+fn has_one_thread(pid: u32) -> bool {
+    threads_of(pid).is_ok_and(|threads| threads.len() == 1)
 }
 
 fn name_threads(pid: u32, recording: &mut Recording) {
