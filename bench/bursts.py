@@ -181,7 +181,8 @@ def covered_shares(compared, exact, burst, key):
     many bursts."""
     bursts = burst["run"]["effective_bursts"] or 0
     # Clopper and Pearson's upper end for none, with what is taken for the model: memlens-report's interval.rs.
-    unseen = (0.0, 1 - 0.025 ** (1 / bursts + 1 / 50) if bursts else 1.0)
+    model = 50 if key == "share" else 25
+    unseen = (0.0, 1 - 0.025 ** (1 / bursts + 1 / model) if bursts else 1.0)
     shares = [{entry["id"]: entry[key] or 0 for entry in report["objects"]} for report in (exact, burst)]
     intervals = {entry["id"]: entry.get(f"{key}_ci95") for entry in burst["objects"]}
     inside, of, otherwise = 0, 0, 0.0
@@ -316,7 +317,7 @@ def main():
                 covered = covered_shares(compared, exact_report, burst_report, "share")
                 inside, of = inside + covered[0], of + covered[1]
                 otherwise.append(covered[2])
-                if exact_report["run"]["core_cycles"]:
+                if exact_report["run"]["core_cycles"] and burst_report["run"]["core_cycles"]:
                     of_stalls = covered_shares(compared, exact_report, burst_report, "stall_share")
                     stalls = [stalls[0] + of_stalls[0], stalls[1] + of_stalls[1]]
                 if true[2] >= 100 * LEAST_RATIO:

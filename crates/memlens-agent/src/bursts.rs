@@ -18,7 +18,7 @@
 //!
 //! # New code
 //! A look in code that no burst has met ([`MetCode`]) begins one at once: a phase of some ms would be missed else. It comes on credit: the next
-//! one is later by as much as this one is too soon. For the first 750 ms of a program's first thread the kernel's clock prompts the agent each ms
+//! one is later by as much as this one is too soon. For the first 750 ms of a program's first thread the kernel's clock prompts the agent each ms or some
 //! to look whether there is such code, or a burst due (`memlens-sample/src/prompts.rs`).
 //!
 //! # Length

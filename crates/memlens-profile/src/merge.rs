@@ -470,14 +470,16 @@ impl Merger {
                 existing.max_live_bytes =
                     existing.max_live_bytes.zip(object.max_live_bytes).map(|(a, b)| a.max(b));
                 existing.bursts = existing.bursts.zip(object.bursts).map(|(a, b)| (a + b).min(2));
-                // Processes have bursts of their own.
-                let of_both = |errors: Option<(u64, u64)>| {
-                    errors.map(|(a, b)| (a as f64).hypot(b as f64).round() as u64)
+                // Processes have bursts of their own. One that never used it says nothing wrong of it.
+                let is_used = [&*existing, &object].map(|it| it.counts.accesses() > 0);
+                let of_both = |errors: [Option<u64>; 2]| match (errors, is_used) {
+                    ([error, _], [true, false]) | ([_, error], [false, true]) => error,
+                    ([a, b], _) => a.zip(b).map(|(a, b)| (a as f64).hypot(b as f64).round() as u64),
                 };
                 existing.wait_error_cycles =
-                    of_both(existing.wait_error_cycles.zip(object.wait_error_cycles));
+                    of_both([existing.wait_error_cycles, object.wait_error_cycles]);
                 existing.stall_error_cycles =
-                    of_both(existing.stall_error_cycles.zip(object.stall_error_cycles));
+                    of_both([existing.stall_error_cycles, object.stall_error_cycles]);
                 // Each process has memory of its own.
                 if let Some(backing) = object.backing {
                     match &mut existing.backing {

@@ -98,7 +98,7 @@ impl Certainties {
         let is_of_bursts = profile.run.effective_bursts.is_some();
         Self {
             share: of(OBSERVATIONS_OF_WAITS, whole.cost),
-            stall: of(OBSERVATIONS_OF_STALLS, whole.stall).filter(|_| is_of_bursts),
+            stall: of(OBSERVATIONS_OF_STALLS, whole.stall).filter(|_| is_of_bursts && whole.stall > 0),
         }
     }
 

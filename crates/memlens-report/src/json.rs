@@ -78,13 +78,14 @@ impl Cost<'_> {
         let interval = |certainty: Option<Certainty>, share| {
             Value::from(certainty.and_then(|it| it.interval(share)).map(|(low, high)| json!([low, high])))
         };
-        if certainties.share.is_some() || is_sampled {
+        let is_of_bursts = profile.run.effective_bursts.is_some();
+        if is_sampled || is_of_bursts {
             let share = part_of(cost, total.cost);
             fields.insert("share_ci95".to_owned(), interval(certainties.share, share));
         }
-        if let (Some(certainty), Some(cycles)) = (certainties.stall, stall_cycles) {
+        if let Some(cycles) = stall_cycles.filter(|_| is_of_bursts) {
             let share = part_of(cycles, total.stall);
-            fields.insert("stall_share_ci95".to_owned(), interval(Some(certainty), share));
+            fields.insert("stall_share_ci95".to_owned(), interval(certainties.stall, share));
         }
         if !is_sampled {
             return;

@@ -140,7 +140,7 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
 /// The columns of a grouping, with the one it is sorted by if that is none of them.
 fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     let cost = [cost_word(profile), "%"];
-    let leading = leading_share(profile);
+    let leading = if sort == Column::Share { sort } else { leading_share(profile) };
     // The interval is that of the share which leads.
     let (first, low, high) = match leading {
         Column::StallShare => {

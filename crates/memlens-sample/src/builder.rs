@@ -505,7 +505,7 @@ impl Rows {
         let mut divided: FxHashMap<(u32, u32), CostSpread> = FxHashMap::default();
         for (&(code, object, missing), &spread) in &self.spreads {
             let whole = [(object, 1.0)];
-            for &(site, part) in sites.of_pointer(object, missing).unwrap_or(&whole[..]) {
+            for &(site, part) in sites.of(code, object, missing).unwrap_or(&whole[..]) {
                 *divided.entry((code, site)).or_default() += spread * part;
             }
         }
@@ -647,16 +647,22 @@ fn add_errors(
     spreads: &FxHashMap<(u32, u32), CostSpread>,
     places: &[Option<ObjectIx>],
 ) {
-    // What code waits for is the part of its wait that is not hidden, in each burst.
-    let stalled = |profile: &Profile, code: u32| {
-        let counts = profile.code[code as usize].counts.get();
+    let mut of_cells: FxHashMap<(CodeIx, ObjectIx), Counts> = FxHashMap::default();
+    for cell in &profile.cells {
+        *of_cells.entry((cell.code, cell.object)).or_default() += &cell.counts.get();
+    }
+    // What is stalled of a wait is the part that is not hidden, the same in each burst: of an object's there, or where that is not told, of all
+    // that the code waits for.
+    let stalled = |profile: &Profile, code: u32, object: u32| {
+        let of_cell = places[object as usize].and_then(|place| of_cells.get(&(CodeIx(code), place)));
+        let counts = of_cell.copied().unwrap_or_else(|| profile.code[code as usize].counts.get());
         let wait = profile.wait_cycles(&counts);
         if wait > 0 { profile.stall_cycles(&counts) as f64 / wait as f64 } else { 0.0 }
     };
     let mut by_object: FxHashMap<u32, [CostSpread; 2]> = FxHashMap::default();
     let mut whole = [CostSpread::default(); 2];
     for (&(code, object), &wait) in spreads {
-        let both = [wait, wait * stalled(profile, code)];
+        let both = [wait, wait * stalled(profile, code, object)];
         let of_object = by_object.entry(object).or_default();
         for (at, spread) in both.into_iter().enumerate() {
             of_object[at] += spread;
@@ -670,7 +676,12 @@ fn add_errors(
             spread.error_of_share(whole).map(|part| (part * cycles as f64).round() as u64)
         };
         let wait = error(wait, &whole[0], profile.wait_cycles(&counts));
-        let stall = error(stall, &whole[1], profile.stall_cycles(&counts)).filter(|_| profile.has_stalls());
+        // What does not stall does so in no burst.
+        let stall = match profile.stall_cycles(&counts) {
+            0 => Some(0),
+            cycles => error(stall, &whole[1], cycles),
+        };
+        let stall = stall.filter(|_| profile.has_stalls());
         let object = &mut profile.objects[place.index()];
         (object.wait_error_cycles, object.stall_error_cycles) = (wait, stall);
     }

@@ -31,6 +31,8 @@ const SHORTEST_NS: f64 = 1e6;
 const LONGEST_NS: f64 = 3.3e6;
 /// Part of a thread's time that their interrupts may take: with caches and TLBs it is two to five times as much.
 const PART: f64 = 0.005;
+/// What one is taken to cost where that cannot be measured: as on virtual machines.
+const USUAL_COST: Duration = Duration::from_micros(16);
 /// Of that they may take so many times as much where they would else be further apart than is of use.
 const MOST_PARTS: f64 = 4.0;
 /// Nor is there any when this has passed: a process that does nothing has its events no longer.
@@ -45,13 +47,13 @@ const MANY_SWITCHES: f64 = 1000.0;
 const MANY_BEGUN: u64 = 200;
 
 /// How far glances, and prompts ([`crate::prompts`]), lie apart, in ns of a thread's time; None: there are none. `share`: what part of
-/// the program's time bursts may take. Cost: 4 ms.
+/// the program's time bursts may take. Cost: 4 ms, 12 at most.
 pub fn period_ns(share: f64) -> Option<u64> {
     if share <= 0.0 {
         return None;
     }
     // A busy machine may not tell; one that allows no such events has no glances whatever is said here.
-    measure_interrupt_cost().map_or(Some(LONGEST_NS as u64), |cost| period_at(share, cost))
+    period_at(share, measure_interrupt_cost().unwrap_or(USUAL_COST))
 }
 
 fn period_at(share: f64, cost: Duration) -> Option<u64> {

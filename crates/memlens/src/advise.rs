@@ -130,6 +130,10 @@ fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>
 
 fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     let Advice { findings, hidden, without_remedy } = advice;
+    if profile.totals().accesses() == 0 {
+        let notes = profile.attribution.notes.join("\n");
+        return format!("The profile holds no accesses: there is nothing to advise on.\n{notes}\n").replace("\n\n", "\n");
+    }
     if findings.is_empty() && hidden.is_empty() {
         let least = percent(LEAST_GAIN);
         let without = without_words(profile, without_remedy).map_or_else(String::new, |text| text + "\n");

@@ -94,11 +94,14 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
     let plain = Variant::default();
     let mut pairs = Pairs::default();
     let tried = if wanted.is_empty() { &DISTANCES[..] } else { wanted };
-    let most = match runs {
-        0 => 0,
-        _ => ROUNDS * (1 + tried.len()) + ROUNDS * (1 + all.len().min(MAX_LEFT_OUT)) + 2 * runs as usize,
+    let tries = if runs > 0 && tried.len() > 1 { ROUNDS * (1 + tried.len()) } else { 0 };
+    // With all groups, and without each, if there are several.
+    let left_out_tries = |groups: usize| match groups {
+        2..=MAX_LEFT_OUT if runs > 0 => ROUNDS * (1 + groups),
+        _ => 0,
     };
-    let mut progress = RunProgress::new(1 + most);
+    let most_left_out = left_out_tries(all.len().min(MAX_LEFT_OUT));
+    let mut progress = RunProgress::new(1 + tries + most_left_out + 2 * runs as usize);
     progress.next();
     let first = Prefetching::new(&all, wanted.first().copied().unwrap_or(DISTANCES[1]))?;
     let trial =
@@ -112,7 +115,7 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
     let groups = |kept: &[usize]| kept.iter().map(|&at| &choice.groups[at]).collect::<Vec<&Group>>();
     let mut distances = BTreeMap::new();
     let mut distance = wanted.first().copied().unwrap_or(DISTANCES[1]);
-    if runs > 0 && !in_place.is_empty() && tried.len() > 1 {
+    if tries > 0 && !in_place.is_empty() {
         let kept = groups(&in_place);
         let plans: Vec<Prefetching> =
             tried.iter().map(|&distance| Prefetching::new(&kept, distance)).collect::<Result<_, _>>()?;
@@ -122,11 +125,13 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
         distances = std::iter::once(0).chain(tried.iter().copied()).zip(seconds.iter().copied()).collect();
         let best = tried.iter().zip(&seconds[1..]).min_by(|first, second| first.1.total_cmp(second.1));
         distance = best.map_or(distance, |(&distance, _)| distance);
-    } else if runs > 0 {
-        progress.spare(ROUNDS * (1 + tried.len()));
+    } else {
+        progress.spare(tries);
     }
     let (mut kept, mut left_out) = (in_place.clone(), Vec::new());
-    if runs > 0 && in_place.len() > 1 && in_place.len() <= MAX_LEFT_OUT {
+    let left_out_runs = left_out_tries(in_place.len());
+    progress.spare(most_left_out - left_out_runs);
+    if left_out_runs > 0 {
         let without = |at: usize| in_place.iter().copied().filter(|&other| other != at).collect::<Vec<_>>();
         let mut plans = vec![Prefetching::new(&groups(&in_place), distance)?];
         for &at in &in_place {
@@ -144,9 +149,6 @@ fn measure(choice: PrefetchChoice, command: &Command, wanted: &[u32], runs: u32)
             left_out.remove(0);
         }
         kept.retain(|at| !left_out.contains(at));
-        progress.spare(ROUNDS * all.len().min(MAX_LEFT_OUT).saturating_sub(in_place.len()));
-    } else if runs > 0 {
-        progress.spare(ROUNDS * (1 + all.len().min(MAX_LEFT_OUT)));
     }
     let mut jumps_written = 0;
     if !kept.is_empty() {
