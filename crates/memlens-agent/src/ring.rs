@@ -20,6 +20,9 @@ const NEAR_BYTES: usize = 1 << 20;
 /// glibc's thread descriptor lies this close above the first frame, in stacks that it made.
 const MAX_THREAD_STACK_BYTES: usize = 64 << 20;
 
+/// So many words would drive out lines that the program uses; lines that are not written as a whole take longer past the caches.
+const LARGE_WORDS: usize = 512;
+
 /// A mapped segment.
 #[derive(Clone, Copy)]
 pub struct Segment(pub *mut u8);
@@ -158,7 +161,11 @@ impl Segment {
             place.add(1).write(time_ns);
             place.add(2).write(u64::from(area.pid.get()) << 32 | u64::from(area.tid.get()));
             ptr::copy_nonoverlapping(head.as_ptr(), place.add(3), head.len());
-            arch::copy_past_caches(rest, place.add(3 + head.len()));
+            let place_of_rest = place.add(3 + head.len());
+            match rest.len() {
+                ..LARGE_WORDS => ptr::copy_nonoverlapping(rest.as_ptr(), place_of_rest, rest.len()),
+                _ => arch::copy_past_caches(rest, place_of_rest),
+            }
             publish(place, Head { kind, length: length as u32 });
         }
         true

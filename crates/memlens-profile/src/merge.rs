@@ -476,8 +476,7 @@ impl Merger {
                     ([error, _], [true, false]) | ([_, error], [false, true]) => error,
                     ([a, b], _) => a.zip(b).map(|(a, b)| (a as f64).hypot(b as f64).round() as u64),
                 };
-                existing.wait_error_cycles =
-                    of_both([existing.wait_error_cycles, object.wait_error_cycles]);
+                existing.wait_error_cycles = of_both([existing.wait_error_cycles, object.wait_error_cycles]);
                 existing.stall_error_cycles =
                     of_both([existing.stall_error_cycles, object.stall_error_cycles]);
                 // Each process has memory of its own.

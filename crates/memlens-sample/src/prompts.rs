@@ -146,7 +146,8 @@ impl Prompts {
 impl Event {
     fn new(event: OwnedFd) -> Self {
         let ring = event.try_clone().and_then(|owner| Ring::largest(owner, SMALLEST));
-        let ring = ring.inspect_err(|error| tracing::debug!(%error, "prompts do not tell where they come")).ok();
+        let ring =
+            ring.inspect_err(|error| tracing::debug!(%error, "prompts do not tell where they come")).ok();
         Self { _held_open: event, ring, layout: SampleEvent::bare_time(1).layout() }
     }
 }
@@ -225,6 +226,7 @@ mod tests {
         let mut shell = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
         let Ok(event) = open(shell.id(), 1_000_000, || true) else {
             shell.kill().expect("it runs");
+            shell.wait().expect("it ends");
             return eprintln!("passed over: the kernel allows no events");
         };
         let mut prompts =

@@ -404,7 +404,8 @@ impl SampleSession {
                     true => prompts.end(allocations),
                     false => prompts.look(allocations),
                 }
-                let is_alone = || recording.processes().all(|process| process == *pid) && has_one_thread(*pid);
+                let is_alone =
+                    || recording.processes().all(|process| process == *pid) && has_one_thread(*pid);
                 glances.rest(prompts.are_glances() && is_alone());
             }
         }

@@ -131,8 +131,12 @@ fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>
 fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
     let Advice { findings, hidden, without_remedy } = advice;
     if profile.totals().accesses() == 0 {
-        let notes = profile.attribution.notes.join("\n");
-        return format!("The profile holds no accesses: there is nothing to advise on.\n{notes}\n").replace("\n\n", "\n");
+        let mut text = "The profile holds no accesses: there is nothing to advise on.\n".to_owned();
+        for note in profile.run.notes.iter().chain(&profile.attribution.notes) {
+            text.push_str(note);
+            text.push('\n');
+        }
+        return text;
     }
     if findings.is_empty() && hidden.is_empty() {
         let least = percent(LEAST_GAIN);

@@ -3,6 +3,7 @@
 #[cfg(not(test))]
 pub mod entry;
 
+use core::arch::x86_64::{_mm_sfence, _mm_stream_si64};
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -279,6 +280,19 @@ pub unsafe extern "C" fn begin_thread(_argument: usize) {
     )
 }
 
+/// Copies words to where this processor does not read them again: they take no room in its caches, which are the program's.
+///
+/// # Safety
+/// There is room for as many words at `target`, which nobody else reads or writes meanwhile.
+pub unsafe fn copy_past_caches(words: &[u64], target: *mut u64) {
+    for (at, &word) in words.iter().enumerate() {
+        // SAFETY: the caller's room.
+        unsafe { _mm_stream_si64(target.add(at).cast(), word.cast_signed()) };
+    }
+    // SAFETY: only orders them before what follows.
+    unsafe { _mm_sfence() };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,18 +315,4 @@ mod tests {
         assert!(!was_in_call(context(7, behind, behind, flags)), "called through rcx");
         assert!(!was_in_call(context(flags, 0, behind, flags)));
     }
-}
-
-/// Copies words to where this processor does not read them again: they take no room in its caches, which are the program's.
-///
-/// # Safety
-/// There is room for as many words at `target`, which nobody else reads or writes meanwhile.
-pub unsafe fn copy_past_caches(words: &[u64], target: *mut u64) {
-    use core::arch::x86_64::{_mm_sfence, _mm_stream_si64};
-    for (at, &word) in words.iter().enumerate() {
-        // SAFETY: the caller's room.
-        unsafe { _mm_stream_si64(target.add(at).cast(), word.cast_signed()) };
-    }
-    // SAFETY: only orders them before what follows.
-    unsafe { _mm_sfence() };
 }
