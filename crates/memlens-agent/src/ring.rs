@@ -4,7 +4,6 @@
 //! Lock-free, also against a handler that interrupts a writer of the same thread. Copies of the stack go through
 //! the kernel where it is not certain that what lies above rsp is mapped: no fault can happen here.
 
-use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use memlens_events::agent::{
@@ -73,7 +72,7 @@ impl StackPart {
     unsafe fn copy(self, target: *mut u8, pid: u32) -> usize {
         if self.is_mapped {
             // SAFETY: the caller's room; `from` saw that rsp lies in a stack that is mapped up to the end of this part.
-            unsafe { ptr::copy_nonoverlapping(self.start as *const u8, target, self.bytes) };
+            unsafe { arch::copy_words(self.start as *const u64, target.cast(), self.bytes / 8) };
             return self.bytes;
         }
         let (local, remote) = ([target as usize, self.bytes], [self.start, self.bytes]);
@@ -86,7 +85,7 @@ impl StackPart {
         // Forbidden: the rest of the page that rsp points to is there in any case.
         let bytes = self.bytes.min(PAGE_BYTES - self.start % PAGE_BYTES) & !7;
         // SAFETY: as said.
-        unsafe { ptr::copy_nonoverlapping(self.start as *const u8, target, bytes) };
+        unsafe { arch::copy_words(self.start as *const u64, target.cast(), bytes / 8) };
         bytes
     }
 }
@@ -160,10 +159,10 @@ impl Segment {
         unsafe {
             place.add(1).write(time_ns);
             place.add(2).write(u64::from(area.pid.get()) << 32 | u64::from(area.tid.get()));
-            ptr::copy_nonoverlapping(head.as_ptr(), place.add(3), head.len());
+            arch::copy_words(head.as_ptr(), place.add(3), head.len());
             let place_of_rest = place.add(3 + head.len());
             match rest.len() {
-                ..LARGE_WORDS => ptr::copy_nonoverlapping(rest.as_ptr(), place_of_rest, rest.len()),
+                ..LARGE_WORDS => arch::copy_words(rest.as_ptr(), place_of_rest, rest.len()),
                 _ => arch::copy_past_caches(rest, place_of_rest),
             }
             publish(place, Head { kind, length: length as u32 });
@@ -192,7 +191,7 @@ impl Segment {
         unsafe {
             place.add(1).write(time_ns);
             place.add(2).write(u64::from(area.pid.get()) << 32 | u64::from(area.tid.get()));
-            ptr::copy_nonoverlapping(words.as_ptr(), place.add(3), words.len());
+            arch::copy_words(words.as_ptr(), place.add(3), words.len());
             if let Some(stack) = stack {
                 let at = place.add(3 + words.len());
                 at.write(stack.copy(at.add(1).cast(), area.pid.get()) as u64);

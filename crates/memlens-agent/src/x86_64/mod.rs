@@ -280,6 +280,24 @@ pub unsafe extern "C" fn begin_thread(_argument: usize) {
     )
 }
 
+/// Copies words by code of this library: libc's function would be the program's, too, and a tick in there would begin a burst whose
+/// accesses are ours.
+///
+/// # Safety
+/// There are as many words at `from`, and room for them at `target`; they do not overlap.
+pub unsafe fn copy_words(from: *const u64, target: *mut u64, words: usize) {
+    // SAFETY: the caller's room. Forward, as the ABI has the direction flag.
+    unsafe {
+        asm!(
+            "rep movsq",
+            inout("rcx") words => _,
+            inout("rsi") from => _,
+            inout("rdi") target => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
 /// Copies words to where this processor does not read them again: they take no room in its caches, which are the program's.
 ///
 /// # Safety
