@@ -314,6 +314,65 @@ fn thread_local_variables_have_their_names_in_all_threads() {
     assert!(of_key < 0.01 * all, "{cells:#}");
 }
 
+/// Many blocks, each reported with a stack of some KiB, and a walk over them.
+const ALLOCATES: &str = r#"
+#include <stdlib.h>
+struct node { struct node *next; long value; };
+static struct node *list;
+__attribute__((noinline)) static long deep(int depth)
+{
+    volatile char room[512];
+    room[0] = (char)depth;
+    if (depth)
+        return deep(depth - 1) + room[0];
+    for (long i = 0; i < 60000; i++) {
+        struct node *one = malloc(sizeof *one);
+        one->next = list, one->value = i, list = one;
+    }
+    return 0;
+}
+int main(void)
+{
+    long sum = deep(8);
+    for (int round = 0; round < 400; round++)
+        for (struct node *at = list; at; at = at->next)
+            sum += at->value;
+    return sum == 1;
+}
+"#;
+
+#[test]
+fn what_the_agent_copies_is_in_no_burst() {
+    let folder = folder();
+    let program = compiled(folder.path(), "allocates", ALLOCATES, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    for _ in 0..2 {
+        let words = [
+            "record",
+            "--mode",
+            "burst",
+            "--quiet",
+            "--allocations",
+            "all",
+            "--overhead",
+            "10%",
+            "--force",
+            "--out",
+            "p",
+        ];
+        succeeding(folder.path(), &[&words[..], &["--", program]].concat());
+        let report = json(folder.path(), "p");
+        let code = report["instructions"].as_array().expect("a list");
+        let functions: Vec<&str> = code.iter().filter_map(|row| row["function"].as_str()).collect();
+        assert!(functions.contains(&"main"), "{functions:?}");
+        // The program copies nothing.
+        assert!(
+            !functions.iter().any(|name| name.contains("memcpy") || name.contains("memmove")),
+            "{functions:?}"
+        );
+    }
+}
+
 #[test]
 fn what_the_filter_leaves_out_is_told() {
     let folder = folder();
