@@ -511,6 +511,12 @@ impl Process {
         if self.collecting {
             let Reference { pc, block, .. } = self.reference(operands[0].0);
             thread.fetches.string(&self.blocks, thread.references.cells_mut(), (block, pc), elements);
+            for &(reference, _, start) in operands {
+                let bytes = element as i64 * (elements.max(1) as i64 - 1);
+                let low = if distance < 0 { start.wrapping_sub(bytes as u64) } else { start };
+                let known = (&self.blocks, &self.space);
+                self.windows.ran(known, reference, (low, element as u32, elements));
+            }
         }
         let line = u64::from(self.machine.line_bytes.max(1));
         let mut done = 0;

@@ -148,6 +148,23 @@ impl Windows {
         });
     }
 
+    /// A string instruction's operand has gone through so many elements, of which the lowest is at `address`: which fields these are is told apart
+    /// from windows, which leave it out.
+    pub fn ran(
+        &mut self,
+        (blocks, space): (&BlockTable, &AddressSpace),
+        reference: u32,
+        (address, element_bytes, elements): (u64, u32, u64),
+    ) {
+        let Some((object, offset)) = space.place_at(address) else { return };
+        let last = space.place_at(address + (elements.max(1) - 1) * u64::from(element_bytes));
+        // One that leaves its object is divided by the first access.
+        if last.is_some_and(|(other, _)| other == object) {
+            let number = self.number(blocks, reference as usize);
+            self.offsets.ran((number, object.get()), offset, element_bytes, elements);
+        }
+    }
+
     /// The number of a reference's operand: blocks that begin at different places share instructions.
     fn number(&mut self, blocks: &BlockTable, reference: usize) -> u32 {
         if self.of_references.len() <= reference {

@@ -531,9 +531,9 @@ impl Bursts {
         let mut all_steps = 0;
         if head.recorded_ns >= LEAST_OF_MOST_STEPS_NS {
             blocks.decode(numbering, words, head.thread_pointer, |event| {
-                if let Event::Access(known, Access::Recorded { elements: elements @ 2.., .. }) = event {
+                if let Event::Access(known, Access::Recorded { elements: elements @ 2.., address }) = event {
                     // A comparison may end long before its count does.
-                    all_steps += further_steps(elements, known.reference.size_bytes).min(MOST_STEPS);
+                    all_steps += further_steps(address, elements, known.reference.size_bytes).min(MOST_STEPS);
                 }
             });
         }
@@ -595,7 +595,11 @@ impl Bursts {
             tally.unseen += f64::from(whose.unseen);
             let one_in = if tally.accesses < MANY_OFFSETS { Offsets::OFTEN } else { Offsets::SELDOM };
             if tally.accesses == 0 || offsets.is_due(one_in) {
-                offsets.saw(whose.cell, 0, address.wrapping_sub(whose.start));
+                let offset = address.wrapping_sub(whose.start);
+                match elements {
+                    1 => offsets.saw(whose.cell, 0, offset),
+                    _ => offsets.ran((whose.cell, 0), offset, size as u32, elements),
+                }
             }
             tally.accesses += 1;
             if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(address)) {
@@ -614,14 +618,14 @@ impl Bursts {
                 tally.told_elements += 1.0;
                 return;
             }
-            let step = size.max(LINE_BYTES);
-            let all = further_steps(elements, known.reference.size_bytes);
+            let all = further_steps(address, elements, known.reference.size_bytes);
             let further = ((all.min(MOST_STEPS) as f64 * part) as u64).min(MOST_STEPS - repeated);
             tally.told_elements += elements as f64 * (1 + further) as f64 / (1 + all) as f64;
             tally.steps += further;
             repeated += further;
             for at in 1..=further {
-                references.push(Reference { address: address.wrapping_add(at * step), ..reference });
+                let line = (address & !(LINE_BYTES - 1)).wrapping_add(at * LINE_BYTES);
+                references.push(Reference { address: line, ..reference });
             }
         });
         counts.unknown_references += unknown;
@@ -871,10 +875,10 @@ impl Bursts {
     }
 }
 
-/// Steps of a repeated instruction behind the first: all elements of a line are one.
-fn further_steps(elements: u64, size_bytes: u16) -> u64 {
-    let size = u64::from(size_bytes).max(1);
-    (elements.saturating_mul(size) / size.max(LINE_BYTES)).max(1) - 1
+/// Steps of a repeated instruction from an address on, behind the first: all elements of a line are one.
+fn further_steps(address: u64, elements: u64, size_bytes: u16) -> u64 {
+    let bytes = elements.saturating_mul(u64::from(size_bytes).max(1));
+    (address % LINE_BYTES).saturating_add(bytes.max(1) - 1) / LINE_BYTES
 }
 
 #[cfg(test)]
