@@ -87,7 +87,7 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     out.push('\n');
     let touched: Vec<&ComparedObject> = comparison.objects.iter().filter(|object| has_cost(object)).collect();
     let rows = &touched[..view.top.unwrap_or(usize::MAX).min(touched.len())];
-    out += &grid(rows).render(width, colour);
+    out += &grid(rows, Amounts::of(a, b, comparison.by).as_ref()).render(width, colour);
     let mut footer = shown(rows.len(), touched.len(), "object", "");
     let whole = match comparison.by {
         Column::Share if cost_word(a) == cost_word(b) => format!("the {}", cost_word(a)),
@@ -109,7 +109,7 @@ fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
         return Vec::new();
     }
     let (of_a, of_b) = (&a.machine, &b.machine);
-    let mut pieces = Vec::new();
+    let (mut pieces, mut assumed) = (Vec::new(), Vec::new());
     let cache = |cache: &Option<CacheInfo>| {
         cache.as_ref().map_or(UNKNOWN.to_owned(), |cache| format!("{} {}-way", size(cache.bytes), cache.ways))
     };
@@ -134,12 +134,21 @@ fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
             pieces.push(format!("{name} {a} → {b} cycles"));
         }
     }
+    if of_a.has_assumed_latencies || of_b.has_assumed_latencies {
+        let whose = match (of_a.has_assumed_latencies, of_b.has_assumed_latencies) {
+            (true, true) => "",
+            (true, false) => " in A",
+            _ => " in B",
+        };
+        assumed.push(format!("latencies are assumed{whose} (memlens calibrate measures them)"));
+    }
     if of_a.core != of_b.core {
         pieces.push("another core, or other rates of lines".to_owned());
     }
     if !pieces.is_empty() {
         pieces.push("so the same misses wait differently".to_owned());
     }
+    pieces.extend(assumed);
     pieces
 }
 
@@ -166,13 +175,15 @@ fn totals(a: &Profile, b: &Profile) -> Vec<(&'static str, u64, u64)> {
         return Vec::new();
     }
     type Total = (&'static str, fn(&Known, &Profile) -> Option<u64>);
-    const TOTALS: [Total; 6] = [
+    const TOTALS: [Total; 7] = [
         ("accesses", |known, profile| known.loads.map(|_| profile.totals().accesses())),
         ("L1 misses", |known, profile| known.l1_load_misses.map(|_| profile.totals().l1_misses())),
         ("LLC misses", |known, profile| known.llc_load_misses.map(|_| profile.totals().llc_misses())),
         ("page walks", |known, _| known.stlb_misses),
         ("wait cycles", |_, profile| (!profile.is_of_bus()).then(|| profile.wait_cycles(&profile.totals()))),
         ("stall cycles", |_, profile| profile.has_stalls().then(|| profile.totals().stall_cycles)),
+        // Of the whole program, work that waits for nothing included: what comes nearest to time.
+        ("core cycles", |_, profile| profile.run.core_cycles.filter(|_| profile.has_stalls())),
     ];
     let [of_a, of_b] = [a, b].map(|profile| Known::new(profile, &profile.totals(), true));
     let both = |(word, of): Total| Some((word, of(&of_a, a)?, of(&of_b, b)?));
@@ -220,7 +231,48 @@ fn rank(rank: Option<f64>) -> String {
     }
 }
 
-fn grid(rows: &[&ComparedObject]) -> Grid {
+/// How much an object's value is.
+struct Amounts {
+    /// What a value of 1 is in A and in B, …
+    of_a: f64,
+    of_b: f64,
+    /// … of this: cycles, or what the column counts.
+    word: &'static str,
+    are_nanoseconds: bool,
+}
+
+impl Amounts {
+    /// None: the profiles count different things.
+    fn of(a: &Profile, b: &Profile, by: Column) -> Option<Self> {
+        if by != Column::Share {
+            return Some(Self { of_a: 1.0, of_b: 1.0, word: "", are_nanoseconds: false });
+        }
+        let word = cost_word(a);
+        let whole = |profile: &Profile| profile.cost(&profile.totals()) as f64;
+        (word == cost_word(b)).then(|| Self {
+            of_a: whole(a),
+            of_b: whole(b),
+            word: if word == "wait" { "cycles" } else { word },
+            are_nanoseconds: word == "time",
+        })
+    }
+
+    fn text(&self, amount: f64) -> String {
+        if self.are_nanoseconds { seconds(amount / 1e9) } else { count(amount.round() as u64) }
+    }
+}
+
+/// How many times as much, where both have it.
+fn times(of_a: f64, of_b: f64) -> String {
+    match of_b / of_a {
+        _ if of_a <= 0.0 || of_b <= 0.0 => UNKNOWN.to_owned(),
+        times if times < 0.01 => "<0.01".to_owned(),
+        times if times < 100.0 => format!("{times:.2}"),
+        times => count(times.round() as u64),
+    }
+}
+
+fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
     let number = |titles, priority| GridColumn {
         titles,
         section: None,
@@ -241,17 +293,19 @@ fn grid(rows: &[&ComparedObject]) -> Grid {
         true => GridCell::new(percent_of_share(share), Style::Plain),
         false => GridCell::new(UNKNOWN, Style::Dim),
     };
+    let mut columns = vec![number(["A", "%"], 0), number(["B", "%"], 0), number(["B − A", "points"], 0)];
+    if let Some(Amounts { word, .. }) = amounts {
+        columns.extend([number(["A", word], 1), number(["B", word], 1), number(["B ÷ A", ""], 0)]);
+    }
+    columns.extend([
+        number(["A", "rank"], 3),
+        number(["B", "rank"], 3),
+        text(["", "object"], 0, 12, 48, Elide::BeforeLastComponent),
+        text(["", "kind"], 1, 6, 8, Elide::End),
+        text(["allocated or", "declared at"], 2, 18, 60, Elide::BeforeLastWord),
+    ]);
     Grid {
-        columns: vec![
-            number(["A", "%"], 0),
-            number(["B", "%"], 0),
-            number(["B − A", "points"], 0),
-            number(["A", "rank"], 0),
-            number(["B", "rank"], 0),
-            text(["", "object"], 0, 12, 48, Elide::BeforeLastComponent),
-            text(["", "kind"], 1, 6, 8, Elide::End),
-            text(["allocated or", "declared at"], 2, 18, 60, Elide::BeforeLastWord),
-        ],
+        columns,
         rows: rows
             .iter()
             .map(|object| {
@@ -263,16 +317,31 @@ fn grid(rows: &[&ComparedObject]) -> Grid {
                 };
                 // A difference that rounds to nothing has no sign.
                 let off = if off.abs() < 0.005 { "0".to_owned() } else { format!("{off:+.2}") };
-                vec![
+                let mut cells = vec![
                     share(!object.ids_a.is_empty(), object.share_a),
                     share(!object.ids_b.is_empty(), object.share_b),
                     GridCell::new(off, heat),
+                ];
+                if let Some(amounts) = amounts {
+                    let (of_a, of_b) = (object.value_a * amounts.of_a, object.value_b * amounts.of_b);
+                    let amount = |has: bool, amount: f64| match has {
+                        true => GridCell::new(amounts.text(amount), Style::Plain),
+                        false => GridCell::new(UNKNOWN, Style::Dim),
+                    };
+                    cells.extend([
+                        amount(!object.ids_a.is_empty(), of_a),
+                        amount(!object.ids_b.is_empty(), of_b),
+                        GridCell::new(times(of_a, of_b), Style::Plain),
+                    ]);
+                }
+                cells.extend([
                     GridCell::new(rank(object.rank_a), Style::Plain),
                     GridCell::new(rank(object.rank_b), Style::Plain),
                     GridCell::new(printable(&object.name), Style::Bold),
                     GridCell::new(object.kind.as_str(), Style::Dim),
                     GridCell::new(object.place.as_deref().unwrap_or(""), Style::Dim),
-                ]
+                ]);
+                cells
             })
             .collect(),
         footer: None,
@@ -281,6 +350,7 @@ fn grid(rows: &[&ComparedObject]) -> Grid {
 
 /// The whole comparison; schema [`COMPARE_SCHEMA`]. Unknown is `null`.
 pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value {
+    let amounts = Amounts::of(a, b, comparison.by);
     let overlap = |overlap: Overlap| json!({"common": overlap.common, "of": overlap.of, "same_order": overlap.same_order});
     let run = |profile: &Profile, only: f64, computation: f64| {
         json!({
@@ -333,6 +403,8 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
             "share_a": (!object.ids_a.is_empty()).then_some(object.share_a),
             "share_b": (!object.ids_b.is_empty()).then_some(object.share_b),
             "share_difference": object.difference(),
+            "amount_a": amounts.as_ref().filter(|_| !object.ids_a.is_empty()).map(|it| object.value_a * it.of_a),
+            "amount_b": amounts.as_ref().filter(|_| !object.ids_b.is_empty()).map(|it| object.value_b * it.of_b),
             "rank_a": object.rank_a,
             "rank_b": object.rank_b,
             "ranked": object.matters,

@@ -228,8 +228,12 @@ fn what_a_change_of_the_program_saves_is_told() {
         table.contains("A → B      2.00 s → 500.0 ms (× 0.25) while recorded · accesses 500 → 125 (× 0.25)"),
         "{table}"
     );
+    // Object by object, too: of a sixteenth of its accesses are left, of b all.
+    assert!(table.contains("B ÷ A") && table.contains("0.06") && table.contains("1.00"), "{table}");
     let json = compare_json(&a, &b, &found);
     assert_eq!(json["totals"][0], serde_json::json!({"of": "accesses", "a": 500, "b": 125}));
+    let of_a = json["objects"].as_array().unwrap().iter().find(|object| object["name"] == "a").unwrap();
+    assert_eq!((&of_a["amount_a"], &of_a["amount_b"]), (&400.0.into(), &25.0.into()));
     // Times of two modes say nothing.
     b.run.mode = "burst".into();
     let table = compare_table(&a, &b, &found, &View { width: 100, ..View::default() });
