@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use memlens_prefetch::{Detour, Function, Jump, Pattern};
+use memlens_prefetch::{Detour, Function, Jump, Pattern, Refusal};
 use memlens_profile::{CodeIx, CodeLocation, ModuleIx, Profile};
 use memlens_symbols::{DebugSearch, Module, SectionKind};
 
@@ -25,6 +25,8 @@ const MAX_PARTS: usize = 8;
 /// A load or store that is prefetched.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChosenLoad {
+    /// The load.
+    pub code: CodeIx,
     /// Its module offset (svma).
     pub svma: u64,
     /// Share of what the program waits, 0 to 1.
@@ -42,6 +44,8 @@ pub struct ChosenLoad {
 /// A load for which nothing is done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefusedLoad {
+    /// The load.
+    pub code: CodeIx,
     /// Its module offset (svma), or address.
     pub svma: u64,
     /// Share of what the program waits, 0 to 1.
@@ -50,6 +54,8 @@ pub struct RefusedLoad {
     pub place: String,
     /// Why.
     pub reason: String,
+    /// Whether nobody knows its address ahead: it comes from the previous iteration.
+    pub is_recurrent: bool,
 }
 
 /// Loads of a loop that share a detour: they are prefetched together or not at all.
@@ -123,7 +129,7 @@ pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
             Ok(path) => modules.entry(path).or_default().push((svma, share, code)),
             Err(reason) => {
                 let place = place_in(profile, code);
-                choice.refused.push(RefusedLoad { svma, share, place, reason });
+                choice.refused.push(RefusedLoad { code, svma, share, place, reason, is_recurrent: false });
             }
         }
     }
@@ -145,9 +151,11 @@ fn leave_to_the_processor(choice: &mut PrefetchChoice) {
     }
     let small = choice.groups.extract_if(.., |group| group.loads.iter().all(is_small));
     choice.refused.extend(small.flat_map(|group| group.loads).map(|load| RefusedLoad {
+        code: load.code,
         svma: load.svma,
         share: load.share,
         place: load.place,
+        is_recurrent: false,
         reason: "it goes on in small steps, which the processor follows by itself".to_owned(),
     }));
 }
@@ -161,14 +169,18 @@ fn is_linker(name: &str) -> bool {
 }
 
 fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], choice: &mut PrefetchChoice) {
-    let mut refuse = |load: &(u64, f64, CodeIx), reason: String| {
-        let place = place_in(profile, load.2);
-        choice.refused.push(RefusedLoad { svma: load.0, share: load.1, place, reason });
+    let mut refuse = |load: &(u64, f64, CodeIx), reason: String, is_recurrent: bool| {
+        let (svma, share, code) = *load;
+        let place = place_in(profile, code);
+        let load = RefusedLoad { code, svma, share, place, reason, is_recurrent };
+        choice.refused.push(load);
     };
     let symbols = match Module::open(path, &DebugSearch::default()) {
         Ok(symbols) => symbols,
         Err(error) => {
-            loads.iter().for_each(|load| refuse(load, format!("{} cannot be read: {error}", path.display())));
+            loads
+                .iter()
+                .for_each(|load| refuse(load, format!("{} cannot be read: {error}", path.display()), false));
             return;
         }
     };
@@ -184,7 +196,7 @@ fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], cho
     for load in loads {
         match symbols.function_at(load.0) {
             Some(function) => functions.entry(function.start).or_default().push(*load),
-            None => refuse(load, "no function is known there".to_owned()),
+            None => refuse(load, "no function is known there".to_owned(), false),
         }
     }
     for (start, loads) in functions {
@@ -192,7 +204,7 @@ fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], cho
         let function = match function {
             Ok(function) => function,
             Err(reason) => {
-                loads.iter().for_each(|load| refuse(load, reason.to_string()));
+                loads.iter().for_each(|load| refuse(load, reason.to_string(), false));
                 continue;
             }
         };
@@ -200,7 +212,7 @@ fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], cho
         let plan = memlens_prefetch::plan(&function, &targets, &jumps);
         for (svma, reason) in plan.refused {
             if let Some(load) = loads.iter().find(|load| load.0 == svma) {
-                refuse(load, reason.to_string());
+                refuse(load, reason.to_string(), reason == Refusal::Recurrence);
             }
         }
         for detour in plan.detours {
@@ -210,6 +222,7 @@ fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], cho
                 .filter_map(|prefetch| {
                     let &(svma, share, code) = loads.iter().find(|load| load.0 == prefetch.target)?;
                     Some(ChosenLoad {
+                        code,
                         svma,
                         share,
                         place: place_in(profile, code),

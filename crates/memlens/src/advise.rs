@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use memlens_analysis::{
     Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Nodes, Remedy, SetConflict, advice as advice_for,
 };
+use memlens_apply::RefusedLoad;
 use memlens_exact::{Program, SessionError};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
 use memlens_profile::{AccessPattern, CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
@@ -81,7 +82,12 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
         );
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    let found = advice_for(&profile);
+    let mut found = advice_for(&profile);
+    let refused = refused_prefetches(&profile, &found);
+    // Where each address comes from the last one's data, the program cannot know it ahead either.
+    found.findings.retain(|finding| {
+        !refusals(&profile, finding, &refused).is_some_and(|all| all.iter().all(|load| load.is_recurrent))
+    });
     let prediction = prediction(&profile, args)?;
     match args.format {
         Format::Json => {
@@ -90,7 +96,7 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
             streams::write_json(&document)?;
         }
         Format::Text => {
-            let mut text = text(&profile, &found, args);
+            let mut text = text(&profile, &found, &refused, args);
             if let Some(prediction) = prediction {
                 text = text + "\n" + &prediction_table(&prediction);
             }
@@ -106,6 +112,35 @@ fn at_most(finding: &Finding) -> &'static str {
         Remedy::Separate { .. } | Remedy::PerThread { .. } => "roughly",
         _ => "at most",
     }
+}
+
+/// Loads that `memlens apply --prefetch` would do nothing for, in the program's files as they are now; none where no finding would be told
+/// to be applied. Cost: reads the debug information of the files with such loads.
+fn refused_prefetches(profile: &Profile, advice: &Advice) -> Vec<RefusedLoad> {
+    let is_applied =
+        |finding: &Finding| matches!(finding.remedy, Remedy::Prefetch { .. }) && has_steps(profile, finding);
+    let Some(program) = profile.run.command.first() else { return Vec::new() };
+    if !advice.findings.iter().any(is_applied) {
+        return Vec::new();
+    }
+    let words: Vec<OsString> = profile.run.command.iter().map(Into::into).collect();
+    let file = Program::find(&words).map_or_else(|_| program.into(), |program| program.file);
+    memlens_apply::choose_prefetches(profile, &file).refused
+}
+
+/// Why a prefetch cannot be applied to any of a finding's loads; None: it can, or it is not known.
+fn refusals<'r>(
+    profile: &Profile,
+    finding: &Finding,
+    refused: &'r [RefusedLoad],
+) -> Option<Vec<&'r RefusedLoad>> {
+    if !matches!(finding.remedy, Remedy::Prefetch { .. }) || finding.code.is_empty() {
+        return None;
+    }
+    // An instruction with two operands has two rows.
+    let place = |code: CodeIx| profile.code.get(code.index()).map(|code| (code.module, code.offset));
+    let refusal = |&code: &CodeIx| refused.iter().find(|load| place(load.code) == place(code));
+    finding.code.iter().map(refusal).collect()
 }
 
 /// What huge pages would do to the program that is named, if one is.
@@ -128,7 +163,7 @@ fn prediction(profile: &Profile, args: &AdviseArgs) -> Result<Option<Prediction>
     Ok(Some(prediction))
 }
 
-fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
+fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &AdviseArgs) -> String {
     let Advice { findings, hidden, without_remedy } = advice;
     if profile.totals().accesses() == 0 {
         let mut text = "The profile holds no accesses: there is nothing to advise on.\n".to_owned();
@@ -187,8 +222,15 @@ fn text(profile: &Profile, advice: &Advice, args: &AdviseArgs) -> String {
             );
         }
         let _ = writeln!(out, "   → {}", advice_text(profile, finding));
-        if let Some(command) = command(profile, finding, &args.profile) {
-            let _ = writeln!(out, "     {command}");
+        match refusals(profile, finding, refused).as_deref() {
+            Some([load, ..]) => {
+                let _ = writeln!(out, "     memlens apply cannot do it: {}", load.reason);
+            }
+            _ => {
+                if let Some(command) = command(profile, finding, &args.profile) {
+                    let _ = writeln!(out, "     {command}");
+                }
+            }
         }
         out.push('\n');
     }

@@ -181,3 +181,47 @@ fn fields_that_are_only_filled_are_left_behind_and_lists_in_order_left_alone() {
     let titles: Vec<&Value> = packs.map(|finding| &finding["title"]).collect();
     assert_eq!(titles, ["the nodes in mixed in the order of their walk"], "{text}");
 }
+
+/// A table read at random places that another array says, mixed with what was read last if there is an argument.
+const CHAINED: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+enum { SIZE = 1 << 21, READS = 1 << 19 };
+static long *table;
+static int *chosen;
+__attribute__((noipa)) static long plain(void) {
+    long sum = 0;
+    for (int at = 0; at < READS; at++) {
+        sum += table[chosen[at]];
+        for (int round = 0; round < 40; round++) sum = sum * 5 + round;
+    }
+    return sum;
+}
+__attribute__((noipa)) static long chained(void) {
+    long last = 0;
+    for (int at = 0; at < READS; at++) last = table[chosen[at] ^ last];
+    return last;
+}
+int main(int count, char **words) {
+    (void)words;
+    table = calloc(SIZE, sizeof *table), chosen = malloc(READS * sizeof *chosen);
+    unsigned long number = 1;
+    for (int at = 0; at < READS; at++) {
+        number = number * 6364136223846793005u + 1442695040888963407u;
+        chosen[at] = number >> 43;
+    }
+    puts((count > 1 ? chained() : plain()) == 77 ? "nothing done" : "done");
+    return 0;
+}
+"#;
+
+#[test]
+fn what_nobody_knows_ahead_is_not_to_be_prefetched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = "prefetch table[chosen[…]]";
+    // A core hides most of it, but it can be done.
+    let (_, text) = advised(folder.path(), CHAINED, &[]);
+    assert!(text.contains(told), "{text}");
+    let (findings, text) = advised(folder.path(), CHAINED, &["chained"]);
+    assert!(of(&findings, "prefetch").is_none() && !text.contains(told), "{text}");
+}
