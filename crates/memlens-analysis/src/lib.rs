@@ -142,6 +142,9 @@ pub enum Remedy {
         writers: usize,
         /// As of [`Remedy::Separate`].
         fields: Vec<FieldIx>,
+        /// Whether each of its fields is written by one thread, for the others to read, as in a queue of one producer and one consumer: there is
+        /// nothing to copy, but less to look at.
+        one_writer_each: bool,
     },
 }
 
@@ -673,8 +676,12 @@ impl<'a> About<'a> {
         }
         let takers = self.takers(&members);
         let true_sharing = members.iter().map(misses).sum();
-        let remedy =
-            Remedy::PerThread { true_sharing, writers: takers.writers, fields: takers.fields.clone() };
+        let remedy = Remedy::PerThread {
+            true_sharing,
+            writers: takers.writers,
+            fields: takers.fields.clone(),
+            one_writer_each: takers.one_writer_each,
+        };
         Some(self.without_misses(remedy, true_sharing, &members, takers))
     }
 
@@ -702,12 +709,25 @@ impl<'a> About<'a> {
         for cell in cells.iter().filter(|cell| cell.counts.get().stores > 0) {
             *taken.entry(cell.thread).or_default() += takes(cell.counts.get());
         }
-        let most = taken.values().copied().max().unwrap_or(0);
-        let is_writer = |taken: &&u64| **taken as f64 >= LEAST_PART_OF_A_WRITER * most as f64;
+        let writers = |taken: &BTreeMap<_, u64>| {
+            let most = taken.values().copied().max().unwrap_or(0);
+            taken.values().filter(|&&taken| taken as f64 >= LEAST_PART_OF_A_WRITER * most as f64).count()
+        };
         let pieces = cells.iter().flat_map(|cell| self.pieces(cell));
+        let mut by_field: BTreeMap<FieldIx, BTreeMap<_, u64>> = BTreeMap::new();
+        let mut are_fields_known = true;
+        for cell in cells.iter().filter(|cell| cell.counts.get().stores > 0) {
+            let mut is_known = false;
+            for (field, counts) in self.pieces(cell).filter(|(_, counts)| counts.stores > 0) {
+                *by_field.entry(field).or_default().entry(cell.thread).or_default() += takes(counts);
+                is_known = true;
+            }
+            are_fields_known &= is_known;
+        }
         Takers {
             users: cells.iter().map(|cell| cell.thread).collect::<BTreeSet<_>>().len(),
-            writers: taken.values().filter(is_writer).count(),
+            writers: writers(&taken),
+            one_writer_each: are_fields_known && by_field.values().all(|threads| writers(threads) <= 1),
             fields: costliest(pieces.map(|(field, counts)| (field, takes(counts)))),
             code: costliest(cells.iter().map(|cell| (cell.code, takes(cell.counts.get())))),
         }
@@ -720,6 +740,8 @@ struct Takers {
     users: usize,
     /// Those of them that write.
     writers: usize,
+    /// See [`Remedy::PerThread`].
+    one_writer_each: bool,
     /// What they take most.
     fields: Vec<FieldIx>,
     /// Where.

@@ -665,7 +665,7 @@ fn what_two_threads_write_is_to_be_separated_or_copied_and_one_threads_is_not() 
     let found = findings(&profile);
     let remedies: Vec<&Remedy> = found.iter().map(|found| &found.remedy).collect();
     let all = [
-        &Remedy::PerThread { true_sharing: 480, writers: 2, fields: Vec::new() },
+        &Remedy::PerThread { true_sharing: 480, writers: 2, fields: Vec::new(), one_writer_each: false },
         &Remedy::Separate { false_sharing: 320, users: 2, writers: 2, fields: Vec::new() },
     ];
     assert_eq!(remedies, all, "{found:?}");

@@ -337,6 +337,7 @@ fn title(profile: &Profile, finding: &Finding) -> String {
         Remedy::Pack { nodes: Nodes::Blocks } => format!("the blocks of {name} side by side"),
         Remedy::Pack { nodes: Nodes::Parts } => format!("the nodes in {name} in the order of their walk"),
         Remedy::Separate { .. } => format!("false sharing in {name}"),
+        Remedy::PerThread { one_writer_each: true, .. } => format!("threads hand {name} to each other"),
         Remedy::PerThread { .. } => format!("threads compete for {name}"),
     }
 }
@@ -409,11 +410,14 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             short_count(*false_sharing),
             who_shares(profile, *users, *writers, fields)
         ),
-        Remedy::PerThread { true_sharing, writers, fields } => format!(
-            "{} {} of {accesses} accesses wait for a line that another core has, which wrote the same bytes; {}",
+        Remedy::PerThread { true_sharing, writers, fields, one_writer_each } => format!(
+            "{} {} of {accesses} accesses wait for a line that another core has, which wrote bytes of it that they use; {}",
             if profile.run.estimated { "about" } else { "up to" },
             short_count(*true_sharing),
-            who_writes(profile, *writers, fields)
+            match one_writer_each {
+                true => format!("each field is written by one of {writers} threads{}", named(profile, fields)),
+                false => who_writes(profile, *writers, fields),
+            }
         ),
         Remedy::Prefetch { .. } | Remedy::Pack { .. } => format!(
             "of {accesses} accesses {} miss the first level, {} the second, {} the last",
@@ -548,6 +552,10 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
             "align what each thread uses to lines of its own (alignas(64), padding), or let it work on a local variable and store that at \
              the end"
         }
+        Remedy::PerThread { one_writer_each: true, .. } => {
+            "put what each thread writes into lines of its own, away from what others write; look at the others' less often: keep a copy of \
+             what was read last, and hand over several items at a time"
+        }
         Remedy::PerThread { .. } => {
             "give each thread a copy in lines of its own and join them at the end, or update it less often: each update waits until \
              the others have given the line away"
@@ -679,7 +687,8 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
                 entry["writers"] = (*writers).into();
                 entry["fields"] = names(fields).into();
             }
-            Remedy::PerThread { true_sharing, writers, fields } => {
+            Remedy::PerThread { true_sharing, writers, fields, one_writer_each } => {
+                entry["one_writer_each"] = (*one_writer_each).into();
                 entry["true_sharing"] = (*true_sharing).into();
                 entry["writers"] = (*writers).into();
                 entry["fields"] = names(fields).into();
