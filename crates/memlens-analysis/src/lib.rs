@@ -50,7 +50,7 @@ use memlens_profile::{
 use memlens_types::{Counts, ObjectKind, PatternKind};
 
 pub use chase::Nodes;
-pub use pad::SetConflict;
+pub use pad::{Level, SetConflict};
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
 pub const LEAST_GAIN: f64 = 0.02;

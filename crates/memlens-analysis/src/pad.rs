@@ -18,6 +18,8 @@
 //! The rest of its misses is what padding can spare at most. Where the third cannot be asked, because nobody knows what the
 //! object consists of, there is no finding.
 //!
+//! The same holds for the second-level TLB, whose lines are pages: rows of 16 KiB fall onto a quarter of its sets.
+//!
 //! Sets are those of virtual addresses, as in the model. Those of a second level are of physical ones: with 4-KiB pages the
 //! kernel's choice of frames decides.
 
@@ -31,11 +33,33 @@ use crate::{About, Finding, Function, Member, Remedy, runtime_code};
 /// Lines of padding that are tried; one is enough where a cache has a power of two of sets.
 const MOST_LINES: u64 = 4;
 
+/// What has sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The first level of data caches.
+    First,
+    /// The second.
+    Second,
+    /// The second-level TLB, of pages.
+    Stlb,
+}
+
+impl Level {
+    /// The number of a level of caches.
+    pub fn number(self) -> Option<u8> {
+        match self {
+            Self::First => Some(1),
+            Self::Second => Some(2),
+            Self::Stlb => None,
+        }
+    }
+}
+
 /// A level of caches with lines of a walk in too few of its sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetConflict {
-    /// 1 or 2.
-    pub level: u8,
+    /// Which.
+    pub level: Level,
     /// Sets that the walk's lines fall onto.
     pub sets: u64,
     /// Sets that there are.
@@ -90,7 +114,7 @@ impl About<'_> {
 
     fn pad_stride(&self, stride_bytes: i64, parts: &[Part<'_>]) -> Option<Finding> {
         let mut gain = 0.0;
-        let mut of_levels: BTreeMap<u8, SetConflict> = BTreeMap::new();
+        let mut of_levels: BTreeMap<Level, SetConflict> = BTreeMap::new();
         for Part { cell, conflicts, .. } in parts {
             let now = cell.counts.get().without_coherence();
             gain += self.saved(&now, &without(&now, conflicts));
@@ -101,10 +125,12 @@ impl About<'_> {
             }
         }
         let conflicts: Vec<SetConflict> = of_levels.into_values().collect();
-        let line = u64::from(self.known.profile.machine.line_bytes);
+        let machine = &self.known.profile.machine;
+        let (line, page) = (u64::from(machine.line_bytes), u64::from(machine.page_bytes));
         let spreads = |padding: &u64| {
             let padded = stride_bytes.unsigned_abs() + padding;
-            conflicts.iter().all(|level| sets(padded, level.of_sets, line) == level.of_sets)
+            let unit = |level| if level == Level::Stlb { page } else { line };
+            conflicts.iter().all(|one| sets(padded, one.of_sets, unit(one.level)) == one.of_sets)
         };
         let padding_bytes = (1..=MOST_LINES).map(|lines| lines * line).find(spreads)?;
         let lines = parts.iter().map(|part| part.lines).min()?;
@@ -165,8 +191,11 @@ impl About<'_> {
 
     fn conflicts(&self, walk: &Walk, lines: u64, counts: &Counts) -> Vec<SetConflict> {
         let machine = &self.known.profile.machine;
-        let levels = [(1, &machine.l1d, counts.l1_misses()), (2, &machine.l2, counts.l2_misses())];
-        let conflict = |(level, cache, misses): (u8, &Option<CacheInfo>, u64)| {
+        let levels = [
+            (Level::First, &machine.l1d, counts.l1_misses()),
+            (Level::Second, &machine.l2, counts.l2_misses()),
+        ];
+        let conflict = |(level, cache, misses): (Level, &Option<CacheInfo>, u64)| {
             let cache = cache.as_ref()?;
             let ways = u64::from(cache.ways).max(1);
             let of_sets = cache.bytes / (walk.line_bytes * ways);
@@ -177,7 +206,25 @@ impl About<'_> {
             let is_one = sets * ways < lines && walk.most_lines <= of_sets * ways && misses > needed;
             is_one.then_some(SetConflict { level, sets, of_sets, ways, misses, needed })
         };
-        levels.into_iter().filter_map(conflict).collect()
+        let of_caches = levels.into_iter().filter_map(conflict);
+        of_caches.chain(self.stlb_conflict(walk, lines, counts)).collect()
+    }
+
+    /// The same of pages: a walk has each of its lines in a page of its own.
+    fn stlb_conflict(&self, walk: &Walk, lines: u64, counts: &Counts) -> Option<SetConflict> {
+        let machine = &self.known.profile.machine;
+        let (tlb, page_bytes) = (machine.stlb.as_ref()?, u64::from(machine.page_bytes).max(1));
+        let ways = u64::from(tlb.ways).max(1);
+        let of_sets = u64::from(tlb.entries) / ways;
+        let sets = sets(walk.stride_bytes, of_sets, page_bytes);
+        let read_once = (counts.accesses() as f64 * walk.element_bytes as f64 / page_bytes as f64) as u64;
+        let needed = read_once.max((walk.object_lines * walk.line_bytes).div_ceil(page_bytes));
+        let misses = counts.stlb_misses;
+        let is_one = walk.stride_bytes >= page_bytes
+            && sets * ways < lines
+            && walk.most_lines <= of_sets * ways
+            && misses > needed;
+        is_one.then_some(SetConflict { level: Level::Stlb, sets, of_sets, ways, misses, needed })
     }
 }
 
@@ -202,14 +249,24 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
 /// The counts if of the misses of these levels only the needed were left, and no more behind them.
 fn without(now: &Counts, conflicts: &[SetConflict]) -> Counts {
     let mut left = now.accesses();
-    let mut kept = |level, misses: u64| {
-        let needed = conflicts.iter().find(|one| one.level == level).map(|one| one.needed);
+    let needed = |level| conflicts.iter().find(|one| one.level == level).map(|one| one.needed);
+    let mut kept = |needed: Option<u64>, misses: u64| {
         left = left.min(needed.unwrap_or(misses)).min(misses);
         left as f64 / misses.max(1) as f64
     };
-    let kept = [kept(1, now.l1_misses()), kept(2, now.l2_misses()), kept(3, now.llc_misses())];
+    let kept = [
+        kept(needed(Level::First), now.l1_misses()),
+        kept(needed(Level::Second), now.l2_misses()),
+        kept(None, now.llc_misses()),
+    ];
     let part = |level: usize| move |count: u64| (count as f64 * kept[level]) as u64;
-    now.with_misses(part(0), part(1), part(2))
+    let mut then = now.with_misses(part(0), part(1), part(2));
+    if let Some(needed) = needed(Level::Stlb) {
+        let kept = needed.min(then.stlb_misses) as f64 / then.stlb_misses.max(1) as f64;
+        let part = |count: u64| (count as f64 * kept) as u64;
+        (then.stlb_misses, then.page_walk_accesses) = (part(then.stlb_misses), part(then.page_walk_accesses));
+    }
+    then
 }
 
 /// The size of what an array or pointer of this type leads to, if it is a number of more than a byte. Bytes can be anything.

@@ -851,8 +851,14 @@ fn pads(profile: &Profile) -> Option<Finding> {
 fn columns_of_a_power_of_two_are_padded() {
     let mut profile = columns();
     let found = pads(&profile).expect("a finding");
-    let conflict =
-        SetConflict { level: 2, sets: 8, of_sets: 1024, ways: 16, misses: 1 << 20, needed: 1 << 17 };
+    let conflict = SetConflict {
+        level: Level::Second,
+        sets: 8,
+        of_sets: 1024,
+        ways: 16,
+        misses: 1 << 20,
+        needed: 1 << 17,
+    };
     let remedy =
         Remedy::Pad { stride_bytes: 8192, lines: 1024, padding_bytes: 64, conflicts: vec![conflict] };
     assert_eq!(found.remedy, remedy, "not the first level, which cannot hold a column");
@@ -864,6 +870,36 @@ fn columns_of_a_power_of_two_are_padded() {
     // A line more to each row.
     profile.patterns[0].stride_bytes = Some(8256);
     assert_eq!(pads(&profile), None);
+}
+
+/// The second-level TLB has 128 sets of 8 pages: a column of 1024 rows of two pages falls onto every other, which hold 512, and the TLB all.
+#[test]
+fn padding_spreads_pages_over_the_second_level_tlb() {
+    let mut profile = columns();
+    profile.machine.page_bytes = 4096;
+    profile.cells[1].counts.change(|counts| {
+        (counts.dtlb_misses, counts.stlb_misses, counts.page_walk_accesses) = (1 << 20, 1 << 20, 1 << 20);
+    });
+    profile.sum_cells();
+    let found = pads(&profile).expect("a finding");
+    let Remedy::Pad { conflicts, padding_bytes, .. } = &found.remedy else { panic!("{found:?}") };
+    let of_pages = SetConflict {
+        level: Level::Stlb,
+        sets: 64,
+        of_sets: 128,
+        ways: 8,
+        misses: 1 << 20,
+        // Each of the 2048 pages once.
+        needed: 2048,
+    };
+    assert_eq!((conflicts.last(), *padding_bytes), (Some(&of_pages), 64));
+    let gain = found.gain;
+    // Twice as many entries hold the walk as it is.
+    profile.machine.stlb = Some(TlbInfo { entries: 2048, ways: 16 });
+    let found = pads(&profile).expect("a finding");
+    let Remedy::Pad { conflicts, .. } = &found.remedy else { panic!("{found:?}") };
+    assert!(conflicts.iter().all(|one| one.level != Level::Stlb), "{conflicts:?}");
+    assert!(gain > found.gain + 0.05, "{gain} {}", found.gain);
 }
 
 /// Blocks of 32 rows of a matrix that no level would hold a column of.
@@ -882,7 +918,7 @@ fn walks_of_a_block_are_as_long_as_they_were_seen() {
     let found = pads(&profile).expect("a finding");
     let Remedy::Pad { lines, conflicts, .. } = found.remedy else { panic!("{found:?}") };
     let levels: Vec<_> = conflicts.iter().map(|conflict| (conflict.level, conflict.sets)).collect();
-    assert_eq!((lines, levels), (32, vec![(1, 1), (2, 1)]));
+    assert_eq!((lines, levels), (32, vec![(Level::First, 1), (Level::Second, 1)]));
     // As many as a set has.
     profile.patterns[0].walk_steps = Some(7);
     assert_eq!(pads(&profile), None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use memlens_analysis::{
-    Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Nodes, Remedy, SetConflict, advice as advice_for,
+    Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Level, Nodes, Remedy, SetConflict, advice as advice_for,
 };
 use memlens_apply::RefusedLoad;
 use memlens_exact::{Program, SessionError};
@@ -443,9 +443,13 @@ fn some_of(ids: &[u32]) -> String {
 
 fn in_few_sets(conflict: &SetConflict) -> String {
     let SetConflict { level, sets, of_sets, ways, misses, needed } = *conflict;
-    let level = if level == 1 { "first" } else { "second" };
+    let level = match level {
+        Level::First => "first level",
+        Level::Second => "second level",
+        Level::Stlb => "second-level TLB",
+    };
     format!(
-        "all fall onto {sets} of the {level} level's {of_sets} sets, which keep {}: {} misses there, {} if it kept the walk",
+        "all fall onto {sets} of the {level}'s {of_sets} sets, which keep {}: {} misses there, {} if it kept the walk",
         sets * ways,
         short_count(misses),
         short_count(needed)
@@ -495,11 +499,11 @@ fn place(profile: &Profile, code: CodeIx) -> String {
 fn advice_text(profile: &Profile, finding: &Finding) -> String {
     let text = match &finding.remedy {
         Remedy::Pad { padding_bytes, conflicts, .. } => {
-            let physical = match conflicts.last() {
-                Some(SetConflict { level: 2, .. }) => {
+            let physical = match conflicts.iter().any(|one| one.level == Level::Second) {
+                true => {
                     "; the second level takes physical addresses, which the kernel may have spread already where pages are small"
                 }
-                _ => "",
+                false => "",
             };
             // Its arrays lie column by column.
             let what = match finding.code.iter().any(|&code| is_fortran(profile, code)) {
@@ -659,7 +663,7 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
                 entry["padding_bytes"] = (*padding_bytes).into();
                 let level = |one: &SetConflict| {
                     json!({
-                        "level": one.level,
+                        "level": one.level.number(),
                         "sets": one.sets,
                         "of_sets": one.of_sets,
                         "ways": one.ways,
@@ -667,7 +671,10 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
                         "misses_needed": one.needed,
                     })
                 };
-                entry["conflicts"] = conflicts.iter().map(level).collect();
+                let of_caches = conflicts.iter().filter(|one| one.level != Level::Stlb);
+                entry["conflicts"] = of_caches.map(level).collect();
+                let of_pages = conflicts.iter().find(|one| one.level == Level::Stlb);
+                entry["stlb_conflict"] = of_pages.map(level).into();
             }
             Remedy::Split { hot, hot_bytes, element_bytes } => {
                 entry["hot_fields"] = names(hot).into();
