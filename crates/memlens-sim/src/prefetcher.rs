@@ -13,7 +13,8 @@
 //! # Rule
 //! Misses of data accesses and prefetch instructions train it, by page of 4 KiB. From the second step on that
 //! continues the one before, the line counts as asked for: steps of the same length (strides), or steps of at most
-//! [`NEAR`] lines in the same direction (streams with gaps). A stream ends at its page's end. As many
+//! [`NEAR`] lines in the same direction (streams with gaps), or two that repeat the two before and get on (two places of each structure, in
+//! whatever order: 2 1 4 3 6 5 …). A stream ends at its page's end. As many
 //! streams are followed as the machine says, the least recent goes for another one; as many new pages are remembered
 //! besides, so that pages touched here and there do not drive out streams that go on.
 //!
@@ -48,10 +49,12 @@ struct Stream {
     line: i16,
     /// Its last step; 0: none yet.
     step: i16,
+    /// The two before, the last first.
+    before: [i16; 2],
 }
 
 impl Stream {
-    const NONE: Self = Self { page: NO_PAGE, line: 0, step: 0 };
+    const NONE: Self = Self { page: NO_PAGE, line: 0, step: 0, before: [0; 2] };
 
     /// Goes on to a line of the page. Whether it has been asked for.
     #[inline(always)]
@@ -60,9 +63,10 @@ impl Stream {
         if step == 0 {
             return false;
         }
-        (self.line, self.step) = (line, step);
+        let is_repeated = [step, before] == self.before && step + before != 0;
+        (self.line, self.step, self.before) = (line, step, [before, self.before[0]]);
         let is_near = before.unsigned_abs() <= NEAR && step.unsigned_abs() <= NEAR;
-        step == before || is_near && before.signum() == step.signum()
+        step == before || is_near && before.signum() == step.signum() || is_repeated
     }
 }
 
@@ -157,7 +161,7 @@ impl Prefetcher {
             return is_covered;
         }
         set[FOLLOWED..].rotate_right(1);
-        set[FOLLOWED] = Stream { page, line, step: 0 };
+        set[FOLLOWED] = Stream { page, line, step: 0, before: [0; 2] };
         false
     }
 }
@@ -205,7 +209,9 @@ mod tests {
         assert_eq!(lines(&[9, 8, 7, 6]), [2, 3], "downwards");
         assert_eq!(lines(&[0, 10, 20, 30]), [2, 3], "a stride");
         assert_eq!(lines(&[0, 1, 3, 4, 6]), [2, 3, 4], "with gaps");
-        assert_eq!(lines(&[0, 1, 4, 5, 8]), [], "gaps of three lines");
+        assert_eq!(lines(&[0, 1, 4, 5, 8, 9]), [4, 5], "two places of structures of four lines");
+        assert_eq!(lines(&[2, 1, 4, 3, 6, 5]), [4, 5], "the later place first");
+        assert_eq!(lines(&[0, 1, 4, 5, 11, 12]), [], "two lines here and there");
         assert_eq!(lines(&[5, 5, 6, 6, 7]), [4], "the same line again tells nothing");
         assert_eq!(lines(&[5, 6, 5, 6, 5]), [], "to and fro");
         assert_eq!(lines(&[5, 40, 2, 33, 12, 60]), [], "at random");
