@@ -138,6 +138,9 @@ struct Found {
     observation: Option<Observation>,
 }
 
+/// Pairs of runs of which all may go the same way by chance in less than one of twenty programs (2 × 2⁻⁶).
+const FEWEST_RUNS: u32 = 6;
+
 /// Acts on a profile.
 pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
     if args.machine.is_given() && !args.predict && !args.observe {
@@ -153,6 +156,12 @@ pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
         return Err(Failure::new(
             FailureKind::Usage,
             "--duration and --record are for running processes: --pid PID",
+        ));
+    }
+    if (1..FEWEST_RUNS).contains(&args.runs) {
+        streams::say(&format!(
+            "--runs {} is too few to tell a gain from chance, which takes {FEWEST_RUNS} or more",
+            args.runs
         ));
     }
     // Without --pid there is one.
