@@ -113,27 +113,49 @@ impl About<'_> {
     }
 
     fn pad_stride(&self, stride_bytes: i64, parts: &[Part<'_>]) -> Option<Finding> {
-        let mut gain = 0.0;
         let mut of_levels: BTreeMap<Level, SetConflict> = BTreeMap::new();
-        for Part { cell, conflicts, .. } in parts {
-            let now = cell.counts.get().without_coherence();
-            gain += self.saved(&now, &without(&now, conflicts));
+        for Part { conflicts, .. } in parts {
             for one in conflicts {
                 let sum = of_levels.entry(one.level).or_insert(SetConflict { misses: 0, needed: 0, ..*one });
                 sum.misses += one.misses;
                 sum.needed += one.needed;
             }
         }
-        let conflicts: Vec<SetConflict> = of_levels.into_values().collect();
+        let all: Vec<SetConflict> = of_levels.into_values().collect();
         let machine = &self.known.profile.machine;
         let (line, page) = (u64::from(machine.line_bytes), u64::from(machine.page_bytes));
-        let spreads = |padding: &u64| {
-            let padded = stride_bytes.unsigned_abs() + padding;
-            let unit = |level| if level == Level::Stlb { page } else { line };
-            conflicts.iter().all(|one| sets(padded, one.of_sets, unit(one.level)) == one.of_sets)
-        };
-        let padding_bytes = (1..=MOST_LINES).map(|lines| lines * line).find(spreads)?;
         let lines = parts.iter().map(|part| part.lines).min()?;
+        let most_lines = parts.iter().map(|part| part.lines).max()?;
+        let spreads = |padding: u64, one: &SetConflict| {
+            let padded = stride_bytes.unsigned_abs() + padding;
+            match one.level {
+                // Pages move on by one of them in as many lines as a page has: a walk may end before.
+                Level::Stlb => most_in_a_set(padded, most_lines, one.of_sets, page) <= one.ways,
+                _ => sets(padded, one.of_sets, line) == one.of_sets,
+            }
+        };
+        let padding = |conflicts: &[SetConflict]| {
+            let spreads_all = |&padding: &u64| conflicts.iter().all(|one| spreads(padding, one));
+            (1..=MOST_LINES).map(|lines| lines * line).find(spreads_all)
+        };
+        let of_caches: Vec<SetConflict> =
+            all.iter().copied().filter(|one| one.level != Level::Stlb).collect();
+        let (conflicts, padding_bytes) = match padding(&all) {
+            Some(padding_bytes) => (all, padding_bytes),
+            // Some lines more in each row help the caches alone.
+            None if !of_caches.is_empty() => (of_caches.clone(), padding(&of_caches)?),
+            None => return None,
+        };
+        let gain = parts.iter().map(|Part { cell, conflicts: found, .. }| {
+            let now = cell.counts.get().without_coherence();
+            let spared: Vec<SetConflict> = found
+                .iter()
+                .copied()
+                .filter(|one| conflicts.iter().any(|kept| kept.level == one.level))
+                .collect();
+            self.saved(&now, &without(&now, &spared))
+        });
+        let gain = gain.sum();
         let cells: Vec<&Cell> = parts.iter().map(|part| part.cell).collect();
         let remedy = Remedy::Pad { stride_bytes, lines, padding_bytes, conflicts };
         Some(self.finding(remedy, gain, &cells))
@@ -239,6 +261,18 @@ fn sets(stride_bytes: u64, of_sets: u64, line_bytes: u64) -> u64 {
     span_bytes / greatest_common_divisor(stride_bytes, span_bytes).max(line_bytes).max(1)
 }
 
+/// How many of a walk's pages fall onto the set that gets most of them.
+fn most_in_a_set(stride_bytes: u64, lines: u64, of_sets: u64, page_bytes: u64) -> u64 {
+    /// Of longer walks no more are looked at: no TLB holds as many pages.
+    const MOST: u64 = 1 << 16;
+    let mut counts = vec![0; usize::try_from(of_sets.max(1)).unwrap_or(1)];
+    for at in 0..lines.min(MOST) {
+        let page = at.saturating_mul(stride_bytes) / page_bytes.max(1);
+        counts[(page % of_sets.max(1)) as usize] += 1;
+    }
+    counts.into_iter().max().unwrap_or(0)
+}
+
 fn greatest_common_divisor(one: u64, other: u64) -> u64 {
     match other {
         0 => one,
@@ -306,6 +340,13 @@ mod tests {
         let of = |stride| sets(stride, 64, 64);
         assert_eq!([of(4096), of(8192), of(2048), of(192), of(8), of(4160)], [1, 1, 2, 64, 64, 64]);
         assert_eq!(sets(8192, 48, 64), 3, "three times 1024 bytes");
+    }
+
+    #[test]
+    fn padding_may_not_spread_the_pages_of_short_walks() {
+        let most = |stride, lines| most_in_a_set(stride, lines, 128, 4096);
+        assert_eq!([most(16 << 10, 1024), most((16 << 10) + 64, 1024)], [32, 8]);
+        assert_eq!([most(512 << 10, 64), most((512 << 10) + 64, 64)], [64, 64], "a page in 64 lines");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use memlens_prefetch::{Detour, Function, Jump, Pattern, Refusal};
+use memlens_prefetch::{Detour, Function, Jump, Pattern};
 use memlens_profile::{CodeIx, CodeLocation, ModuleIx, Profile};
 use memlens_symbols::{DebugSearch, Module, SectionKind};
 
@@ -54,8 +54,6 @@ pub struct RefusedLoad {
     pub place: String,
     /// Why.
     pub reason: String,
-    /// Whether nobody knows its address ahead: it comes from the previous iteration.
-    pub is_recurrent: bool,
 }
 
 /// Loads of a loop that share a detour: they are prefetched together or not at all.
@@ -129,7 +127,7 @@ pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
             Ok(path) => modules.entry(path).or_default().push((svma, share, code)),
             Err(reason) => {
                 let place = place_in(profile, code);
-                choice.refused.push(RefusedLoad { code, svma, share, place, reason, is_recurrent: false });
+                choice.refused.push(RefusedLoad { code, svma, share, place, reason });
             }
         }
     }
@@ -155,7 +153,6 @@ fn leave_to_the_processor(choice: &mut PrefetchChoice) {
         svma: load.svma,
         share: load.share,
         place: load.place,
-        is_recurrent: false,
         reason: "it goes on in small steps, which the processor follows by itself".to_owned(),
     }));
 }
@@ -169,18 +166,16 @@ fn is_linker(name: &str) -> bool {
 }
 
 fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], choice: &mut PrefetchChoice) {
-    let mut refuse = |load: &(u64, f64, CodeIx), reason: String, is_recurrent: bool| {
+    let mut refuse = |load: &(u64, f64, CodeIx), reason: String| {
         let (svma, share, code) = *load;
         let place = place_in(profile, code);
-        let load = RefusedLoad { code, svma, share, place, reason, is_recurrent };
+        let load = RefusedLoad { code, svma, share, place, reason };
         choice.refused.push(load);
     };
     let symbols = match Module::open(path, &DebugSearch::default()) {
         Ok(symbols) => symbols,
         Err(error) => {
-            loads
-                .iter()
-                .for_each(|load| refuse(load, format!("{} cannot be read: {error}", path.display()), false));
+            loads.iter().for_each(|load| refuse(load, format!("{} cannot be read: {error}", path.display())));
             return;
         }
     };
@@ -196,7 +191,7 @@ fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], cho
     for load in loads {
         match symbols.function_at(load.0) {
             Some(function) => functions.entry(function.start).or_default().push(*load),
-            None => refuse(load, "no function is known there".to_owned(), false),
+            None => refuse(load, "no function is known there".to_owned()),
         }
     }
     for (start, loads) in functions {
@@ -204,7 +199,7 @@ fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], cho
         let function = match function {
             Ok(function) => function,
             Err(reason) => {
-                loads.iter().for_each(|load| refuse(load, reason.to_string(), false));
+                loads.iter().for_each(|load| refuse(load, reason.to_string()));
                 continue;
             }
         };
@@ -212,7 +207,7 @@ fn plan_module(profile: &Profile, path: &Path, loads: &[(u64, f64, CodeIx)], cho
         let plan = memlens_prefetch::plan(&function, &targets, &jumps);
         for (svma, reason) in plan.refused {
             if let Some(load) = loads.iter().find(|load| load.0 == svma) {
-                refuse(load, reason.to_string(), reason == Refusal::Recurrence);
+                refuse(load, reason.to_string());
             }
         }
         for detour in plan.detours {

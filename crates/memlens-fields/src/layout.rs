@@ -249,7 +249,7 @@ impl Start {
         for one in seen {
             let size = profile.code.get(one.code.index()).map_or(0, |code| u64::from(code.size_bytes));
             let Place::Structure(offset) = self.place(one.offset_bytes) else { continue };
-            if size == 0 || size > WORD_BYTES {
+            if size == 0 || size > WORD_BYTES || one.is_run {
                 continue;
             }
             all += one.times;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     fn seen(code: u32, offset_bytes: u64) -> Seen {
-        Seen { code: CodeIx(code), object: ObjectIx(0), offset_bytes, times: 1 }
+        Seen { code: CodeIx(code), object: ObjectIx(0), offset_bytes, times: 1, is_run: false }
     }
 
     #[test]

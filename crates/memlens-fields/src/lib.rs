@@ -64,6 +64,8 @@ pub struct Seen {
     pub offset_bytes: u64,
     /// How often.
     pub times: u64,
+    /// Whether as one of the elements that a string instruction went through: it says nothing of what is there.
+    pub is_run: bool,
 }
 
 /// Fills `profile.fields`, `profile.field_uses` and its objects' `element`. The objects and code must be there.

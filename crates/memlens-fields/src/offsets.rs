@@ -57,6 +57,8 @@ pub struct Offset {
     pub bytes: u64,
     /// How many of the accesses looked at it stands for.
     pub times: u64,
+    /// Whether it is one of a run ([`Offsets::ran`]).
+    pub is_run: bool,
 }
 
 /// Pairs kept if nothing else is said: some 5 MB.
@@ -151,14 +153,20 @@ impl Offsets {
             let kept = runs.seen.min(KEPT_RUNS as u64);
             let times = runs.seen.div_ceil(kept.max(1));
             let places = runs.kept.iter().take(kept as usize).flat_map(Run::places);
-            places.map(move |(bytes, of_run)| Offset { operand, object, bytes, times: times * of_run })
+            places.map(move |(bytes, of_run)| Offset {
+                operand,
+                object,
+                bytes,
+                times: times.saturating_mul(of_run),
+                is_run: true,
+            })
         });
         let of_pairs = self.pairs.iter().flat_map(|(&(operand, object), pair)| {
             let kept = pair.seen.min(KEPT as u64);
             // Rounded up: nothing that was seen counts for nothing.
             let times = pair.seen.div_ceil(kept.max(1));
             let offsets = pair.offsets.iter().take(kept as usize);
-            offsets.map(move |&bytes| Offset { operand, object, bytes: bytes.into(), times })
+            offsets.map(move |&bytes| Offset { operand, object, bytes: bytes.into(), times, is_run: false })
         });
         of_pairs.chain(of_runs)
     }

@@ -40,6 +40,7 @@ fn names(test: &str, offsets: &[u64]) -> Vec<Option<String>> {
         object: ObjectIx(0),
         offset_bytes,
         times: 1,
+        is_run: false,
     };
     let seen: Vec<Seen> = offsets.iter().enumerate().map(seen).collect();
     let held = TypeOf::Known { number: 1, module: &module, type_ref, is_behind: true };

@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::snapshot::{Builder, CodeRows};
 
 /// A reference was seen in an object: its number, the object's, bytes from its block's beginning, how often.
-type SeenOffset = (u32, u32, u64, u64);
+type SeenOffset = (u32, u32, u64, u64, bool);
 
 impl Process {
     /// Where in objects references were seen: what windows have, and of those that were in none the first access.
@@ -31,15 +31,14 @@ impl Process {
                 }
                 if self.may_have_fields(object) && number.is_none_or(|number| !offsets.knows(number, object))
                 {
-                    seen.push((reference, object, offset, 1));
+                    seen.push((reference, object, offset, 1, false));
                 }
             }
         }
         let of_windows = offsets.iter().filter(|seen| self.may_have_fields(seen.object));
-        seen.extend(
-            of_windows
-                .filter_map(|it| Some((*reference_of.get(&it.operand)?, it.object, it.bytes, it.times))),
-        );
+        seen.extend(of_windows.filter_map(|it| {
+            Some((*reference_of.get(&it.operand)?, it.object, it.bytes, it.times, it.is_run))
+        }));
         seen
     }
 
@@ -65,9 +64,9 @@ impl<'a> Builder<'a> {
         // As large as what they are made of: in its place.
         let mut rows: Vec<Seen> = seen
             .into_iter()
-            .filter_map(|(reference, object, offset_bytes, times)| {
+            .filter_map(|(reference, object, offset_bytes, times, is_run)| {
                 let (code, object) = (code_of.of(reference)?, *self.object_of.get(&object)?);
-                Some(Seen { code, object, offset_bytes, times })
+                Some(Seen { code, object, offset_bytes, times, is_run })
             })
             .collect();
         rows.sort_unstable_by_key(|seen| (seen.object, seen.code, seen.offset_bytes));

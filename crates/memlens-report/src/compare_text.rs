@@ -244,10 +244,16 @@ struct Amounts {
 impl Amounts {
     /// None: the profiles count different things.
     fn of(a: &Profile, b: &Profile, by: Column) -> Option<Self> {
-        if by != Column::Share {
-            return Some(Self { of_a: 1.0, of_b: 1.0, word: "", are_nanoseconds: false });
+        let are_sampled = [a, b].map(|profile| profile.run.sampling.is_some());
+        // Of samples that is their cost.
+        if by == Column::StallCycles && are_sampled[0] != are_sampled[1] {
+            return None;
         }
         let word = cost_word(a);
+        if by != Column::Share {
+            let are_nanoseconds = by == Column::StallCycles && word == "time";
+            return Some(Self { of_a: 1.0, of_b: 1.0, word: "", are_nanoseconds });
+        }
         let whole = |profile: &Profile| profile.cost(&profile.totals()) as f64;
         (word == cost_word(b)).then(|| Self {
             of_a: whole(a),

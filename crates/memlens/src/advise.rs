@@ -82,12 +82,8 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
         );
         return Err(Failure::new(FailureKind::Usage, message));
     }
-    let mut found = advice_for(&profile);
+    let found = advice_for(&profile);
     let refused = refused_prefetches(&profile, &found);
-    // Where each address comes from the last one's data, the program cannot know it ahead either.
-    found.findings.retain(|finding| {
-        !refusals(&profile, finding, &refused).is_some_and(|all| all.iter().all(|load| load.is_recurrent))
-    });
     let prediction = prediction(&profile, args)?;
     match args.format {
         Format::Json => {
@@ -134,7 +130,8 @@ fn refusals<'r>(
     finding: &Finding,
     refused: &'r [RefusedLoad],
 ) -> Option<Vec<&'r RefusedLoad>> {
-    if !matches!(finding.remedy, Remedy::Prefetch { .. }) || finding.code.is_empty() {
+    let is_prefetch = matches!(finding.remedy, Remedy::Prefetch { .. });
+    if !is_prefetch || !has_steps(profile, finding) || finding.code.is_empty() {
         return None;
     }
     // An instruction with two operands has two rows.

@@ -731,14 +731,14 @@ impl Bursts {
     }
 
     /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: offset in bytes, how
-    /// often.
-    pub fn offsets(&self) -> FxHashMap<u32, Vec<(u64, u64)>> {
-        let mut by_cell: FxHashMap<u32, Vec<(u64, u64)>> = FxHashMap::default();
+    /// often, and whether as one of a string instruction's elements.
+    pub fn offsets(&self) -> FxHashMap<u32, Vec<(u64, u64, bool)>> {
+        let mut by_cell: FxHashMap<u32, Vec<(u64, u64, bool)>> = FxHashMap::default();
         for seen in self.offsets.iter() {
             let spot = &self.cells.key(seen.operand).spot;
             let has_start = spot.has_start();
             if has_start {
-                by_cell.entry(seen.operand).or_default().push((seen.bytes, seen.times));
+                by_cell.entry(seen.operand).or_default().push((seen.bytes, seen.times, seen.is_run));
             }
         }
         by_cell
