@@ -19,7 +19,7 @@
 //! | [`Remedy::HugePages`] | the object has a huge page's worth of memory | its TLB misses and page walks, as far as its huge pages fit the second-level TLB |
 //! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
 //! | [`Remedy::Layout`] | one stride of more than a line, and little of each line or page is used at a time | the misses that full lines, prefetched in time, and full pages would save |
-//! | [`Remedy::Pad`] | one stride by which a walk falls onto few sets of a cache that would hold its lines | the misses there beyond those that reading each line once needs |
+//! | [`Remedy::Pad`] | one stride by which a walk falls onto few sets of a cache, or of the second-level TLB, that would hold it | the misses there beyond those that reading each line, or page, once needs |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few uses | the misses that full lines and pages would save, all where the hot bytes fit a cache or TLB |
 //! | [`Remedy::Pack`] | addresses are loaded from the nodes themselves (lists, trees), which do not lie in the order of the walk | their misses, those of the TLB, too |
 //! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |

@@ -55,7 +55,7 @@ impl Level {
     }
 }
 
-/// A level of caches with lines of a walk in too few of its sets.
+/// A level of caches with lines of a walk in too few of its sets, or a TLB with pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetConflict {
     /// Which.

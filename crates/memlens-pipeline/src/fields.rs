@@ -1,6 +1,6 @@
 //! Which fields of structures were touched: offsets out of windows and of first accesses, with the objects' types.
 
-use memlens_fields::{Layouts, Seen, TypeOf, add_fields};
+use memlens_fields::{Layouts, Offset, Seen, TypeOf, add_fields};
 use memlens_objects::{ObjectId, ObjectKey};
 use memlens_profile::ObjectIx;
 use rustc_hash::FxHashMap;
@@ -9,12 +9,9 @@ use crate::address_space::ANONYMOUS;
 use crate::process::Process;
 use crate::snapshot::{Builder, CodeRows};
 
-/// A reference was seen in an object: its number, the object's, bytes from its block's beginning, how often.
-type SeenOffset = (u32, u32, u64, u64, bool);
-
 impl Process {
-    /// Where in objects references were seen: what windows have, and of those that were in none the first access.
-    pub(crate) fn offsets(&self) -> Vec<SeenOffset> {
+    /// Where in objects references, which are the operands here, were seen: what windows have, and of those that were in none the first access.
+    pub(crate) fn offsets(&self) -> Vec<Offset> {
         let (offsets, numbers) = self.windows.offsets();
         let references = self.blocks.references();
         let number_of = |reference: u32| {
@@ -22,7 +19,7 @@ impl Process {
             numbers.get(&known.operand_key()).copied()
         };
         let mut reference_of: FxHashMap<u32, u32> = FxHashMap::default();
-        let mut seen: Vec<SeenOffset> = Vec::new();
+        let mut seen: Vec<Offset> = Vec::new();
         for thread in self.threads.iter().flatten() {
             for (reference, object, offset) in thread.references.cells().offsets() {
                 let number = number_of(reference);
@@ -31,14 +28,14 @@ impl Process {
                 }
                 if self.may_have_fields(object) && number.is_none_or(|number| !offsets.knows(number, object))
                 {
-                    seen.push((reference, object, offset, 1, false));
+                    seen.push(Offset { operand: reference, object, bytes: offset, times: 1, is_run: false });
                 }
             }
         }
         let of_windows = offsets.iter().filter(|seen| self.may_have_fields(seen.object));
-        seen.extend(of_windows.filter_map(|it| {
-            Some((*reference_of.get(&it.operand)?, it.object, it.bytes, it.times, it.is_run))
-        }));
+        seen.extend(
+            of_windows.filter_map(|it| Some(Offset { operand: *reference_of.get(&it.operand)?, ..it })),
+        );
         seen
     }
 
@@ -60,13 +57,13 @@ impl Process {
 
 impl<'a> Builder<'a> {
     /// The fields of the profile's objects.
-    pub(crate) fn fields(&mut self, seen: Vec<SeenOffset>, code_of: &CodeRows, layouts: &mut Layouts) {
+    pub(crate) fn fields(&mut self, seen: Vec<Offset>, code_of: &CodeRows, layouts: &mut Layouts) {
         // As large as what they are made of: in its place.
         let mut rows: Vec<Seen> = seen
             .into_iter()
-            .filter_map(|(reference, object, offset_bytes, times, is_run)| {
-                let (code, object) = (code_of.of(reference)?, *self.object_of.get(&object)?);
-                Some(Seen { code, object, offset_bytes, times, is_run })
+            .filter_map(|Offset { operand, object, bytes, times, is_run }| {
+                let (code, object) = (code_of.of(operand)?, *self.object_of.get(&object)?);
+                Some(Seen { code, object, offset_bytes: bytes, times, is_run })
             })
             .collect();
         rows.sort_unstable_by_key(|seen| (seen.object, seen.code, seen.offset_bytes));

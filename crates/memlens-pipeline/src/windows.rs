@@ -148,8 +148,8 @@ impl Windows {
         });
     }
 
-    /// A string instruction's operand has gone through so many elements, of which the lowest is at `address`: which fields these are is told apart
-    /// from windows, which leave it out.
+    /// A string instruction's operand has gone through so many elements, of which the lowest is at `address`: windows leave its block out, so
+    /// where that was is kept apart from them.
     pub fn ran(
         &mut self,
         (blocks, space): (&BlockTable, &AddressSpace),
@@ -157,7 +157,8 @@ impl Windows {
         (address, element_bytes, elements): (u64, u32, u64),
     ) {
         let Some((object, offset)) = space.place_at(address) else { return };
-        let last = space.place_at(address + (elements.max(1) - 1) * u64::from(element_bytes));
+        let bytes_to_last = elements.saturating_sub(1).saturating_mul(element_bytes.into());
+        let last = space.place_at(address.wrapping_add(bytes_to_last));
         // One that leaves its object is divided by the first access.
         if last.is_some_and(|(other, _)| other == object) {
             let number = self.number(blocks, reference as usize);

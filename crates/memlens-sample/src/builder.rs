@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use memlens_fields::{Layouts, Offsets, Seen as SeenField, TypeOf, add_fields};
+use memlens_fields::{Layouts, Offset, Offsets, Seen as SeenField, TypeOf, add_fields};
 use memlens_locality::{CostSpread, Summary};
 use memlens_patterns::Sources;
 use memlens_profile::{
@@ -59,8 +59,8 @@ struct Rows {
     spreads: FxHashMap<(u32, u32, Missing), CostSpread>,
     /// By row of code and object: where in the object samples were.
     offsets: Offsets,
-    /// The same of bursts' accesses: row of code, object, bytes, how often, and whether of a run.
-    burst_offsets: Vec<(u32, u32, u64, u64, bool)>,
+    /// The same of bursts' accesses.
+    burst_offsets: Vec<Offset>,
 }
 
 /// Code, object, thread, and what is not known of the samples.
@@ -150,14 +150,19 @@ impl ProfileBuilder {
             rows.add(object, code, key.thread, missing, &counts);
             match offsets.get(&number) {
                 Some(seen) => {
-                    let rows_of =
-                        seen.iter().map(|&(within, times, is_run)| (code, object, within, times, is_run));
+                    let rows_of = seen.iter().map(|&of_cell| Offset { operand: code, object, ..of_cell });
                     rows.burst_offsets.extend(rows_of);
                 }
                 // Their spots are the variables' beginnings.
                 None if key.spot.has_start() => {}
                 None => {
-                    let within = offset_in(&key, files).map(|within| (code, object, within, 1, false));
+                    let within = offset_in(&key, files).map(|bytes| Offset {
+                        operand: code,
+                        object,
+                        bytes,
+                        times: 1,
+                        is_run: false,
+                    });
                     rows.burst_offsets.extend(within);
                 }
             }
@@ -451,20 +456,22 @@ impl Rows {
             sites.sort_unstable();
             sites.dedup();
         });
-        let of_samples =
-            self.offsets.iter().map(|seen| (seen.operand, seen.object, seen.bytes, seen.times, seen.is_run));
         let mut seen: Vec<SeenField> = Vec::new();
         let mut parts = PartPlaces::default();
-        for (code, object, offset_bytes, times, is_run) in
-            of_samples.chain(self.burst_offsets.iter().copied())
+        for Offset { operand, object, bytes, times, is_run } in
+            self.offsets.iter().chain(self.burst_offsets.iter().copied())
         {
             let moved = sites_of.get(&object).map(Vec::as_slice).unwrap_or_default();
             for &owner in std::iter::once(&object).chain(moved) {
                 let Some(place) = places.get(owner as usize).copied().flatten() else { continue };
-                if let Some(offset_bytes) =
-                    parts.offset_in((object, owner), offset_bytes, &self.objects, files)
-                {
-                    seen.push(SeenField { code: CodeIx(code), object: place, offset_bytes, times, is_run });
+                if let Some(offset_bytes) = parts.offset_in((object, owner), bytes, &self.objects, files) {
+                    seen.push(SeenField {
+                        code: CodeIx(operand),
+                        object: place,
+                        offset_bytes,
+                        times,
+                        is_run,
+                    });
                 }
             }
         }

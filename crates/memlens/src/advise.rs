@@ -83,7 +83,6 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
         return Err(Failure::new(FailureKind::Usage, message));
     }
     let found = advice_for(&profile);
-    let refused = refused_prefetches(&profile, &found);
     let prediction = prediction(&profile, args)?;
     match args.format {
         Format::Json => {
@@ -92,6 +91,7 @@ pub fn advise(args: &AdviseArgs) -> Result<u8, Failure> {
             streams::write_json(&document)?;
         }
         Format::Text => {
+            let refused = refused_prefetches(&profile, &found);
             let mut text = text(&profile, &found, &refused, args);
             if let Some(prediction) = prediction {
                 text = text + "\n" + &prediction_table(&prediction);
@@ -110,13 +110,16 @@ fn at_most(finding: &Finding) -> &'static str {
     }
 }
 
-/// Loads that `memlens apply --prefetch` would do nothing for, in the program's files as they are now; none where no finding would be told
-/// to be applied. Cost: reads the debug information of the files with such loads.
+/// Whether `memlens apply --prefetch` might do what a finding says.
+fn is_for_apply(profile: &Profile, finding: &Finding) -> bool {
+    matches!(finding.remedy, Remedy::Prefetch { .. }) && has_steps(profile, finding)
+}
+
+/// Loads that `memlens apply --prefetch` would do nothing for, in the program's files as they are now; none where no finding is for it. Cost: reads
+/// the debug information of the files with such loads.
 fn refused_prefetches(profile: &Profile, advice: &Advice) -> Vec<RefusedLoad> {
-    let is_applied =
-        |finding: &Finding| matches!(finding.remedy, Remedy::Prefetch { .. }) && has_steps(profile, finding);
     let Some(program) = profile.run.command.first() else { return Vec::new() };
-    if !advice.findings.iter().any(is_applied) {
+    if !advice.findings.iter().any(|finding| is_for_apply(profile, finding)) {
         return Vec::new();
     }
     let words: Vec<OsString> = profile.run.command.iter().map(Into::into).collect();
@@ -124,20 +127,14 @@ fn refused_prefetches(profile: &Profile, advice: &Advice) -> Vec<RefusedLoad> {
     memlens_apply::choose_prefetches(profile, &file).refused
 }
 
-/// Why a prefetch cannot be applied to any of a finding's loads; None: it can, or it is not known.
-fn refusals<'r>(
-    profile: &Profile,
-    finding: &Finding,
-    refused: &'r [RefusedLoad],
-) -> Option<Vec<&'r RefusedLoad>> {
-    let is_prefetch = matches!(finding.remedy, Remedy::Prefetch { .. });
-    if !is_prefetch || !has_steps(profile, finding) || finding.code.is_empty() {
-        return None;
-    }
+/// Why `memlens apply` would prefetch none of a finding's loads; None: it would, or it is not known.
+fn refusal<'r>(profile: &Profile, finding: &Finding, refused: &'r [RefusedLoad]) -> Option<&'r str> {
     // An instruction with two operands has two rows.
     let place = |code: CodeIx| profile.code.get(code.index()).map(|code| (code.module, code.offset));
-    let refusal = |&code: &CodeIx| refused.iter().find(|load| place(load.code) == place(code));
-    finding.code.iter().map(refusal).collect()
+    let reason = |&code: &CodeIx| refused.iter().find(|load| place(load.code) == place(code));
+    let all: Option<Vec<&RefusedLoad>> = finding.code.iter().map(reason).collect();
+    let first = all.filter(|_| is_for_apply(profile, finding))?.first().copied()?;
+    Some(&first.reason)
 }
 
 /// What huge pages would do to the program that is named, if one is.
@@ -219,15 +216,12 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
             );
         }
         let _ = writeln!(out, "   → {}", advice_text(profile, finding));
-        match refusals(profile, finding, refused).as_deref() {
-            Some([load, ..]) => {
-                let _ = writeln!(out, "     memlens apply cannot do it: {}", load.reason);
-            }
-            _ => {
-                if let Some(command) = command(profile, finding, &args.profile) {
-                    let _ = writeln!(out, "     {command}");
-                }
-            }
+        let how = match refusal(profile, finding, refused) {
+            Some(reason) => Some(format!("memlens apply cannot do it: {reason}")),
+            None => command(profile, finding, &args.profile),
+        };
+        if let Some(how) = how {
+            let _ = writeln!(out, "     {how}");
         }
         out.push('\n');
     }
@@ -598,7 +592,7 @@ fn in_same_loops(profile: &Profile, finding: &Finding, found: &[Finding]) -> Opt
 fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> {
     let option = match finding.remedy {
         Remedy::HugePages { .. } => "",
-        Remedy::Prefetch { .. } if has_steps(profile, finding) => "--prefetch ",
+        Remedy::Prefetch { .. } if is_for_apply(profile, finding) => "--prefetch ",
         _ => return None,
     };
     let run = &profile.run;

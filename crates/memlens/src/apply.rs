@@ -15,7 +15,9 @@ use memlens_profile::Prediction;
 use memlens_report::prediction_table;
 use serde_json::{Value, json};
 
-use crate::apply_measured::{is_sure, must_be_same, sameness, times, times_document};
+use crate::apply_measured::{
+    FEWEST_RUNS, is_sure, must_be_same, sameness, times, times_document, too_few_runs,
+};
 use crate::apply_pages::{self, Pages, Reserved, bytes};
 use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
@@ -137,9 +139,6 @@ struct Found {
     /// Page walks in the pages that the kernel gave, if that was asked for.
     observation: Option<Observation>,
 }
-
-/// Pairs of runs of which all may go the same way by chance in less than one of twenty programs (2 × 2⁻⁶).
-const FEWEST_RUNS: u32 = 6;
 
 /// Acts on a profile.
 pub fn apply(args: &ApplyArgs) -> Result<u8, Failure> {
@@ -388,7 +387,7 @@ fn method(object: &Chosen) -> &'static str {
 fn verdict(found: &Found) -> Vec<String> {
     let mut lines = Vec::new();
     let gain = found.pairs.change(wall).map(|time| match time {
-        time if !is_sure(&time) => "Too few runs to tell a gain from chance: --runs 6 or more.".to_owned(),
+        time if !is_sure(&time) => too_few_runs(),
         time if time.high < 0.0 => format!(
             "With huge pages for {} the program takes {:.1} % less time ({:.2} times the speed).",
             names(&found.choice.chosen),

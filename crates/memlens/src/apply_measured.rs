@@ -68,6 +68,14 @@ pub fn sameness(pairs: &Pairs, what: &str) -> Vec<String> {
     lines
 }
 
+/// So many pairs of runs are enough for [`is_sure`]: all of fewer may go the same way by chance in more than one of twenty programs (2 × 2⁻⁵).
+pub const FEWEST_RUNS: u32 = 6;
+
+/// What is said of fewer.
+pub fn too_few_runs() -> String {
+    format!("Too few runs to tell a gain from chance: --runs {FEWEST_RUNS} or more.")
+}
+
 /// Whether there were enough runs to tell a gain from chance.
 pub fn is_sure(estimate: &Estimate) -> bool {
     estimate.coverage >= 0.95

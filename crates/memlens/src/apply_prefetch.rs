@@ -11,7 +11,7 @@ use memlens_profile::Profile;
 use serde_json::{Value, json};
 
 use crate::apply::{ApplyArgs, ApplyFormat, cannot_run, did_not_start};
-use crate::apply_measured::{is_sure, must_be_same, percent, sameness, times, times_document};
+use crate::apply_measured::{is_sure, must_be_same, percent, sameness, times, times_document, too_few_runs};
 use crate::failure::{Failure, FailureKind};
 use crate::run_progress::RunProgress;
 use crate::streams;
@@ -257,7 +257,7 @@ fn sentences(found: &Found) -> Vec<String> {
             -estimate.change * 100.0,
             1.0 / (1.0 + estimate.change)
         ),
-        Verdict::TooFewRuns => "Too few runs to tell a gain from chance: --runs 6 or more.".to_owned(),
+        Verdict::TooFewRuns => too_few_runs(),
         Verdict::Withdrawn => {
             let change = found.pairs.change(wall).map_or_else(String::new, |estimate| percent(&estimate));
             format!("No gain that could be told from chance ({change}): the prefetches are withdrawn.")

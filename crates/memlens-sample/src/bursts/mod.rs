@@ -28,7 +28,7 @@ use std::borrow::Cow;
 
 use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
-use memlens_fields::Offsets;
+use memlens_fields::{Offset, Offsets};
 use memlens_locality::{
     Burst, Cost, CostSpread, Geometry, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing,
     Summary, Timing, Unseen,
@@ -730,15 +730,15 @@ impl Bursts {
         });
     }
 
-    /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: offset in bytes, how
-    /// often, and whether as one of a string instruction's elements.
-    pub fn offsets(&self) -> FxHashMap<u32, Vec<(u64, u64, bool)>> {
-        let mut by_cell: FxHashMap<u32, Vec<(u64, u64, bool)>> = FxHashMap::default();
+    /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: the operands are
+    /// cells, the objects nothing.
+    pub fn offsets(&self) -> FxHashMap<u32, Vec<Offset>> {
+        let mut by_cell: FxHashMap<u32, Vec<Offset>> = FxHashMap::default();
         for seen in self.offsets.iter() {
             let spot = &self.cells.key(seen.operand).spot;
             let has_start = spot.has_start();
             if has_start {
-                by_cell.entry(seen.operand).or_default().push((seen.bytes, seen.times, seen.is_run));
+                by_cell.entry(seen.operand).or_default().push(seen);
             }
         }
         by_cell
