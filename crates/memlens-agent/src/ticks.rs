@@ -365,7 +365,7 @@ extern "C" fn on_tick(signal: c_int, info: *const c_void, context: *mut c_void) 
     // SAFETY: the kernel's argument.
     let is_call = unsafe { arch::was_in_call(context) };
     // SAFETY: the thread was about to go on there.
-    let in_call = is_call || bursts::are_wanted() && unsafe { arch::is_spinning(ip) };
+    let in_call = is_call || bursts::are_wanted() && unsafe { memlens_burst::is_waiting(ip) };
     // What the agent does for the program is like what the kernel does for it.
     let (start, end) = arch::own_image();
     let in_call = in_call || asked_clock || (start..end).contains(&(ip as usize));

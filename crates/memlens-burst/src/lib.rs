@@ -8,6 +8,7 @@
 //!  translate.rs  path ─► block, by assembler.rs; known.rs: which addresses follow from others,
 //!                 filter.rs: which are left out, gather.rs: those of gathers
 //!  cache.rs      blocks, exits, what is found how; hashes.rs: blocks by address
+//!  waiting.rs    loops that wait for another thread
 //!  entry.rs      the few instructions between copy and runtime
 //!  area.rs       a thread's words that the copy reaches through fs
 //!  sys.rs, table.rs, heap.rs   memory of our own
@@ -43,11 +44,13 @@ mod sys;
 mod table;
 mod trace;
 mod translate;
+mod waiting;
 
 pub use area::Area;
 pub use counting::Counted;
 pub use filter::filter_operations;
 pub use runtime::{
     Burst, Hooks, Limits, MOST_WORDS, Missing, NewBlock, active, begin, check_support, code_has_changed,
-    forget_after_fork, is_interrupted, leave_at_fault,
+    forget_after_fork, is_interrupted, is_waiting, leave_at_fault,
 };
+pub use waiting::{AROUND as WAITING_AROUND, code_waits};

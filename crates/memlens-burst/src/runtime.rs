@@ -33,6 +33,7 @@ use crate::filter::Filter;
 use crate::sys::{cycles, own_memory, thread_ns, thread_pointer};
 use crate::trace::{Trace, find_announcement};
 use crate::translate::{FLAGS_FOR_NATIVE, translate};
+use crate::waiting;
 
 /// The most words that a burst has.
 pub const MOST_WORDS: usize = 1 << 20;
@@ -307,6 +308,30 @@ pub fn forget_after_fork(area: &Area) {
         lane.store(ptr::null_mut(), Ordering::Relaxed);
     }
     area.lane.set(0);
+}
+
+/// Whether a thread waits for another one in a loop: what it does there says nothing of the accesses that it would make in
+/// such a time elsewhere. Before the first burst, and while another thread translates, loops with `pause` are known alone.
+/// Cost: some microseconds.
+///
+/// # Safety
+/// `ip` is the address of an instruction that the calling thread was about to execute.
+pub unsafe fn is_waiting(ip: u64) -> bool {
+    const PAGE: u64 = 4096;
+    const MOST: usize = 2 * waiting::AROUND as usize;
+    // No further than the page, which is mapped.
+    let page = ip & !(PAGE - 1);
+    let start = ip.saturating_sub(waiting::AROUND).max(page);
+    let end = ip.saturating_add(waiting::AROUND).min(page + PAGE);
+    let mut code = [0; MOST];
+    for (byte, address) in code.iter_mut().zip(start..end) {
+        // SAFETY: a byte of the page with the instruction; somebody may write there, so it is read by itself.
+        *byte = unsafe { ptr::without_provenance::<u8>(address as usize).read_volatile() };
+    }
+    let code = &code[..(end - start) as usize];
+    let mut held = Held::now();
+    let infos = held.as_mut().and_then(|held| held.inner().as_mut()).map(|inner| &mut inner.infos);
+    waiting::is_waiting(code, start, ip, infos)
 }
 
 /// Code has been unmapped: what was translated is not used by bursts that begin from now on.

@@ -1,12 +1,13 @@
 //! The files that are mapped, each read once for all processes.
 
 use std::cell::{OnceCell, RefCell};
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
 
+use memlens_burst::WAITING_AROUND;
 use memlens_code::{FunctionCode, SampleSkid, Waits};
 use memlens_symbols::{DebugSearch, GeneratedNames, Module};
 use object::read::elf::ProgramHeader;
@@ -45,6 +46,8 @@ pub struct MappedFile {
     symbols: OnceCell<Option<Module>>,
     functions: RefCell<FxHashMap<u64, Option<Rc<FunctionCode>>>>,
     waits: RefCell<FxHashMap<(u64, bool), Waits>>,
+    /// Addresses in loops that wait, and others that were asked for.
+    loops: RefCell<FxHashMap<u64, bool>>,
 }
 
 impl std::fmt::Debug for MappedFile {
@@ -75,6 +78,7 @@ impl MappedFile {
             symbols: OnceCell::new(),
             functions: RefCell::default(),
             waits: RefCell::default(),
+            loops: RefCell::default(),
         };
         match read(Path::new(path), inode) {
             Ok(shape) => file.shape = Some(shape),
@@ -161,6 +165,30 @@ impl MappedFile {
         });
         self.waits.borrow_mut().insert(key, found);
         found
+    }
+
+    /// Whether a thread that is about to execute the instruction there waits in a loop for another one, as the agent has it at
+    /// ticks. Reads nothing of the file but the code around; kept for each address.
+    pub fn waits_in_loop(&self, svma: u64) -> bool {
+        *self.loops.borrow_mut().entry(svma).or_insert_with(|| {
+            let around = self.code_around(svma, WAITING_AROUND);
+            around.is_some_and(|(start, code)| memlens_burst::code_waits(&code, start, svma))
+        })
+    }
+
+    /// The code up to so many bytes to both sides of an address, and where it begins.
+    fn code_around(&self, svma: u64, bytes: u64) -> Option<(u64, Vec<u8>)> {
+        let is_there = |segment: &&Segment| {
+            let end = segment.svma.saturating_add(segment.file_bytes);
+            segment.is_executable && (segment.svma..end).contains(&svma)
+        };
+        let segment = self.shape.as_ref()?.segments.iter().find(is_there)?;
+        let start = svma.saturating_sub(bytes).max(segment.svma);
+        let end = svma.saturating_add(bytes).min(segment.svma + segment.file_bytes);
+        let mut code = vec![0; (end - start) as usize];
+        let offset = segment.file_offset.checked_add(start - segment.svma)?;
+        File::open(&self.path).and_then(|file| file.read_exact_at(&mut code, offset)).ok()?;
+        Some((start, code))
     }
 }
 

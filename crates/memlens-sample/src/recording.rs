@@ -257,8 +257,12 @@ impl Recording {
             }
             Record::Glance { pid, tid, period_ns, ip } => {
                 tracing::trace!(pid, tid, record.time_ns, ip, "a glance");
-                let is_agents = self.spaces.get(&pid).is_some_and(|space| space.is_agents(ip));
-                let position = if is_agents { Position::Waiting(ip) } else { Position::Code(ip) };
+                let waits = self.spaces.get(&pid).is_some_and(|space| {
+                    let in_loop =
+                        |(file, svma)| self.files.get(file).is_some_and(|file| file.waits_in_loop(svma));
+                    space.is_agents(ip) || space.in_image(ip).is_some_and(in_loop)
+                });
+                let position = if waits { Position::Waiting(ip) } else { Position::Code(ip) };
                 self.glances.entry((pid, tid)).or_default().push(Glance {
                     time_ns: record.time_ns,
                     period_ns,

@@ -147,27 +147,6 @@ pub unsafe fn was_in_call(context: *const c_void) -> bool {
     r11 == flags && (ip == rcx || ip == rcx.wrapping_sub(SYSCALL_BYTES))
 }
 
-/// Whether a thread spins: waits for another one in a loop, with `pause` (Intel SDM volume 2B). What it does there
-/// says nothing of the accesses that would be made in such a time elsewhere.
-///
-/// # Safety
-/// `ip` is the address of an instruction that the calling thread was about to execute.
-pub unsafe fn is_spinning(ip: u64) -> bool {
-    const PAUSE: [u8; 2] = [0xf3, 0x90];
-    /// Loops that wait are short.
-    const AROUND: u64 = 32;
-    const PAGE: u64 = 4096;
-    // No further than the page, which is mapped.
-    let page = ip & !(PAGE - 1);
-    let start = ip.saturating_sub(AROUND).max(page);
-    let end = ip.saturating_add(AROUND).min(page | (PAGE - 1));
-    let at = |address: u64| {
-        // SAFETY: a byte of the page with the instruction; somebody may write there, so it is read by itself.
-        unsafe { core::ptr::without_provenance::<u8>(address as usize).read_volatile() }
-    };
-    (start..end).any(|address| at(address) == PAUSE[0] && at(address + 1) == PAUSE[1])
-}
-
 /// System calls that Linux ends with `EINTR` whenever a handler runs, `SA_RESTART` or not (signal(7)), and those that it
 /// so ends where a socket has a time limit: by their numbers (`arch/x86/entry/syscalls/syscall_64.tbl`).
 const ENDED_BY_HANDLERS: [u32; 28] = [

@@ -8,14 +8,8 @@
 //! Times of glances are a wall clock's. If more of that went by than the thread ran, it slept or waited for a processor in the longest
 //! gaps: these are cut to a common length, so that the rest is what it ran. Time in the kernel has no glances, and is a gap as well.
 //! Of the gap before a tick in a system call no more than a period is the code's before the call: it would have had a glance.
-//! Where an agent's look has found a loop that waits for other threads, glances are in that loop, too.
 
 use rustc_hash::FxHashMap;
-
-/// Waiting loops of a process that are known at most; there are a few in each runtime of threads.
-const MOST_LOOPS: usize = 64;
-/// They are no longer than this to both sides of a place in them, in bytes; as the agent's looks have it.
-const AROUND: u64 = 32;
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +46,6 @@ struct OfThread {
 #[derive(Debug, Default)]
 pub struct Glances {
     threads: FxHashMap<u32, OfThread>,
-    /// Where threads wait, by process.
-    waiting: FxHashMap<u32, Vec<u64>>,
 }
 
 /// The time between two ticks of a thread.
@@ -79,14 +71,6 @@ impl Glances {
         of_thread.process = process;
         let since_ns = of_thread.since_ns;
         of_thread.glances.extend(glances.into_iter().filter(|glance| glance.time_ns > since_ns));
-    }
-
-    /// A thread of a process was found waiting there.
-    pub fn note_waiting(&mut self, process: u32, ip: u64) {
-        let places = self.waiting.entry(process).or_default();
-        if places.len() < MOST_LOOPS && !places.contains(&ip) {
-            places.push(ip);
-        }
     }
 
     /// A tick of a thread came at `from_ns` and was over at `to_ns`, `ran_ns` of processor time behind the one before.
@@ -117,15 +101,9 @@ impl Glances {
         let begin_ns = if is_first { (ran_ns - gaps.iter().sum::<f64>()).max(0.0) } else { 0.0 };
         cut_to(&mut gaps, ran_ns - begin_ns);
         let last_ns = gaps.pop().unwrap_or_default();
-        let places = self.waiting.get(&of_thread.process).map_or(&[][..], Vec::as_slice);
-        let is_waiting = |ip: u64| places.iter().any(|&place| place.abs_diff(ip) < AROUND);
-        let position = |glance: &Glance| match glance.position {
-            Position::Code(ip) if is_waiting(ip) => Position::Waiting(ip),
-            position => position,
-        };
         Divided {
             begin_ns,
-            glances: gaps.into_iter().zip(glances.iter().map(position)).collect(),
+            glances: gaps.into_iter().zip(glances.iter().map(|glance| glance.position)).collect(),
             last_ns,
             most_behind_ns: period_ns as f64,
         }
@@ -134,7 +112,6 @@ impl Glances {
     /// A process has no further ticks.
     pub fn forget(&mut self, process: u32) {
         self.threads.retain(|_, of_thread| of_thread.process != process);
-        self.waiting.remove(&process);
     }
 }
 
@@ -234,13 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn loops_that_wait_are_known_once_they_were_seen() {
+    fn what_a_process_had_is_forgotten_with_it() {
         let mut glances = glanced(&[101, 102]);
-        glances.note_waiting(9, 0x1000 * 102 + 20);
-        let divided = glances.divide(1, (103 * MS, 103 * MS), 3e6);
-        let positions: Vec<Position> = divided.glances.iter().map(|&(_, position)| position).collect();
-        assert_eq!(positions, [Position::Code(0x1000 * 101), Position::Waiting(0x1000 * 102)]);
         glances.forget(9);
-        assert!(glances.threads.is_empty() && glances.waiting.is_empty());
+        assert!(glances.threads.is_empty());
     }
 }

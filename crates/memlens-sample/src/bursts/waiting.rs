@@ -335,13 +335,10 @@ impl WaitingBursts {
     /// Where a thread of a process was at a time, `period_ns` of processor time behind its burst or look before.
     pub fn look(&mut self, whose: (u32, u32), at_ns: u64, period_ns: f64, at: Position) {
         let (mut period_ns, most_behind_ns) = self.divide_by_glances(whose, (at_ns, at_ns), period_ns);
-        if let Position::Waiting(ip) = at {
-            self.glances.note_waiting(whose.0, ip);
-            if most_behind_ns < period_ns {
-                // The call began within that.
-                self.add_look(whose, most_behind_ns, most_behind_ns, at);
-                period_ns -= most_behind_ns;
-            }
+        if matches!(at, Position::Waiting(_)) && most_behind_ns < period_ns {
+            // The call began within that.
+            self.add_look(whose, most_behind_ns, most_behind_ns, at);
+            period_ns -= most_behind_ns;
         }
         self.add_look(whose, period_ns, most_behind_ns, at);
     }
