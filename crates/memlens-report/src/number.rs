@@ -82,21 +82,24 @@ pub(crate) fn seconds(seconds: f64) -> String {
 
 /// `1 block`, `2 blocks`, `3 addresses`.
 pub(crate) fn plural(value: u64, noun: &str) -> String {
-    let end = match value {
+    format!("{} {noun}{}", count(value), plural_ending(value, noun))
+}
+
+fn plural_ending(value: u64, noun: &str) -> &'static str {
+    match value {
         1 => "",
         _ if noun.ends_with('s') => "es",
         _ => "s",
-    };
-    format!("{} {noun}{end}", count(value))
+    }
 }
 
 /// How many of `all` rows a table shows and how to see the others: `20 of 31 objects; --top 31 shows all`.
 /// `part` says what the shown rows make, and comes after the noun.
 pub(crate) fn shown(rows: usize, all: usize, noun: &str, part: &str) -> String {
-    let plural = if all == 1 { "" } else { "s" };
+    let ending = plural_ending(all as u64, noun);
     match rows < all {
-        true => format!("{rows} of {all} {noun}{plural}{part}; --top {all} shows all"),
-        false => format!("{all} {noun}{plural}"),
+        true => format!("{rows} of {all} {noun}{ending}{part}; --top {all} shows all"),
+        false => format!("{all} {noun}{ending}"),
     }
 }
 

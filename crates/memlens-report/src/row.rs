@@ -41,11 +41,13 @@ pub enum By {
     Kind,
     /// A thread.
     Thread,
+    /// A process.
+    Process,
 }
 
 impl By {
     /// All groupings.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Object,
         Self::Site,
         Self::Instruction,
@@ -55,6 +57,7 @@ impl By {
         Self::Caller,
         Self::Kind,
         Self::Thread,
+        Self::Process,
     ];
 
     /// The word for it.
@@ -69,6 +72,7 @@ impl By {
             Self::Caller => "caller",
             Self::Kind => "kind",
             Self::Thread => "thread",
+            Self::Process => "process",
         }
     }
 
@@ -242,6 +246,7 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
         By::Field => by_field(profile, whole),
         By::Caller => by_path(profile, profile.path_samples.iter(), whole),
         By::Thread => profile.threads.iter().map(|thread| thread_row(profile, thread, whole)).collect(),
+        By::Process => by_process(profile, whole),
     };
     sort_rows(&mut rows, sort);
     rows
@@ -349,6 +354,26 @@ fn thread_row(profile: &Profile, thread: &Thread, whole: Whole) -> Row {
         None => thread.tid.to_string(),
     };
     Row::new(profile, name, &thread.counts, false, whole)
+}
+
+/// Sums the threads of each process. Their name is that of the first thread, which has the process's number.
+fn by_process(profile: &Profile, whole: Whole) -> Vec<Row> {
+    let mut groups = Groups::default();
+    for thread in &profile.threads {
+        groups.of(thread.pid.or(profile.run.pid)).push(thread);
+    }
+    let sums = groups.in_order.into_iter().map(|(pid, threads): (Option<u32>, Vec<&Thread>)| {
+        let mut counts = Counts::default();
+        threads.iter().for_each(|thread| counts += &thread.counts);
+        let first = threads.iter().find(|thread| Some(thread.tid) == pid).unwrap_or(&threads[0]);
+        let number = pid.map_or("?".to_owned(), |pid| pid.to_string());
+        let mut name = first.name.as_ref().map_or(number.clone(), |name| format!("{name} ({number})"));
+        if threads.len() > 1 {
+            name += &format!(", {} threads", threads.len());
+        }
+        Row::new(profile, name, &counts, false, whole)
+    });
+    sums.collect()
 }
 
 /// How code is put together.

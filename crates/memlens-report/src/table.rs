@@ -194,7 +194,7 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     if matches!(by, By::Object | By::Instruction | By::Line) {
         columns.push(TableColumn::Of(Column::Pattern, ["", "pattern"], 2));
     }
-    if by != By::Object && by != By::Thread && by != By::Kind {
+    if !matches!(by, By::Object | By::Thread | By::Process | By::Kind) {
         columns.push(TableColumn::Of(Column::Objects, ["", "objects"], 0));
     }
     if matches!(by, By::Object | By::Instruction | By::Function | By::Line | By::Caller) {

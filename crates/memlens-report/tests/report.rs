@@ -57,6 +57,23 @@ fn kept_predictions_are_in_the_header_and_the_json() {
 }
 
 #[test]
+fn threads_are_summed_by_process() {
+    let mut profile = bfs::profile();
+    let thread = |tid: u32, pid: u32, name: &str, loads: u64| Thread {
+        tid,
+        pid: Some(pid),
+        name: (!name.is_empty()).then(|| name.to_owned()),
+        counts: Counts { loads, ..Counts::default() },
+        ..Thread::default()
+    };
+    profile.threads = vec![thread(11, 10, "worker", 5), thread(10, 10, "server", 7), thread(20, 20, "", 3)];
+    let text = table(&profile, &View { by: By::Process, width: 140, ..View::default() });
+    let line = |name: &str| text.lines().find(|line| line.contains(name)).expect(name);
+    assert!(line("server (10), 2 threads").contains(" 12 "), "{text}");
+    assert!(line(" 20 ").contains(" 3 ") && text.ends_with("2 processes\n"), "{text}");
+}
+
+#[test]
 fn json_has_every_field_of_the_design() {
     let report = json(&bfs::profile());
     assert_eq!(report["schema"], "memlens-report/1");

@@ -2,6 +2,7 @@
 //!
 //! Names are not looked up here, only numbers and svmas: that keeps up with the kernel.
 
+use std::fs;
 use std::ops::{AddAssign, Range};
 use std::time::{Duration, Instant};
 
@@ -115,6 +116,8 @@ pub struct Recording {
     threads: Vec<SampledThread>,
     thread_numbers: FxHashMap<(u32, u32), u32>,
     names: FxHashMap<u32, String>,
+    /// Threads that have just begun, and may take a name.
+    young: FxHashMap<u32, Instant>,
     heap: Heap,
     paths: CallPaths,
     /// By process: the mappings that `/proc` had last.
@@ -283,6 +286,17 @@ impl Recording {
         self.forget(&[pid]);
         self.spaces.insert(pid, AddressSpace::default());
         self.add_running(pid, mappings);
+        // The first thread is the only one, and bears the program's name; what is mapped first is the program.
+        let program = mappings
+            .iter()
+            .find_map(|mapping| mapping.name.rsplit('/').next().filter(|name| !name.is_empty()));
+        if let Some(name) = program {
+            self.names.insert(pid, name.to_owned());
+        }
+        if let Some(&number) = self.thread_numbers.get(&(pid, pid)) {
+            self.threads[number as usize].name = self.names.get(&pid).cloned();
+            self.ask_name(number);
+        }
     }
 
     /// A process was copied, of whose mappings nobody else reports anything: it has its parent's mappings and blocks, and may
@@ -456,7 +470,13 @@ impl Recording {
     }
 
     fn thread(&mut self, pid: u32, tid: u32) -> u32 {
+        /// When a thread has the name that it keeps, mostly.
+        const NAMED_AFTER: Duration = Duration::from_millis(100);
         if let Some(&known) = self.thread_numbers.get(&(pid, tid)) {
+            if self.young.get(&known).is_some_and(|since| since.elapsed() >= NAMED_AFTER) {
+                self.young.remove(&known);
+                self.ask_name(known);
+            }
             return known;
         }
         let number = self.threads.len() as u32;
@@ -466,7 +486,20 @@ impl Recording {
         }
         self.threads.push(SampledThread { pid, tid, name });
         self.thread_numbers.insert((pid, tid), number);
+        if self.is_live {
+            self.young.insert(number, Instant::now());
+            self.ask_name(number);
+        }
         number
+    }
+
+    /// The name of a thread that nobody reports, from `/proc`, if it is still there.
+    fn ask_name(&mut self, number: u32) {
+        if let Some(thread) = self.threads.get_mut(number as usize)
+            && let Ok(name) = fs::read_to_string(format!("/proc/{}/task/{}/comm", thread.pid, thread.tid))
+        {
+            thread.name = Some(name.trim_end_matches('\n').to_owned());
+        }
     }
 
     /// Finds access, address and spot of a sample. The second value says which way it was found, the third how
@@ -671,6 +704,41 @@ mod tests {
         };
         take(Record::Sample(Box::new(sample)));
         recording.take_tallies().remove(0).0.spot
+    }
+
+    #[test]
+    fn threads_that_nobody_names_have_the_name_that_the_kernel_knows() {
+        let name_of = |pid: u32, tid: u32, is_live: bool, started: Option<&str>| {
+            let mut recording = Recording::new(is_live, SampleSkid::default(), AttributionWay::default());
+            if let Some(name) = started {
+                let (length, name) = (4096, name.to_owned());
+                let mapping = NewMapping {
+                    pid,
+                    start: 0x1000,
+                    length,
+                    file_offset: 0,
+                    inode: 0,
+                    is_executable: false,
+                    name,
+                };
+                let record = Record::Started { pid, mappings: vec![mapping] };
+                recording.take(TimedRecord { time_ns: 5, record });
+            }
+            let number = recording.thread(pid, tid);
+            recording.threads[number as usize].name.clone()
+        };
+        let own = std::thread::Builder::new().name("some-work".into());
+        let named = own.spawn(move || {
+            let own = fs::read_link("/proc/thread-self").expect("this thread");
+            let tid = own.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
+            (name_of(std::process::id(), tid, true, None), name_of(std::process::id(), tid, false, None))
+        });
+        let named = named.expect("a thread").join().expect("it ends");
+        assert_eq!(named, (Some("some-work".to_owned()), None));
+        // There is no such process any more.
+        const GONE: u32 = 0x7fff_fff0;
+        assert_eq!(name_of(GONE, GONE, true, Some("/usr/bin/cc")).as_deref(), Some("cc"));
+        assert_eq!(name_of(GONE, GONE + 1, true, Some("/usr/bin/cc")), None);
     }
 
     #[test]
