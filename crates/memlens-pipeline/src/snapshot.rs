@@ -298,6 +298,7 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
             walk_access_cycles: known(machine.walk_access_cycles, defaults.walk_access_cycles),
             transfer_cycles: machine.transfer_latency_cycles,
         },
+        llc_told_bytes: (machine.llc_told_bytes > machine.llc.bytes).then_some(machine.llc_told_bytes),
         has_assumed_latencies: machine.has_assumed_latencies(),
         core: machine.core.as_ref().map(|core| CoreInfo {
             width: core.width,

@@ -119,6 +119,9 @@ pub struct MachineInfo {
     pub l2: Option<CacheInfo>,
     /// Last level.
     pub llc: Option<CacheInfo>,
+    /// Bytes of the last level as the system told, where less of it was modelled because others use it, too.
+    #[serde(default)]
+    pub llc_told_bytes: Option<u64>,
     /// First-level data TLB.
     pub dtlb: Option<TlbInfo>,
     /// Second-level TLB.
@@ -180,6 +183,7 @@ impl MachineInfo {
         let other = Self {
             latencies: Latencies { transfer_cycles, ..other.latencies },
             has_assumed_latencies: self.has_assumed_latencies,
+            llc_told_bytes: self.llc_told_bytes,
             ..other.clone()
         };
         *self == other

@@ -137,7 +137,11 @@ fn machine_pieces(profile: &Profile, width: usize) -> Vec<String> {
     };
     pieces.extend(cache("L1d", &machine.l1d));
     pieces.extend(cache("L2", &machine.l2));
-    pieces.extend(cache("LLC", &machine.llc));
+    let llc = cache("LLC", &machine.llc);
+    pieces.extend(llc.map(|llc| match machine.llc_told_bytes {
+        Some(told) => format!("{llc}, of {}", size(told)),
+        None => llc,
+    }));
     let tlb = |name: &str, tlb: Option<TlbInfo>| tlb.map(|tlb| format!("{name} {}", tlb.entries));
     pieces.extend(tlb("dTLB", machine.dtlb));
     pieces.extend(tlb("STLB", machine.stlb));

@@ -176,6 +176,7 @@ fn machine(machine: &MachineInfo) -> Value {
         "l1d": cache(&machine.l1d),
         "l2": cache(&machine.l2),
         "llc": cache(&machine.llc),
+        "llc_told_bytes": machine.llc_told_bytes,
         "dtlb": tlb(machine.dtlb),
         "stlb": tlb(machine.stlb),
         "latencies": {

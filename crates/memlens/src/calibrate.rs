@@ -141,18 +141,10 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
 
 /// The last level as it is had where others have most of it, as on virtual machines: so many of its sets as serve what was measured.
 pub fn take_had_llc(calibration: &Calibration, machine: &mut MachineDescription) {
-    let (reach_bytes, llc) = (calibration.latency.llc_reach_bytes, &mut machine.llc);
-    if reach_bytes == 0 || reach_bytes > llc.bytes / 2 {
-        return;
+    let reach_bytes = calibration.latency.llc_reach_bytes;
+    if reach_bytes != 0 && reach_bytes <= machine.llc.bytes / 2 {
+        machine.share_llc(reach_bytes);
     }
-    let set_bytes = u64::from(llc.ways) * u64::from(llc.line);
-    let (told, had) = (llc.bytes, (reach_bytes / set_bytes).max(1) * set_bytes);
-    llc.bytes = had;
-    machine.notes.push(format!(
-        "the last level serves {} here, as calibrated, of the {} that the system tells of, and is modelled so",
-        bytes(had),
-        bytes(told)
-    ));
 }
 
 fn geometry(machine: &MachineDescription) -> Geometry {

@@ -52,8 +52,10 @@ impl MachineArgs {
             false => None,
         };
         let is_llc_given = self.caches.iter().any(|change| change.starts_with("llc="));
-        if let Some(calibration) = calibration.as_ref().filter(|_| is_host && !is_llc_given) {
-            calibrate::take_had_llc(calibration, &mut machine);
+        match &calibration {
+            _ if !is_host || is_llc_given => {}
+            Some(calibration) => calibrate::take_had_llc(calibration, &mut machine),
+            None => machine.assume_llc_share(),
         }
         for change in &self.caches {
             machine

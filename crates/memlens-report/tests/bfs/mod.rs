@@ -20,6 +20,7 @@ pub fn machine() -> MachineInfo {
         dtlb: Some(TlbInfo { entries: 72, ways: 72 }),
         stlb: Some(TlbInfo { entries: 3072, ways: 12 }),
         latencies: Latencies::default(),
+        llc_told_bytes: None,
         has_assumed_latencies: false,
         prefetcher_streams: 0,
         core: None,

@@ -382,6 +382,9 @@ pub struct MachineDescription {
     /// Hardware prefetcher of data.
     #[cfg_attr(feature = "std", serde(default))]
     pub prefetcher: PrefetcherDescription,
+    /// Bytes of the last level as the system tells, where less of it is modelled since others use it, too; 0: it is modelled whole.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub llc_told_bytes: u64,
     /// The core; None: it waits for every access.
     #[cfg_attr(feature = "std", serde(default))]
     pub core: Option<CoreDescription>,
@@ -408,6 +411,16 @@ impl MachineDescription {
     pub fn measured_latencies(&mut self, note: &str) {
         self.notes.retain(|note| note != ASSUMED_LATENCIES);
         self.notes.push(note.into());
+    }
+
+    /// Models so much of the last level only: as many of its sets as make these bytes.
+    pub fn share_llc(&mut self, bytes: u64) {
+        let set_bytes = u64::from(self.llc.ways) * u64::from(self.llc.line);
+        let had = bytes.checked_div(set_bytes).unwrap_or_default().max(1) * set_bytes;
+        if had < self.llc.bytes {
+            self.llc_told_bytes = self.llc.bytes;
+            self.llc.bytes = had;
+        }
     }
 
     /// The most streams that a prefetcher follows.

@@ -13,6 +13,10 @@ use alloc::vec::Vec;
 /// less makes it up, and most page walks of a report would be false.
 const FEWEST_STLB_ENTRIES: u32 = 512;
 
+/// What a virtual machine has of a last level for each of its processors, in bytes, until it is measured: of 32 MiB, virtual
+/// machines of two processors were served 4, 8 and 16, of 480 MiB 32.
+const SHARE_BYTES: u64 = 8 << 20;
+
 /// Where Linux describes the caches of the first processor.
 const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
 
@@ -110,6 +114,7 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
             source: "assumed".to_string(),
         },
         prefetcher: PrefetcherDescription { streams: 32, source: "assumed".to_string() },
+        llc_told_bytes: 0,
         core: Some(core),
         notes,
     };
@@ -121,6 +126,14 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
         l2.latency_cycles = 14;
     }
     machine
+}
+
+/// On a virtual machine, the part of the last level that is assumed to be served: see [`SHARE_BYTES`].
+pub(super) fn assume_share(machine: &mut MachineDescription) {
+    if is_virtual() {
+        let processors = machine.cores.max(1);
+        machine.share_llc(SHARE_BYTES * u64::from(processors));
+    }
 }
 
 /// Takes I1, D1 and LL from this CPU as cachegrind does: on AMD processors from CPUID leaves
@@ -300,6 +313,19 @@ mod tests {
         assert_eq!((machine.l1d.bytes, machine.l1d.ways), (48 << 10, 12));
         let noted = |place: &str| machine.notes.iter().any(|note| note.contains(place));
         assert!(noted("L2 cache") && noted("last-level cache") && !noted("L1 data"), "{:?}", machine.notes);
+    }
+
+    #[test]
+    fn of_a_shared_last_level_whole_sets_are_taken() {
+        let mut machine = host(&|_| None);
+        machine.llc = CacheDescription::new(480 << 20, 12, 64);
+        machine.share_llc(16 << 20);
+        // 21,845 sets of 12 lines.
+        assert_eq!((machine.llc.bytes, machine.llc_told_bytes), (21_845 * 12 * 64, 480 << 20));
+        assert_eq!(machine.validate(), Ok(()));
+        let shared = machine.llc.bytes;
+        machine.share_llc(16 << 20);
+        assert_eq!((machine.llc.bytes, machine.llc_told_bytes), (shared, 480 << 20));
     }
 
     #[test]

@@ -185,7 +185,10 @@ impl MachineDescription {
                 self.line_bytes = self.l1d.line;
             }
             "l2" => replace_cache(self.l2.get_or_insert_default(), value)?,
-            "llc" | "ll" => replace_cache(&mut self.llc, value)?,
+            "llc" | "ll" => {
+                replace_cache(&mut self.llc, value)?;
+                self.llc_told_bytes = 0;
+            }
             "l1i.policy" => self.l1i.policy = value.policy()?,
             "l1d.policy" => self.l1d.policy = value.policy()?,
             "l2.policy" => match &mut self.l2 {
@@ -294,6 +297,7 @@ impl MachineDescription {
             stlb: None,
             walker: Default::default(),
             prefetcher: Default::default(),
+            llc_told_bytes: 0,
             core: None,
             notes: Default::default(),
         }

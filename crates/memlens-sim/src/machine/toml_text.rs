@@ -78,6 +78,12 @@ impl MachineDescription {
         host::host(read)
     }
 
+    /// Of a virtual machine, models that part of the last level that its processors are likely to be served: what the hypervisor tells of
+    /// is the whole one of a processor that others use, too. Elsewhere nothing is changed.
+    pub fn assume_llc_share(&mut self) {
+        host::assume_share(self);
+    }
+
     /// Parses and validates a description.
     pub fn from_toml(text: &str) -> Result<Self, MachineError> {
         let machine: Self = toml::from_str(text).map_err(|error| {

@@ -257,6 +257,10 @@ fn host_model() -> Finding {
         };
         format!("{name} {size} in {} ways", cache.ways)
     };
+    let mut shared = host.clone();
+    shared.assume_llc_share();
+    let is_shared = shared.llc_told_bytes != 0;
+    let served = is_shared.then(|| cache("of which until calibrated", &shared.llc) + " are modelled");
     let tlb = |name: &str, tlb: &Option<TlbDescription>| {
         let size = tlb.as_ref().and_then(|tlb| tlb.size_4k);
         size.map(|size| format!("{name} {} entries in {} ways", size.entries, size.ways))
@@ -265,6 +269,7 @@ fn host_model() -> Finding {
         Some(cache("L1d", &host.l1d)),
         host.l2.as_ref().map(|l2| cache("L2", l2)),
         Some(cache("LLC", &host.llc)),
+        served,
         tlb("dTLB", &host.dtlb),
         tlb("STLB", &host.stlb),
     ];
