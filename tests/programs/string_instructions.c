@@ -6,15 +6,17 @@
  * repe cmpsb, 64 equal bytes and one that differs: 65 loads of 1 byte from each of "left", "right"
  * rep lodsw, 10 times:           10 loads of 2 bytes from "loaded"
  * rep stosd, 0 times:            nothing to "untouched"
+ * Of each array all elements but one in each line of 64 bytes follow another one: 1000 bytes lie in 16 lines, 800 in 13, 500 in 8,
+ * 65 in 2, 20 in 1.
  * Nothing else touches these arrays: their contents come from the file.
  *
- * expect global filled: loads=0 stores=1000 store_bytes=1000
- * expect global source: loads=100 stores=0 load_bytes=800
- * expect global target: loads=0 stores=100 store_bytes=800
- * expect global scanned: loads=500 stores=0 load_bytes=500
- * expect global left: loads=65 stores=0 load_bytes=65
- * expect global right: loads=65 stores=0 load_bytes=65
- * expect global loaded: loads=10 stores=0 load_bytes=20
+ * expect global filled: loads=0 stores=1000 store_bytes=1000 followers=984
+ * expect global source: loads=100 stores=0 load_bytes=800 followers=87
+ * expect global target: loads=0 stores=100 store_bytes=800 followers=87
+ * expect global scanned: loads=500 stores=0 load_bytes=500 followers=492
+ * expect global left: loads=65 stores=0 load_bytes=65 followers=63
+ * expect global right: loads=65 stores=0 load_bytes=65 followers=63
+ * expect global loaded: loads=10 stores=0 load_bytes=20 followers=9
  * expect-absent global untouched
  * prints: 500 65
  */

@@ -328,7 +328,7 @@ impl Known<'_> {
     fn stall(&self, counts: &Counts) -> u64 {
         let profile = self.profile;
         let hidden = u64::from(profile.machine.latencies.l1_cycles);
-        profile.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
+        profile.wait_cycles(counts).saturating_sub(counts.waiting().saturating_mul(hidden))
     }
 }
 

@@ -90,7 +90,7 @@ pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
     let amount = |code: &CodeLocation| {
         let hits = match profile.run.sampling {
             Some(_) => 0,
-            None => code.counts.get().accesses() * u64::from(profile.machine.latencies.l1_cycles),
+            None => code.counts.get().waiting() * u64::from(profile.machine.latencies.l1_cycles),
         };
         profile.cost(&code.counts.get()).saturating_sub(hits)
     };

@@ -86,7 +86,7 @@ impl StallParts {
             let stalled = match self.parts.get(cell.code.index()).copied().flatten() {
                 Some(part) => wait as f64 * part,
                 None => {
-                    let beyond = (wait as f64 - counts.accesses() as f64 * hit_cycles).max(0.0);
+                    let beyond = (wait as f64 - counts.waiting() as f64 * hit_cycles).max(0.0);
                     unknown += if self.usual.is_none() { beyond } else { 0.0 };
                     beyond * self.usual.unwrap_or(1.0)
                 }
@@ -130,7 +130,7 @@ fn limits(core: CoreInfo) -> CoreLimits {
 
 /// How an operand's accesses were served, each miss with its part of what translation took.
 fn served(machine: &MachineInfo, counts: &Counts) -> Served {
-    let accesses = counts.accesses() as f64;
+    let accesses = counts.waiting() as f64;
     if accesses == 0.0 {
         return Served::default();
     }

@@ -58,6 +58,8 @@ pub struct Cells {
     counts: Vec<u64>,
     /// Bytes beyond count × size (masked accesses; may be negative).
     extra_bytes: FxHashMap<u32, i64>,
+    /// Elements of string instructions: see [`Counts::followers`].
+    followers: FxHashMap<u32, u64>,
     /// Where in `misses` a cell's are; 0: it has none, as most cells of large programs.
     places_of_misses: Vec<u32>,
     /// The first are nobody's.
@@ -75,6 +77,7 @@ impl Cells {
             keys: vec![(u32::MAX, 0)],
             counts: vec![0],
             extra_bytes: FxHashMap::default(),
+            followers: FxHashMap::default(),
             places_of_misses: vec![0],
             misses: vec![Misses::default()],
             offsets: vec![NO_OFFSET],
@@ -124,6 +127,11 @@ impl Cells {
         *self.extra_bytes.entry(cell).or_default() += bytes;
     }
 
+    /// So many of a cell's accesses came with the one before: see [`Counts::followers`].
+    pub fn add_followers(&mut self, cell: u32, followers: u64) {
+        *self.followers.entry(cell).or_default() += followers;
+    }
+
     /// Books what the model found.
     pub fn book(&mut self, finding: Finding, found: Stretch<'_>) {
         // Each in a loop of its own.
@@ -165,6 +173,7 @@ impl Cells {
         self.counts.fill(0);
         self.misses.fill(Misses::default());
         self.extra_bytes.clear();
+        self.followers.clear();
     }
 
     /// How many cells there are, the one to discard left out.
@@ -196,7 +205,10 @@ impl Cells {
             let (kind, size_bytes) = attr_of(reference);
             let extra = self.extra_bytes.get(&(cell as u32)).copied().unwrap_or(0);
             let misses = &self.misses[self.places_of_misses[cell] as usize];
-            let counts = counts(kind, size_bytes, self.counts[cell], extra, misses);
+            let counts = Counts {
+                followers: self.followers.get(&(cell as u32)).copied().unwrap_or(0),
+                ..counts(kind, size_bytes, self.counts[cell], extra, misses)
+            };
             (counts != Counts::default()).then_some((reference, object, counts))
         })
     }
@@ -263,12 +275,15 @@ mod tests {
         cells.of(7, 4, || None);
         assert_eq!(cells.offsets().collect::<Vec<_>>(), [(7, 3, 16)]);
         cells.add(cell, 5);
+        cells.add_followers(cell, 2);
+        cells.add_followers(cell, 1);
         cells.misses_mut(cell).l1 = 2;
         let all: Vec<_> = cells.iter(|_| (AccessKind::Modify, 4)).collect();
         let expected = Counts {
             loads: 5,
             stores: 5,
             modifies: 5,
+            followers: 3,
             load_bytes: 20,
             store_bytes: 20,
             l1_store_misses: 2,

@@ -494,6 +494,9 @@ impl Process {
             if extra_bytes != 0 {
                 references.cells_mut().add_bytes(cell, extra_bytes);
             }
+            if count > 1 {
+                references.cells_mut().add_followers(cell, count - 1);
+            }
         }
         self.batch.push(addr, attr, cell);
         if self.batch.is_full() {

@@ -147,7 +147,7 @@ impl MachineInfo {
     /// Accesses weighted by the latency of the level that served them, plus translation, in cycles
     /// of a core that waits for every access. Overlap of misses is not modelled.
     ///
-    /// With *a* accesses, *m₁*, *m₂*, *m₃* misses of the three levels, *t₁*, *t₂* TLB misses and *w*
+    /// With *a* accesses that wait ([`Counts::waiting`]), *m₁*, *m₂*, *m₃* misses of the three levels, *t₁*, *t₂* TLB misses and *w*
     /// page-table entries read, and *f₁*, *f₂*, *f₃* misses of instruction fetches, where these are modelled:
     ///
     /// ```text
@@ -166,7 +166,7 @@ impl MachineInfo {
     pub fn wait_cycles(&self, counts: &Counts) -> u64 {
         let fetched = &counts.fetched;
         let code = [fetched.l1i_misses, fetched.l2i_misses, fetched.llci_misses];
-        let levels = self.by_level(counts.accesses(), self.misses(counts));
+        let levels = self.by_level(counts.waiting(), self.misses(counts));
         let cycles = levels.chain(self.by_level(fetched.l1i_misses, code)).map(Served::cycles).sum::<i128>();
         let apart = i128::from(counts.shared.coherence_misses)
             * i128::from(self.transfer_cycles() - self.shared_level_cycles());
@@ -199,9 +199,9 @@ impl MachineInfo {
         if self.llc.is_some() { self.latencies.llc_cycles } else { self.latencies.dram_cycles }
     }
 
-    /// How many data accesses each level served that is modelled, the first one first, memory last.
+    /// How many data accesses that wait ([`Counts::waiting`]) each level served that is modelled, the first one first, memory last.
     pub fn served(&self, counts: &Counts) -> Vec<Level> {
-        let levels = self.by_level(counts.accesses(), self.misses(counts));
+        let levels = self.by_level(counts.waiting(), self.misses(counts));
         levels.map(|served| Level { accesses: served.accesses.max(0) as u64, ..served.level }).collect()
     }
 
@@ -301,6 +301,8 @@ mod tests {
         // 70·4 + 10·14 + 15·50 + 5·250 + (8−3)·7 + 6·14 = 280+140+750+1250+35+84 = 2539.
         assert_eq!(machine().wait_cycles(&counts()), 2539);
         assert_eq!(machine().wait_cycles(&Counts::default()), 0);
+        // Elements of a string instruction that come with others of their line.
+        assert_eq!(machine().wait_cycles(&Counts { followers: 40, ..counts() }), 2539 - 160);
         // Fetches add (9−4)·14 + (4−1)·50 + 1·250 = 470; those that hit cost nothing.
         let fetched = Fetched { fetches: 1000, l1i_misses: 9, l2i_misses: 4, llci_misses: 1 };
         assert_eq!(machine().wait_cycles(&Counts { fetched, ..counts() }), 2539 + 470);

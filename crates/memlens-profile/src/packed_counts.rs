@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use memlens_types::{Counts, Fetched, Sampled, Shared};
 
 /// All [`Counts`].
-const COUNTED: usize = 31;
+const COUNTED: usize = 32;
 /// Bytes of counts that are kept in place: in CPython's profile there is room for all but one cell in three hundred.
 const IN_PLACE: usize = 15;
 /// How many of them say which counts are not 0.
@@ -134,6 +134,7 @@ in_order!(
     loads,
     stores,
     modifies,
+    followers,
     load_bytes,
     store_bytes,
     l1_load_misses,

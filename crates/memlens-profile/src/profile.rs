@@ -422,7 +422,7 @@ impl Profile {
             return counts.stall_cycles;
         }
         let hidden = self.machine.l1d.as_ref().map_or(0, |_| self.machine.latencies.l1_cycles);
-        self.wait_cycles(counts).saturating_sub(counts.accesses().saturating_mul(hidden.into()))
+        self.wait_cycles(counts).saturating_sub(counts.waiting().saturating_mul(hidden.into()))
     }
 
     /// Whether [`Self::stall_cycles`] are those of a modelled core: an imported trace has no code that could run on one.

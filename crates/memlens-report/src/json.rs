@@ -227,7 +227,7 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
 
 /// All counts, those of the totals' list first.
 fn counts(known: &Known) -> Map<String, Value> {
-    let pairs: [(&str, Value); 29] = [
+    let pairs: [(&str, Value); 30] = [
         ("loads", known.loads.into()),
         ("stores", known.stores.into()),
         ("load_bytes", known.load_bytes.into()),
@@ -247,6 +247,7 @@ fn counts(known: &Known) -> Map<String, Value> {
         ("stlb_misses", known.stlb_misses.into()),
         ("page_walk_accesses", known.page_walk_accesses.into()),
         ("modifies", known.modifies.into()),
+        ("followers", known.followers.into()),
         ("accesses", known.accesses().into()),
         ("l2_prefetched", known.l2_prefetched.into()),
         ("llc_prefetched", known.llc_prefetched.into()),

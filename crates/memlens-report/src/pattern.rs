@@ -94,7 +94,7 @@ impl<'a> PatternWords<'a> {
     /// Waiting beyond the first-level latency that every access has.
     fn stall(&self, counts: &Counts) -> u64 {
         let hidden = u64::from(self.profile.machine.latencies.l1_cycles);
-        self.profile.cost(counts).saturating_sub(counts.accesses().saturating_mul(hidden))
+        self.profile.cost(counts).saturating_sub(counts.waiting().saturating_mul(hidden))
     }
 
     /// `stream +8`, `indirect by column`.

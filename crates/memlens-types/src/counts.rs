@@ -17,6 +17,9 @@ pub struct Counts {
     pub stores: u64,
     /// Modifies alone.
     pub modifies: u64,
+    /// Those loads and stores that are elements of a string instruction behind its first one in a line: the line comes once for all
+    /// of them, and they wait for nothing.
+    pub followers: u64,
     /// Bytes read.
     pub load_bytes: u64,
     /// Bytes written.
@@ -177,6 +180,7 @@ impl Counts {
             loads: part(self.loads),
             stores: part(self.stores),
             modifies: part(self.modifies),
+            followers: part(self.followers),
             load_bytes: part(self.load_bytes),
             store_bytes: part(self.store_bytes),
             l1_load_misses: part(self.l1_load_misses),
@@ -246,6 +250,11 @@ impl Counts {
         self.loads + self.stores - self.modifies
     }
 
+    /// Accesses that wait at least for the first level: of the elements of a string instruction one in each line.
+    pub fn waiting(&self) -> u64 {
+        self.accesses().saturating_sub(self.followers)
+    }
+
     /// First-level misses of all kinds.
     pub fn l1_misses(&self) -> u64 {
         self.l1_load_misses + self.l1_store_misses
@@ -267,6 +276,7 @@ impl AddAssign<&Counts> for Counts {
         self.loads += other.loads;
         self.stores += other.stores;
         self.modifies += other.modifies;
+        self.followers += other.followers;
         self.load_bytes += other.load_bytes;
         self.store_bytes += other.store_bytes;
         self.l1_load_misses += other.l1_load_misses;

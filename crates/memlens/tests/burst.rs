@@ -433,6 +433,8 @@ fn elements_of_repeated_instructions_have_their_size() {
     assert_eq!(number("store_bytes"), 8.0 * number("stores"), "{table:#}");
     let misses = number("l1_store_misses") / number("stores");
     assert!((0.1..=0.15).contains(&misses), "one in eight: {table:#}");
+    let followers = number("followers") / number("stores");
+    assert!((0.85..=0.9).contains(&followers), "seven in eight: {table:#}");
 }
 
 /// Each round gathers the even ones of eight elements, and loads one of another table.

@@ -302,6 +302,12 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
     c.column("loads", "loads, modifies included", &mut counts.loads);
     c.column("stores", "stores, modifies included", &mut counts.stores);
     c.column("modifies", "operands that read, then write the same bytes", &mut counts.modifies);
+    none_or(
+        c,
+        "followers",
+        "elements of string instructions behind the first one in a line, which wait for nothing; null: none",
+        &mut counts.followers,
+    );
     c.column("load_bytes", "bytes read", &mut counts.load_bytes);
     c.column("store_bytes", "bytes written", &mut counts.store_bytes);
     c.column("l1_load_misses", "first-level data misses of loads", &mut counts.l1_load_misses);

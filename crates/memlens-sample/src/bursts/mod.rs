@@ -625,6 +625,9 @@ impl Bursts {
             repeated += further;
             for at in 1..=further {
                 let line = (address & !(LINE_BYTES - 1)).wrapping_add(at * LINE_BYTES);
+                if let Some(is_covered) = prefetching.as_mut().and_then(|it| it.access(line)) {
+                    tally.lines.add(is_covered);
+                }
                 references.push(Reference { address: line, ..reference });
             }
         });
@@ -857,6 +860,7 @@ impl Bursts {
         let covered = |misses: u64| whole(misses as f64 * cell.tally.lines.covered_part());
         let of_ours = misses[1].saturating_sub(coherence_misses);
         (counts.l2_prefetched, counts.llc_prefetched) = (covered(of_ours), covered(misses[2]));
+        counts.followers = accesses.saturating_sub(whole(row.references));
         if cell.kind.writes() {
             counts.stores = accesses;
             counts.store_bytes = bytes;
