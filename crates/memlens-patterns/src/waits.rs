@@ -107,6 +107,12 @@ impl StallParts {
         if is_known && self.looked_at > 0 && self.cycles > 0.0 && self.waited <= self.cycles {
             let cycles = times * self.cycles + of_all_others;
             profile.run.core_cycles = Some(cycles.round() as u64);
+        } else if profile.totals().accesses() > 0 {
+            profile.attribution.notes.push(
+                "How much of the wait other work hides is not known: what waits is code in no file (JIT), or was met too \
+                 seldom. There are no stalls, and rows are ranked by the wait."
+                    .to_owned(),
+            );
         }
     }
 }
@@ -194,6 +200,7 @@ mod tests {
         let windows =
             StallParts { parts: vec![None], usual: None, waited: 0.0, cycles: 500.0, looked_at: 1000 };
         windows.add_to(&mut profile);
+        assert_eq!(profile.attribution.notes.is_empty(), profile.run.core_cycles.is_some());
         profile.run.core_cycles
     }
 
