@@ -17,6 +17,8 @@ use crate::unit_index::ScopeKind;
 const ALLOCATORS: [&str; 3] = ["std::allocator", "std::__new_allocator", "__gnu_cxx::new_allocator"];
 /// Functions that make an object, or an array, of their first type parameter.
 const MAKERS: [&str; 2] = ["std::make_unique", "std::make_unique_for_overwrite"];
+/// Modules of Rust's library whose functions make room for values of their type parameter `T`.
+const RUST_MAKERS: [&str; 3] = ["alloc::raw_vec::", "alloc::vec::", "alloc::boxed::"];
 /// Classes that hold the address of an object of their first type parameter.
 const SMART_POINTERS: [&str; 2] = ["std::unique_ptr", "std::shared_ptr"];
 
@@ -118,6 +120,11 @@ impl<'a> DebugInfo<'a> {
             {
                 return Some(id);
             }
+            if self.is_rust_maker(&unit, die)
+                && let Some(id) = self.named_type_parameter(&made, "T")
+            {
+                return Some(id);
+            }
             let (_, attributes) = unit.entry(die)?;
             let Some(link) = origin(&attributes) else { break };
             (unit, die) = unit.resolve(link, self.sup.as_ref())?;
@@ -129,6 +136,13 @@ impl<'a> DebugInfo<'a> {
         let class = unit.index()?.scope_of(die).filter(|scope| scope.kind == ScopeKind::Type)?.start;
         let class = (unit, UnitOffset(class));
         self.is_template(&class.0, class.1, &ALLOCATORS).then(|| self.type_parameter(&class))?
+    }
+
+    /// Whether a function is one of those modules of Rust's library in which `T` is what blocks consist of: the elements of a
+    /// vector; what is in a box, which for `Rc` and `Arc` has their counters, and in a map of trees is a node.
+    fn is_rust_maker(&self, unit: &UnitHandle<'a>, die: UnitOffset) -> bool {
+        let Some((name, _)) = self.qualified_name(unit, die) else { return false };
+        RUST_MAKERS.iter().any(|module| name.starts_with(module))
     }
 
     /// Whether an entry is made of one of the templates with these names; inline namespaces with versions do not count.

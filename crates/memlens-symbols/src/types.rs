@@ -506,6 +506,20 @@ impl<'a> DebugInfo<'a> {
         found
     }
 
+    /// The type parameter of an instance of a generic function that has this name.
+    pub(crate) fn named_type_parameter(&self, id: &TypeId<'a>, wanted: &str) -> Option<TypeId<'a>> {
+        let mut found = None;
+        self.children(id, |tag, _, attributes| {
+            if tag == gimli::DW_TAG_template_type_parameter
+                && found.is_none()
+                && self.name_of(&id.0, attributes) == Some(wanted)
+            {
+                found = self.type_of(&id.0, attributes);
+            }
+        });
+        found
+    }
+
     /// File and line of the declaration of an entry.
     pub(crate) fn declaration(
         &self,
