@@ -311,7 +311,7 @@ pub fn forget_after_fork(area: &Area) {
 }
 
 /// Whether a thread waits for another one in a loop: what it does there says nothing of the accesses that it would make in
-/// such a time elsewhere. Before the first burst, and while another thread translates, loops with `pause` are known alone.
+/// such a time elsewhere. Before the first burst, and while another thread asks, loops with `pause` are known alone.
 /// Cost: some microseconds.
 ///
 /// # Safety
@@ -329,10 +329,30 @@ pub unsafe fn is_waiting(ip: u64) -> bool {
         *byte = unsafe { ptr::without_provenance::<u8>(address as usize).read_volatile() };
     }
     let code = &code[..(end - start) as usize];
-    let mut held = Held::now();
-    let infos = held.as_mut().and_then(|held| held.inner().as_mut()).map(|inner| &mut inner.infos);
-    waiting::is_waiting(code, start, ip, infos)
+    if !HAS_DECODER.load(Ordering::Acquire) || LOOPS.is_held.swap(true, Ordering::Acquire) {
+        return waiting::waits_at(code, start, ip, None);
+    }
+    // SAFETY: held by this one alone.
+    let infos = unsafe { &mut *LOOPS.infos.get() }.get_or_insert_with(InstructionInfoFactory::new);
+    let waits = waiting::waits_at(code, start, ip, Some(infos));
+    LOOPS.is_held.store(false, Ordering::Release);
+    waits
 }
+
+/// Whether the decoder's tables are made.
+static HAS_DECODER: AtomicBool = AtomicBool::new(false);
+
+/// Memory to look at loops with. Nobody waits for it: a program's handler that comes meanwhile may never return, unlike in a
+/// burst, where the program's signals wait.
+struct Loops {
+    is_held: AtomicBool,
+    infos: UnsafeCell<Option<InstructionInfoFactory>>,
+}
+
+// SAFETY: the cell is used by whoever has set `is_held`.
+unsafe impl Sync for Loops {}
+
+static LOOPS: Loops = Loops { is_held: AtomicBool::new(false), infos: UnsafeCell::new(None) };
 
 /// Code has been unmapped: what was translated is not used by bursts that begin from now on.
 pub fn code_has_changed() {
@@ -516,6 +536,7 @@ impl Inner {
         let mut infos = infos.unwrap_or_else(InstructionInfoFactory::new);
         let first = Decoder::with_ip(64, &[0x90], 0, DecoderOptions::NONE).decode();
         core::hint::black_box(infos.info(&first));
+        HAS_DECODER.store(true, Ordering::Release);
         Some(Self { cache, code, trace: Trace::empty(), infos })
     }
 

@@ -2,7 +2,11 @@
 //!
 //! A loop waits if it has `pause` in it (Intel SDM volume 2B), or if a round leaves everything as it found it: it goes one
 //! way, each register that it writes is written before it is read, flags too, and it writes no memory, but for locks that
-//! it tries to take (`xchg`, `cmpxchg`). Such a loop does the same round after round until a load has another value.
+//! it tries to take: `xchg` and `cmpxchg` of what no load of the round told. Such a loop does the same round after round until a load
+//! has another value.
+//!
+//! # Signal safety
+//! Without memory of its own but the given factory's, which has grown when it was first used. Nothing waits, nothing is locked.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -18,20 +22,21 @@ const PAUSE: [u8; 2] = [0xf3, 0x90];
 /// [`WAITING_AROUND`](crate::WAITING_AROUND) bytes to both sides if there are so many, `start` the address of its first byte. Takes
 /// memory; inside a target there is [`is_waiting`](crate::is_waiting). Cost: some microseconds.
 pub fn code_waits(code: &[u8], start: u64, ip: u64) -> bool {
-    is_waiting(code, start, ip, Some(&mut InstructionInfoFactory::new()))
+    waits_at(code, start, ip, Some(&mut InstructionInfoFactory::new()))
 }
 
-/// The same, with the decoder's memory. Without it only `pause` tells.
-pub fn is_waiting(code: &[u8], start: u64, ip: u64, infos: Option<&mut InstructionInfoFactory>) -> bool {
+/// The same, with the decoder's memory. Without it, and where no loop is found, only a `pause` nearby tells.
+pub(crate) fn waits_at(code: &[u8], start: u64, ip: u64, infos: Option<&mut InstructionInfoFactory>) -> bool {
+    let has_pause = |code: &[u8]| code.windows(PAUSE.len()).any(|bytes| bytes == PAUSE);
     let at = (ip - start) as usize;
-    let near = &code[at.saturating_sub(PAUSE_AROUND)..code.len().min(at + PAUSE_AROUND)];
-    near.windows(2).any(|bytes| bytes == PAUSE)
-        || infos.is_some_and(|infos| {
-            let found = innermost_loop(&code[at..], ip, start);
-            found.is_some_and(|(head, end)| {
-                leaves_all_alike(&code[(head - start) as usize..], head, end, infos)
-            })
-        })
+    let found = infos.and_then(|infos| Some((infos, innermost_loop(&code[at..], ip, start)?)));
+    match found {
+        Some((infos, (head, end))) => {
+            let code = &code[(head - start) as usize..(end - start) as usize];
+            has_pause(code) || leaves_all_alike(code, head, infos)
+        }
+        None => has_pause(&code[at.saturating_sub(PAUSE_AROUND)..code.len().min(at + PAUSE_AROUND)]),
+    }
 }
 
 /// The first jump back to `ip` or before it: where it leads to, and its own end.
@@ -55,18 +60,18 @@ fn innermost_loop(code: &[u8], ip: u64, start: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// Whether a round of the loop from `head` to `end` writes nothing that the next one reads.
-fn leaves_all_alike(code: &[u8], head: u64, end: u64, infos: &mut InstructionInfoFactory) -> bool {
+/// Whether a round of the loop that this code at `head` is writes nothing that the next one reads.
+fn leaves_all_alike(code: &[u8], head: u64, infos: &mut InstructionInfoFactory) -> bool {
+    let end = head + code.len() as u64;
     let mut written = Registers::default();
     // Read before a round has written them, and written at all.
     let (mut needed, mut changed) = (Registers::default(), Registers::default());
+    // What the round's loads told.
+    let mut loaded = Registers::default();
     let (mut flags_written, mut flags_needed) = (0, 0);
     let mut decoder = Decoder::with_ip(64, code, head, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
-    while decoder.ip() < end {
-        if !decoder.can_decode() {
-            return false;
-        }
+    while decoder.can_decode() {
         decoder.decode_out(&mut instruction);
         let is_last = decoder.ip() == end;
         let has_one_way = match instruction.flow_control() {
@@ -78,11 +83,14 @@ fn leaves_all_alike(code: &[u8], head: u64, end: u64, infos: &mut InstructionInf
             _ => false,
         };
         let info = infos.info(&instruction);
-        let is_lock = matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Cmpxchg);
-        if !has_one_way || !is_lock && info.used_memory().iter().any(|memory| writes(memory.access())) {
+        let tries_lock = matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Cmpxchg)
+            && !loaded.has(instruction.op1_register());
+        if !has_one_way || !tries_lock && info.used_memory().iter().any(|memory| writes(memory.access())) {
             return false;
         }
         let used = info.used_registers();
+        let tells = !info.used_memory().is_empty()
+            || used.iter().any(|used| used.access() != OpAccess::Write && loaded.has(used.register()));
         for used in used.iter().filter(|used| used.access() != OpAccess::Write) {
             // What is written on a condition may keep what was there.
             if !written.has(used.register()) {
@@ -94,6 +102,9 @@ fn leaves_all_alike(code: &[u8], head: u64, end: u64, infos: &mut InstructionInf
             let register = used.register();
             written.add(if register.size() < 4 { register } else { register.full_register() });
             changed.add(register.full_register());
+            if tells {
+                loaded.add(register.full_register());
+            }
         }
         flags_needed |= instruction.rflags_read() & !flags_written;
         flags_written |= instruction.rflags_modified();
@@ -148,7 +159,7 @@ mod tests {
 
     #[test]
     fn loops_whose_rounds_are_all_alike_wait() {
-        let cases: [(&str, &[u8]); 7] = [
+        let cases: [(&str, &[u8]); 8] = [
             ("cmp [rip + 8], eax ; je", &[0x39, 0x05, 8, 0, 0, 0, 0x74, 0xf8]),
             ("mov rax, [rdi] ; cmp rax, rdx ; je", &[0x48, 0x8b, 0x07, 0x48, 0x39, 0xd0, 0x74, 0xf8]),
             // h - load(tail) >= size
@@ -161,6 +172,10 @@ mod tests {
                 "mov eax, 1 ; xchg [rdi], eax ; test eax, eax ; jne",
                 &[0xb8, 1, 0, 0, 0, 0x87, 0x07, 0x85, 0xc0, 0x75, 0xf5],
             ),
+            (
+                "xor eax, eax ; lock cmpxchg [rdi], edx ; jne",
+                &[0x31, 0xc0, 0xf0, 0x0f, 0xb1, 0x17, 0x75, 0xf8],
+            ),
             ("rdtsc ; cmp eax, ebx ; jb", &[0x0f, 0x31, 0x39, 0xd8, 0x72, 0xfa]),
             ("jmp to itself", &[0xeb, 0xfe]),
         ];
@@ -171,13 +186,16 @@ mod tests {
         for at in [3, 7, 14] {
             assert!(waits(code, at), "from {at} on");
         }
-        assert!(is_waiting(&[0x90, 0xf3, 0x90, 0xc3], START, START + 3, None), "pause");
-        assert!(!is_waiting(&[0xeb, 0xfe], START, START, None), "cannot tell");
+        assert!(waits_at(&[0x90, 0xf3, 0x90, 0xc3], START, START + 3, None), "pause");
+        assert!(!waits_at(&[0xeb, 0xfe], START, START, None), "cannot tell");
+        let with_pause = [0xff, 0xc9, 0xf3, 0x90, 0x75, 0xfa];
+        assert!(waits(&with_pause, 0), "dec ecx ; pause ; jne");
+        assert!(!waits(&[&with_pause[..], &[0xff, 0xc9, 0x75, 0xfc]].concat(), 6), "of the loop before");
     }
 
     #[test]
     fn loops_that_go_on_by_themselves_do_not_wait() {
-        let cases: [(&str, &[u8]); 9] = [
+        let cases: [(&str, &[u8]); 11] = [
             ("dec ecx ; jne", &[0xff, 0xc9, 0x75, 0xfc]),
             ("mov rax, [rax] ; test rax, rax ; jne", &[0x48, 0x8b, 0x00, 0x48, 0x85, 0xc0, 0x75, 0xf8]),
             ("mov [rdi], eax ; cmp [rsi], eax ; jne", &[0x89, 0x07, 0x39, 0x06, 0x75, 0xfa]),
@@ -186,6 +204,11 @@ mod tests {
             ("sbb eax, eax ; cmp eax, ebx ; jne", &[0x19, 0xc0, 0x39, 0xd8, 0x75, 0xfa]),
             ("cmp [rsi], eax ; cmovl eax, ecx ; jne", &[0x39, 0x06, 0x0f, 0x4c, 0xc1, 0x75, 0xf9]),
             ("mov al, [rdi] ; add eax, 256 ; jne", &[0x8a, 0x07, 0x05, 0, 1, 0, 0, 0x75, 0xf7]),
+            (
+                "mov rax, [rcx] ; lea rdi, [rax + 1] ; lock cmpxchg [rcx], rdi ; jne",
+                &[0x48, 0x8b, 0x01, 0x48, 0x8d, 0x78, 0x01, 0xf0, 0x48, 0x0f, 0xb1, 0x39, 0x75, 0xf2],
+            ),
+            ("mov eax, [rsi] ; xchg [rdi], eax ; jmp", &[0x8b, 0x06, 0x87, 0x07, 0xeb, 0xfa]),
             ("repe cmpsb ; jne", &[0xf3, 0xa6, 0x75, 0xfc]),
         ];
         for (text, code) in cases {

@@ -42,6 +42,8 @@ pub struct MappedFile {
     pub path: String,
     /// Why its code and names are not known, if they are not.
     pub problem: Option<String>,
+    /// Of the file that was mapped; 0: unknown.
+    inode: u64,
     shape: Option<Shape>,
     symbols: OnceCell<Option<Module>>,
     functions: RefCell<FxHashMap<u64, Option<Rc<FunctionCode>>>>,
@@ -74,6 +76,7 @@ impl MappedFile {
         let mut file = Self {
             path: path.to_owned(),
             problem: None,
+            inode,
             shape: None,
             symbols: OnceCell::new(),
             functions: RefCell::default(),
@@ -187,7 +190,9 @@ impl MappedFile {
         let end = svma.saturating_add(bytes).min(segment.svma + segment.file_bytes);
         let mut code = vec![0; (end - start) as usize];
         let offset = segment.file_offset.checked_add(start - segment.svma)?;
-        File::open(&self.path).and_then(|file| file.read_exact_at(&mut code, offset)).ok()?;
+        let file = File::open(&self.path).ok()?;
+        let is_it = self.inode == 0 || file.metadata().is_ok_and(|status| status.ino() == self.inode);
+        file.read_exact_at(&mut code, offset).ok().filter(|()| is_it)?;
         Some((start, code))
     }
 }

@@ -26,6 +26,8 @@ use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
 use crate::spot::{HeapMemory, RED_ZONE, STACK_BYTES, SampleView, Spot};
 use crate::unwinder::{StackFrame, UnwindCache};
 
+/// The kernel keeps as much of names (proc(5), `/proc/PID/comm`).
+const COMM_CHARACTERS: usize = 15;
 /// A mapping that is larger is no thread's stack alone: as much, and a guard.
 const LARGEST_STACK: u64 = STACK_BYTES + (64 << 10);
 /// Allocation call stacks are kept to this depth, as in exact mode.
@@ -287,11 +289,12 @@ impl Recording {
         self.spaces.insert(pid, AddressSpace::default());
         self.add_running(pid, mappings);
         // The first thread is the only one, and bears the program's name; what is mapped first is the program.
-        let program = mappings
-            .iter()
-            .find_map(|mapping| mapping.name.rsplit('/').next().filter(|name| !name.is_empty()));
+        let program = mappings.iter().find_map(|mapping| {
+            let (_, name) = mapping.name.rsplit_once('/').filter(|_| mapping.name.starts_with('/'))?;
+            Some(name.chars().take(COMM_CHARACTERS).collect())
+        });
         if let Some(name) = program {
-            self.names.insert(pid, name.to_owned());
+            self.names.insert(pid, name);
         }
         if let Some(&number) = self.thread_numbers.get(&(pid, pid)) {
             self.threads[number as usize].name = self.names.get(&pid).cloned();
@@ -340,6 +343,7 @@ impl Recording {
     /// for each request.
     pub fn forget_gone(&mut self) {
         const LONG_AGO: Duration = Duration::from_secs(1);
+        self.young.retain(|_, since| since.elapsed() < LONG_AGO);
         let is_over = |(pid, since): (&u32, &Instant)| (since.elapsed() >= LONG_AGO).then_some(*pid);
         let over: Vec<u32> = self.gone.iter().filter_map(is_over).collect();
         if !over.is_empty() {
@@ -496,9 +500,9 @@ impl Recording {
     /// The name of a thread that nobody reports, from `/proc`, if it is still there.
     fn ask_name(&mut self, number: u32) {
         if let Some(thread) = self.threads.get_mut(number as usize)
-            && let Ok(name) = fs::read_to_string(format!("/proc/{}/task/{}/comm", thread.pid, thread.tid))
+            && let Ok(name) = fs::read(format!("/proc/{}/task/{}/comm", thread.pid, thread.tid))
         {
-            thread.name = Some(name.trim_end_matches('\n').to_owned());
+            thread.name = Some(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned());
         }
     }
 

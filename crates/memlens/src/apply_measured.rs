@@ -24,7 +24,11 @@ pub fn must_be_same(pairs: &Pairs, what: &str) -> Result<u8, Failure> {
 /// What the runs took.
 pub fn times(pairs: &Pairs) -> String {
     let mut text = String::new();
-    let _ = writeln!(text, "median of {} pairs of runs    without       with     change", pairs.pairs.len());
+    let _ = writeln!(
+        text,
+        "median of {} pairs of runs    without       with     change in pairs",
+        pairs.pairs.len()
+    );
     for (name, of) in [("time", wall as fn(&Trial) -> f64), ("processor time", cpu)] {
         let _ = writeln!(
             text,

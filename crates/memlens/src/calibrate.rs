@@ -141,9 +141,11 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
 
 /// The last level as it is had where others have most of it, as on virtual machines: so many of its sets as serve what was measured.
 pub fn take_had_llc(calibration: &Calibration, machine: &mut MachineDescription) {
-    let reach_bytes = calibration.latency.llc_reach_bytes;
-    if reach_bytes != 0 && reach_bytes <= machine.llc.bytes / 2 {
-        machine.share_llc(reach_bytes);
+    match calibration.latency.llc_reach_bytes {
+        // Not measured.
+        0 => machine.assume_llc_share(),
+        reach_bytes if reach_bytes <= machine.llc.bytes / 2 => machine.share_llc(reach_bytes),
+        _ => {}
     }
 }
 
@@ -203,7 +205,7 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
     if latency.stlb.is_none() {
         text += "TLBs: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
     }
-    if latency.llc_reach_bytes <= machine.llc.bytes / 2 {
+    if (1..=machine.llc.bytes / 2).contains(&latency.llc_reach_bytes) {
         text += &format!(
             "The last level serves up to {} here, and is modelled so; the system tells of {}, which others use too:\n--cache llc={},{},{} models all of it.\n",
             bytes(latency.llc_reach_bytes),
@@ -325,7 +327,11 @@ mod tests {
         };
         // 10,922 sets of 12 lines.
         assert_eq!(with_reach(8 << 20), 10_922 * 12 * 64);
-        assert_eq!((with_reach(0), with_reach(32 << 20)), (described.llc.bytes, described.llc.bytes));
+        assert_eq!(with_reach(32 << 20), described.llc.bytes);
+        let mut assumed = described.clone();
+        assumed.llc.ways = 12;
+        assumed.assume_llc_share();
+        assert_eq!(with_reach(0), assumed.llc.bytes, "not measured");
     }
 
     #[test]

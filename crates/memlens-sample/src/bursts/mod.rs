@@ -860,7 +860,7 @@ impl Bursts {
         let covered = |misses: u64| whole(misses as f64 * cell.tally.lines.covered_part());
         let of_ours = misses[1].saturating_sub(coherence_misses);
         (counts.l2_prefetched, counts.llc_prefetched) = (covered(of_ours), covered(misses[2]));
-        counts.followers = accesses.saturating_sub(whole(row.references));
+        counts.followers = accesses.saturating_sub(whole(of_told * row.references));
         if cell.kind.writes() {
             counts.stores = accesses;
             counts.store_bytes = bytes;
