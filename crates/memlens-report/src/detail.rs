@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memlens_profile::{Cell, Object, ObjectBacking, Profile};
+use memlens_profile::{Cell, CodeLocation, Object, ObjectBacking, Profile};
 use memlens_types::{Counts, ObjectKind};
 
 use crate::UnknownWord;
@@ -346,31 +346,40 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
     }
 }
 
-/// One function: the objects it touches, and its lines. A function's name may be given in part when
+/// One function: the objects it touches, and its lines, with what was inlined into it. A function's name may be given in part when
 /// only one function has that part. Shares are of the function's own wait.
 ///
 /// # Errors
 /// When no function has the name, or several have it.
 pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<String, UnknownWord> {
-    let names: Vec<String> = profile.code.iter().map(|code| function_name(profile, code)).collect();
+    let names: Vec<Vec<String>> = profile.code.iter().map(|code| functions_around(profile, code)).collect();
     let what = ["function of this profile", "single function of this profile"];
-    let name = the_one(names.iter().map(String::as_str), function, what)?;
-    let is_here = |cell: &&Cell| names.get(cell.code.index()).is_some_and(|found| found == name);
-    let mut sum = Counts::default();
+    let name = the_one(names.iter().flatten().map(String::as_str), function, what)?;
+    let depth = |cell: &Cell| names.get(cell.code.index())?.iter().position(|found| found == name);
+    let is_here = |cell: &&Cell| depth(cell).is_some();
+    let (mut sum, mut inlined) = (Counts::default(), Counts::default());
     let mut by_object: BTreeMap<usize, Counts> = BTreeMap::new();
     for cell in profile.cells.iter().filter(is_here) {
         let counts = cell.counts.get();
         sum += &counts;
+        if depth(cell) != Some(0) {
+            inlined += &counts;
+        }
         *by_object.entry(cell.object.index()).or_default() += &counts;
     }
     let whole = Whole::of(profile, &sum);
+    let of_inlined = Whole::of(profile, &inlined);
     let all = Whole::of(profile, &profile.totals());
     let fact = |part: u64, whole: u64, word: &str| match whole {
         0 => String::new(),
         _ => format!(" · {} % of the {word}", percent_of_share(part as f64 / whole as f64)),
     };
     let stalls = if profile.has_stalls() { fact(whole.stall, all.stall, "stalls") } else { String::new() };
-    let facts = stalls + &fact(whole.cost, all.cost, cost_word(profile));
+    let mut facts = stalls + &fact(whole.cost, all.cost, cost_word(profile));
+    if of_inlined.cost > 0 {
+        let part = percent_of_share(of_inlined.cost as f64 / whole.cost.max(1) as f64);
+        facts += &format!(", {part} % of it in what was inlined there");
+    }
     let mut out = heading(name, &facts, view.width, view.colour);
     out.push('\n');
 
@@ -399,6 +408,16 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
     let last = [TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source];
     out += &part(profile, lines, "line", (&what, &last), view);
     Ok(out)
+}
+
+/// The functions that a row of code is in, innermost first: those inlined into each other, and the one they are in.
+fn functions_around(profile: &Profile, code: &CodeLocation) -> Vec<String> {
+    let of_frames = profile.stack_frames(code.stack).filter_map(|frame| frame.function.as_deref());
+    let mut names: Vec<String> = of_frames.map(str::to_owned).collect();
+    if names.is_empty() {
+        names.push(function_name(profile, code));
+    }
+    names
 }
 
 #[cfg(test)]

@@ -447,6 +447,20 @@ fn from_an_object_to_its_code_and_back() {
     let problem = code_detail(&many, "step", &view).unwrap_err().to_string();
     assert!(problem.starts_with("‘step’ is no single function of this profile"), "{problem}");
     assert!(problem.ends_with("step6, step7, and 2 more"), "{problem}");
+    // What was inlined is in both functions.
+    let mut inlined = profile.clone();
+    let cell = inlined.cells.iter().max_by_key(|cell| inlined.wait_cycles(&cell.counts.get())).unwrap();
+    let row = &mut inlined.code[cell.code.index()];
+    let outer = inlined.stacks[row.stack.unwrap().index()].0.clone();
+    let inner = FrameIx::from_index(inlined.frames.len());
+    inlined.frames.push(Frame { function: Some("visit".into()), inlined: true, ..Frame::default() });
+    row.stack = Some(StackIx::from_index(inlined.stacks.len()));
+    inlined.stacks.push(Stack([&[inner][..], &outer[..]].concat()));
+    let of_both = code_detail(&inlined, "bfs_from", &view).unwrap();
+    let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    assert!(first(&of_both).starts_with(&first(&code)), "{of_both}");
+    assert!(first(&of_both).ends_with(" % of it in what was inlined there"), "{of_both}");
+    assert!(code_detail(&inlined, "visit", &view).unwrap().starts_with("visit · "));
     let problem = code_detail(&profile, "bfs_form", &view).unwrap_err().to_string();
     assert!(problem.contains("did you mean ‘bfs_from’"), "{problem}");
 }
