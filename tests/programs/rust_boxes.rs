@@ -1,9 +1,10 @@
 // Rust: of what the standard library's containers allocate the fields are those of what lies in the blocks, not of the
 // elements that point there.
 //
-// "rows": 8 vectors of 1000 f64, which have no fields, behind 8 of 24 bytes, whose lengths and pointers the loop reads.
+// "rows": 8 vectors of 1000 f64, each loaded once. `collect` makes the first one elsewhere.
 // "shared": 100 records behind two counters. The price is read 10 times each.
 //
+// expect heap rows: blocks=7..8 bytes=56000..64000 loads=7000..8000
 // field heap shared value.price: offset=16 bytes=8 loads=1000
 // field heap shared value.cold[]: offset=24 bytes=104 loads=0
 // prints: 49500 28000

@@ -422,8 +422,8 @@ int main(void)
 #[test]
 fn elements_of_repeated_instructions_have_their_size() {
     let folder = folder();
-    // The second has more lines in a burst than are looked at.
-    for size in [["-DLONGS=1 << 17", "-DTIMES=100"], ["-DLONGS=1 << 23", "-DTIMES=2"]] {
+    // The second, of 256 MB, has more lines in a burst than are looked at.
+    for size in [["-DLONGS=1 << 17", "-DTIMES=100"], ["-DLONGS=1 << 25", "-DTIMES=2"]] {
         let options = [&["-O1", "-g"], &size[..]].concat();
         let program = compiled(folder.path(), "repeated", REPEATED, &options);
         let program = program.to_str().expect("text");

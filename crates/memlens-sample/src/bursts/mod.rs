@@ -111,7 +111,7 @@ pub struct BurstCounts {
     pub own_ns: u64,
     /// … and that passed between ticks, of which …
     pub period_ns: u64,
-    /// … so much in system calls, and in loops with `pause`.
+    /// … so much in system calls, and in loops that wait for other threads.
     pub calls_ns: u64,
     /// Of the former, so much in code that no burst met, as far as looks tell.
     pub unmet_ns: u64,
