@@ -660,10 +660,10 @@ impl Bursts {
             repeated: repeated as f64,
         };
         let weight = self.weights.weight(head, &content);
-        counts.measured += u64::from(weight.is_measured);
-        counts.cost_ns += match (weight.is_measured, weight.speed) {
-            (false, _) | (true, Speed::Repeated) => paid_ns,
-            (true, _) => {
+        counts.measured += u64::from(weight.is_measured());
+        counts.cost_ns += match weight.speed {
+            Speed::Guessed { .. } | Speed::Learned | Speed::Repeated { .. } => paid_ns,
+            Speed::New | Speed::Settled => {
                 let native_ns = (weight.access_ns * (seen + weight.counted)) as u64;
                 head.own_ns.saturating_sub(native_ns).min(head.most_cost_ns(words.len() as u64))
             }

@@ -4,7 +4,7 @@
 //! thread goes on in copies of its code that only count the words they would have stored (`memlens-burst`): the same
 //! code, the same misses, the same page faults, and none of recording's own work. A burst that ended early has no such
 //! stretch, or one that tells nothing; then its own time is taken, less the part that recording took in the bursts that have
-//! one, or if it is too short for that, the usual time of an access.
+//! one, or if it is too short for that, the usual time of an access. Another burst of the same code knows it better than either (`waiting.rs`).
 
 use memlens_events::agent::BurstHead;
 
@@ -124,22 +124,43 @@ pub struct Weight {
     pub counted: f64,
     /// Native time of an access in ns.
     pub access_ns: f64,
-    /// Whether that was measured, and not taken from other bursts.
-    pub is_measured: bool,
     /// How sure it is.
     pub speed: Speed,
 }
 
+impl Weight {
+    /// Whether the time was measured, and not taken from other bursts.
+    pub fn is_measured(&self) -> bool {
+        matches!(self.speed, Speed::New | Speed::Settled | Speed::Repeated { is_measured: true })
+    }
+}
+
 /// What an access's time was measured on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Speed {
+    /// Nothing: it is what is usual.
+    Guessed {
+        /// The thread's own time of an access in the burst in ns, as far as that is known.
+        recorded_ns: Option<f64>,
+    },
     /// Little, of code that may be new: a burst of the same code whose speed has settled knows it better.
     #[default]
     New,
     /// A stretch that was long enough.
     Settled,
+    /// Another burst, of the same code.
+    Learned,
     /// Repeated string instructions, which no stretch tells.
-    Repeated,
+    Repeated {
+        /// Whether the rest was measured, and not guessed.
+        is_measured: bool,
+    },
+}
+
+/// Whether recorded accesses of so many ns may take `native_ns` natively. If not, they belong to another phase of the program. Recording
+/// does all that counting does, too: it is not faster, but while the core is not shared.
+pub fn is_alike(recorded_ns: f64, native_ns: f64) -> bool {
+    (native_ns / MOST_SHARED..=RECORDING_SLOWER * native_ns + RECORDING_NS).contains(&recorded_ns)
 }
 
 impl Weights {
@@ -164,9 +185,7 @@ impl Weights {
             }),
             Some(stretch_ns) => {
                 let recorded_ns = recorded_ns.map(|ns| ns / content.accesses);
-                // Recording does all that counting does, too: it is not faster, but while the core is not shared.
-                let likely = stretch_ns / MOST_SHARED..=RECORDING_SLOWER * stretch_ns + RECORDING_NS;
-                let is_alike = recorded_ns.is_none_or(|ns| likely.contains(&ns));
+                let is_alike = recorded_ns.is_none_or(|ns| is_alike(ns, stretch_ns));
                 // Of what seldom happens, and takes long, the burst may have had nothing.
                 let has_more = is_faulting && recorded_ns.is_none_or(|ns| ns < stretch_ns);
                 if is_alike && !has_more {
@@ -192,11 +211,11 @@ impl Weights {
         Weight {
             counted: if is_repeated { counted_words } else { counted_words * accesses_a_word },
             access_ns,
-            is_measured: measured.is_some(),
-            speed: match is_repeated {
-                true => Speed::Repeated,
-                false if measured.is_some() && head.counted_words >= SETTLED_WORDS => Speed::Settled,
-                false => Speed::New,
+            speed: match measured {
+                _ if is_repeated => Speed::Repeated { is_measured: measured.is_some() },
+                None => Speed::Guessed { recorded_ns: recorded_ns.map(|ns| ns / content.accesses) },
+                Some(_) if head.counted_words >= SETTLED_WORDS => Speed::Settled,
+                Some(_) => Speed::New,
             },
         }
     }
@@ -295,7 +314,7 @@ mod tests {
     fn the_stretch_behind_a_burst_tells_the_native_speed() {
         let weight = weights().weight(&head(160_000), &CONTENT);
         // 4 ns an access, less what its block costs.
-        assert!(weight.is_measured && (weight.access_ns - NATIVE_NS).abs() < 1e-9, "{weight:?}");
+        assert!(weight.is_measured() && (weight.access_ns - NATIVE_NS).abs() < 1e-9, "{weight:?}");
         assert_eq!(weight.speed, Speed::Settled);
         assert!(weight.counted == 50_000.0, "{weight:?}");
         // However much the blocks cost, something is left.
@@ -345,10 +364,10 @@ mod tests {
         // Page by page the memory of a table was touched for the first time; then came a loop that is fast.
         let changed = BurstHead { recorded_ns: 9_000_000, cycles: 18_000_000, ..head(20_000) };
         let weight = weights.weight(&changed, &CONTENT);
-        assert!(!weight.is_measured && weight.access_ns > 50.0 * alone.access_ns, "{weight:?}");
+        assert!(!weight.is_measured() && weight.access_ns > 50.0 * alone.access_ns, "{weight:?}");
         // The other way round: 40,000 words of 20 ms behind 20,000 of 100 µs.
         let weight = weights.weight(&head(20_000_000), &CONTENT);
-        assert!(!weight.is_measured && weight.access_ns < 5.0, "{weight:?}");
+        assert!(!weight.is_measured() && weight.access_ns < 5.0, "{weight:?}");
     }
 
     /// A huge page is cleared in each stretch, and in none of the bursts before them.
@@ -357,16 +376,16 @@ mod tests {
         let mut weights = weights();
         let cleared = BurstHead { slow_faults: 1, ..head(4_000_000) };
         let weight = weights.weight(&cleared, &CONTENT);
-        assert!(weight.is_measured && (weight.access_ns - 100.0).abs() < 1.0, "{weight:?}");
+        assert!(weight.is_measured() && (weight.access_ns - 100.0).abs() < 1.0, "{weight:?}");
         // They say nothing of the usual access.
         let unmeasured = BurstHead { counted_words: 0, counted_ns: 0, ..head(0) };
         assert!(weights.weight(&unmeasured, &SHORT).access_ns < 2.0);
         // One among many is chance.
         for _ in 0..FAULTING {
-            assert!(weights.weight(&head(160_000), &CONTENT).is_measured);
+            assert!(weights.weight(&head(160_000), &CONTENT).is_measured());
         }
         let weight = weights.weight(&cleared, &CONTENT);
-        assert!(!weight.is_measured && weight.access_ns < 10.0, "{weight:?}");
+        assert!(!weight.is_measured() && weight.access_ns < 10.0, "{weight:?}");
     }
 
     #[test]
@@ -401,7 +420,7 @@ mod tests {
         }
         // 100 µs in the burst for less natively.
         let weight = weights.weight(&unmeasured, &CONTENT);
-        assert!(!weight.is_measured && (weight.access_ns - NATIVE_NS).abs() < 0.05, "{weight:?}");
+        assert!(!weight.is_measured() && (weight.access_ns - NATIVE_NS).abs() < 0.05, "{weight:?}");
         assert!((weights.weight(&unmeasured, &SHORT).access_ns - NATIVE_NS).abs() < 0.2);
         // All of it was translation, as far as that can be told.
         let unclear = BurstHead { runtime_cycles: 2 * 190_000, ..unmeasured };
