@@ -324,11 +324,9 @@ impl Known<'_> {
         Some((gain * *whole as f64 * not_hidden.max(0.0) / core_cycles as f64).min(1.0))
     }
 
-    /// Waiting beyond the first-level latency of every access.
+    /// Waiting beyond the first level, in cycles.
     fn stall(&self, counts: &Counts) -> u64 {
-        let profile = self.profile;
-        let hidden = u64::from(profile.machine.latencies.l1_cycles);
-        profile.wait_cycles(counts).saturating_sub(counts.waiting().saturating_mul(hidden))
+        self.profile.machine.wait_beyond_first_level(counts)
     }
 }
 

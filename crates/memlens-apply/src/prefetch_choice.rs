@@ -87,13 +87,7 @@ pub struct PrefetchChoice {
 
 /// Chooses. `program` is the file that will run, which may be a moved copy of the recorded one.
 pub fn choose_prefetches(profile: &Profile, program: &Path) -> PrefetchChoice {
-    let amount = |code: &CodeLocation| {
-        let hits = match profile.run.sampling {
-            Some(_) => 0,
-            None => code.counts.get().waiting() * u64::from(profile.machine.latencies.l1_cycles),
-        };
-        profile.cost(&code.counts.get()).saturating_sub(hits)
-    };
+    let amount = |code: &CodeLocation| profile.cost_beyond_first_level(&code.counts.get());
     let total: u64 = profile.code.iter().map(amount).sum();
     // An instruction with two operands has two entries.
     let mut by_place: BTreeMap<(Option<ModuleIx>, u64), (u64, usize)> = BTreeMap::new();

@@ -173,6 +173,13 @@ impl MachineInfo {
         u64::try_from((cycles + self.translation(counts) + apart).max(0)).unwrap_or(u64::MAX)
     }
 
+    /// [`Self::wait_cycles`] beyond the first level's latency of every access, in cycles: out-of-order execution hides that
+    /// nearly always.
+    pub fn wait_beyond_first_level(&self, counts: &Counts) -> u64 {
+        let hidden = self.l1d.as_ref().map_or(0, |_| u64::from(self.latencies.l1_cycles));
+        self.wait_cycles(counts).saturating_sub(counts.waiting().saturating_mul(hidden))
+    }
+
     /// Whether counts of both machines can be added: all that is known of both is the same.
     pub fn is_like(&self, other: &Self) -> bool {
         let known = |machine: &Self| machine.latencies.transfer_cycles > 0;

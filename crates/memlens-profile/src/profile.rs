@@ -415,14 +415,21 @@ impl Profile {
         }
     }
 
+    /// [`Self::cost`] without what hits of the first level cost. Samples do not tell that apart: theirs is whole.
+    pub fn cost_beyond_first_level(&self, counts: &Counts) -> u64 {
+        match self.run.sampling.is_some() || self.is_of_bus() {
+            true => self.cost(counts),
+            false => self.machine.wait_beyond_first_level(counts),
+        }
+    }
+
     /// The part of the wait that out-of-order execution does not hide, in cycles. Where no core was modelled, all but the
     /// latency of the first level.
     pub fn stall_cycles(&self, counts: &Counts) -> u64 {
         if self.has_stalls() {
             return counts.stall_cycles;
         }
-        let hidden = self.machine.l1d.as_ref().map_or(0, |_| self.machine.latencies.l1_cycles);
-        self.wait_cycles(counts).saturating_sub(counts.waiting().saturating_mul(hidden.into()))
+        self.machine.wait_beyond_first_level(counts)
     }
 
     /// Whether [`Self::stall_cycles`] are those of a modelled core: an imported trace has no code that could run on one.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use memlens_profile::{AccessPattern, Cell, CodeIx, ObjectIx, Profile};
-use memlens_types::{Counts, PatternKind};
+use memlens_types::PatternKind;
 
 use crate::Column;
 use crate::row::leading_share;
@@ -58,7 +58,7 @@ impl<'a> PatternWords<'a> {
                 let counts = cell.counts.get();
                 let (stalls, waits) = costs.entry(self.describe(pattern)).or_default();
                 *stalls += counts.stall_cycles;
-                *waits += self.stall(&counts) + 1;
+                *waits += self.profile.cost_beyond_first_level(&counts) + 1;
             }
         }
         // What has none, has what it waits.
@@ -76,7 +76,7 @@ impl<'a> PatternWords<'a> {
         let mut costs: HashMap<PatternKind, u64> = HashMap::new();
         let mut all = 0;
         for cell in cells {
-            let stall = self.stall(&cell.counts.get());
+            let stall = self.profile.cost_beyond_first_level(&cell.counts.get());
             all += stall;
             if let Some(pattern) = self.of_code(cell.code) {
                 *costs.entry(pattern.kind).or_default() += stall;
@@ -89,12 +89,6 @@ impl<'a> PatternWords<'a> {
             .collect();
         shares.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.as_str().cmp(other.0.as_str())));
         shares
-    }
-
-    /// Waiting beyond the first-level latency that every access has.
-    fn stall(&self, counts: &Counts) -> u64 {
-        let hidden = u64::from(self.profile.machine.latencies.l1_cycles);
-        self.profile.cost(counts).saturating_sub(counts.waiting().saturating_mul(hidden))
     }
 
     /// `stream +8`, `indirect by column`.
@@ -115,6 +109,7 @@ impl<'a> PatternWords<'a> {
 #[cfg(test)]
 mod tests {
     use memlens_profile::{CodeLocation, CoreInfo, Object, Thread, ThreadIx};
+    use memlens_types::Counts;
 
     use super::*;
 
