@@ -189,17 +189,69 @@ impl Patterns {
         }
     }
 
-    /// An instruction's pattern; `None` if it was never seen.
+    /// An instruction's pattern by itself; `None` if it was never seen.
     pub fn of(&self, instruction: u32) -> Option<Pattern> {
         let sequence = self.instructions.get(instruction as usize)?.as_ref()?;
         Some(sequence.pattern(self.sources.get(&instruction).copied()))
     }
 
-    /// All patterns, by rising number of the instruction.
+    /// All patterns, by rising number of the instruction. Instructions that go by large steps are of a stream where they do so
+    /// together: copies of one, in a loop that was unrolled.
     pub fn all(&self) -> impl Iterator<Item = (u32, Pattern)> {
-        (0..self.instructions.len() as u32)
+        let mut all: Vec<(u32, Pattern)> = (0..self.instructions.len() as u32)
             .filter_map(|instruction| Some((instruction, self.of(instruction)?)))
+            .collect();
+        let steps = |(at, (instruction, pattern)): (usize, &(u32, Pattern))| {
+            let stride = pattern.strides.first().filter(|_| pattern.kind == PatternKind::Stride)?;
+            let sequence = self.instructions[*instruction as usize].as_ref()?;
+            Some(Steps {
+                at,
+                bytes: stride.bytes,
+                burst: sequence.burst,
+                last: sequence.last,
+                executions: sequence.in_burst,
+            })
+        };
+        let mut strided: Vec<Steps> = all.iter().enumerate().filter_map(steps).collect();
+        strided.sort_unstable_by_key(|it| (it.burst, it.bytes, it.last));
+        for together in strided.chunk_by(|one, other| one.is_beside(other)) {
+            if are_copies(together) {
+                together.iter().for_each(|it| all[it.at].1.kind = PatternKind::Stream);
+            }
+        }
+        all.into_iter()
     }
+}
+
+/// An instruction that goes by large steps.
+struct Steps {
+    /// Its place among all.
+    at: usize,
+    /// Bytes of a step.
+    bytes: i64,
+    /// The last burst that has it; where it was last there, of what was looked at, and how often that is.
+    burst: u64,
+    last: u64,
+    executions: u32,
+}
+
+impl Steps {
+    /// Whether another one, which was farther up in the end, was in the same or the next round of the same loop.
+    fn is_beside(&self, other: &Self) -> bool {
+        (self.burst, self.bytes) == (other.burst, other.bytes)
+            && other.last - self.last <= self.bytes.unsigned_abs()
+            && self.executions.abs_diff(other.executions) <= 1
+    }
+}
+
+/// Whether instructions with one step leave out no line that lies between their addresses of a round and those of the next.
+fn are_copies(all: &[Steps]) -> bool {
+    let Some(first) = all.first().filter(|_| all.len() > 1) else { return false };
+    let step = first.bytes.unsigned_abs();
+    let mut places: Vec<u64> = all.iter().map(|it| it.last % step).collect();
+    places.sort_unstable();
+    let around = places.iter().copied().chain([places[0] + step]);
+    around.clone().zip(around.skip(1)).all(|(place, next)| next - place <= LINE)
 }
 
 impl Default for Sequence {

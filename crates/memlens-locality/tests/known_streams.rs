@@ -563,6 +563,43 @@ fn patterns_are_recognised() {
 }
 
 #[test]
+fn copies_of_an_unrolled_loop_are_a_stream_together() {
+    let mut patterns = Patterns::new(64);
+    for burst in 0..3u64 {
+        let references: Vec<Reference> = (0..400u64)
+            .flat_map(|round| {
+                let at = |bytes: u64| BASE + (burst * 400 + round) * 256 + bytes;
+                [
+                    // Four lines a round, and down as well.
+                    load(0, at(0)),
+                    load(1, at(64)),
+                    load(2, at(128)),
+                    load(3, at(192)),
+                    load(4, 2 * BASE - (at(8) - BASE)),
+                    load(5, 2 * BASE - (at(72) - BASE)),
+                    load(6, 2 * BASE - (at(136) - BASE)),
+                    load(7, 2 * BASE - (at(200) - BASE)),
+                    // Two members of a structure, which has more than they do.
+                    load(8, 3 * BASE + at(0)),
+                    load(9, 3 * BASE + at(64)),
+                    load(10, 3 * BASE + at(72)),
+                ]
+            })
+            .collect();
+        // It begins and ends within a round.
+        let references = &references[3..references.len() - 2];
+        patterns.feed(&Burst { thread: 0, start: burst, weight: 1.0, unseen_before: None, references });
+    }
+    use PatternKind::{Stream, Stride};
+    let kinds: Vec<PatternKind> = patterns.all().map(|(_, pattern)| pattern.kind).collect();
+    assert_eq!(kinds, [[Stream; 4], [Stream; 4]].concat().into_iter().chain([Stride; 3]).collect::<Vec<_>>());
+    // Its own steps are what they are.
+    assert_eq!(patterns.of(0).map(|it| (it.kind, it.strides[0].bytes)), Some((Stride, 256)));
+    let all: Vec<(u32, memlens_locality::Pattern)> = patterns.all().collect();
+    assert_eq!(all[0].1.strides[0].bytes, 256);
+}
+
+#[test]
 fn a_walk_by_columns_stays_in_one_set() {
     // 256 lines a page apart, 64 columns of 8 bytes, then the next: in 64 sets of 8 none is there again, in one of 512 seven of eight are.
     // With rows of a line more they are in either.

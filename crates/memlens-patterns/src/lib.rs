@@ -71,9 +71,10 @@ pub fn add_patterns<'a>(
         patterns.set_source(number, source);
     }
     let rows: FxHashMap<u32, CodeIx> = operands.iter().copied().collect();
+    let all: FxHashMap<u32, Pattern> = patterns.all().collect();
     profile.patterns = operands
         .iter()
-        .filter_map(|&(number, code)| Some(row(code, &patterns.of(number)?, &rows)))
+        .filter_map(|&(number, code)| Some(row(code, all.get(&number)?, &rows)))
         .filter(|row| row.kind != PatternKind::Unknown)
         .collect();
     profile.patterns.sort_by_key(|row| row.code);
