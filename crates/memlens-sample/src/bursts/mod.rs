@@ -14,9 +14,11 @@ mod blocks;
 mod calls;
 mod cells;
 mod counting_cost;
+mod counts;
 mod data_size;
 mod glances;
 mod known_code;
+mod levels;
 mod mini_simulation;
 mod places;
 mod prefetching;
@@ -30,26 +32,28 @@ use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::{Offset, Offsets};
 use memlens_locality::{
-    Burst, Cost, CostSpread, Geometry, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing,
-    Summary, Timing, Unseen,
+    Burst, CostSpread, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing, Summary, Timing,
+    Unseen,
 };
 use memlens_overlap::{Place, Windows};
 use memlens_profile::MachineInfo;
-use memlens_types::{AccessKind, Counts, Shared};
+use memlens_types::Counts;
 use rustc_hash::FxHashMap;
 
-use self::blocks::{Access, Blocks, Event, Known};
+use self::blocks::{Access, Blocks, Decoded, Event, Known};
 use self::cells::Cells;
 pub use self::cells::{Cell, Seen};
+pub use self::counts::BurstCounts;
 use self::data_size::DataSize;
 pub use self::glances::{Glance, Position};
+use self::levels::Levels;
 use self::mini_simulation::MiniSimulation;
 use self::places::Places;
 pub use self::places::Surroundings;
 use self::prefetching::Prefetching;
 use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
-use self::weights::{Content, Speed, Weights};
+use self::weights::{Content, Weights};
 use crate::address_space::Code;
 use crate::recording::TallyKey;
 
@@ -64,10 +68,6 @@ const MANY_OFFSETS: u64 = 64;
 const KEPT: usize = 512;
 /// Operands whose patterns are kept: 700 bytes each.
 const MOST_PATTERNS: usize = 1 << 16;
-/// Fewer accesses than this are one or two whole bursts: nothing to rank objects by.
-const FEW_REFERENCES: u64 = 100_000;
-/// A program that computes for less is short, in seconds.
-const SHORT_SECONDS: f64 = 1.0;
 
 /// How misses follow from bursts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,222 +82,12 @@ pub enum BurstModel {
     },
 }
 
-/// What is told of bursts. Units: bursts, unless the name says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct BurstCounts {
-    /// Taken in.
-    pub bursts: u64,
-    /// Accesses in them.
-    pub references: u64,
-    /// Accesses whose address is not known: gathers and scatters relative to a segment, each execution as one.
-    pub unknown_references: u64,
-    /// Whether the process ran before memlens came.
-    pub is_attached: bool,
-    /// Whether accesses by a register of the stack alone and at fixed addresses were left out …
-    pub is_filtered: bool,
-    /// … how many certainly …
-    pub left_out: u64,
-    /// … and how many perhaps: which way a block was left is not always known.
-    pub perhaps_left_out: u64,
-    /// That used blocks which were not reported.
-    pub undecoded: u64,
-    /// By how they ended; see [`End`].
-    pub ends: [u64; End::ALL.len()],
-    /// What they cost the program, in ns of its processor time: all but what it would have taken natively for what it did meanwhile.
-    pub cost_ns: u64,
-    /// What the agent takes that to be, which knows no native times, and keeps to the budget.
-    pub paid_ns: u64,
-    /// Processor time that they took, in ns …
-    pub own_ns: u64,
-    /// … and that passed between ticks, of which …
-    pub period_ns: u64,
-    /// … so much in system calls, and in loops that wait for other threads.
-    pub calls_ns: u64,
-    /// Of the former, so much in code that no burst met, as far as looks tell.
-    pub unmet_ns: u64,
-    /// Behind which the native speed was measured.
-    pub measured: u64,
-    /// Cells whose accesses and misses are estimated together, for want of room.
-    pub pooled: u64,
-}
-
-impl BurstCounts {
-    /// What to know where a few bursts stand for most of the run. `effective`: how many alike would tell as much, which is few.
-    fn unequal_note(&self, effective: f64) -> Option<String> {
-        (effective < 0.5 * self.bursts as f64).then(|| {
-            format!(
-                "{} stand for very different parts of the run: they tell as much as {:.0} of equal parts, and phases may be missing. Another \
-                 run, on a quieter machine or with more --overhead, says more.",
-                counted(self.bursts, "burst"),
-                effective.max(1.0)
-            )
-        })
-    }
-
-    /// What a reader of the profile has to know, one sentence each; first what says how far all numbers are to be trusted.
-    pub fn notes(&self) -> Vec<String> {
-        let time_ns = (self.own_ns + self.period_ns).max(1) as f64;
-        let mut notes = Vec::new();
-        if self.bursts > 0 {
-            let seconds = (time_ns - self.calls_ns as f64).max(0.0) / 1e9;
-            notes.extend(self.cut_short_note().or_else(|| self.few_references_note(seconds)));
-            notes.extend(self.unmet_note(time_ns));
-        }
-        let percent = 100.0 * self.calls_ns as f64 / time_ns;
-        // Not as 0.0.
-        if percent >= 0.05 {
-            notes.push(format!(
-                "{percent:.1} % of the {:.2} s of processor time that were seen went by in system calls and in loops that \
-                 wait for other threads: no accesses stand for them.",
-                time_ns / 1e9
-            ));
-        }
-        if self.bursts == 0 {
-            let why = match self.is_attached {
-                true => {
-                    "as long as memlens looked, the process hardly ran, or only in system calls or code that is not \
-                     translated; record it while it works, or for longer."
-                }
-                false => {
-                    "the program ran too short, or only in system calls or code that is not translated; --mode exact sees \
-                     every access."
-                }
-            };
-            notes.push(format!("No burst was recorded: {why}"));
-            return notes;
-        }
-        let of_time = 100.0 * self.own_ns as f64 / time_ns;
-        let cost = 100.0 * self.cost_ns as f64 / time_ns;
-        notes.push(format!(
-            "Recorded: {} with {}, in {of_time:.1} % of the program's processor time, of which they cost {cost:.1}: it goes on in them. Counts \
-             are estimates from them for the whole run; shares and ratios are surer than totals, which came out at 0.4 to 2.8 \
-             times the true ones where that was checked, those of what is done in moments at ten times. The program's own speed was \
-             measured behind {} of the bursts.",
-            counted(self.bursts, "burst"),
-            counted(self.references, "access"),
-            self.measured
-        ));
-        let early = [
-            (End::SystemCall, "at system calls"),
-            (End::Instruction, "at instructions that are left to the native code"),
-            (End::Code, "at code that cannot be read or is too far from everything"),
-            (End::Cost, "because too much code was new"),
-            (End::Busy, "because another thread was translating"),
-            (End::Full, "for want of room"),
-            (End::Fault, "at faults"),
-        ];
-        let ended: Vec<String> = early
-            .iter()
-            .map(|&(end, how)| (self.ends[end as usize], how))
-            .filter(|&(count, _)| count > 0)
-            .map(|(count, how)| format!("{count} {how}"))
-            .collect();
-        if !ended.is_empty() {
-            notes.push(format!("Bursts that ended early: {}.", ended.join(", ")));
-        }
-        if self.unknown_references > 0 {
-            notes.push(format!(
-                "Gathers and scatters relative to a segment, which have no addresses: {}.",
-                self.unknown_references
-            ));
-        }
-        if self.pooled > 0 {
-            notes.push(format!(
-                "{} where an instruction meets an object, of those that came last, share one miss ratio at each level: there were \
-                 too many to tell them apart.",
-                counted(self.pooled, "place")
-            ));
-        }
-        if self.undecoded > 0 {
-            let incomplete = counted(self.undecoded, "burst");
-            notes.push(format!("Incomplete: {incomplete}, whose blocks of code were not all reported."));
-        }
-        notes
-    }
-
-    /// Where much time went by in code that no burst met. `time_ns`: all of it.
-    fn unmet_note(&self, time_ns: f64) -> Option<String> {
-        /// In code that hits its caches accesses are several times as frequent as elsewhere.
-        const MUCH: f64 = 0.02;
-        let part = self.unmet_ns as f64 / time_ns;
-        (part > MUCH).then(|| {
-            let exact = if self.is_attached { "" } else { "; --mode exact sees every access" };
-            format!(
-                "{:.0} % of the processor time went by in code that no burst met: its accesses are missing, and that time counts for \
-                 the bursts around it. More --overhead meets more{exact}.",
-                100.0 * part
-            )
-        })
-    }
-
-    /// Where each burst ends at the next system call, the code that follows one is not where a tick may come.
-    fn cut_short_note(&self) -> Option<String> {
-        /// Accesses of a burst that is cut so short, in the mean.
-        const SHORT: u64 = 200;
-        let are_cut = 2 * self.ends[End::SystemCall as usize] > self.bursts;
-        (are_cut && self.references < SHORT * self.bursts).then(|| {
-            format!(
-                "Bursts ended at system calls, after {} accesses in the mean: what comes right behind such calls is hardly seen, and totals \
-                 and shares may be wrong by orders of magnitude; {}--mode sample sees all code.",
-                self.references.div_ceil(self.bursts.max(1)),
-                if self.is_attached { "" } else { "--mode exact sees every access, " }
-            )
-        })
-    }
-
-    /// What came of so few accesses is not to be relied on. `seconds`: processor time without system calls.
-    fn few_references_note(&self, seconds: f64) -> Option<String> {
-        if self.references >= FEW_REFERENCES {
-            return None;
-        }
-        let few = format!(
-            "Only {} with {} came of {seconds:.2} s of processor time outside of system calls: a first impression",
-            counted(self.bursts, "burst"),
-            counted(self.references, "access")
-        );
-        Some(match self.is_attached {
-            true => format!("{few}; record for longer, or let bursts take more of the time (--overhead)."),
-            false if seconds < SHORT_SECONDS => {
-                "Too short a run for bursts: a first impression; --mode exact sees every access.".to_owned()
-            }
-            false => {
-                format!(
-                    "{few}; --overhead lets bursts take more of the time, --mode exact sees every access."
-                )
-            }
-        })
-    }
-
-    /// What is missing of all numbers, if something was left out.
-    pub fn filter_note(&self) -> Option<String> {
-        if !self.is_filtered || self.bursts == 0 {
-            return None;
-        }
-        let percent = |left_out: u64| 100.0 * left_out as f64 / (left_out + self.references).max(1) as f64;
-        let (low, high) = (percent(self.left_out), percent(self.left_out + self.perhaps_left_out));
-        Some(format!(
-            "{low:.1} to {high:.1} % of the accesses in bursts are left out of all numbers (--filter-operations): those relative to \
-             the stack pointer or the frame pointer alone, and at fixed addresses. Ratios are of the others."
-        ))
-    }
-}
-
 /// Tells how much a burst stands for, which others may have taken lines from. They are near in time, so that it cannot wait for long.
 fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waiting) {
     if let Some(sharing) = sharing {
         let an_access = burst.weight / burst.references.len() as f64;
         sharing.feed(burst.timing, &burst.references, weights.cycles_a_ns(), an_access);
     }
-}
-
-/// `1 burst`, `2 bursts`, `3 accesses`.
-fn counted(count: u64, noun: &str) -> String {
-    let end = match count {
-        1 => "",
-        _ if noun.ends_with('s') => "es",
-        _ => "s",
-    };
-    format!("{count} {noun}{end}")
 }
 
 /// Last-level misses that may be, as a part of the accesses, are much from this on.
@@ -308,6 +98,15 @@ const MUCH_VAGUE: f64 = 0.005;
 struct Instruction {
     code: Code,
     operand: u8,
+}
+
+/// What a burst did.
+struct Met {
+    decoded: Decoded,
+    /// Steps of repeated string instructions behind their first.
+    repeated: u64,
+    /// Its first instruction that accessed memory.
+    first_pc: Option<u64>,
 }
 
 /// Everything that bursts told so far.
@@ -344,50 +143,6 @@ pub struct Bursts {
     counts: BurstCounts,
 }
 
-/// The estimator's level of each count.
-#[derive(Clone, Copy, Debug, Default)]
-struct Levels {
-    l1: Option<usize>,
-    l2: Option<usize>,
-    llc: Option<usize>,
-    dtlb: Option<usize>,
-    stlb: Option<usize>,
-}
-
-impl Levels {
-    fn count(&self) -> usize {
-        [self.l1, self.l2, self.llc, self.dtlb, self.stlb].into_iter().flatten().count()
-    }
-
-    /// What references and misses wait, in cycles.
-    fn cost(&self, machine: &MachineInfo) -> Cost {
-        /// Accesses that costs are taken of: the wait is whole cycles.
-        const MANY: u64 = 1000;
-        let wait = |counts: Counts| machine.wait_cycles(&counts) as f64 / MANY as f64;
-        let mut counts = Counts { loads: MANY, ..Counts::default() };
-        let a_reference = wait(counts);
-        let mut a_miss = vec![0.0; self.count()];
-        let mut before = a_reference;
-        let mut add = |level: Option<usize>, counts: Counts| {
-            let Some(level) = level else { return };
-            let whole = wait(counts);
-            a_miss[level] = whole - std::mem::replace(&mut before, whole);
-        };
-        // Each level misses all that the one before missed.
-        counts.l1_load_misses = MANY;
-        add(self.l1, counts);
-        counts.l2_load_misses = MANY;
-        add(self.l2, counts);
-        counts.llc_load_misses = MANY;
-        add(self.llc, counts);
-        counts.dtlb_misses = MANY;
-        add(self.dtlb, counts);
-        (counts.stlb_misses, counts.page_walk_accesses) = (MANY, MANY);
-        add(self.stlb, counts);
-        Cost { a_reference, a_miss }
-    }
-}
-
 impl Bursts {
     /// For the caches and TLBs of a machine, as far as the model knows them. None: it has none that can be estimated.
     /// `is_filtered`: what [`BurstCounts::is_filtered`] says.
@@ -396,21 +151,7 @@ impl Bursts {
             BurstModel::Reuse => machine,
             BurstModel::Umi { .. } => MiniSimulation::known_of(machine),
         };
-        let mut geometries = Vec::new();
-        let mut add = |geometry: Option<Geometry>| {
-            geometries.push(geometry?);
-            Some(geometries.len() - 1)
-        };
-        let cache =
-            |info: &memlens_profile::CacheInfo| Geometry::cache(info.bytes, info.ways, machine.line_bytes);
-        let tlb = |info: memlens_profile::TlbInfo| Geometry::tlb(info.entries, info.ways, machine.page_bytes);
-        let levels = Levels {
-            l1: add(machine.l1d.as_ref().map(cache)),
-            l2: add(machine.l2.as_ref().map(cache)),
-            llc: add(machine.llc.as_ref().map(cache)),
-            dtlb: add(machine.dtlb.map(tlb)),
-            stlb: add(machine.stlb.map(tlb)),
-        };
+        let (levels, geometries) = Levels::of(&machine);
         let simulation = match model {
             BurstModel::Reuse => None,
             BurstModel::Umi { region_hits } => Some(MiniSimulation::new(*geometries.first()?, region_hits)),
@@ -516,6 +257,94 @@ impl Bursts {
     ) {
         self.data.look(surroundings.pid, size_of_val(words) as u64);
         self.locality.has_data(self.data.most_bytes());
+        let met = self.decode(number, head, words, surroundings);
+        self.counts.took(head, words.len() as u64);
+        if self.references.is_empty() {
+            self.counts.cost_ns += head.cost_ns(words.len() as u64);
+            return;
+        }
+        let Met { ref decoded, repeated, .. } = met;
+        let content = Content {
+            words: words.len() as f64,
+            blocks: decoded.blocks as f64,
+            indirect: decoded.indirect as f64,
+            accesses: self.references.len() as f64,
+            repeated: repeated as f64,
+        };
+        let weight = self.weights.weight(head, &content);
+        tracing::debug!(number, ?content, ?weight, ?head, "weighed");
+        self.counts.weighed(head, &content, &weight);
+        self.look_at_alone(number, time_ns, head, met.first_pc, surroundings);
+        self.running.ran(number, head.period_ns + head.own_ns);
+        let timing = Timing {
+            process: surroundings.pid,
+            thread: number,
+            at_ns: time_ns,
+            access_ns: weight.access_ns,
+            running: self.running.part(number, time_ns),
+        };
+        if let Some(sharing) = &mut self.sharing {
+            sharing.saw(timing, &self.references, self.weights.cycles_a_ns());
+        }
+        let waiting = Waiting {
+            timing,
+            speed: weight.speed,
+            start: head.cycles,
+            weight: content.accesses + weight.counted,
+            counted: weight.counted,
+            is_cut: End::of(head.end).is_some_and(End::is_at_code),
+            references: std::mem::take(&mut self.references),
+            code: met.decoded.code,
+            ..Waiting::default()
+        };
+        let Self { waiting: all, sharing, weights, .. } = self;
+        let known = all.add(waiting, head.own_ns, head.period_ns as f64, |before| {
+            feed_sharing(sharing, weights, before);
+        });
+        for waiting in known {
+            self.feed(&waiting);
+            // Its room serves again.
+            self.references = waiting.references;
+        }
+    }
+
+    /// What a burst tells whatever it stands for.
+    fn look_at_alone(
+        &mut self,
+        number: u32,
+        time_ns: u64,
+        head: &BurstHead,
+        first_pc: Option<u64>,
+        surroundings: &Surroundings<'_>,
+    ) {
+        let burst = Burst {
+            thread: number,
+            start: head.cycles,
+            weight: self.references.len() as f64,
+            unseen_before: None,
+            references: &self.references,
+        };
+        if let (Some(simulation), Some(pc)) = (&mut self.simulation, first_pc) {
+            let function = surroundings.accessor(pc).function;
+            simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
+        }
+        self.patterns.feed(&burst);
+        self.kept.feed(&self.references, &self.begun, |pc| {
+            let (file, svma) = surroundings.code(pc);
+            Place { module: file.unwrap_or(Place::NO_MODULE), svma }
+        });
+    }
+
+    /// Fills `references` and `begun` with what a burst did, and counts it in its cells.
+    fn decode(
+        &mut self,
+        number: u32,
+        head: &BurstHead,
+        words: &[u64],
+        surroundings: &Surroundings<'_>,
+    ) -> Met {
+        let numbering = (surroundings.pid, head.generation);
+        let part = self.part_of_repeated(numbering, head, words);
         let Self { blocks, places, instructions, cells, references, begun, offsets, counts, .. } = self;
         let prefetching = &mut self.prefetching;
         references.clear();
@@ -527,21 +356,9 @@ impl Bursts {
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
-        // Of several that have more together each has the same part: what one copies it loads and stores as often.
-        let numbering = (surroundings.pid, head.generation);
-        let mut all_steps = 0;
-        if head.recorded_ns >= LEAST_OF_MOST_STEPS_NS {
-            blocks.decode(numbering, words, head.thread_pointer, |event| {
-                if let Event::Access(known, Access::Recorded { elements: elements @ 2.., address }) = event {
-                    // A comparison may end long before its count does.
-                    all_steps += further_steps(address, elements, known.reference.size_bytes).min(MOST_STEPS);
-                }
-            });
-        }
-        let part = (MOST_STEPS as f64 / all_steps as f64).min(1.0);
         // The agent's own code is not the program's, nor is that of libc which it asks for the time.
         let mut is_for_agent = false;
-        let mut decoded = blocks.decode(numbering, words, head.thread_pointer, |event| {
+        let decoded = blocks.decode(numbering, words, head.thread_pointer, |event| {
             let (known, access) = match event {
                 Event::Block(pc, accessor) => {
                     is_for_agent =
@@ -638,84 +455,23 @@ impl Bursts {
         if !decoded.is_whole {
             counts.undecoded += 1;
         }
-        counts.bursts += 1;
         counts.references += references.len() as u64;
-        let paid_ns = head.cost_ns(words.len() as u64);
-        counts.paid_ns += paid_ns;
-        counts.own_ns += head.own_ns;
-        counts.period_ns += head.period_ns;
-        if let Some(end) = End::of(head.end) {
-            counts.ends[end as usize] += 1;
+        Met { decoded, repeated, first_pc }
+    }
+
+    /// How much of its lines each repeated string instruction of a burst tells. Of several that have more together each has the same part:
+    /// what one copies it loads and stores as often.
+    fn part_of_repeated(&mut self, numbering: (u32, u64), head: &BurstHead, words: &[u64]) -> f64 {
+        let mut all_steps = 0;
+        if head.recorded_ns >= LEAST_OF_MOST_STEPS_NS {
+            self.blocks.decode(numbering, words, head.thread_pointer, |event| {
+                if let Event::Access(known, Access::Recorded { elements: elements @ 2.., address }) = event {
+                    // A comparison may end long before its count does.
+                    all_steps += further_steps(address, elements, known.reference.size_bytes).min(MOST_STEPS);
+                }
+            });
         }
-        if references.is_empty() {
-            counts.cost_ns += paid_ns;
-            return;
-        }
-        let seen = references.len() as f64;
-        let content = Content {
-            words: words.len() as f64,
-            blocks: decoded.blocks as f64,
-            indirect: decoded.indirect as f64,
-            accesses: seen,
-            repeated: repeated as f64,
-        };
-        let weight = self.weights.weight(head, &content);
-        counts.measured += u64::from(weight.is_measured());
-        counts.cost_ns += match weight.speed {
-            Speed::Guessed { .. } | Speed::Learned | Speed::Repeated { .. } => paid_ns,
-            Speed::New | Speed::Settled => {
-                let native_ns = (weight.access_ns * (seen + weight.counted)) as u64;
-                head.own_ns.saturating_sub(native_ns).min(head.most_cost_ns(words.len() as u64))
-            }
-        };
-        tracing::debug!(number, ?content, ?weight, ?head, "weighed");
-        let burst = Burst {
-            thread: number,
-            start: head.cycles,
-            weight: seen,
-            unseen_before: None,
-            references: &self.references,
-        };
-        if let (Some(simulation), Some(pc)) = (&mut self.simulation, first_pc) {
-            let function = surroundings.accessor(pc).function;
-            simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
-        }
-        self.patterns.feed(&burst);
-        self.kept.feed(&self.references, &self.begun, |pc| {
-            let (file, svma) = surroundings.code(pc);
-            Place { module: file.unwrap_or(Place::NO_MODULE), svma }
-        });
-        self.running.ran(number, head.period_ns + head.own_ns);
-        let timing = Timing {
-            process: surroundings.pid,
-            thread: number,
-            at_ns: time_ns,
-            access_ns: weight.access_ns,
-            running: self.running.part(number, time_ns),
-        };
-        if let Some(sharing) = &mut self.sharing {
-            sharing.saw(timing, &self.references, self.weights.cycles_a_ns());
-        }
-        let waiting = Waiting {
-            timing,
-            speed: weight.speed,
-            start: head.cycles,
-            weight: seen + weight.counted,
-            counted: weight.counted,
-            is_cut: End::of(head.end).is_some_and(End::is_at_code),
-            references: std::mem::take(&mut self.references),
-            code: std::mem::take(&mut decoded.code),
-            ..Waiting::default()
-        };
-        let Self { waiting: all, sharing, weights, .. } = self;
-        let known = all.add(waiting, head.own_ns, head.period_ns as f64, |before| {
-            feed_sharing(sharing, weights, before);
-        });
-        for waiting in known {
-            self.feed(&waiting);
-            // Its room serves again.
-            self.references = waiting.references;
-        }
+        (MOST_STEPS as f64 / all_steps as f64).min(1.0)
     }
 
     /// Takes in a burst of which everything is known.
@@ -824,59 +580,8 @@ impl Bursts {
     }
 
     fn counts_of(&self, cell: &Cell, row: &Row) -> Counts {
-        let whole = |value: f64| value.round() as u64;
-        // Of repeated instructions a part tells of all.
-        let of_told = cell.tally.elements as f64 / cell.tally.told_elements.max(1.0);
-        let misses = |level: Option<usize>| level.map_or(0.0, |level| of_told * row.levels[level].misses);
-        let accesses = whole(row.references * (cell.tally.elements as f64 / cell.tally.steps.max(1) as f64));
-        let mut counts = Counts {
-            dtlb_misses: whole(misses(self.levels.dtlb)),
-            stlb_misses: whole(misses(self.levels.stlb).min(misses(self.levels.dtlb))),
-            page_walk_accesses: whole(misses(self.levels.stlb).min(misses(self.levels.dtlb))),
-            dram_reads: whole(misses(self.levels.llc)),
-            ..Counts::default()
-        };
         let shared = self.sharing.as_ref().map(|sharing| sharing.of_owner(cell.number)).unwrap_or_default();
-        // A lower level sees what the upper one misses; and what another core has is in none of ours.
-        let mut most = f64::INFINITY;
-        let mut of_level = |level: Option<usize>, of_others: f64| {
-            let Some(level) = level else { return 0 };
-            most = most.min(of_told * row.levels[level].misses);
-            whole(most + of_others).min(accesses)
-        };
-        let misses = [
-            of_level(self.levels.l1, shared.coherence_misses),
-            of_level(self.levels.l2, shared.coherence_misses),
-            of_level(self.levels.llc, 0.0),
-        ];
-        let bytes = accesses * u64::from(cell.size_bytes);
-        if cell.kind == AccessKind::Prefetch {
-            // No access: what it reads from memory counts, and its page walks.
-            return counts;
-        }
-        let coherence_misses = whole(shared.coherence_misses).min(misses[0]);
-        counts.shared =
-            Shared { coherence_misses, false_sharing: whole(shared.false_sharing).min(coherence_misses) };
-        counts.invalidations = whole(shared.invalidations).min(accesses);
-        let covered = |misses: u64| whole(misses as f64 * cell.tally.lines.covered_part());
-        let of_ours = misses[1].saturating_sub(coherence_misses);
-        (counts.l2_prefetched, counts.llc_prefetched) = (covered(of_ours), covered(misses[2]));
-        counts.followers = accesses.saturating_sub(whole(of_told * row.references));
-        if cell.kind.writes() {
-            counts.stores = accesses;
-            counts.store_bytes = bytes;
-            [counts.l1_store_misses, counts.l2_store_misses, counts.llc_store_misses] = misses;
-        } else {
-            [counts.l1_load_misses, counts.l2_load_misses, counts.llc_load_misses] = misses;
-        }
-        if cell.kind.reads() {
-            counts.loads = accesses;
-            counts.load_bytes = bytes;
-        }
-        if cell.kind == AccessKind::Modify {
-            counts.modifies = accesses;
-        }
-        counts
+        self.levels.counts(cell, row, &shared)
     }
 }
 
@@ -889,36 +594,13 @@ fn further_steps(address: u64, elements: u64, size_bytes: u16) -> u64 {
 #[cfg(test)]
 mod tests {
     use memlens_events::burst::{Source, Use, block_word};
+    use memlens_locality::Geometry;
     use memlens_profile::CacheInfo;
 
     use super::*;
     use crate::address_space::AddressSpace;
     use crate::heap::Heap;
     use crate::modules::Files;
-
-    #[test]
-    fn what_makes_all_numbers_doubtful_is_told_first() {
-        let mut counts = BurstCounts { bursts: 60, references: 600_000_000, ..BurstCounts::default() };
-        let first = |counts: &BurstCounts| counts.notes().first().cloned().unwrap_or_default();
-        assert!(first(&counts).starts_with("Recorded: 60 bursts"));
-        (counts.own_ns, counts.calls_ns) = (1_000_000_000, 400_000);
-        assert!(first(&counts).starts_with("Recorded"), "calls took 0.0 %");
-        (counts.calls_ns, counts.unmet_ns) = (4_000_000, 100_000_000);
-        assert!(first(&counts).starts_with("10 % of the processor time went by in code that no burst met"));
-        (counts.calls_ns, counts.unmet_ns) = (0, 0);
-        counts.ends[End::SystemCall as usize] = 31;
-        assert!(first(&counts).starts_with("Recorded"), "long enough");
-        counts.references = 60 * 6 + 1;
-        assert!(
-            first(&counts).contains("at system calls, after 7 accesses in the mean"),
-            "{}",
-            first(&counts)
-        );
-        let unequal = |effective| counts.unequal_note(effective);
-        assert!(unequal(4.6).is_some_and(|note| note.contains("as much as 5 of equal parts")));
-        assert_eq!(unequal(60.0), None);
-        assert_eq!(BurstCounts { bursts: 8, ..counts }.unequal_note(5.0), None, "few, but alike");
-    }
 
     #[test]
     fn accesses_of_cells_that_are_not_told_apart_count() {

@@ -1,0 +1,127 @@
+//! The estimator's levels: which caches and TLBs of a machine they are, what their misses cost, and what they count in a profile.
+
+use memlens_locality::{Cost, Geometry, Row, Shared as OfOthers};
+use memlens_profile::{CacheInfo, MachineInfo, TlbInfo};
+use memlens_types::{AccessKind, Counts, Shared};
+
+use super::cells::Cell;
+
+/// The estimator's level of each count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Levels {
+    l1: Option<usize>,
+    l2: Option<usize>,
+    /// The last level's.
+    pub llc: Option<usize>,
+    dtlb: Option<usize>,
+    stlb: Option<usize>,
+}
+
+impl Levels {
+    /// Those of a machine, and what is estimated for each.
+    pub fn of(machine: &MachineInfo) -> (Self, Vec<Geometry>) {
+        let mut geometries = Vec::new();
+        let mut add = |geometry: Option<Geometry>| {
+            geometries.push(geometry?);
+            Some(geometries.len() - 1)
+        };
+        let cache = |info: &CacheInfo| Geometry::cache(info.bytes, info.ways, machine.line_bytes);
+        let tlb = |info: TlbInfo| Geometry::tlb(info.entries, info.ways, machine.page_bytes);
+        let levels = Self {
+            l1: add(machine.l1d.as_ref().map(cache)),
+            l2: add(machine.l2.as_ref().map(cache)),
+            llc: add(machine.llc.as_ref().map(cache)),
+            dtlb: add(machine.dtlb.map(tlb)),
+            stlb: add(machine.stlb.map(tlb)),
+        };
+        (levels, geometries)
+    }
+
+    fn count(&self) -> usize {
+        [self.l1, self.l2, self.llc, self.dtlb, self.stlb].into_iter().flatten().count()
+    }
+
+    /// What references and misses wait, in cycles.
+    pub fn cost(&self, machine: &MachineInfo) -> Cost {
+        /// Accesses that costs are taken of: the wait is whole cycles.
+        const MANY: u64 = 1000;
+        let wait = |counts: Counts| machine.wait_cycles(&counts) as f64 / MANY as f64;
+        let mut counts = Counts { loads: MANY, ..Counts::default() };
+        let a_reference = wait(counts);
+        let mut a_miss = vec![0.0; self.count()];
+        let mut before = a_reference;
+        let mut add = |level: Option<usize>, counts: Counts| {
+            let Some(level) = level else { return };
+            let whole = wait(counts);
+            a_miss[level] = whole - std::mem::replace(&mut before, whole);
+        };
+        // Each level misses all that the one before missed.
+        counts.l1_load_misses = MANY;
+        add(self.l1, counts);
+        counts.l2_load_misses = MANY;
+        add(self.l2, counts);
+        counts.llc_load_misses = MANY;
+        add(self.llc, counts);
+        counts.dtlb_misses = MANY;
+        add(self.dtlb, counts);
+        (counts.stlb_misses, counts.page_walk_accesses) = (MANY, MANY);
+        add(self.stlb, counts);
+        Cost { a_reference, a_miss }
+    }
+
+    /// What a cell counts in the whole run. `shared`: of its lines that other threads take.
+    pub fn counts(&self, cell: &Cell, row: &Row, shared: &OfOthers) -> Counts {
+        let whole = |value: f64| value.round() as u64;
+        // Of repeated instructions a part tells of all.
+        let of_told = cell.tally.elements as f64 / cell.tally.told_elements.max(1.0);
+        let misses = |level: Option<usize>| level.map_or(0.0, |level| of_told * row.levels[level].misses);
+        let accesses = whole(row.references * (cell.tally.elements as f64 / cell.tally.steps.max(1) as f64));
+        let mut counts = Counts {
+            dtlb_misses: whole(misses(self.dtlb)),
+            stlb_misses: whole(misses(self.stlb).min(misses(self.dtlb))),
+            page_walk_accesses: whole(misses(self.stlb).min(misses(self.dtlb))),
+            dram_reads: whole(misses(self.llc)),
+            ..Counts::default()
+        };
+        // A lower level sees what the upper one misses; and what another core has is in none of ours.
+        let mut most = f64::INFINITY;
+        let mut of_level = |level: Option<usize>, of_others: f64| {
+            let Some(level) = level else { return 0 };
+            most = most.min(of_told * row.levels[level].misses);
+            whole(most + of_others).min(accesses)
+        };
+        let misses = [
+            of_level(self.l1, shared.coherence_misses),
+            of_level(self.l2, shared.coherence_misses),
+            of_level(self.llc, 0.0),
+        ];
+        let bytes = accesses * u64::from(cell.size_bytes);
+        if cell.kind == AccessKind::Prefetch {
+            // No access: what it reads from memory counts, and its page walks.
+            return counts;
+        }
+        let coherence_misses = whole(shared.coherence_misses).min(misses[0]);
+        counts.shared =
+            Shared { coherence_misses, false_sharing: whole(shared.false_sharing).min(coherence_misses) };
+        counts.invalidations = whole(shared.invalidations).min(accesses);
+        let covered = |misses: u64| whole(misses as f64 * cell.tally.lines.covered_part());
+        let of_ours = misses[1].saturating_sub(coherence_misses);
+        (counts.l2_prefetched, counts.llc_prefetched) = (covered(of_ours), covered(misses[2]));
+        counts.followers = accesses.saturating_sub(whole(of_told * row.references));
+        if cell.kind.writes() {
+            counts.stores = accesses;
+            counts.store_bytes = bytes;
+            [counts.l1_store_misses, counts.l2_store_misses, counts.llc_store_misses] = misses;
+        } else {
+            [counts.l1_load_misses, counts.l2_load_misses, counts.llc_load_misses] = misses;
+        }
+        if cell.kind.reads() {
+            counts.loads = accesses;
+            counts.load_bytes = bytes;
+        }
+        if cell.kind == AccessKind::Modify {
+            counts.modifies = accesses;
+        }
+        counts
+    }
+}
