@@ -1,9 +1,10 @@
 //! Where debug information lives when it is not in the module itself.
 //!
 //! Sources: GDB manual, "Debugging Information in Separate Files" (build-id and debug link search
-//! order); DWARF 5, section 7.3.6 (supplementary files); the dwz manual (`.gnu_debugaltlink`).
+//! order); DWARF 5, section 7.3.6 (supplementary files); the dwz manual (`.gnu_debugaltlink`); elfutils,
+//! debuginfod_find_debuginfo(3) (its cache).
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,8 @@ use crate::image::Image;
 pub struct DebugSearch {
     /// Global debug directories; default `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
+    /// Where `debuginfod-find` and debuggers keep what they have fetched. Nothing is fetched by us.
+    pub debuginfod_cache: Option<PathBuf>,
     /// Further directories in which a `.dwo`, `.dwp` or debug file may lie by its bare file name.
     pub extra_dirs: Vec<PathBuf>,
     /// Pairs (from, to) of path prefixes: source files and `.dwo` files recorded under `from` are
@@ -28,6 +31,7 @@ impl Default for DebugSearch {
     fn default() -> Self {
         Self {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
+            debuginfod_cache: debuginfod_cache(|name| std::env::var_os(name)),
             extra_dirs: Vec::new(),
             path_substitutions: Vec::new(),
         }
@@ -37,7 +41,12 @@ impl Default for DebugSearch {
 impl DebugSearch {
     /// A search that looks nowhere but in the module itself.
     pub fn nowhere() -> Self {
-        Self { debug_dirs: Vec::new(), extra_dirs: Vec::new(), path_substitutions: Vec::new() }
+        Self {
+            debug_dirs: Vec::new(),
+            debuginfod_cache: None,
+            extra_dirs: Vec::new(),
+            path_substitutions: Vec::new(),
+        }
     }
 
     /// `path` after [`Self::path_substitutions`].
@@ -59,8 +68,7 @@ impl DebugSearch {
     ) -> Option<(PathBuf, Image)> {
         let build_id = module.build_id().ok().flatten();
         if let Some(id) = build_id {
-            for dir in &self.debug_dirs {
-                let Some(candidate) = build_id_path(dir, id) else { break };
+            for candidate in self.of_build_id(id) {
                 if let Some(image) = accept(&candidate, Some(id), None, diagnostics) {
                     return Some((candidate, image));
                 }
@@ -107,7 +115,7 @@ impl DebugSearch {
         if let Some(folder) = path.and_then(|p| p.canonicalize().ok()).as_deref().and_then(Path::parent) {
             candidates.push(folder.join(name));
         }
-        candidates.extend(self.debug_dirs.iter().filter_map(|dir| build_id_path(dir, id)));
+        candidates.extend(self.of_build_id(id));
         if let Some(file) = name.file_name() {
             candidates.extend(self.debug_dirs.iter().map(|dir| dir.join(".dwz").join(file)));
         }
@@ -118,6 +126,15 @@ impl DebugSearch {
         }
         diagnostics.push(Diagnostic::DebugFileMissing(name.display().to_string()));
         None
+    }
+
+    /// The places where the debug file with this build-id may lie.
+    fn of_build_id(&self, id: &[u8]) -> impl Iterator<Item = PathBuf> {
+        let installed = self.debug_dirs.iter().filter_map(|dir| build_id_path(dir, id));
+        let fetched = self.debuginfod_cache.iter().map(|dir| dir.join(hexadecimal(id)).join("debuginfo"));
+        // An empty file says that no server had it.
+        let is_there = |path: &PathBuf| path.metadata().is_ok_and(|known| known.len() > 0);
+        installed.chain(fetched.filter(is_there))
     }
 
     /// The places where the split DWARF file `name` (with compilation directory `comp_dir`) of
@@ -146,14 +163,26 @@ impl DebugSearch {
     }
 }
 
+/// Where elfutils' debuginfod client keeps files. `variable`: of the environment.
+fn debuginfod_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("DEBUGINFOD_CACHE_PATH")
+        .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("debuginfod_client")))
+        .or_else(|| set("HOME").map(|dir| dir.join(".cache/debuginfod_client")))
+}
+
+fn hexadecimal(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// `DIR/.build-id/ab/cdef….debug`.
 fn build_id_path(dir: &Path, id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     if rest.is_empty() {
         return None;
     }
-    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(dir.join(".build-id").join(format!("{first:02x}")).join(format!("{rest}.debug")))
+    let (first, rest) = (hexadecimal(&[*first]), hexadecimal(rest));
+    Some(dir.join(".build-id").join(first).join(format!("{rest}.debug")))
 }
 
 /// Maps `path` if it is there and is the debug file meant: equal build-ids settle it (cheap), else
@@ -204,4 +233,23 @@ fn accept(
 pub(crate) fn has_dwarf(file: &object::File<'_>) -> bool {
     file.section_by_name(".debug_info")
         .is_some_and(|section| section.size() > 0 && section.file_range().is_some_and(|(_, size)| size > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_of_debuginfod_is_where_its_client_has_it() {
+        let cache = |known: &[(&str, &str)]| {
+            let value = |name: &str| known.iter().find(|it| it.0 == name).map(|it| OsString::from(it.1));
+            debuginfod_cache(value).map(|path| path.display().to_string())
+        };
+        assert_eq!(cache(&[]), None);
+        assert_eq!(cache(&[("HOME", "/h")]).as_deref(), Some("/h/.cache/debuginfod_client"));
+        let xdg = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("DEBUGINFOD_CACHE_PATH", "")];
+        assert_eq!(cache(&xdg).as_deref(), Some("/x/debuginfod_client"));
+        let own = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("DEBUGINFOD_CACHE_PATH", "/own")];
+        assert_eq!(cache(&own).as_deref(), Some("/own"));
+    }
 }

@@ -335,6 +335,16 @@ fn stripped_programs_find_their_debug_files() {
         let search = DebugSearch { debug_dirs: vec![folder.join("debug")], ..DebugSearch::nowhere() };
         let by_id = Module::open(&program, &search).expect("opens");
         check_bfs(&by_id, &program, "build-id");
+        // What debuginfod-find has fetched; an empty file says that there is none.
+        let cache = folder.join("cache");
+        let fetched = cache.join(&id).join("debuginfo");
+        std::fs::create_dir_all(cache.join(&id)).expect("a folder");
+        std::fs::write(&fetched, b"").expect("written");
+        let search = DebugSearch { debuginfod_cache: Some(cache), ..DebugSearch::nowhere() };
+        let none = Module::open(&program, &search).expect("opens");
+        assert!(!none.has_debug_info());
+        std::fs::rename(dir.join(format!("{}.debug", &id[2..])), &fetched).expect("renamed");
+        check_bfs(&Module::open(&program, &search).expect("opens"), &program, "debuginfod");
     }
     // A debug file of another build is refused.
     let search = DebugSearch::nowhere();

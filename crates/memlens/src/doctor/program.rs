@@ -96,8 +96,8 @@ fn names(file: &Path) -> Vec<Finding> {
         findings.push(Finding::limited(topic, text, advice(file, build_id.as_deref())));
     }
     for diagnostic in module.diagnostics() {
-        // A missing debug file has been reported above.
-        if !matches!(diagnostic, Diagnostic::DebugFileMissing(_)) {
+        // A missing debug file has been reported above; one that others share has not.
+        if module.has_debug_info() || !matches!(diagnostic, Diagnostic::DebugFileMissing(_)) {
             findings.push(Finding::limited(topic, diagnostic.to_string(), "").without_advice());
         }
     }
@@ -117,9 +117,13 @@ fn advice(file: &Path, build_id: Option<&str>) -> String {
         // The C library's debug files are in a package with a name of their own.
         return match package.as_str() {
             "libc6" | "libc-bin" => "sudo apt-get install libc6-dbg".to_owned(),
-            package => format!(
-                "sudo apt-get install {package}-dbgsym (from the archive for debug symbols: debian-debug, ddebs)"
-            ),
+            package => {
+                let fetch =
+                    build_id.map_or(String::new(), |id| format!("; or debuginfod-find debuginfo {id}"));
+                format!(
+                    "sudo apt-get install {package}-dbgsym (from the archive for debug symbols: debian-debug, ddebs){fetch}"
+                )
+            }
         };
     }
     if let Some(package) = rpm_package(file) {
