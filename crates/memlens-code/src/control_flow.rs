@@ -235,6 +235,16 @@ pub fn call_target(instruction: &Instruction) -> Option<u64> {
     (instruction.flow_control() == FlowControl::Call).then(|| instruction.near_branch_target())
 }
 
+/// The addresses to which those calls of a function return that go where the one returning to `return_address` goes, rising. Nothing if that
+/// is no direct call.
+pub fn calls_alike(code: &[u8], start: u64, return_address: u64) -> Vec<u64> {
+    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let calls: Vec<(u64, u64)> =
+        decoder.into_iter().filter_map(|it| Some((call_target(&it)?, it.next_ip()))).collect();
+    let target = calls.iter().find(|(_, returns)| *returns == return_address).map(|it| it.0);
+    calls.iter().filter(|it| Some(it.0) == target).map(|it| it.1).collect()
+}
+
 /// Where a direct jump goes, conditional or not.
 pub fn jump_target(instruction: &Instruction) -> Option<u64> {
     direct_target(instruction)

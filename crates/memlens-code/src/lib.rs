@@ -64,7 +64,9 @@ mod tests;
 mod waiting;
 
 pub use address_source::{AddressSource, LoopCode};
-pub use control_flow::{Block, ControlFlow, call_target, is_fused, is_return, jump_target, linkage_cell};
+pub use control_flow::{
+    Block, ControlFlow, call_target, calls_alike, is_fused, is_return, jump_target, linkage_cell,
+};
 pub use destination::{Base, Destination, Register};
 pub use effects::{Effects, Leads, RegisterSet, effects};
 pub use flow::{

@@ -237,7 +237,7 @@ fn without_subscript(name: &str) -> &str {
 /// What a single statement keeps the result of a call in.
 fn receiver(text: &str) -> Option<Receiver> {
     let of = |name, by| Some(Receiver { name, by });
-    if let Some(name) = fortran::allocated(text) {
+    if let Some(name) = fortran::allocated(text).into_iter().next() {
         return of(name, Means::Allocation);
     }
     if first_word(text) == "return" {

@@ -37,7 +37,11 @@ impl Module {
             }
             let (statement, start) = self.statement(file, *line)?;
             let place = frame.column.map(|column| start + column as usize - 1);
-            let named = source_text::receivers(&statement, place)
+            let receivers = match source_text::fortran::allocated(&statement) {
+                all if all.len() > 1 => vec![self.one_of(all, return_svma, frame)?],
+                _ => source_text::receivers(&statement, place),
+            };
+            let named = receivers
                 .into_iter()
                 .find_map(|receiver| self.declared(call, receiver, frame, (last - at) as u32));
             if named.is_some() {
@@ -45,6 +49,23 @@ impl Module {
             }
         }
         None
+    }
+
+    /// Which of those that an ALLOCATE statement names a call in its line makes room for: each has a call like it, in their order, in each
+    /// copy of the statement. None: there are more or fewer, and whose they are is not known.
+    fn one_of(&self, all: Vec<String>, return_svma: u64, frame: &SourceFrame) -> Option<Receiver> {
+        let function = self.function_at(return_svma.saturating_sub(1))?;
+        let code = self.code(function.start, function.end)?;
+        let is_of_line = |returns: &u64| {
+            let frames = self.locate(returns.saturating_sub(1));
+            frames.iter().any(|it| (&it.file, it.line) == (&frame.file, frame.line))
+        };
+        let mut calls = memlens_code::calls_alike(code, function.start, return_svma);
+        calls.retain(is_of_line);
+        let at = calls.iter().position(|&returns| returns == return_svma)?;
+        let count = all.len();
+        let name = all.into_iter().nth(at % count).filter(|_| calls.len().is_multiple_of(count))?;
+        Some(Receiver { name, by: Means::Allocation })
     }
 
     /// The container of the language's library that a statement makes grow, keeping something else, as the source of an inlined frame or

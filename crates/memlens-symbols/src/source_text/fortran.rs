@@ -132,8 +132,13 @@ pub(crate) fn names_whole(text: &str, name: &str) -> bool {
     })
 }
 
-/// `a` of `allocate(a(n), b(n))`.
-pub(super) fn allocated(text: &str) -> Option<String> {
+/// `a` and `b` of `allocate(a(n), b(n), stat=s)`.
+pub(crate) fn allocated(text: &str) -> Vec<String> {
+    list_of_allocate(text).map(|list| split_at_commas(list).filter_map(shaped).collect()).unwrap_or_default()
+}
+
+/// What is in the brackets of an ALLOCATE statement, without a type in front, and what comes behind them.
+fn list_of_allocate(text: &str) -> Option<&str> {
     let lower = text.to_ascii_lowercase();
     let at = lower.find("allocate")?;
     if lower[..at].ends_with(is_name) {
@@ -141,19 +146,37 @@ pub(super) fn allocated(text: &str) -> Option<String> {
     }
     let rest = text[at + "allocate".len()..].trim_start().strip_prefix('(')?;
     // `allocate(integer(8) :: a(n))`: a type may come first.
-    let rest = rest.split_once("::").map_or(rest, |(_, names)| names).trim_start();
-    // `cells(i)%hist(500)`: the last brackets are the shape of what is allocated.
+    Some(rest.split_once("::").map_or(rest, |(_, names)| names))
+}
+
+/// The parts of a list up to the bracket that closes it.
+fn split_at_commas(list: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    let end = list.find(|c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth < 0
+    });
+    let mut depth = 0_i32;
+    list[..end.unwrap_or(list.len())].split(move |c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    })
+}
+
+/// `cells(i)%hist` of `cells(i)%hist(500)`: the last brackets are the shape of what is allocated. None: it is an option (`stat=s`).
+fn shaped(item: &str) -> Option<String> {
     let (mut depth, mut end) = (0, 0);
-    for (at, c) in rest.char_indices() {
+    for (at, c) in item.char_indices() {
         match c {
             '(' => depth += 1,
-            ')' if depth > 0 => depth -= 1,
+            ')' => depth -= 1,
             _ if depth > 0 => {}
+            '=' => return None,
             c if is_name(c) || c == '%' => end = at + c.len_utf8(),
-            _ => break,
+            _ => {}
         }
     }
-    let name: String = rest[..end].split_whitespace().collect();
+    let name: String = item[..end].split_whitespace().collect();
     (!name.is_empty()).then_some(name)
 }
 
@@ -194,6 +217,20 @@ mod tests {
             let (text, _) = statement(Form::Fixed, fixed, line).expect("it is there");
             let words: Vec<&str> = text.split_whitespace().collect();
             assert_eq!(words, ["allocate", "(a(n),", "b(n))"], "{line}");
+        }
+    }
+
+    #[test]
+    fn a_statement_may_allocate_several() {
+        for (text, names) in [
+            ("allocate(a(n), b(n), stat = s)", &["a", "b"][..]),
+            ("allocate (sp(k)%p(100000), sp(f(k, 1)) % w(200000))", &["sp(k)%p", "sp(f(k,1))%w"]),
+            ("if (x == 1) ALLOCATE(real(8) :: a(0:n), b, source=c(1:n, 2))", &["a", "b"]),
+            ("allocate(a(n)) ; b = 1", &["a"]),
+            ("deallocate(a)", &[]),
+            ("call allocate_all(a)", &[]),
+        ] {
+            assert_eq!(allocated(text), names, "{text}");
         }
     }
 
