@@ -101,6 +101,7 @@ impl Process {
         }
         self.attribution(&mut profile);
         profile.note_generated_code();
+        profile.note_huge_pages();
         profile.run.instructions = Some(self.instructions());
         profile.run.threads = profile.threads.len() as u32;
         profile.run.pid = None;

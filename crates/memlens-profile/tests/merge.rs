@@ -292,3 +292,28 @@ fn call_paths_that_cannot_be_are_found() {
     let too_few = broken(|profile| profile.path_samples[0].cost -= 1);
     assert_eq!(too_few, Inconsistency::SumMismatch { table: "path_samples", row: 1 });
 }
+
+#[test]
+fn walks_that_huge_pages_spare_are_told() {
+    let with_backing = |small_bytes, transparent_bytes| {
+        let object = |walks, backing| Object {
+            name: "table".into(),
+            counts: Counts { page_walk_accesses: walks, ..Counts::default() },
+            backing,
+            ..Object::default()
+        };
+        let backing = ObjectBacking { small_bytes, transparent_bytes, ..ObjectBacking::default() };
+        let mut profile = Profile::default();
+        profile.machine.page_bytes = 4096;
+        profile.objects = vec![object(30, None), object(90, Some(backing))];
+        profile.note_huge_pages();
+        profile.run.notes
+    };
+    let notes = with_backing(1 << 20, 63 << 20);
+    assert!(
+        notes[0].starts_with("75 % of the page walks are of data that lay in huge pages (table),"),
+        "{notes:?}"
+    );
+    assert!(with_backing(63 << 20, 1 << 20).is_empty());
+    assert!(with_backing(0, 0).is_empty());
+}

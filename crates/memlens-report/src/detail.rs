@@ -238,7 +238,14 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
         .any(|object| matches!(object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global));
     let in_pages = objects.backing();
     if is_memory || in_pages.is_some() {
-        out += &wrap("in pages", INDENT, &backing(in_pages), width, colour);
+        let mut pieces = backing(in_pages);
+        let is_huge = in_pages.and_then(|it| it.huge_share()).is_some_and(|share| share > 0.0);
+        let has_misses = objects.objects().any(|object| object.counts.dtlb_misses > 0);
+        if is_huge && has_misses && !profile.is_of_bus() {
+            let page = size(profile.machine.page_bytes.into());
+            pieces.push(format!("TLB misses and walks below are modelled as of pages of {page}"));
+        }
+        out += &wrap("in pages", INDENT, &pieces, width, colour);
     }
     if let Some(declared) = objects.common(|object| object.declared.as_ref()) {
         out += &wrap("declared", INDENT, &[format!("{}:{}", declared.file, declared.line)], width, colour);

@@ -380,6 +380,7 @@ impl ProfileBuilder {
         }
         self.layouts = layouts;
         profile.note_generated_code();
+        profile.note_huge_pages();
         profile
     }
 }

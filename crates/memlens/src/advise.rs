@@ -387,7 +387,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             profile.machine.line_bytes
         ),
         Remedy::Pad { stride_bytes, lines, .. } => {
-            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has {lines} lines")
+            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has at least {lines} lines")
         }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
             "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others fewer accesses; {} of \
