@@ -32,7 +32,7 @@ use crate::arch::{self, ThreadArea, number, syscall, thread};
 use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, ThreadDraw};
 use crate::executable::File;
 use crate::ring::{Segment, now_ns};
-use crate::{bursts, faults, forking, handing_on, hooks, real, ticks, watched};
+use crate::{bursts, faults, forking, handing_on, hooks, libraries, real, ticks, watched};
 
 /// Words of the table of watched blocks: 2 MiB where blocks are drawn by bytes …
 const DRAWN_PLACES: usize = 1 << 18;
@@ -154,7 +154,9 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut
     let Some(taken) = (unsafe { take_out(environment) }) else { return };
     let Some(descriptor) = taken.segment.descriptor() else { return };
     let Some(segment) = map(descriptor) else { return };
-    if SANITIZER_FUNCTIONS.iter().any(|name| !memlens_inside::symbol(name).is_null()) {
+    // Asking for what is not there would allocate, and move the program's own blocks.
+    let is_there = |name: &&CStr| libraries::may_have(name) && !memlens_inside::symbol(name).is_null();
+    if SANITIZER_FUNCTIONS.iter().any(is_there) {
         segment.control().programs_without_agent.fetch_add(1, Ordering::Relaxed);
         // SAFETY: mapped just now; nobody knows it.
         unsafe { unmap(segment) };

@@ -13,6 +13,7 @@ use iced_x86::{
 };
 
 use memlens_events::burst::{End, MAX_BLOCK_WORDS};
+use memlens_inside::weak;
 
 use crate::assembler::{Address, Gpr};
 use crate::gather::{Gather, MOST_ELEMENTS};
@@ -454,13 +455,12 @@ const NOWHERE: i64 = i64::MIN;
 pub fn find_announcement() {
     /// `rseq_cs` of `struct rseq` (include/uapi/linux/rseq.h).
     const FIELD: i64 = 8;
-    let offset = memlens_inside::symbol(c"__rseq_offset").cast::<isize>();
-    let size = memlens_inside::symbol(c"__rseq_size").cast::<u32>();
-    if offset.is_null() || size.is_null() {
+    let (offset, size) = (weak!("__rseq_offset"), weak!("__rseq_size"));
+    if offset == 0 || size == 0 {
         return;
     }
     // SAFETY: constants of the C library, of these types.
-    let (offset, size) = unsafe { (offset.read(), size.read()) };
+    let (offset, size) = unsafe { ((offset as *const isize).read(), (size as *const u32).read()) };
     if size > 0 {
         ANNOUNCEMENT.store(offset as i64 + FIELD, Ordering::Relaxed);
     }

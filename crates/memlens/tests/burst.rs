@@ -374,6 +374,31 @@ fn what_the_agent_copies_is_in_no_burst() {
     }
 }
 
+/// Where in a page its first block is: which lines blocks share depends on it.
+const FIRST_BLOCK: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void)
+{
+    char text[32];
+    int length = snprintf(text, sizeof text, "%#lx\n", (unsigned long)malloc(256) & 0xfff);
+    return write(1, text, length) != length;
+}
+"#;
+
+#[test]
+fn the_programs_blocks_lie_where_they_do_natively() {
+    let folder = folder();
+    let program = compiled(folder.path(), "first", FIRST_BLOCK, &["-O1"]);
+    let natively = Command::new(&program).output().expect("it runs");
+    let program = program.to_str().expect("text");
+    for mode in ["burst", "sample", "exact"] {
+        let words = ["record", "--mode", mode, "--quiet", "--force", "--out", "p", "--", program];
+        assert_eq!(succeeding(folder.path(), &words), stdout(&natively), "{mode}");
+    }
+}
+
 #[test]
 fn what_the_filter_leaves_out_is_told() {
     let folder = folder();
