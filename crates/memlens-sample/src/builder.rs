@@ -367,6 +367,7 @@ impl ProfileBuilder {
                     let place = if bursts.is_last_level_vague(&summary) { 0 } else { notes.len() };
                     notes.insert(place, note);
                 }
+                notes.splice(0..0, bursts.unmeasured_note());
                 profile.run.notes.splice(0..0, notes);
             }
             None => {

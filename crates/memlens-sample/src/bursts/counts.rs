@@ -197,6 +197,28 @@ impl BurstCounts {
         })
     }
 
+    /// Where nothing tells how fast the program goes, nothing tells how many accesses its time stands for. Bursts that are too few or too short to
+    /// tell anything are told of by [`Self::notes`].
+    pub fn unmeasured_note(&self) -> Option<String> {
+        /// Bursts behind which it was measured, of so many one at the least.
+        const LEAST: u64 = 5;
+        let ended = |end: End| 2 * self.ends[end as usize] > self.bursts;
+        let why = match (ended(End::SystemCall), ended(End::Cost)) {
+            (true, _) => ", since most end at system calls",
+            (_, true) => ", since most are of new code",
+            _ => "",
+        };
+        let is_known_otherwise = self.references < FEW_REFERENCES || self.cut_short_note().is_some();
+        (!is_known_otherwise && LEAST * self.measured < self.bursts).then(|| {
+            format!(
+                "The program's own speed was measured behind {} of {}{why}: totals are guessed from what is usual, and may be several times \
+                 too low or too high. Shares and ratios are surer.",
+                self.measured,
+                counted(self.bursts, "burst")
+            )
+        })
+    }
+
     /// What came of so few accesses is not to be relied on. `seconds`: processor time without system calls.
     fn few_references_note(&self, seconds: f64) -> Option<String> {
         if self.references >= FEW_REFERENCES {
@@ -250,7 +272,8 @@ mod tests {
 
     #[test]
     fn what_makes_all_numbers_doubtful_is_told_first() {
-        let mut counts = BurstCounts { bursts: 60, references: 600_000_000, ..BurstCounts::default() };
+        let mut counts =
+            BurstCounts { bursts: 60, references: 600_000_000, measured: 30, ..BurstCounts::default() };
         let first = |counts: &BurstCounts| counts.notes().first().cloned().unwrap_or_default();
         assert!(first(&counts).starts_with("Recorded: 60 bursts"));
         (counts.own_ns, counts.calls_ns) = (1_000_000_000, 400_000);
@@ -265,6 +288,13 @@ mod tests {
             first(&counts).contains("at system calls, after 7 accesses in the mean"),
             "{}",
             first(&counts)
+        );
+        counts = BurstCounts { references: 600_000_000, measured: 11, ..counts };
+        assert!(first(&counts).starts_with("Recorded"));
+        let unmeasured = counts.unmeasured_note().expect("it is little");
+        assert!(
+            unmeasured.contains("behind 11 of 60 bursts, since most end at system calls:"),
+            "{unmeasured}"
         );
         let unequal = |effective| counts.unequal_note(effective);
         assert!(unequal(4.6).is_some_and(|note| note.contains("as much as 5 of equal parts")));

@@ -208,6 +208,11 @@ impl Bursts {
         self.counts.unequal_note(effective)
     }
 
+    /// What to know before all else where the program's own speed is hardly known.
+    pub fn unmeasured_note(&self) -> Option<String> {
+        self.counts.unmeasured_note()
+    }
+
     /// What a reader of the profile has to know, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let pooled = self.cells.count().saturating_sub(self.first_pooled.into());
