@@ -37,9 +37,12 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     if !machines.is_empty() {
         out += &wrap("machines", INDENT, &machines, width, colour);
     }
-    let totals = total_pieces(a, b);
+    let (totals, estimated) = (total_pieces(a, b), estimate_pieces(a, b));
     if !totals.is_empty() {
         out += &wrap("A → B", INDENT, &totals, width, colour);
+        if !estimated.is_empty() {
+            out += &wrap("estimated", INDENT, &estimated, width, colour);
+        }
     }
     let pieces = [
         format!("Spearman {}", coefficient(comparison.spearman)),
@@ -201,8 +204,34 @@ fn factor(of_a: f64, of_b: f64) -> String {
     }
 }
 
+/// How far totals of single runs in burst mode are off; nothing where neither profile is of one, or no totals are shown.
+fn estimate_pieces(a: &Profile, b: &Profile) -> Vec<String> {
+    let whose = match [a, b].map(|profile| profile.run.mode == "burst") {
+        [false, false] => return Vec::new(),
+        [true, false] => "A's totals come",
+        [false, true] => "B's totals come",
+        [true, true] => "totals come",
+    };
+    vec![
+        format!(
+            "{whose} from bursts, and are typically off by a factor of 1.2, of short runs and misses by more"
+        ),
+        "shares are surer".to_owned(),
+    ]
+}
+
+/// Which loads miss the last level, of A's found by B. Where hardly any does, which ones is chance.
 fn delinquent_pieces(a: &Profile, found: &DelinquentComparison) -> Vec<String> {
+    /// Part of the loads that must miss.
+    const FEWEST: f64 = 0.001;
     let part = |part: Option<f64>| part.map_or(UNKNOWN.to_owned(), |part| format!("{part:.2}"));
+    let (misses, loads) = (delinquent_loads(a).misses, a.totals().loads);
+    if (misses as f64) < FEWEST * loads as f64 {
+        return vec![format!(
+            "hardly any: {} % of A's loads miss the last level, and which ones says little",
+            percent(misses, loads)
+        )];
+    }
     vec![
         format!("B has {} of the {} of A", found.common, plural(found.exact as u64, "load")),
         format!("recall {}", part(found.recall())),
@@ -210,7 +239,7 @@ fn delinquent_pieces(a: &Profile, found: &DelinquentComparison) -> Vec<String> {
         format!(
             "{} % of A's last-level load misses covered ({} % of its loads miss)",
             percent_of_share(found.predicted_coverage),
-            percent(delinquent_loads(a).misses, a.totals().loads)
+            percent(misses, loads)
         ),
     ]
 }
