@@ -602,7 +602,14 @@ fn command(profile: &Profile, finding: &Finding, path: &Path) -> Option<String> 
     {
         return Some(format!("memlens apply {option}--pid {pid} {}", shell::path(path)));
     }
-    Some(format!("memlens apply {option}{} -- {}", shell::path(path), shell::command(&run.command)))
+    let is_title = run.command.first().is_some_and(|word| is_title(word));
+    let command = if is_title { "PROGRAM".to_owned() } else { shell::command(&run.command) };
+    Some(format!("memlens apply {option}{} -- {command}", shell::path(path)))
+}
+
+/// Whether what a process is called is a title that it gave itself, and not what it was started as: `redis-server *:6379`.
+fn is_title(first_word: &str) -> bool {
+    first_word.contains(' ') && !Path::new(first_word).exists()
 }
 
 /// Whether the indices or pointers of a prefetch come by constant steps, without which `memlens apply` knows none ahead.
@@ -705,4 +712,15 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
             json!({"objects": ids(profile, row), "stall_share": share})
         }).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_no_program() {
+        assert!(is_title("redis-server *:6379") && is_title("postgres: checkpointer"));
+        assert!(!is_title("./server") && !is_title("python3"));
+    }
 }
