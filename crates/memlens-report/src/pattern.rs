@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use memlens_profile::{AccessPattern, Cell, CodeIx, ObjectIx, Profile};
-use memlens_types::PatternKind;
+use memlens_types::{Counts, PatternKind};
 
 use crate::Column;
 use crate::row::leading_share;
@@ -54,8 +54,8 @@ impl<'a> PatternWords<'a> {
         // Of each pattern: stalls of the modelled core, and waiting.
         let mut costs: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for cell in cells {
-            if let Some(pattern) = self.of_code(cell.code) {
-                let counts = cell.counts.get();
+            let counts = cell.counts.get();
+            if let Some(pattern) = self.of_code(cell.code).filter(|it| !is_of_other_data(it, &counts)) {
                 let (stalls, waits) = costs.entry(self.describe(pattern)).or_default();
                 *stalls += counts.stall_cycles;
                 *waits += self.profile.cost_beyond_first_level(&counts) + 1;
@@ -106,10 +106,25 @@ impl<'a> PatternWords<'a> {
     }
 }
 
+/// Whether an operand's pattern is that of other data than has these counts: a stream comes to a new line once in several accesses, and
+/// cannot miss the first level at each. One loop may go through one array line by line, and through a column of another.
+fn is_of_other_data(pattern: &AccessPattern, counts: &Counts) -> bool {
+    /// Fewer accesses say nothing.
+    const FEWEST: u64 = 64;
+    /// Lines of a cache, in bytes.
+    const LINE: f64 = 64.0;
+    /// More misses than lines by this factor are no stream's.
+    const MORE: f64 = 4.0;
+    let (PatternKind::Stream, Some(step)) = (pattern.kind, pattern.stride_bytes) else { return false };
+    let (accesses, misses) =
+        (counts.waiting(), counts.l1_misses().saturating_sub(counts.shared.coherence_misses));
+    let lines = accesses as f64 * (step.unsigned_abs() as f64 / LINE).min(1.0);
+    accesses >= FEWEST && misses as f64 > MORE * lines
+}
+
 #[cfg(test)]
 mod tests {
     use memlens_profile::{CodeLocation, CoreInfo, Object, Thread, ThreadIx};
-    use memlens_types::Counts;
 
     use super::*;
 
@@ -144,5 +159,10 @@ mod tests {
         profile.cells.pop();
         profile.cells[0].counts.change(|counts| counts.stall_cycles = 0);
         assert_eq!(word(&profile).as_deref(), Some("stream"), "it has no stalls");
+        // Eight accesses a line, of which each misses: what the operand does elsewhere.
+        profile.patterns[0].stride_bytes = Some(8);
+        assert_eq!(word(&profile), None);
+        profile.cells[0].counts.change(|counts| counts.l1_load_misses = 125);
+        assert_eq!(word(&profile).as_deref(), Some("stream +8"));
     }
 }
