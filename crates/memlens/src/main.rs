@@ -52,6 +52,7 @@ mod machine_args;
 mod man;
 mod mode_choice;
 mod observe;
+mod out_name;
 mod output;
 mod recorder;
 mod report;

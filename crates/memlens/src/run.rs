@@ -18,6 +18,7 @@ use crate::failure::{Failure, FailureKind, plain};
 use crate::family::Family;
 use crate::machine_args::MachineArgs;
 use crate::mode_choice::{Choice, choose};
+use crate::out_name;
 use crate::output::Output;
 use crate::recorder::{Ending, Recorder, RecorderOptions};
 use crate::sample::{self, SampleArgs};
@@ -70,8 +71,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub mode: Mode,
 
-    /// Where the profile goes; memlens.PROGRAM.PID in the current folder if not given
-    #[arg(long, short, value_name = "PROFILE")]
+    /// Where the profile goes; memlens.PROGRAM.PID in the current folder if not given. %p is memlens's process id, %q{NAME} a variable of the environment
+    #[arg(long, short, value_name = "PROFILE", value_parser = out_name::parser())]
     pub out: Option<PathBuf>,
 
     /// Replace the profile if it exists
