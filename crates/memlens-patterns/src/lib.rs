@@ -26,6 +26,9 @@ use rustc_hash::FxHashMap;
 
 /// Operands whose code is looked at, the costliest ones: a function costs some milliseconds once.
 const MOST_OPERANDS: usize = 500;
+/// A chain whose loads bring a smaller part of an operand's addresses is mostly left at its first link: of a hash table's buckets most are short,
+/// and where the first node is does not come from another one.
+const CHAINED: f64 = 0.5;
 /// A stride with a smaller share of the differences is no stride.
 const RARELY: f64 = 0.2;
 
@@ -56,7 +59,16 @@ pub fn add_patterns<'a>(
         let location = &profile.code[code.index()];
         let Some(source) = sources.of(location) else { continue };
         let source = match source {
-            CodeSource::Chain => AddressSource::Itself,
+            CodeSource::Chain => {
+                let accesses = |code: &CodeLocation| code.counts.get().accesses();
+                let of_place = |&pc: &u64| places.get(&(location.module, pc));
+                let loaders = sources.loaders(location).iter().filter_map(of_place);
+                let came: u64 = loaders.map(|code| accesses(&profile.code[code.index()])).sum();
+                match came as f64 >= CHAINED * accesses(location) as f64 {
+                    true => AddressSource::Itself,
+                    false => AddressSource::Computed,
+                }
+            }
             CodeSource::Computed => AddressSource::Computed,
             CodeSource::LoadedBy(_) => {
                 // A load that was never met loads nothing; one of the same place each time loads what the loop does not change, mostly.
@@ -129,7 +141,7 @@ impl Sources {
             let code = LoopCode::new(&[(start, code)]);
             let source = |at| {
                 let source = code.address_source(at)?;
-                let is_loaded = matches!(source, CodeSource::LoadedBy(_));
+                let is_loaded = source != CodeSource::Computed;
                 Some(Source { source, loaders: if is_loaded { code.loaders(at) } else { Vec::new() } })
             };
             self.0.extend(offsets.into_iter().map(|at| ((module, at), source(at))));

@@ -138,8 +138,21 @@ __attribute__((noipa)) long follows(struct node *at) {
     for (; at; at = at->next) sum += at->value[3];
     return sum;
 }
+struct node *heads[4096], pairs[4096];
+/* A chain in the code, and of one node at each head. */
+__attribute__((noipa)) long probes(void) {
+    long sum = 0;
+    for (int i = 0; i < 1 << 14; i++)
+        for (struct node *at = heads[chosen[i] & 4095]; at; at = at->next)
+            if (at->value[3] == 7) {
+                sum++;
+                break;
+            }
+    return sum;
+}
 int main(int argc, char **argv) {
     int rounds = atoi(argv[1]), nodes = 4096;
+    for (int i = 0; i < 4096; i++) heads[i] = &pairs[i], pairs[i].value[3] = 7;
     struct node *list = calloc(nodes, sizeof *list);
     unsigned state = 1;
     for (int i = 0; i < 1 << 16; i++) chosen[i] = (state = state * 1664525 + 1013904223) >> 16;
@@ -147,7 +160,7 @@ int main(int argc, char **argv) {
     list[0].next = 0;
     volatile long sink = 0;
     for (int round = 0; round < rounds; round++) {
-        sink += streams() + gathers();
+        sink += streams() + gathers() + probes();
         for (int i = 0; i < 64; i++) sink += goes_down(8 * i) + follows(list + 1);
     }
     return 0;
@@ -183,6 +196,10 @@ fn how_code_goes_through_memory_is_told() {
         let stride = of("goes_down");
         assert_eq!((&stride["kind"], &stride["stride_bytes"]), (&"stride".into(), &4096.into()), "{mode:?}");
         assert_eq!(of("follows")["kind"], "pointer-chase", "{mode:?}");
+        let kind = |row: &Value| row["pattern"]["kind"].as_str().map(str::to_owned);
+        let rows = report["instructions"].as_array().expect("a list").iter();
+        let probes: Vec<_> = rows.filter(|it| it["function"] == "probes").filter_map(kind).collect();
+        assert!(!probes.is_empty() && !probes.contains(&"pointer-chase".to_owned()), "{mode:?}: {probes:?}");
         let gathers = report["instructions"].as_array().expect("a list").iter();
         let indirect =
             gathers.filter(|it| it["function"] == "gathers" && it["pattern"]["kind"] == "indirect");
