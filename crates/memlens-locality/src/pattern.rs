@@ -86,6 +86,8 @@ pub struct Patterns {
 /// What is kept of one instruction's addresses.
 #[derive(Clone, Debug)]
 struct Sequence {
+    /// Bytes of an access.
+    size: u32,
     last: u64,
     last_at: u32,
     /// The burst that `last` belongs to.
@@ -185,6 +187,7 @@ impl Patterns {
                 self.instructions.resize_with(instruction + 1, || None);
             }
             let sequence = self.instructions[instruction].get_or_insert_with(Box::default);
+            sequence.size = reference.size;
             sequence.add(self.bursts, at, reference.address);
         }
     }
@@ -207,6 +210,7 @@ impl Patterns {
             Some(Steps {
                 at,
                 bytes: stride.bytes,
+                size: sequence.size,
                 burst: sequence.burst,
                 last: sequence.last,
                 executions: sequence.in_burst,
@@ -227,8 +231,9 @@ impl Patterns {
 struct Steps {
     /// Its place among all.
     at: usize,
-    /// Bytes of a step.
+    /// Bytes of a step, and of an access.
     bytes: i64,
+    size: u32,
     /// The last burst that has it; where it was last there, of what was looked at, and how often that is.
     burst: u64,
     last: u64,
@@ -244,19 +249,22 @@ impl Steps {
     }
 }
 
-/// Whether instructions with one step leave out no line that lies between their addresses of a round and those of the next.
+/// Whether instructions with one step leave out no line that lies between their addresses of a round and those of the next, and access half of
+/// its bytes or more: some members of a large structure may each be in a line of their own.
 fn are_copies(all: &[Steps]) -> bool {
     let Some(first) = all.first().filter(|_| all.len() > 1) else { return false };
     let step = first.bytes.unsigned_abs();
     let mut places: Vec<u64> = all.iter().map(|it| it.last % step).collect();
     places.sort_unstable();
+    let accessed: u64 = all.iter().map(|it| u64::from(it.size)).sum();
     let around = places.iter().copied().chain([places[0] + step]);
-    around.clone().zip(around.skip(1)).all(|(place, next)| next - place <= LINE)
+    2 * accessed >= step && around.clone().zip(around.skip(1)).all(|(place, next)| next - place <= LINE)
 }
 
 impl Default for Sequence {
     fn default() -> Self {
         Self {
+            size: 0,
             last: 0,
             last_at: 0,
             burst: 0,

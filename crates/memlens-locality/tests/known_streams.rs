@@ -569,20 +569,27 @@ fn copies_of_an_unrolled_loop_are_a_stream_together() {
         let references: Vec<Reference> = (0..400u64)
             .flat_map(|round| {
                 let at = |bytes: u64| BASE + (burst * 400 + round) * 256 + bytes;
+                let down = |bytes: u64| 2 * BASE - (at(bytes) - BASE);
+                let vector = |instruction, address| Reference { size: 32, ..load(instruction, address) };
                 [
-                    // Four lines a round, and down as well.
-                    load(0, at(0)),
-                    load(1, at(64)),
-                    load(2, at(128)),
-                    load(3, at(192)),
-                    load(4, 2 * BASE - (at(8) - BASE)),
-                    load(5, 2 * BASE - (at(72) - BASE)),
-                    load(6, 2 * BASE - (at(136) - BASE)),
-                    load(7, 2 * BASE - (at(200) - BASE)),
-                    // Two members of a structure, which has more than they do.
-                    load(8, 3 * BASE + at(0)),
-                    load(9, 3 * BASE + at(64)),
-                    load(10, 3 * BASE + at(72)),
+                    // Half of each of four lines a round, and down as well.
+                    vector(0, at(0)),
+                    vector(1, at(64)),
+                    vector(2, at(128)),
+                    vector(3, at(192)),
+                    vector(4, down(8)),
+                    vector(5, down(72)),
+                    vector(6, down(136)),
+                    vector(7, down(200)),
+                    // Three members of a structure that has another line.
+                    vector(8, 3 * BASE + at(0)),
+                    vector(9, 3 * BASE + at(64)),
+                    vector(10, 3 * BASE + at(72)),
+                    // Four of one, a few bytes of each of its lines.
+                    load(11, 5 * BASE + at(0)),
+                    load(12, 5 * BASE + at(64)),
+                    load(13, 5 * BASE + at(128)),
+                    load(14, 5 * BASE + at(192)),
                 ]
             })
             .collect();
@@ -592,7 +599,7 @@ fn copies_of_an_unrolled_loop_are_a_stream_together() {
     }
     use PatternKind::{Stream, Stride};
     let kinds: Vec<PatternKind> = patterns.all().map(|(_, pattern)| pattern.kind).collect();
-    assert_eq!(kinds, [[Stream; 4], [Stream; 4]].concat().into_iter().chain([Stride; 3]).collect::<Vec<_>>());
+    assert_eq!(kinds, [vec![Stream; 8], vec![Stride; 7]].concat());
     // Its own steps are what they are.
     assert_eq!(patterns.of(0).map(|it| (it.kind, it.strides[0].bytes)), Some((Stride, 256)));
     let all: Vec<(u32, memlens_locality::Pattern)> = patterns.all().collect();

@@ -166,7 +166,10 @@ impl DebugSearch {
 /// Where elfutils' debuginfod client keeps files. `variable`: of the environment.
 fn debuginfod_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // What older versions made goes on being used.
+    let old = || set("HOME").map(|dir| dir.join(".debuginfod_client_cache")).filter(|dir| dir.is_dir());
     set("DEBUGINFOD_CACHE_PATH")
+        .or_else(old)
         .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("debuginfod_client")))
         .or_else(|| set("HOME").map(|dir| dir.join(".cache/debuginfod_client")))
 }

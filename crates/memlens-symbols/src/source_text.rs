@@ -117,6 +117,14 @@ pub(crate) fn receivers(text: &str, call: Option<usize>) -> Vec<Receiver> {
     further.chain(grown).chain(of_part).chain(kept).chain(indexed).collect()
 }
 
+/// What a Fortran statement makes room for, if that is several variables, and whether it copies something to them.
+pub(crate) fn allocated_together(file: &str, statement: &str) -> Option<(Vec<String>, bool)> {
+    fortran::Form::of(file)?;
+    let text = without_comments_and_strings(statement);
+    let all = fortran::allocated(&text);
+    (all.len() > 1).then(|| (all, fortran::copies(&text)))
+}
+
 /// Whether what stands before an assignment's sign declares a reference (C++).
 fn declares_reference(left: &str) -> bool {
     let type_name = left.trim_end().trim_end_matches(|c: char| c.is_alphanumeric() || c == '_').trim_end();

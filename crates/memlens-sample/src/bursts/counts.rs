@@ -43,8 +43,10 @@ pub struct BurstCounts {
     pub calls_ns: u64,
     /// Of the former, so much in code that no burst met, as far as looks tell.
     pub unmet_ns: u64,
-    /// Behind which the native speed was measured.
+    /// Behind which the native speed was measured, …
     pub measured: u64,
+    /// … and which have that of another burst of their code instead.
+    pub learned: u64,
     /// Cells whose accesses and misses are estimated together, for want of room.
     pub pooled: u64,
 }
@@ -209,7 +211,7 @@ impl BurstCounts {
             _ => "",
         };
         let is_known_otherwise = self.references < FEW_REFERENCES || self.cut_short_note().is_some();
-        (!is_known_otherwise && LEAST * self.measured < self.bursts).then(|| {
+        (!is_known_otherwise && LEAST * (self.measured + self.learned) < self.bursts).then(|| {
             format!(
                 "The program's own speed was measured behind {} of {}{why}: totals are guessed from what is usual, and may be several times \
                  too low or too high. Shares and ratios are surer.",
@@ -296,6 +298,7 @@ mod tests {
             unmeasured.contains("behind 11 of 60 bursts, since most end at system calls:"),
             "{unmeasured}"
         );
+        assert_eq!(BurstCounts { learned: 1, ..counts }.unmeasured_note(), None);
         let unequal = |effective| counts.unequal_note(effective);
         assert!(unequal(4.6).is_some_and(|note| note.contains("as much as 5 of equal parts")));
         assert_eq!(unequal(60.0), None);

@@ -53,7 +53,7 @@ pub use self::places::Surroundings;
 use self::prefetching::Prefetching;
 use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
-use self::weights::{Content, Weights};
+use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
 use crate::recording::TallyKey;
 
@@ -483,6 +483,7 @@ impl Bursts {
     fn feed(&mut self, waiting: &Waiting) {
         let Waiting { timing, start, weight, unseen_before, was_elsewhere, ref references, .. } = *waiting;
         tracing::debug!(?timing, weight, unseen_before, waiting.time_ns, waiting.taken_ns, "stands for");
+        self.counts.learned += u64::from(waiting.speed == Speed::Learned);
         if !waiting.has_next {
             feed_sharing(&mut self.sharing, &self.weights, waiting);
         }

@@ -63,8 +63,10 @@ pub struct Waiting {
     pub references: Vec<Reference>,
     /// Addresses in the code that it executed, rising, and how often.
     pub code: Vec<(u64, u32)>,
-    /// Processor time before it that it stands for, in ns, back to the burst before.
+    /// Processor time before it that it stands for, in ns, back to the burst before …
     pub before_ns: f64,
+    /// … and behind it, up to the next.
+    pub behind_ns: f64,
     /// Processor time that it stands for, in ns …
     pub time_ns: f64,
     /// … and what of it bursts before have had, too, as it is in their time.
@@ -106,8 +108,9 @@ impl Waiting {
         self.weight = self.weight.max(self.own());
     }
 
-    /// Takes over how fast another burst is, if that knows better. `is_next`: it is the thread's next one.
-    fn learn_from(&mut self, other: &Self, is_next: bool) {
+    /// Takes over how fast another burst is, if that knows better. `is_next`: it is the thread's next one. Returns how many more accesses
+    /// there are then behind it, which the thread's next burst has before it.
+    fn learn_from(&mut self, other: &Self, is_next: bool) -> f64 {
         let other_ns = other.timing.access_ns;
         let is_better = match self.speed {
             Speed::Guessed { recorded_ns } => recorded_ns.is_none_or(|ns| is_alike(ns, other_ns)),
@@ -118,10 +121,15 @@ impl Waiting {
         if is_better && other.speed == Speed::Settled && self.is_code_of(other) {
             let more = 1.0 / other_ns - 1.0 / self.timing.access_ns;
             self.timing.access_ns = other_ns;
-            self.speed = Speed::Learned;
-            self.weight = (self.weight + self.time_ns * more).max(self.own());
+            if let Speed::Guessed { .. } = self.speed {
+                self.speed = Speed::Learned;
+            }
+            // Others may have taken more of its time than it kept.
+            self.weight = (self.weight + self.time_ns.max(0.0) * more).max(self.own());
             self.unseen_before = (self.unseen_before + self.before_ns * more).max(0.0);
+            return self.behind_ns * more;
         }
+        0.0
     }
 
     /// Whether most of what it executed another one did, too, and as much of it.
@@ -257,6 +265,7 @@ impl WaitingBursts {
         self.leave_foreign(&mut burst, times.unmet, times.elsewhere);
         if let Some(before) = at.map(|at| &mut self.bursts[at]) {
             before.learn_from(&burst, true);
+            before.behind_ns = times.before;
             burst.unseen_before += before.counted + before.stand_for(times.before);
             self.lent.entry(thread).or_default().give_back(before);
             burst.stand_for(before.pass_on());
@@ -268,8 +277,8 @@ impl WaitingBursts {
         self.waited_enough()
     }
 
-    /// How fast the code of a burst is that has come, those that wait tell if it does not know; it tells them if they do not. Of a
-    /// process's bursts those of its thread know it better than others.
+    /// How fast the code of a burst is that has come, those that wait tell if it does not know, its thread's before others of the
+    /// process; it tells them if they do not.
     fn teach(&mut self, burst: &mut Waiting) {
         let Timing { process, thread, .. } = burst.timing;
         match burst.speed {
@@ -280,14 +289,22 @@ impl WaitingBursts {
                     .iter()
                     .rev()
                     .filter(|other| other.timing.process == process && other.timing.thread != thread);
-                before.chain(of_others).for_each(|other| burst.learn_from(other, false));
+                for other in before.chain(of_others) {
+                    burst.learn_from(other, false);
+                }
             }
             Speed::Settled => {
-                let of_process = |waiting: &&mut Waiting| waiting.timing.process == process;
-                self.bursts
-                    .iter_mut()
-                    .filter(of_process)
-                    .for_each(|waiting| waiting.learn_from(burst, false));
+                for at in 0..self.bursts.len() {
+                    if self.bursts[at].timing.process != process {
+                        continue;
+                    }
+                    let more = self.bursts[at].learn_from(burst, false);
+                    let learner = self.bursts[at].timing.thread;
+                    let next = self.bursts.iter_mut().skip(at + 1).find(|it| it.timing.thread == learner);
+                    if let Some(next) = next {
+                        next.unseen_before = (next.unseen_before + more).max(0.0);
+                    }
+                }
             }
             Speed::New | Speed::Learned | Speed::Repeated { .. } => {}
         }
@@ -756,6 +773,8 @@ mod tests {
         // 1500 ns of its own, at 50 ns an access.
         assert_eq!(lost - weights(&bursts)[0], 1500.0 / 0.5 - 1500.0 / 50.0);
         assert_eq!(bursts.bursts[0].unseen_before, 1000.0 / 50.0);
+        // What is counted behind the first, and half of the time before each: the first's is slower now as well.
+        assert_eq!(bursts.bursts[1].unseen_before, 40.0 + 500.0 / 50.0 + 500.0 / 50.0);
         // Another thread's tells if there is none of its own; the latest does.
         add(&mut bursts, settled(2, 20.0, 2), 0.0);
         add(&mut bursts, guessed(1, None), 0.0);

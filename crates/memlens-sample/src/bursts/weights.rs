@@ -138,7 +138,7 @@ impl Weight {
 /// What an access's time was measured on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Speed {
-    /// Nothing: it is what is usual.
+    /// Nothing: it is what is usual, for all code or as a part of the time in bursts.
     Guessed {
         /// The thread's own time of an access in the burst in ns, as far as that is known.
         recorded_ns: Option<f64>,
@@ -199,16 +199,21 @@ impl Weights {
             }
             None => None,
         };
+        // An access's without the begin of the burst, which tells little where it is most of it.
+        let own_ns = recorded_ns
+            .map(|ns| (ns, ns - BEGIN_NS))
+            .filter(|(whole_ns, own_ns)| 2.0 * own_ns >= *whole_ns)
+            .map(|(_, own_ns)| own_ns / content.accesses);
         let usual_ns = self.access_ns.mean(self.counting.usual_ns, USUAL_WEIGHT);
         let access_ns = measured.unwrap_or_else(|| match recorded_ns {
             // However short the burst is: copying to new pages takes a hundred times as long as other accesses.
             Some(ns) if is_repeated => {
                 self.with_repeated(usual_ns * (content.accesses - content.repeated), ns) / content.accesses
             }
-            Some(ns) if content.accesses >= FEWEST_ACCESSES => {
-                (ns - BEGIN_NS).max(0.0) / content.accesses * self.native_part()
-            }
-            _ => usual_ns,
+            _ => match own_ns {
+                Some(ns) if content.accesses >= FEWEST_ACCESSES => ns * self.native_part(),
+                _ => usual_ns,
+            },
         });
         let access_ns = access_ns.max(LEAST_NS);
         Weight {
@@ -216,7 +221,7 @@ impl Weights {
             access_ns,
             speed: match measured {
                 _ if is_repeated => Speed::Repeated { is_measured: measured.is_some() },
-                None => Speed::Guessed { recorded_ns: recorded_ns.map(|ns| ns / content.accesses) },
+                None => Speed::Guessed { recorded_ns: own_ns },
                 Some(_) if head.counted_words >= SETTLED_WORDS => Speed::Settled,
                 Some(_) => Speed::New,
             },

@@ -37,9 +37,9 @@ impl Module {
             }
             let (statement, start) = self.statement(file, *line)?;
             let place = frame.column.map(|column| start + column as usize - 1);
-            let receivers = match source_text::fortran::allocated(&statement) {
-                all if all.len() > 1 => vec![self.one_of(all, return_svma, frame)?],
-                _ => source_text::receivers(&statement, place),
+            let receivers = match source_text::allocated_together(file, &statement) {
+                Some((all, copies)) => vec![self.one_of(all, copies, return_svma, frame)?],
+                None => source_text::receivers(&statement, place),
             };
             let named = receivers
                 .into_iter()
@@ -52,8 +52,14 @@ impl Module {
     }
 
     /// Which of those that an ALLOCATE statement names a call in its line makes room for: each has a call like it, in their order, in each
-    /// copy of the statement. None: there are more or fewer, and whose they are is not known.
-    fn one_of(&self, all: Vec<String>, return_svma: u64, frame: &SourceFrame) -> Option<Receiver> {
+    /// copy of the statement. None: there are more or fewer, and whose they are is not known. `copies`: components may have calls, too.
+    fn one_of(
+        &self,
+        all: Vec<String>,
+        copies: bool,
+        return_svma: u64,
+        frame: &SourceFrame,
+    ) -> Option<Receiver> {
         let function = self.function_at(return_svma.saturating_sub(1))?;
         let code = self.code(function.start, function.end)?;
         let is_of_line = |returns: &u64| {
@@ -64,7 +70,8 @@ impl Module {
         calls.retain(is_of_line);
         let at = calls.iter().position(|&returns| returns == return_svma)?;
         let count = all.len();
-        let name = all.into_iter().nth(at % count).filter(|_| calls.len().is_multiple_of(count))?;
+        let are_known = if copies { calls.len() == count } else { calls.len().is_multiple_of(count) };
+        let name = all.into_iter().nth(at % count).filter(|_| are_known)?;
         Some(Receiver { name, by: Means::Allocation })
     }
 

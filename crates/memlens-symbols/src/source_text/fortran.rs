@@ -134,31 +134,49 @@ pub(crate) fn names_whole(text: &str, name: &str) -> bool {
 
 /// `a` and `b` of `allocate(a(n), b(n), stat=s)`.
 pub(crate) fn allocated(text: &str) -> Vec<String> {
-    list_of_allocate(text).map(|list| split_at_commas(list).filter_map(shaped).collect()).unwrap_or_default()
+    let Some(list) = list_of_allocate(text) else { return Vec::new() };
+    let mut items = split_at_commas(list);
+    // `allocate(integer(8) :: a(n))`: a type may come first.
+    let first = items.next().map(|item| item.split_once("::").map_or(item, |(_, name)| name));
+    first.filter(|item| !item.contains('=')).into_iter().chain(items).filter_map(shaped).collect()
 }
 
-/// What is in the brackets of an ALLOCATE statement, without a type in front, and what comes behind them.
+/// Whether an ALLOCATE statement copies what it allocates: components of it may be allocated as well.
+pub(crate) fn copies(text: &str) -> bool {
+    let is_source = |item: &str| item.trim_start().to_ascii_lowercase().starts_with("source");
+    list_of_allocate(text)
+        .is_some_and(|list| split_at_commas(list).any(|item| is_source(item) && item.contains('=')))
+}
+
+/// What comes behind the bracket of an ALLOCATE statement.
 fn list_of_allocate(text: &str) -> Option<&str> {
+    const WORD: &str = "allocate";
     let lower = text.to_ascii_lowercase();
-    let at = lower.find("allocate")?;
-    if lower[..at].ends_with(is_name) {
-        return None;
+    lower.match_indices(WORD).find_map(|(at, _)| {
+        let is_word = !lower[..at].ends_with(is_name);
+        text[at + WORD.len()..].trim_start().strip_prefix('(').filter(|_| is_word)
+    })
+}
+
+/// By how much a character goes into brackets.
+fn depth_of(c: char) -> i32 {
+    match c {
+        '(' | '[' => 1,
+        ')' | ']' => -1,
+        _ => 0,
     }
-    let rest = text[at + "allocate".len()..].trim_start().strip_prefix('(')?;
-    // `allocate(integer(8) :: a(n))`: a type may come first.
-    Some(rest.split_once("::").map_or(rest, |(_, names)| names))
 }
 
 /// The parts of a list up to the bracket that closes it.
 fn split_at_commas(list: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_i32;
+    let mut depth = 0;
     let end = list.find(|c: char| {
-        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth += depth_of(c);
         depth < 0
     });
-    let mut depth = 0_i32;
+    let mut depth = 0;
     list[..end.unwrap_or(list.len())].split(move |c: char| {
-        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth += depth_of(c);
         c == ',' && depth == 0
     })
 }
@@ -167,9 +185,8 @@ fn split_at_commas(list: &str) -> impl Iterator<Item = &str> {
 fn shaped(item: &str) -> Option<String> {
     let (mut depth, mut end) = (0, 0);
     for (at, c) in item.char_indices() {
+        depth += depth_of(c);
         match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
             _ if depth > 0 => {}
             '=' => return None,
             c if is_name(c) || c == '%' => end = at + c.len_utf8(),
@@ -229,6 +246,11 @@ mod tests {
             ("allocate(a(n)) ; b = 1", &["a"]),
             ("deallocate(a)", &[]),
             ("call allocate_all(a)", &[]),
+            ("if (.not. allocated(a)) allocate(a(n), b(n))", &["a", "b"]),
+            ("deallocate(a); allocate(b(n), c(n))", &["b", "c"]),
+            ("allocate(a(3), source=[real(8) :: 1, 2, 3])", &["a"]),
+            ("allocate(x(n)[1:*], character(len=5) :: y)", &["x"]),
+            ("allocate(character(len=5) :: s(n))", &["s"]),
         ] {
             assert_eq!(allocated(text), names, "{text}");
         }
