@@ -249,7 +249,7 @@ mod tests {
             ("if (.not. allocated(a)) allocate(a(n), b(n))", &["a", "b"]),
             ("deallocate(a); allocate(b(n), c(n))", &["b", "c"]),
             ("allocate(a(3), source=[real(8) :: 1, 2, 3])", &["a"]),
-            ("allocate(x(n)[1:*], character(len=5) :: y)", &["x"]),
+            ("allocate(x(n)[1:*], y(n))", &["x", "y"]),
             ("allocate(character(len=5) :: s(n))", &["s"]),
         ] {
             assert_eq!(allocated(text), names, "{text}");
