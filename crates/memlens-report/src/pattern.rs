@@ -55,7 +55,7 @@ impl<'a> PatternWords<'a> {
         let mut costs: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for cell in cells {
             let counts = cell.counts.get();
-            if let Some(pattern) = self.of_code(cell.code).filter(|it| !is_of_other_data(it, &counts)) {
+            if let Some(pattern) = self.of_code(cell.code).filter(|it| !self.is_of_other_data(it, &counts)) {
                 let (stalls, waits) = costs.entry(self.describe(pattern)).or_default();
                 *stalls += counts.stall_cycles;
                 *waits += self.profile.cost_beyond_first_level(&counts) + 1;
@@ -91,6 +91,20 @@ impl<'a> PatternWords<'a> {
         shares
     }
 
+    /// Whether an operand's pattern is that of other data than has these counts: a stream comes to a new line once in several accesses, and
+    /// cannot miss the first level at each. One loop may go through one array line by line, and through a column of another.
+    fn is_of_other_data(&self, pattern: &AccessPattern, counts: &Counts) -> bool {
+        /// Fewer accesses say nothing.
+        const FEWEST: u64 = 64;
+        /// More misses than lines by this factor are no stream's.
+        const MORE: f64 = 4.0;
+        let (PatternKind::Stream, Some(step)) = (pattern.kind, pattern.stride_bytes) else { return false };
+        let misses = counts.l1_misses().saturating_sub(counts.shared.coherence_misses);
+        let line_bytes = f64::from(self.profile.machine.line_bytes.max(1));
+        let lines = counts.waiting() as f64 * (step.unsigned_abs() as f64 / line_bytes).min(1.0);
+        counts.waiting() >= FEWEST && misses as f64 > MORE * lines
+    }
+
     /// `stream +8`, `indirect by column`.
     fn describe(&self, pattern: &AccessPattern) -> String {
         let word = pattern.kind.as_str();
@@ -106,22 +120,6 @@ impl<'a> PatternWords<'a> {
     }
 }
 
-/// Whether an operand's pattern is that of other data than has these counts: a stream comes to a new line once in several accesses, and
-/// cannot miss the first level at each. One loop may go through one array line by line, and through a column of another.
-fn is_of_other_data(pattern: &AccessPattern, counts: &Counts) -> bool {
-    /// Fewer accesses say nothing.
-    const FEWEST: u64 = 64;
-    /// Lines of a cache, in bytes.
-    const LINE: f64 = 64.0;
-    /// More misses than lines by this factor are no stream's.
-    const MORE: f64 = 4.0;
-    let (PatternKind::Stream, Some(step)) = (pattern.kind, pattern.stride_bytes) else { return false };
-    let (accesses, misses) =
-        (counts.waiting(), counts.l1_misses().saturating_sub(counts.shared.coherence_misses));
-    let lines = accesses as f64 * (step.unsigned_abs() as f64 / LINE).min(1.0);
-    accesses >= FEWEST && misses as f64 > MORE * lines
-}
-
 #[cfg(test)]
 mod tests {
     use memlens_profile::{CodeLocation, CoreInfo, Object, Thread, ThreadIx};
@@ -132,6 +130,7 @@ mod tests {
     #[test]
     fn the_pattern_is_of_what_rows_are_ranked_by() {
         let mut profile = Profile::default();
+        profile.machine.line_bytes = 64;
         profile.machine.core = Some(CoreInfo::default());
         profile.objects = vec![Object { id: 1, ..Object::default() }];
         profile.threads = vec![Thread::default()];

@@ -1,8 +1,9 @@
-//! What it costs a thread that its words are counted, by processor: how many jumps it takes a cycle decides.
+//! What it costs a thread that its words are counted, by processor: how many jumps it takes a cycle decides. And how long an access usually
+//! takes there.
 
 use std::fs;
 
-/// What counting costs for a thread that has its core for itself.
+/// What counting costs for a thread that has its core for itself, and what it does without.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountingCost {
     /// At a block, in ns: a comparison, an addition and jumps that the native code does not have.

@@ -12,7 +12,8 @@
 //! Where a program's next task begins, the first burst translates all of its code, so that the next one comes late, and measures
 //! its speed while neither processor nor caches know it: it would stand for a long time of slow accesses. If the
 //! next burst is of the same code and its speed, which has settled, is higher, that is the speed of both. A burst that spent its time
-//! translating has none: its speed is that of the nearest burst of the same code whose speed has settled, before it or behind it. (Of a
+//! translating, or ended early, has none: its speed is that of the nearest burst of the same code whose speed has settled, before it or behind
+//! it, its thread's or another one's, unless what its accesses took says that it was another phase. (Of a
 //! Python script that sums the columns of an array, three bursts of which half was translation had the usual time of an access, a quarter
 //! of the true one there, and half of the time: totals were 1.5 to 3.6 times the true ones.)
 
