@@ -4,7 +4,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
 use crate::{
-    advise, apply, bus, bus_series, calibrate, compare, completions, doctor, export, import, man, report, run,
+    advise, apply, bus, bus_series, calibrate, compare, completions, doctor, export, import, man, merge,
+    report, run,
 };
 
 /// Three commands that work, at the head of the help.
@@ -43,6 +44,8 @@ pub enum Command {
     Report(report::ReportArgs),
     /// Hold two profiles of one program against each other
     Compare(compare::CompareArgs),
+    /// Make one profile of several: the ranks of a job, or runs of one program
+    Merge(merge::MergeArgs),
     /// Say what to do about the data of a profile, and what it could gain
     Advise(advise::AdviseArgs),
     /// Put the data that a profile blames into huge pages, or prefetch it, and measure the gain
@@ -107,7 +110,7 @@ mod tests {
     fn the_examples_parse() {
         let definition = definition();
         assert!(parse_examples(&definition) > 15);
-        for name in ["run", "record", "report", "compare", "advise", "apply", "series"] {
+        for name in ["run", "record", "report", "compare", "merge", "advise", "apply", "series"] {
             let command = definition.find_subcommand(name).expect("a command");
             assert!(parse_examples(command) >= 3, "{name} has three examples");
         }

@@ -105,6 +105,11 @@ impl Failure {
         self.kind.exit_code()
     }
 
+    /// The same failure in other words.
+    pub fn with_message(self, message: String) -> Self {
+        Self { message, ..self }
+    }
+
     /// The failure of reading or writing a file named by the user. `what` reads after "cannot".
     pub fn of_io(what: &str, place: &str, error: &io::Error) -> Self {
         let kind = match error.kind() {

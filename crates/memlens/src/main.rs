@@ -50,6 +50,7 @@ mod import;
 mod internal_error;
 mod machine_args;
 mod man;
+mod merge;
 mod mode_choice;
 mod observe;
 mod out_name;
@@ -107,6 +108,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Record(args) => run::run(args, None),
         Command::Report(args) => report::report(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Merge(args) => merge::merge(&args),
         Command::Import(args) => import::import(args),
         Command::Advise(args) => advise::advise(&args),
         Command::Apply(args) => apply::apply(&args),

@@ -43,11 +43,11 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FUNCTION", conflicts_with = "by")]
     pub code: Option<String>,
 
-    /// Show one process of a profile recorded with --follow children: its number or process id
+    /// Show one process of a profile recorded with --follow children or merged: its number or process id
     #[arg(long, value_name = "N|PID")]
     pub process: Option<u32>,
 
-    /// List the processes of a profile recorded with --follow children
+    /// List the processes of a profile recorded with --follow children or merged
     #[arg(long, conflicts_with_all = ["process", "object", "code", "by", "format", "sort", "top"])]
     pub processes: bool,
 
@@ -117,7 +117,7 @@ fn processes(args: &ReportArgs) -> Result<Vec<ProcessFolder>, Failure> {
         let place = args.profile.display();
         let message = format!(
             "{place} has no profiles of single processes: bursts and samples of a program and its children are one profile; those of \
-             --mode exact --follow children are apart, too"
+             --mode exact --follow children, and what memlens merge has made one, are apart, too"
         );
         return Err(Failure::new(FailureKind::Usage, message));
     }
