@@ -20,7 +20,7 @@ Each program says at its top what must be found, in lines that this script reads
     expect-absent KIND NAME   there is no such object, or nobody accessed it
 
 KIND * means any kind, NAME * the sum over all objects of the kind. A value is a number, or an interval
-LEAST..MOST of which MOST may be missing. Two expectations of one kind and name must be met by two
+LEAST..MOST of which MOST may be missing; that of `pattern` is a word: the kind with most of the object's waiting. Two expectations of one kind and name must be met by two
 different objects.
 
 --native runs without memlens and checks only output and end. Exit code 0 when nothing failed; the last
@@ -117,6 +117,8 @@ class Failure(Exception):
 def in_interval(text, value):
     if value is None:
         return False
+    if isinstance(value, str):
+        return value == text
     least, dots, most = text.partition("..")
     if not dots:
         return value == int(text)
@@ -149,6 +151,9 @@ def named_percent(report):
 
 def check_report(program, level, report):
     problems, taken = [], set()
+    for found in report["objects"]:
+        shares = found.get("patterns") or [{"kind": "none", "share": 0}]
+        found["pattern"] = max(shares, key=lambda pattern: pattern["share"])["kind"]
     if least := program.directives.get("named"):
         if (percent := named_percent(report)) < float(least):
             problems.append(f"{percent:.2f} % of accesses have a named object, not {least}")

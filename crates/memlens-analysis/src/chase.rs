@@ -63,14 +63,17 @@ impl About<'_> {
     }
 
     fn is_chase(&self, cell: &Cell) -> bool {
-        self.known.patterns.get(&cell.code).is_some_and(|pattern| pattern.kind == PatternKind::PointerChase)
+        self.known
+            .patterns
+            .of(cell.code, cell.object)
+            .is_some_and(|pattern| pattern.kind == PatternKind::PointerChase)
     }
 
     /// Whether the walk goes from each node to the one beside it. The steps are those of the code, which may walk other objects, too; what
     /// prefetchers cover is of this one.
     fn is_in_order(&self, member: &Member<'_>, nodes: Nodes, cell: &Cell) -> bool {
         let machine = &self.known.profile.machine;
-        let pattern = self.known.patterns.get(&cell.code);
+        let pattern = self.known.patterns.of(cell.code, cell.object);
         let step =
             pattern.filter(|pattern| pattern.stride_permille >= ONE_STEP).and_then(|it| it.stride_bytes);
         let node_bytes = match nodes {

@@ -45,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use memlens_profile::place::is_library;
 use memlens_profile::{
-    AccessPattern, Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, Profile, TlbInfo,
+    Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, PatternIndex, Profile, TlbInfo,
 };
 use memlens_types::{Counts, ObjectKind, PatternKind};
 
@@ -204,7 +204,7 @@ pub fn advice(profile: &Profile) -> Advice {
     if profile.run.sampling.is_some() || whole == 0 {
         return Advice::default();
     }
-    let patterns: HashMap<CodeIx, &AccessPattern> = profile.patterns.iter().map(|it| (it.code, it)).collect();
+    let patterns = PatternIndex::new(profile);
     let rows = profile.object_rows();
     let first_of = rows.iter().flat_map(|row| row.iter().map(|&object| (object, row[0]))).collect();
     let known = Known {
@@ -296,7 +296,7 @@ type Copies<'a> = (ObjectIx, FieldIx, &'a str, u32, i64);
 /// What is asked of all rows.
 struct Known<'a> {
     profile: &'a Profile,
-    patterns: HashMap<CodeIx, &'a AccessPattern>,
+    patterns: PatternIndex<'a>,
     loaded_from: HashMap<CodeIx, ObjectIx>,
     shares: FieldShares,
     /// Of each field the one that stands for those of its name and place in objects of its row.
@@ -431,7 +431,7 @@ impl<'a> About<'a> {
         let mut groups: BTreeMap<Group, Vec<&Cell>> = BTreeMap::new();
         let copies = self.unrolled_copies();
         for cell in self.own() {
-            let Some(pattern) = self.known.patterns.get(&cell.code) else { continue };
+            let Some(pattern) = self.known.patterns.of(cell.code, cell.object) else { continue };
             let group = match pattern.kind {
                 PatternKind::Indirect => {
                     let index = pattern.loaded_by.and_then(|loader| self.known.loaded_from.get(&loader));
@@ -466,7 +466,7 @@ impl<'a> About<'a> {
     fn unrolled_copies(&self) -> HashMap<Copies<'a>, i64> {
         let mut codes: HashMap<Copies<'a>, HashSet<CodeIx>> = HashMap::new();
         for cell in self.own() {
-            let pattern = self.known.patterns.get(&cell.code);
+            let pattern = self.known.patterns.of(cell.code, cell.object);
             let stride = pattern.filter(|pattern| pattern.kind == PatternKind::Stride);
             if let Some(copies) = stride.and_then(|pattern| self.copies_of(cell, pattern.stride_bytes?)) {
                 codes.entry(copies).or_default().insert(cell.code);
@@ -544,7 +544,7 @@ impl<'a> About<'a> {
         let Some(l1) = &profile.machine.l1d else { return false };
         let lines = l1.bytes / u64::from(profile.machine.line_bytes.max(1));
         let is_short = |cell: &&&Cell| {
-            let steps = patterns.get(&cell.code).and_then(|pattern| pattern.walk_steps);
+            let steps = patterns.of(cell.code, cell.object).and_then(|pattern| pattern.walk_steps);
             steps.is_some_and(|steps| u64::from(steps) < lines)
         };
         let misses = |cell: &&Cell| cell.counts.get().l1_misses();
@@ -563,7 +563,7 @@ impl<'a> About<'a> {
         let (line, accesses) = (place(most)?, most.counts.get().accesses());
         let within = i64::from(profile.machine.line_bytes / 2);
         let is_in_order = |cell: &&Cell| {
-            let strides = patterns.get(&cell.code).and_then(|pattern| pattern.stride_bytes);
+            let strides = patterns.of(cell.code, cell.object).and_then(|pattern| pattern.stride_bytes);
             strides.is_some_and(|stride| stride != 0 && stride.abs() <= within)
         };
         let is_as_often =

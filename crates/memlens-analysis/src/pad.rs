@@ -100,8 +100,11 @@ impl About<'_> {
             for ((stride, _), cells) in self.by_function(member) {
                 let Some(walk) = self.walk(member, stride, &cells) else { continue };
                 for cell in cells {
-                    let lines =
-                        self.known.patterns.get(&cell.code).map_or(0, |it| lines(it, walk.stride_bytes));
+                    let lines = self
+                        .known
+                        .patterns
+                        .of(cell.code, cell.object)
+                        .map_or(0, |it| lines(it, walk.stride_bytes));
                     let conflicts = self.conflicts(&walk, lines, &cell.counts.get().without_coherence());
                     if !conflicts.is_empty() {
                         by_stride.entry(stride).or_default().push(Part { cell, lines, conflicts });
@@ -171,7 +174,7 @@ impl About<'_> {
             if runtime_code::is_memory_or_string_function(self.known.profile, cell.code) {
                 continue;
             }
-            let Some(pattern) = self.known.patterns.get(&cell.code) else { continue };
+            let Some(pattern) = self.known.patterns.of(cell.code, cell.object) else { continue };
             if let (PatternKind::Stride, Some(stride)) = (pattern.kind, pattern.stride_bytes) {
                 groups.entry((stride, self.function(cell))).or_default().push(cell);
             }
@@ -195,7 +198,7 @@ impl About<'_> {
             None => scalar_bytes(object.type_name.as_deref()?)?.max(access_bytes),
         };
         let possible_lines = block_bytes.div_ceil(stride_bytes);
-        let patterns = codes.iter().map(|code| self.known.patterns.get(code));
+        let patterns = cells.iter().map(|cell| self.known.patterns.of(cell.code, cell.object));
         let most_lines = patterns.map(|it| {
             it.and_then(|it| it.walk_steps)
                 .map_or(possible_lines, |steps| possible_lines.min(u64::from(steps) + 1))

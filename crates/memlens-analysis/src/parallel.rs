@@ -14,7 +14,7 @@ use crate::{Finding, Known, Remedy};
 pub(crate) fn share_stalls(known: &Known<'_>, found: &mut [Finding]) {
     let mut by_loader: BTreeMap<CodeIx, Vec<usize>> = BTreeMap::new();
     for (at, finding) in found.iter().enumerate() {
-        let loader = |code| known.patterns.get(&code).and_then(|pattern| pattern.loaded_by);
+        let loader = |code| known.patterns.of_code(code).and_then(|pattern| pattern.loaded_by);
         if let (Remedy::Prefetch { .. }, Some(&code)) = (&finding.remedy, finding.code.first())
             && let Some(loader) = loader(code)
         {

@@ -1,5 +1,5 @@
 use memlens_profile::{
-    CacheInfo, CodeLocation, CoreInfo, Element, Field, FieldUse, StackIx, ThreadIx, TlbInfo,
+    AccessPattern, CacheInfo, CodeLocation, CoreInfo, Element, Field, FieldUse, StackIx, ThreadIx, TlbInfo,
 };
 use memlens_types::Shared;
 

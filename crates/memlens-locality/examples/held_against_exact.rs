@@ -135,7 +135,7 @@ impl Sampling {
         let began = thread_time_ns();
         self.locality.feed(&burst);
         let estimated = thread_time_ns();
-        self.patterns.feed(&burst);
+        self.patterns.feed(&burst, |reference| Some(reference.owner));
         let looked_at = thread_time_ns();
         // The region that a burst belongs to: the code that it begins in.
         self.umi.analyze(references[0].instruction, &burst);

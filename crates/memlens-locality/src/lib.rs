@@ -151,7 +151,7 @@ pub use delinquent::{DelinquentComparison, smallest_covering};
 pub use geometry::Geometry;
 pub use locality::{ConfigError, Locality, LocalityConfig, Who};
 pub use memlens_types::PatternKind;
-pub use pattern::{AddressSource, Pattern, Patterns, Stride};
+pub use pattern::{AddressSource, FoundPattern, Pattern, Patterns, Stride};
 pub use scopes::OTHER;
 pub use sharing::{Shared, Sharing, Timing};
 pub use summary::{CurvePoint, Estimate, Row, Summary};

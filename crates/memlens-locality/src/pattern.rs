@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use memlens_types::{AccessKind, PatternKind};
 
-use crate::burst::Burst;
+use crate::burst::{Burst, Reference};
 
 /// Different deltas counted exactly for each instruction.
 const STRIDES: usize = 4;
@@ -16,6 +16,10 @@ const MOST_IN_A_BURST: u32 = 2048;
 const FEWEST: u64 = 16;
 /// Share of the deltas that must be alike.
 const MOSTLY: f64 = 0.8;
+/// Executions from which on an instruction's owners are looked at one by one: most are executed seldom, and cost nothing worth telling.
+const MANY: u64 = 64;
+/// Owners of one instruction whose addresses are kept apart. What goes through more of them, as `memcpy` does, has those that it met first.
+const MOST_OWNERS: usize = 8;
 /// Bytes of a line, for telling streams from strides.
 const LINE: u64 = 64;
 
@@ -72,15 +76,83 @@ pub struct Pattern {
     pub source: Option<AddressSource>,
 }
 
-/// Patterns of all instructions. Feed it the same bursts as [`crate::Locality`].
+/// Patterns of all instructions, and of those that access several owners' memory also on each by itself. Feed it the same bursts as
+/// [`crate::Locality`].
 ///
-/// Memory: 250 bytes an instruction, 500 of those seen often, up to the number given; those with higher numbers are not looked at.
+/// Memory: 250 bytes an instruction, 500 of those seen often, up to the number given; those with higher numbers are not looked at. As
+/// much for each owner of an instruction that has several, up to a further such number.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    instructions: Vec<Option<Box<Sequence>>>,
+    instructions: Vec<Option<Box<Instruction>>>,
     sources: HashMap<u32, AddressSource>,
     most: usize,
+    /// Sequences of single owners.
+    apart: usize,
     bursts: u64,
+}
+
+/// A pattern, and whose it is.
+#[derive(Clone, Debug)]
+pub struct FoundPattern {
+    /// The number of the instruction.
+    pub instruction: u32,
+    /// The only owner whose memory was looked at; `None`: all of them.
+    pub owner: Option<u32>,
+    /// The pattern.
+    pub pattern: Pattern,
+}
+
+/// What is kept of an instruction.
+#[derive(Clone, Debug, Default)]
+struct Instruction {
+    /// All its addresses.
+    whole: Sequence,
+    /// Whose memory it accessed first, and whether it has accessed another's.
+    owner: Option<u32>,
+    has_several: bool,
+    /// Of several owners those of each by itself.
+    parts: Vec<(u32, Sequence)>,
+}
+
+impl Instruction {
+    /// An access of `owner`'s memory. `room` says how many sequences more there may be.
+    #[inline]
+    fn add(&mut self, when: (u64, u32), reference: &Reference, owner: Option<u32>, room: &mut usize) {
+        if let Some(owner) = owner {
+            let first = *self.owner.get_or_insert(owner);
+            if self.whole.executions < MANY {
+                self.has_several |= first != owner;
+            } else if first != owner || self.has_several {
+                self.add_apart(when, reference, (first, owner), room);
+            }
+        }
+        self.whole.add(when, reference);
+    }
+
+    fn add_apart(
+        &mut self,
+        when: (u64, u32),
+        reference: &Reference,
+        (first, owner): (u32, u32),
+        room: &mut usize,
+    ) {
+        if !self.has_several && *room > 0 {
+            // All that was so far is the first one's.
+            *room -= 1;
+            self.parts.push((first, self.whole.clone()));
+        }
+        self.has_several = true;
+        let known = self.parts.iter().position(|(known, _)| *known == owner);
+        let place = known.unwrap_or(self.parts.len());
+        if known.is_none() {
+            if place == MOST_OWNERS || *room == 0 {
+                return;
+            }
+            *room -= 1;
+            self.parts.push((owner, Sequence::default()));
+        }
+        self.parts[place].1.add(when, reference);
+    }
 }
 
 /// What is kept of one instruction's addresses.
@@ -164,7 +236,7 @@ impl Histogram {
 impl Patterns {
     /// Looks at instructions with numbers below `most`.
     pub fn new(most: usize) -> Self {
-        Self { instructions: Vec::new(), sources: HashMap::new(), most, bursts: 0 }
+        Self { instructions: Vec::new(), sources: HashMap::new(), most, apart: 0, bursts: 0 }
     }
 
     /// Tells where an instruction's address comes from.
@@ -172,8 +244,9 @@ impl Patterns {
         self.sources.insert(instruction, source);
     }
 
-    /// Takes a burst in. No difference is taken across bursts.
-    pub fn feed(&mut self, burst: &Burst<'_>) {
+    /// Takes a burst in. No difference is taken across bursts. `owner_of`: whose memory an access is of, where that is known; owners here may
+    /// be others than [`Reference::owner`].
+    pub fn feed(&mut self, burst: &Burst<'_>, owner_of: impl Fn(&Reference) -> Option<u32>) {
         self.bursts += 1;
         for (at, reference) in (0u32..).zip(burst.references) {
             if matches!(reference.kind, AccessKind::Prefetch | AccessKind::Fetch) {
@@ -186,44 +259,59 @@ impl Patterns {
                 }
                 self.instructions.resize_with(instruction + 1, || None);
             }
-            let sequence = self.instructions[instruction].get_or_insert_with(Box::default);
-            sequence.size = reference.size;
-            sequence.add(self.bursts, at, reference.address);
+            let known = self.instructions[instruction].get_or_insert_with(Box::default);
+            let mut room = self.most - self.apart;
+            known.add((self.bursts, at), reference, owner_of(reference), &mut room);
+            self.apart = self.most - room;
         }
     }
 
     /// An instruction's pattern by itself; `None` if it was never seen.
     pub fn of(&self, instruction: u32) -> Option<Pattern> {
-        let sequence = self.instructions.get(instruction as usize)?.as_ref()?;
-        Some(sequence.pattern(self.sources.get(&instruction).copied()))
+        let known = self.instructions.get(instruction as usize)?.as_ref()?;
+        Some(known.whole.pattern(self.sources.get(&instruction).copied()))
     }
 
-    /// All patterns, by rising number of the instruction. Instructions that go by large steps are of a stream where they do so
-    /// together: copies of one, in a loop that was unrolled.
-    pub fn all(&self) -> impl Iterator<Item = (u32, Pattern)> {
-        let mut all: Vec<(u32, Pattern)> = (0..self.instructions.len() as u32)
-            .filter_map(|instruction| Some((instruction, self.of(instruction)?)))
-            .collect();
-        let steps = |(at, (instruction, pattern)): (usize, &(u32, Pattern))| {
-            let stride = pattern.strides.first().filter(|_| pattern.kind == PatternKind::Stride)?;
-            let sequence = self.instructions[*instruction as usize].as_ref()?;
-            Some(Steps {
-                at,
-                bytes: stride.bytes,
-                size: sequence.size,
-                burst: sequence.burst,
-                last: sequence.last,
-                executions: sequence.in_burst,
-            })
+    /// All patterns of instructions as a whole, by rising number, and those of single owners' memory. Instructions that go by large steps are
+    /// of a stream where they do so together: copies of one, in a loop that was unrolled.
+    pub fn all(&self) -> impl Iterator<Item = FoundPattern> {
+        let known = || {
+            (0u32..).zip(&self.instructions).filter_map(|(number, known)| Some((number, known.as_deref()?)))
         };
-        let mut strided: Vec<Steps> = all.iter().enumerate().filter_map(steps).collect();
+        let wholes = known().map(|(number, known)| (number, None, &known.whole));
+        let parts = known().flat_map(|(number, known)| {
+            known.parts.iter().map(move |(owner, sequence)| (number, Some(*owner), sequence))
+        });
+        self.found(wholes).into_iter().chain(self.found(parts))
+    }
+
+    /// The patterns of sequences, of which those of one round of a loop are told.
+    fn found<'s>(
+        &self,
+        sequences: impl Iterator<Item = (u32, Option<u32>, &'s Sequence)>,
+    ) -> Vec<FoundPattern> {
+        let (mut all, mut strided) = (Vec::new(), Vec::new());
+        for (instruction, owner, sequence) in sequences {
+            let pattern = sequence.pattern(self.sources.get(&instruction).copied());
+            if let (Some(stride), PatternKind::Stride) = (pattern.strides.first(), pattern.kind) {
+                strided.push(Steps {
+                    at: all.len(),
+                    bytes: stride.bytes,
+                    size: sequence.size,
+                    burst: sequence.burst,
+                    last: sequence.last,
+                    executions: sequence.in_burst,
+                });
+            }
+            all.push(FoundPattern { instruction, owner, pattern });
+        }
         strided.sort_unstable_by_key(|it| (it.burst, it.bytes, it.last));
         for together in strided.chunk_by(|one, other| one.is_beside(other)) {
             if are_copies(together) {
-                together.iter().for_each(|it| all[it.at].1.kind = PatternKind::Stream);
+                together.iter().for_each(|it| all[it.at].pattern.kind = PatternKind::Stream);
             }
         }
-        all.into_iter()
+        all
     }
 }
 
@@ -286,7 +374,9 @@ impl Default for Sequence {
 
 impl Sequence {
     #[inline]
-    fn add(&mut self, burst: u64, at: u32, address: u64) {
+    fn add(&mut self, (burst, at): (u64, u32), reference: &Reference) {
+        let address = reference.address;
+        self.size = reference.size;
         if self.burst != burst {
             self.begin(burst, at, address);
             return;

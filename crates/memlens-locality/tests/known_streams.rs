@@ -511,6 +511,11 @@ fn bursts_count_by_what_they_cost() {
     assert_eq!(for_nothing.summary().effective_bursts(), 0.0);
 }
 
+fn feed(patterns: &mut Patterns, start: u64, references: &[Reference]) {
+    let burst = Burst { thread: 0, start, weight: 1.0, unseen_before: None, references };
+    patterns.feed(&burst, |reference| (reference.owner != 0).then_some(reference.owner));
+}
+
 #[test]
 fn patterns_are_recognised() {
     let mut random = Random(19);
@@ -529,15 +534,9 @@ fn patterns_are_recognised() {
                 ]
             })
             .collect();
-        patterns.feed(&Burst {
-            thread: 0,
-            start: burst,
-            weight: 1.0,
-            unseen_before: None,
-            references: &references,
-        });
+        feed(&mut patterns, burst, &references);
     }
-    let kinds: Vec<PatternKind> = patterns.all().map(|(_, pattern)| pattern.kind).collect();
+    let kinds: Vec<PatternKind> = patterns.all().map(|found| found.pattern.kind).collect();
     use PatternKind::{Constant, Irregular, MultiStride, Stream, Stride};
     assert_eq!(kinds, [Constant, Stream, Stride, Stride, Irregular, Stream]);
     let of = |instruction| patterns.of(instruction).expect("it was seen");
@@ -558,7 +557,7 @@ fn patterns_are_recognised() {
     let mut patterns = Patterns::new(64);
     let references: Vec<Reference> =
         (0..400u64).map(|at| load(0, BASE + at / 2 * 1000 + at % 2 * 200)).collect();
-    patterns.feed(&Burst { thread: 0, start: 0, weight: 1.0, unseen_before: None, references: &references });
+    feed(&mut patterns, 0, &references);
     assert_eq!(patterns.of(0).map(|pattern| pattern.kind), Some(MultiStride));
 }
 
@@ -595,15 +594,53 @@ fn copies_of_an_unrolled_loop_are_a_stream_together() {
             .collect();
         // It begins and ends within a round.
         let references = &references[3..references.len() - 2];
-        patterns.feed(&Burst { thread: 0, start: burst, weight: 1.0, unseen_before: None, references });
+        feed(&mut patterns, burst, references);
     }
     use PatternKind::{Stream, Stride};
-    let kinds: Vec<PatternKind> = patterns.all().map(|(_, pattern)| pattern.kind).collect();
+    let kinds: Vec<PatternKind> = patterns.all().map(|found| found.pattern.kind).collect();
     assert_eq!(kinds, [vec![Stream; 8], vec![Stride; 7]].concat());
     // Its own steps are what they are.
     assert_eq!(patterns.of(0).map(|it| (it.kind, it.strides[0].bytes)), Some((Stride, 256)));
-    let all: Vec<(u32, memlens_locality::Pattern)> = patterns.all().collect();
-    assert_eq!(all[0].1.strides[0].bytes, 256);
+    let first = patterns.all().next().expect("there are some");
+    assert_eq!(first.pattern.strides[0].bytes, 256);
+}
+
+#[test]
+fn an_instruction_has_a_pattern_on_each_owners_memory() {
+    let mut patterns = Patterns::new(64);
+    let mut random = Random(5);
+    let on = |owner, instruction, address| Reference { owner, ..load(instruction, address) };
+    for burst in 0..20u64 {
+        // One call goes along an array, the next down a column of another; every third access of another instruction is
+        // somewhere in a third one. A third instruction has one owner, and once none that is known.
+        let is_column = burst % 2 == 1;
+        let references: Vec<Reference> = (0..300u64)
+            .flat_map(|at| {
+                let of_call = match is_column {
+                    false => on(1, 0, BASE + at * 8),
+                    true => on(2, 0, 2 * BASE + at * 4096),
+                };
+                let by_turns = match at % 3 {
+                    0 => on(3, 1, 3 * BASE + random.below(1 << 20) * 8),
+                    _ => on(1, 1, BASE + (at - at / 3) * 8),
+                };
+                [of_call, by_turns, on(u32::from(at != 7), 2, BASE + at * 64)]
+            })
+            .collect();
+        feed(&mut patterns, burst, &references);
+    }
+    use PatternKind::{Irregular, MultiStride, Stream, Stride};
+    let all: Vec<_> = patterns.all().map(|it| (it.instruction, it.owner, it.pattern.kind)).collect();
+    let wholes = [(0, None, MultiStride), (1, None, Irregular), (2, None, Stream)];
+    let parts = [(0, Some(1), Stream), (0, Some(2), Stride), (1, Some(1), Stream), (1, Some(3), Irregular)];
+    assert_eq!(all, [&wholes[..], &parts].concat());
+    // What is looked at is bounded.
+    let mut patterns = Patterns::new(4);
+    let references: Vec<Reference> =
+        (0..1000u32).map(|at| on(1 + at % 50, at % 7, BASE + u64::from(at) * 8)).collect();
+    feed(&mut patterns, 0, &references);
+    assert_eq!(patterns.all().filter(|it| it.owner.is_none()).count(), 4);
+    assert_eq!(patterns.all().filter(|it| it.owner.is_some()).count(), 4);
 }
 
 #[test]

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
 use memlens_code::{AddressSource as CodeSource, LoopCode};
-use memlens_locality::{AddressSource, Pattern, PatternKind, Patterns};
-use memlens_profile::{AccessPattern, CodeIx, CodeLocation, ModuleIx, Profile};
+use memlens_locality::{AddressSource, FoundPattern, Pattern, PatternKind, Patterns};
+use memlens_profile::{AccessPattern, CodeIx, CodeLocation, ModuleIx, ObjectIx, ObjectPattern, Profile};
 use memlens_symbols::Module;
 use rustc_hash::FxHashMap;
 
@@ -32,13 +32,15 @@ const CHAINED: f64 = 0.5;
 /// A stride with a smaller share of the differences is no stride.
 const RARELY: f64 = 0.2;
 
-/// Fills `profile.patterns`. `operands`: which row of code each number of `patterns` is. `symbols_of`: a module of
+/// Fills `profile.patterns` and `profile.object_patterns`. `operands`: which row of code each number of `patterns` is. `object_of`: which
+/// row of objects an operand's owner is. `symbols_of`: a module of
 /// the profile as a file, where it can be read. The profile's counts must be there: they say what is costly. `sources`
 /// is what earlier profiles of the same modules have found out of their code.
 pub fn add_patterns<'a>(
     profile: &mut Profile,
     patterns: &mut Patterns,
     operands: &[(u32, CodeIx)],
+    object_of: &dyn Fn(u32, u32) -> Option<ObjectIx>,
     symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
     sources: &mut Sources,
 ) {
@@ -83,14 +85,39 @@ pub fn add_patterns<'a>(
         patterns.set_source(number, source);
     }
     let rows: FxHashMap<u32, CodeIx> = operands.iter().copied().collect();
-    let all: FxHashMap<u32, Pattern> = patterns.all().collect();
-    profile.patterns = operands
-        .iter()
-        .filter_map(|&(number, code)| Some(row(code, all.get(&number)?, &rows)))
-        .filter(|row| row.kind != PatternKind::Unknown)
-        .collect();
+    let (mut wholes, mut parts): (FxHashMap<u32, Pattern>, FxHashMap<u32, Vec<_>>) = Default::default();
+    for FoundPattern { instruction, owner, pattern } in patterns.all() {
+        match owner {
+            None => drop(wholes.insert(instruction, pattern)),
+            Some(owner) => parts.entry(instruction).or_default().push((owner, pattern)),
+        }
+    }
+    let mut of_objects: Vec<(ObjectPattern, bool)> = Vec::new();
+    for (number, code) in operands {
+        let Some(whole) = wholes.get(number) else { continue };
+        let whole = row(*code, whole, &rows);
+        let apart = |(owner, pattern): &(u32, Pattern)| {
+            let pattern = row(*code, pattern, &rows);
+            let tells = pattern.kind != PatternKind::Unknown && !is_alike(&whole, &pattern);
+            Some((ObjectPattern { object: object_of(*number, *owner)?, pattern }, tells))
+        };
+        of_objects.extend(parts.get(number).into_iter().flatten().filter_map(apart));
+        if whole.kind != PatternKind::Unknown {
+            profile.patterns.push(whole);
+        }
+    }
     profile.patterns.sort_by_key(|row| row.code);
     profile.patterns.dedup_by_key(|row| row.code);
+    // Of several owners that are one object the one that was accessed most.
+    of_objects.sort_by_key(|(row, _)| (row.pattern.code, row.object, Reverse(row.pattern.executions)));
+    of_objects.dedup_by_key(|(row, _)| (row.pattern.code, row.object));
+    profile.object_patterns =
+        of_objects.into_iter().filter(|(_, tells)| *tells).map(|(row, _)| row).collect();
+}
+
+/// Whether two patterns read alike.
+fn is_alike(one: &AccessPattern, other: &AccessPattern) -> bool {
+    (one.kind, one.stride_bytes, one.walk_steps) == (other.kind, other.stride_bytes, other.walk_steps)
 }
 
 /// Where operands' addresses come from, as far as their functions' code was looked at.

@@ -92,7 +92,7 @@ impl Process {
         // Encoding comes next, and needs room.
         self.space.release_pages();
         self.sum_code(&mut profile.code, &code_of, &object_of);
-        let stalls = self.add_patterns(&mut profile, &code_of);
+        let stalls = self.add_patterns(&mut profile, &code_of, &object_of);
         // The largest table comes last: what making the others takes is free again.
         (profile.cells, profile.threads) = self.cells(&code_of, &object_of, is_last);
         match stalls {
@@ -194,7 +194,12 @@ impl Process {
     }
 
     /// How operands go through memory; what comes back says how much of it they wait for.
-    fn add_patterns(&mut self, profile: &mut Profile, code_of: &CodeRows) -> Option<StallParts> {
+    fn add_patterns(
+        &mut self,
+        profile: &mut Profile,
+        code_of: &CodeRows,
+        objects: &FxHashMap<u32, ObjectIx>,
+    ) -> Option<StallParts> {
         let references = self.blocks.references();
         let (patterns, kept, numbers) = self.windows.patterns();
         let operands: Vec<(u32, CodeIx)> = code_of
@@ -209,7 +214,9 @@ impl Process {
             .collect();
         let space = &self.space;
         let symbols_of = |module: ModuleIx| space.module(module.0 + 1)?.symbols.as_ref();
-        memlens_patterns::add_patterns(profile, patterns, &operands, &symbols_of, &mut self.address_sources);
+        let object_of = |_, owner: u32| objects.get(&owner).copied();
+        let sources = &mut self.address_sources;
+        memlens_patterns::add_patterns(profile, patterns, &operands, &object_of, &symbols_of, sources);
         memlens_patterns::stall_parts(profile, kept, &operands, &symbols_of)
     }
 

@@ -31,6 +31,9 @@ const MOST_OPERANDS: usize = 1 << 16;
 /// Windows kept whole: see [`memlens_overlap`]. 12 KB each.
 const KEPT: usize = 256;
 
+/// No object's number: what is accessed is not known at once.
+const UNKNOWN: u32 = 0;
+
 /// The windows seen.
 #[derive(Debug)]
 pub struct Windows {
@@ -114,13 +117,14 @@ impl Windows {
                 let number = self.number(blocks, reference as usize);
                 let reference = blocks.references()[reference as usize];
                 let (kind, size) = (reference.attr.kind(), reference.attr.size_bytes());
-                if is_as_known
+                let place = space.place_at(address).filter(|_| is_as_known);
+                if let Some((object, offset)) = place
                     && self.offsets.is_due(Offsets::OFTEN)
-                    && let Some((object, offset)) = space.place_at(address)
                 {
                     self.offsets.saw(number, object.get(), offset);
                 }
-                self.window.push(Reference { address, instruction: number, owner: 0, size, kind });
+                let owner = place.map_or(UNKNOWN, |(object, _)| object.get());
+                self.window.push(Reference { address, instruction: number, owner, size, kind });
             }
         }
         let place_of = |pc| {
@@ -139,13 +143,14 @@ impl Windows {
             self.early = KeptWindows::new(0);
         }
         let length = self.window.len() as f64;
-        self.patterns.feed(&Burst {
+        let burst = Burst {
             thread: thread as u32,
             start: accesses,
             weight: length,
             unseen_before: None,
             references: &self.window,
-        });
+        };
+        self.patterns.feed(&burst, |it| (it.owner != UNKNOWN).then_some(it.owner));
     }
 
     /// A string instruction's operand has gone through so many elements, of which the lowest is at `address`: windows leave its block out, so

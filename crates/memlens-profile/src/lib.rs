@@ -14,6 +14,7 @@ mod machine_info;
 mod merge;
 mod namesakes;
 mod packed_counts;
+mod pattern_index;
 pub mod place;
 mod prediction;
 mod profile;
@@ -27,10 +28,11 @@ pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, T
 pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbInfo};
 pub use merge::{MergeError, Merger};
 pub use packed_counts::PackedCounts;
+pub use pattern_index::PatternIndex;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{
     AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, ObjectBacking,
-    PathSamples, Profile, SeriesPoint, SourceLine, Stack, Thread,
+    ObjectPattern, PathSamples, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
 pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{

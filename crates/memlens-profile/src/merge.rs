@@ -7,8 +7,8 @@ use memlens_types::{AccessKind, ObjectKind};
 
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Field, FieldIx, FieldUse, Frame, FrameIx, Module,
-    ModuleIx, Object, ObjectIx, PathIx, PathSamples, Profile, SamplingInfo, SourceLine, Stack, StackIx,
-    Thread, ThreadIx,
+    ModuleIx, Object, ObjectIx, ObjectPattern, PathIx, PathSamples, Profile, SamplingInfo, SourceLine, Stack,
+    StackIx, Thread, ThreadIx,
 };
 
 /// Why profiles cannot be merged.
@@ -121,6 +121,7 @@ pub struct Merger {
     paths: HashMap<(Option<PathIx>, FrameIx), PathIx>,
     path_samples: HashMap<(Option<PathIx>, ObjectIx), usize>,
     patterns: HashMap<CodeIx, usize>,
+    object_patterns: HashMap<(CodeIx, ObjectIx), usize>,
     fields: HashMap<Field, FieldIx>,
     field_uses: HashMap<(CodeIx, FieldIx), usize>,
     /// Samples of profiles without paths: their path is not known, if any other profile has some.
@@ -153,6 +154,7 @@ impl Merger {
             paths: HashMap::new(),
             path_samples: HashMap::new(),
             patterns: HashMap::new(),
+            object_patterns: HashMap::new(),
             fields: HashMap::new(),
             field_uses: HashMap::new(),
             without_paths: Vec::new(),
@@ -268,10 +270,16 @@ impl Merger {
                 }
             }
         }
-        for pattern in &profile.patterns {
+        let moved = |pattern: &AccessPattern| {
             let at = |ix: CodeIx| code[ix.index()];
             let (code, loaded_by) = (at(pattern.code), pattern.loaded_by.map(at));
-            self.add_pattern(AccessPattern { code, loaded_by, ..pattern.clone() });
+            AccessPattern { code, loaded_by, ..pattern.clone() }
+        };
+        for pattern in &profile.patterns {
+            self.add_pattern(moved(pattern));
+        }
+        for ObjectPattern { object, pattern } in &profile.object_patterns {
+            self.add_object_pattern(objects[object.index()], moved(pattern));
         }
         let fields: Vec<_> = profile
             .fields
@@ -426,6 +434,17 @@ impl Merger {
             Some(existing) if existing.executions >= pattern.executions => {}
             Some(existing) => *existing = pattern,
             None => self.merged.patterns.push(pattern),
+        }
+    }
+
+    /// As [`Self::add_pattern`], of one object.
+    fn add_object_pattern(&mut self, object: ObjectIx, pattern: AccessPattern) {
+        let next = self.merged.object_patterns.len();
+        let row = *self.object_patterns.entry((pattern.code, object)).or_insert(next);
+        match self.merged.object_patterns.get_mut(row) {
+            Some(existing) if existing.pattern.executions >= pattern.executions => {}
+            Some(existing) => existing.pattern = pattern,
+            None => self.merged.object_patterns.push(ObjectPattern { object, pattern }),
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Profile {
     pub cells: Vec<Cell>,
     /// How operands' addresses follow one another, where that was looked at: at most one row an operand.
     pub patterns: Vec<AccessPattern>,
+    /// How they do so in one object, where that is otherwise: at most one row for each pair.
+    pub object_patterns: Vec<ObjectPattern>,
     /// Fields of the structures that objects consist of, as far as they were seen or the debug information has them.
     pub fields: Vec<Field>,
     /// Which operands touch them: at most one row for each pair.
@@ -323,6 +325,16 @@ pub struct AccessPattern {
     /// The lower end of the 95 % interval of the share that the verdict's strides have, in thousandths; 0 where it
     /// rests on no stride.
     pub confidence_permille: u32,
+}
+
+/// How one operand's addresses in one object follow one another, where that is otherwise than all that it has: a function may go along one
+/// array and down a column of another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectPattern {
+    /// The object.
+    pub object: ObjectIx,
+    /// The pattern; [`AccessPattern::executions`] are those on the object.
+    pub pattern: AccessPattern,
 }
 
 /// A node of the tree of call paths: a frame, as it was reached from its parent. The outermost frames that could

@@ -3,7 +3,7 @@
 use memlens_types::{Counts, Sampled};
 
 use crate::packed_counts::values;
-use crate::{PackedCounts, PathSamples, Profile};
+use crate::{ObjectPattern, PackedCounts, PathSamples, Profile};
 
 /// What is wrong with a profile, and where. Messages stand alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +110,11 @@ impl Profile {
         for (row, pattern) in self.patterns.iter().enumerate() {
             check("patterns", row, Some(pattern.code.0), "code", self.code.len())?;
             check("patterns", row, pattern.loaded_by.map(|ix| ix.0), "code", self.code.len())?;
+        }
+        for (row, ObjectPattern { object, pattern }) in self.object_patterns.iter().enumerate() {
+            check("object_patterns", row, Some(object.0), "objects", self.objects.len())?;
+            check("object_patterns", row, Some(pattern.code.0), "code", self.code.len())?;
+            check("object_patterns", row, pattern.loaded_by.map(|ix| ix.0), "code", self.code.len())?;
         }
         for (row, field) in self.fields.iter().enumerate() {
             check("fields", row, Some(field.object.0), "objects", self.objects.len())?;

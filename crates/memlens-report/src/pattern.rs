@@ -1,11 +1,12 @@
 //! What a profile's patterns say of an object, a line, an instruction.
 //!
-//! Patterns are of operands. A row of several takes the one that has most of its stalls, where rows are ranked by these, else of its
-//! waiting beyond the first-level cache; where none has a clear majority it is *mixed*.
+//! Patterns are of operands, and of what an operand does in one object, where that is otherwise. A row of several takes the one that has most
+//! of its stalls, where rows are ranked by these, else of its waiting beyond the first-level cache; where none has a clear majority it is
+//! *mixed*.
 
 use std::collections::{BTreeMap, HashMap};
 
-use memlens_profile::{AccessPattern, Cell, CodeIx, ObjectIx, Profile};
+use memlens_profile::{AccessPattern, Cell, CodeIx, ObjectIx, PatternIndex, Profile};
 use memlens_types::{Counts, PatternKind};
 
 use crate::Column;
@@ -17,7 +18,7 @@ const MAJORITY: f64 = 0.6;
 /// The profile's patterns by operand, and what the loads bring that make addresses.
 pub(crate) struct PatternWords<'a> {
     profile: &'a Profile,
-    by_code: HashMap<CodeIx, &'a AccessPattern>,
+    index: PatternIndex<'a>,
     /// By operand that loads an address or index: the object that it is loaded from.
     loaded_from: HashMap<CodeIx, &'a str>,
     /// Whether rows are ranked by their stalls.
@@ -27,23 +28,28 @@ pub(crate) struct PatternWords<'a> {
 impl<'a> PatternWords<'a> {
     /// Linear in the cells, where there are patterns.
     pub(crate) fn new(profile: &'a Profile) -> Self {
-        let by_code: HashMap<_, _> = profile.patterns.iter().map(|it| (it.code, it)).collect();
         let named = |(code, object): (CodeIx, ObjectIx)| {
             Some((code, profile.objects.get(object.index())?.name.as_str()))
         };
         let loaded_from = profile.loaded_from().into_iter().filter_map(named).collect();
         let is_by_stall = leading_share(profile) == Column::StallShare;
-        Self { profile, by_code, loaded_from, is_by_stall }
+        Self { profile, index: PatternIndex::new(profile), loaded_from, is_by_stall }
     }
 
     /// Whether there are any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_code.is_empty()
+        self.index.is_empty()
     }
 
-    /// The pattern of an operand.
+    /// The pattern of an operand, whatever it accesses.
     pub(crate) fn of_code(&self, code: CodeIx) -> Option<&'a AccessPattern> {
-        self.by_code.get(&code).copied()
+        self.index.of_code(code)
+    }
+
+    /// The pattern of what a cell counts; `None`: nothing is known, or the operand's is that of other data.
+    fn of_cell(&self, cell: &Cell, counts: &Counts) -> Option<&'a AccessPattern> {
+        let of_operand = || self.of_code(cell.code).filter(|it| !self.is_of_other_data(it, counts));
+        self.index.of_object_alone(cell.code, cell.object).or_else(of_operand)
     }
 
     /// The word for a row of these cells; `None`: nothing is known of them.
@@ -55,7 +61,7 @@ impl<'a> PatternWords<'a> {
         let mut costs: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for cell in cells {
             let counts = cell.counts.get();
-            if let Some(pattern) = self.of_code(cell.code).filter(|it| !self.is_of_other_data(it, &counts)) {
+            if let Some(pattern) = self.of_cell(cell, &counts) {
                 let (stalls, waits) = costs.entry(self.describe(pattern)).or_default();
                 *stalls += counts.stall_cycles;
                 *waits += self.profile.cost_beyond_first_level(&counts) + 1;
@@ -78,7 +84,7 @@ impl<'a> PatternWords<'a> {
         for cell in cells {
             let stall = self.profile.cost_beyond_first_level(&cell.counts.get());
             all += stall;
-            if let Some(pattern) = self.of_code(cell.code) {
+            if let Some(pattern) = self.index.of(cell.code, cell.object) {
                 *costs.entry(pattern.kind).or_default() += stall;
             }
         }

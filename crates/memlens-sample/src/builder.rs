@@ -61,6 +61,8 @@ struct Rows {
     offsets: Offsets,
     /// The same of bursts' accesses.
     burst_offsets: Vec<Offset>,
+    /// Objects of the owners of bursts' patterns.
+    pattern_owners: FxHashMap<(u32, u32), u32>,
 }
 
 /// Code, object, thread, and what is not known of the samples.
@@ -126,10 +128,12 @@ impl ProfileBuilder {
         let mut rows = Rows::default();
         let offsets = bursts.offsets();
         for (cell, counts) in cells {
+            let pattern_owner = bursts.pattern_owner(&cell);
             let BurstCell { key, seen, unseen_part, spread, kind, size_bytes, number, pages, .. } = cell;
             let (object, _) = self.namer.object(&key, Sampled::default(), files, recording.heap());
             let object = rows.number(object);
             rows.saw(object, seen);
+            rows.pattern_owners.insert(pattern_owner, object);
             let accesses = counts.accesses() as f64;
             let code = rows.code_at((key.code, key.operand.unwrap_or(0), kind, size_bytes));
             let missing = match &key.spot {
@@ -357,7 +361,7 @@ impl ProfileBuilder {
                 profile.run.mode = "burst".to_owned();
                 profile.run.primary_cost = "wait_cycles".to_owned();
                 profile.machine = bursts.machine().clone();
-                add_patterns(&mut profile, bursts, &rows.code, recording.files());
+                add_patterns(&mut profile, bursts, &rows, (&places, &sites), recording.files());
                 add_errors(&mut profile, &spreads, &places);
                 let effective = summary.effective_bursts();
                 profile.run.effective_bursts = Some(effective);
@@ -386,15 +390,31 @@ impl ProfileBuilder {
     }
 }
 
-/// How operands go through memory. `code`: the places of the profile's rows of code.
-fn add_patterns(profile: &mut Profile, bursts: &Bursts, code: &[(Code, u8, AccessKind, u32)], files: &Files) {
+/// How operands go through memory. `places`: the profile's rows of objects.
+fn add_patterns(
+    profile: &mut Profile,
+    bursts: &Bursts,
+    rows: &Rows,
+    (places, sites): (&[Option<ObjectIx>], &Sites),
+    files: &Files,
+) {
     let (mut patterns, kept, number) = bursts.patterns();
-    let rows = code.iter().enumerate();
-    let operands: Vec<(u32, CodeIx)> = rows
+    let operands: Vec<(u32, CodeIx)> = (rows.code.iter().enumerate())
         .filter_map(|(row, &(code, operand, ..))| Some((number(code, operand)?, CodeIx::from_index(row))))
         .collect();
+    let sites_of = sites.of_each_pointer();
+    let object_of = |instruction, spot| {
+        let object = *rows.pattern_owners.get(&(instruction, spot))?;
+        // What was reached through a pointer and is several sites' now is no object.
+        let object = match sites_of.get(&object).map(Vec::as_slice) {
+            Some(&[site]) => site,
+            _ => object,
+        };
+        places.get(object as usize).copied().flatten()
+    };
     let symbols_of = |module: ModuleIx| files.get(module.0)?.symbols();
-    memlens_patterns::add_patterns(profile, &mut patterns, &operands, &symbols_of, &mut Sources::default());
+    let mut sources = Sources::default();
+    memlens_patterns::add_patterns(profile, &mut patterns, &operands, &object_of, &symbols_of, &mut sources);
     if let Some(parts) = memlens_patterns::stall_parts(profile, kept, &operands, &symbols_of) {
         parts.add_to(profile);
     }
@@ -450,14 +470,7 @@ impl Rows {
         layouts: &mut Layouts,
     ) {
         // What was reached through a pointer and is a site's now has that one's fields.
-        let mut sites_of: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
-        for (pointer, sites) in sites.all() {
-            sites_of.entry(pointer).or_default().extend(sites.iter().map(|&(site, _)| site));
-        }
-        sites_of.values_mut().for_each(|sites| {
-            sites.sort_unstable();
-            sites.dedup();
-        });
+        let sites_of = sites.of_each_pointer();
         let mut seen: Vec<SeenField> = Vec::new();
         let mut parts = PartPlaces::default();
         for Offset { operand, object, bytes, times, is_run } in
@@ -717,6 +730,19 @@ impl Sites {
     /// Of all samples of an object; None: they are its.
     fn of_pointer(&self, object: u32, missing: Missing) -> Option<&[(u32, f64)]> {
         self.by_pointer.get(&(object, missing)).map(Vec::as_slice)
+    }
+
+    /// Of each pointer its sites, by number.
+    fn of_each_pointer(&self) -> FxHashMap<u32, Vec<u32>> {
+        let mut sites_of: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for (pointer, sites) in self.all() {
+            sites_of.entry(pointer).or_default().extend(sites.iter().map(|&(site, _)| site));
+        }
+        sites_of.values_mut().for_each(|sites| {
+            sites.sort_unstable();
+            sites.dedup();
+        });
+        sites_of
     }
 
     /// All pointers and their sites.

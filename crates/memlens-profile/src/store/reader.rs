@@ -100,6 +100,7 @@ fn read_tables(folder: &impl Folder, manifest: &Manifest) -> Result<Profile, Ope
         code: tables.read()?,
         cells: tables.read()?,
         patterns: tables.read()?,
+        object_patterns: tables.read()?,
         fields: tables.read()?,
         field_uses: tables.read()?,
         paths: tables.read()?,

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::columns::{ColumnSchema, Row, schema_of};
 use crate::{
-    AccessPattern, CallPath, Cell, CodeLocation, Field, FieldUse, Frame, Mark, Module, Object, PathSamples,
-    SeriesPoint, Stack, Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Field, FieldUse, Frame, Mark, Module, Object, ObjectPattern,
+    PathSamples, SeriesPoint, Stack, Thread,
 };
 
 /// Names of all tables.
-pub(crate) const TABLES: [&str; 14] = [
+pub(crate) const TABLES: [&str; 15] = [
     Module::TABLE,
     Frame::TABLE,
     Stack::TABLE,
@@ -17,6 +17,7 @@ pub(crate) const TABLES: [&str; 14] = [
     CodeLocation::TABLE,
     Cell::TABLE,
     AccessPattern::TABLE,
+    ObjectPattern::TABLE,
     Field::TABLE,
     FieldUse::TABLE,
     CallPath::TABLE,
@@ -37,6 +38,7 @@ pub fn schema_markdown() -> String {
     describe::<CodeLocation>(&mut text);
     describe::<Cell>(&mut text);
     describe::<AccessPattern>(&mut text);
+    describe::<ObjectPattern>(&mut text);
     describe::<Field>(&mut text);
     describe::<FieldUse>(&mut text);
     describe::<CallPath>(&mut text);

@@ -5,7 +5,7 @@ use memlens_types::Counts;
 use super::columns::{Columns, Row};
 use crate::{
     AccessPattern, CallPath, Cell, CodeLocation, Element, Field, FieldUse, Frame, Mark, Module, Object,
-    ObjectBacking, PathSamples, SeriesPoint, SourceLine, Stack, Thread,
+    ObjectBacking, ObjectPattern, PathSamples, SeriesPoint, SourceLine, Stack, Thread,
 };
 
 impl Row for Module {
@@ -195,6 +195,18 @@ impl Row for AccessPattern {
             "lower end of the 95 % interval of the verdict's strides' share, in 1/1000; 0: it rests on none",
             &mut self.confidence_permille,
         );
+    }
+}
+
+impl Row for ObjectPattern {
+    const TABLE: &'static str = "object_patterns";
+    const DOC: &'static str =
+        "The same of one operand's addresses in one object, where that is otherwise than all of them.";
+    const IS_OPTIONAL: bool = true;
+
+    fn columns(&mut self, c: &mut impl Columns) {
+        c.column("object", "row of `objects`", &mut self.object);
+        self.pattern.columns(c);
     }
 }
 

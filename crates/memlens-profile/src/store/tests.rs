@@ -13,9 +13,9 @@ use super::writer::{add_prediction, flush};
 use super::{Existing, OpenError, ProfileWriter, WriteError, keep_prediction, reader};
 use crate::{
     AccessPattern, CallPath, Cell, CodeIx, CodeLocation, Element, Field, FieldIx, FieldUse, Frame, FrameIx,
-    Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, PathIx, PathSamples, PredictedCause,
-    PredictedPlacement, PredictedWalks, Prediction, Profile, SeriesPoint, SourceLine, Stack, StackIx, Thread,
-    ThreadIx,
+    Mark, Module, ModuleIx, Object, ObjectBacking, ObjectIx, ObjectPattern, PathIx, PathSamples,
+    PredictedCause, PredictedPlacement, PredictedWalks, Prediction, Profile, SeriesPoint, SourceLine, Stack,
+    StackIx, Thread, ThreadIx,
 };
 
 /// A folder in memory whose operations stop working after a number of them, as if the process died
@@ -195,6 +195,16 @@ fn sample() -> Profile {
             executions: 17,
             confidence_permille: 0,
         }],
+        object_patterns: vec![ObjectPattern {
+            object: ObjectIx(1),
+            pattern: AccessPattern {
+                code: CodeIx(0),
+                kind: PatternKind::Stream,
+                stride_bytes: Some(8),
+                executions: 5,
+                ..AccessPattern::default()
+            },
+        }],
         fields: vec![Field {
             object: ObjectIx(0),
             offset_bytes: Some(8),
@@ -264,8 +274,8 @@ fn an_unfinished_profile_says_so() {
     assert!(Profile::open(&path).unwrap().attribution.truncated);
     writer.flush(&sample(), true).unwrap();
     assert!(!Profile::open(&path).unwrap().attribution.truncated);
-    // One manifest and fourteen tables: the first generation's files are gone.
-    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 15);
+    // One manifest and fifteen tables: the first generation's files are gone.
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 16);
 }
 
 /// More rows than a batch has: positions must run on.
@@ -289,8 +299,8 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
     let before = folder.done.get();
     flush(&folder, 2, &second, true).unwrap();
     let operations = folder.done.get() - before;
-    // 14 tables, manifest, sync, rename, sync, 14 removals.
-    assert_eq!(operations, 32);
+    // 15 tables, manifest, sync, rename, sync, 15 removals.
+    assert_eq!(operations, 34);
 
     let mut seen = [0, 0];
     for survived in 0..=operations {
@@ -309,10 +319,10 @@ fn dying_between_any_two_operations_leaves_a_flushed_state() {
         // The next flush clears up what was left over.
         flush(&folder, 3, &first, true).unwrap();
         assert_eq!(reader::open(&folder).unwrap(), first);
-        assert_eq!(folder.list().unwrap().len(), 15, "after {survived} operations");
+        assert_eq!(folder.list().unwrap().len(), 16, "after {survived} operations");
     }
-    // Operations 1 to 16 leave the first state, as does dying in the 17th, the rename.
-    assert_eq!(seen, [18, 15]);
+    // Operations 1 to 17 leave the first state, as does dying in the 18th, the rename.
+    assert_eq!(seen, [19, 16]);
 }
 
 fn prediction(machine: &str, walks: u64) -> Prediction {
@@ -644,13 +654,14 @@ fn a_profile_without_tables_that_came_later_is_read() {
     let (_guard, path) = on_disk(&sample());
     let manifest = path.join("profile.json");
     let mut document: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
-    for table in ["patterns", "fields", "field_uses", "paths", "path_samples"] {
+    for table in ["patterns", "object_patterns", "fields", "field_uses", "paths", "path_samples"] {
         assert!(document["tables"].as_object_mut().unwrap().remove(table).is_some());
         std::fs::remove_file(path.join(format!("{table}-000001.parquet"))).unwrap();
     }
     std::fs::write(&manifest, document.to_string()).unwrap();
     let expected = Profile {
         patterns: Vec::new(),
+        object_patterns: Vec::new(),
         fields: Vec::new(),
         field_uses: Vec::new(),
         paths: Vec::new(),

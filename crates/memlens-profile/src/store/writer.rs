@@ -251,6 +251,7 @@ impl<F: Folder> Tables<'_, F> {
         self.write(&profile.objects)?;
         self.write(&profile.code)?;
         self.write(&profile.patterns)?;
+        self.write(&profile.object_patterns)?;
         self.write(&profile.fields)?;
         self.write(&profile.field_uses)?;
         self.write(&profile.paths)?;

@@ -80,6 +80,8 @@ pub type Meeting = (u32, u32, u32);
 pub struct Cells {
     known: Vec<Cell>,
     tallies: Vec<Tally>,
+    /// Numbers of spots.
+    spots: Vec<u32>,
     numbers: FxHashMap<Meeting, u32>,
 }
 
@@ -107,6 +109,7 @@ impl Cells {
                 tally: Tally::default(),
             });
             self.tallies.push(Tally::default());
+            self.spots.push(meeting.2);
             number
         })
     }
@@ -135,6 +138,11 @@ impl Cells {
     /// Which cell has a number.
     pub fn key(&self, number: u32) -> &TallyKey {
         &self.known[number as usize].key
+    }
+
+    /// The number of a cell's spot.
+    pub fn spot(&self, number: u32) -> u32 {
+        self.spots[number as usize]
     }
 
     /// A cell with what was added up.

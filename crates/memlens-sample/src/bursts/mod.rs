@@ -333,7 +333,7 @@ impl Bursts {
             let function = surroundings.accessor(pc).function;
             simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
         }
-        self.patterns.feed(&burst);
+        self.patterns.feed(&burst, |reference| Some(self.cells.spot(reference.owner)));
         self.kept.feed(&self.references, &self.begun, |pc| {
             let (file, svma) = surroundings.code(pc);
             Place { module: file.unwrap_or(Place::NO_MODULE), svma }
@@ -514,6 +514,11 @@ impl Bursts {
     pub fn patterns(&self) -> (Patterns, &Windows, impl Fn(Code, u8) -> Option<u32>) {
         let number = |code, operand| self.instructions.get(&Instruction { code, operand }).copied();
         (self.patterns.clone(), &self.kept, number)
+    }
+
+    /// What tells the owners of an instruction's patterns apart, of a cell: the numbers of its instruction and its spot.
+    pub fn pattern_owner(&self, cell: &Cell) -> (u32, u32) {
+        (cell.instruction, self.cells.spot(cell.number))
     }
 
     /// Whether the last level's misses may be twice as many as estimated, and that is much.
