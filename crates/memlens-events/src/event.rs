@@ -18,6 +18,7 @@
 /// | `ProcessExit` | what the process gives `exit_group` |
 /// | `MapAdvice` | start, length, advice (Linux `madvise` values) |
 /// | `Waits` | 1: the thread begins to wait for others, or for time to pass (`futex`, `poll`, `nanosleep` …); 0: it goes on |
+/// | `ThreadName` | the name that the thread has given itself, in two words: bytes in the order of memory, zeros behind it |
 /// | `AllocatedPointer` | what an allocation function stored through its first argument |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -39,6 +40,7 @@ pub enum EventKind {
     AllocatedPointer = 14,
     MapAdvice = 15,
     Waits = 16,
+    ThreadName = 17,
 }
 
 /// The first word of an `Exec` event: what becomes of the program about to be executed.
@@ -87,7 +89,7 @@ impl ExecHow {
 }
 
 impl EventKind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::ThreadStart,
         Self::ThreadExit,
         Self::MapAdd,
@@ -104,6 +106,7 @@ impl EventKind {
         Self::AllocatedPointer,
         Self::MapAdvice,
         Self::Waits,
+        Self::ThreadName,
     ];
 
     /// The kind with this code.
@@ -176,7 +179,7 @@ mod tests {
             assert_eq!(EventKind::from_code(kind as u16), Some(kind));
         }
         assert_eq!(EventKind::from_code(0), None);
-        assert_eq!(EventKind::from_code(17), None);
+        assert_eq!(EventKind::from_code(18), None);
         let roles = [
             SpecialRole::AllocEntry(0),
             SpecialRole::AllocEntry(77),

@@ -33,6 +33,7 @@ const SYS_EXIT_GROUP: c_int = 231;
 const SYS_ARCH_PRCTL: c_int = 158;
 const ARCH_SET_FS: u64 = 0x1002;
 const SYS_PRCTL: c_int = restriction::PRCTL as c_int;
+const PR_SET_NAME: u64 = 15;
 const SYS_SECCOMP: c_int = restriction::SECCOMP as c_int;
 const SYS_CLONE3: c_int = 435;
 const SYS_CLOSE_RANGE: c_int = 436;
@@ -137,7 +138,9 @@ pub unsafe extern "C" fn before(context: *mut c_void, number: c_int) -> bool_ {
                 return 0;
             }
             // What was asked for, so that the change shows afterwards.
-            SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_SHMAT | SYS_ARCH_PRCTL => remember_arguments(context),
+            SYS_MMAP | SYS_MREMAP | SYS_MADVISE | SYS_SHMAT | SYS_ARCH_PRCTL | SYS_PRCTL => {
+                remember_arguments(context);
+            }
             _ => {}
         }
         let thread = STATE.thread(context);
@@ -188,6 +191,9 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                     thread
                         .event(EventKind::MapAdd, &[start, segment.bytes, u64::MAX, MAP_SHARED, 0, id, key]);
                 }
+            }
+            SYS_PRCTL if !failed && address == PR_SET_NAME => {
+                thread.event(EventKind::ThreadName, &sys::thread_name());
             }
             SYS_MADVISE if !failed => thread.event(EventKind::MapAdvice, &[address, length, third]),
             SYS_RT_SIGACTION if !failed && length != 0 => signals::disposition_set(address, fourth),

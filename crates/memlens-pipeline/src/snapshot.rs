@@ -154,6 +154,7 @@ impl Process {
             let index = ThreadIx::from_index(rows.len());
             rows.push(ThreadRow {
                 tid: thread.tid,
+                name: thread.name.clone(),
                 instructions: Some(thread.instructions),
                 ..ThreadRow::default()
             });

@@ -22,6 +22,8 @@ pub struct PendingAllocation {
 pub struct Thread {
     /// The kernel's id.
     pub tid: u32,
+    /// The name that it has given itself.
+    pub name: Option<String>,
     /// Instructions executed.
     pub instructions: u64,
     /// Calls under way.
@@ -41,6 +43,7 @@ impl Thread {
     pub fn new(tid: u32, stack: ShadowStack) -> Self {
         Self {
             tid,
+            name: None,
             instructions: 0,
             stack,
             references: References::new(),

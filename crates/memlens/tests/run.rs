@@ -406,3 +406,20 @@ fn the_characters_of_strings_are_no_fields_of_the_strings() {
     let element = characters["element"]["type"].as_str().unwrap_or_default();
     assert!(!element.contains("basic_string"), "{characters:#}");
 }
+
+#[test]
+fn threads_have_the_names_that_they_give_themselves() {
+    let folder = folder();
+    let source = "#define _GNU_SOURCE\n#include <pthread.h>\n\
+        static void *work(void *name) { pthread_setname_np(pthread_self(), name); return 0; }\n\
+        int main(void) { char *names[] = {\"loader\", \"sixteen-is-long\", 0}; pthread_t thread;\n\
+        for (int i = 0; names[i]; i++) { pthread_create(&thread, 0, work, names[i]); pthread_join(thread, 0); }\n\
+        return 0; }";
+    let program = compiled(folder.path(), "named", source, &[]);
+    let program = program.to_str().expect("plain");
+    succeeding(folder.path(), &["record", "--mode", "exact", "--quiet", "--out", "p", "--", program]);
+    let table = succeeding(folder.path(), &["report", "p", "--by", "thread", "--format", "csv"]);
+    for name in ["loader", "sixteen-is-long"] {
+        assert!(table.contains(name), "{name}: {table}");
+    }
+}

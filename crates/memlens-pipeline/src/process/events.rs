@@ -21,6 +21,7 @@ impl Process {
             Some(EventKind::ThreadStart) => self.thread_start(thread, number, arguments),
             // Advice changes pages, not what lies where; waiting is for those who model time.
             Some(EventKind::ThreadExit | EventKind::MapAdvice | EventKind::Waits) => {}
+            Some(EventKind::ThreadName) => thread.name = name_of([argument(0), argument(1)]),
             Some(EventKind::MapAdd) => {
                 let range = page_range(argument(0), argument(1));
                 let old = argument(4);
@@ -167,6 +168,13 @@ impl Process {
 
 fn page_range(start: u64, len: u64) -> Range<u64> {
     start..start.saturating_add(len).next_multiple_of(4096)
+}
+
+/// The text in the words of a `ThreadName`; `None`: it is empty.
+fn name_of(words: [u64; 2]) -> Option<String> {
+    let bytes: Vec<u8> =
+        words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&byte| byte != 0).collect();
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn parse_range(text: &str) -> Option<Range<u64>> {
