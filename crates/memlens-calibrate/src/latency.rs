@@ -6,7 +6,7 @@ use std::io;
 
 use crate::chain::Chain;
 use crate::clock::{Latency, PASSES, TURNS, cycle_ns, least_and_spread};
-use crate::mapping::{PAGE, Pages};
+use crate::mapping::{LINE, PAGE, Pages};
 use crate::transfer;
 
 /// Memory that is walked through for the latency of memory, in bytes at most.
@@ -59,8 +59,8 @@ pub struct LatencyTable {
     pub llc: Latency,
     /// Memory.
     pub dram: Latency,
-    /// What it costs more if the first-level TLB misses and the second one hits; `None`: it could not be
-    /// told apart, for want of huge pages.
+    /// What it costs more if the first-level TLB misses and the second one hits; `None`: an older version could not tell it apart, for want
+    /// of huge pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stlb: Option<Latency>,
     /// What it costs more if both miss, as for nearly every step through the memory of the largest
@@ -142,7 +142,7 @@ impl LatencyTable {
         table.l2 = sizes.l2.map(level).transpose()?;
         table.llc = level(sizes.llc)?;
         table.dram = level(sizes.dram)?;
-        table.stlb = extra(sizes.dtlb_pages)?;
+        table.stlb = Some(extra(sizes.dtlb_pages)?);
         table.transfer = transfer::measure()?;
         Ok(table)
     }
@@ -188,7 +188,11 @@ impl Sizes {
         Self {
             // Half: what else lies in the cache must not matter.
             l1: whole(geometry.l1_bytes / 2),
-            l2: (geometry.l2_bytes > 2 * geometry.l1_bytes).then(|| whole(geometry.l2_bytes / 2)),
+            // No more than the first TLB reaches, if that is enough: a virtual machine's huge pages may be small ones in truth.
+            l2: (geometry.l2_bytes > 2 * geometry.l1_bytes).then(|| {
+                let reached = u64::from(geometry.dtlb_entries) * PAGE as u64 / 4 * 3;
+                whole((geometry.l2_bytes / 2).min(reached.max(2 * geometry.l1_bytes)))
+            }),
             // Well above the level before, and no more: others use it, too.
             llc: whole((above * 6).min(geometry.llc_bytes / 2).max(above)),
             dram: whole(
@@ -206,11 +210,14 @@ fn best(bytes: u64) -> Option<Latency> {
     Chain::over(bytes as usize, Pages::Huge).ok().map(|mut chain| latency(&mut chain))
 }
 
-/// What a line in each of `pages` ordinary pages costs more than the same lines in huge ones.
-fn extra(pages: usize) -> io::Result<Option<Latency>> {
-    let Ok(mut huge) = Chain::over_pages(pages, Pages::Huge) else { return Ok(None) };
+/// What a line in each of `pages` ordinary pages costs more than the same lines in huge ones, or than as many side by side: where there
+/// are no huge pages, or the host of a virtual machine backs them with small ones.
+fn extra(pages: usize) -> io::Result<Latency> {
     let mut small = Chain::over_pages(pages, Pages::Small)?;
-    Ok(Some(more(latency(&mut small), latency(&mut huge))))
+    let beside = latency(&mut Chain::over(pages * LINE, Pages::Small)?);
+    let huge = Chain::over_pages(pages, Pages::Huge).ok().map(|mut chain| latency(&mut chain));
+    let without = huge.filter(|huge| huge.cycles < beside.cycles).unwrap_or(beside);
+    Ok(more(latency(&mut small), without))
 }
 
 /// How much more one latency is than another; never less than nothing.
@@ -242,8 +249,11 @@ mod tests {
     #[test]
     fn each_level_is_measured_where_only_it_can_serve() {
         let sizes = Sizes::of(&geometry());
-        assert_eq!((sizes.l1, sizes.l2, sizes.llc), (16 << 10, Some(256 << 10), 3 << 20));
+        assert_eq!((sizes.l1, sizes.l2, sizes.llc), (16 << 10, Some(192 << 10), 3 << 20));
         assert_eq!((sizes.dram, sizes.dtlb_pages), (128 << 20, 512));
+        // A TLB that reaches no farther than the first level.
+        let near = Sizes::of(&Geometry { dtlb_entries: 16, ..geometry() });
+        assert_eq!(near.l2, Some(64 << 10));
         // Little memory: no more than a quarter of it.
         let small = Sizes::of(&Geometry { available_bytes: 128 << 20, ..geometry() });
         assert_eq!(small.dram, 32 << 20);
