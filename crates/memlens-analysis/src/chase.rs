@@ -69,8 +69,8 @@ impl About<'_> {
             .is_some_and(|pattern| pattern.kind == PatternKind::PointerChase)
     }
 
-    /// Whether the walk goes from each node to the one beside it. The steps are those of the code, which may walk other objects, too; what
-    /// prefetchers cover is of this one.
+    /// Whether the walk goes from each node to the one beside it. What prefetchers cover is of this object; steps may be those
+    /// of all that the code walks.
     fn is_in_order(&self, member: &Member<'_>, nodes: Nodes, cell: &Cell) -> bool {
         let machine = &self.known.profile.machine;
         let pattern = self.known.patterns.of(cell.code, cell.object);

@@ -198,7 +198,9 @@ impl About<'_> {
             None => scalar_bytes(object.type_name.as_deref()?)?.max(access_bytes),
         };
         let possible_lines = block_bytes.div_ceil(stride_bytes);
-        let patterns = cells.iter().map(|cell| self.known.patterns.of(cell.code, cell.object));
+        // Of each operand once, however many threads have it.
+        let operands: BTreeSet<_> = cells.iter().map(|cell| (cell.code, cell.object)).collect();
+        let patterns = operands.iter().map(|&(code, object)| self.known.patterns.of(code, object));
         let most_lines = patterns.map(|it| {
             it.and_then(|it| it.walk_steps)
                 .map_or(possible_lines, |steps| possible_lines.min(u64::from(steps) + 1))

@@ -23,7 +23,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use memlens_profile::{CacheInfo, Cell, CodeIx, Field, FieldIx, TlbInfo};
+use memlens_profile::{AccessPattern, CacheInfo, Cell, CodeIx, Field, FieldIx, TlbInfo};
 use memlens_types::Counts;
 
 use crate::{About, Finding, Member, Remedy, runtime_code, sum_alone};
@@ -223,7 +223,7 @@ impl About<'_> {
         }
         let piece = |((code, field), counts): ((CodeIx, FieldIx), Counts)| {
             let is_once = self.is_once(code, field, counts.accesses(), made)
-                || self.sweeps(code) && self.is_once_over(code, element_bytes, by_code[&code], made);
+                || self.sweeps(code, field) && self.is_once_over(code, element_bytes, by_code[&code], made);
             Piece { code, field, counts, is_once }
         };
         pieces.into_iter().map(piece).collect()
@@ -231,8 +231,8 @@ impl About<'_> {
 
     /// Whether so many executions are what it takes to go through a field of so many structures once.
     fn is_once(&self, code: CodeIx, field: FieldIx, executions: u64, structures: u64) -> bool {
-        let sweeps = self.sweeps(code);
-        if !sweeps && self.stride(code).is_none() {
+        let sweeps = self.sweeps(code, field);
+        if !sweeps && self.stride(code, field).is_none() {
             return false;
         }
         let field = self.known.profile.fields.get(field.index());
@@ -247,15 +247,21 @@ impl About<'_> {
         ONCE.contains(&(executions as f64 / (structures * of_each).max(1) as f64))
     }
 
-    /// Whether code goes from byte to byte.
-    fn sweeps(&self, code: CodeIx) -> bool {
+    /// Whether code goes from byte to byte of what has the field.
+    fn sweeps(&self, code: CodeIx, field: FieldIx) -> bool {
         let widths = 1..=self.operand_bytes(code);
         runtime_code::is_memory_or_string_function(self.known.profile, code)
-            || self.stride(code).is_some_and(|stride| widths.contains(&stride.unsigned_abs()))
+            || self.stride(code, field).is_some_and(|stride| widths.contains(&stride.unsigned_abs()))
     }
 
-    fn stride(&self, code: CodeIx) -> Option<i64> {
-        self.known.patterns.of_code(code)?.stride_bytes
+    fn stride(&self, code: CodeIx, field: FieldIx) -> Option<i64> {
+        self.pattern(code, field)?.stride_bytes
+    }
+
+    /// How code goes through what has a field.
+    fn pattern(&self, code: CodeIx, field: FieldIx) -> Option<&AccessPattern> {
+        let object = self.known.profile.fields.get(field.index())?.object;
+        self.known.patterns.of(code, object)
     }
 
     /// At least 1.

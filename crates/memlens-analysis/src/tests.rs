@@ -867,6 +867,14 @@ fn columns_of_a_power_of_two_are_padded() {
     let whole = profile.wait_cycles(&profile.totals()) as f64;
     let saved = f64::from((1 << 20) - (1 << 17)) * (llc - l2);
     assert!((found.gain - saved / whole).abs() < 0.001, "{}", found.gain);
+    // By many threads, each as often, the walk is not longer.
+    let mut by_threads = columns();
+    let cell = by_threads.cells.remove(1);
+    by_threads.threads = vec![memlens_profile::Thread::default(); 32];
+    by_threads.cells.extend((0..32).map(|thread| Cell { thread: ThreadIx(thread), ..cell.clone() }));
+    by_threads.sum_cells();
+    let found = pads(&by_threads).expect("a finding");
+    assert!(matches!(found.remedy, Remedy::Pad { lines: 1024, .. }), "{found:?}");
     // A line more to each row.
     profile.patterns[0].stride_bytes = Some(8256);
     assert_eq!(pads(&profile), None);

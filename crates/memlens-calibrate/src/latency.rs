@@ -175,7 +175,9 @@ impl LatencyTable {
 /// How much is walked through for each level.
 pub(crate) struct Sizes {
     l1: u64,
-    pub(crate) l2: Option<u64>,
+    l2: Option<u64>,
+    /// The same where many lines are under way, so that TLBs are not waited for.
+    pub(crate) l2_half: Option<u64>,
     pub(crate) llc: u64,
     pub(crate) dram: u64,
     dtlb_pages: usize,
@@ -185,14 +187,17 @@ impl Sizes {
     pub(crate) fn of(geometry: &Geometry) -> Self {
         let whole = |bytes: u64| (bytes / PAGE as u64).max(1) * PAGE as u64;
         let above = geometry.l2_bytes.max(geometry.l1_bytes);
+        let has_l2 = geometry.l2_bytes > 2 * geometry.l1_bytes;
         Self {
             // Half: what else lies in the cache must not matter.
             l1: whole(geometry.l1_bytes / 2),
-            // No more than the first TLB reaches, if that is enough: a virtual machine's huge pages may be small ones in truth.
-            l2: (geometry.l2_bytes > 2 * geometry.l1_bytes).then(|| {
+            // No more than the first TLB reaches, unless the first cache would hold much of that: a virtual machine's huge pages may be
+            // small ones in truth.
+            l2: has_l2.then(|| {
                 let reached = u64::from(geometry.dtlb_entries) * PAGE as u64 / 4 * 3;
-                whole((geometry.l2_bytes / 2).min(reached.max(2 * geometry.l1_bytes)))
+                whole((geometry.l2_bytes / 2).min(reached.max(4 * geometry.l1_bytes)))
             }),
+            l2_half: has_l2.then(|| whole(geometry.l2_bytes / 2)),
             // Well above the level before, and no more: others use it, too.
             llc: whole((above * 6).min(geometry.llc_bytes / 2).max(above)),
             dram: whole(
@@ -253,7 +258,7 @@ mod tests {
         assert_eq!((sizes.dram, sizes.dtlb_pages), (128 << 20, 512));
         // A TLB that reaches no farther than the first level.
         let near = Sizes::of(&Geometry { dtlb_entries: 16, ..geometry() });
-        assert_eq!(near.l2, Some(64 << 10));
+        assert_eq!(near.l2, Some(128 << 10));
         // Little memory: no more than a quarter of it.
         let small = Sizes::of(&Geometry { available_bytes: 128 << 20, ..geometry() });
         assert_eq!(small.dram, 32 << 20);

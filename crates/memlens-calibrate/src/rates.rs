@@ -60,7 +60,7 @@ impl LineRates {
         let set = Sweep::new((set_bytes * LINES_OF_A_SET) as u64, set_bytes, Pages::Huge).ok();
         let into_set = |access| set.as_ref().map(|set| set.rate(access));
         Ok(Self {
-            from_l2: sizes.l2.map(|bytes| rate(bytes, LINE)).transpose()?,
+            from_l2: sizes.l2_half.map(|bytes| rate(bytes, LINE)).transpose()?,
             from_llc: rate(sizes.llc, 129 * LINE)?,
             from_memory: rate(sizes.dram, LINE)?,
             set_loads: into_set(Access::Load),

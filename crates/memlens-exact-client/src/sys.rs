@@ -26,8 +26,8 @@ const SYS_RECVMSG: usize = 47;
 const SYS_READLINK: usize = 89;
 const SYS_GETEUID: usize = 107;
 const SYS_GETEGID: usize = 108;
-const SYS_GETXATTR: usize = 191;
 const SYS_PRCTL: usize = 157;
+const SYS_GETXATTR: usize = 191;
 const SYS_FUTEX: usize = 202;
 const SYS_FACCESSAT: usize = 269;
 const SYS_FACCESSAT2: usize = 439;
@@ -72,13 +72,13 @@ pub fn futex_wake(word: &AtomicU32) {
     unsafe { syscall6(SYS_FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, i32::MAX as usize, 0, 0, 0]) };
 }
 
-/// The calling thread's name, zeros behind it.
-pub fn thread_name() -> [u64; 2] {
+/// The calling thread's name, zeros behind it; `None`: a filter of system calls keeps it.
+pub fn thread_name() -> Option<[u64; 2]> {
     const PR_GET_NAME: usize = 16;
     let mut name = [0_u64; 2];
     // SAFETY: the kernel writes at most 16 bytes (PR_GET_NAME(2const)).
-    unsafe { syscall6(SYS_PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    name
+    let result = unsafe { syscall6(SYS_PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    (result == 0).then_some(name)
 }
 
 /// Whether a process with this id runs: one that has ended and that nobody has waited for yet exists all the same.

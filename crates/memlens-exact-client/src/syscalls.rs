@@ -193,7 +193,9 @@ pub unsafe extern "C" fn after(context: *mut c_void, number: c_int) {
                 }
             }
             SYS_PRCTL if !failed && address == PR_SET_NAME => {
-                thread.event(EventKind::ThreadName, &sys::thread_name());
+                if let Some(name) = sys::thread_name() {
+                    thread.event(EventKind::ThreadName, &name);
+                }
             }
             SYS_MADVISE if !failed => thread.event(EventKind::MapAdvice, &[address, length, third]),
             SYS_RT_SIGACTION if !failed && length != 0 => signals::disposition_set(address, fourth),

@@ -19,7 +19,7 @@ const MOSTLY: f64 = 0.8;
 /// Executions from which on an instruction's owners are looked at one by one: most are executed seldom, and cost nothing worth telling.
 const MANY: u64 = 64;
 /// Owners of one instruction whose addresses are kept apart. What goes through more of them, as `memcpy` does, has those that it met first.
-const MOST_OWNERS: usize = 8;
+const MOST_OWNERS: usize = 16;
 /// Bytes of a line, for telling streams from strides.
 const LINE: u64 = 64;
 
@@ -79,7 +79,7 @@ pub struct Pattern {
 /// Patterns of all instructions, and of those that access several owners' memory also on each by itself. Feed it the same bursts as
 /// [`crate::Locality`].
 ///
-/// Memory: 250 bytes an instruction, 500 of those seen often, up to the number given; those with higher numbers are not looked at. As
+/// Memory: 300 bytes an instruction, 500 of those seen often, up to the number given; those with higher numbers are not looked at. As
 /// much for each owner of an instruction that has several, up to a further such number.
 #[derive(Clone, Debug)]
 pub struct Patterns {
@@ -107,7 +107,7 @@ pub struct FoundPattern {
 struct Instruction {
     /// All its addresses.
     whole: Sequence,
-    /// Whose memory it accessed first, and whether it has accessed another's.
+    /// Whose memory it accessed first, and whether it has accessed another's, or nobody's that is known.
     owner: Option<u32>,
     has_several: bool,
     /// Of several owners those of each by itself.
@@ -118,12 +118,16 @@ impl Instruction {
     /// An access of `owner`'s memory. `room` says how many sequences more there may be.
     #[inline]
     fn add(&mut self, when: (u64, u32), reference: &Reference, owner: Option<u32>, room: &mut usize) {
-        if let Some(owner) = owner {
-            let first = *self.owner.get_or_insert(owner);
-            if self.whole.executions < MANY {
-                self.has_several |= first != owner;
-            } else if first != owner || self.has_several {
-                self.add_apart(when, reference, (first, owner), room);
+        match owner {
+            // Nobody's in particular: what is known of the whole is not the first one's alone.
+            None => self.has_several = true,
+            Some(owner) => {
+                let first = *self.owner.get_or_insert(owner);
+                if self.whole.executions < MANY {
+                    self.has_several |= first != owner;
+                } else if first != owner || self.has_several {
+                    self.add_apart(when, reference, (first, owner), room);
+                }
             }
         }
         self.whole.add(when, reference);

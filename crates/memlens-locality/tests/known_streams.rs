@@ -612,7 +612,7 @@ fn an_instruction_has_a_pattern_on_each_owners_memory() {
     let on = |owner, instruction, address| Reference { owner, ..load(instruction, address) };
     for burst in 0..20u64 {
         // One call goes along an array, the next down a column of another; every third access of another instruction is
-        // somewhere in a third one. A third instruction has one owner, and once none that is known.
+        // somewhere in a third one. A third instruction has one owner, and a fourth goes at first through what is nobody's by columns.
         let is_column = burst % 2 == 1;
         let references: Vec<Reference> = (0..300u64)
             .flat_map(|at| {
@@ -624,15 +624,22 @@ fn an_instruction_has_a_pattern_on_each_owners_memory() {
                     0 => on(3, 1, 3 * BASE + random.below(1 << 20) * 8),
                     _ => on(1, 1, BASE + (at - at / 3) * 8),
                 };
-                [of_call, by_turns, on(u32::from(at != 7), 2, BASE + at * 64)]
+                let late = if burst < 4 { on(0, 3, 5 * BASE + at * 4096) } else { on(1, 3, BASE + at * 8) };
+                [of_call, by_turns, on(1, 2, BASE + at * 64), late]
             })
             .collect();
         feed(&mut patterns, burst, &references);
     }
     use PatternKind::{Irregular, MultiStride, Stream, Stride};
     let all: Vec<_> = patterns.all().map(|it| (it.instruction, it.owner, it.pattern.kind)).collect();
-    let wholes = [(0, None, MultiStride), (1, None, Irregular), (2, None, Stream)];
-    let parts = [(0, Some(1), Stream), (0, Some(2), Stride), (1, Some(1), Stream), (1, Some(3), Irregular)];
+    let wholes = [(0, None, MultiStride), (1, None, Irregular), (2, None, Stream), (3, None, Stream)];
+    let parts = [
+        (0, Some(1), Stream),
+        (0, Some(2), Stride),
+        (1, Some(1), Stream),
+        (1, Some(3), Irregular),
+        (3, Some(1), Stream),
+    ];
     assert_eq!(all, [&wholes[..], &parts].concat());
     // What is looked at is bounded.
     let mut patterns = Patterns::new(4);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  windows of a thread's accesses ──► memlens-locality: differences, strides, entropy ──┐
-//!                                                                                       ├──► rows of `patterns`
+//!                                                                                       ├──► rows of `patterns`, `object_patterns`
 //!  code of the costly operands ──► memlens-code: does a load bring the address? ────────┘
 //! ```
 //!
@@ -22,7 +22,7 @@ use memlens_code::{AddressSource as CodeSource, LoopCode};
 use memlens_locality::{AddressSource, FoundPattern, Pattern, PatternKind, Patterns};
 use memlens_profile::{AccessPattern, CodeIx, CodeLocation, ModuleIx, ObjectIx, ObjectPattern, Profile};
 use memlens_symbols::Module;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Operands whose code is looked at, the costliest ones: a function costs some milliseconds once.
 const MOST_OPERANDS: usize = 500;
@@ -33,8 +33,7 @@ const CHAINED: f64 = 0.5;
 const RARELY: f64 = 0.2;
 
 /// Fills `profile.patterns` and `profile.object_patterns`. `operands`: which row of code each number of `patterns` is. `object_of`: which
-/// row of objects an operand's owner is. `symbols_of`: a module of
-/// the profile as a file, where it can be read. The profile's counts must be there: they say what is costly. `sources`
+/// row of objects an owner is, of the operand with a number. `symbols_of`: a module of the profile as a file, where it can be read. The profile's counts must be there: they say what is costly. `sources`
 /// is what earlier profiles of the same modules have found out of their code.
 pub fn add_patterns<'a>(
     profile: &mut Profile,
@@ -92,16 +91,22 @@ pub fn add_patterns<'a>(
             Some(owner) => parts.entry(instruction).or_default().push((owner, pattern)),
         }
     }
-    let mut of_objects: Vec<(ObjectPattern, bool)> = Vec::new();
+    let mut of_objects: Vec<ObjectPattern> = Vec::new();
+    // Operands that have several patterns.
+    let mut differ: FxHashSet<CodeIx> = FxHashSet::default();
     for (number, code) in operands {
         let Some(whole) = wholes.get(number) else { continue };
         let whole = row(*code, whole, &rows);
         let apart = |(owner, pattern): &(u32, Pattern)| {
             let pattern = row(*code, pattern, &rows);
-            let tells = pattern.kind != PatternKind::Unknown && !is_alike(&whole, &pattern);
-            Some((ObjectPattern { object: object_of(*number, *owner)?, pattern }, tells))
+            Some(ObjectPattern { object: object_of(*number, *owner)?, pattern })
         };
-        of_objects.extend(parts.get(number).into_iter().flatten().filter_map(apart));
+        let known = |it: &ObjectPattern| it.pattern.kind != PatternKind::Unknown;
+        let apart: Vec<_> = parts.get(number).into_iter().flatten().filter_map(apart).filter(known).collect();
+        if apart.iter().any(|it| !is_alike(&whole, &it.pattern)) {
+            differ.insert(*code);
+        }
+        of_objects.extend(apart);
         if whole.kind != PatternKind::Unknown {
             profile.patterns.push(whole);
         }
@@ -109,10 +114,10 @@ pub fn add_patterns<'a>(
     profile.patterns.sort_by_key(|row| row.code);
     profile.patterns.dedup_by_key(|row| row.code);
     // Of several owners that are one object the one that was accessed most.
-    of_objects.sort_by_key(|(row, _)| (row.pattern.code, row.object, Reverse(row.pattern.executions)));
-    of_objects.dedup_by_key(|(row, _)| (row.pattern.code, row.object));
-    profile.object_patterns =
-        of_objects.into_iter().filter(|(_, tells)| *tells).map(|(row, _)| row).collect();
+    of_objects.retain(|row| differ.contains(&row.pattern.code));
+    of_objects.sort_by_key(|row| (row.pattern.code, row.object, Reverse(row.pattern.executions)));
+    of_objects.dedup_by_key(|row| (row.pattern.code, row.object));
+    profile.object_patterns = of_objects;
 }
 
 /// Whether two patterns read alike.

@@ -31,8 +31,10 @@ const MOST_OPERANDS: usize = 1 << 16;
 /// Windows kept whole: see [`memlens_overlap`]. 12 KB each.
 const KEPT: usize = 256;
 
-/// No object's number: what is accessed is not known at once.
+/// No object's number: what is accessed is not known at once …
 const UNKNOWN: u32 = 0;
+/// … or is in some frame of some stack.
+const STACK: u32 = u32::MAX;
 
 /// The windows seen.
 #[derive(Debug)]
@@ -123,7 +125,11 @@ impl Windows {
                 {
                     self.offsets.saw(number, object.get(), offset);
                 }
-                let owner = place.map_or(UNKNOWN, |(object, _)| object.get());
+                let owner = match place {
+                    Some((object, _)) => object.get(),
+                    None if space.is_on_stack(address) => STACK,
+                    None => UNKNOWN,
+                };
                 self.window.push(Reference { address, instruction: number, owner, size, kind });
             }
         }

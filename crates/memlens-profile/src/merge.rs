@@ -107,6 +107,10 @@ pub struct Merger {
     merged: Profile,
     /// Profiles added.
     added: usize,
+    /// They are of processes whose ids say nothing of each other.
+    are_apart: bool,
+    /// How many of them have a note of how they were collected.
+    said: HashMap<String, usize>,
     /// The process of the first, if all are of that one.
     process_id: Option<u32>,
     /// Which profile is being added, from 0.
@@ -130,6 +134,9 @@ pub struct Merger {
     stalls_without_core: u64,
 }
 
+/// How the note begins that says of how many profiles one is.
+pub const MERGED_FROM: &str = "merged from";
+
 /// Of all stall cycles, the part whose core's time may be unknown, as that of short processes is.
 const MOST_WITHOUT_CORE: f64 = 0.02;
 
@@ -140,9 +147,12 @@ impl Merger {
         run.instructions = Some(0);
         run.threads = 0;
         run.notes.clear();
+        run.merged_as = None;
         Self {
             merged: Profile { run, machine: first.machine.clone(), ..Profile::default() },
             added: 0,
+            are_apart: false,
+            said: HashMap::new(),
             process_id: None,
             position: 0,
             known_threads: HashSet::new(),
@@ -160,6 +170,12 @@ impl Merger {
             without_paths: Vec::new(),
             stalls_without_core: 0,
         }
+    }
+
+    /// The profiles are of programs that were started apart, perhaps on several computers: equal ids are of different processes.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        Self { are_apart: true, ..self }
     }
 
     /// Adds a profile.
@@ -181,6 +197,7 @@ impl Merger {
         self.add_rows(profile, self.added);
         self.merged.series = if self.added == 0 { profile.series.clone() } else { Vec::new() };
         self.process_id = match self.added {
+            _ if self.are_apart => None,
             0 => profile.run.pid,
             _ => self.process_id.filter(|&first| profile.run.pid == Some(first)),
         };
@@ -205,14 +222,28 @@ impl Merger {
             );
             append_new(&mut self.merged.run.notes, &[note]);
         }
-        if self.added > 1 {
+        if self.are_apart {
+            self.keep_common_notes();
+        } else if self.added > 1 {
             let what = match self.process_id {
                 Some(_) => "programs that the process executed one after another",
                 None => "processes",
             };
-            self.merged.run.notes.push(format!("merged from {} {what}", self.added));
+            self.merged.run.notes.push(format!("{MERGED_FROM} {} {what}", self.added));
         }
         self.merged
+    }
+
+    /// Of what the profiles' notes say of how each was collected, keeps what all say.
+    fn keep_common_notes(&mut self) {
+        let (notes, said, added) = (&mut self.merged.run.notes, &self.said, self.added);
+        notes.retain(|note| said.get(note) == Some(&added));
+        let single = said.len() - notes.len();
+        if single > 0 {
+            notes.push(format!(
+                "{single} notes more are of single runs: memlens report --process N --notes shows each with its own."
+            ));
+        }
     }
 
     fn add_rows(&mut self, profile: &Profile, position: usize) {
@@ -244,6 +275,9 @@ impl Merger {
         let first_thread = self.merged.threads.len();
         let thread_at = |thread: ThreadIx| ThreadIx::from_index(first_thread + thread.index());
         let who = |thread: &Thread| (thread.pid.or(profile.run.pid), thread.tid);
+        if self.are_apart {
+            self.known_threads.clear();
+        }
         // A thread that executed another program is still the same.
         let is_known = |thread: &&Thread| self.known_threads.contains(&who(thread));
         let same = profile.threads.iter().filter(is_known).count() as u32;
@@ -355,7 +389,13 @@ impl Merger {
             sum.cut_stacks += part.cut_stacks;
             sum.own_cpu_seconds = sum.own_cpu_seconds.zip(part.own_cpu_seconds).map(|(a, b)| a + b);
         }
-        append_new(&mut run.notes, &profile.run.notes);
+        // How many there are is told anew.
+        let own: Vec<String> =
+            profile.run.notes.iter().filter(|note| !note.starts_with(MERGED_FROM)).cloned().collect();
+        append_new(&mut run.notes, &own);
+        for note in own.into_iter().collect::<HashSet<_>>() {
+            *self.said.entry(note).or_default() += 1;
+        }
         let sum = &mut self.merged.attribution;
         let part = &profile.attribution;
         sum.attributed_accesses += part.attributed_accesses;
@@ -437,7 +477,8 @@ impl Merger {
         }
     }
 
-    /// As [`Self::add_pattern`], of one object.
+    /// As [`Self::add_pattern`], of one object. Where an operand differs from object to object in one profile and not in another, the other's
+    /// objects have no rows: then nothing is known of them.
     fn add_object_pattern(&mut self, object: ObjectIx, pattern: AccessPattern) {
         let next = self.merged.object_patterns.len();
         let row = *self.object_patterns.entry((pattern.code, object)).or_insert(next);

@@ -45,7 +45,7 @@ pub struct Profile {
     pub cells: Vec<Cell>,
     /// How operands' addresses follow one another, where that was looked at: at most one row an operand.
     pub patterns: Vec<AccessPattern>,
-    /// How they do so in one object, where that is otherwise: at most one row for each pair.
+    /// How they do so in each object, of operands that differ from object to object: at most one row for each pair.
     pub object_patterns: Vec<ObjectPattern>,
     /// Fields of the structures that objects consist of, as far as they were seen or the debug information has them.
     pub fields: Vec<Field>,
@@ -327,8 +327,8 @@ pub struct AccessPattern {
     pub confidence_permille: u32,
 }
 
-/// How one operand's addresses in one object follow one another, where that is otherwise than all that it has: a function may go along one
-/// array and down a column of another.
+/// How one operand's addresses in one object follow one another, of an operand that differs from object to object: a function may go along one
+/// array and down a column of another. Of objects that were not looked at there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectPattern {
     /// The object.
@@ -482,21 +482,27 @@ impl Profile {
     }
 
     /// For each operand that loads other operands' addresses or indices ([`AccessPattern::loaded_by`]) the object that
-    /// it loads from most often. Linear in the cells, if there are any such.
+    /// it loads from, if that is one for the most part: a function called with several pairs of arrays has an index of each. Linear in the
+    /// cells, if there are any such.
     pub fn loaded_from(&self) -> HashMap<CodeIx, ObjectIx> {
-        let mut most: HashMap<CodeIx, (u64, Option<ObjectIx>)> =
-            self.patterns.iter().filter_map(|pattern| Some((pattern.loaded_by?, (0, None)))).collect();
-        if !most.is_empty() {
+        /// The part of a load's accesses that is to be one object's.
+        const MOSTLY: f64 = 0.8;
+        let patterns = self.patterns.iter().chain(self.object_patterns.iter().map(|it| &it.pattern));
+        let mut loaders: HashMap<CodeIx, HashMap<ObjectIx, u64>> =
+            patterns.filter_map(|pattern| Some((pattern.loaded_by?, HashMap::new()))).collect();
+        if !loaders.is_empty() {
             for cell in &self.cells {
-                let accesses = cell.counts.get().accesses();
-                if let Some(most) = most.get_mut(&cell.code)
-                    && accesses > most.0
-                {
-                    *most = (accesses, Some(cell.object));
+                if let Some(objects) = loaders.get_mut(&cell.code) {
+                    *objects.entry(cell.object).or_default() += cell.counts.get().accesses();
                 }
             }
         }
-        most.into_iter().filter_map(|(code, (_, object))| Some((code, object?))).collect()
+        let main_one = |(code, objects): (CodeIx, HashMap<ObjectIx, u64>)| {
+            let all: u64 = objects.values().sum();
+            let (object, most) = objects.into_iter().max_by_key(|&(object, accesses)| (accesses, object))?;
+            (most as f64 >= MOSTLY * all as f64).then_some((code, object))
+        };
+        loaders.into_iter().filter_map(main_one).collect()
     }
 
     /// Says in a note how code that the program generated gets names, where a tenth of what was seen or more is by such code

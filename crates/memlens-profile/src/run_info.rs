@@ -30,6 +30,9 @@ pub struct RunInfo {
     /// Process id of the process that made it, where several processes are recorded.
     #[serde(default)]
     pub parent_pid: Option<u32>,
+    /// The profile that it was, of one of several that were merged: a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_as: Option<String>,
     /// Version of the memlens that collected.
     pub memlens_version: String,
     /// Whether counts are estimates (`burst`, `sample`) and not counted one by one.

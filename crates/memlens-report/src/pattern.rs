@@ -48,8 +48,8 @@ impl<'a> PatternWords<'a> {
 
     /// The pattern of what a cell counts; `None`: nothing is known, or the operand's is that of other data.
     fn of_cell(&self, cell: &Cell, counts: &Counts) -> Option<&'a AccessPattern> {
-        let of_operand = || self.of_code(cell.code).filter(|it| !self.is_of_other_data(it, counts));
-        self.index.of_object_alone(cell.code, cell.object).or_else(of_operand)
+        let found = self.index.of(cell.code, cell.object)?;
+        (self.index.has_several(cell.code) || !self.is_of_other_data(found, counts)).then_some(found)
     }
 
     /// The word for a row of these cells; `None`: nothing is known of them.

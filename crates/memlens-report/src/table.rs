@@ -416,6 +416,8 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
         Column::Name => flexible(12, 18, 48),
         Column::Type => flexible(6, 8, 20),
         Column::Objects => flexible(12, 18, 36),
+        // `pointer-chase` and most strides fit; of `indirect by …` a name may be long.
+        Column::Pattern => flexible(13, 18, 28),
         Column::Where => flexible(18, 26, 60),
         _ => None,
     };

@@ -614,10 +614,12 @@ fn is_title(first_word: &str) -> bool {
 
 /// Whether the indices or pointers of a prefetch come by constant steps, without which `memlens apply` knows none ahead.
 fn has_steps(profile: &Profile, finding: &Finding) -> bool {
-    let pattern = |code| profile.patterns.iter().find(|pattern| pattern.code == code);
-    let of_index = |code: &CodeIx| pattern(pattern(*code)?.loaded_by?);
+    // On whatever objects: which index goes with which data is not known.
+    let all = || profile.patterns.iter().chain(profile.object_patterns.iter().map(|it| &it.pattern));
     let by_steps = |it: &AccessPattern| matches!(it.kind, PatternKind::Stream | PatternKind::Stride);
-    finding.code.iter().filter_map(of_index).any(by_steps)
+    let comes_by_steps = |loader: CodeIx| all().any(|it| it.code == loader && by_steps(it));
+    let loader_of = |code: &CodeIx| all().find(|it| it.code == *code)?.loaded_by;
+    finding.code.iter().filter_map(loader_of).any(comes_by_steps)
 }
 
 fn document(profile: &Profile, advice: &Advice) -> Value {

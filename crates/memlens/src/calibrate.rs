@@ -202,8 +202,8 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
         calibration.processor, latency.cycle_ns
     );
     text += &measured_rows(&latency.levels(), latency.cycle_ns);
-    if latency.stlb.is_none() {
-        text += "TLBs: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
+    if latency.walk.is_none() {
+        text += "page walk: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
     }
     if (1..=machine.llc.bytes / 2).contains(&latency.llc_reach_bytes) {
         text += &format!(

@@ -139,17 +139,18 @@ fn process_folder(args: &ReportArgs, wanted: u32) -> Result<ProcessFolder, Failu
 
 /// Writes a line a process.
 fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
-    let mut text = format!(
-        "{:>5} {:>8} {:>8} {:>6} {:>16} {:>14}  COMMAND\n",
-        "N", "PID", "PARENT", "END", "INSTRUCTIONS", "ACCESSES"
-    );
     let folders = processes(args)?;
+    let mut rows = Vec::new();
     for folder in &folders {
         let (number, process_id) = (folder.number, folder.process_id);
         let profile = match Profile::open(&folder.path) {
             Ok(profile) => profile,
             Err(error) => {
-                text += &format!("{number:>5} {process_id:>8}  not readable: {error}\n");
+                rows.push((
+                    format!("{number:>5} {process_id:>8}  not readable: {error}"),
+                    None,
+                    String::new(),
+                ));
                 continue;
             }
         };
@@ -158,19 +159,43 @@ fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
             (_, Some(signal)) => format!("sig {signal}"),
             (Some(code), None) => code.to_string(),
             // The next program of the same process.
-            _ if folders.iter().any(|next| next.process_id == process_id && next.number > number) => {
+            _ if profile.run.merged_as.is_none()
+                && folders.iter().any(|next| next.process_id == process_id && next.number > number) =>
+            {
                 "exec".to_owned()
             }
             (None, None) => "?".to_owned(),
         };
         let command: String =
             profile.run.command.join(" ").chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        text += &format!(
-            "{number:>5} {process_id:>8} {:>8} {end:>6} {:>16} {:>14}  {command}\n",
+        let counts = format!(
+            "{number:>5} {process_id:>8} {:>8} {end:>6} {:>16} {:>14}",
             known(profile.run.parent_pid.map(u64::from)),
             known(profile.run.instructions),
             profile.totals().accesses(),
         );
+        rows.push((counts, Some(profile.run.merged_as.unwrap_or_default()), command));
+    }
+    // Of merged profiles which each was.
+    let width =
+        rows.iter().filter_map(|(_, merged, _)| Some(merged.as_ref()?.chars().count())).max().unwrap_or(0);
+    let width = if width > 0 { width.max("PROFILE".len()) } else { 0 };
+    let of_merged = |text: &str| if width > 0 { format!("  {text:<width$}") } else { String::new() };
+    let mut text = format!(
+        "{:>5} {:>8} {:>8} {:>6} {:>16} {:>14}{}  COMMAND\n",
+        "N",
+        "PID",
+        "PARENT",
+        "END",
+        "INSTRUCTIONS",
+        "ACCESSES",
+        of_merged("PROFILE")
+    );
+    for (counts, merged, command) in rows {
+        text += &match merged {
+            Some(merged) => format!("{counts}{}  {command}\n", of_merged(&merged)),
+            None => format!("{counts}\n"),
+        };
     }
     streams::write_result(|out| out.write_all(text.as_bytes()))?;
     Ok(0)

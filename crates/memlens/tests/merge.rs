@@ -5,22 +5,28 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use memlens_profile::{Existing, ProfileWriter};
-use support::{failing, small_profile, succeeding, write_small_profile};
+use memlens_profile::{Existing, Profile, ProfileWriter};
+use support::{failing, small_profile, succeeding};
 
 fn json(folder: &Path, words: &[&str]) -> serde_json::Value {
     let words = [&["report", "--format", "json"], words].concat();
     serde_json::from_str(&succeeding(folder, &words)).expect("valid JSON")
 }
 
+/// A rank's profile at a place.
+fn rank(place: &Path, pid: u32, name: &str, change: impl FnOnce(&mut Profile)) {
+    let mut profile = small_profile();
+    profile.run.pid = Some(pid);
+    profile.run.command.push(name.to_owned());
+    change(&mut profile);
+    let mut writer = ProfileWriter::create(place, Existing::Refuse).expect("created");
+    writer.flush(&profile, true).expect("written");
+}
+
 fn two_ranks() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    write_small_profile(&folder.path().join("a"));
-    let mut second = small_profile();
-    second.run.pid = Some(77);
-    second.run.command.push("second".to_owned());
-    let mut writer = ProfileWriter::create(&folder.path().join("b"), Existing::Refuse).expect("created");
-    writer.flush(&second, true).expect("written");
+    rank(&folder.path().join("a"), 66, "first", |_| {});
+    rank(&folder.path().join("b"), 77, "second", |_| {});
     folder
 }
 
@@ -41,24 +47,52 @@ fn what_ranks_count_adds_up_and_each_is_still_there() {
     assert_eq!(second["totals"]["loads"], 1000);
     // What was merged can be merged, and needs nothing of what it was made from.
     fs::remove_dir_all(at.join("a")).expect("removed");
-    succeeding(at, &["merge", "all", "b", "--out", "more", "--quiet"]);
+    rank(&at.join("c"), 88, "third", |_| {});
+    succeeding(at, &["merge", "all", "c", "--out", "more", "--quiet"]);
     assert_eq!(json(at, &["more"])["totals"]["loads"], 3000);
+    let processes = succeeding(at, &["report", "--processes", "more"]);
+    let of_rank =
+        |line: &&str| line.split_whitespace().nth(6).is_some_and(|name| ["a", "b", "c"].contains(&name));
+    assert_eq!(processes.lines().filter(of_rank).count(), 3, "{processes}");
+    let table = succeeding(at, &["report", "more", "--notes"]);
+    assert!(table.contains("merged from 3 runs") && !table.contains("merged from 2"), "{table}");
+}
+
+#[test]
+fn ranks_of_several_computers_may_have_one_process_id() {
+    let folder = two_ranks();
+    let at = folder.path();
+    rank(&at.join("c"), 77, "third", |profile| profile.run.exit_code = Some(7));
+    succeeding(at, &["merge", "b", "c", "--out", "all"]);
+    let all = json(at, &["all"]);
+    assert_eq!(all["run"]["threads"], 2 * json(at, &["b"])["run"]["threads"].as_u64().expect("a number"));
+    let table = succeeding(at, &["report", "all", "--notes"]);
+    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in ["Processes of one id", "Not all ended as the first did: c;"] {
+        assert!(words.contains(said), "{said}: {words}");
+    }
+    assert!(!words.contains("one after another"), "{words}");
 }
 
 #[test]
 fn what_cannot_be_merged_leaves_nothing_behind() {
     let folder = two_ranks();
     let at = folder.path();
-    let mut other = small_profile();
-    other.machine.name = "another".to_owned();
-    let mut writer = ProfileWriter::create(&at.join("c"), Existing::Refuse).expect("created");
-    writer.flush(&other, true).expect("written");
-    let cases: [(&[&str], i32, &str); 5] = [
+    rank(&at.join("c"), 88, "third", |profile| profile.machine.name = "another".to_owned());
+    rank(&at.join("copy"), 66, "first", |_| {});
+    succeeding(at, &["merge", "a", "b", "--out", "both", "--quiet"]);
+    let [first, second] = ["both/processes/0001-66", "both/processes/0002-77"];
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["a", "c"], 65, "cannot merge c: profile 2 was modelled on the machine ‘another’"),
         (&["a", "missing"], 66, "missing"),
         (&["a", "./a"], 64, "given twice"),
         (&["a", "b", "--out", "b", "--force"], 64, "choose another place"),
         (&["a", "b", "--out", "c"], 73, "--force"),
+        (&["a", "copy"], 64, "a and copy are of the same run"),
+        (&["both", "b"], 64, "are of the same run"),
+        (&[first, second, "--out", "both", "--force"], 64, "one in the other"),
+        (&["a", "b", "--out", "a/x"], 64, "one in the other"),
+        (&["a", "b", "--out", "a/processes"], 64, "one in the other"),
     ];
     for (words, code, said) in cases {
         let place: &[&str] = if words.contains(&"--out") { &[] } else { &["--out", "all"] };
@@ -66,7 +100,7 @@ fn what_cannot_be_merged_leaves_nothing_behind() {
         assert!(message.contains(said), "{words:?}: {message}");
         assert!(!at.join("all").exists(), "{words:?}");
     }
-    for (profile, loads) in [("a", 1000), ("b", 1000), ("c", 1000)] {
+    for (profile, loads) in [("a", 1000), ("b", 1000), ("c", 1000), ("both", 2000), (first, 1000)] {
         assert_eq!(json(at, &[profile])["totals"]["loads"], loads, "{profile} is as it was");
     }
     succeeding(at, &["merge", "a", "b", "--out", "c", "--force"]);

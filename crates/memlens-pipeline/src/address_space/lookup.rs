@@ -175,6 +175,12 @@ impl AddressSpace {
         matches!(label, Some(Label::Stack { .. } | Label::Mapping { .. } | Label::Kernel(_)))
     }
 
+    /// Whether an address is on a stack, as far as that is known at once.
+    pub fn is_on_stack(&self, addr: u64) -> bool {
+        let label = self.regions.get(addr).map(|(_, number)| self.labels[number as usize]);
+        matches!(label, Some(Label::Stack { .. }))
+    }
+
     /// Whether the region at an address is a thread-local block.
     pub(crate) fn is_thread_local(&mut self, addr: u64) -> bool {
         let label = self.region(addr).map(|(_, number)| self.labels[number as usize]);

@@ -201,7 +201,7 @@ impl Row for AccessPattern {
 impl Row for ObjectPattern {
     const TABLE: &'static str = "object_patterns";
     const DOC: &'static str =
-        "The same of one operand's addresses in one object, where that is otherwise than all of them.";
+        "The same of one operand's addresses in one object, of operands that differ from object to object.";
     const IS_OPTIONAL: bool = true;
 
     fn columns(&mut self, c: &mut impl Columns) {
