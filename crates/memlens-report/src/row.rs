@@ -349,7 +349,9 @@ fn by_objects(
 }
 
 fn thread_row(profile: &Profile, thread: &Thread, whole: Whole) -> Row {
-    let name = match &thread.name {
+    // A thread without a name of its own bears the program's.
+    let program = || profile.run.command.first()?.rsplit('/').next();
+    let name = match thread.name.as_deref().or_else(program) {
         Some(name) => format!("{name} ({})", thread.tid),
         None => thread.tid.to_string(),
     };
