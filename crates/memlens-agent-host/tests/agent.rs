@@ -105,7 +105,11 @@ fn run_with(
                     Told::Started
                 }
                 Event::Forked { parent_pid } => Told::Forked(parent_pid),
-                Event::Block { .. } | Event::Burst { .. } | Event::Look { .. } | Event::Mapped { .. } => {
+                Event::Block { .. }
+                | Event::Burst { .. }
+                | Event::Look { .. }
+                | Event::Named { .. }
+                | Event::Mapped { .. } => {
                     unreachable!("nobody asked for bursts")
                 }
             };

@@ -315,6 +315,7 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
     if are_mappings_due(pid, next_number(pid)) {
         report_mappings(Kind::Mapped, segment, area);
     }
+    tell_name(segment, area);
     if segment.write_words(Kind::Burst, now_ns(), area, &head.words(), burst.words) {
         area.burst_period_ns.set(0);
     } else {
@@ -338,6 +339,18 @@ fn on_burst(_: &Area, burst: &Burst<'_>) -> bool {
         part => ticks::set_soon(area, part),
     }
     false
+}
+
+/// Tells the thread's name, if it has another one than was told last: memlens may ask when the thread is gone.
+fn tell_name(segment: Segment, area: &ThreadArea) {
+    const PR_GET_NAME: usize = 16;
+    let mut name = [0_u64; 2];
+    // SAFETY: the kernel writes at most 16 bytes (PR_GET_NAME(2const)).
+    let result = unsafe { syscall(number::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let is_new = result == 0 && name != area.name.get();
+    if is_new && segment.write_words(Kind::Named, now_ns(), area, &name, &[]) {
+        area.name.set(name);
+    }
 }
 
 /// Pays a burst from the advance; if that is used up, what of the thread's budget pays for it.

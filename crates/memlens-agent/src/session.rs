@@ -133,6 +133,7 @@ pub fn here() -> Option<(Segment, &'static ThreadArea)> {
             area.tid.set(syscall(number::GETTID, [0; 6]) as u32);
         }
         area.timer.set(0);
+        area.name.set([0; 2]);
         let mut draw = if is_known { area.draw.get() } else { ThreadDraw::default() };
         draw.reseed();
         area.draw.set(draw);

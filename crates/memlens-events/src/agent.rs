@@ -282,6 +282,8 @@ pub enum Kind {
     MappingEnded = 14,
     /// It changed a mapping's size, and perhaps its place (mremap(2)).
     MappingMoved = 15,
+    /// A thread that writes a burst has another name than it had at its last one.
+    Named = 16,
 }
 
 impl Kind {
@@ -302,6 +304,7 @@ impl Kind {
             Self::NewMapping,
             Self::MappingEnded,
             Self::MappingMoved,
+            Self::Named,
         ];
         kinds.into_iter().find(|&kind| kind as u8 == code)
     }
@@ -591,6 +594,11 @@ pub enum Event<'a> {
         /// a loop that waits for other threads.
         in_call: bool,
     },
+    /// See [`Kind::Named`].
+    Named {
+        /// As the kernel has it.
+        name: &'a [u8],
+    },
     /// See [`Kind::Forked`].
     Forked {
         /// The parent; of one that the agent never saw in a process between, an older ancestor.
@@ -675,6 +683,9 @@ impl<'a> AgentRecord<'a> {
             Kind::Started => Event::Started { mappings: text_of(rest(3)?) },
             Kind::Mapped => Event::Mapped { mappings: text_of(rest(3)?) },
             Kind::Look => Event::Look { period_ns: word(3)?, ip: word(4)?, in_call: word(5)? != 0 },
+            Kind::Named => {
+                Event::Named { name: rest(3)?.split(|&byte| byte == 0).next().unwrap_or_default() }
+            }
             Kind::Forked => Event::Forked { parent_pid: word(3)? as u32 },
         };
         Some(Self { time_ns: word(1)?, pid: (who >> 32) as u32, tid: who as u32, event })
@@ -734,6 +745,10 @@ mod tests {
             let words = [Head { kind, length: 8 * 4 }.word(), 1, 2, u64::from_ne_bytes(*b"0-8 r\n\0\0")];
             assert_eq!(AgentRecord::decode(&bytes(&words)).map(|record| record.event), Some(event));
         }
+        let name =
+            [Head { kind: Kind::Named, length: 8 * 5 }.word(), 1, 2, u64::from_ne_bytes(*b"worker-1"), 0];
+        let named = Event::Named { name: b"worker-1" };
+        assert_eq!(AgentRecord::decode(&bytes(&name)).map(|record| record.event), Some(named));
         let length = 8 * 6;
         let whole = bytes(&[Head { kind: Kind::Look, length }.word(), 1, 2, 5000, 0x1000, 1]);
         let look = Event::Look { period_ns: 5000, ip: 0x1000, in_call: true };

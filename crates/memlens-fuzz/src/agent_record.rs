@@ -44,6 +44,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         record(Kind::Padding, &[0; 5]),
         record(Kind::Look, &[5000, 0x40_4000, 0]),
         record(Kind::Forked, &[77]),
+        record(Kind::Named, &[u64::from_ne_bytes(*b"worker-1"), 0]),
         record(Kind::MappingEnded, &[address, 4096]),
         record(Kind::MappingMoved, &[address, 4096, address + (1 << 20), 8192]),
     ];
@@ -66,7 +67,7 @@ pub(crate) fn check(bytes: &[u8]) {
 /// A head's length.
 fn check_head(word: u64) -> Option<usize> {
     let (length, kind) = (word % (1 << 32), word >> 32);
-    let is_head = (1..=15).contains(&kind) && length % 8 == 0 && (8..=RING_BYTES as u64).contains(&length);
+    let is_head = (1..=16).contains(&kind) && length % 8 == 0 && (8..=RING_BYTES as u64).contains(&length);
     let head = Head::of(word);
     assert_eq!(head.is_some(), is_head, "{word:#x}");
     let head = head?;
@@ -96,7 +97,7 @@ fn check_record(bytes: &[u8]) {
     let has_stack = matches!(kind, 2 | 6 | 13);
     let fits = !has_stack || is_whole && words[least - 1] <= 8 * (words.len() - least) as u64;
     let record = AgentRecord::decode(bytes);
-    assert_eq!(record.is_some(), is_whole && fits && (2..=15).contains(&kind), "{words:x?}");
+    assert_eq!(record.is_some(), is_whole && fits && (2..=16).contains(&kind), "{words:x?}");
     let Some(AgentRecord { time_ns, pid, tid, event }) = record else { return };
     assert_eq!((time_ns, u64::from(pid) << 32 | u64::from(tid)), (words[1], words[2]));
     let behind = &bytes[8 * least..];
@@ -150,6 +151,11 @@ fn check_record(bytes: &[u8]) {
         }
         Event::Look { period_ns, ip, in_call } => {
             assert_eq!((kind, period_ns, ip, in_call), (10, words[3], words[4], words[5] != 0));
+        }
+        Event::Named { name } => {
+            assert_eq!(kind, 16);
+            let text: Vec<u8> = words[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert!(text.starts_with(name) && text.get(name.len()).is_none_or(|&byte| byte == 0));
         }
         Event::Forked { parent_pid } => assert_eq!((kind, parent_pid), (11, words[3] as u32)),
     }

@@ -25,8 +25,8 @@ use crate::word::the_one;
 const INDENT: usize = 11;
 
 /// One object by its number, or all that have a name: what it is, where it was allocated (the whole stack, with source),
-/// and which lines of code touch it, or, with `view.by` [`By::Caller`], through which calls it was reached. Shares are of
-/// the object's own wait.
+/// and which lines of code touch it, with `view.by` [`By::Function`] or [`By::Instruction`] which of those, or, with [`By::Caller`],
+/// through which calls it was reached. Shares are of the object's own wait.
 ///
 /// # Errors
 /// When no object has this number or name, or several names have it as a part.
@@ -56,17 +56,27 @@ pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<Str
     out += &fields(profile, &objects, whole, view);
     let members = objects.set();
     let cells = profile.cells.iter().filter(|cell| members.contains(&cell.object));
-    let rows = by_code(profile, cells, whole, CodeGroup::Line);
+    let (group, noun, place) = match view.by {
+        By::Instruction => (CodeGroup::Instruction, "instruction", "where"),
+        By::Function => (CodeGroup::Function, "function", "file"),
+        _ => (CodeGroup::Line, "line", "function"),
+    };
+    let rows = by_code(profile, cells, whole, group);
     if rows.is_empty() {
         out += "\nNo instruction touched it while collection was on.\n";
         return Ok(out);
     }
     out.push('\n');
-    let what = [
-        TableColumn::Of(Column::Name, ["", "touched by"], 0),
-        TableColumn::Of(Column::Where, ["", "function"], 1),
-    ];
-    out += &part(profile, rows, "line", (&what, &[TableColumn::Source]), view);
+    let mut what = vec![TableColumn::Of(Column::Name, ["", "touched by"], 0)];
+    if group == CodeGroup::Instruction {
+        what.push(TableColumn::Of(Column::Kind, ["", "access"], 1));
+    }
+    what.push(TableColumn::Of(Column::Where, ["", place], 1));
+    let mut last = Vec::new();
+    if group != CodeGroup::Function {
+        last = vec![TableColumn::Of(Column::Pattern, ["", "pattern"], 2), TableColumn::Source];
+    }
+    out += &part(profile, rows, noun, (&what, &last), view);
     Ok(out)
 }
 

@@ -86,6 +86,9 @@ pub(crate) struct Flexible {
 /// Columns from this priority on are merely nice to have.
 const NICE_TO_HAVE: u8 = 5;
 
+/// Columns up to this priority are missed where there is no room for them.
+const MISSED: u8 = 2;
+
 /// One column.
 #[derive(Clone, Debug)]
 pub(crate) struct GridColumn {
@@ -139,6 +142,22 @@ impl Grid {
             self.line(&mut out, &shown, &widths, &cells, colour);
         }
         out
+    }
+
+    /// Titles of columns that a reader may look for and that are not shown for want of room, and a width that shows them.
+    pub(crate) fn missed(&self, width: usize) -> Option<(String, usize)> {
+        const STEP: usize = 20;
+        let missed = |width: usize| -> Vec<String> {
+            let (shown, _) = self.fit(width);
+            (0..self.columns.len())
+                .filter(|column| self.columns[*column].priority <= MISSED && !shown.contains(column))
+                .map(|column| self.columns[column].titles.join(" ").trim().to_owned())
+                .collect()
+        };
+        let titles = missed(width);
+        let wider =
+            (1..=20).map(|steps| (width / STEP + steps) * STEP).find(|&wider| missed(wider).is_empty());
+        wider.filter(|_| !titles.is_empty()).map(|wider| (titles.join(", "), wider))
     }
 
     /// Which columns are shown, and how wide.

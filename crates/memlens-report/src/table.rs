@@ -87,7 +87,13 @@ pub fn table(profile: &Profile, view: &View) -> String {
     }
     widen_callers(&mut grid);
     out += &grid.render(view.width, view.colour);
-    let footer = footer(profile, view, &rows, touched, all);
+    let mut footer = footer(profile, view, &rows, touched, all);
+    if let Some((titles, wider)) = grid.missed(view.width) {
+        let text = format!("no room for {titles}; COLUMNS={wider} shows them");
+        if text.width() <= view.width {
+            footer += &format!("\n{text}");
+        }
+    }
     out += &Style::Dim.paint(&footer, view.colour);
     out.push('\n');
     out

@@ -353,6 +353,10 @@ fn timed(record: &AgentRecord<'_>) -> Option<TimedRecord> {
             let record = Record::Look { pid, tid, period_ns, ip, in_call };
             return Some(TimedRecord { time_ns, record });
         }
+        Event::Named { name } => {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Some(TimedRecord { time_ns, record: Record::Name { pid, tid, name, is_exec: false } });
+        }
         Event::Forked { parent_pid } => {
             return Some(TimedRecord { time_ns, record: Record::Forked { pid, parent_pid } });
         }

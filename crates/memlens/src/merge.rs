@@ -130,7 +130,10 @@ impl Part {
         let mut profile = open_profile(&self.place)?;
         profile.run.merged_as = Some(self.name.clone());
         let mut place = Output::of_process(merged, number, self.run.pid.unwrap_or(0))?;
-        place.writer().flush(&profile, !self.is_truncated)?;
+        if let Err(error) = place.writer().flush(&profile, !self.is_truncated) {
+            place.discard();
+            return Err(error.into());
+        }
         Ok(())
     }
 

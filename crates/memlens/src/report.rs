@@ -20,6 +20,7 @@ Examples:
   memlens report ls.memlens --by line               lines of code by cost
   memlens report ls.memlens --object 12             one object, and the code that touches it
   memlens report ls.memlens --object column         the same by name, whatever it was allocated by
+  memlens report ls.memlens --object 12 --by instruction   each with its pattern in that object
   memlens report ls.memlens --object 12 --by caller   the call paths that lead to it (of samples)
   memlens report ls.memlens --format csv --top 100  for a spreadsheet"
 )]
@@ -35,7 +36,7 @@ pub struct ReportArgs {
     ///
     /// A name shows all objects of that name, added up and each by itself, but for those that make less than a
     /// hundredth of it beside one; a part of the name will do if only one has
-    /// it. With --by caller, the call paths that lead there
+    /// it. With --by function or instruction, those in place of lines; with --by caller, the call paths that lead there
     #[arg(long, value_name = "ID|NAME", conflicts_with = "code")]
     pub object: Option<String>,
 
@@ -58,7 +59,7 @@ pub struct ReportArgs {
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A table, as wide as the terminal.
+    /// A table, as wide as the terminal; COLUMNS=200 in the environment makes it wider.
     Table,
     /// Everything; docs/formats.md describes it.
     Json,
@@ -70,9 +71,12 @@ pub enum Format {
 pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
     refuse_options_without_effect(args)?;
     if let (Some(_), Some(by)) = (&args.object, args.view.by)
-        && by != By::Caller
+        && !matches!(by, By::Caller | By::Function | By::Line | By::Instruction)
     {
-        let message = format!("--object goes with --by caller only, not with --by {}", by.as_str());
+        let message = format!(
+            "--object goes with --by line, function, instruction or caller, not with --by {}",
+            by.as_str()
+        );
         return Err(Failure::new(FailureKind::Usage, message));
     }
     if args.processes {

@@ -903,3 +903,34 @@ fn who_uses_the_signal_of_prompts_sees_only_its_own() {
         assert_eq!(stdout(&output), String::from_utf8_lossy(&native.stdout), "{script}");
     }
 }
+
+#[test]
+fn threads_have_their_names_though_they_have_ended() {
+    let folder = folder();
+    let source = "#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n\
+        static volatile long sum;\n\
+        static void *work(void *name) {\n\
+            pthread_setname_np(pthread_self(), name);\n\
+            long *values = calloc(1 << 16, sizeof *values);\n\
+            for (int round = 0; round < 800; round++)\n\
+                for (int at = 0; at < 1 << 16; at++) sum += values[at];\n\
+            return values;\n\
+        }\n\
+        int main(void) {\n\
+            char *names[] = {\"first\", \"second\", \"third\", 0};\n\
+            for (int i = 0; names[i]; i++) {\n\
+                pthread_t thread;\n\
+                pthread_create(&thread, 0, work, names[i]);\n\
+                pthread_join(thread, 0);\n\
+            }\n\
+            return 0;\n\
+        }";
+    let program = compiled(folder.path(), "named", source, &["-O1"]);
+    let program = program.to_str().expect("plain");
+    let words = ["record", "--mode", "burst", "--overhead", "10%", "--quiet", "--out", "p", "--", program];
+    succeeding(folder.path(), &words);
+    let table = succeeding(folder.path(), &["report", "p", "--by", "thread", "--format", "csv"]);
+    for name in ["first", "second", "third"] {
+        assert!(table.contains(name), "{name}: {table}");
+    }
+}

@@ -36,9 +36,13 @@ fn every_grouping_and_both_drill_downs_work() {
     let message = failing(folder.path(), &["report", "p", "--code", "serach"], 64);
     assert!(message.contains("did you mean ‘search’?"), "{message}");
     failing(folder.path(), &["report", "p", "--object", "9"], 64);
-    // Of an object there may be call paths besides; no other grouping.
-    let message = failing(folder.path(), &["report", "p", "--object", "1", "--by", "line"], 64);
-    assert!(message.contains("--by caller"), "{message}");
+    // Of an object there may be code and call paths; no other grouping.
+    for by in ["line", "function", "instruction"] {
+        let detail = succeeding(folder.path(), &["report", "p", "--object", "1", "--by", by]);
+        assert!(detail.contains(&format!("1 {by}\n")), "{by}: {detail}");
+    }
+    let message = failing(folder.path(), &["report", "p", "--object", "1", "--by", "thread"], 64);
+    assert!(message.contains("instruction or caller"), "{message}");
 }
 
 #[test]

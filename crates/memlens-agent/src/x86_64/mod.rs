@@ -43,6 +43,8 @@ pub struct ThreadArea {
     pub burst_due_ns: Cell<u64>,
     /// How much sooner than that a burst began, in ns: the next one comes later by as much.
     pub burst_borrowed_ns: Cell<u64>,
+    /// The thread's name that was told last, zeros behind it; all zeros: none was.
+    pub name: Cell<[u64; 2]>,
     /// Whether the agent asks the thread's libc for the time.
     pub asks_clock: Cell<bool>,
     /// What translated code needs of the thread.
