@@ -458,7 +458,7 @@ impl Module {
         let mut best: Option<(&Local<'a>, u64)> = None;
         for local in &locals.locals {
             let whole = local.type_id.as_ref().and_then(|id| debug.size_of(id)).unwrap_or(8);
-            for place in places_near(local, pc) {
+            for place in places_near(local, pc).filter(|place| !local.ends_with_store(place, pc)) {
                 let start = match (place.place, cfa_offset) {
                     (Place::Cfa(start), Some(wanted)) => wanted.checked_sub(start),
                     (Place::Based { register, offset }, _) if register == base.0 => disp.checked_sub(offset),

@@ -68,6 +68,20 @@ impl Local<'_> {
     }
 }
 
+impl Local<'_> {
+    /// Whether a store at `pc` ends all that is known of the variable, which was at `place` until then: it is used no more, its slot is
+    /// another's, and what is stored is that one's. Compilers let the debug information keep the variable there up to the store.
+    pub(crate) fn ends_with_store(&self, place: &LocalPlace, pc: u64) -> bool {
+        const LONGEST_INSTRUCTION: u64 = 15;
+        let end = place.end;
+        // A scope may end here.
+        !place.of_scope
+            && (place.start..end).contains(&pc)
+            && end - pc <= LONGEST_INSTRUCTION
+            && self.places_in(end, end.saturating_add(1)).next().is_none()
+    }
+}
+
 /// Where a variable, or a part of it, is for a range of pcs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalPlace {
@@ -417,4 +431,43 @@ fn in_frame<'a>(debug: &DebugInfo<'a>, locals: &[Local<'a>], rows: &[CfaRow]) ->
     }
     list.sort_by_key(|v| v.cfa_offset);
     list.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_a_variable_does_not_outlive_is_of_another_one() {
+        let place = |start, end| LocalPlace {
+            start,
+            end,
+            part_start: 0,
+            part_size: None,
+            place: Place::Cfa(-400),
+            of_scope: false,
+        };
+        let local = |places: Vec<LocalPlace>| Local {
+            name: "a12".into(),
+            type_id: None,
+            decl_file: None,
+            decl_line: None,
+            is_parameter: false,
+            inline_depth: 0,
+            inlined_from: None,
+            of_library: false,
+            longest: places.iter().map(|place| place.end - place.start).max().unwrap_or(0),
+            places,
+        };
+        // mov %rax,-0x188(%rbp), seven bytes.
+        let (store, next) = (0x1522, 0x1529);
+        let ends = |places: Vec<LocalPlace>| local(places.clone()).ends_with_store(&places[0], store);
+        assert!(ends(vec![place(0x12b5, next)]));
+        assert!(ends(vec![place(0x12b5, next), place(0x2000, 0x2100)]), "somewhere else, later");
+        // It has another value from then on, or is not overwritten.
+        assert!(!ends(vec![place(0x12b5, next), place(next, 0x1600)]));
+        assert!(!ends(vec![place(0x12b5, 0x1600)]));
+        assert!(!ends(vec![place(next, 0x1530)]), "it begins with the store");
+        assert!(!ends(vec![LocalPlace { of_scope: true, ..place(0x12b5, next) }]));
+    }
 }
