@@ -33,8 +33,9 @@ const CHAINED: f64 = 0.5;
 const RARELY: f64 = 0.2;
 
 /// Fills `profile.patterns` and `profile.object_patterns`. `operands`: which row of code each number of `patterns` is. `object_of`: which
-/// row of objects an owner is, of the operand with a number. `symbols_of`: a module of the profile as a file, where it can be read. The profile's counts must be there: they say what is costly. `sources`
-/// is what earlier profiles of the same modules have found out of their code.
+/// row of objects an owner is, of the operand with a number. `symbols_of`: a module of the profile as a file, where it can be read. The
+/// profile's counts must be there: they say what is costly. `sources` is what earlier profiles of the same modules have found out of their
+/// code.
 pub fn add_patterns<'a>(
     profile: &mut Profile,
     patterns: &mut Patterns,

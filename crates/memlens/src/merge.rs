@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memlens_profile::{Existing, MERGED_FROM, Merger, ProcessFolder, Profile, RunInfo, WriteError};
+use memlens_types::Counts;
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
@@ -43,14 +44,14 @@ pub fn merge(args: &MergeArgs) -> Result<u8, Failure> {
     refuse_same_places(args)?;
     let mut merger: Option<Merger> = None;
     let mut parts: Vec<Part> = Vec::new();
-    for place in &args.profiles {
+    for (input, place) in args.profiles.iter().enumerate() {
         let profile = open_profile(place)?;
         let added = merger.get_or_insert_with(|| Merger::new(&profile).apart()).add(&profile);
         added.map_err(|error| {
             let message = format!("cannot merge {}: {error}; nothing is written", place.display());
             Failure::new(FailureKind::BadData, message)
         })?;
-        for part in parts_of(place, profile)? {
+        for part in parts_of((input, place), profile)? {
             if let Some(same) = parts.iter().find(|known| known.is_run_of(&part)) {
                 let message = format!(
                     "{} and {} are of the same run: what it counts would count twice; nothing is written",
@@ -84,21 +85,24 @@ pub fn merge(args: &MergeArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// One run.
+/// One run, or one program of several that were followed.
 struct Part {
+    /// Which of the profiles to merge it is of.
+    input: usize,
     place: PathBuf,
     /// The profile that it was before anything was merged.
     name: String,
     run: RunInfo,
-    accesses: u64,
+    totals: Counts,
     is_truncated: bool,
 }
 
 /// The single runs of a profile: itself, or what it was merged from.
-fn parts_of(place: &Path, profile: Profile) -> Result<Vec<Part>, Failure> {
+fn parts_of((input, place): (usize, &Path), profile: Profile) -> Result<Vec<Part>, Failure> {
     let part = |place: PathBuf, name: String, profile: Profile| Part {
+        input,
         name: profile.run.merged_as.clone().unwrap_or(name),
-        accesses: profile.totals().accesses(),
+        totals: profile.totals(),
         is_truncated: profile.attribution.truncated,
         run: profile.run,
         place,
@@ -116,11 +120,11 @@ fn parts_of(place: &Path, profile: Profile) -> Result<Vec<Part>, Failure> {
 }
 
 impl Part {
-    /// Whether both are of one run of a program, or copies of one profile.
+    /// Whether both are copies of one profile. Two recordings of one process that went on are not: they counted different things.
     fn is_run_of(&self, other: &Self) -> bool {
         let identity = |part: &Self| {
-            let run = &part.run;
-            (run.pid, run.started_unix_seconds, run.hostname.clone(), run.command.clone(), part.accesses)
+            let run = part.run.clone();
+            (run.pid, run.started_unix_seconds, run.hostname, run.command, run.wall_seconds, part.totals)
         };
         self.run.pid.is_some() && identity(self) == identity(other)
     }
@@ -162,8 +166,9 @@ fn notes(parts: &[Part]) -> Vec<String> {
         notes.push(format!("Profiles that end before their programs did: {names}."));
     }
     let has_namesake = |part: &&Part| {
-        let same = parts.iter().filter(|other| other.run.pid == part.run.pid);
-        part.run.pid.is_some() && same.count() > 1
+        // Those of one input executed each other.
+        let is_same = |other: &&Part| other.run.pid == part.run.pid && other.input != part.input;
+        part.run.pid.is_some() && parts.iter().any(|other| is_same(&other))
     };
     if let Some(names) = named(parts.iter().filter(has_namesake).collect()) {
         notes.push(format!(
