@@ -283,8 +283,8 @@ impl About<'_> {
         let [dtlb, stlb] = hot.left(machine.page_bytes, tlbs, [now.dtlb_misses, now.stlb_misses]);
         let part = |kept: f64| move |count: u64| (count as f64 * kept) as u64;
         let mut then = now.with_misses(part(l1), part(l2), part(llc));
-        let walks =
-            self.known.patterns.of_code(piece.code).is_none_or(|pattern| pattern.stride_bytes.is_some());
+        let pattern = self.pattern(piece.code, piece.field);
+        let walks = pattern.is_none_or(|pattern| pattern.stride_bytes.is_some());
         if machine.prefetcher_streams > 0 {
             let most = |misses: u64, prefetched: u64| if walks { misses } else { misses.min(2 * prefetched) };
             then.l2_prefetched = most(then.l2_misses(), then.l2_prefetched);
