@@ -20,8 +20,8 @@ Each program says at its top what must be found, in lines that this script reads
     expect-absent KIND NAME   there is no such object, or nobody accessed it
 
 KIND * means any kind, NAME * the sum over all objects of the kind. A value is a number, or an interval
-LEAST..MOST of which MOST may be missing; that of `pattern` is a word: the kind with most of the object's waiting. Two expectations of one kind and name must be met by two
-different objects.
+LEAST..MOST of which MOST may be missing; that of `pattern` is a word: the kind with most of the object's
+waiting. Two expectations of one kind and name must be met by two different objects.
 
 --native runs without memlens and checks only output and end. Exit code 0 when nothing failed; the last
 line is `N passed, N failed, N skipped`.

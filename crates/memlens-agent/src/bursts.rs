@@ -37,6 +37,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use memlens_burst::{Area, Burst, Hooks, Limits, NewBlock};
 use memlens_events::agent::{BlockHead, BurstHead, Control, Kind, RING_BYTES};
 use memlens_events::burst::{End, REFERENCE_WORDS};
+use memlens_events::restriction;
 
 use crate::arch::{self, ThreadArea, number, syscall};
 use crate::faults;
@@ -346,7 +347,8 @@ fn tell_name(segment: Segment, area: &ThreadArea) {
     const PR_GET_NAME: usize = 16;
     let mut name = [0_u64; 2];
     // SAFETY: the kernel writes at most 16 bytes (PR_GET_NAME(2const)).
-    let result = unsafe { syscall(number::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let result =
+        unsafe { syscall(restriction::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     let is_new = result == 0 && name != area.name.get();
     if is_new && segment.write_words(Kind::Named, now_ns(), area, &name, &[]) {
         area.name.set(name);

@@ -5,6 +5,7 @@ use core::arch::asm;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::AtomicU32;
 use dynamorio_sys::dr_safe_read;
+use memlens_events::restriction;
 
 const SYS_MMAP: usize = 9;
 const SYS_MPROTECT: usize = 10;
@@ -26,7 +27,6 @@ const SYS_RECVMSG: usize = 47;
 const SYS_READLINK: usize = 89;
 const SYS_GETEUID: usize = 107;
 const SYS_GETEGID: usize = 108;
-const SYS_PRCTL: usize = 157;
 const SYS_GETXATTR: usize = 191;
 const SYS_FUTEX: usize = 202;
 const SYS_FACCESSAT: usize = 269;
@@ -77,7 +77,8 @@ pub fn thread_name() -> Option<[u64; 2]> {
     const PR_GET_NAME: usize = 16;
     let mut name = [0_u64; 2];
     // SAFETY: the kernel writes at most 16 bytes (PR_GET_NAME(2const)).
-    let result = unsafe { syscall6(SYS_PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let result =
+        unsafe { syscall6(restriction::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     (result == 0).then_some(name)
 }
 

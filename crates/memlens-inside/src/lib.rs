@@ -44,7 +44,6 @@ pub mod number {
     pub const GETEUID: usize = 107;
     pub const GETEGID: usize = 108;
     pub const RT_SIGPENDING: usize = 127;
-    pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const GETXATTR: usize = 191;
     pub const TIMER_CREATE: usize = 222;

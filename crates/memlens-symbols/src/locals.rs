@@ -66,9 +66,7 @@ impl Local<'_> {
         let first = before_end.partition_point(|place| place.start.saturating_add(self.longest) <= start);
         before_end[first..].iter().filter(move |place| start < place.end)
     }
-}
 
-impl Local<'_> {
     /// Whether a store at `pc` ends all that is known of the variable, which was at `place` until then: it is used no more, its slot is
     /// another's, and what is stored is that one's. Compilers let the debug information keep the variable there up to the store.
     pub(crate) fn ends_with_store(&self, place: &LocalPlace, pc: u64) -> bool {

@@ -52,7 +52,7 @@ pub fn merge(args: &MergeArgs) -> Result<u8, Failure> {
             Failure::new(FailureKind::BadData, message)
         })?;
         for part in parts_of((input, place), profile)? {
-            if let Some(same) = parts.iter().find(|known| known.is_run_of(&part)) {
+            if let Some(same) = parts.iter().find(|known| known.is_copy_of(&part)) {
                 let message = format!(
                     "{} and {} are of the same run: what it counts would count twice; nothing is written",
                     same.name, part.name
@@ -121,7 +121,7 @@ fn parts_of((input, place): (usize, &Path), profile: Profile) -> Result<Vec<Part
 
 impl Part {
     /// Whether both are copies of one profile. Two recordings of one process that went on are not: they counted different things.
-    fn is_run_of(&self, other: &Self) -> bool {
+    fn is_copy_of(&self, other: &Self) -> bool {
         let identity = |part: &Self| {
             let run = part.run.clone();
             (run.pid, run.started_unix_seconds, run.hostname, run.command, run.wall_seconds, part.totals)

@@ -144,17 +144,16 @@ fn process_folder(args: &ReportArgs, wanted: u32) -> Result<ProcessFolder, Failu
 /// Writes a line a process.
 fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
     let folders = processes(args)?;
-    let mut rows = Vec::new();
+    let printable =
+        |text: &str| -> String { text.chars().map(|c| if c.is_control() { '?' } else { c }).collect() };
+    // Of each what it counts, and unless it cannot be read the profile that was merged, if it was, and its command.
+    let mut rows: Vec<(String, Option<[String; 2]>)> = Vec::new();
     for folder in &folders {
         let (number, process_id) = (folder.number, folder.process_id);
         let profile = match Profile::open(&folder.path) {
             Ok(profile) => profile,
             Err(error) => {
-                rows.push((
-                    format!("{number:>5} {process_id:>8}  not readable: {error}"),
-                    None,
-                    String::new(),
-                ));
+                rows.push((format!("{number:>5} {process_id:>8}  not readable: {error}"), None));
                 continue;
             }
         };
@@ -170,36 +169,31 @@ fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
             }
             (None, None) => "?".to_owned(),
         };
-        let command: String =
-            profile.run.command.join(" ").chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let counts = format!(
             "{number:>5} {process_id:>8} {:>8} {end:>6} {:>16} {:>14}",
             known(profile.run.parent_pid.map(u64::from)),
             known(profile.run.instructions),
             profile.totals().accesses(),
         );
-        rows.push((counts, Some(profile.run.merged_as.unwrap_or_default()), command));
+        let merged = printable(profile.run.merged_as.as_deref().unwrap_or_default());
+        rows.push((counts, Some([merged, printable(&profile.run.command.join(" "))])));
     }
-    // Of merged profiles which each was.
-    let width =
-        rows.iter().filter_map(|(_, merged, _)| Some(merged.as_ref()?.chars().count())).max().unwrap_or(0);
-    let width = if width > 0 { width.max("PROFILE".len()) } else { 0 };
-    let of_merged = |text: &str| if width > 0 { format!("  {text:<width$}") } else { String::new() };
-    let mut text = format!(
-        "{:>5} {:>8} {:>8} {:>6} {:>16} {:>14}{}  COMMAND\n",
-        "N",
-        "PID",
-        "PARENT",
-        "END",
-        "INSTRUCTIONS",
-        "ACCESSES",
-        of_merged("PROFILE")
+    let head = format!(
+        "{:>5} {:>8} {:>8} {:>6} {:>16} {:>14}",
+        "N", "PID", "PARENT", "END", "INSTRUCTIONS", "ACCESSES"
     );
-    for (counts, merged, command) in rows {
-        text += &match merged {
-            Some(merged) => format!("{counts}{}  {command}\n", of_merged(&merged)),
-            None => format!("{counts}\n"),
-        };
+    rows.insert(0, (head, Some(["PROFILE", "COMMAND"].map(str::to_owned))));
+    let merged = || rows.iter().filter_map(|(_, words)| Some(words.as_ref()?[0].chars().count()));
+    // Without merged profiles that column is empty.
+    let width = if merged().skip(1).any(|width| width > 0) { merged().max() } else { None };
+    let mut text = String::new();
+    for (counts, words) in &rows {
+        text += counts;
+        if let Some([merged, command]) = words {
+            let merged = width.map(|width| format!("  {merged:<width$}")).unwrap_or_default();
+            text += &format!("{merged}  {command}");
+        }
+        text.push('\n');
     }
     streams::write_result(|out| out.write_all(text.as_bytes()))?;
     Ok(0)
