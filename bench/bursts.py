@@ -71,6 +71,7 @@ PROGRAMS = [
     ("dijkstra", WORKLOADS / "dijkstra.cpp", ["300000", "2"]),
     ("lists", WORKLOADS / "lists.rs", ["1048576", "4"]),
     ("known", WORKLOADS / "known.c", ["400000"]),
+    ("rounds", WORKLOADS / "rounds.c", ["2", "300"]),
     ("sqlite", None, ["sqlite3", ":memory:", ".read {folder}/q.sql"]),
     ("python", None, [sys.executable, "-S", "{folder}/p.py"]),
     ("perl", None, ["perl", "{folder}/p.pl"]),

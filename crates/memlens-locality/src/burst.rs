@@ -64,3 +64,16 @@ impl From<u64> for Unseen {
         Self { references, was_elsewhere: None }
     }
 }
+
+/// Addresses of an object of which it is known how large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extent {
+    /// The first address.
+    pub start: u64,
+    /// The one behind the last.
+    pub end: u64,
+    /// The object, by any number.
+    pub object: u64,
+    /// How much it has in all, in bytes.
+    pub bytes: u64,
+}

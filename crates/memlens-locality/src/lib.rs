@@ -24,6 +24,7 @@
 //! | `groups.rs` | how evenly blocks fall into sets |
 //! | `sets.rs` | what sets have lost by the next use of it, inside bursts |
 //! | `phases.rs` | stretches of the program with different footprints, and how long they last |
+//! | `held.rs` | how often data of known size can miss in a cache that holds it |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
 //! | `cost.rs` | [`Cost`], [`CostSpread`]: what references cost; errors of shares that can be added up |
 //! | `summary.rs` | [`Summary`], [`Row`], [`Estimate`], [`CurvePoint`]: the answers |
@@ -64,6 +65,8 @@
 //!    reference misses an LRU cache if the footprint of its reuse time is as large as the cache; sets by Smith's
 //!    rule, among those that the lowest bits of the blocks' numbers lead to, and for reuses inside of bursts by what fell into the set in
 //!    the meantime.
+//!    Who knows of objects how large they are ([`Locality::feed_with`]) bounds how often they miss in a cache that holds them with all
+//!    others of their time.
 //! 4. **Misses** of a scope: its own distribution of reuse times against the footprints of its phases. Scopes
 //!    that were seen seldom lean on the program's distribution. The program's misses are the sum over its
 //!    instructions.
@@ -129,6 +132,7 @@ mod cost;
 mod delinquent;
 mod geometry;
 mod groups;
+mod held;
 mod interval;
 mod last_use;
 mod locality;
@@ -145,7 +149,7 @@ mod spread;
 mod summary;
 mod umi;
 
-pub use burst::{Burst, Reference, Unseen};
+pub use burst::{Burst, Extent, Reference, Unseen};
 pub use cost::{Cost, CostSpread};
 pub use delinquent::{DelinquentComparison, smallest_covering};
 pub use geometry::Geometry;

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use memlens_types::AccessKind;
+use rustc_hash::FxHashMap;
 
 use crate::bins::{BINS, TRIVIAL, bin};
-use crate::burst::{Burst, Reference};
+use crate::burst::{Burst, Extent, Reference};
 use crate::clock::{Age, Clock, Mark};
 use crate::cost::{Cost, Pairs};
 use crate::geometry::Geometry;
 use crate::groups::{Counts, Groups};
+use crate::held::{Held, Most, Mosts};
 use crate::last_use::{LastUse, TAG_SHIFT};
 use crate::model::{Bound, LevelModel, Misses, Model, estimate};
 use crate::phases::{Phases, Position, Short, Signature};
@@ -96,6 +98,7 @@ pub struct Locality {
     levels: Vec<Geometry>,
     sizes: Vec<BlockSize>,
     phases: Phases,
+    held: Held,
     threads: HashMap<u32, Thread>,
     /// All references, as number 0.
     program: Scopes,
@@ -195,6 +198,9 @@ impl Locality {
             };
             size.holding = size.sets.iter().map(|sets| sets.as_ref().map_or(0, bits)).collect();
         }
+        let size_of = |index| sizes.iter().position(|size| size.levels.contains(&index)).unwrap_or(0);
+        let levels = config.levels.iter().enumerate().map(|(index, &geometry)| (geometry, size_of(index)));
+        let held = Held::new(levels, sizes.len());
         let scopes = |most, has_spreads| Scopes::new(most, sizes.len(), config.levels.len(), has_spreads);
         Ok(Self {
             program: scopes(1, true),
@@ -204,6 +210,7 @@ impl Locality {
             longest: (config.remembered_blocks.next_power_of_two() / 4).max(1024),
             sizes,
             phases: Phases::default(),
+            held,
             threads: HashMap::new(),
             bursts: 0,
             watches: true,
@@ -230,9 +237,16 @@ impl Locality {
 
     /// Takes a burst in. Empty ones, and weights that are not above 0, are passed over.
     pub fn feed(&mut self, burst: &Burst<'_>) {
+        self.feed_with(burst, &[]);
+    }
+
+    /// The same, if it is known how large some objects are that it touches: `extents`, in any order, which do not overlap. Weights have
+    /// to be references.
+    pub fn feed_with(&mut self, burst: &Burst<'_>, extents: &[Extent]) {
         if burst.weight.is_nan() || burst.weight <= 0.0 {
             return;
         }
+        self.held.touches(extents);
         let a_reference = burst.weight / burst.references.len() as f64;
         if let Some(unseen) = burst.unseen_before {
             self.gaps = (self.gaps.0 + unseen.references as f64, self.gaps.1 + 1.0);
@@ -293,7 +307,8 @@ impl Locality {
             }
             size.watches = self.watches;
             let scopes = [&mut self.program, &mut self.instructions, &mut self.owners];
-            let ([early, all], short, groups) = size.window(index, references, thread, weight, scopes);
+            let ([early, all], short, groups) =
+                size.window(index, references, thread, weight, (scopes, &mut self.held));
             let phases = &mut self.phases;
             let phase = *phase.get_or_insert_with(|| {
                 let class = Phases::class(early, all, references.len());
@@ -302,6 +317,7 @@ impl Locality {
             size.short.add(phase, &short, weight);
             size.groups.add(phase, &groups);
         }
+        self.held.end_window(weight, goes_on || part > 0);
         thread.phase = phase;
         thread.clock.end_window(references.len() as u64, phase.unwrap_or_default(), &self.phases);
         thread.made += references.len() as u64;
@@ -362,13 +378,19 @@ impl Locality {
                 .find_map(|(at, size)| Some((at, of_size(size)?)))
                 .expect("each level's size of block has an entry");
             let watched = self.sizes[size].sets[place].is_some().then_some(place);
-            levels.push(Level { size, watched, by_phase: known[size].level(geometry) });
+            let most = self.held.most(index);
+            levels.push(Level { size, watched, by_phase: known[size].level(geometry), most });
         }
-        let rows = |scopes: &Scopes| -> Vec<(u32, Row)> {
-            scopes.seen().map(|(id, scope, sums)| (id, self.row(scope, sums, &known, &levels))).collect()
+        let rows = |scopes: &Scopes, most: fn(&Mosts) -> Option<&FxHashMap<u32, Most>>| -> Vec<(u32, Row)> {
+            let row = |(id, scope, sums)| {
+                let most = |level: &Level| most(&level.most).and_then(|most| most.get(&id).copied());
+                (id, self.row(scope, sums, &known, &levels, most))
+            };
+            scopes.seen().map(row).collect()
         };
-        let (instructions, owners) = (rows(&self.instructions), rows(&self.owners));
-        let mut total = rows(&self.program).pop().map(|(_, row)| row).unwrap_or_default();
+        let instructions = rows(&self.instructions, |most| Some(&most.instructions));
+        let owners = rows(&self.owners, |most| Some(&most.owners));
+        let mut total = rows(&self.program, |_| None).pop().map(|(_, row)| row).unwrap_or_default();
         let accesses: Vec<&Row> =
             instructions.iter().map(|(_, row)| row).filter(|row| !row.is_prefetch).collect();
         total.references = accesses.iter().map(|row| row.references).sum();
@@ -402,7 +424,7 @@ impl Locality {
         let point = |&bytes: &u64| {
             let blocks = (bytes / u64::from(block_bytes)).max(1);
             let level = known.level(&Geometry { block_bytes, blocks, ways: u32::MAX });
-            let estimate = estimate(&mixed(reuse, &level), reuse, &times, scope.references);
+            let estimate = estimate(&mixed(reuse, &level), reuse, &times, scope.references, None);
             let ratio = |misses: f64| misses / scope.references;
             CurvePoint {
                 bytes,
@@ -446,6 +468,7 @@ impl Locality {
         ScopeSums { by_level, spread }: ScopeSums<'_>,
         known: &[Known],
         levels: &[Level],
+        most: impl Fn(&Level) -> Option<Most>,
     ) -> Row {
         let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
             .map(|(size, known)| {
@@ -464,7 +487,7 @@ impl Locality {
                     }
                     None => misses,
                 };
-                estimate(&miss, reuse, times, scope.references)
+                estimate(&miss, reuse, times, scope.references, most(level))
             });
             Estimate {
                 standard_error: self.spread.error_of_share(sums),
@@ -501,6 +524,8 @@ struct Level {
     /// Its place among the levels of that size, if its sets are watched.
     watched: Option<usize>,
     by_phase: PhaseLevels,
+    /// How often what it holds can miss.
+    most: Mosts,
 }
 
 /// What reuse times say for one level, by phase.
@@ -534,7 +559,7 @@ impl BlockSize {
         references: &[Reference],
         thread: &Thread,
         weight: f64,
-        [program, instructions, owners]: [&mut Scopes; 3],
+        ([program, instructions, owners], held): ([&mut Scopes; 3], &mut Held),
     ) -> ([u64; 2], [u32; TRIVIAL as usize], Counts) {
         let tag = thread.tag << TAG_SHIFT;
         let (mut first_uses, mut short) = (0, [0u32; TRIVIAL as usize]);
@@ -569,7 +594,10 @@ impl BlockSize {
                     }
                     let phase = |then| instructions.phase(reference.instruction, then);
                     let seen = self.seen(key, now, before, thread, weight, phase);
-                    first_uses += u64::from(!matches!(seen, Seen::Within { .. }));
+                    if !matches!(seen, Seen::Within { .. }) {
+                        first_uses += 1;
+                        held.first_use(index, reference);
+                    }
                     match seen {
                         Seen::Never { .. } => groups.add(block, None),
                         Seen::Across { age, .. } => groups.add(block, Some(age.time)),

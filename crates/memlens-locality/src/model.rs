@@ -3,6 +3,7 @@
 use crate::bins::BINS;
 use crate::geometry::Geometry;
 use crate::groups::Evenness;
+use crate::held::Most;
 use crate::reuse::{Distribution, Footprint, Reuse};
 use crate::summary::Estimate;
 
@@ -127,8 +128,14 @@ impl LevelModel {
 }
 
 /// The misses of a scope with these reuse times. `miss`: what a reuse time says, by bin; `references`: all of the
-/// scope, weighted.
-pub(crate) fn estimate(miss: &Misses, reuse: &Reuse, times: &Distribution, references: f64) -> Estimate {
+/// scope, weighted; `most`: what is known of uses that are the first of their block in a burst.
+pub(crate) fn estimate(
+    miss: &Misses,
+    reuse: &Reuse,
+    times: &Distribution,
+    references: f64,
+    most: Option<Most>,
+) -> Estimate {
     let Misses { by_time: miss, beyond, beyond_most } = miss;
     let references = references.max(reuse.counted());
     let ratio =
@@ -138,8 +145,11 @@ pub(crate) fn estimate(miss: &Misses, reuse: &Reuse, times: &Distribution, refer
     let low = known + at_least;
     // Less than that by rounding, where all of them miss.
     let high = (known + beyond_most * reuse.first.iter().sum::<f64>()).max(low);
+    let misses = ratio * references;
+    let firsts = reuse.first.iter().sum();
+    let bounded = most.map(|most| known + most.bound((misses - known).max(0.0), firsts));
     Estimate {
-        misses: (ratio * references).clamp(low, high),
+        misses: bounded.unwrap_or(misses).clamp(low, high),
         low,
         high,
         standard_error: 0.0,

@@ -1,7 +1,8 @@
 //! Estimates from bursts of generated streams, held against full simulation and against what is known of the streams.
 
 use memlens_locality::{
-    Burst, Cost, Geometry, Locality, LocalityConfig, PatternKind, Patterns, Reference, Row, Summary, Who,
+    Burst, Cost, Extent, Geometry, Locality, LocalityConfig, PatternKind, Patterns, Reference, Row, Summary,
+    Who,
 };
 use memlens_sim::{Batch, CoreId, MachineDescription, Outcome, PlainModel};
 use memlens_types::{AccessAttr, AccessKind};
@@ -356,10 +357,10 @@ fn what_is_seen_less_often_takes_as_much_of_the_cache() {
 
 #[test]
 fn what_is_not_found_again_misses_no_more_than_there_is_data() {
-    // 100,000 lines at random, all of which fit. Bursts of 50 find none again.
+    // 100,000 lines at random, all of which fit. Bursts of 50 find none again, nor any near to it.
     let mut random = Random(43);
     let sampling = Sampling { length: 50, every: 1_000_000, bursts: 5 };
-    let stream = |_| load(0, BASE + random.below(100_000) * LINE);
+    let stream = |_| load(0, BASE + (random.below(100_000) << 20) + LINE);
     let (mut locality, _) = both(cache(131_072, u32::MAX), sampling, stream);
     let found = locality.summary().total;
     assert!(ratio(&found) > 0.9, "{found:?}");
@@ -373,6 +374,46 @@ fn what_is_not_found_again_misses_no_more_than_there_is_data() {
     let curve = locality.curve(Who::Program, LINE as u32, &[50_000 * LINE, 131_072 * LINE]);
     assert!((0.5..0.52).contains(&curve[0].ratio) && curve[0].high > 0.9, "{curve:?}");
     assert!(curve[1].high < 1.01 * most, "{curve:?}");
+}
+
+/// Misses of the first and of the second of two loops, one after the other, each over `lines` lines of its own, in a cache of 32 MB.
+/// `is_known`: whether the data's size is told.
+fn two_sweeps(lines: u64, is_known: bool) -> [f64; 2] {
+    let mut locality = Locality::new(&LocalityConfig::new(vec![cache(1 << 19, 16)])).expect("a level");
+    let mut random = Random(47);
+    let mut at = 0;
+    for burst in 0..24_u32 {
+        let half = burst / 12;
+        let gap = (8 << 20) + random.below(8 << 20);
+        let begin = at + gap;
+        let reference = |at: u64| {
+            let address = u64::from(1 + half) * BASE * 64 + at % (8 * lines) * 8;
+            Reference { owner: half, ..load(half, address) }
+        };
+        let references: Vec<Reference> = (begin..begin + 4_000).map(reference).collect();
+        let (start, bytes) = (u64::from(1 + half) * BASE * 64, lines * LINE);
+        let array = Extent { start, end: start + bytes, object: half.into(), bytes };
+        let extents = if is_known { vec![array] } else { Vec::new() };
+        let (start, weight, unseen_before) = (at, (gap + 4_000) as f64, Some(gap.into()));
+        let burst = Burst { thread: 1, start, weight, unseen_before, references: &references };
+        locality.feed_with(&burst, &extents);
+        at = begin + 4_000;
+    }
+    let summary = locality.summary();
+    [0, 1].map(|row| ratio(&summary.instructions[row].1))
+}
+
+#[test]
+fn loops_over_less_than_a_cache_miss_once() {
+    // Twelve bursts of 500 lines of 262,144 find next to none of them again.
+    let unknown = two_sweeps(1 << 18, false);
+    assert!(unknown[0] > 0.1, "{unknown:?}");
+    // But what has 16 MB is in 32: of some 150 million references these lines miss once, and again after what no burst met.
+    let known = two_sweeps(1 << 18, true);
+    assert!((0.001..0.01).contains(&known[0]) && known[1] < 0.01, "{known:?}");
+    // What has 64 MB is not.
+    let large = two_sweeps(1 << 20, true);
+    assert!(large[0] > 0.1, "{large:?}");
 }
 
 #[test]

@@ -32,8 +32,8 @@ use memlens_events::agent::{BlockHead, BurstHead};
 use memlens_events::burst::{End, Reference as BlockReference};
 use memlens_fields::{Offset, Offsets};
 use memlens_locality::{
-    Burst, CostSpread, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing, Summary, Timing,
-    Unseen,
+    Burst, CostSpread, Extent, Locality, LocalityConfig, OTHER, Patterns, Reference, Row, Sharing, Summary,
+    Timing, Unseen,
 };
 use memlens_overlap::{Place, Windows};
 use memlens_profile::MachineInfo;
@@ -107,6 +107,8 @@ struct Met {
     repeated: u64,
     /// Its first instruction that accessed memory.
     first_pc: Option<u64>,
+    /// Where objects lie that it touched, of those of which it is known how large they are.
+    extents: Vec<Extent>,
 }
 
 /// Everything that bursts told so far.
@@ -299,6 +301,7 @@ impl Bursts {
             counted: weight.counted,
             is_cut: End::of(head.end).is_some_and(End::is_at_code),
             references: std::mem::take(&mut self.references),
+            extents: met.extents,
             code: met.decoded.code,
             ..Waiting::default()
         };
@@ -358,6 +361,7 @@ impl Bursts {
             prefetching.begin();
         }
         places.next_burst(surroundings);
+        let mut extents: Vec<Extent> = Vec::new();
         let (mut unknown, mut repeated) = (0, 0);
         let (mut left_out, mut perhaps_left_out) = (0, 0);
         let mut first_pc = None;
@@ -410,6 +414,7 @@ impl Bursts {
                 if whose.is_unwatched {
                     cells.add_page(whose.cell, address);
                 }
+                extents.extend(whose.extent.filter(|extent| extents.last() != Some(extent)));
                 whose
             });
             let size = u64::from(known.reference.size_bytes).max(1);
@@ -461,7 +466,9 @@ impl Bursts {
             counts.undecoded += 1;
         }
         counts.references += references.len() as u64;
-        Met { decoded, repeated, first_pc }
+        extents.sort_unstable();
+        extents.dedup();
+        Met { decoded, repeated, first_pc, extents }
     }
 
     /// How much of its lines each repeated string instruction of a burst tells. Of several that have more together each has the same part:
@@ -487,13 +494,14 @@ impl Bursts {
         if !waiting.has_next {
             feed_sharing(&mut self.sharing, &self.weights, waiting);
         }
-        self.locality.feed(&Burst {
+        let burst = Burst {
             thread: timing.thread,
             start,
             weight,
             unseen_before: Some(Unseen { references: unseen_before as u64, was_elsewhere }),
             references,
-        });
+        };
+        self.locality.feed_with(&burst, &waiting.extents);
     }
 
     /// Where in their objects the accesses of the cell with this number in [`Self::cells`] were: the operands are

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use memlens_locality::Extent;
 use memlens_objects::SiteId;
 use memlens_symbols::DataPlace;
 use rustc_hash::FxHashMap;
@@ -18,6 +19,8 @@ use crate::unwinder::StackFrame;
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
+/// Blocks of so many bytes are looked at by themselves, wherever they lie.
+const LARGE_BYTES: u64 = 1 << 16;
 /// References and pages whose memory was looked up last, as a power of two: 80 bytes each.
 const RECENT_BITS: u32 = 10;
 /// A distance from the canonical frame address at which no variable is.
@@ -103,6 +106,8 @@ pub struct Whose {
     pub unseen: f32,
     /// Whether it is on the heap, and in no block that was watched.
     pub is_unwatched: bool,
+    /// Where it lies, if it is known how large it is.
+    pub extent: Option<Extent>,
 }
 
 /// Whose the last address of a reference was, and which others are the same's.
@@ -239,13 +244,16 @@ impl Places {
                 }
             };
             *memo = Memo::Local { at, within, cell };
-            return Whose { cell, start: address.wrapping_sub(within), unseen: 0.0, is_unwatched: false };
+            let start = address.wrapping_sub(within);
+            return Whose { cell, start, unseen: 0.0, is_unwatched: false, extent: None };
         }
         let (spot, unseen, range) = self.elsewhere(address, by, surroundings);
         let is_unwatched = matches!(spot, Spot::Heap(_));
         let number = self.numbered(spot);
-        let cell = cell(number, &self.spots[number as usize]);
-        let whose = Whose { cell, start: range.0, unseen: unseen as f32, is_unwatched };
+        let spot = &self.spots[number as usize];
+        let extent = extent(spot, range, surroundings);
+        let whose =
+            Whose { cell: cell(number, spot), start: range.0, unseen: unseen as f32, is_unwatched, extent };
         *memo = Memo::Range { burst: self.burst, range, whose };
         if !self.on_behalf.get(&by.function).is_some_and(|&works_for_callers| works_for_callers) {
             self.recent[slot(instruction, address)] = Recent { instruction, memo: *memo };
@@ -373,6 +381,21 @@ fn variable(file: u32, svma: u64, files: &Files) -> (u64, u64) {
             let start = line.max(gap.start);
             (start, gap.end.min(line.saturating_add(64)) - start)
         }
+    }
+}
+
+/// Of what object these addresses are, which belong to a spot, if it is known how large it is. Small blocks in the break are all one.
+fn extent(spot: &Spot, (start, end): (u64, u64), surroundings: &Surroundings<'_>) -> Option<Extent> {
+    let whole = Extent { start, end, object: start, bytes: end - start };
+    match spot {
+        Spot::Block { memory, .. } | Spot::Heap(memory)
+            if memory.area == Area::Break && (whole.bytes < LARGE_BYTES || matches!(spot, Spot::Heap(_))) =>
+        {
+            let area = surroundings.space.area(start)?;
+            Some(Extent { object: area.start, bytes: area.end - area.start, ..whole })
+        }
+        Spot::Block { .. } | Spot::Image { .. } | Spot::ThreadLocal { .. } => Some(whole),
+        _ => None,
     }
 }
 

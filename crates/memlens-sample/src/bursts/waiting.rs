@@ -19,7 +19,7 @@
 
 use std::collections::VecDeque;
 
-use memlens_locality::{Reference, Timing};
+use memlens_locality::{Extent, Reference, Timing};
 use rustc_hash::FxHashMap;
 
 use super::between::{Around, Foreign, Look, Times, divide, least_part};
@@ -62,6 +62,8 @@ pub struct Waiting {
     pub usual_length: f64,
     /// What it saw.
     pub references: Vec<Reference>,
+    /// Where objects of known size lie that they touch.
+    pub extents: Vec<Extent>,
     /// Addresses in the code that it executed, rising, and how often.
     pub code: Vec<(u64, u32)>,
     /// Processor time before it that it stands for, in ns, back to the burst before …
