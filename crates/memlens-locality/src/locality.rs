@@ -246,7 +246,7 @@ impl Locality {
         if burst.weight.is_nan() || burst.weight <= 0.0 {
             return;
         }
-        self.held.touches(extents);
+        self.held.begin_burst(burst.thread, extents);
         let a_reference = burst.weight / burst.references.len() as f64;
         if let Some(unseen) = burst.unseen_before {
             self.gaps = (self.gaps.0 + unseen.references as f64, self.gaps.1 + 1.0);
