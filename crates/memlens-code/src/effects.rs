@@ -92,6 +92,8 @@ pub struct Effects {
     pub latency_cycles: u8,
     /// Whether it has a memory operand.
     pub touches_memory: bool,
+    /// Whether it is a string instruction that repeats itself.
+    pub repeats: bool,
 }
 
 /// The instructions of a function, by rising address. What is no instruction is passed over.
@@ -171,6 +173,8 @@ impl Effects {
             writes,
             latency_cycles: latency_cycles(instruction),
             touches_memory: accesses().next().is_some(),
+            repeats: instruction.is_string_instruction()
+                && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
         }
     }
 }

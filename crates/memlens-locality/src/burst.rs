@@ -74,6 +74,6 @@ pub struct Extent {
     pub end: u64,
     /// The object, by any number.
     pub object: u64,
-    /// How much it has in all, in bytes.
+    /// How much it has in all, in bytes: of an object of many pieces more than this one.
     pub bytes: u64,
 }

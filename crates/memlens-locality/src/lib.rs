@@ -66,7 +66,7 @@
 //!    rule, among those that the lowest bits of the blocks' numbers lead to, and for reuses inside of bursts by what fell into the set in
 //!    the meantime.
 //!    Who knows of objects how large they are ([`Locality::feed_with`]) bounds how often they miss in a cache that holds them with all
-//!    others of their time.
+//!    others of their time. [`Estimate::high`], errors and curves know nothing of that.
 //! 4. **Misses** of a scope: its own distribution of reuse times against the footprints of its phases. Scopes
 //!    that were seen seldom lean on the program's distribution. The program's misses are the sum over its
 //!    instructions.

@@ -200,7 +200,7 @@ impl Locality {
         }
         let size_of = |index| sizes.iter().position(|size| size.levels.contains(&index)).unwrap_or(0);
         let levels = config.levels.iter().enumerate().map(|(index, &geometry)| (geometry, size_of(index)));
-        let held = Held::new(levels, sizes.len());
+        let held = Held::new(levels, sizes.len(), config.scopes);
         let scopes = |most, has_spreads| Scopes::new(most, sizes.len(), config.levels.len(), has_spreads);
         Ok(Self {
             program: scopes(1, true),

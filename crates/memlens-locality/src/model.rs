@@ -145,11 +145,9 @@ pub(crate) fn estimate(
     let low = known + at_least;
     // Less than that by rounding, where all of them miss.
     let high = (known + beyond_most * reuse.first.iter().sum::<f64>()).max(low);
-    let misses = ratio * references;
-    let firsts = reuse.first.iter().sum();
-    let bounded = most.map(|most| known + most.bound((misses - known).max(0.0), firsts));
+    let most = most.map_or(f64::INFINITY, |most| known + most.of(reuse.first.iter().sum()));
     Estimate {
-        misses: bounded.unwrap_or(misses).clamp(low, high),
+        misses: (ratio * references).min(most).clamp(low, high),
         low,
         high,
         standard_error: 0.0,

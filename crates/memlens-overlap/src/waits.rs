@@ -147,8 +147,13 @@ impl Run<'_, '_> {
             instant.clear();
             instant.extend(served.iter().map(ServedAccess::without_latency));
             let mut waited = |operand, cycles| waits.push((operand, cycles));
-            if instruction.is_some() {
+            // Each line of a string that is gone through comes with an access, behind the first all of the same execution.
+            let repeats = instruction.is_some_and(|number| self.paths.effects(number).repeats);
+            if !(repeats && from == instruction.map(From::Behind)) {
                 self.go(from, instruction);
+                if repeats {
+                    self.cores.iter_mut().for_each(Core::begins_to_repeat);
+                }
             }
             let [core, ideal] = &mut self.cores;
             match instruction {
@@ -395,6 +400,33 @@ mod tests {
         // Half of the guesses are wrong: up to the next such one the misses go together, two of them on average.
         let unknown = part(&|n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones() % 2 == 0);
         assert!((0.45..0.6).contains(&unknown), "{unknown}");
+    }
+
+    #[test]
+    fn copies_by_string_instructions_leave_room_for_few() {
+        // mov rcx, [rdx] ; rep movsq ; add rsi, 4096 ; jmp
+        let code = [0x48, 0x8b, 0x0a, 0xf3, 0x48, 0xa5, 0x48, 0x81, 0xc6, 0, 0x10, 0, 0, 0xeb, 0xf1];
+        let hits = Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() };
+        // The instruction's load and store of each line, of so many.
+        let part = |lines: u64| {
+            let of_line = move |n: u64, line: u64| {
+                let from = n << 12 | line << 6;
+                [(0x1003, 0, AccessKind::Load, from), (0x1003, 1, AccessKind::Store, 1 << 40 | line << 6)]
+            };
+            let accesses: Vec<_> = (0..2000_u64)
+                .flat_map(|n| {
+                    let lines = (0..lines).flat_map(move |line| of_line(n, line));
+                    std::iter::once((0x1000, 0, AccessKind::Load, 8)).chain(lines)
+                })
+                .collect();
+            parts(&code, &accesses, &[hits.clone(), always(300.0), hits.clone()], CORE)[1]
+        };
+        // Of 240 instructions 144 are one copy's: 1.7 at a time take 300 cycles, 35 each of which they would take anyway.
+        let of_one = part(1);
+        assert!((0.38..0.5).contains(&of_one), "{of_one}");
+        // The lines of one copy come together.
+        let of_four = part(4);
+        assert!((0.25 * of_one - of_four).abs() < 0.04, "{of_four} {of_one}");
     }
 
     #[test]

@@ -199,6 +199,12 @@ impl AddressSpace {
         (address < end).then_some(start..end)
     }
 
+    /// How long the image is that has this address, with what is not from its file.
+    pub fn image_bytes(&self, address: u64) -> Option<u64> {
+        let (_, Image { placement, .. }) = self.images.range(..=address).next_back()?;
+        (address < placement.end).then_some(placement.end - placement.start)
+    }
+
     /// Whether an image has some of these addresses.
     pub fn has_image_in(&self, range: &Range<u64>) -> bool {
         let last = self.images.range(..range.end).next_back();

@@ -91,7 +91,7 @@ impl HeapSite {
     /// Counts a block, and those for which it stands: all that are as likely to be watched.
     fn count(&mut self, block: &HeapBlock, times: f64) {
         if block.draws > 0.0 {
-            let weight = times / probability(block.draws);
+            let weight = times / block.probability();
             self.blocks += weight;
             if block.was_moved {
                 self.moved_blocks += weight;
@@ -170,18 +170,9 @@ fn mean_draws(size_bytes: u64, gap_bytes: u64) -> f64 {
     }
 }
 
-/// That it was drawn at least once.
-fn probability(draws: f64) -> f64 {
-    -(-draws).exp_m1()
-}
-
 impl OwnedBy {
     fn of(start: u64, block: HeapBlock) -> Self {
-        Self {
-            site: block.site,
-            probability: probability(block.draws),
-            range: (start, start + block.len_bytes),
-        }
+        Self { site: block.site, probability: block.probability(), range: (start, start + block.len_bytes) }
     }
 }
 
@@ -323,6 +314,12 @@ impl Heap {
         let mapped =
             || process.mappings.at(address).filter(|(_, mapping)| !self.detail(mapping.site).is_allocators);
         found.or_else(mapped).map(|(start, block)| OwnedBy::of(start, block))
+    }
+
+    /// Bytes of a site's live blocks and mappings in a process, as estimated from those that are watched.
+    pub fn live_bytes(&self, pid: u32, site: SiteId) -> f64 {
+        let Some(process) = self.processes.get(&pid) else { return 0.0 };
+        process.blocks.live_bytes(site) + process.mappings.live_bytes(site)
     }
 
     /// The watched block that owns an address, or owned it at some time since then.
@@ -500,7 +497,7 @@ mod tests {
                 if is_watched {
                     heap.moving(program, 7, address, 0);
                 }
-                is_watched |= chance() < probability(mean_draws(grown.size_bytes, grown.gap_bytes));
+                is_watched |= chance() < -(-mean_draws(grown.size_bytes, grown.gap_bytes)).exp_m1();
                 if is_watched {
                     heap.allocated(program, 7, &grown, BlockArea::Break, site);
                 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use memlens_objects::SiteId;
+use rustc_hash::FxHashMap;
 
 /// What blocks lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +41,19 @@ pub struct HeapBlock {
     pub was_moved: bool,
 }
 
+impl HeapBlock {
+    /// How probable it was that it is watched.
+    pub fn probability(&self) -> f64 {
+        // That it was drawn at least once.
+        -(-self.draws).exp_m1()
+    }
+
+    /// Bytes of all blocks that are as likely to be watched as this one.
+    fn stands_for_bytes(&self) -> f64 {
+        if self.draws > 0.0 { self.len_bytes as f64 / self.probability() } else { 0.0 }
+    }
+}
+
 /// Which block owns an address.
 ///
 /// # Model
@@ -53,30 +67,50 @@ pub struct HeapBlock {
 #[derive(Clone, Debug, Default)]
 pub struct HeapBlocks {
     by_start: BTreeMap<u64, HeapBlock>,
+    /// Bytes of each site's blocks, with those that these stand for.
+    live_bytes: FxHashMap<SiteId, f64>,
 }
 
 impl HeapBlocks {
+    fn put(&mut self, start: u64, block: HeapBlock) {
+        *self.live_bytes.entry(block.site).or_default() += block.stands_for_bytes();
+        self.by_start.insert(start, block);
+    }
+
+    fn take(&mut self, start: u64) -> Option<HeapBlock> {
+        let block = self.by_start.remove(&start)?;
+        if let Some(bytes) = self.live_bytes.get_mut(&block.site) {
+            *bytes -= block.stands_for_bytes();
+        }
+        Some(block)
+    }
+
+    /// Bytes of a site's live blocks, as estimated from those that are watched.
+    pub fn live_bytes(&self, site: SiteId) -> f64 {
+        self.live_bytes.get(&site).copied().unwrap_or(0.0)
+    }
+
     /// A block came into being at `start`. One that would reach beyond the last address is not kept.
     pub fn insert(&mut self, start: u64, block: HeapBlock) {
         let Some(end) = start.checked_add(block.len_bytes) else { return };
         // What was there has ended, or it would not be given out again.
-        self.by_start.remove(&start);
+        self.take(start);
         if block.len_bytes == 0 {
             return;
         }
         let last_before = self.by_start.range(..start).next_back();
         if let Some((&covered, _)) = last_before.filter(|&(&at, before)| at + before.len_bytes > start) {
-            self.by_start.remove(&covered);
+            self.take(covered);
         }
         while let Some((&covered, _)) = self.by_start.range(start..end).next() {
-            self.by_start.remove(&covered);
+            self.take(covered);
         }
-        self.by_start.insert(start, block);
+        self.put(start, block);
     }
 
     /// The block that begins at `start` ends.
     pub fn remove(&mut self, start: u64) -> Option<HeapBlock> {
-        self.by_start.remove(&start)
+        self.take(start)
     }
 
     /// What lies in `range` ends: of blocks that it has a part of, the rest stays, at most two pieces. What ended.
@@ -90,11 +124,11 @@ impl HeapBlocks {
             |block: HeapBlock, piece: &Range<u64>| HeapBlock { len_bytes: piece.end - piece.start, ..block };
         let mut ended = Vec::new();
         for (start, block) in touched {
-            self.by_start.remove(&start);
+            self.take(start);
             let end = end_of(start, &block);
             let gone = start.max(range.start)..end.min(range.end);
             for left in [start..gone.start, gone.end..end].iter().filter(|left| !left.is_empty()) {
-                self.by_start.insert(left.start, piece(block, left));
+                self.put(left.start, piece(block, left));
             }
             ended.push((gone.start, piece(block, &gone)));
         }

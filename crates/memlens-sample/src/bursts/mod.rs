@@ -467,7 +467,14 @@ impl Bursts {
         }
         counts.references += references.len() as u64;
         extents.sort_unstable();
-        extents.dedup();
+        // Of one object, and side by side: one.
+        extents.dedup_by(|next, before| {
+            let is_one = next.object == before.object && next.start <= before.end;
+            if is_one {
+                (before.end, before.bytes) = (before.end.max(next.end), before.bytes.max(next.bytes));
+            }
+            is_one
+        });
         Met { decoded, repeated, first_pc, extents }
     }
 

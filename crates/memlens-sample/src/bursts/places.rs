@@ -1,11 +1,12 @@
 //! Whose an address is, remembered for the next one.
 
+use std::hash::BuildHasher;
 use std::ops::Range;
 
 use memlens_locality::Extent;
 use memlens_objects::SiteId;
 use memlens_symbols::DataPlace;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::calls::{Accessor, Calls};
 use crate::address_space::{AddressSpace, Area, Code, Place};
@@ -19,7 +20,7 @@ use crate::unwinder::StackFrame;
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
-/// Blocks of so many bytes are looked at by themselves, wherever they lie.
+/// Blocks of so many bytes in the break are their site's.
 const LARGE_BYTES: u64 = 1 << 16;
 /// References and pages whose memory was looked up last, as a power of two: 80 bytes each.
 const RECENT_BITS: u32 = 10;
@@ -384,19 +385,38 @@ fn variable(file: u32, svma: u64, files: &Files) -> (u64, u64) {
     }
 }
 
-/// Of what object these addresses are, which belong to a spot, if it is known how large it is. Small blocks in the break are all one.
+/// Of what these addresses are, which belong to a spot, if it is known how much there is of it: a file's variables, the blocks of a site,
+/// small blocks in the break. A program may go through all of them in turn, though a burst met one.
 fn extent(spot: &Spot, (start, end): (u64, u64), surroundings: &Surroundings<'_>) -> Option<Extent> {
-    let whole = Extent { start, end, object: start, bytes: end - start };
+    let Surroundings { pid, space, heap, .. } = *surroundings;
+    let all = |what: Data, bytes: u64| {
+        let object = FxBuildHasher.hash_one((pid, what));
+        Some(Extent { start, end, object, bytes })
+    };
     match spot {
-        Spot::Block { memory, .. } | Spot::Heap(memory)
-            if memory.area == Area::Break && (whole.bytes < LARGE_BYTES || matches!(spot, Spot::Heap(_))) =>
-        {
-            let area = surroundings.space.area(start)?;
-            Some(Extent { object: area.start, bytes: area.end - area.start, ..whole })
+        Spot::Block { memory, .. } if memory.area == Area::Break && end - start < LARGE_BYTES => {
+            all(Data::Break, bytes_of(&space.area(start)?))
         }
-        Spot::Block { .. } | Spot::Image { .. } | Spot::ThreadLocal { .. } => Some(whole),
+        Spot::Heap(memory) if memory.area == Area::Break => all(Data::Break, bytes_of(&space.area(start)?)),
+        // One that has ended is no more of them.
+        Spot::Block { site, .. } => {
+            all(Data::Site(*site), (heap.live_bytes(pid, *site) as u64).max(end - start))
+        }
+        Spot::Image { file, .. } => all(Data::Image(*file), space.image_bytes(start)?),
         _ => None,
     }
+}
+
+fn bytes_of(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+/// Data of which it is known how much there is.
+#[derive(Hash)]
+enum Data {
+    Break,
+    Site(SiteId),
+    Image(u32),
 }
 
 /// The begin of the local around a distance from the canonical frame address. None: no variable is there.
