@@ -7,6 +7,9 @@ use crate::phases::Phases;
 use crate::reuse::Reuse;
 use crate::runs::{Moment, Run};
 
+/// The part of a row's references in its phase that it has in another one in which it is hardly at work.
+const SELDOM: f64 = 1.0 / 64.0;
+
 /// The row of all instructions or owners beyond [`crate::LocalityConfig::scopes`].
 pub const OTHER: u32 = u32::MAX;
 
@@ -179,11 +182,13 @@ impl Scopes {
         (reuse, &mut self.sums[at * self.levels..(at + 1) * self.levels])
     }
 
-    /// Whose time tells how long ago a row used what it uses again: that of the phase that it is in, even if a burst of another met
-    /// its begin; or, if it was not at work `then`, that of the phase in which the block was used. None: it is not known.
+    /// Whose time tells how long ago a row used what it uses again: that of the phase that it is in; or, if it was hardly at work `then`,
+    /// that of the phase in which the block was used: a burst that saw all of an array filled may have met the begin of what goes
+    /// through it. None: it is not known.
     pub(crate) fn phase(&self, id: u32, then: Option<usize>) -> Option<usize> {
         let row = self.rows.get((id as usize).min(self.most))?;
-        then.filter(|&then| row.phases[then] == 0.0).or(row.phase)
+        let usual = row.phase.map_or(0.0, |phase| row.phases[phase]);
+        then.filter(|&then| row.phases[then] <= SELDOM * usual).or(row.phase)
     }
 
     /// Adds the present burst up: `weight` a reference, `burst` references in all, weighted, and so many `references` without; `signs` as in [`CostSpread::add`].

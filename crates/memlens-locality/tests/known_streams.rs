@@ -705,3 +705,41 @@ fn a_walk_by_columns_stays_in_one_set() {
         assert!((found - exact).abs() < 0.03, "{row} {ways}: {found} for {exact}");
     }
 }
+
+/// Misses of a sweep over so many lines, in a cache of 16 MB, of which one burst saw how all of them were filled, and the sweep begin.
+fn filled_and_swept(lines: u64, bursts: u64) -> f64 {
+    const LENGTH: u64 = 25_000;
+    let mut locality = Locality::new(&LocalityConfig::new(vec![cache(1 << 18, 16)])).expect("a level");
+    let mut random = Random(53);
+    let sweep = |at: u64| load(1, BASE + at % (8 * lines) * 8);
+    let fill = (0..lines).map(|at| load(0, BASE + at * LINE));
+    let first: Vec<Reference> = fill.chain((0..LENGTH).map(sweep)).collect();
+    let weight = first.len() as f64;
+    locality.feed(&Burst {
+        thread: 1,
+        start: 0,
+        weight,
+        unseen_before: Some(1000.into()),
+        references: &first,
+    });
+    let mut at = LENGTH;
+    for burst in 0..bursts {
+        let gap = (1 << 20) + random.below(6 << 20);
+        let begin = at + gap;
+        let references: Vec<Reference> = (begin..begin + LENGTH).map(sweep).collect();
+        let (weight, unseen_before) = ((gap + LENGTH) as f64, Some(gap.into()));
+        locality.feed(&Burst { thread: 1, start: 1 + burst, weight, unseen_before, references: &references });
+        at = begin + LENGTH;
+    }
+    ratio(&locality.summary().instructions[1].1)
+}
+
+#[test]
+fn what_one_burst_saw_all_of_is_not_used_so_soon_again() {
+    // 40 MB: each line is used by eight references in a row, and gone when it comes again. Few bursts find what another one than the first
+    // had.
+    for bursts in [15, 40, 160] {
+        let missing = filled_and_swept(655_360, bursts);
+        assert!((0.11..0.126).contains(&missing), "{bursts} bursts: {missing}");
+    }
+}
