@@ -55,6 +55,12 @@ impl DataSize {
         }
     }
 
+    /// A burst has touched an object of so many bytes: more than is resident, if it was never written. What is read then is the page
+    /// of zeros, which caches hold once; but as far as the addresses tell it is data, and exact mode takes it so.
+    pub fn has_object(&mut self, bytes: u64) {
+        self.most_bytes = self.most_bytes.max(bytes);
+    }
+
     /// In bytes; None: of some process it is not known.
     pub fn most_bytes(&self) -> Option<u64> {
         (!self.is_unknown && self.most_bytes > 0).then_some(self.most_bytes)
@@ -121,6 +127,9 @@ mod tests {
         assert_eq!(size.most_bytes(), None);
         size.look(std::process::id(), 0);
         assert!(size.most_bytes().is_some_and(|bytes| bytes > 1 << 20));
+        size.has_object(1 << 50);
+        size.has_object(1 << 40);
+        assert_eq!(size.most_bytes(), Some(1 << 50));
         // No process has this number.
         size.look(u32::MAX, 0);
         assert_eq!(size.most_bytes(), None);

@@ -263,8 +263,9 @@ impl Bursts {
         surroundings: &Surroundings<'_>,
     ) {
         self.data.look(surroundings.pid, size_of_val(words) as u64);
-        self.locality.has_data(self.data.most_bytes());
         let met = self.decode(number, head, words, surroundings);
+        met.extents.iter().for_each(|extent| self.data.has_object(extent.bytes));
+        self.locality.has_data(self.data.most_bytes());
         self.counts.took(head, words.len() as u64);
         if self.references.is_empty() {
             self.counts.cost_ns += head.cost_ns(words.len() as u64);

@@ -439,6 +439,49 @@ mod tests {
     use crate::record::NewMapping;
 
     #[test]
+    fn objects_count_with_all_that_they_have() {
+        const MB: u64 = 1 << 20;
+        const BREAK: u64 = 0x100_0000;
+        let (mut space, mut files) = (AddressSpace::default(), Files::default());
+        let mapping =
+            NewMapping { start: BREAK, length: 5 * MB, name: "[heap]".into(), ..NewMapping::default() };
+        space.map(&mapping, &mut files);
+        let mut heap = Heap::default();
+        let site = heap.site(&[1], None);
+        let of = |address, size_bytes| Allocation { address, size_bytes, ..Allocation::default() };
+        (0..3).for_each(|at| heap.allocated(7, 7, &of(0x7f00_0000 + at * MB, MB), BlockArea::Mapping, site));
+        heap.freed(7, 0x7f00_0000 + 2 * MB, 0);
+        let told = |pid, spot: &Spot, range| {
+            let (space, files, heap) = (&space, &files, &heap);
+            let surroundings =
+                Surroundings { pid, began_ns: 0, space, files, heap, stack: None, thread_pointer: 0 };
+            extent(spot, range, &surroundings)
+        };
+        let in_area = |area| HeapMemory { area, user: None };
+        let blocks = Spot::Block { site, memory: in_area(Area::Anonymous) };
+        let [first, second] = [0, 1]
+            .map(|at| told(7, &blocks, (0x7f00_0000 + at * MB, 0x7f00_0000 + (at + 1) * MB)).expect("known"));
+        assert_eq!(
+            (first.start, first.end, first.bytes),
+            (0x7f00_0000, 0x7f00_0000 + MB, 2 * MB),
+            "two live ones"
+        );
+        assert_eq!(first.object, second.object);
+        // A child's copy is other memory; one that has ended there has its own bytes.
+        let childs = told(8, &blocks, (0x7f00_0000, 0x7f00_0000 + MB)).expect("known");
+        assert!(childs.object != first.object && childs.bytes == MB);
+        // In the break small blocks are one with all else, large ones their site's.
+        let in_break = Spot::Block { site, memory: in_area(Area::Break) };
+        let small = told(7, &in_break, (BREAK, BREAK + 100)).expect("known");
+        let others =
+            told(7, &Spot::Heap(in_area(Area::Break)), (BREAK + 0x1000, BREAK + 0x2000)).expect("known");
+        assert_eq!((small.object, small.bytes), (others.object, 5 * MB));
+        assert_eq!(told(7, &in_break, (BREAK, BREAK + MB)).map(|extent| extent.object), Some(first.object));
+        assert_eq!(told(7, &Spot::Heap(in_area(Area::Anonymous)), (1, 2)), None);
+        assert_eq!(told(7, &Spot::Stack, (1, 2)), None);
+    }
+
+    #[test]
     fn what_is_no_variable_of_a_frame_is_one_spot() {
         const CFA: u64 = 0x7f00_0000;
         let stack = (CFA - 0x1000, vec![StackFrame { pc: 0x400, cfa: Some(CFA) }]);
