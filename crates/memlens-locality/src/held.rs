@@ -16,9 +16,9 @@
 //! tells something only if it has [`FEWEST`] bursts, of which half came behind the last that met an object which none before it had.
 //!
 //! In a stretch a block of its objects misses once, and again each time that the cache was filled with other data in the meantime: with
-//! data of unknown objects, or with what no burst met, because it came between two of them. Of the time of a stretch that has as much as one burst
-//! stands for, whatever the number of bursts that did not meet it (the mean of what is left, by Laplace's rule of succession), and it
-//! is taken to bring as many blocks as bursts use for the first time in them.
+//! data of unknown objects, or with what no burst met, because it came between two of them. Of the time of a stretch that has as much as
+//! one burst stands for, whatever the number of bursts that did not meet it (the mean of what is left, by Laplace's rule of succession),
+//! and it is taken to bring as many blocks as bursts use for the first time in them.
 //!
 //! So the misses of an object in a stretch are at most its blocks × (1 + other blocks brought ÷ blocks of the cache), for each thread that
 //! uses it, since each may have a cache of its own. Of these an operand has as much as it has of the uses that are the first of their
@@ -32,7 +32,7 @@ use crate::geometry::Geometry;
 
 /// Bursts of a stretch that tells something, at least.
 const FEWEST: f64 = 8.0;
-/// A stretch that has met so many operands with their objects is over: 3 MB.
+/// A stretch that has met so many operands with their objects is over: 5 MB.
 const MOST_PARTS: usize = 1 << 16;
 
 /// An instruction and an owner.

@@ -65,11 +65,11 @@
 //!    reference misses an LRU cache if the footprint of its reuse time is as large as the cache; sets by Smith's
 //!    rule, among those that the lowest bits of the blocks' numbers lead to, and for reuses inside of bursts by what fell into the set in
 //!    the meantime.
-//!    Who knows of objects how large they are ([`Locality::feed_with`]) bounds how often they miss in a cache that holds them with all
-//!    others of their time. [`Estimate::high`], errors and curves know nothing of that.
 //! 4. **Misses** of a scope: its own distribution of reuse times against the footprints of its phases. Scopes
 //!    that were seen seldom lean on the program's distribution. The program's misses are the sum over its
 //!    instructions.
+//!    Who knows of objects how large they are ([`Locality::feed_with`]) bounds how often they miss in a cache that holds them with all
+//!    others of their time (`held.rs`).
 //!
 //! # What can be wrong with it
 //!
@@ -83,6 +83,9 @@
 //! - **Phases** are told apart by how fast bursts touch new blocks and by their instructions. Two that do so alike in the same
 //!   code share a footprint. How long phases last is told by pairs of successive bursts: those that end and come again between
 //!   two bursts are taken to be mixed at random.
+//! - **Data of known size** is held as long as bursts in a row meet nothing else of known size that is too much: what came between them, and
+//!   how much that brought, is guessed. Objects of several threads are added up there. [`Estimate::high`], standard errors and curves
+//!   know nothing of it; nor does an instruction of what each of its owners misses, so that the sums over both differ.
 //! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less; where the uses are
 //!   further apart than a burst is long, only the lowest six bits of a block's number are looked at, in which all blocks of a phase are alike.
@@ -98,8 +101,8 @@
 //! # Cost and memory
 //!
 //! `cargo run --release -p memlens-locality --example held_against_exact` tells nanoseconds a reference on real traces.
-//! Memory: 16 bytes × [`LocalityConfig::remembered_blocks`] for each size of block, and what
-//! [`LocalityConfig::scopes`] says.
+//! Memory: 16 bytes × [`LocalityConfig::remembered_blocks`] for each size of block, what
+//! [`LocalityConfig::scopes`] says, and for each level some 5 MB at most for data of known size, and 24 bytes for each instruction and owner that has it.
 //!
 //! # Example
 //!

@@ -240,8 +240,8 @@ impl Locality {
         self.feed_with(burst, &[]);
     }
 
-    /// The same, if it is known how large some objects are that it touches: `extents`, in any order, which do not overlap. Weights have
-    /// to be references.
+    /// The same, if it is known how large some objects are that it touches: `extents`, in any order. Where two overlap, either is
+    /// taken. Weights have to be references.
     pub fn feed_with(&mut self, burst: &Burst<'_>, extents: &[Extent]) {
         if burst.weight.is_nan() || burst.weight <= 0.0 {
             return;

@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// By less than this part it does not have more: code that is used for the first time.
 const MORE: f64 = 1.0 / 16.0;
 
-/// The most data that one of the processes had.
+/// The most data that one of the processes had, or the largest of its objects.
 #[derive(Debug, Default)]
 pub struct DataSize {
     most_bytes: u64,
