@@ -29,6 +29,8 @@ pub struct Block {
 /// - An indirect jump goes to every block that nothing else leads to and that follows code which
 ///   does not fall through: the arms of a `switch`. Where there is none, it leaves the function. All indirect jumps
 ///   share one list of successors, and the arms one of predecessors: an interpreter's main loop has millions of edges.
+/// - An indirect jump through a cell at a fixed distance leaves the function: a stub of the procedure linkage table, or
+///   a tail call by way of the global offset table. (Unwind information has such a table as one function, with tens of thousands of stubs.)
 /// - Bytes that are no instruction end the part they are in.
 #[derive(Clone, Debug, Default)]
 pub struct ControlFlow {
@@ -155,6 +157,7 @@ impl ControlFlow {
                 edges[index].push(self.block_of[next]);
             }
             match last.flow_control() {
+                FlowControl::IndirectBranch if last.is_ip_rel_memory_operand() => {}
                 FlowControl::IndirectBranch => indirect.push(index),
                 _ if ends_block(last) => {
                     let target = direct_target(last).and_then(|to| self.instruction_at(to));

@@ -51,6 +51,26 @@ fn a_switch_reaches_its_arms() {
     assert_eq!(flow.instructions.len(), 2);
 }
 
+#[test]
+fn a_jump_through_a_cell_leaves_the_function() {
+    let code = [
+        0xff, 0x35, 0x00, 0x20, 0x00, 0x00, // 1000 push [rip+2000]: a linkage table's begin
+        0xff, 0x25, 0x00, 0x20, 0x00, 0x00, // 1006 jmp [rip+2000]
+        0x0f, 0x1f, 0x40, 0x00, // 100c nop
+        0xff, 0x25, 0x00, 0x20, 0x00, 0x00, // 1010 jmp [rip+2000]: a stub
+        0x68, 0x00, 0x00, 0x00, 0x00, // 1016 push 0
+        0xe9, 0xe0, 0xff, 0xff, 0xff, // 101b jmp 1000
+        0xff, 0x25, 0x00, 0x20, 0x00, 0x00, // 1020 jmp [rip+2000]: another one
+        0x68, 0x01, 0x00, 0x00, 0x00, // 1026 push 1
+        0xe9, 0xd0, 0xff, 0xff, 0xff, // 102b jmp 1000
+    ];
+    let flow = ControlFlow::new(&[(0x1000, &code)]);
+    let jumps = [0x1000, 0x100c, 0x1020].map(|start| flow.blocks.iter().find(|it| it.start == start));
+    assert!(jumps.iter().flatten().all(|block| block.successors.is_empty()), "{:?}", flow.blocks);
+    assert_eq!(jumps.iter().flatten().count(), 3);
+    assert_eq!(Loops::new(&flow), Loops { innermost: vec![None; flow.blocks.len()], ..Loops::default() });
+}
+
 /// An allocation function at 0x5000, a variable at 0x3000.
 struct File;
 

@@ -11,7 +11,7 @@ use memlens_burst::WAITING_AROUND;
 use memlens_code::{FunctionCode, SampleSkid, Waits};
 use memlens_symbols::{DebugSearch, GeneratedNames, Module};
 use object::read::elf::ProgramHeader;
-use object::{Endianness, elf};
+use object::{Endianness, ReadCache, elf};
 use rustc_hash::FxHashMap;
 
 use crate::unwinder::UnwindSections;
@@ -205,8 +205,9 @@ fn read(path: &Path, inode: u64) -> Result<Shape, String> {
     if !status.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let file = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
+    // Libraries can have gigabytes of code, of which nothing is needed here.
+    let parts = ReadCache::new(File::open(path).map_err(|error| error.to_string())?);
+    let file = object::File::parse(&parts).map_err(|error| error.to_string())?;
     let object::File::Elf64(elf64) = &file else { return Err("it is no 64-bit ELF file".to_owned()) };
     let endian = Endianness::Little;
     let segments = elf64

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module as UnwindModule, Unwinder as _};
 use memlens_events::agent::Caller;
-use object::{Object, ObjectSection};
+use object::{Object, ObjectSection, ReadRef};
 
 use crate::record::{RBP, RSP, Sample};
 
@@ -29,7 +29,7 @@ pub struct UnwindSections {
 
 impl UnwindSections {
     /// Copies them out of an ELF file.
-    pub fn of(file: &object::File<'_>) -> Self {
+    pub fn of<'data>(file: &object::File<'data, impl ReadRef<'data>>) -> Self {
         let range = |name: &str| {
             let section = file.section_by_name(name)?;
             Some((section.address(), section.address().checked_add(section.size())?))
