@@ -63,7 +63,11 @@ impl Process {
             let caller = frames.len().checked_sub(2).and_then(|index| frames.get(index));
             let cfa_offset = caller.map(|caller| pending.arguments[0].wrapping_sub(caller.slot + 8) as i64);
             let cfa_offset = cfa_offset.filter(|&offset| (-MAX_FRAME_BYTES..0).contains(&offset));
-            self.space.name_site(site, SiteName::Stored { variable, cfa_offset });
+            // Of a wrapper (`operator new` with an alignment, since GCC 13) it is a variable of the library's; the wrapper returns the
+            // block.
+            if thread.pending.is_empty() {
+                self.space.name_site(site, SiteName::Stored { variable, cfa_offset });
+            }
             thread.awaiting_pointer = (value == 0).then_some((pending, site));
             return;
         }
