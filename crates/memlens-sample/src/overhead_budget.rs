@@ -27,6 +27,9 @@ const FREQUENCIES: (f64, f64) = (LOWEST_FREQUENCY as f64, 4000.0);
 const WORTHWHILE_CHANGE: f64 = 1.25;
 /// Fewer samples say too little about memlens's own time for one.
 const MIN_SAMPLES: u64 = 50;
+/// memlens's own time lowers the frequency by this factor at most at a time: part of what it has done lately, as reading
+/// a library's tables, is done once.
+const MOST_STEP: u64 = 4;
 
 /// What happened in some seconds of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,8 +75,11 @@ impl OverheadBudget {
             0..MIN_SAMPLES => 0.0,
             samples => interval.own_cpu.as_secs_f64() / samples as f64 * interval.contention.clamp(0.0, 1.0),
         };
-        let cost = self.sample_cost_seconds() + own;
-        let wanted = self.frequency_for(cost, interval.switches_per_second, interval.switch_cost);
+        let frequency_for =
+            |cost| self.frequency_for(cost, interval.switches_per_second, interval.switch_cost);
+        let without_own = frequency_for(self.sample_cost_seconds());
+        let wanted =
+            frequency_for(self.sample_cost_seconds() + own).max(without_own.min(present / MOST_STEP));
         let ratio = wanted as f64 / present.max(1) as f64;
         // Few samples say nothing for a higher rate.
         let is_known = interval.samples >= MIN_SAMPLES || wanted < present;
@@ -125,6 +131,11 @@ mod tests {
         assert_eq!(budget.adapted(164, &interval(0.0)), Some(330));
         let few = Interval { samples: MIN_SAMPLES - 1, ..interval(1.0) };
         assert_eq!(budget.adapted(397, &few), None);
+        // 1 ms of ours a sample, as when the program has just begun: not at once to 9 Hz, but further next time.
+        let own_cpu = Duration::from_millis(400);
+        let much = Interval { samples: 400, own_cpu, contention: 1.0, ..Interval::default() };
+        assert_eq!(budget.adapted(330, &much), Some(82));
+        assert_eq!(budget.adapted(82, &much), Some(20));
     }
 
     #[test]

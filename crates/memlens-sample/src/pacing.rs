@@ -8,9 +8,10 @@ use crate::process::own_cpu_seconds;
 use crate::run_meter::{Ran, RunMeter};
 use crate::switch_cost::{SwitchCost, measure_switch_cost};
 
-/// The first look comes early: how the program runs is not known before.
+/// The first look comes early: how the program runs is not known before. What memlens does at the begin is much, and not
+/// what it will do: so the time to the next look doubles each time,
 const FIRST_LOOK: Duration = Duration::from_millis(300);
-/// Between two others.
+/// up to this.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// With fewer switches a second of processor time, what one costs does not matter: 1,000 of 5 µs are
 /// half a percent.
@@ -27,6 +28,8 @@ pub struct Pacing {
     /// None: it has not mattered so far.
     switch_cost: Option<SwitchCost>,
     next: Instant,
+    /// From the last look to the next.
+    every: Duration,
     samples: u64,
     own_cpu_seconds: f64,
     spent: Spent,
@@ -60,6 +63,7 @@ impl Pacing {
             runs,
             switch_cost: None,
             next: Instant::now() + FIRST_LOOK,
+            every: FIRST_LOOK,
             samples: 0,
             own_cpu_seconds: own_cpu_seconds(),
             spent: Spent::default(),
@@ -75,7 +79,8 @@ impl Pacing {
         if now < self.next {
             return None;
         }
-        self.next = now + LOOK_EVERY;
+        self.every = (self.every * 2).min(LOOK_EVERY);
+        self.next = now + self.every;
         let own_cpu_seconds = own_cpu_seconds();
         let own_seconds = own_cpu_seconds - self.own_cpu_seconds;
         let ran = self.runs.look(processes);
@@ -97,7 +102,9 @@ impl Pacing {
             switch_cost,
         };
         (self.samples, self.own_cpu_seconds) = (samples, own_cpu_seconds);
-        self.budget.adapted(present, &interval)
+        let adapted = self.budget.adapted(present, &interval);
+        tracing::debug!(?interval, present, ?adapted, "samples paced");
+        adapted
     }
 
     /// The rate was changed.
