@@ -30,7 +30,9 @@ pub struct Block {
 ///   does not fall through: the arms of a `switch`. Where there is none, it leaves the function. All indirect jumps
 ///   share one list of successors, and the arms one of predecessors: an interpreter's main loop has millions of edges.
 /// - An indirect jump through a cell at a fixed distance leaves the function: a stub of the procedure linkage table, or
-///   a tail call by way of the global offset table. (Unwind information has such a table as one function, with tens of thousands of stubs.)
+///   a tail call by way of the global offset table. (Unwind information has such a table as one function, with tens of
+///   thousands of stubs.) So does `goto *state` with `state` in a variable of fixed place, though its targets are in the
+///   function: their blocks seem unreachable.
 /// - Bytes that are no instruction end the part they are in.
 #[derive(Clone, Debug, Default)]
 pub struct ControlFlow {

@@ -205,7 +205,7 @@ fn read(path: &Path, inode: u64) -> Result<Shape, String> {
     if !status.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    // Libraries can have gigabytes of code, of which nothing is needed here.
+    // Libraries can have gigabytes of code; here their headers, symbol tables and unwind tables are read.
     let parts = ReadCache::new(File::open(path).map_err(|error| error.to_string())?);
     let file = object::File::parse(&parts).map_err(|error| error.to_string())?;
     let object::File::Elf64(elf64) = &file else { return Err("it is no 64-bit ELF file".to_owned()) };

@@ -46,6 +46,13 @@ pub struct Interval {
     pub switch_cost: SwitchCost,
 }
 
+impl Interval {
+    /// Whether it says what a sample costs memlens.
+    pub fn is_telling(&self) -> bool {
+        self.samples >= MIN_SAMPLES
+    }
+}
+
 /// A part of the program's time, and what it pays for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OverheadBudget {
@@ -71,29 +78,35 @@ impl OverheadBudget {
 
     /// The frequency to go on with, in Hz, if it should be another than `present`.
     pub fn adapted(&self, present: u64, interval: &Interval) -> Option<u64> {
-        let own = match interval.samples {
-            0..MIN_SAMPLES => 0.0,
-            samples => interval.own_cpu.as_secs_f64() / samples as f64 * interval.contention.clamp(0.0, 1.0),
+        let own = match interval.is_telling() {
+            false => 0.0,
+            true => {
+                interval.own_cpu.as_secs_f64() / interval.samples as f64 * interval.contention.clamp(0.0, 1.0)
+            }
         };
         let frequency_for =
             |cost| self.frequency_for(cost, interval.switches_per_second, interval.switch_cost);
         let without_own = frequency_for(self.sample_cost_seconds());
-        let wanted =
-            frequency_for(self.sample_cost_seconds() + own).max(without_own.min(present / MOST_STEP));
+        let wanted = frequency_for(self.sample_cost_seconds() + own)
+            .max(without_own.min(off_round(present / MOST_STEP)));
         let ratio = wanted as f64 / present.max(1) as f64;
         // Few samples say nothing for a higher rate.
-        let is_known = interval.samples >= MIN_SAMPLES || wanted < present;
+        let is_known = interval.is_telling() || wanted < present;
         (is_known && !(WORTHWHILE_CHANGE.recip()..=WORTHWHILE_CHANGE).contains(&ratio)).then_some(wanted)
     }
 
-    /// Solves `share = frequency × cost + switches × switch_cost.at(frequency)`. A little off the round
-    /// number, so that no program's own rhythm stays in step with it.
+    /// Solves `share = frequency × cost + switches × switch_cost.at(frequency)`.
     fn frequency_for(&self, cost_seconds: f64, switches: f64, switch_cost: SwitchCost) -> u64 {
         let slope = switches * switch_cost.seconds_per_hz;
         let fixed = switches * switch_cost.lowest_seconds - slope * FREQUENCIES.0;
         let wanted = ((self.share - fixed) / (cost_seconds + slope)).clamp(FREQUENCIES.0, FREQUENCIES.1);
-        (wanted.round() as u64).saturating_sub(3).max(1)
+        off_round(wanted.round() as u64)
     }
+}
+
+/// A little off a round number, so that no program's own rhythm stays in step with it.
+fn off_round(frequency: u64) -> u64 {
+    frequency.saturating_sub(3).max(1)
 }
 
 #[cfg(test)]
@@ -131,11 +144,11 @@ mod tests {
         assert_eq!(budget.adapted(164, &interval(0.0)), Some(330));
         let few = Interval { samples: MIN_SAMPLES - 1, ..interval(1.0) };
         assert_eq!(budget.adapted(397, &few), None);
-        // 1 ms of ours a sample, as when the program has just begun: not at once to 9 Hz, but further next time.
+        // 1 ms of ours a sample, as when the program has just begun: not at once to the lowest, but further next time.
         let own_cpu = Duration::from_millis(400);
         let much = Interval { samples: 400, own_cpu, contention: 1.0, ..Interval::default() };
-        assert_eq!(budget.adapted(330, &much), Some(82));
-        assert_eq!(budget.adapted(82, &much), Some(20));
+        assert_eq!(budget.adapted(330, &much), Some(79));
+        assert_eq!(budget.adapted(79, &much), Some(17));
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Pacing {
         if now < self.next {
             return None;
         }
-        self.every = (self.every * 2).min(LOOK_EVERY);
+        self.every = after(self.every);
         self.next = now + self.every;
         let own_cpu_seconds = own_cpu_seconds();
         let own_seconds = own_cpu_seconds - self.own_cpu_seconds;
@@ -94,15 +94,20 @@ impl Pacing {
         let switch_cost = self.switch_cost.unwrap_or_default();
         self.spent.cpu_seconds += cpu_seconds;
         self.spent.switch_seconds += ran.times as f64 * switch_cost.at(present);
+        let mut meter = *contention;
         let interval = Interval {
             samples: samples.saturating_sub(self.samples),
             own_cpu: Duration::try_from_secs_f64(own_seconds).unwrap_or_default(),
-            contention: contention.look(own_seconds),
+            contention: meter.look(own_seconds),
             switches_per_second,
             switch_cost,
         };
-        (self.samples, self.own_cpu_seconds) = (samples, own_cpu_seconds);
         let adapted = self.budget.adapted(present, &interval);
+        // One that is too short goes on: what it has seen tells more at the next look.
+        if adapted.is_some() || interval.is_telling() {
+            *contention = meter;
+            (self.samples, self.own_cpu_seconds) = (samples, own_cpu_seconds);
+        }
         tracing::debug!(?interval, present, ?adapted, "samples paced");
         adapted
     }
@@ -133,6 +138,11 @@ impl Pacing {
     }
 }
 
+/// The time from one look to the next, where it was `every` before.
+fn after(every: Duration) -> Duration {
+    (every * 2).min(LOOK_EVERY)
+}
+
 /// Switches a second of processor time.
 fn per_second(ran: Ran) -> f64 {
     match ran.nanoseconds {
@@ -144,6 +154,13 @@ fn per_second(ran: Ran) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_become_rarer() {
+        let times = std::iter::successors(Some(FIRST_LOOK), |&every| Some(after(every)));
+        let milliseconds: Vec<u128> = times.take(7).map(|every| every.as_millis()).collect();
+        assert_eq!(milliseconds, [300, 600, 1200, 2400, 4800, 5000, 5000]);
+    }
 
     #[test]
     fn switches_are_counted_by_processor_time() {

@@ -71,7 +71,9 @@ impl SiteNamer {
         let own_frames = keys.iter().take_while(|&&key| self.is_allocator(key, files)).count();
         let detail = heap.detail(site);
         let kind = if detail.is_mapping { ObjectKind::Mmap } else { ObjectKind::Heap };
-        let mut object = self.named(kind, &keys[own_frames..], detail.stored, files);
+        // Where an allocation function has called another one, the address was stored in its own frame, and it returned it.
+        let stored = detail.stored.filter(|_| own_frames == 0);
+        let mut object = self.named(kind, &keys[own_frames..], stored, files);
         if let Some(found) = &mut object.site {
             (found.site, found.own_frames) = (site, own_frames);
         }
