@@ -129,6 +129,26 @@ impl Calibration {
     /// # Errors
     /// Those of the file system.
     pub fn write(&self, path: &Path) -> Result<(), CalibrationError> {
+        self.publish(path, |partial| fs::rename(partial, path))
+    }
+
+    /// Writes it unless there is one: of several that write at the same time, on whatever machines, the first one counts.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write_first(&self, path: &Path) -> Result<(), CalibrationError> {
+        self.publish(path, |partial| {
+            let linked = fs::hard_link(partial, path);
+            let _ = fs::remove_file(partial);
+            match linked {
+                Err(_) if path.exists() => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    /// A reader finds the old one or the new one, never half of one.
+    fn publish(&self, path: &Path, rename: impl Fn(&Path) -> io::Result<()>) -> Result<(), CalibrationError> {
         let failed =
             |what: &'static str| move |error| CalibrationError::Io { what, path: path.to_owned(), error };
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -136,10 +156,10 @@ impl Calibration {
         }
         let text =
             toml::to_string(self).map_err(|error| failed("write")(io::Error::other(error.to_string())))?;
-        // A reader finds the old one or the new one, never half of one.
-        let partial = path.with_extension("partial");
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let partial = path.with_extension(format!("{}-{}.partial", host.trim(), std::process::id()));
         fs::write(&partial, text).map_err(failed("write"))?;
-        fs::rename(&partial, path).map_err(failed("write"))
+        rename(&partial).map_err(failed("write"))
     }
 
     /// Whether it was measured on a processor of this kind.
@@ -167,9 +187,24 @@ impl Calibration {
 /// `memlens/calibration.toml` in the user's configuration folder (XDG Base Directory Specification 0.8:
 /// `$XDG_CONFIG_HOME`, else `~/.config`); `None` without a home.
 pub fn default_path() -> Option<PathBuf> {
+    Some(users_folder("XDG_CONFIG_HOME", ".config")?.join("calibration.toml"))
+}
+
+/// Where what was measured briefly is kept, for each kind of processor: `memlens/latencies-….toml` in the user's cache folder
+/// (`$XDG_CACHE_HOME`, else `~/.cache`); `None` without a home.
+pub fn brief_path() -> Option<PathBuf> {
+    // Home folders are shared by machines that differ. FNV-1a (G. Fowler, L. C. Noll, P. Vo), the same in every version.
+    let hash = processor().bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    Some(users_folder("XDG_CACHE_HOME", ".cache")?.join(format!("latencies-{hash:016x}.toml")))
+}
+
+/// memlens's folder in one of the XDG base directories.
+fn users_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(folder.join("memlens").join("calibration.toml"))
+    let folder = absolute(variable).or_else(|| Some(absolute("HOME")?.join(in_home)))?;
+    Some(folder.join("memlens"))
 }
 
 /// What `/proc/cpuinfo` calls the processor.
@@ -221,6 +256,19 @@ mod tests {
         // 18 of 20 one instruction on; 9 of 10 at the store itself.
         assert_eq!((read.usual_skid(), read.skid[0].share(1)), (Some((1, 0)), 0.9));
         assert_eq!(read.largest_spread(), ("last level", 0.2));
+    }
+
+    #[test]
+    fn of_several_the_first_one_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("c.toml");
+        for measured_at in [1, 2] {
+            calibration_at(measured_at).write_first(&path).expect("written");
+            assert_eq!(Calibration::read(&path).expect("read").measured_at, 1);
+        }
+        calibration_at(3).write(&path).expect("written");
+        assert_eq!(Calibration::read(&path).expect("read").measured_at, 3);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing partial is left");
     }
 
     fn calibration_at(measured_at: u64) -> Calibration {

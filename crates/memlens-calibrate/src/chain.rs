@@ -61,12 +61,13 @@ impl Chain {
         Self::new(bytes, &offsets, pages)
     }
 
-    /// A chain with one line in each of `count` ordinary pages, each another line of its page.
+    /// A chain with one line in each of `count` ordinary pages, so that a cache has no more of them in one set than in others, also where
+    /// pages lie side by side in physical memory.
     ///
     /// # Errors
     /// Those of [`Self::new`].
     pub fn over_pages(count: usize, pages: Pages) -> io::Result<Self> {
-        let offsets: Vec<usize> = (0..count).map(|page| page * PAGE + page * LINE % PAGE).collect();
+        let offsets: Vec<usize> = (0..count).map(in_page).collect();
         Self::new(count * PAGE, &offsets, pages)
     }
 
@@ -108,6 +109,11 @@ impl Chain {
         }
     }
 
+    /// Takes its lines, which lie at these offsets, out of all caches: see [`Mapping::flush`].
+    pub(crate) fn flush(&self, offsets: &[usize]) -> bool {
+        self.memory.flush(offsets.iter().copied())
+    }
+
     /// What a line holds.
     ///
     /// # Safety
@@ -126,6 +132,11 @@ impl Chain {
     pub fn here(&self) -> *const usize {
         self.at
     }
+}
+
+/// Where a page's line lies: each page of 64 has another, and the next 64 begin one later.
+fn in_page(page: usize) -> usize {
+    page * PAGE + (page + page / (PAGE / LINE)) * LINE % PAGE
 }
 
 /// Into an order that looks random and is the same every time (R. A. Fisher and F. Yates; G. Marsaglia's
@@ -165,7 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_a_line_each() {
+    fn pages_have_a_line_each_spread_over_sets() {
+        let mut per_set = std::collections::BTreeMap::new();
+        (0..8192).map(in_page).for_each(|offset| *per_set.entry(offset / LINE % 2048).or_insert(0) += 1);
+        assert!(per_set.len() == 2048 && per_set.values().all(|&lines| lines == 4));
         let chain = Chain::over_pages(128, Pages::Small).expect("memory");
         assert_eq!(chain.here() as usize % 8, 0);
     }

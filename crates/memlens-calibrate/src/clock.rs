@@ -36,24 +36,35 @@ impl Latency {
     }
 
     /// Of each of the steps that `walk` does `steps_at_once` of as often as it is told.
-    pub(crate) fn of_a_step(steps_at_once: usize, mut walk: impl FnMut(usize)) -> Self {
+    pub(crate) fn of_a_step(turns: usize, steps_at_once: usize, mut walk: impl FnMut(usize)) -> Self {
         // Faults, caches and predictors first; and how many make a turn.
         let start = Instant::now();
         walk(64);
         let once_ns = (start.elapsed().as_nanos() as f64 / 64.0).max(16.0);
         let times = ((TURN_NS / once_ns) as usize).max(64);
         walk(times);
-        let mut turns: Vec<f64> = (0..TURNS)
+        Self::of_turns(turns, times * steps_at_once, || (), || walk(times))
+    }
+
+    /// Of each of the `steps` that `walk` does at a time, of which there are `turns`; `before` each something is done that does not count.
+    pub(crate) fn of_turns(
+        turns: usize,
+        steps: usize,
+        mut before: impl FnMut(),
+        mut walk: impl FnMut(),
+    ) -> Self {
+        let mut all: Vec<f64> = (0..turns)
             .map(|_| {
-                let before = cycle_ns();
+                before();
+                let cycle_before = cycle_ns();
                 let start = Instant::now();
-                walk(times);
-                let step_ns = start.elapsed().as_nanos() as f64 / (times * steps_at_once) as f64;
+                walk();
+                let step_ns = start.elapsed().as_nanos() as f64 / steps as f64;
                 // A cycle measured while something else ran is too long.
-                step_ns / cycle_ns().min(before)
+                step_ns / cycle_ns().min(cycle_before)
             })
             .collect();
-        let (cycles, spread) = least_and_spread(&mut turns);
+        let (cycles, spread) = least_and_spread(&mut all);
         Self { cycles, spread }
     }
 }

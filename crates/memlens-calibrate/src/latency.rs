@@ -7,10 +7,13 @@ use std::io;
 use crate::chain::Chain;
 use crate::clock::{Latency, PASSES, TURNS, cycle_ns, least_and_spread};
 use crate::mapping::{LINE, PAGE, Pages};
-use crate::transfer;
+use crate::transfer::{self, MOST_PARTNERS, PATIENCE};
 
 /// Memory that is walked through for the latency of memory, in bytes at most.
 const MOST_BYTES: u64 = 512 << 20;
+
+/// Times that pages are walked through before it counts.
+const ROUNDS_BEFORE: usize = 6;
 
 /// Sizes of the caches and TLBs to measure. Units: bytes; translations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +94,7 @@ impl LatencyTable {
     }
 
     /// The least of each, and what the passes differ by.
-    fn joined(passes: &[Self], llc_bytes: u64) -> Self {
+    pub(crate) fn joined(passes: &[Self], llc_bytes: u64) -> Self {
         let least = |of: &dyn Fn(&Self) -> Option<Latency>| Latency::least(passes.iter().filter_map(of));
         let known = |of: &dyn Fn(&Self) -> Latency| least(&|pass| Some(of(pass))).unwrap_or_default();
         let cycle = known(&|pass| Latency { cycles: pass.cycle_ns, spread: pass.cycle_spread });
@@ -111,39 +114,39 @@ impl LatencyTable {
             llc: known(&|pass| pass.llc),
             dram: known(&|pass| pass.dram),
             stlb: least(&|pass| pass.stlb),
-            walk: curve.last().and_then(|point| Some(more(point.small_pages, point.huge_pages?))),
+            walk: match curve.last() {
+                Some(point) => point.huge_pages.map(|huge| more(point.small_pages, huge)),
+                None => least(&|pass| pass.walk),
+            },
             transfer: least(&|pass| pass.transfer),
             llc_reach_bytes: 0,
             curve,
         };
-        table.llc_reach_bytes = table.reach(llc_bytes);
+        if !table.curve.is_empty() {
+            table.llc_reach_bytes = table.reach(llc_bytes);
+        }
         table
     }
 
     fn pass(geometry: &Geometry) -> io::Result<Self> {
         let mut table = Self::default();
-        let mut cycles: Vec<f64> = (0..TURNS).map(|_| cycle_ns()).collect();
-        (table.cycle_ns, table.cycle_spread) = least_and_spread(&mut cycles);
+        (table.cycle_ns, table.cycle_spread) = cycle(TURNS);
         let sizes = Sizes::of(geometry);
         let mut bytes = (PAGE as u64).min(sizes.l1);
         while bytes <= sizes.dram {
             table.curve.push(CurvePoint {
                 bytes,
-                small_pages: latency(&mut Chain::over(bytes as usize, Pages::Small)?),
-                huge_pages: best(bytes),
+                small_pages: small(TURNS, bytes)?,
+                huge_pages: huge(TURNS, bytes),
             });
             bytes *= 2;
         }
-        table.l1 = latency(&mut Chain::over(sizes.l1 as usize, Pages::Small)?);
-        let level = |bytes: u64| match best(bytes) {
-            Some(latency) => Ok(latency),
-            None => Chain::over(bytes as usize, Pages::Small).map(|mut chain| latency(&mut chain)),
-        };
-        table.l2 = sizes.l2.map(level).transpose()?;
-        table.llc = level(sizes.llc)?;
-        table.dram = level(sizes.dram)?;
-        table.stlb = Some(extra(sizes.dtlb_pages)?);
-        table.transfer = transfer::measure()?;
+        table.l1 = small(TURNS, sizes.l1)?;
+        table.l2 = sizes.l2.map(|bytes| best(TURNS, bytes)).transpose()?;
+        table.llc = best(TURNS, sizes.llc)?;
+        table.dram = best(TURNS, sizes.dram)?;
+        table.stlb = Some(extra(TURNS, sizes.dtlb_pages)?);
+        table.transfer = transfer::measure(MOST_PARTNERS, PATIENCE)?;
         Ok(table)
     }
 
@@ -174,13 +177,13 @@ impl LatencyTable {
 
 /// How much is walked through for each level.
 pub(crate) struct Sizes {
-    l1: u64,
-    l2: Option<u64>,
+    pub(crate) l1: u64,
+    pub(crate) l2: Option<u64>,
     /// The same where many lines are under way, so that TLBs are not waited for.
     pub(crate) l2_half: Option<u64>,
     pub(crate) llc: u64,
     pub(crate) dram: u64,
-    dtlb_pages: usize,
+    pub(crate) dtlb_pages: usize,
 }
 
 impl Sizes {
@@ -210,29 +213,50 @@ impl Sizes {
     }
 }
 
+/// Nanoseconds of a core cycle, and how far they spread.
+pub(crate) fn cycle(turns: usize) -> (f64, f64) {
+    let mut all: Vec<f64> = (0..turns).map(|_| cycle_ns()).collect();
+    least_and_spread(&mut all)
+}
+
+/// The latency of a step of a chain.
+fn latency(turns: usize, chain: &mut Chain) -> Latency {
+    Latency::of_a_step(turns, Chain::LINES_A_STEP, |steps| chain.walk(steps))
+}
+
+/// A step through so many bytes of ordinary pages.
+pub(crate) fn small(turns: usize, bytes: u64) -> io::Result<Latency> {
+    Ok(latency(turns, &mut Chain::over(bytes as usize, Pages::Small)?))
+}
+
+/// The same of huge pages, if there are any.
+fn huge(turns: usize, bytes: u64) -> Option<Latency> {
+    Chain::over(bytes as usize, Pages::Huge).ok().map(|mut chain| latency(turns, &mut chain))
+}
+
 /// In huge pages, if there are any.
-fn best(bytes: u64) -> Option<Latency> {
-    Chain::over(bytes as usize, Pages::Huge).ok().map(|mut chain| latency(&mut chain))
+pub(crate) fn best(turns: usize, bytes: u64) -> io::Result<Latency> {
+    huge(turns, bytes).map_or_else(|| small(turns, bytes), Ok)
 }
 
 /// What a line in each of `pages` ordinary pages costs more than the same lines in huge ones, or than as many side by side: where there
 /// are no huge pages, or the host of a virtual machine backs them with small ones.
-fn extra(pages: usize) -> io::Result<Latency> {
-    let mut small = Chain::over_pages(pages, Pages::Small)?;
-    let beside = latency(&mut Chain::over(pages * LINE, Pages::Small)?);
-    let huge = Chain::over_pages(pages, Pages::Huge).ok().map(|mut chain| latency(&mut chain));
+pub(crate) fn extra(turns: usize, pages: usize) -> io::Result<Latency> {
+    // Translations come to rest later than lines: on a virtual machine with Zen 4 after four rounds.
+    let at_rest = |mut chain: Chain| {
+        chain.walk(ROUNDS_BEFORE * pages / Chain::LINES_A_STEP);
+        latency(turns, &mut chain)
+    };
+    let small = at_rest(Chain::over_pages(pages, Pages::Small)?);
+    let beside = at_rest(Chain::over(pages * LINE, Pages::Small)?);
+    let huge = Chain::over_pages(pages, Pages::Huge).ok().map(at_rest);
     let without = huge.filter(|huge| huge.cycles < beside.cycles).unwrap_or(beside);
-    Ok(more(latency(&mut small), without))
+    Ok(more(small, without))
 }
 
 /// How much more one latency is than another; never less than nothing.
 fn more(with: Latency, without: Latency) -> Latency {
     Latency { cycles: (with.cycles - without.cycles).max(0.0), spread: with.spread.max(without.spread) }
-}
-
-/// The latency of a step of a chain.
-fn latency(chain: &mut Chain) -> Latency {
-    Latency::of_a_step(Chain::LINES_A_STEP, |steps| chain.walk(steps))
 }
 
 #[cfg(test)]
@@ -289,8 +313,8 @@ mod tests {
 
     #[test]
     fn a_first_level_hit_takes_cycles_and_memory_many() {
-        let hit = latency(&mut Chain::over(4096, Pages::Small).expect("memory"));
-        let far = latency(&mut Chain::over(64 << 20, Pages::Small).expect("memory"));
+        let hit = small(TURNS, 4096).expect("memory");
+        let far = small(TURNS, 64 << 20).expect("memory");
         // Of any processor of the last twenty years: 3 to 6 cycles, and more than ten times that.
         assert!((2.0..12.0).contains(&hit.cycles), "{hit:?}");
         assert!(far.cycles > 4.0 * hit.cycles, "{hit:?} {far:?}");

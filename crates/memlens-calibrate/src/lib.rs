@@ -6,12 +6,14 @@
 //! | how fast do lines follow each other, however many are under way? | [`LineRates`] |
 //! | how far from the instruction that waits is a sample? | [`skid`] |
 //!
-//! The answers are a [`Calibration`], a file in the user's configuration folder. Exact mode weights
+//! The answers are a [`Calibration`], a file in the user's configuration folder; until there is one, what [`measure_briefly`] finds at the
+//! first run. Exact mode weights
 //! accesses by its latencies, sample mode decides by its skid which instruction a sample means.
 //!
 //! The crate deliberately does not know what is done with them, nor the command line.
 #![deny(unsafe_code)]
 
+mod brief;
 mod calibration;
 pub mod chain;
 mod clock;
@@ -22,7 +24,8 @@ mod rates;
 pub mod skid;
 mod transfer;
 
-pub use calibration::{Calibration, CalibrationError, default_path};
+pub use brief::measure_briefly;
+pub use calibration::{Calibration, CalibrationError, brief_path, default_path};
 pub use clock::Latency;
 pub use latency::{CurvePoint, Geometry, LatencyTable};
 pub use mapping::Pages;

@@ -81,6 +81,32 @@ impl Mapping {
             false => Ok(()),
         }
     }
+
+    /// Takes the lines at these offsets out of all caches of the machine; false: this processor has no instruction for it. Cost: that of
+    /// writing each to memory.
+    pub(crate) fn flush(&self, offsets: impl Iterator<Item = usize>) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_mm_clflush, _mm_mfence};
+            // What was written lies in the caches before, what is read comes after.
+            let fence = || {
+                // SAFETY: every processor of x86-64 has SSE2.
+                unsafe { _mm_mfence() }
+            };
+            fence();
+            for offset in offsets {
+                // SAFETY: as above; the lengths of mappings are no less than a line, and the remainder lies inside.
+                unsafe { _mm_clflush(self.base().wrapping_add(offset % self.bytes)) };
+            }
+            fence();
+            true
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = offsets;
+            false
+        }
+    }
 }
 
 impl Drop for Mapping {

@@ -6,12 +6,14 @@
 
 use std::io;
 
-use crate::clock::{Latency, PASSES};
+use crate::clock::{Latency, PASSES, TURNS};
 use crate::latency::{Geometry, Sizes};
 use crate::mapping::{LINE, Mapping, Pages};
 
 /// Lines that fall into one set: more than any first level has ways, and few enough for the second.
 const LINES_OF_A_SET: usize = 64;
+/// Memory that is gone through after its lines were taken out of the caches.
+const FLUSHED_BYTES: u64 = 2 << 20;
 
 /// Cycles from one line to the next, at best, however many are under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -42,30 +44,49 @@ impl LineRates {
         for _ in 0..PASSES {
             passes.push(Self::pass(geometry)?);
         }
-        let least = |of: &dyn Fn(&Self) -> Option<Latency>| Latency::least(passes.iter().filter_map(of));
+        Ok(Self::joined(&passes))
+    }
+
+    fn pass(geometry: &Geometry) -> io::Result<Self> {
+        let from_memory = Sweep::best(Sizes::of(geometry).dram, LINE)?.rate(TURNS, Access::Load);
+        Self::with_memory(TURNS, geometry, from_memory)
+    }
+
+    /// Measures what caches give, in so many turns.
+    fn with_memory(turns: usize, geometry: &Geometry, from_memory: Latency) -> io::Result<Self> {
+        let sizes = Sizes::of(geometry);
+        let rate = |bytes: u64, step| Ok::<_, io::Error>(Sweep::best(bytes, step)?.rate(turns, Access::Load));
+        let set_bytes = geometry.l1_set_bytes as usize;
+        let set = Sweep::new((set_bytes * LINES_OF_A_SET) as u64, set_bytes, Pages::Huge).ok();
+        let into_set = |access| set.as_ref().map(|set| set.rate(turns, access));
         Ok(Self {
+            from_l2: sizes.l2_half.map(|bytes| rate(bytes, LINE)).transpose()?,
+            // A step of two pages and a line: other lines of a page come later than a prefetcher waits for.
+            from_llc: rate(sizes.llc, 129 * LINE)?,
+            from_memory,
+            set_loads: into_set(Access::Load),
+            set_stores: into_set(Access::Store),
+        })
+    }
+
+    /// The same without much memory; `None`: not on this processor.
+    pub(crate) fn brief_pass(turns: usize, geometry: &Geometry) -> io::Result<Option<Self>> {
+        let Some(from_memory) = Sweep::best(FLUSHED_BYTES, LINE)?.rate_from_memory(turns) else {
+            return Ok(None);
+        };
+        Self::with_memory(turns, geometry, from_memory).map(Some)
+    }
+
+    /// The least of each.
+    pub(crate) fn joined(passes: &[Self]) -> Self {
+        let least = |of: &dyn Fn(&Self) -> Option<Latency>| Latency::least(passes.iter().filter_map(of));
+        Self {
             from_l2: least(&|pass| pass.from_l2),
             from_llc: least(&|pass| Some(pass.from_llc)).unwrap_or_default(),
             from_memory: least(&|pass| Some(pass.from_memory)).unwrap_or_default(),
             set_loads: least(&|pass| pass.set_loads),
             set_stores: least(&|pass| pass.set_stores),
-        })
-    }
-
-    fn pass(geometry: &Geometry) -> io::Result<Self> {
-        let sizes = Sizes::of(geometry);
-        // A step of two pages and a line: other lines of a page come later than a prefetcher waits for.
-        let rate = |bytes: u64, step| Ok::<_, io::Error>(Sweep::best(bytes, step)?.rate(Access::Load));
-        let set_bytes = geometry.l1_set_bytes as usize;
-        let set = Sweep::new((set_bytes * LINES_OF_A_SET) as u64, set_bytes, Pages::Huge).ok();
-        let into_set = |access| set.as_ref().map(|set| set.rate(access));
-        Ok(Self {
-            from_l2: sizes.l2_half.map(|bytes| rate(bytes, LINE)).transpose()?,
-            from_llc: rate(sizes.llc, 129 * LINE)?,
-            from_memory: rate(sizes.dram, LINE)?,
-            set_loads: into_set(Access::Load),
-            set_stores: into_set(Access::Store),
-        })
+        }
     }
 
     /// Every rate with its name.
@@ -114,15 +135,25 @@ impl Sweep {
         Self::new(bytes, step, Pages::Huge).or_else(|_| Self::new(bytes, step, Pages::Small))
     }
 
-    fn rate(&self, access: Access) -> Latency {
+    fn rate(&self, turns: usize, access: Access) -> Latency {
         let mut at = 0;
-        Latency::of_a_step(Self::AT_ONCE, |times| {
+        Latency::of_a_step(turns, Self::AT_ONCE, |times| {
             for _ in 0..times {
                 for n in 0..Self::AT_ONCE {
                     self.access(at + n * self.step, access);
                 }
                 at = at.wrapping_add(Self::AT_ONCE * self.step);
             }
+        })
+    }
+
+    /// Of loads of lines that no cache has, each once; `None`: this processor does not let go of lines when told to.
+    fn rate_from_memory(&self, turns: usize) -> Option<Latency> {
+        let flush = || self.memory.flush((0..self.memory.len()).step_by(self.step));
+        let lines = self.memory.len() / self.step;
+        flush().then(|| {
+            let walk = || (0..lines).for_each(|line| self.access(line * self.step, Access::Load));
+            Latency::of_turns(turns, lines, || _ = flush(), walk)
         })
     }
 

@@ -22,18 +22,20 @@ const LINES: usize = 128;
 /// How often.
 const ROUNDS: usize = 256;
 /// Other cores that are asked, of all there are.
-const MOST_PARTNERS: usize = 8;
+pub(crate) const MOST_PARTNERS: usize = 8;
 /// No answer for so long: the other thread does not get to run.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Cycles until a line comes that another core has written, of the cores that share the last level with this one the middle one;
-/// `None`: there is no other core to be had.
-pub(crate) fn measure() -> io::Result<Option<Latency>> {
+/// Cycles until a line comes that another core has written, of at most so many cores that share the last level with this one the middle
+/// one; `None`: there is no other core to be had.
+pub(crate) fn measure(partners: usize, patience: Duration) -> io::Result<Option<Latency>> {
     let cpus = Cpus::allowed()?;
-    let Some((here, others)) = cpus.partners(&topology) else { return Ok(None) };
+    let Some((here, others)) = cpus.partners(partners, &topology) else { return Ok(None) };
     // The first one that does not get to run ends it: the machine is busy, and each would be waited for.
-    let mut all: Vec<Latency> =
-        others.into_iter().map_while(|other| between(here, other).transpose()).collect::<io::Result<_>>()?;
+    let mut all: Vec<Latency> = others
+        .into_iter()
+        .map_while(|other| between(here, other, patience).transpose())
+        .collect::<io::Result<_>>()?;
     all.sort_by(|one, other| one.cycles.total_cmp(&other.cycles));
     Ok(all.get(all.len() / 2).copied())
 }
@@ -63,7 +65,7 @@ impl Cpus {
     }
 
     /// The first one and such as are of other cores below the same last level.
-    fn partners(&self, topology: &dyn Fn(usize) -> Topology) -> Option<(usize, Vec<usize>)> {
+    fn partners(&self, most: usize, topology: &dyn Fn(usize) -> Topology) -> Option<(usize, Vec<usize>)> {
         let (&here, others) = self.0.split_first()?;
         let own = topology(here);
         let is_partner = |&cpu: &usize| {
@@ -71,30 +73,39 @@ impl Cpus {
             other.core != own.core && other.last_level == own.last_level
         };
         let others: Vec<usize> = others.iter().copied().filter(is_partner).collect();
-        let apart = others.len().div_ceil(MOST_PARTNERS).max(1);
+        let apart = others.len().div_ceil(most).max(1);
         let some: Vec<usize> = others.into_iter().step_by(apart).collect();
         (!some.is_empty()).then_some((here, some))
     }
 }
 
 /// Whose turn it is, and when it is over. Even: the one that reads.
-struct Turns(AtomicU32);
+struct Turns {
+    turn: AtomicU32,
+    /// After which nobody is waited for any more.
+    patience: Duration,
+}
 
 impl Turns {
     const OVER: u32 = u32::MAX;
+
+    /// The writer's.
+    fn new(patience: Duration) -> Self {
+        Self { turn: AtomicU32::new(1), patience }
+    }
 
     /// Waits for a turn; false: it is over, or nobody came.
     fn wait(&self, is_reader: bool) -> bool {
         let start = Instant::now();
         loop {
             for _ in 0..1024 {
-                match self.0.load(Ordering::Acquire) {
+                match self.turn.load(Ordering::Acquire) {
                     Self::OVER => return false,
                     turn if turn.is_multiple_of(2) == is_reader => return true,
                     _ => hint::spin_loop(),
                 }
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > self.patience {
                 self.end();
                 return false;
             }
@@ -105,20 +116,20 @@ impl Turns {
     fn pass(&self) {
         // Over stays over.
         let next = |turn| (turn != Self::OVER).then(|| turn + 1);
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        let _ = self.turn.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
 
     fn end(&self) {
-        self.0.store(Self::OVER, Ordering::Release);
+        self.turn.store(Self::OVER, Ordering::Release);
     }
 }
 
 /// From one processor to another; `None`: one of them cannot be had.
-fn between(here: usize, other: usize) -> io::Result<Option<Latency>> {
+fn between(here: usize, other: usize, patience: Duration) -> io::Result<Option<Latency>> {
     // Two lines apart: prefetchers bring neighbours in pairs.
     let offsets: Vec<usize> = (0..LINES).map(|line| 2 * line * LINE).collect();
     let chain = Chain::new(2 * LINES * LINE, &offsets, Pages::Small)?;
-    let turns = Turns(AtomicU32::new(1));
+    let turns = Turns::new(patience);
     let mut found = thread::scope(|scope| {
         let writer = scope.spawn(|| {
             if bind_to(other).is_err() {
@@ -171,7 +182,7 @@ mod tests {
             let (core, last_level) = of(cpu);
             Topology { core: core.to_string(), last_level: last_level.to_string() }
         };
-        Cpus((0..cpus).collect()).partners(&topology)
+        Cpus((0..cpus).collect()).partners(MOST_PARTNERS, &topology)
     }
 
     #[test]
@@ -187,11 +198,11 @@ mod tests {
 
     #[test]
     fn a_turn_that_nobody_passes_ends_all() {
-        let turns = Turns(AtomicU32::new(1));
+        let turns = Turns::new(Duration::from_millis(50));
         assert!(turns.wait(false));
         turns.pass();
         assert!(turns.wait(true));
-        assert!(!turns.wait(false), "after a second");
+        assert!(!turns.wait(false), "after the patience");
         assert!(!turns.wait(true));
         turns.pass();
         assert!(!turns.wait(true));
@@ -199,7 +210,7 @@ mod tests {
 
     #[test]
     fn another_cores_line_takes_longer_than_the_first_levels() {
-        match measure().expect("memory") {
+        match measure(MOST_PARTNERS, PATIENCE).expect("memory") {
             // Of any processor: a first-level hit takes 5 at most.
             Some(transfer) => assert!(transfer.cycles > 10.0, "{transfer:?}"),
             None => eprintln!("passed over: no other core"),

@@ -309,6 +309,7 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
         },
         llc_told_bytes: (machine.llc_told_bytes > machine.llc.bytes).then_some(machine.llc_told_bytes),
         has_assumed_latencies: machine.has_assumed_latencies(),
+        has_brief_latencies: machine.has_brief_latencies(),
         core: machine.core.as_ref().map(|core| CoreInfo {
             width: core.width,
             window: core.window,

@@ -134,6 +134,9 @@ pub struct MachineInfo {
     /// Whether these were never measured on a machine of this kind.
     #[serde(default)]
     pub has_assumed_latencies: bool,
+    /// Whether they were measured briefly, at the first run, and not by `memlens calibrate`.
+    #[serde(default)]
+    pub has_brief_latencies: bool,
     /// The core; None: not described.
     #[serde(default)]
     pub core: Option<CoreInfo>,
@@ -190,6 +193,7 @@ impl MachineInfo {
         let other = Self {
             latencies: Latencies { transfer_cycles, ..other.latencies },
             has_assumed_latencies: self.has_assumed_latencies,
+            has_brief_latencies: self.has_brief_latencies,
             llc_told_bytes: self.llc_told_bytes,
             ..other.clone()
         };

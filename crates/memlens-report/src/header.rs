@@ -151,6 +151,9 @@ fn machine_pieces(profile: &Profile, width: usize) -> Vec<String> {
     if machine.has_assumed_latencies {
         pieces.push("latencies assumed (memlens calibrate)".to_owned());
     }
+    if machine.has_brief_latencies {
+        pieces.push("latencies measured briefly (memlens calibrate)".to_owned());
+    }
     pieces
 }
 

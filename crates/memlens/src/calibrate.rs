@@ -85,33 +85,33 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The calibration that `file` names, else the user's own if it is of this processor. `None`: there is
-/// none. A user's own that cannot be used is passed over with a message.
-pub fn known(file: Option<&Path>) -> Result<Option<Calibration>, Failure> {
-    if let Some(file) = file {
-        let calibration = Calibration::read(file).map_err(|error| {
-            let kind = if file.exists() { FailureKind::BadData } else { FailureKind::NoInput };
-            Failure::new(kind, format!("--calibration: failed to {error}"))
-        })?;
-        return Ok(Some(calibration));
-    }
-    let Some(path) = default_path().filter(|path| path.exists()) else { return Ok(None) };
+/// A calibration that the user names.
+pub fn named(file: &Path) -> Result<Calibration, Failure> {
+    Calibration::read(file).map_err(|error| {
+        let kind = if file.exists() { FailureKind::BadData } else { FailureKind::NoInput };
+        Failure::new(kind, format!("--calibration: failed to {error}"))
+    })
+}
+
+/// The user's own, if it is of this processor. One that cannot be used is passed over with a message.
+pub fn own() -> Option<Calibration> {
+    let path = default_path().filter(|path| path.exists())?;
     match Calibration::read(&path) {
-        Ok(calibration) if calibration.is_of_this_processor() => Ok(Some(calibration)),
+        Ok(calibration) if calibration.is_of_this_processor() => Some(calibration),
         Ok(calibration) => {
             let other = &calibration.processor;
             say(&format!("{} is of another processor ({other}) and is not used", path.display()));
-            Ok(None)
+            None
         }
         Err(error) => {
             say(&format!("failed to {error}; it is not used: measure again with `memlens calibrate`"));
-            Ok(None)
+            None
         }
     }
 }
 
 /// Puts measured latencies into a machine's description.
-pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
+pub fn apply(calibration: &Calibration, is_brief: bool, machine: &mut MachineDescription) {
     let cycles = |latency: Latency| latency.cycles.round() as u32;
     let latency = &calibration.latency;
     machine.l1d.latency_cycles = cycles(latency.l1);
@@ -136,7 +136,7 @@ pub fn apply(calibration: &Calibration, machine: &mut MachineDescription) {
         core.set_load_cycles = or(lines.set_loads, core.set_load_cycles);
         core.set_store_cycles = or(lines.set_stores, core.set_store_cycles);
     }
-    machine.measured_latencies("latencies were measured by `memlens calibrate`");
+    machine.measured_latencies(is_brief);
 }
 
 /// The last level as it is had where others have most of it, as on virtual machines: so many of its sets as serve what was measured.
@@ -149,7 +149,8 @@ pub fn take_had_llc(calibration: &Calibration, machine: &mut MachineDescription)
     }
 }
 
-fn geometry(machine: &MachineDescription) -> Geometry {
+/// What of a machine's description is measured.
+pub fn geometry(machine: &MachineDescription) -> Geometry {
     let entries = |tlb: &Option<TlbDescription>, otherwise: u32| {
         tlb.as_ref().and_then(|tlb| tlb.size_4k).map_or(otherwise, |size| size.entries)
     };
@@ -164,15 +165,25 @@ fn geometry(machine: &MachineDescription) -> Geometry {
     }
 }
 
-/// What the kernel thinks can be had without swapping (proc_meminfo(5)).
+/// What the kernel thinks can be had without swapping (proc_meminfo(5)), and the group of this process may have besides.
 fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
+    let bytes = line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10;
+    Some(group_bytes().map_or(bytes, |group| bytes.min(group)))
+}
+
+/// What is left of a control group's memory (the kernel's Documentation/admin-guide/cgroup-v2.rst); `None`: it has no limit of its own.
+fn group_bytes() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let folder = Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/'));
+    let number = |file| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
+    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
 }
 
 /// What varied too much, if something did.
-fn noise(latency: &LatencyTable) -> Option<String> {
+pub fn noise(latency: &LatencyTable) -> Option<String> {
     let shared = ["last level", "memory", "page walk", "another core"];
     let mut all = latency.levels();
     all.push(("core cycle", Latency { cycles: 1.0, spread: latency.cycle_spread }));
@@ -303,7 +314,7 @@ mod tests {
     fn measured_latencies_take_the_place_of_assumed_ones() {
         let mut machine = MachineDescription::named("host").expect("this machine");
         let assumed = machine.stlb_latency_cycles;
-        apply(&Calibration::now(latency(), Some(lines()), None, Vec::new()), &mut machine);
+        apply(&Calibration::now(latency(), Some(lines()), None, Vec::new()), false, &mut machine);
         assert_eq!((machine.l1d.latency_cycles, machine.llc.latency_cycles), (4, 50));
         assert_eq!((machine.dram_latency_cycles, machine.walk_access_cycles), (400, 100));
         assert_eq!(machine.transfer_latency_cycles, 120);

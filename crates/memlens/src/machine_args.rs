@@ -1,5 +1,6 @@
 //! `--machine` and `--cache`: which caches are modelled.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,11 +8,16 @@ use clap::Args;
 use memlens_sample::SampleSkid;
 use memlens_sim::{MachineDescription, MachineError};
 
+use crate::brief_calibration;
 use crate::calibrate;
 use crate::failure::{Failure, FailureKind};
 
 /// The machine if none is named.
 const DEFAULT_MACHINE: &str = "host";
+/// The word for latencies that nobody measured.
+const NO_CALIBRATION: &str = "none";
+/// What `--calibration` is if it is not given.
+const VARIABLE: &str = "MEMLENS_CALIBRATION";
 
 /// Which machine is modelled.
 #[derive(Args, Clone, Debug)]
@@ -28,8 +34,10 @@ pub struct MachineArgs {
     pub caches: Vec<String>,
 
     /// What `memlens calibrate` measured, instead of the user's own file: latencies that accesses are
-    /// weighted by, and where samples land
-    #[arg(long, value_name = "FILE")]
+    /// weighted by, and where samples land. `none`: assumed latencies, the same on every machine. For
+    /// this CPU (host) also as MEMLENS_CALIBRATION in the environment. Without either, the first run
+    /// measures latencies briefly and keeps them in the cache folder
+    #[arg(long, value_name = "FILE|none")]
     pub calibration: Option<PathBuf>,
 }
 
@@ -47,10 +55,14 @@ impl MachineArgs {
         let mut machine = if is_file(&self.machine) { read(&self.machine)? } else { named(&self.machine)? };
         // Latencies of this machine say nothing of another, unless the user says so.
         let is_host = self.machine == DEFAULT_MACHINE;
-        let calibration = match is_host || self.calibration.is_some() {
-            true => calibrate::known(self.calibration.as_deref())?,
-            false => None,
+        let wanted = self.wanted(is_host);
+        let own = match &wanted {
+            Wanted::File(file) => Some(calibrate::named(file)?),
+            Wanted::Own if is_host => calibrate::own(),
+            _ => None,
         };
+        let is_brief = is_host && own.is_none() && wanted == Wanted::Own;
+        let calibration = if is_brief { brief_calibration::measured(&machine) } else { own };
         let is_llc_given = self.caches.iter().any(|change| change.starts_with("llc="));
         match &calibration {
             _ if !is_host || is_llc_given => {}
@@ -63,7 +75,7 @@ impl MachineArgs {
                 .map_err(|error| Failure::new(FailureKind::Usage, format!("--cache {change}: {error}")))?;
         }
         if let Some(calibration) = &calibration {
-            calibrate::apply(calibration, &mut machine);
+            calibrate::apply(calibration, is_brief, &mut machine);
         }
         machine.validate().map_err(|error| {
             Failure::new(FailureKind::Usage, format!("machine {} with these changes: {error}", machine.name))
@@ -82,15 +94,39 @@ impl MachineArgs {
         self.description()
     }
 
+    /// What the option says, else the environment.
+    fn wanted(&self, is_host: bool) -> Wanted {
+        let set = || env::var_os(VARIABLE).map(PathBuf::from).filter(|_| is_host);
+        match self.calibration.clone().or_else(set) {
+            Some(word) if word.as_os_str() == NO_CALIBRATION => Wanted::None,
+            Some(word) if !word.as_os_str().is_empty() => Wanted::File(word),
+            _ => Wanted::Own,
+        }
+    }
+
     /// How far behind what waits samples land, where that was measured.
     ///
     /// # Errors
     /// When `--calibration` names a file that is none.
     pub fn skid(&self) -> Result<SampleSkid, Failure> {
-        let measured = calibrate::known(self.calibration.as_deref())?;
+        let measured = match self.wanted(true) {
+            Wanted::File(file) => Some(calibrate::named(&file)?),
+            Wanted::Own => calibrate::own(),
+            Wanted::None => None,
+        };
         let usual = measured.and_then(|calibration| calibration.usual_skid());
         Ok(usual.map_or_else(SampleSkid::default, |(loads, stores)| SampleSkid { loads, stores }))
     }
+}
+
+/// Which measurements count.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Those of this file.
+    File(PathBuf),
+    /// The user's own, else what is measured now.
+    Own,
+    None,
 }
 
 /// Names never look like paths.
@@ -140,7 +176,7 @@ mod tests {
         MachineArgs {
             machine: machine.into(),
             caches: caches.iter().map(ToString::to_string).collect(),
-            calibration: None,
+            calibration: Some(NO_CALIBRATION.into()),
         }
     }
 

@@ -29,6 +29,7 @@ mod apply_online;
 mod apply_pages;
 mod apply_prefetch;
 mod backing_looks;
+mod brief_calibration;
 mod bus;
 mod bus_analyze;
 mod bus_capture;

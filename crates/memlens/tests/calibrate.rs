@@ -8,7 +8,20 @@ use serde_json::Value;
 
 fn memlens(home: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
-    command.args(words).env("XDG_CONFIG_HOME", home).output().expect("it starts")
+    command.args(words).env("XDG_CONFIG_HOME", home).env("XDG_CACHE_HOME", home.join("cache"));
+    command.env_remove("MEMLENS_CALIBRATION").output().expect("it starts")
+}
+
+/// The machine of a profile that exact mode made with these words.
+fn recorded_machine(home: &Path, words: &[&str]) -> Value {
+    let profile = home.join("p");
+    let profile = profile.to_str().expect("text");
+    let record = ["record", "--quiet", "--force", "--mode", "exact", "--out", profile];
+    let output = memlens(home, &[&record, words, &["--", "true"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = memlens(home, &["report", "--format", "json", profile]);
+    let mut report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    report["machine"].take()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -61,19 +74,45 @@ fn exact_mode_weights_accesses_by_what_was_measured() {
     let home = tempfile::tempdir().expect("a folder");
     let file = home.path().join("by_hand.toml");
     fs::write(&file, BY_HAND).expect("written");
-    let profile = home.path().join("p");
-    let (file, profile) = (file.to_str().expect("text"), profile.to_str().expect("text"));
-    let output = memlens(
-        home.path(),
-        &["record", "--quiet", "--mode", "exact", "--calibration", file, "--out", profile, "--", "true"],
-    );
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let report = memlens(home.path(), &["report", "--format", "json", profile]);
-    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
-    let latencies = &report["machine"]["latencies"];
+    let machine = recorded_machine(home.path(), &["--calibration", file.to_str().expect("text")]);
+    let latencies = &machine["latencies"];
     let of = |name: &str| latencies[name].as_u64();
     assert_eq!((of("l1_cycles"), of("dram_cycles")), (Some(5), Some(333)), "{latencies}");
     assert_eq!((of("stlb_cycles"), of("walk_access_cycles")), (Some(8), Some(44)), "{latencies}");
+}
+
+#[test]
+fn the_first_run_measures_briefly_and_later_ones_take_it_from_there() {
+    let home = tempfile::tempdir().expect("a folder");
+    let kept = |home: &Path| {
+        let files = fs::read_dir(home.join("cache/memlens")).expect("a folder");
+        let paths = files.map(|file| file.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect::<Vec<_>>()
+    };
+    let assumed = recorded_machine(home.path(), &["--calibration", "none"]);
+    assert_eq!(assumed["latencies_assumed"], true);
+    assert!(kept(home.path()).is_empty(), "nothing is measured");
+    let first = recorded_machine(home.path(), &[]);
+    let file = kept(home.path()).pop().expect("what was measured");
+    let doctor = text(&memlens(home.path(), &["doctor"]).stdout);
+    // Other tests run beside this one: what is not believed is assumed.
+    assert_eq!(
+        doctor.contains("measured briefly (first level"),
+        first["latencies_assumed"] == false,
+        "{doctor}"
+    );
+    // Later runs go by the file.
+    let kept_text = fs::read_to_string(&file).expect("readable");
+    let by_hand = BY_HAND.replace("an abacus", kept_text.split('"').nth(1).expect("the processor"));
+    fs::write(&file, by_hand).expect("written");
+    let second = recorded_machine(home.path(), &[]);
+    assert_eq!(second["latencies"]["dram_cycles"], 333, "{second}");
+    let shown =
+        text(&memlens(home.path(), &["report", home.path().join("p").to_str().expect("text")]).stdout);
+    assert!(shown.contains("latencies measured briefly"), "{shown}");
+    // Another machine's are its description's.
+    let other = recorded_machine(home.path(), &["--machine", "e5504"]);
+    assert_ne!(other["latencies"]["dram_cycles"], 333, "{other}");
 }
 
 #[test]

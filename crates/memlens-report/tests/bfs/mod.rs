@@ -22,6 +22,7 @@ pub fn machine() -> MachineInfo {
         latencies: Latencies::default(),
         llc_told_bytes: None,
         has_assumed_latencies: false,
+        has_brief_latencies: false,
         prefetcher_streams: 0,
         core: None,
         rules: "memlens".into(),

@@ -395,6 +395,8 @@ pub struct MachineDescription {
 
 /// The note of a machine whose latencies are round figures.
 pub(super) const ASSUMED_LATENCIES: &str = "latencies are assumed, not measured";
+/// The note of one whose latencies were measured briefly.
+const BRIEF_LATENCIES: &str = "latencies were measured briefly; `memlens calibrate` measures longer, and how far the last level reaches";
 
 impl MachineDescription {
     /// Whether its latencies are round figures of any present core.
@@ -402,14 +404,20 @@ impl MachineDescription {
         self.notes.iter().any(|note| note == ASSUMED_LATENCIES)
     }
 
+    /// Whether its latencies were measured briefly.
+    pub fn has_brief_latencies(&self) -> bool {
+        self.notes.iter().any(|note| note == BRIEF_LATENCIES)
+    }
+
     /// Cycles until a line comes that another core has modified: never less than from the last level; 0 = neither is known.
     pub fn transfer_cycles(&self) -> u32 {
         self.transfer_latency_cycles.max(self.llc.latency_cycles)
     }
 
-    /// Its latencies are measured ones from now on, which `note` says for people.
-    pub fn measured_latencies(&mut self, note: &str) {
+    /// Its latencies are measured ones from now on: briefly, or by `memlens calibrate`.
+    pub fn measured_latencies(&mut self, is_brief: bool) {
         self.notes.retain(|note| note != ASSUMED_LATENCIES);
+        let note = if is_brief { BRIEF_LATENCIES } else { "latencies were measured by `memlens calibrate`" };
         self.notes.push(note.into());
     }
 

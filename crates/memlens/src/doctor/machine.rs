@@ -8,6 +8,7 @@ use memlens_calibrate::Calibration;
 use memlens_sim::{CacheDescription, MachineDescription, TlbDescription};
 
 use super::finding::Finding;
+use crate::brief_calibration;
 use crate::failure::plain;
 use crate::system::{self, Counter};
 
@@ -217,21 +218,25 @@ fn calibration() -> Finding {
             "name one: --calibration FILE",
         );
     };
+    let cycles = |found: &Calibration| {
+        let latency = &found.latency;
+        format!(
+            "first level {:.0}, last level {:.0}, memory {:.0} cycles",
+            latency.l1.cycles, latency.llc.cycles, latency.dram.cycles
+        )
+    };
     if !path.exists() {
-        return Finding::limited(
-            topic,
-            "there is none; latencies are assumed, and that samples land one on",
-            advice,
-        );
+        let latencies = match brief_calibration::known() {
+            Some(found) => format!("latencies were measured briefly ({})", cycles(&found)),
+            None => "the first run measures latencies briefly, or they are assumed".to_owned(),
+        };
+        let text = format!("there is none; {latencies}; that samples land one on is assumed");
+        return Finding::limited(topic, text, advice);
     }
     let place = path.display();
     match Calibration::read(&path) {
         Ok(found) if found.is_of_this_processor() => {
-            let latency = &found.latency;
-            let mut text = format!(
-                "{place}: first level {:.0}, last level {:.0}, memory {:.0} cycles",
-                latency.l1.cycles, latency.llc.cycles, latency.dram.cycles
-            );
+            let mut text = format!("{place}: {}", cycles(&found));
             if let Some((loads, _)) = found.usual_skid() {
                 text += &format!("; samples land {loads} behind");
             }

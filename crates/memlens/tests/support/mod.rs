@@ -18,7 +18,7 @@ pub fn memlens(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
     command.current_dir(folder).env_remove("COLUMNS").env_remove("MEMLENS_LOG").env_remove("NO_COLOR");
     // What this machine's user measured is nobody's expectation.
-    command.env("XDG_CONFIG_HOME", folder.join("no-configuration"));
+    command.env("XDG_CONFIG_HOME", folder.join("no-configuration")).env("MEMLENS_CALIBRATION", "none");
     command
 }
 

@@ -1,0 +1,160 @@
+//! What is measured at the first run on a machine that nobody has calibrated.
+//!
+//! It is kept in the user's cache folder and taken from there by later runs, so that their profiles can be compared and merged: also those of
+//! the processes of a job, on however many machines of this kind, that begin at the same time.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use memlens_calibrate::{Calibration, brief_path, measure_briefly};
+use memlens_sim::MachineDescription;
+
+use crate::calibrate::{geometry, noise};
+
+/// When numbers that were not to be believed are measured again.
+const AGAIN_AFTER: Duration = Duration::from_secs(600);
+/// How long somebody else who measures is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// With less memory nothing is measured.
+const LEAST_BYTES: u64 = 256 << 20;
+/// A spread above which what another core's lines cost is passed over.
+const TRANSFER_SPREAD: f64 = 0.6;
+
+/// What was measured, now or before; `None`: nothing that can be believed, or there is no place for it.
+pub fn measured(machine: &MachineDescription) -> Option<Calibration> {
+    let path = brief_path()?;
+    match read(&path) {
+        Kept::Believed(calibration) => return Some(*calibration),
+        Kept::Doubtful => return None,
+        Kept::Old | Kept::None => {}
+    }
+    let folder = path.parent()?;
+    fs::create_dir_all(folder).ok()?;
+    let _lock = lock(folder);
+    // Somebody else may have measured meanwhile.
+    match read(&path) {
+        Kept::Believed(calibration) => Some(*calibration),
+        Kept::Doubtful => None,
+        found @ (Kept::Old | Kept::None) => {
+            let calibration = measure(machine)?;
+            match found {
+                Kept::Old => calibration.write(&path),
+                _ => calibration.write_first(&path),
+            }
+            .ok()?;
+            match read(&path) {
+                Kept::Believed(calibration) => Some(*calibration),
+                _ => None,
+            }
+        }
+    }
+}
+
+/// What was measured before, without measuring.
+pub fn known() -> Option<Calibration> {
+    match read(&brief_path()?) {
+        Kept::Believed(calibration) => Some(*calibration),
+        _ => None,
+    }
+}
+
+/// What is in the file.
+#[derive(Debug)]
+enum Kept {
+    Believed(Box<Calibration>),
+    /// The machine was busy a short while ago.
+    Doubtful,
+    /// It was busy, or the file is of no use.
+    Old,
+    None,
+}
+
+fn read(path: &Path) -> Kept {
+    if !path.exists() {
+        return Kept::None;
+    }
+    match Calibration::read(path) {
+        Ok(calibration) if !calibration.is_of_this_processor() => Kept::Old,
+        Ok(calibration) if noise(&calibration.latency).is_none() => Kept::Believed(Box::new(calibration)),
+        Ok(calibration) => {
+            let measured_at = UNIX_EPOCH.checked_add(Duration::from_secs(calibration.measured_at));
+            let age = measured_at.and_then(|at| SystemTime::now().duration_since(at).ok());
+            if age.is_some_and(|age| age < AGAIN_AFTER) { Kept::Doubtful } else { Kept::Old }
+        }
+        Err(_) => Kept::Old,
+    }
+}
+
+/// One measures at a time: they would measure each other. `None`: the file system has no locks, or somebody takes too long.
+fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    let begin = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Some(file),
+            Err(fs::TryLockError::WouldBlock) if begin.elapsed() < PATIENCE => {
+                sleep(Duration::from_millis(10));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+fn measure(machine: &MachineDescription) -> Option<Calibration> {
+    let geometry = geometry(machine);
+    if geometry.available_bytes < LEAST_BYTES {
+        return None;
+    }
+    let (mut latency, lines) = measure_briefly(&geometry).ok()??;
+    latency.transfer = latency.transfer.filter(|transfer| transfer.spread <= TRANSFER_SPREAD);
+    Some(Calibration::now(latency, Some(lines), None, Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memlens_calibrate::{Latency, LatencyTable};
+
+    fn kept(folder: &Path, spread: f64, age: Duration) -> Kept {
+        let of = |cycles| Latency { cycles, spread };
+        let latency = LatencyTable {
+            cycle_ns: 0.3,
+            l1: of(4.0),
+            llc: of(50.0),
+            dram: of(300.0),
+            ..LatencyTable::default()
+        };
+        let mut calibration = Calibration::now(latency, None, None, Vec::new());
+        calibration.measured_at -= age.as_secs();
+        let path = folder.join("c.toml");
+        calibration.write(&path).expect("written");
+        read(&path)
+    }
+
+    #[test]
+    fn what_a_busy_machine_gave_is_measured_again_after_a_while() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |spread, age| kept(folder.path(), spread, Duration::from_secs(age));
+        assert!(matches!(of(0.01, 100_000), Kept::Believed(_)));
+        assert!(matches!(of(0.9, 0), Kept::Doubtful));
+        assert!(matches!(of(0.9, 100_000), Kept::Old));
+        assert!(matches!(read(&folder.path().join("none")), Kept::None));
+        let damaged = folder.path().join("damaged");
+        fs::write(&damaged, "nothing").expect("written");
+        assert!(matches!(read(&damaged), Kept::Old));
+    }
+
+    #[test]
+    fn a_machine_is_measured_in_a_moment() {
+        let machine = MachineDescription::named("host").expect("this machine");
+        if let Some(calibration) = measure(&machine) {
+            let latency = &calibration.latency;
+            let (l1, dram) = (latency.l1.cycles, latency.dram.cycles);
+            assert!((2.0..12.0).contains(&l1) && dram > 4.0 * l1, "{latency:?}");
+            assert_eq!(latency.llc_reach_bytes, 0);
+            assert!(latency.curve.is_empty() && latency.walk.is_some());
+        }
+    }
+}
