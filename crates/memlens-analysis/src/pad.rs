@@ -30,6 +30,8 @@ use memlens_types::{Counts, PatternKind};
 
 use crate::{About, Finding, Function, Member, Remedy, runtime_code};
 
+/// Sets that a walk crowds: `CROWDED` lines in `memlens-overlap`, of as many to a set.
+const CROWDED_SETS: u64 = 6;
 /// Lines of padding that are tried; one is enough where a cache has a power of two of sets.
 const MOST_LINES: u64 = 4;
 
@@ -80,6 +82,14 @@ struct Part<'a> {
     conflicts: Vec<SetConflict>,
 }
 
+/// Operands that go by one stride.
+#[derive(Default)]
+struct OfStride<'a> {
+    parts: Vec<Part<'a>>,
+    /// Stalls of stores into lines that others of them have brought, in cycles.
+    late_stores: u64,
+}
+
 /// What operands of one function that go by one stride have in common.
 struct Walk {
     stride_bytes: u64,
@@ -95,27 +105,46 @@ struct Walk {
 impl About<'_> {
     /// One finding for each stride.
     pub(crate) fn pad(&self) -> Vec<Finding> {
-        let mut by_stride: BTreeMap<i64, Vec<Part<'_>>> = BTreeMap::new();
+        let mut by_stride: BTreeMap<i64, OfStride<'_>> = BTreeMap::new();
         for member in &self.members {
             for ((stride, _), cells) in self.by_function(member) {
                 let Some(walk) = self.walk(member, stride, &cells) else { continue };
-                for cell in cells {
-                    let lines = self
-                        .known
-                        .patterns
-                        .of(cell.code, cell.object)
-                        .map_or(0, |it| lines(it, walk.stride_bytes));
-                    let conflicts = self.conflicts(&walk, lines, &cell.counts.get().without_coherence());
-                    if !conflicts.is_empty() {
-                        by_stride.entry(stride).or_default().push(Part { cell, lines, conflicts });
-                    }
+                let mut late_stores = 0;
+                let parts: Vec<Part<'_>> = cells
+                    .into_iter()
+                    .filter_map(|cell| {
+                        let pattern = self.known.patterns.of(cell.code, cell.object);
+                        let lines = pattern.map_or(0, |it| lines(it, walk.stride_bytes));
+                        let counts = cell.counts.get();
+                        if !brings_lines(&counts) && counts.stores > 0 && self.crowds_sets(&walk, lines) {
+                            late_stores += counts.stall_cycles;
+                        }
+                        let conflicts = self.conflicts(&walk, lines, &counts.without_coherence());
+                        (!conflicts.is_empty()).then_some(Part { cell, lines, conflicts })
+                    })
+                    .collect();
+                if !parts.is_empty() {
+                    let of_stride = by_stride.entry(stride).or_default();
+                    of_stride.parts.extend(parts);
+                    of_stride.late_stores += late_stores;
                 }
             }
         }
-        by_stride.into_iter().filter_map(|(stride, parts)| self.pad_stride(stride, &parts)).collect()
+        by_stride.into_iter().filter_map(|(stride, of_stride)| self.pad_stride(stride, &of_stride)).collect()
     }
 
-    fn pad_stride(&self, stride_bytes: i64, parts: &[Part<'_>]) -> Option<Finding> {
+    /// Whether a walk of so many lines has stores wait that come behind loads of the same lines: it falls onto sets of the first level that are
+    /// as few as the model of the core takes for crowded.
+    fn crowds_sets(&self, walk: &Walk, lines: u64) -> bool {
+        self.known.profile.machine.l1d.as_ref().is_some_and(|l1d| {
+            let ways = u64::from(l1d.ways).max(1);
+            let sets = sets(walk.stride_bytes, l1d.bytes / (walk.line_bytes * ways), walk.line_bytes);
+            sets <= CROWDED_SETS && sets * ways < lines
+        })
+    }
+
+    fn pad_stride(&self, stride_bytes: i64, of_stride: &OfStride<'_>) -> Option<Finding> {
+        let OfStride { parts, late_stores } = of_stride;
         let mut of_levels: BTreeMap<Level, SetConflict> = BTreeMap::new();
         for Part { conflicts, .. } in parts {
             for one in conflicts {
@@ -161,7 +190,14 @@ impl About<'_> {
         let gain = gain.sum();
         let cells: Vec<&Cell> = parts.iter().map(|part| part.cell).collect();
         let remedy = Remedy::Pad { stride_bytes, lines, padding_bytes, conflicts };
-        Some(self.finding(remedy, gain, &cells))
+        let mut finding = self.finding(remedy, gain, &cells);
+        // Stores that hit have no wait that could be spared, but a stall, which goes with the crowd.
+        if let (Some(time_gain), Some(core_cycles)) =
+            (&mut finding.time_gain, self.known.profile.run.core_cycles)
+        {
+            *time_gain = (*time_gain + *late_stores as f64 / core_cycles.max(1) as f64).min(1.0);
+        }
+        Some(finding)
     }
 
     /// The cells of an object whose code goes by strides, by stride and function.
@@ -198,8 +234,9 @@ impl About<'_> {
             None => scalar_bytes(object.type_name.as_deref()?)?.max(access_bytes),
         };
         let possible_lines = block_bytes.div_ceil(stride_bytes);
-        // Of each operand once, however many threads have it.
-        let operands: BTreeSet<_> = cells.iter().map(|cell| (cell.code, cell.object)).collect();
+        // Of each operand once, however many threads have it; without stores into lines that loads have brought.
+        let bringing = cells.iter().filter(|cell| brings_lines(&cell.counts.get()));
+        let operands: BTreeSet<_> = bringing.map(|cell| (cell.code, cell.object)).collect();
         let patterns = operands.iter().map(|&(code, object)| self.known.patterns.of(code, object));
         let most_lines = patterns.map(|it| {
             it.and_then(|it| it.walk_steps)
@@ -253,6 +290,11 @@ impl About<'_> {
             && misses > needed;
         is_one.then_some(SetConflict { level: Level::Stlb, sets, of_sets, ways, misses, needed })
     }
+}
+
+/// Whether accesses bring lines into the first level that were not there: one in a hundred at least.
+fn brings_lines(counts: &Counts) -> bool {
+    counts.l1_misses().saturating_mul(100) >= counts.accesses().max(1)
 }
 
 /// Lines of a walk by this stride, as it was seen.

@@ -880,6 +880,33 @@ fn columns_of_a_power_of_two_are_padded() {
     assert_eq!(pads(&profile), None);
 }
 
+/// `b[j][i] += …`: the loads' lines are gone before the stores, which bring none themselves and have a stall all the same.
+#[test]
+fn stores_behind_loads_of_a_crowded_set_gain_by_padding_too() {
+    let of = |l1d_ways: u32, store_stall: u64| {
+        let mut profile = columns();
+        profile.machine.core = Some(CoreInfo { outstanding: 10, ..CoreInfo::default() });
+        profile.machine.l1d = Some(CacheInfo { bytes: 32 << 10, ways: l1d_ways, policy: "lru".into() });
+        let store = AccessPattern { code: CodeIx(1), ..profile.patterns[0].clone() };
+        profile.patterns.push(store);
+        let stores = Counts { stores: 1 << 20, stall_cycles: store_stall, ..Counts::default() };
+        let cell = Cell { code: CodeIx(1), counts: stores.into(), ..profile.cells[1].clone() };
+        profile.cells[1].counts.change(|counts| counts.stall_cycles = 1 << 20);
+        profile.cells.push(cell);
+        profile.sum_cells();
+        profile.run.core_cycles = Some(1 << 24);
+        let found = pads(&profile).expect("a finding");
+        assert!(matches!(found.remedy, Remedy::Pad { lines: 1024, .. }), "one walk: {found:?}");
+        found.time_gain.expect("a core")
+    };
+    // Half of the core's time.
+    let more = of(8, 1 << 23) - of(8, 0);
+    assert!((more - 0.5).abs() < 1e-9, "{more}");
+    // Of 512 sets of one way, which end after 32,768 bytes, four.
+    let more = of(1, 1 << 23) - of(1, 0);
+    assert!((more - 0.5).abs() < 1e-9, "{more}");
+}
+
 /// The second-level TLB has 128 sets of 8 pages: a column of 1024 rows of two pages falls onto every other, which hold 512, and the TLB all.
 #[test]
 fn padding_spreads_pages_over_the_second_level_tlb() {

@@ -32,6 +32,10 @@ pub struct LineRates {
     /// The same by stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_stores: Option<Latency>,
+    /// The same by loads that are followed by a store to the line, at the end of which loads behind have driven it out; `None`: also where
+    /// an older version did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_modifies: Option<Latency>,
 }
 
 impl LineRates {
@@ -66,6 +70,7 @@ impl LineRates {
             from_memory,
             set_loads: into_set(Access::Load),
             set_stores: into_set(Access::Store),
+            set_modifies: into_set(Access::Modify),
         })
     }
 
@@ -86,6 +91,7 @@ impl LineRates {
             from_memory: least(&|pass| Some(pass.from_memory)).unwrap_or_default(),
             set_loads: least(&|pass| pass.set_loads),
             set_stores: least(&|pass| pass.set_stores),
+            set_modifies: least(&|pass| pass.set_modifies),
         }
     }
 
@@ -97,6 +103,7 @@ impl LineRates {
             ("memory, in order", Some(self.from_memory)),
             ("one set, by loads", self.set_loads),
             ("one set, by stores", self.set_stores),
+            ("one set, by both", self.set_modifies),
         ];
         all.into_iter().filter_map(|(name, rate)| Some((name, rate?))).collect()
     }
@@ -106,6 +113,8 @@ impl LineRates {
 enum Access {
     Load,
     Store,
+    /// A load, then a store.
+    Modify,
 }
 
 /// Memory that is gone through in equal steps, again and again.
@@ -166,6 +175,8 @@ impl Sweep {
             Access::Load => drop(unsafe { place.read_volatile() }),
             // SAFETY: as above.
             Access::Store => unsafe { place.write_volatile(offset as u64) },
+            // SAFETY: as above.
+            Access::Modify => unsafe { place.write_volatile(place.read_volatile() ^ 1) },
         }
     }
 }
@@ -202,7 +213,7 @@ mod tests {
         // A line of the second level: 64 bytes a cycle at most, and 12 cycles if each were waited for.
         assert!((0.4..10.0).contains(&rate), "{rates:?}");
         assert!(rates.from_memory.cycles > rate, "{rates:?}");
-        assert_eq!(rates.set_loads.is_some(), rates.set_stores.is_some());
+        assert_eq!(rates.set_loads.is_some(), rates.set_stores.is_some() && rates.set_modifies.is_some());
         assert!(rates.named().len() >= 3);
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         from_memory: of(8.8, 0.2),
         set_loads: Some(of(10.5, 0.02)),
         set_stores: None,
+        set_modifies: None,
     };
     let skids = vec![skid("load", [1, 1800, 2, 0]), skid("store", [9, 1, i64::MAX as u64, 0])];
     let least = LatencyTable {

@@ -40,6 +40,8 @@ pub struct LineRates {
     pub into_set_by_load: f64,
     /// The same for stores.
     pub into_set_by_store: f64,
+    /// The same for loads that are followed by a store to the line, where loads behind drive it out in between.
+    pub into_set_by_both: f64,
 }
 
 impl LineRates {
@@ -68,6 +70,11 @@ const WRONG_GUESS_CYCLES: f64 = 14.0;
 /// many as copies of 64 bytes from random places of 64 MB that were timed, 49 ns each where a load takes 145 (Sapphire Rapids).
 const MICROCODE: u32 = 140;
 const MICROCODE_SLOT: f64 = 1.0 / 4.0;
+
+/// Lines of a set of the first level that loads bring until the first of them has to go, its ways, and among how many lines of all sets
+/// these are where stores come too late for them: a walk through eight sets of 64 is waited for no longer than others.
+const CROWD: usize = 8;
+const CROWDED: u64 = 6 * CROWD as u64;
 
 /// Cycles from a store's data to a load of it, at most: as many as a hit in the first level takes.
 const FORWARD_CYCLES: f64 = 5.0;
@@ -160,6 +167,9 @@ pub(crate) struct Core {
     delivered: [Queue; 3],
     /// What each set of the first level takes.
     sets: Vec<Queue>,
+    /// Lines that loads have brought, and which of them were the last ones of each set.
+    loaded: u64,
+    crowds: Vec<[u64; CROWD]>,
     /// Why the line that was fetched last came late: whose lines were before it, and for how many cycles.
     late: Vec<(u32, f64)>,
     /// The same of the slowest load of the present instruction.
@@ -188,6 +198,8 @@ impl Core {
             recent: VecDeque::new(),
             delivered: std::array::from_fn(|_| Queue::default()),
             sets: vec![Queue::default(); SETS],
+            loaded: CROWDED,
+            crowds: vec![[0; CROWD]; SETS],
             late: Vec::new(),
             slowest_late: Vec::new(),
         }
@@ -361,7 +373,17 @@ impl Core {
         let comes = (begins + cycles).max(delivered);
         self.outstanding[place] = (comes, operand);
         // What waits for its set keeps no place from others: samples of time blame a transpose's stores, not the loads between them.
-        let taken = self.set_has_taken(it, begins, want);
+        let takes = match want {
+            Want::Load => self.limits.lines.into_set_by_load,
+            Want::Store => self.limits.lines.into_set_by_store,
+        };
+        if want == Want::Load {
+            self.loaded += 1;
+            let crowd = &mut self.crowds[it.access.set()];
+            crowd.rotate_left(1);
+            crowd[CROWD - 1] = self.loaded;
+        }
+        let taken = self.set_has_taken(it, begins, takes);
         self.late.extend(self.sets[it.access.set()].since(comes));
         let comes = comes.max(taken);
         self.lines.insert(it.access.line, comes);
@@ -369,12 +391,17 @@ impl Core {
     }
 
     /// When the set of its line, wanted then, has taken it.
-    fn set_has_taken(&mut self, it: &Served, wanted: f64, want: Want) -> f64 {
-        let takes = match want {
-            Want::Load => self.limits.lines.into_set_by_load,
-            Want::Store => self.limits.lines.into_set_by_store,
-        };
+    fn set_has_taken(&mut self, it: &Served, wanted: f64, takes: f64) -> f64 {
         self.sets[it.access.set()].take(it.access.number, wanted, takes)
+    }
+
+    /// What a store into a line takes of its set besides the load that has just brought it, if loads behind drive the line out before the
+    /// store is written: that is told by those in front.
+    fn takes_twice(&self, it: &Served) -> Option<f64> {
+        let LineRates { into_set_by_load, into_set_by_both, .. } = self.limits.lines;
+        let more = into_set_by_both - into_set_by_load;
+        let is_crowded = self.loaded - self.crowds[it.access.set()][0] < CROWDED;
+        (more > 0.0 && is_crowded && self.lines.contains_key(&it.access.line)).then_some(more)
     }
 
     /// The place for a line that has been free for the shortest time then; if none is, the one that will be first. Accesses come here
@@ -388,10 +415,14 @@ impl Core {
 
     fn store(&mut self, it: &Served, known: f64, retired: f64) {
         let there = match (it.access.what.reads(), it.drawn.miss) {
-            (false, _) => self.fetch(it, known, Want::Store),
+            (false, Some(_)) => self.fetch(it, known, Want::Store),
             // What was read before it was written is there by now, if others have not taken its place in the meantime.
-            (true, Some(_)) => self.set_has_taken(it, known, Want::Store),
-            (true, None) => known,
+            (reads, miss) => match (self.takes_twice(it), reads && miss.is_some()) {
+                (Some(takes), _) => self.set_has_taken(it, known, takes),
+                (None, true) => self.set_has_taken(it, known, self.limits.lines.into_set_by_store),
+                (None, false) if reads => known,
+                (None, false) => self.fetch(it, known, Want::Store),
+            },
         };
         let written = (self.last_written + 1.0).max(retired).max(there);
         self.last_written = written;

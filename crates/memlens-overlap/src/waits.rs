@@ -249,6 +249,7 @@ mod tests {
             from_memory: 0.0,
             into_set_by_load: 0.0,
             into_set_by_store: 0.0,
+            into_set_by_both: 0.0,
         },
     };
 
@@ -358,6 +359,36 @@ mod tests {
         let padded: Vec<_> = (0..5000).map(|n| (0x1000, 0, AccessKind::Load, n * 4160)).collect();
         let in_many = parts(&code, &padded, &[always(300.0)], core)[0];
         assert!(is_near(in_many, 0.1), "{in_many}");
+    }
+
+    #[test]
+    fn a_line_that_is_stored_to_after_its_load_comes_twice_where_its_set_is_crowded() {
+        // mov rax, [rdi] ; mov [rdi], rax ; add rdi, 4096 ; jmp
+        let code = [0x48, 0x8b, 0x07, 0x48, 0x89, 0x07, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xf1];
+        let lines = LineRates { into_set_by_load: 10.0, into_set_by_both: 45.0, ..LineRates::default() };
+        let core = CoreLimits { lines, ..CORE };
+        let hits = Served { hit_cycles: 4.0, prefetched_cycles: None, misses: Vec::new() };
+        let of = |stride: u64, core| {
+            let once = |n: u64| {
+                let at = n * stride;
+                [(0x1000, 0, AccessKind::Load, at), (0x1003, 0, AccessKind::Store, at)]
+            };
+            let accesses: Vec<_> = (0..2500).flat_map(once).collect();
+            {
+                let parts = parts(&code, &accesses, &[always(14.0), hits.clone()], core);
+                14.0 * parts[0] + 4.0 * parts[1]
+            }
+        };
+        // 45 cycles less one of four instructions; of loads alone 10.
+        let in_one = of(4096, core);
+        assert!((42.0..46.0).contains(&in_one), "{in_one}");
+        // Through two sets in turn half of that each.
+        let in_two = of(2048, core);
+        assert!((20.0..23.0).contains(&in_two), "{in_two}");
+        let in_all = of(4160, core);
+        assert!(in_all < 4.0, "{in_all}");
+        let unknown = of(4096, CoreLimits { lines: LineRates { into_set_by_both: 0.0, ..lines }, ..CORE });
+        assert!((8.0..11.0).contains(&unknown), "{unknown}");
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn limits(core: CoreInfo) -> CoreLimits {
             from_memory: core.line_cycles.into(),
             into_set_by_load: core.set_load_cycles.into(),
             into_set_by_store: core.set_store_cycles.into(),
+            into_set_by_both: core.set_modify_cycles.into(),
         },
     }
 }

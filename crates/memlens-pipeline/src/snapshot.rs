@@ -321,6 +321,7 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
             llc_line_cycles: core.llc_line_cycles,
             set_load_cycles: core.set_load_cycles,
             set_store_cycles: core.set_store_cycles,
+            set_modify_cycles: core.set_modify_cycles,
         }),
         rules: machine.rules.to_string(),
         inclusion: Some(machine.inclusion.to_string()),

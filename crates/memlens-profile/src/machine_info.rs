@@ -98,6 +98,9 @@ pub struct CoreInfo {
     /// The same for stores.
     #[serde(default)]
     pub set_store_cycles: u32,
+    /// The same for lines that are loaded and then stored to, which others of their set drive out in between.
+    #[serde(default)]
+    pub set_modify_cycles: u32,
 }
 
 /// The modelled machine. A level that is `None` was not modelled: its counts are unknown, not 0.

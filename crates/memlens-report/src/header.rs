@@ -257,11 +257,16 @@ fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
     if !profile.has_stalls() || wait == 0 {
         return Vec::new();
     }
-    let hidden = wait.saturating_sub(stall);
-    let mut pieces = vec![
-        format!("{} cycles of a wait of {}", count(stall), count(wait)),
-        format!("other work hides {} %", percent(hidden, wait)),
-    ];
+    let mut pieces = match wait.checked_sub(stall) {
+        Some(hidden) => vec![
+            format!("{} cycles of a wait of {}", count(stall), count(wait)),
+            format!("other work hides {} %", percent(hidden, wait)),
+        ],
+        // Latencies are not all there is to wait for: lines take turns, in sets of the first level above all.
+        None => {
+            vec![format!("{} cycles, more than the wait of {}: lines take turns", count(stall), count(wait))]
+        }
+    };
     if let Some(cycles) = profile.run.core_cycles.filter(|&cycles| cycles > 0) {
         pieces
             .push(format!("they are about {:.0} % of the core's time", 100.0 * stall as f64 / cycles as f64));

@@ -200,6 +200,7 @@ fn machine(machine: &MachineInfo) -> Value {
             "llc_line_cycles": core.llc_line_cycles,
             "set_load_cycles": core.set_load_cycles,
             "set_store_cycles": core.set_store_cycles,
+            "set_modify_cycles": core.set_modify_cycles,
         })),
         "rules": machine.rules,
         "inclusion": machine.inclusion,

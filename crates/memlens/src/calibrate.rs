@@ -135,6 +135,7 @@ pub fn apply(calibration: &Calibration, is_brief: bool, machine: &mut MachineDes
         core.line_cycles = cycles(lines.from_memory);
         core.set_load_cycles = or(lines.set_loads, core.set_load_cycles);
         core.set_store_cycles = or(lines.set_stores, core.set_store_cycles);
+        core.set_modify_cycles = or(lines.set_modifies, core.set_modify_cycles);
     }
     machine.measured_latencies(is_brief);
 }
@@ -307,6 +308,7 @@ mod tests {
             from_memory: of(8.8),
             set_loads: Some(of(10.6)),
             set_stores: Some(of(28.1)),
+            set_modifies: Some(of(44.7)),
         }
     }
 
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(machine.transfer_latency_cycles, 120);
         let core = machine.core.as_ref().expect("known or assumed");
         assert_eq!((core.l1_line_cycles, core.llc_line_cycles, core.line_cycles), (2, 4, 9));
-        assert_eq!((core.set_load_cycles, core.set_store_cycles), (11, 28));
+        assert_eq!((core.set_load_cycles, core.set_store_cycles, core.set_modify_cycles), (11, 28, 45));
         // What could not be measured stays as it was.
         assert_eq!(machine.stlb_latency_cycles, assumed);
         assert!(!machine.notes.iter().any(|note| note.contains("assumed, not measured")));

@@ -29,9 +29,9 @@ const A_LINE: u32 = 1;
 /// The same of the last level: 16 bytes a cycle, as Intel's manual has it sustained (Skylake server), and as measured on Zen 4.
 const LLC_LINE_CYCLES: u32 = 4;
 
-/// Cycles from one line to the next into the same set of the first level, by loads and by stores, as measured on Zen 4. Of others it is
+/// Cycles from one line to the next into the same set of the first level, by loads, by stores and by both, as measured on Zen 4. Of others it is
 /// not known; `memlens calibrate` measures it.
-const ZEN_4_SET_CYCLES: [u32; 2] = [11, 17];
+const ZEN_4_SET_CYCLES: [u32; 3] = [11, 17, 45];
 
 const AMD: &str = "AMD, Software Optimization Guides for Family 17h (55723, 56305), 19h (56665, 57647) and 1Ah (58455); the last level's and memory's rates are assumed";
 const INTEL: &str = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966, each core's buffers; the last level's and memory's rates are assumed";
@@ -62,10 +62,12 @@ pub(super) fn known(cpuinfo: &str) -> Option<CoreDescription> {
         ("GenuineIntel", 6, 26 | 30 | 31 | 37 | 44 | 46 | 47) => (NEHALEM, HALF_A_LINE, INTEL),
         _ => return None,
     };
-    let [set_load_cycles, set_store_cycles] = if numbers == ZEN_4 { ZEN_4_SET_CYCLES } else { [0; 2] };
+    let [set_load_cycles, set_store_cycles, set_modify_cycles] =
+        if numbers == ZEN_4 { ZEN_4_SET_CYCLES } else { [0; 3] };
     Some(CoreDescription {
         set_load_cycles,
         set_store_cycles,
+        set_modify_cycles,
         ..description(numbers, l1_line_cycles, source)
     })
 }
@@ -88,6 +90,7 @@ fn description(numbers: Numbers, l1_line_cycles: u32, source: &str) -> CoreDescr
         llc_line_cycles: LLC_LINE_CYCLES,
         set_load_cycles: 0,
         set_store_cycles: 0,
+        set_modify_cycles: 0,
         source: source.to_string(),
     }
 }

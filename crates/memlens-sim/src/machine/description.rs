@@ -291,6 +291,10 @@ pub struct CoreDescription {
     /// The same for stores.
     #[cfg_attr(feature = "std", serde(default))]
     pub set_store_cycles: u32,
+    /// The same for lines that are loaded and then stored to, while loads behind bring more lines into the set than it has ways: these
+    /// take the line's place before it is written, and it comes twice.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub set_modify_cycles: u32,
     /// Where the numbers come from.
     #[cfg_attr(feature = "std", serde(default))]
     pub source: String,
@@ -314,6 +318,7 @@ impl CoreDescription {
             ("llc_line_cycles", self.llc_line_cycles),
             ("set_load_cycles", self.set_load_cycles),
             ("set_store_cycles", self.set_store_cycles),
+            ("set_modify_cycles", self.set_modify_cycles),
         ];
         let no_count = counts.into_iter().find(|(_, count)| !(1..=Self::MOST).contains(count));
         let no_rate = || rates.into_iter().find(|&(_, cycles)| cycles > Self::MOST);
