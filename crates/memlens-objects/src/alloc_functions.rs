@@ -2,7 +2,7 @@
 //!
 //! Sources: ISO C23 §7.24.3 (`aligned_alloc`, `free_sized`, `free_aligned_sized`), POSIX.1-2024
 //! (`posix_memalign`, `reallocarray`), glibc 2.36 manual §3.2, Itanium C++ ABI §5.1 (mangled operator
-//! names), the manuals of jemalloc 5, mimalloc 2 and tcmalloc for their prefixed names.
+//! names), the manuals of jemalloc 5, mimalloc 2, snmalloc and tcmalloc (gperftools) for their names.
 
 /// What a call does; the numbers are positions of integer arguments, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +64,68 @@ const C_FUNCTIONS: &[(&str, Effect)] = &[
     ("free_aligned_sized", Effect::Free),
 ];
 
-const PREFIXES: &[&str] = &["", "je_", "mi_", "tc_", "rp"];
+const PREFIXES: &[&str] = &["", "je_", "_rjem_", "mi_", "tc_", "rp", "sn_"];
+
+/// Prefixes, and such as the allocators' other functions have besides.
+const NAMESPACES: &[(&str, &str)] = &[
+    ("je_", "je_"),
+    ("_rjem_", "_rjem_"),
+    ("mi_", "mi_"),
+    ("mi_", "_mi_"),
+    ("tc_", "tc_"),
+    ("rp", "_rpmalloc"),
+    ("sn_", "sn_"),
+];
+
+/// jemalloc's own, with its prefixes; `_rjem_` is that of the Rust crate `tikv-jemalloc-sys`.
+const JEMALLOC_PREFIXES: &[&str] = &["", "je_", "_rjem_"];
+const JEMALLOC_FUNCTIONS: &[(&str, Effect)] =
+    &[("mallocx", NEW), ("rallocx", RESIZE), ("dallocx", Effect::Free), ("sdallocx", Effect::Free)];
 
 const OTHER_FUNCTIONS: &[(&str, Effect)] = &[
     ("cfree", Effect::Free),
+    // mimalloc's own.
+    ("mi_zalloc", NEW),
+    ("mi_malloc_small", NEW),
+    ("mi_zalloc_small", NEW),
+    ("mi_mallocn", ARRAY),
+    ("mi_reallocn", RESIZE_ARRAY),
+    ("mi_reallocf", RESIZE),
+    ("mi_rezalloc", RESIZE),
+    ("mi_recalloc", RESIZE_ARRAY),
+    ("mi_malloc_aligned", NEW),
+    ("mi_malloc_aligned_at", NEW),
+    ("mi_zalloc_aligned", NEW),
+    ("mi_zalloc_aligned_at", NEW),
+    ("mi_calloc_aligned", ARRAY),
+    ("mi_realloc_aligned", RESIZE),
+    ("mi_realloc_aligned_at", RESIZE),
+    ("mi_rezalloc_aligned", RESIZE),
+    ("mi_new", NEW),
+    ("mi_new_n", ARRAY),
+    ("mi_new_nothrow", NEW),
+    ("mi_new_aligned", NEW),
+    ("mi_new_aligned_nothrow", NEW),
+    ("mi_new_realloc", RESIZE),
+    ("mi_free_size", Effect::Free),
+    ("mi_free_aligned", Effect::Free),
+    ("mi_free_size_aligned", Effect::Free),
+    // snmalloc's for Rust: alignment and size, the old size before the new one.
+    ("sn_rust_alloc", ALIGNED),
+    ("sn_rust_alloc_zeroed", ALIGNED),
+    ("sn_rust_realloc", Effect::Reallocate { size: 3, count: None }),
+    ("sn_rust_dealloc", Effect::Free),
+    // tcmalloc's.
+    ("tc_new", NEW),
+    ("tc_new_nothrow", NEW),
+    ("tc_newarray", NEW),
+    ("tc_newarray_nothrow", NEW),
+    ("tc_delete", Effect::Free),
+    ("tc_delete_sized", Effect::Free),
+    ("tc_delete_nothrow", Effect::Free),
+    ("tc_deletearray", Effect::Free),
+    ("tc_deletearray_sized", Effect::Free),
+    ("tc_deletearray_nothrow", Effect::Free),
     // C++: plain, nothrow, aligned, aligned nothrow; then arrays.
     ("_Znwm", NEW),
     ("_ZnwmRKSt9nothrow_t", NEW),
@@ -96,9 +154,18 @@ pub fn table(custom: &[String]) -> Vec<AllocFunction> {
     let c = PREFIXES.iter().flat_map(|prefix| {
         C_FUNCTIONS.iter().map(move |(name, effect)| (format!("{prefix}{name}"), *effect))
     });
+    let jemalloc = JEMALLOC_PREFIXES.iter().flat_map(|prefix| {
+        JEMALLOC_FUNCTIONS.iter().map(move |(name, effect)| (format!("{prefix}{name}"), *effect))
+    });
     let other = OTHER_FUNCTIONS.iter().map(|(name, effect)| ((*name).to_owned(), *effect));
-    let standard = c.chain(other).map(|(name, effect)| AllocFunction { name, effect, is_custom: false });
+    let standard =
+        c.chain(jemalloc).chain(other).map(|(name, effect)| AllocFunction { name, effect, is_custom: false });
     standard.chain(custom.iter().map(|text| custom_function(text))).collect()
+}
+
+/// How the names of an allocator's own functions begin, of the one that has this allocation function; names without a prefix say nothing.
+pub fn namespaces(function: &str) -> impl Iterator<Item = &'static str> {
+    NAMESPACES.iter().filter(move |(prefix, _)| function.starts_with(prefix)).map(|(_, begin)| *begin)
 }
 
 fn custom_function(text: &str) -> AllocFunction {
@@ -129,5 +196,12 @@ mod tests {
         assert_eq!(effect("xmalloc"), Some(Effect::Allocate { size: 0, count: None }));
         assert_eq!(effect("_ZdaPvm"), Some(Effect::Free));
         assert_eq!(effect("mi_free"), Some(Effect::Free));
+        assert_eq!(namespaces("mi_malloc").collect::<Vec<_>>(), ["mi_", "_mi_"]);
+        assert_eq!(namespaces("malloc").chain(namespaces("free")).count(), 0);
+        let has_prefix = |name: &str| PREFIXES.iter().any(|it| !it.is_empty() && name.starts_with(it));
+        let unknown = |name: &&AllocFunction| has_prefix(&name.name) != (namespaces(&name.name).count() > 0);
+        assert_eq!(functions.iter().find(unknown), None);
+        assert_eq!(effect("mi_malloc_aligned"), Some(Effect::Allocate { size: 0, count: None }));
+        assert_eq!(effect("_rjem_sdallocx"), Some(Effect::Free));
     }
 }

@@ -74,6 +74,8 @@ impl ProfileBuilder {
     /// Names the tallies of a recording and takes them in.
     pub fn fold(&mut self, recording: &mut Recording) {
         let tallies = recording.take_tallies();
+        let of_allocators = self.namer.mapped_by_allocators(recording.heap(), recording.files());
+        recording.note_allocators(&of_allocators);
         let files = recording.files();
         self.namer.prepare(&tallies, files);
         for (mut key, tally) in tallies {

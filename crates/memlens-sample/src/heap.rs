@@ -5,7 +5,8 @@
 //! `draw.rs`. Sums over watched blocks therefore count each 1 / p times.
 //!
 //! Anonymous memory that the program maps by itself is known in the same way: a block of the site that mapped it. Blocks of the heap
-//! may lie in it: then it is an allocator's, and as long as no watched block owns an address there nothing is known of it.
+//! may lie in it, or an allocation function have mapped it that the agent does not watch: then it is an allocator's, and as long as no watched
+//! block owns an address there nothing is known of it.
 //!
 //! Sites are the same for all processes; live blocks are a process's own. A forked child starts with its parent's.
 
@@ -83,7 +84,7 @@ pub struct HeapSite {
     pub backing: Option<ObjectBacking>,
     /// Whether its blocks are mappings that the program made.
     pub is_mapping: bool,
-    /// Whether blocks of the heap were seen to lie in them.
+    /// Whether blocks of the heap were seen to lie in them, or an allocation function made them.
     pub is_allocators: bool,
 }
 
@@ -402,6 +403,22 @@ impl Heap {
         sites.sort_by(|one, other| bytes(other).total_cmp(&bytes(one)));
         sites.truncate(most);
         sites
+    }
+
+    /// Sites of mappings that are not known to be an allocator's.
+    pub fn mapping_sites(&self) -> impl Iterator<Item = SiteId> + '_ {
+        let is_one = |site: &SiteId| {
+            let detail = self.detail(*site);
+            detail.is_mapping && !detail.is_allocators
+        };
+        self.sites.iter().map(|(site, _)| site).filter(is_one)
+    }
+
+    /// What a site maps is an allocator's.
+    pub fn note_allocators(&mut self, site: SiteId) {
+        if let Some(detail) = self.details.get_mut(site.index()) {
+            detail.is_allocators = true;
+        }
     }
 
     /// A site's figures.

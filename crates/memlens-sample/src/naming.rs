@@ -135,6 +135,11 @@ const NOT_MAPPED: &str = "nothing known is mapped at the address";
 const ADDRESS_LOST: &str = "the address was overwritten before the sample, and the code names no variable";
 
 impl Namer {
+    /// See [`SiteNamer::mapped_by_allocators`].
+    pub fn mapped_by_allocators(&mut self, heap: &Heap, files: &Files) -> Vec<SiteId> {
+        self.sites.mapped_by_allocators(heap, files)
+    }
+
     /// See [`SiteNamer::stack`].
     pub fn site_stack(&self, site: SiteId) -> (&[u64], &[SiteId]) {
         self.sites.stack(site)

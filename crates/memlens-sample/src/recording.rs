@@ -647,6 +647,11 @@ impl Recording {
         &self.heap
     }
 
+    /// What these sites map is an allocator's: see [`Heap::note_allocators`].
+    pub fn note_allocators(&mut self, sites: &[SiteId]) {
+        sites.iter().for_each(|&site| self.heap.note_allocators(site));
+    }
+
     /// How the kernel backed the blocks of a site: see [`Heap::note_backing`].
     pub fn note_backing(&mut self, site: u32, backing: ObjectBacking) {
         self.heap.note_backing(site, backing);

@@ -3,11 +3,12 @@
 
 use memlens_objects::{SiteId, alloc_functions, split_frame_key};
 use memlens_symbols::{
-    AssignedVariable, Assignment, Module, NamingCode, Receiver, Recursion, block_type, naming_code, receiver,
-    spelling_frame,
+    AssignedVariable, Assignment, FunctionRef, Module, NamingCode, Receiver, Recursion, block_type,
+    naming_code, receiver, spelling_frame,
 };
 use memlens_types::ObjectKind;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 
 use crate::heap::{Heap, Stored};
 use crate::modules::{Files, MappedFile};
@@ -24,6 +25,29 @@ pub struct NamedSite {
     pub named_at: Option<u32>,
 }
 
+/// What of a file is an allocator's.
+#[derive(Debug)]
+struct Allocators {
+    /// Where allocation functions begin.
+    starts: FxHashSet<u64>,
+    /// How names of other functions of theirs do.
+    namespaces: Vec<&'static str>,
+}
+
+impl Allocators {
+    fn of(symbols: &Module) -> Self {
+        let table = alloc_functions::table(&[]);
+        let names: Vec<&str> = table.iter().map(|function| function.name.as_str()).collect();
+        let met = symbols.entry_points(&names);
+        let namespaces: FxHashSet<&str> =
+            met.iter().flat_map(|point| alloc_functions::namespaces(names[point.index])).collect();
+        Self {
+            starts: met.iter().map(|point| point.svma).collect(),
+            namespaces: namespaces.into_iter().collect(),
+        }
+    }
+}
+
 /// Names sites, each once.
 #[derive(Debug, Default)]
 pub struct SiteNamer {
@@ -33,8 +57,9 @@ pub struct SiteNamer {
     folded: FxHashMap<Vec<u64>, Vec<SiteId>>,
     /// Of the first of these the stack.
     stacks: FxHashMap<SiteId, Vec<u64>>,
-    /// By file: where allocation functions begin.
-    allocators: FxHashMap<u32, FxHashSet<u64>>,
+    allocators: FxHashMap<u32, Allocators>,
+    /// Sites of mappings that were looked at for who made them.
+    mappings: FxHashSet<SiteId>,
     assignments: FxHashMap<u64, Assignment>,
 }
 
@@ -87,19 +112,39 @@ impl SiteNamer {
         (stack, self.folded.get(stack).map(Vec::as_slice).unwrap_or_default())
     }
 
+    /// Sites of mappings, each once, that an allocation function made on its way to a block, of an allocator that is part of the program:
+    /// the agent watches no calls that stay in one file.
+    pub fn mapped_by_allocators(&mut self, heap: &Heap, files: &Files) -> Vec<SiteId> {
+        let new: Vec<SiteId> = heap.mapping_sites().filter(|site| !self.mappings.contains(site)).collect();
+        self.mappings.extend(&new);
+        let mut is_one =
+            |site: &SiteId| heap.stack(*site).iter().any(|&key| self.is_of_allocator(key, files));
+        new.into_iter().filter(|site| is_one(site)).collect()
+    }
+
+    /// Whether a return address lies in any function of an allocator whose `malloc` has a prefix. What the program calls often jumps on to
+    /// them, and is on no stack.
+    fn is_of_allocator(&mut self, key: u64, files: &Files) -> bool {
+        self.allocator_at(key, files).is_some_and(|(allocators, function)| {
+            let begins = |name: &Arc<str>| allocators.namespaces.iter().any(|begin| name.starts_with(begin));
+            !allocators.namespaces.is_empty()
+                && (allocators.starts.contains(&function.start)
+                    || function.raw_name.as_ref().is_some_and(begins))
+        })
+    }
+
     /// Whether a return address lies in an allocation function.
     fn is_allocator(&mut self, key: u64, files: &Files) -> bool {
-        let ((Some(file), _), Some((mapped, svma))) = (code_of(key), file_of(key, files)) else {
-            return false;
-        };
-        let Some(symbols) = mapped.symbols() else { return false };
-        let starts = self.allocators.entry(file).or_insert_with(|| {
-            let table = alloc_functions::table(&[]);
-            let names: Vec<&str> = table.iter().map(|function| function.name.as_str()).collect();
-            symbols.entry_points(&names).iter().map(|point| point.svma).collect()
-        });
-        let function = symbols.function_at(svma.saturating_sub(1));
-        function.is_some_and(|function| starts.contains(&function.start))
+        self.allocator_at(key, files)
+            .is_some_and(|(allocators, function)| allocators.starts.contains(&function.start))
+    }
+
+    /// The function that a return address lies in, and what of its file is an allocator's.
+    fn allocator_at(&mut self, key: u64, files: &Files) -> Option<(&Allocators, FunctionRef)> {
+        let ((Some(file), _), (mapped, svma)) = (code_of(key), file_of(key, files)?) else { return None };
+        let symbols = mapped.symbols()?;
+        let allocators = self.allocators.entry(file).or_insert_with(|| Allocators::of(symbols));
+        Some((allocators, symbols.function_at(svma.saturating_sub(1))?))
     }
 
     /// `keys`: the callers of the allocation function, innermost first.

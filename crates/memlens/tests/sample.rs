@@ -534,3 +534,34 @@ fn a_sampled_profile_is_held_against_an_exact_one() {
     assert!(objects.iter().any(|object| is_large(object, "share_a")), "{document}");
     assert!(objects.iter().any(|object| is_large(object, "share_b")), "{document}");
 }
+
+/// An allocator that is part of the program: its mappings are no objects, and what lies in them is called after who points there.
+#[test]
+fn memory_of_a_programs_own_allocator_is_named_by_its_users() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/own_allocator.c");
+    let source = std::fs::read_to_string(source).expect("readable");
+    let program = compiled(folder.path(), "own", &source, &["-O2", "-g"]);
+    for mode in ["sample", "burst"] {
+        let profile = folder.path().join(mode);
+        let output = memlens(&["run", "--mode", mode, "--quiet", "--out"])
+            .arg(&profile)
+            .arg("--")
+            .arg(&program)
+            .arg("200000")
+            .output()
+            .expect("it starts");
+        if is_refused(&output) {
+            return;
+        }
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = memlens(&["report", "--format", "json"]).arg(&profile).output().expect("it starts");
+        let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+        let objects = report["objects"].as_array().expect("a list");
+        let of = |object: &Value| object["samples"].as_u64().or(object["stores"].as_u64()).unwrap_or(0);
+        let named = |name: &str| objects.iter().filter(|it| it["name"] == name).map(of).sum::<u64>();
+        let names: Vec<&Value> = objects.iter().map(|it| &it["name"]).collect();
+        assert!(named("heap through table") > 0, "{mode}: {names:?}");
+        assert_eq!(named("arena"), 0, "{mode}: {names:?}");
+    }
+}
