@@ -1,7 +1,8 @@
 //! Structures of which few bytes do all the waiting, and the rest is hardly touched.
 //!
-//! Fields that are used beside the hot ones now and then may stay where they are: then each such use misses for itself. Of the two the
-//! better is told. An access that is wider than its field uses those behind it, too.
+//! Fields that are used beside the hot ones now and then may stay where they are: then each such use misses for itself. Where fields are
+//! used at random and others, or the same, by walks through all structures, which other loops do and a prefetcher follows, those of the
+//! walks may stay, too. Of all these the best is told. An access that is wider than its field uses those behind it, too.
 //!
 //! What makes structures or takes them away (initialisation, a vector that grows, destruction) touches all of their fields once, and is
 //! no use of them. It is told by its counts: code that goes through the structures, or from one byte of a field to the next, or of
@@ -70,6 +71,8 @@ struct Piece {
     counts: Counts,
     /// Once for each structure.
     is_once: bool,
+    /// By a stride: what lies at random places for others comes in order here, and in a loop of its own.
+    is_walk: bool,
 }
 
 /// Bytes that are to be in lines of their own.
@@ -108,19 +111,27 @@ impl About<'_> {
         let own: Vec<&Cell> = members.iter().flat_map(|member| member.own.iter().copied()).collect();
         let pieces: Vec<Piece> =
             members.iter().flat_map(|member| self.by_code_and_field(member, element_bytes)).collect();
-        let mut fields: HashMap<FieldIx, Seen> = HashMap::new();
-        let mut made = 0;
-        for Piece { field, counts, is_once, .. } in &pieces {
-            let (seen, stall) = (fields.entry(*field).or_default(), self.known.stall(counts));
-            if *is_once {
-                made += stall;
-            } else {
-                seen.stall += stall;
-                seen.uses += counts.accesses();
+        // By all uses, and by those that are no walks.
+        let (mut fields, mut without_walks) = (HashMap::new(), HashMap::new());
+        let (mut made, mut walked) = (0, 0);
+        for Piece { field, counts, is_once, is_walk, .. } in &pieces {
+            let stall = self.known.stall(counts);
+            let uses = |fields: &mut HashMap<FieldIx, Seen>, times: u64| {
+                let seen = fields.entry(*field).or_default();
+                seen.stall += times * stall;
+                seen.uses += times * counts.accesses();
+            };
+            uses(&mut fields, (!is_once).into());
+            uses(&mut without_walks, (!is_once && !is_walk).into());
+            match (is_once, is_walk) {
+                (true, _) => made += stall,
+                (false, true) => walked += stall,
+                (false, false) => {}
             }
         }
         let whole = self.known.stall(&sum_alone(&own));
         let used = whole.saturating_sub(made);
+        let at_random = used.saturating_sub(walked);
         if (used as f64) < LEAST_USED * whole as f64 {
             return None;
         }
@@ -134,8 +145,14 @@ impl About<'_> {
             let lost = *beside as f64 * stall as f64 / uses.max(1) as f64 / self.known.whole as f64;
             all - lost
         };
-        let choices = [BESIDE, TOGETHER].map(|least| self.hot_fields(&fields, &pieces, used, least));
-        let choices = choices.into_iter().flatten();
+        let all = [BESIDE, TOGETHER].map(|least| self.hot_fields(&fields, &pieces, used, least));
+        let mut choices: Vec<Choice> = all.into_iter().flatten().collect();
+        if walked > 0 && at_random as f64 >= LEAST_USED * used as f64 {
+            let some =
+                [BESIDE, TOGETHER].map(|least| self.hot_fields(&without_walks, &pieces, at_random, least));
+            choices.extend(some.into_iter().flatten());
+        }
+        let choices = choices.into_iter();
         let fits = choices.filter(|choice| choice.bytes as f64 <= MOST_HOT_BYTES * element_bytes as f64);
         // Of two that save as much the one that leaves less behind.
         let mut best: Option<(Choice, f64)> = None;
@@ -224,7 +241,8 @@ impl About<'_> {
         let piece = |((code, field), counts): ((CodeIx, FieldIx), Counts)| {
             let is_once = self.is_once(code, field, counts.accesses(), made)
                 || self.sweeps(code, field) && self.is_once_over(code, element_bytes, by_code[&code], made);
-            Piece { code, field, counts, is_once }
+            let is_walk = self.stride(code, field).is_some();
+            Piece { code, field, counts, is_once, is_walk }
         };
         pieces.into_iter().map(piece).collect()
     }

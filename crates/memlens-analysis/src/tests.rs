@@ -311,6 +311,43 @@ fn what_is_used_beside_now_and_then_may_stay_behind() {
     assert_eq!(gain(24), None, "used with it");
 }
 
+/// Balances are read at random, the rest by walks through all structures, as often: a loop of its own, which needs no balance.
+#[test]
+fn fields_of_walks_stay_where_they_are() {
+    let structures = 1 << 20;
+    let mut profile = accounts(structures);
+    let object = ObjectIx(1);
+    profile.fields = vec![
+        field(object, 0, 8, "balance"),
+        field(object, 8, 32, "rates[]"),
+        field(object, 40, 216, "rest[]"),
+    ];
+    let counts = |misses: u64| Counts {
+        loads: 4 * structures,
+        load_bytes: 32 * structures,
+        l1_load_misses: misses,
+        l2_load_misses: misses,
+        llc_load_misses: misses,
+        ..Counts::default()
+    };
+    profile.cells[0].counts = counts(structures).into();
+    profile.cells[1].counts = counts(4 * structures).into();
+    let hot = |profile: &mut Profile| match split(profile).expect("a finding").remedy {
+        Remedy::Split { hot, .. } => hot,
+        remedy => panic!("{remedy:?}"),
+    };
+    assert_eq!(hot(&mut profile), [FieldIx(0), FieldIx(1)], "used as often, for all that is known");
+    let pattern = |code, kind, stride_bytes| AccessPattern {
+        code: CodeIx(code),
+        kind,
+        stride_bytes,
+        ..AccessPattern::default()
+    };
+    profile.patterns =
+        vec![pattern(1, PatternKind::Stride, Some(256)), pattern(2, PatternKind::Irregular, None)];
+    assert_eq!(hot(&mut profile), [FieldIx(0)]);
+}
+
 /// One instruction loads 16 bytes, which are two fields.
 #[test]
 fn what_a_wide_access_covers_is_hot_too() {

@@ -20,7 +20,8 @@ pub enum MergeError {
     Empty,
     /// Their counts mean different things.
     #[error(
-        "profile {position} was modelled on the machine ‘{found}’, the first on ‘{first}’ or another geometry"
+        "profile {position} was modelled on the machine ‘{found}’, the first on ‘{first}’ or with other caches, TLBs or \
+         latencies"
     )]
     DifferentMachine {
         /// Which profile, from 1.

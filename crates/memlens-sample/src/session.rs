@@ -540,7 +540,6 @@ impl SampleSession {
             let place = if are_few { 0 } else { profile.run.notes.len() };
             profile.run.notes.insert(place, note);
         }
-        profile.run.notes.extend(self.coverage_note());
         let is_running = matches!(self.watched, Watched::Process(_));
         if counts.samples == 0 && self.bursts().is_none() {
             let note = no_sample_note(self.program_cpu, event.frequency_hz);
@@ -562,6 +561,7 @@ impl SampleSession {
             profile.run.notes.insert(place, note);
         }
         // What changes every number comes first.
+        profile.run.notes.splice(0..0, self.coverage_note());
         let taken = self.bursts().map_or(0, |counts| counts.bursts);
         if let Some(note) = many_lost(taken, self.allocations.lost_bursts()) {
             profile.run.notes.insert(0, note);

@@ -741,6 +741,9 @@ mod tests {
     fn statements_and_their_left_hand_sides() {
         for (statement, name) in [
             ("int *column = malloc(n * sizeof(int));", Some("column")),
+            ("void* p = arena.allocate(sizeof(Node), alignof(Node));", Some("p")),
+            ("p = allocate(n);", Some("p")),
+            ("if (n > 0) allocate(a(n), b(n))", Some("a")),
             ("    int* column=(int*)malloc(n);", Some("column")),
             ("g->column = calloc(n, 4);", Some("g->column")),
             ("g->rows[i].cells = calloc(n, 4);", Some("g->rows[i].cells")),

@@ -38,9 +38,10 @@ pub fn choose(args: &RecordArgs) -> Choice {
     if let Some(option) = args.sample.first_of_samples() {
         return because(Mode::Sample, format!("sample mode, because {option} is of samples"));
     }
-    // Whoever runs it says what is wrong with a program that is not there.
+    // Whoever runs it says what is wrong with a program that is not there, and takes these options.
     let Ok(found) = Program::find(&args.command) else {
-        return Choice { mode: Mode::Exact, reason: None };
+        let mode = if args.sample.first_given().is_some() { Mode::Burst } else { Mode::Exact };
+        return Choice { mode, reason: None };
     };
     match why_not_preloadable(&found.file) {
         None => because(

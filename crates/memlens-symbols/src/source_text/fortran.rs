@@ -153,7 +153,10 @@ fn list_of_allocate(text: &str) -> Option<&str> {
     const WORD: &str = "allocate";
     let lower = text.to_ascii_lowercase();
     lower.match_indices(WORD).find_map(|(at, _)| {
-        let is_word = !lower[..at].ends_with(is_name);
+        // A statement of its own: no other language's function or method.
+        let before = lower[..at].trim_end();
+        let is_call = before.ends_with(['=', '.', '>', ':', ',']);
+        let is_word = !lower[..at].ends_with(is_name) && !is_call;
         text[at + WORD.len()..].trim_start().strip_prefix('(').filter(|_| is_word)
     })
 }
