@@ -28,6 +28,10 @@
 //! A load whose line comes late for that waits for those whose turns were before its own (`queue.rs`), stores and prefetches among them: nobody
 //! waits for a store, but without it the load's line would have come sooner.
 //!
+//! Behind a branch whose guess was wrong nothing counts until it is known, but what is executed whichever way it leads, and depends on neither,
+//! asks for its lines in the meantime: gathers behind an unpredictable `if` overlap, steps of a binary search do not (`Astray` in
+//! `out_of_order.rs`; where the ways meet: `paths.rs`).
+//!
 //! Which accesses of a window miss is drawn: as often as the counts of the whole run say, those first that touch a line
 //! for the first time in the window.
 //!
@@ -36,11 +40,13 @@
 //! The view of a core as a window that fills behind a long miss, and of misses in it as one: T. S. Karkhanis, J. E. Smith, A
 //! First-Order Superscalar Processor Model, ISCA 2004, section 3; Y. Chou, B. Fahs, S. Abraham, Microarchitecture Optimizations for
 //! Exploiting Memory-Level Parallelism, ISCA 2004. What holds up retirement as what is waited for: S. Eyerman, L. Eeckhout, T.
-//! Karkhanis, J. E. Smith, A Performance Counter Architecture for Computing Accurate CPI Components, ASPLOS 2006.
+//! Karkhanis, J. E. Smith, A Performance Counter Architecture for Computing Accurate CPI Components, ASPLOS 2006. Lines that are asked for
+//! behind wrong guesses: O. Mutlu, H. Kim, D. N. Armstrong, Y. N. Patt, An Analysis of the Performance Impact of Wrong-Path Memory
+//! References on Out-of-Order and Runahead Execution Processors, IEEE Transactions on Computers 54(12), 2005.
 //!
 //! # Not modelled
 //!
-//! Execution ports, instruction fetch, cores that share what this one has for itself, and addresses that are guessed before stores
+//! Execution ports, instruction fetch, what wrong guesses lead to that is not executed, cores that share what this one has for itself, and addresses that are guessed before stores
 //! in front of them are known: all loads go before all stores whose bytes they do not read.
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use memlens_code::{Effects, RegisterSet};
 use rustc_hash::FxHashMap;
 
+use crate::paths::{Join, MOST_BETWEEN};
 use crate::queue::Queue;
 use crate::served::{Drawn, Source};
 use crate::windows::{Kept, SETS};
@@ -136,6 +137,44 @@ impl Ord for Time {
     }
 }
 
+/// What a core does behind a branch whose guess was wrong, until it knows: what is executed whichever way the branch leads, and does not
+/// depend on that, is done in vain, but brings lines that are not in vain.
+#[derive(Clone, Debug)]
+struct Astray {
+    /// When the branch is known.
+    until: f64,
+    /// When the last instruction entered.
+    entered: f64,
+    /// When each register's value is there; never, where it depends on the way.
+    ready: [f64; RegisterSet::COUNT],
+    /// Where the ways meet, if they have not.
+    join: Option<u64>,
+    /// Instructions before that.
+    passed: u32,
+}
+
+impl Astray {
+    /// Behind another branch whose guess is wrong.
+    fn branches(&mut self, join: Join) {
+        join.writes.iter().for_each(|register| self.ready[register] = f64::INFINITY);
+        (self.join, self.passed) = (Some(join.at), 0);
+    }
+
+    /// Whether it comes to an instruction at this address, which is executed next.
+    fn comes_to(&mut self, at: u64) -> bool {
+        self.join = self.join.filter(|join| *join != at);
+        self.passed += u32::from(self.join.is_some());
+        self.join.is_none()
+    }
+
+    fn latest(&self, registers: RegisterSet) -> f64 {
+        registers.iter().map(|register| self.ready[register]).fold(self.entered, f64::max)
+    }
+}
+
+/// Branches at a time whose guesses are wrong and not known to be.
+const MOST_ASTRAY: usize = 4;
+
 /// The state of a core, in cycles since the window's first instruction.
 pub(crate) struct Core {
     limits: CoreLimits,
@@ -174,6 +213,9 @@ pub(crate) struct Core {
     late: Vec<(u32, f64)>,
     /// The same of the slowest load of the present instruction.
     slowest_late: Vec<(u32, f64)>,
+    astray: Vec<Astray>,
+    /// Lines of the present instruction that were asked for astray.
+    early: Vec<u16>,
 }
 
 impl Core {
@@ -202,6 +244,8 @@ impl Core {
             crowds: vec![[0; CROWD]; SETS],
             late: Vec::new(),
             slowest_late: Vec::new(),
+            astray: Vec::new(),
+            early: Vec::new(),
         }
     }
 
@@ -219,6 +263,7 @@ impl Core {
         mut waited: impl FnMut(u32, f64),
     ) -> f64 {
         let room = self.retired[self.oldest];
+        self.go_astray(effects, accesses, room);
         let mut entered = (self.entered + self.slot).max(room).max(self.resumes);
         let may_retire = self.last_retired + self.slot;
         if accesses.iter().any(|it| it.access.what.writes()) {
@@ -301,6 +346,8 @@ impl Core {
 
     /// An access of code that is not known: it waits for all before, and all behind for it.
     pub(crate) fn execute_alone(&mut self, access: &Served, mut waited: impl FnMut(u32, f64)) {
+        self.astray.clear();
+        self.early.clear();
         let begins = self.ready.iter().copied().fold(self.last_retired, f64::max);
         let there = self.load(access, begins);
         waited(access.access.number, there - begins);
@@ -318,9 +365,66 @@ impl Core {
         }
     }
 
-    /// The branch that was done then led elsewhere than was guessed.
-    pub(crate) fn guessed_wrong(&mut self, done: f64) {
+    /// The branch that was done then, the last instruction, led elsewhere than was guessed. Its ways meet there; `None`: nowhere near.
+    pub(crate) fn guessed_wrong(&mut self, done: f64, join: Option<Join>) {
         self.resumes = done + WRONG_GUESS_CYCLES;
+        let Some(join) = join else {
+            self.astray.clear();
+            return;
+        };
+        self.astray.iter_mut().filter(|path| path.join.is_none()).for_each(|path| path.branches(join));
+        if self.astray.len() < MOST_ASTRAY {
+            let (entered, ready) = (self.entered, self.ready);
+            let mut path = Astray { until: done, entered, ready, join: None, passed: 0 };
+            path.branches(join);
+            self.astray.push(path);
+        }
+    }
+
+    /// An instruction that is executed next, as far as it was executed astray before.
+    fn go_astray(&mut self, effects: &Effects, accesses: &[Served], room: f64) {
+        self.early.clear();
+        if self.astray.is_empty() {
+            return;
+        }
+        let mut paths = std::mem::take(&mut self.astray);
+        paths.retain_mut(|path| {
+            if !path.comes_to(effects.at) {
+                return path.passed < MOST_BETWEEN;
+            }
+            path.entered = (path.entered + self.slot).max(room);
+            if path.entered >= path.until {
+                return false;
+            }
+            let (addressed, read) = (path.latest(effects.address), path.latest(effects.reads));
+            let loads = accesses.iter().filter(|it| it.access.what.reads());
+            let loaded =
+                loads.fold(addressed, |loaded, it| loaded.max(self.load_astray(it, addressed, path.until)));
+            let done = loaded.max(read) + f64::from(effects.latency_cycles);
+            effects.writes.iter().for_each(|register| path.ready[register] = done);
+            true
+        });
+        self.astray = paths;
+    }
+
+    /// When the data is there that a load asks for astray, if it does so in time.
+    fn load_astray(&mut self, it: &Served, begins: f64, until: f64) -> f64 {
+        let line = it.access.line;
+        if begins >= until {
+            return f64::INFINITY;
+        }
+        if it.drawn.miss.is_some() && !self.early.contains(&line) {
+            let comes = self.fetch(it, begins, Want::Load);
+            self.early.push(line);
+            return comes;
+        }
+        self.hit(it, begins)
+    }
+
+    /// When the data of a line is there that the first level has, or that is on its way.
+    fn hit(&self, it: &Served, begins: f64) -> f64 {
+        let comes = self.lines.get(&it.access.line).copied().unwrap_or(0.0);
+        (begins + it.drawn.cycles.min(FORWARD_CYCLES)).max(comes)
     }
 
     /// Those that have their operands by then wait no more.
@@ -354,6 +458,9 @@ impl Core {
         let Drawn { cycles, miss, .. } = it.drawn;
         let operand = it.access.number;
         self.late.clear();
+        if self.early.contains(&it.access.line) {
+            return self.hit(it, begins);
+        }
         let Some(miss) = miss else {
             let comes = self.lines.get(&it.access.line).copied().unwrap_or(0.0);
             return (begins + cycles).max(comes);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use memlens_code::{Effects, Leads, effects};
+use memlens_code::{Effects, Leads, RegisterSet, effects};
 use rustc_hash::FxHashMap;
 
 /// An instruction: in which module, by the caller's number, and its address there (svma).
@@ -23,6 +23,18 @@ impl Place {
 
 /// Instructions looked at for one way.
 const MOST_VISITS: usize = 256;
+
+/// Instructions between a branch and where its ways meet again, at most.
+pub(crate) const MOST_BETWEEN: u32 = 64;
+
+/// Where both ways of a branch meet again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Join {
+    /// The address (svma).
+    pub(crate) at: u64,
+    /// Registers that either way may write up to there.
+    pub(crate) writes: RegisterSet,
+}
 
 /// Where a way begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +63,41 @@ struct Function {
 /// The code of a function: its first address, and its bytes. None: it is not known.
 pub type CodeOf<'c> = dyn Fn(Place) -> Option<(u64, &'c [u8])> + 'c;
 
+/// Instructions behind a branch, [`MOST_BETWEEN`] at most. Sets of them have a bit for each.
+struct Near {
+    instructions: Vec<u32>,
+    /// Of each those that may be executed next.
+    successors: Vec<u64>,
+    /// Those behind which the branch may be.
+    before_branch: u64,
+}
+
+impl Near {
+    /// The instructions on all ways from one to another, without that. None: there is no way, or one that comes to the branch before.
+    fn between(&self, begin: usize, end: usize) -> Option<u64> {
+        let (mut found, mut open, end) = (0, 1u64 << begin, 1u64 << end);
+        let mut comes_there = false;
+        while open != 0 {
+            let at = open.trailing_zeros();
+            open &= open - 1;
+            if 1 << at == end {
+                comes_there = true;
+                continue;
+            }
+            if self.before_branch >> at & 1 == 1 {
+                return None;
+            }
+            found |= 1 << at;
+            open |= self.successors[at as usize] & !found;
+            // Come by once is enough.
+            if comes_there {
+                open &= !end;
+            }
+        }
+        comes_there.then_some(found)
+    }
+}
+
 /// Ways through machine code, and the instructions that are on them.
 pub(crate) struct Paths<'c> {
     code_of: &'c CodeOf<'c>,
@@ -58,6 +105,7 @@ pub(crate) struct Paths<'c> {
     instructions: Vec<(Effects, u32)>,
     ways: FxHashMap<(From, u32), Range<u32>>,
     steps: Vec<Step>,
+    joins: FxHashMap<u32, Option<Join>>,
 }
 
 impl<'c> Paths<'c> {
@@ -68,6 +116,7 @@ impl<'c> Paths<'c> {
             instructions: Vec::new(),
             ways: FxHashMap::default(),
             steps: Vec::new(),
+            joins: FxHashMap::default(),
         }
     }
 
@@ -122,6 +171,60 @@ impl<'c> Paths<'c> {
             }
         };
         &self.steps[range.start as usize..range.end as usize]
+    }
+
+    /// Where both ways of a conditional branch meet, whatever branches lie between, unless they leave the code around it: the nearest such
+    /// place. None: there is none before the branch comes again.
+    pub(crate) fn join(&mut self, branch: u32) -> Option<Join> {
+        if let Some(known) = self.joins.get(&branch) {
+            return *known;
+        }
+        let found = self.find_join(branch);
+        self.joins.insert(branch, found);
+        found
+    }
+
+    fn find_join(&mut self, branch: u32) -> Option<Join> {
+        let [Some((one, _)), Some((other, _))] = self.successors(branch) else { return None };
+        let near = self.near(branch, [one, other])?;
+        let places = 0..near.instructions.len();
+        let ways =
+            places.filter_map(|place| Some((place, near.between(0, place)? | near.between(1, place)?)));
+        let (place, between) = ways.min_by_key(|(_, between)| between.count_ones())?;
+        let mut writes = RegisterSet::default();
+        for (at, &number) in near.instructions.iter().enumerate() {
+            if between >> at & 1 == 1 {
+                writes |= self.effects(number).writes;
+            }
+        }
+        Some(Join { at: self.effects(near.instructions[place]).at, writes })
+    }
+
+    /// What is executed behind a branch, in the order of both ways. None: one way leads to the branch itself.
+    fn near(&mut self, branch: u32, begins: [u32; 2]) -> Option<Near> {
+        if begins.contains(&branch) || begins[0] == begins[1] {
+            return None;
+        }
+        let mut near = Near { instructions: begins.to_vec(), successors: Vec::new(), before_branch: 0 };
+        while let Some(&number) = near.instructions.get(near.successors.len()) {
+            let (at, mut successors) = (near.successors.len(), 0);
+            for (next, _) in self.successors(number).into_iter().flatten() {
+                if next == branch {
+                    near.before_branch |= 1 << at;
+                    continue;
+                }
+                let known = near.instructions.iter().position(|&it| it == next);
+                let has_room = near.instructions.len() < MOST_BETWEEN as usize;
+                if let Some(position) = known.or_else(|| has_room.then_some(near.instructions.len())) {
+                    if known.is_none() {
+                        near.instructions.push(next);
+                    }
+                    successors |= 1 << position;
+                }
+            }
+            near.successors.push(successors);
+        }
+        Some(near)
     }
 
     fn search(&mut self, from: From, to: u32) -> Vec<Step> {
@@ -204,6 +307,41 @@ mod tests {
         0xeb, 0xf9, //       100f jmp 100a+…: into the middle of nothing
         0x90, //             1011 nop
     ];
+
+    #[test]
+    fn the_ways_of_a_branch_meet_where_all_come_by() {
+        const CODE: [u8; 32] = [
+            0x74, 0x03, //       2000 je 2005
+            0x48, 0xff, 0xc0, // 2002 inc rax
+            0x74, 0x05, //       2005 je 200c
+            0x48, 0xff, 0xc1, // 2007 inc rcx
+            0xeb, 0x03, //       200a jmp 200f
+            0x48, 0xff, 0xc2, // 200c inc rdx
+            0x74, 0x02, //       200f je 2013
+            0xff, 0xd0, //       2011 call rax
+            0x74, 0x03, //       2013 je 2018
+            0x48, 0xff, 0xc3, // 2015 inc rbx
+            0x75, 0xe6, //       2018 jne 2000
+            0x75, 0xe4, //       201a jne 2000
+            0xff, 0xd0, //       201c call rax
+            0xeb, 0xfe, //       201e jmp 201e
+        ];
+        let code_of = |place: Place| (0x2000..0x2020).contains(&place.svma).then_some((0x2000, &CODE[..]));
+        let mut paths = Paths::new(&code_of);
+        let mut join = |svma| {
+            let branch = paths.number(Place { module: 1, svma }).expect("an instruction");
+            let join = paths.join(branch)?;
+            Some((join.at, join.writes.iter().filter(|&it| it < 16).collect::<Vec<_>>()))
+        };
+        assert_eq!(join(0x2000), Some((0x2005, vec![0])));
+        // Either of two parts: rcx and rdx.
+        assert_eq!(join(0x2005), Some((0x200f, vec![1, 2])));
+        assert_eq!(join(0x200f), None, "a call, behind which nothing is known");
+        assert_eq!(join(0x2013), Some((0x2018, vec![3])));
+        // What is behind it leads to the begin of the loop, too, or nowhere.
+        assert_eq!(join(0x2018), Some((0x2000, vec![])));
+        assert_eq!(join(0x201a), None, "the end of a loop");
+    }
 
     #[test]
     fn ways_pass_no_other_access() {
