@@ -568,9 +568,15 @@ fn declaration(text: &str) -> Option<String> {
     declared_name(&text[..open])
 }
 
-/// `w` of `std::vector<int> v(n), w(2 * n);`, where the call is in its part of that.
+/// `w` of `std::vector<int> v(n), w(2 * n);` or `int *v = f(n), *w = f(2 * n);`, where the call is in its part of that.
 fn further_declared(text: &str, call: usize) -> Option<String> {
-    declaration(text)?;
+    let is_assigned = declaration(text).is_none();
+    if is_assigned
+        && (assignment_sign(text).is_none()
+            || KEYWORDS.contains(&first_word(text)) && first_word(text) != "struct")
+    {
+        return None;
+    }
     let mut depth = 0i32;
     let ends_declarator = |c: char| {
         match c {
@@ -592,7 +598,9 @@ fn further_declared(text: &str, call: usize) -> Option<String> {
     let name = declarator.trim_start().trim_start_matches(['*', '&']).trim_start();
     let end = name.find(|c: char| !is_name(c)).unwrap_or(name.len());
     let is_one = !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
-    (end > 0 && is_one).then(|| name[..end].to_owned())
+    let behind = name[end..].trim_start();
+    let has_own = !is_assigned || behind.starts_with('=') && !behind.starts_with("==");
+    (end > 0 && is_one && has_own).then(|| name[..end].to_owned())
 }
 
 /// `w.edges` of `let w = Graph { nodes: Vec::new(), edges: vec![0; n] };` or `struct graph w = {.nodes = 0, .edges = malloc(n)};`, where
@@ -665,6 +673,16 @@ mod tests {
         };
         let names = ["a(n)", "b(x)", "c{1, 2}", "d(f(3), 4)"].map(|part| first(part).unwrap_or_default());
         assert_eq!(names, ["a", "b", "c", "d"]);
+        for (text, call, name) in [
+            ("struct buf a = make(1), b = make(2);", "make(2)", "b"),
+            ("struct buf a = make(1), b = make(2);", "make(1)", "a"),
+            ("int *a = calloc(n, 4), *b = calloc(m, 4), c = 3;", "calloc(m", "b"),
+            ("total = sum(a, b), p = make(2);", "make(2)", "p"),
+            ("p = pick(a, b == make(2));", "make(2)", "p"),
+        ] {
+            let found = receivers(text, text.find(call)).into_iter().next();
+            assert_eq!(found.map(|receiver| receiver.name).as_deref(), Some(name), "{text}");
+        }
     }
 
     #[test]
