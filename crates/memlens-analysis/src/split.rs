@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
 use memlens_profile::{AccessPattern, CacheInfo, Cell, CodeIx, Field, FieldIx, TlbInfo};
-use memlens_types::Counts;
+use memlens_types::{Counts, PatternKind};
 
 use crate::{About, Finding, Member, Remedy, runtime_code, sum_alone};
 
@@ -71,7 +71,7 @@ struct Piece {
     counts: Counts,
     /// Once for each structure.
     is_once: bool,
-    /// By a stride: what lies at random places for others comes in order here, and in a loop of its own.
+    /// From structure to structure: what lies at random places for others comes in order here, and in a loop of its own.
     is_walk: bool,
 }
 
@@ -241,7 +241,7 @@ impl About<'_> {
         let piece = |((code, field), counts): ((CodeIx, FieldIx), Counts)| {
             let is_once = self.is_once(code, field, counts.accesses(), made)
                 || self.sweeps(code, field) && self.is_once_over(code, element_bytes, by_code[&code], made);
-            let is_walk = self.stride(code, field).is_some();
+            let is_walk = self.walks(code, field, element_bytes);
             Piece { code, field, counts, is_once, is_walk }
         };
         pieces.into_iter().map(piece).collect()
@@ -270,6 +270,14 @@ impl About<'_> {
         let widths = 1..=self.operand_bytes(code);
         runtime_code::is_memory_or_string_function(self.known.profile, code)
             || self.stride(code, field).is_some_and(|stride| widths.contains(&stride.unsigned_abs()))
+    }
+
+    /// Whether code goes from structure to structure, always at the same place of each.
+    fn walks(&self, code: CodeIx, field: FieldIx, element_bytes: u64) -> bool {
+        self.pattern(code, field).is_some_and(|pattern| {
+            matches!(pattern.kind, PatternKind::Stream | PatternKind::Stride)
+                && pattern.stride_bytes.is_some_and(|stride| stride.unsigned_abs() >= element_bytes)
+        })
     }
 
     fn stride(&self, code: CodeIx, field: FieldIx) -> Option<i64> {

@@ -346,6 +346,9 @@ fn fields_of_walks_stay_where_they_are() {
     profile.patterns =
         vec![pattern(1, PatternKind::Stride, Some(256)), pattern(2, PatternKind::Irregular, None)];
     assert_eq!(hot(&mut profile), [FieldIx(0)]);
+    // From one rate to the next but one of a structure, which lies anywhere.
+    profile.patterns[0].stride_bytes = Some(16);
+    assert_eq!(hot(&mut profile), [FieldIx(0), FieldIx(1)]);
 }
 
 /// One instruction loads 16 bytes, which are two fields.

@@ -26,7 +26,7 @@ const APART: usize = 4 * PAGE;
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// What accesses cost, and how fast lines follow each other, by little; `None`: this processor cannot be measured so. A fifth of a second,
-/// and 64 MB of memory.
+/// and 50 MB of memory.
 ///
 /// # Errors
 /// If there is not enough memory.

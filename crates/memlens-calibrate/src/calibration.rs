@@ -138,11 +138,11 @@ impl Calibration {
     /// Those of the file system.
     pub fn write_first(&self, path: &Path) -> Result<(), CalibrationError> {
         self.publish(path, |partial| {
-            let linked = fs::hard_link(partial, path);
-            let _ = fs::remove_file(partial);
-            match linked {
+            match fs::hard_link(partial, path) {
                 Err(_) if path.exists() => Ok(()),
-                other => other,
+                // A file system without links: the last one counts.
+                Err(_) => fs::rename(partial, path),
+                linked => linked,
             }
         })
     }
@@ -156,10 +156,12 @@ impl Calibration {
         }
         let text =
             toml::to_string(self).map_err(|error| failed("write")(io::Error::other(error.to_string())))?;
+        // Others may do the same, also on other machines.
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let partial = path.with_extension(format!("{}-{}.partial", host.trim(), std::process::id()));
-        fs::write(&partial, text).map_err(failed("write"))?;
-        rename(&partial).map_err(failed("write"))
+        let written = fs::write(&partial, text).and_then(|()| rename(&partial));
+        let _ = fs::remove_file(&partial);
+        written.map_err(failed("write"))
     }
 
     /// Whether it was measured on a processor of this kind.
@@ -198,6 +200,11 @@ pub fn brief_path() -> Option<PathBuf> {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     Some(users_folder("XDG_CACHE_HOME", ".cache")?.join(format!("latencies-{hash:016x}.toml")))
+}
+
+/// Whether files can be made in a folder.
+pub fn is_writable(folder: &Path) -> bool {
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// memlens's folder in one of the XDG base directories.

@@ -11,6 +11,8 @@ use crate::transfer::{self, MOST_PARTNERS, PATIENCE};
 
 /// Memory that is walked through for the latency of memory, in bytes at most.
 const MOST_BYTES: u64 = 512 << 20;
+/// The same at least, however little there seems to be.
+const LEAST_BYTES: u64 = 16 << 20;
 
 /// Times that pages are walked through before it counts.
 const ROUNDS_BEFORE: usize = 6;
@@ -204,7 +206,9 @@ impl Sizes {
             // Well above the level before, and no more: others use it, too.
             llc: whole((above * 6).min(geometry.llc_bytes / 2).max(above)),
             dram: whole(
-                (geometry.llc_bytes * 4).clamp(64 << 20, MOST_BYTES).min(geometry.available_bytes / 4),
+                (geometry.llc_bytes * 4)
+                    .clamp(64 << 20, MOST_BYTES)
+                    .min((geometry.available_bytes / 4).max(LEAST_BYTES)),
             ),
             // Eight times what the first holds: some processors put four neighbouring pages into one
             // entry (AMD64 software optimisation guides, "page coalescing").

@@ -25,7 +25,7 @@ pub mod skid;
 mod transfer;
 
 pub use brief::measure_briefly;
-pub use calibration::{Calibration, CalibrationError, brief_path, default_path};
+pub use calibration::{Calibration, CalibrationError, brief_path, default_path, is_writable};
 pub use clock::Latency;
 pub use latency::{CurvePoint, Geometry, LatencyTable};
 pub use mapping::Pages;

@@ -131,7 +131,7 @@ fn between(here: usize, other: usize, patience: Duration) -> io::Result<Option<L
     let chain = Chain::new(2 * LINES * LINE, &offsets, Pages::Small)?;
     let turns = Turns::new(patience);
     let mut found = thread::scope(|scope| {
-        let writer = scope.spawn(|| {
+        let writer = thread::Builder::new().spawn_scoped(scope, || {
             if bind_to(other).is_err() {
                 turns.end();
             }
@@ -141,7 +141,7 @@ fn between(here: usize, other: usize, patience: Duration) -> io::Result<Option<L
             }
         });
         // A thread of its own, too: the caller stays where it was.
-        let reader = scope.spawn(|| {
+        let reader = thread::Builder::new().spawn_scoped(scope, || {
             let mut found = Vec::with_capacity(ROUNDS);
             if bind_to(here).is_err() {
                 turns.end();
@@ -156,9 +156,15 @@ fn between(here: usize, other: usize, patience: Duration) -> io::Result<Option<L
             turns.end();
             found
         });
-        let found = reader.join().unwrap_or_default();
-        let _ = writer.join();
-        found
+        // Where there is no room for one more thread, nobody is measured.
+        let Ok(reader) = reader else {
+            turns.end();
+            return Vec::new();
+        };
+        if writer.is_err() {
+            turns.end();
+        }
+        reader.join().unwrap_or_default()
     });
     let (cycles, spread) = match found.len() {
         ROUNDS => least_and_spread(&mut found),

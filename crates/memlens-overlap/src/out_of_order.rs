@@ -502,8 +502,8 @@ impl Core {
         self.sets[it.access.set()].take(it.access.number, wanted, takes)
     }
 
-    /// What a store into a line takes of its set besides the load that has just brought it, if loads behind drive the line out before the
-    /// store is written: that is told by those in front.
+    /// What a store into a line takes of its set besides the access of the window that has brought it, if loads behind drive the line out
+    /// before the store is written: that is told by those in front.
     fn takes_twice(&self, it: &Served) -> Option<f64> {
         let LineRates { into_set_by_load, into_set_by_both, .. } = self.limits.lines;
         let more = into_set_by_both - into_set_by_load;

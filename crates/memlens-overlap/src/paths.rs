@@ -173,8 +173,8 @@ impl<'c> Paths<'c> {
         &self.steps[range.start as usize..range.end as usize]
     }
 
-    /// Where both ways of a conditional branch meet, whatever branches lie between, unless they leave the code around it: the nearest such
-    /// place. None: there is none before the branch comes again.
+    /// Where both ways of a conditional branch meet, as far as they stay within the next [`MOST_BETWEEN`] instructions, whatever branches lie
+    /// between: the nearest such place. None: there is none before the branch comes again.
     pub(crate) fn join(&mut self, branch: u32) -> Option<Join> {
         if let Some(known) = self.joins.get(&branch) {
             return *known;
@@ -200,7 +200,7 @@ impl<'c> Paths<'c> {
         Some(Join { at: self.effects(near.instructions[place]).at, writes })
     }
 
-    /// What is executed behind a branch, in the order of both ways. None: one way leads to the branch itself.
+    /// What is executed behind a branch, in the order of both ways. None: one way leads to the branch itself, or both to one place.
     fn near(&mut self, branch: u32, begins: [u32; 2]) -> Option<Near> {
         if begins.contains(&branch) || begins[0] == begins[1] {
             return None;

@@ -193,7 +193,15 @@ impl MachineInfo {
             true => other.latencies.transfer_cycles,
             false => self.latencies.transfer_cycles,
         };
+        // Nor did older versions know what pairs of a load and a store take of a set.
+        let core = match (self.core, other.core) {
+            (Some(own), Some(others)) if own.set_modify_cycles.min(others.set_modify_cycles) == 0 => {
+                Some(CoreInfo { set_modify_cycles: own.set_modify_cycles, ..others })
+            }
+            (_, others) => others,
+        };
         let other = Self {
+            core,
             latencies: Latencies { transfer_cycles, ..other.latencies },
             has_assumed_latencies: self.has_assumed_latencies,
             has_brief_latencies: self.has_brief_latencies,
@@ -340,6 +348,12 @@ mod tests {
         assert!(machine().is_like(&unknown) && unknown.is_like(&machine()) && machine().is_like(&other));
         other.latencies.transfer_cycles = 90;
         assert!(!machine().is_like(&other));
+        let of = |set_modify_cycles| MachineInfo {
+            core: Some(CoreInfo { set_modify_cycles, ..CoreInfo::default() }),
+            ..machine()
+        };
+        assert!(of(0).is_like(&of(45)) && of(45).is_like(&of(0)) && !of(30).is_like(&of(45)));
+        assert!(!of(0).is_like(&machine()));
     }
 
     #[test]

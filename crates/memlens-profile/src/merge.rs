@@ -20,8 +20,8 @@ pub enum MergeError {
     Empty,
     /// Their counts mean different things.
     #[error(
-        "profile {position} was modelled on the machine ‘{found}’, the first on ‘{first}’ or with other caches, TLBs or \
-         latencies"
+        "profile {position} was modelled on the machine ‘{found}’, the first on ‘{first}’ or with other caches, TLBs, \
+         latencies or core"
     )]
     DifferentMachine {
         /// Which profile, from 1.

@@ -189,6 +189,7 @@ fn machine(machine: &MachineInfo) -> Value {
             "transfer_cycles": machine.transfer_cycles(),
         },
         "latencies_assumed": machine.has_assumed_latencies,
+        "latencies_measured_briefly": machine.has_brief_latencies,
         "core": machine.core.map(|core| json!({
             "width": core.width,
             "window": core.window,

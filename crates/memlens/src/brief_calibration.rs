@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use memlens_calibrate::{Calibration, brief_path, measure_briefly};
+use memlens_calibrate::{Calibration, brief_path, is_writable, measure_briefly};
 use memlens_sim::MachineDescription;
 
 use crate::calibrate::{geometry, noise};
@@ -38,6 +38,10 @@ pub fn measured(machine: &MachineDescription) -> Option<Calibration> {
         Kept::Believed(calibration) => Some(*calibration),
         Kept::Doubtful => None,
         found @ (Kept::Old | Kept::None) => {
+            // What cannot be kept would be measured by each run.
+            if !is_writable(folder) {
+                return None;
+            }
             let calibration = measure(machine)?;
             match found {
                 Kept::Old => calibration.write(&path),

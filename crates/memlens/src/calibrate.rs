@@ -89,7 +89,10 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<u8, Failure> {
 pub fn named(file: &Path) -> Result<Calibration, Failure> {
     Calibration::read(file).map_err(|error| {
         let kind = if file.exists() { FailureKind::BadData } else { FailureKind::NoInput };
-        Failure::new(kind, format!("--calibration: failed to {error}"))
+        Failure::new(
+            kind,
+            format!("the calibration that --calibration or MEMLENS_CALIBRATION names: failed to {error}"),
+        )
     })
 }
 
@@ -174,13 +177,25 @@ fn available_bytes() -> Option<u64> {
     Some(group_bytes().map_or(bytes, |group| bytes.min(group)))
 }
 
-/// What is left of a control group's memory (the kernel's Documentation/admin-guide/cgroup-v2.rst); `None`: it has no limit of its own.
+/// What is left of the memory of a control group and those around it (the kernel's Documentation/admin-guide/cgroup-v2.rst), of which what
+/// caches files can be had; `None`: there is no limit.
 fn group_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let folder = Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/'));
-    let number = |file| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
-    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    let root = Path::new("/sys/fs/cgroup");
+    let left = |folder: &Path| {
+        let text = |file| fs::read_to_string(folder.join(file)).ok();
+        let number = |file| text(file)?.trim().parse::<u64>().ok();
+        let statistics = text("memory.stat").unwrap_or_default();
+        let of_files = statistics.lines().filter_map(|line| {
+            let (name, bytes) = line.split_once(' ')?;
+            matches!(name, "active_file" | "inactive_file").then(|| bytes.parse::<u64>().ok())?
+        });
+        let used = number("memory.current")?.saturating_sub(of_files.sum());
+        Some(number("memory.max")?.saturating_sub(used))
+    };
+    let own = root.join(group.trim_start_matches('/'));
+    own.ancestors().take_while(|folder| folder.starts_with(root)).filter_map(left).min()
 }
 
 /// What varied too much, if something did.

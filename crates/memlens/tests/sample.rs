@@ -12,7 +12,7 @@ use support::{compiled, refuse_events};
 
 fn memlens(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
-    command.args(arguments);
+    command.args(arguments).env("MEMLENS_CALIBRATION", "none");
     command
 }
 
@@ -539,7 +539,7 @@ fn a_sampled_profile_is_held_against_an_exact_one() {
 #[test]
 fn memory_of_a_programs_own_allocator_is_named_by_its_users() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/own_allocator.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/prefixed_allocator.c");
     let source = std::fs::read_to_string(source).expect("readable");
     let program = compiled(folder.path(), "own", &source, &["-O2", "-g"]);
     for mode in ["sample", "burst"] {
