@@ -25,13 +25,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memlens_profile::{AccessPattern, CacheInfo, Cell};
+use memlens_profile::{AccessPattern, CacheInfo, Cell, CoreInfo};
 use memlens_types::{Counts, PatternKind};
 
 use crate::{About, Finding, Function, Member, Remedy, runtime_code};
 
-/// Sets that a walk crowds: `CROWDED` lines in `memlens-overlap`, of as many to a set.
-const CROWDED_SETS: u64 = 6;
 /// Lines of padding that are tried; one is enough where a cache has a power of two of sets.
 const MOST_LINES: u64 = 4;
 
@@ -109,24 +107,23 @@ impl About<'_> {
         for member in &self.members {
             for ((stride, _), cells) in self.by_function(member) {
                 let Some(walk) = self.walk(member, stride, &cells) else { continue };
-                let mut late_stores = 0;
-                let parts: Vec<Part<'_>> = cells
-                    .into_iter()
-                    .filter_map(|cell| {
-                        let pattern = self.known.patterns.of(cell.code, cell.object);
-                        let lines = pattern.map_or(0, |it| lines(it, walk.stride_bytes));
-                        let counts = cell.counts.get();
-                        if !brings_lines(&counts) && counts.stores > 0 && self.crowds_sets(&walk, lines) {
-                            late_stores += counts.stall_cycles;
-                        }
-                        let conflicts = self.conflicts(&walk, lines, &counts.without_coherence());
-                        (!conflicts.is_empty()).then_some(Part { cell, lines, conflicts })
-                    })
-                    .collect();
-                if !parts.is_empty() {
+                let mut of_walk = OfStride::default();
+                for cell in cells {
+                    let pattern = self.known.patterns.of(cell.code, cell.object);
+                    let lines = pattern.map_or(0, |it| lines(it, walk.stride_bytes));
+                    let counts = cell.counts.get();
+                    if !brings_lines(&counts) && counts.stores > 0 && self.crowds_sets(&walk, lines) {
+                        of_walk.late_stores += counts.stall_cycles;
+                    }
+                    let conflicts = self.conflicts(&walk, lines, &counts.without_coherence());
+                    if !conflicts.is_empty() {
+                        of_walk.parts.push(Part { cell, lines, conflicts });
+                    }
+                }
+                if !of_walk.parts.is_empty() {
                     let of_stride = by_stride.entry(stride).or_default();
-                    of_stride.parts.extend(parts);
-                    of_stride.late_stores += late_stores;
+                    of_stride.parts.extend(of_walk.parts);
+                    of_stride.late_stores += of_walk.late_stores;
                 }
             }
         }
@@ -139,7 +136,7 @@ impl About<'_> {
         self.known.profile.machine.l1d.as_ref().is_some_and(|l1d| {
             let ways = u64::from(l1d.ways).max(1);
             let sets = sets(walk.stride_bytes, l1d.bytes / (walk.line_bytes * ways), walk.line_bytes);
-            sets <= CROWDED_SETS && sets * ways < lines
+            sets <= u64::from(CoreInfo::CROWDED_SETS) && sets * ways < lines
         })
     }
 

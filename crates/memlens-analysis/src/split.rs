@@ -56,6 +56,13 @@ struct Seen {
     uses: u64,
 }
 
+impl Seen {
+    fn add(&mut self, stall: u64, counts: &Counts) {
+        self.stall += stall;
+        self.uses += counts.accesses();
+    }
+}
+
 /// Fields that are to be in lines of their own.
 struct Choice {
     hot: Vec<FieldIx>,
@@ -112,21 +119,22 @@ impl About<'_> {
         let pieces: Vec<Piece> =
             members.iter().flat_map(|member| self.by_code_and_field(member, element_bytes)).collect();
         // By all uses, and by those that are no walks.
-        let (mut fields, mut without_walks) = (HashMap::new(), HashMap::new());
+        let mut fields: HashMap<FieldIx, Seen> = HashMap::new();
+        let mut without_walks: HashMap<FieldIx, Seen> = HashMap::new();
         let (mut made, mut walked) = (0, 0);
         for Piece { field, counts, is_once, is_walk, .. } in &pieces {
             let stall = self.known.stall(counts);
-            let uses = |fields: &mut HashMap<FieldIx, Seen>, times: u64| {
-                let seen = fields.entry(*field).or_default();
-                seen.stall += times * stall;
-                seen.uses += times * counts.accesses();
-            };
-            uses(&mut fields, (!is_once).into());
-            uses(&mut without_walks, (!is_once && !is_walk).into());
-            match (is_once, is_walk) {
-                (true, _) => made += stall,
-                (false, true) => walked += stall,
-                (false, false) => {}
+            let (seen, at_random) =
+                (fields.entry(*field).or_default(), without_walks.entry(*field).or_default());
+            if *is_once {
+                made += stall;
+                continue;
+            }
+            seen.add(stall, counts);
+            if *is_walk {
+                walked += stall;
+            } else {
+                at_random.add(stall, counts);
             }
         }
         let whole = self.known.stall(&sum_alone(&own));
@@ -152,8 +160,8 @@ impl About<'_> {
                 [BESIDE, TOGETHER].map(|least| self.hot_fields(&without_walks, &pieces, at_random, least));
             choices.extend(some.into_iter().flatten());
         }
-        let choices = choices.into_iter();
-        let fits = choices.filter(|choice| choice.bytes as f64 <= MOST_HOT_BYTES * element_bytes as f64);
+        let fits =
+            choices.into_iter().filter(|choice| choice.bytes as f64 <= MOST_HOT_BYTES * element_bytes as f64);
         // Of two that save as much the one that leaves less behind.
         let mut best: Option<(Choice, f64)> = None;
         for choice in fits {

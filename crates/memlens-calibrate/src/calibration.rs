@@ -195,11 +195,9 @@ pub fn default_path() -> Option<PathBuf> {
 /// Where what was measured briefly is kept, for each kind of processor: `memlens/latencies-….toml` in the user's cache folder
 /// (`$XDG_CACHE_HOME`, else `~/.cache`); `None` without a home.
 pub fn brief_path() -> Option<PathBuf> {
-    // Home folders are shared by machines that differ. FNV-1a (G. Fowler, L. C. Noll, P. Vo), the same in every version.
-    let hash = processor().bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    Some(users_folder("XDG_CACHE_HOME", ".cache")?.join(format!("latencies-{hash:016x}.toml")))
+    // Home folders are shared by machines that differ.
+    let processor = processor().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    Some(users_folder("XDG_CACHE_HOME", ".cache")?.join(format!("latencies-{processor}.toml")))
 }
 
 /// Whether files can be made in a folder.

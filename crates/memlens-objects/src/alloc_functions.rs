@@ -66,7 +66,7 @@ const C_FUNCTIONS: &[(&str, Effect)] = &[
 
 const PREFIXES: &[&str] = &["", "je_", "_rjem_", "mi_", "tc_", "rp", "sn_"];
 
-/// Prefixes, and such as the allocators' other functions have besides.
+/// Prefixes, and how the names of other functions of their allocators begin.
 const NAMESPACES: &[(&str, &str)] = &[
     ("je_", "je_"),
     ("_rjem_", "_rjem_"),
@@ -155,16 +155,23 @@ const OTHER_FUNCTIONS: &[(&str, Effect)] = &[
 
 /// All known functions, then the user's, given as `NAME`, `NAME=SIZE_ARGUMENT` or `NAME=free`.
 pub fn table(custom: &[String]) -> Vec<AllocFunction> {
-    let c = PREFIXES.iter().flat_map(|prefix| {
-        C_FUNCTIONS.iter().map(move |(name, effect)| (format!("{prefix}{name}"), *effect))
-    });
-    let jemalloc = JEMALLOC_PREFIXES.iter().flat_map(|prefix| {
-        JEMALLOC_FUNCTIONS.iter().map(move |(name, effect)| (format!("{prefix}{name}"), *effect))
-    });
+    let c = prefixed(PREFIXES, C_FUNCTIONS);
+    let jemalloc = prefixed(JEMALLOC_PREFIXES, JEMALLOC_FUNCTIONS);
     let other = OTHER_FUNCTIONS.iter().map(|(name, effect)| ((*name).to_owned(), *effect));
     let standard =
         c.chain(jemalloc).chain(other).map(|(name, effect)| AllocFunction { name, effect, is_custom: false });
     standard.chain(custom.iter().map(|text| custom_function(text))).collect()
+}
+
+/// Each function with each prefix.
+fn prefixed(
+    prefixes: &'static [&str],
+    functions: &'static [(&str, Effect)],
+) -> impl Iterator<Item = (String, Effect)> {
+    let with = |prefix: &'static str| {
+        functions.iter().map(move |(name, effect)| (format!("{prefix}{name}"), *effect))
+    };
+    prefixes.iter().copied().flat_map(with)
 }
 
 /// How the names of an allocator's own functions begin, of the one that has this allocation function; names without a prefix say nothing.

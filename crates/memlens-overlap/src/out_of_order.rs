@@ -24,8 +24,17 @@ pub struct CoreLimits {
     pub outstanding: u32,
     /// Stores that have not been written to the first level.
     pub stores: u32,
+    /// Sets of the first level that loads go through, at most, where stores behind them come too late for their lines.
+    pub crowded_sets: u32,
     /// How fast lines come to the first level.
     pub lines: LineRates,
+}
+
+impl CoreLimits {
+    /// Lines that loads bring, of all sets, so that a set which got [`CROWD`] of them is crowded.
+    fn crowd(&self) -> u64 {
+        u64::from(self.crowded_sets) * CROWD as u64
+    }
 }
 
 /// Cycles from one line to the next, at best, however many are under way; 0: no limit is known.
@@ -72,10 +81,8 @@ const WRONG_GUESS_CYCLES: f64 = 14.0;
 const MICROCODE: u32 = 140;
 const MICROCODE_SLOT: f64 = 1.0 / 4.0;
 
-/// Lines of a set of the first level that loads bring until the first of them has to go, its ways, and among how many lines of all sets
-/// these are where stores come too late for them: a walk through eight sets of 64 is waited for no longer than others.
+/// Lines of a set of the first level that loads bring until the first of them has to go: its ways.
 const CROWD: usize = 8;
-const CROWDED: u64 = 6 * CROWD as u64;
 
 /// Cycles from a store's data to a load of it, at most: as many as a hit in the first level takes.
 const FORWARD_CYCLES: f64 = 5.0;
@@ -240,7 +247,7 @@ impl Core {
             recent: VecDeque::new(),
             delivered: std::array::from_fn(|_| Queue::default()),
             sets: vec![Queue::default(); SETS],
-            loaded: CROWDED,
+            loaded: limits.crowd(),
             crowds: vec![[0; CROWD]; SETS],
             late: Vec::new(),
             slowest_late: Vec::new(),
@@ -507,7 +514,7 @@ impl Core {
     fn takes_twice(&self, it: &Served) -> Option<f64> {
         let LineRates { into_set_by_load, into_set_by_both, .. } = self.limits.lines;
         let more = into_set_by_both - into_set_by_load;
-        let is_crowded = self.loaded - self.crowds[it.access.set()][0] < CROWDED;
+        let is_crowded = self.loaded - self.crowds[it.access.set()][0] < self.limits.crowd();
         (more > 0.0 && is_crowded && self.lines.contains_key(&it.access.line)).then_some(more)
     }
 
@@ -521,15 +528,12 @@ impl Core {
     }
 
     fn store(&mut self, it: &Served, known: f64, retired: f64) {
-        let there = match (it.access.what.reads(), it.drawn.miss) {
-            (false, Some(_)) => self.fetch(it, known, Want::Store),
+        let there = match (it.access.what.reads(), it.drawn.miss, self.takes_twice(it)) {
+            (false, Some(_), _) | (false, None, None) => self.fetch(it, known, Want::Store),
             // What was read before it was written is there by now, if others have not taken its place in the meantime.
-            (reads, miss) => match (self.takes_twice(it), reads && miss.is_some()) {
-                (Some(takes), _) => self.set_has_taken(it, known, takes),
-                (None, true) => self.set_has_taken(it, known, self.limits.lines.into_set_by_store),
-                (None, false) if reads => known,
-                (None, false) => self.fetch(it, known, Want::Store),
-            },
+            (_, _, Some(takes)) => self.set_has_taken(it, known, takes),
+            (true, Some(_), None) => self.set_has_taken(it, known, self.limits.lines.into_set_by_store),
+            (true, None, None) => known,
         };
         let written = (self.last_written + 1.0).max(retired).max(there);
         self.last_written = written;

@@ -89,10 +89,6 @@ impl Near {
             }
             found |= 1 << at;
             open |= self.successors[at as usize] & !found;
-            // Come by once is enough.
-            if comes_there {
-                open &= !end;
-            }
         }
         comes_there.then_some(found)
     }

@@ -244,6 +244,7 @@ mod tests {
         scheduled: 97,
         outstanding: 10,
         stores: 48,
+        crowded_sets: 6,
         lines: LineRates {
             from_own_level: 0.0,
             from_last_level: 0.0,
@@ -375,10 +376,8 @@ mod tests {
                 [(0x1000, 0, AccessKind::Load, at), (0x1003, 0, AccessKind::Store, at)]
             };
             let accesses: Vec<_> = (0..2500).flat_map(once).collect();
-            {
-                let parts = parts(&code, &accesses, &[always(14.0), hits.clone()], core);
-                14.0 * parts[0] + 4.0 * parts[1]
-            }
+            let parts = parts(&code, &accesses, &[always(14.0), hits.clone()], core);
+            14.0 * parts[0] + 4.0 * parts[1]
         };
         // 45 cycles less one of four instructions; of loads alone 10.
         let in_one = of(4096, core);

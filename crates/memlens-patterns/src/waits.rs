@@ -124,6 +124,7 @@ fn limits(core: CoreInfo) -> CoreLimits {
         scheduled: core.scheduled,
         outstanding: core.outstanding,
         stores: core.stores,
+        crowded_sets: CoreInfo::CROWDED_SETS,
         lines: LineRates {
             from_own_level: core.l1_line_cycles.into(),
             from_last_level: core.llc_line_cycles.into(),

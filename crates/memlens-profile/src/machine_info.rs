@@ -103,6 +103,12 @@ pub struct CoreInfo {
     pub set_modify_cycles: u32,
 }
 
+impl CoreInfo {
+    /// Sets of the first level that a walk falls onto, at most, where [`Self::set_modify_cycles`] counts: by steps of 512 bytes, through
+    /// eight sets of 64, pairs of a load and a store take no longer than the second level (Zen 4).
+    pub const CROWDED_SETS: u32 = 6;
+}
+
 /// The modelled machine. A level that is `None` was not modelled: its counts are unknown, not 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
