@@ -146,7 +146,7 @@ fn without_events_of_the_kernel_a_process_is_sampled_by_the_agent() {
 fn without_events_of_the_kernel_the_program_is_sampled_by_its_own_timers() {
     let folder = folder();
     let source = "static volatile long table[1 << 20];\nint main(void) {\n    unsigned i = 0;\n    \
-        for (long n = 0; n < 40000000; n++) table[(i = i * 1664525u + 1013904223u) >> 12]++;\n    return 7;\n}\n";
+        for (long n = 0; n < 200000000; n++) table[(i = i * 1664525u + 1013904223u) >> 12]++;\n    return 7;\n}\n";
     let program = compiled(folder.path(), "works", source, &["-O2", "-g"]);
     let program = program.to_str().expect("text");
     let cases = [
