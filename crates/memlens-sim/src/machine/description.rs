@@ -426,15 +426,21 @@ impl MachineDescription {
         self.notes.push(note.into());
     }
 
-    /// Models so much of the last level only: as many of its sets as make these bytes.
+    /// Models so much of the last level only: nearly as many of its sets as make these bytes, at least 16/17 of them. Their number
+    /// has few binary digits, because the staged engine wants a small odd part: the one that takes any number is several times slower.
     pub fn share_llc(&mut self, bytes: u64) {
         let set_bytes = u64::from(self.llc.ways) * u64::from(self.llc.line);
-        let had = bytes.checked_div(set_bytes).unwrap_or_default().max(1) * set_bytes;
+        let sets = bytes.checked_div(set_bytes).unwrap_or_default().max(1);
+        let other_digits = (u64::BITS - sets.leading_zeros()).saturating_sub(Self::SET_DIGITS);
+        let had = (sets >> other_digits << other_digits) * set_bytes;
         if had < self.llc.bytes {
             self.llc_told_bytes = self.llc.bytes;
             self.llc.bytes = had;
         }
     }
+
+    /// Binary digits of the number of sets of a shared last level, but for zeros behind them.
+    const SET_DIGITS: u32 = 5;
 
     /// The most streams that a prefetcher follows.
     const MAX_STREAMS: u32 = 4096;
