@@ -45,7 +45,7 @@ fn unfolded(folded: u64) -> u64 {
 #[derive(Clone, Debug)]
 enum Tlb<const SLOTS: usize, const ENTRIES: usize> {
     Clock(ClockTlb),
-    /// LRU, power of two of at least [`MIN_SETS`] sets.
+    /// LRU, at least [`MIN_SETS`] sets.
     Sets(Level),
     /// LRU of any shape.
     Stamps(StampTlb<SLOTS, ENTRIES>),
@@ -63,8 +63,7 @@ impl<const SLOTS: usize, const ENTRIES: usize> Tlb<SLOTS, ENTRIES> {
             Policy::Clock if sets == 1 => ClockTlb::new(entries).map(Self::Clock),
             Policy::Lru => {
                 let stamps = StampTlb::new(entries, ways)?;
-                let fits_tags = sets >= MIN_SETS && sets.is_power_of_two();
-                Some(if in_sets && fits_tags && ways <= 16 {
+                Some(if in_sets && sets >= MIN_SETS && ways <= 32 {
                     Self::Sets(Level::new(sets, ways))
                 } else {
                     Self::Stamps(stamps)
@@ -95,17 +94,22 @@ impl<const SLOTS: usize, const ENTRIES: usize> Tlb<SLOTS, ENTRIES> {
         }
     }
 
-    /// Whether the page number fits the tags.
+    /// Whether the page number fits the tags, and folded has the set that it has in full.
     #[inline(always)]
     fn fits(&self, page: u64) -> bool {
-        !matches!(self, Self::Sets(_)) || unfolded(folded(page)) == page
+        match self {
+            Self::Sets(level) if level.sets().is_power_of_two() => unfolded(folded(page)) == page,
+            // Of any other number of sets the sign would decide, too.
+            Self::Sets(_) => page >> (PAGE_BITS - 1) == 0,
+            _ => true,
+        }
     }
 
     /// Goes on with stamps if the page number does not fit the tags.
     #[cold]
     fn make_room_for(&mut self, page: u64) {
-        if let Self::Sets(level) = self
-            && unfolded(folded(page)) != page
+        if !self.fits(page)
+            && let Self::Sets(level) = self
             && let Some(mut stamps) = StampTlb::new((level.sets() * level.ways()) as u32, level.ways() as u32)
         {
             level.lines().for_each(|(line, _)| stamps.fill(unfolded(line)));

@@ -37,7 +37,7 @@ fn tlb_entries() -> impl Strategy<Value = Option<TlbEntries>> {
         // Fully associative, as many first-level TLBs are; a clock above 16 entries if nothing is said.
         1 => (Just(1), 9u32..140),
         // In sets, as second levels are.
-        1 => (prop::sample::select(&[128u32, 256][..]), 1u32..18),
+        1 => (prop::sample::select(&[128u32, 256, 384][..]), 1u32..34),
     ];
     let entries = sizes.prop_flat_map(|(sets, ways)| {
         let entries = TlbEntries::new(sets * ways, ways);
