@@ -347,8 +347,21 @@ fn without(now: &Counts, conflicts: &[SetConflict]) -> Counts {
     then
 }
 
-/// The size of what an array or pointer of this type leads to, if it is a number of more than a byte. Bytes can be anything.
+/// How names of the languages' libraries begin.
+const LIBRARIES: [&str; 4] = ["std::", "alloc::", "core::", "__"];
+
+/// The size of what an array or pointer of this type leads to, if it is a number of more than a byte. Bytes can be anything. A
+/// program's own template of one such type, as `Image<float>`, holds them; of the library's, nodes have more in them.
 fn scalar_bytes(type_name: &str) -> Option<u64> {
+    if let Some((template, arguments)) = type_name.trim_end_matches([' ', '*', '&']).split_once('<')
+        && let Some(arguments) = arguments.strip_suffix('>')
+        && !LIBRARIES.iter().any(|library| template.starts_with(library))
+        && !matches!(template, "Vec" | "Box")
+        && !arguments.contains('<')
+    {
+        let mut types = arguments.split(", ").filter(|argument| argument.parse::<u64>().is_err());
+        return types.next().and_then(scalar_bytes).filter(|_| types.next().is_none());
+    }
     /// Words that say nothing of the size.
     const AROUND: [&str; 12] = [
         "const", "volatile", "restrict", "mut", "unsigned", "signed", "std", "vector", "alloc", "vec", "Vec",
@@ -399,5 +412,9 @@ mod tests {
             ["double*", "const double [1024][1024]", "Vec<f64>", "unsigned int*", "real(kind=4)(:,:)"];
         assert_eq!(known.map(scalar_bytes), [8, 8, 8, 4, 4].map(Some));
         assert_eq!(["char*", "void*", "long double*", "struct cell*", ""].map(scalar_bytes), [None; 5]);
+        let known = ["Image<float>", "ns::Matrix<double, 3, 3>&", "Grid<unsigned int>*", "std::vector<double>"];
+        assert_eq!(known.map(scalar_bytes), [4, 8, 4, 8].map(Some));
+        let unknown = ["Table<int, double>", "std::list<float>", "std::map<int, int>", "Image<Pixel>", "Image<char>"];
+        assert_eq!(unknown.map(scalar_bytes), [None; 5]);
     }
 }
