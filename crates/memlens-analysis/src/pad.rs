@@ -412,9 +412,11 @@ mod tests {
             ["double*", "const double [1024][1024]", "Vec<f64>", "unsigned int*", "real(kind=4)(:,:)"];
         assert_eq!(known.map(scalar_bytes), [8, 8, 8, 4, 4].map(Some));
         assert_eq!(["char*", "void*", "long double*", "struct cell*", ""].map(scalar_bytes), [None; 5]);
-        let known = ["Image<float>", "ns::Matrix<double, 3, 3>&", "Grid<unsigned int>*", "std::vector<double>"];
+        let known =
+            ["Image<float>", "ns::Matrix<double, 3, 3>&", "Grid<unsigned int>*", "std::vector<double>"];
         assert_eq!(known.map(scalar_bytes), [4, 8, 4, 8].map(Some));
-        let unknown = ["Table<int, double>", "std::list<float>", "std::map<int, int>", "Image<Pixel>", "Image<char>"];
+        let unknown =
+            ["Table<int, double>", "std::list<float>", "std::map<int, int>", "Image<Pixel>", "Image<char>"];
         assert_eq!(unknown.map(scalar_bytes), [None; 5]);
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use memlens_sim::{
     Batch, CacheDescription, CoreId, MachineDescription, Model, Outcome, PageSize, Passage, PlainModel,
-    SimdLevel,
+    SimdLevel, TlbDescription, TlbEntries,
 };
 use memlens_types::{AccessAttr, AccessKind};
 use proptest::prelude::*;
@@ -167,6 +167,32 @@ fn run_in_halves(
         }
     }
     Some(done)
+}
+
+/// In a second-level TLB of 384 sets a page of the kernel's half shares its set with those of the same rest, sign and all.
+#[test]
+fn pages_of_both_halves_meet_in_sets_of_any_number() {
+    let cache = CacheDescription::new(64 * 8 * 64, 8, 64);
+    let mut machine = MachineDescription::of_caches(cache.clone(), cache.clone(), None, cache);
+    let of_pages = |entries| TlbDescription { size_4k: Some(entries), ..TlbDescription::default() };
+    machine.dtlb = Some(of_pages(TlbEntries::new(1, 1)));
+    machine.stlb = Some(of_pages(TlbEntries::new(384, 1)));
+    let kernel = (u64::MAX >> 12) / 384 * 384 - 384;
+    let pages = [384 * 1000, kernel, 384 * 1000, kernel + 128, 384 * 1000, kernel + 256];
+    let addrs: Vec<u64> = pages.iter().map(|page| page << 12).collect();
+    let attrs = vec![AccessAttr::new(AccessKind::Load, 8); addrs.len()];
+    let mut out = Outcome::default();
+    Model::new(&machine, SimdLevel::SCALAR).expect("valid").access(
+        CoreId(0),
+        Batch { addrs: &addrs, attrs: &attrs },
+        &mut out,
+    );
+    assert_eq!(
+        out.stlb_misses,
+        [0, 1, 2, 3, 5],
+        "only the first page of the kernel's half took the place of the other"
+    );
+    compare(&machine, &Stream { addrs, attrs }, 2, false, |_| CoreId(0));
 }
 
 proptest! {
