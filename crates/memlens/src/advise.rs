@@ -489,7 +489,7 @@ fn place(profile: &Profile, code: CodeIx) -> String {
 
 fn advice_text(profile: &Profile, finding: &Finding) -> String {
     let text = match &finding.remedy {
-        Remedy::Pad { padding_bytes, conflicts, .. } => {
+        Remedy::Pad { stride_bytes, padding_bytes, conflicts, .. } => {
             let physical = match conflicts.iter().any(|one| one.level == Level::Second) {
                 true => {
                     "; the second level takes physical addresses, which the kernel may have spread already where pages are small"
@@ -497,13 +497,23 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
                 false => "",
             };
             // Its arrays lie column by column.
-            let what = match finding.code.iter().any(|&code| is_fortran(profile, code)) {
-                true => format!(
-                    "allocate {padding_bytes} bytes more in the first dimension, so that the walks of the others"
+            let (what, further) = match finding.code.iter().any(|&code| is_fortran(profile, code)) {
+                true => (
+                    format!(
+                        "allocate {padding_bytes} bytes more in the first dimension, so that the walks of the second"
+                    ),
+                    "for those of the third make the second one's size odd, too",
                 ),
-                false => format!("make each row {padding_bytes} bytes longer, so that its columns"),
+                false => (
+                    format!("make each row {padding_bytes} bytes longer, so that its columns"),
+                    "where rows make up planes, make their number odd, too",
+                ),
             };
-            return format!("{what} fall onto all sets{physical}");
+            let further = format!(
+                "; {further}: the step of {} bytes must become an odd number of lines",
+                stride_bytes.unsigned_abs()
+            );
+            return format!("{what} fall onto all sets{further}{physical}");
         }
         Remedy::HugePages { .. } => "one page-table entry then serves 512 times as much memory",
         Remedy::Prefetch { .. } if !has_steps(profile, finding) => {

@@ -148,7 +148,7 @@ pub fn take_had_llc(calibration: &Calibration, machine: &mut MachineDescription)
     match calibration.latency.llc_reach_bytes {
         // Not measured.
         0 => machine.assume_llc_share(),
-        reach_bytes if reach_bytes <= machine.llc.bytes / 2 => machine.share_llc(reach_bytes),
+        reach_bytes if reach_bytes <= machine.told_llc_bytes() / 2 => machine.share_llc(reach_bytes),
         _ => {}
     }
 }
@@ -162,7 +162,7 @@ pub fn geometry(machine: &MachineDescription) -> Geometry {
         l1_bytes: machine.l1d.bytes,
         l1_set_bytes: machine.l1d.bytes / u64::from(machine.l1d.ways.max(1)),
         l2_bytes: machine.l2.as_ref().map_or(0, |l2| l2.bytes),
-        llc_bytes: machine.llc.bytes,
+        llc_bytes: machine.told_llc_bytes(),
         dtlb_entries: entries(&machine.dtlb, 64),
         stlb_entries: entries(&machine.stlb, 1536),
         available_bytes: available_bytes().unwrap_or(1 << 30),
@@ -232,12 +232,12 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
     if latency.walk.is_none() {
         text += "page walk: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
     }
-    if (1..=machine.llc.bytes / 2).contains(&latency.llc_reach_bytes) {
+    if (1..=machine.told_llc_bytes() / 2).contains(&latency.llc_reach_bytes) {
         text += &format!(
             "The last level serves up to {} here, and is modelled so; the system tells of {}, which others use too:\n--cache llc={},{},{} models all of it.\n",
             bytes(latency.llc_reach_bytes),
-            bytes(machine.llc.bytes),
-            machine.llc.bytes,
+            bytes(machine.told_llc_bytes()),
+            machine.told_llc_bytes(),
             machine.llc.ways,
             machine.line_bytes,
         );
@@ -353,8 +353,8 @@ mod tests {
             take_had_llc(&Calibration::now(latency, None, None, Vec::new()), &mut machine);
             machine.llc.bytes
         };
-        // 10,922 sets of 12 lines.
-        assert_eq!(with_reach(8 << 20), 10_922 * 12 * 64);
+        // Of 10,922 sets of 12 lines, 677 · 16.
+        assert_eq!(with_reach(8 << 20), 10_832 * 12 * 64);
         assert_eq!(with_reach(32 << 20), described.llc.bytes);
         let mut assumed = described.clone();
         assumed.llc.ways = 12;

@@ -1,6 +1,6 @@
 //! The engine: the upper levels and those behind them, chunk by chunk, and the way out of it.
 
-use super::level::Level;
+use super::level::{Level, MOST_SETS};
 use super::lower::LowerLevels;
 use super::queue::Queue;
 use super::regions::Uppers;
@@ -34,6 +34,7 @@ impl FastModel {
             || machine.inclusion != Inclusion::NonInclusive
             || !lru
             || modulus > 1024
+            || caches.iter().flatten().any(|cache| cache.sets() > MOST_SETS)
         {
             return Ok(None);
         }

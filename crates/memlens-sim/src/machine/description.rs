@@ -387,7 +387,8 @@ pub struct MachineDescription {
     /// Hardware prefetcher of data.
     #[cfg_attr(feature = "std", serde(default))]
     pub prefetcher: PrefetcherDescription,
-    /// Bytes of the last level as the system tells, where less of it is modelled since others use it, too; 0: it is modelled whole.
+    /// Bytes of the last level as the system tells, where less of it is modelled, since others use it, too, or for a prime number of sets;
+    /// 0: it is modelled whole.
     #[cfg_attr(feature = "std", serde(default))]
     pub llc_told_bytes: u64,
     /// The core; None: it waits for every access.
@@ -402,6 +403,10 @@ pub struct MachineDescription {
 pub(super) const ASSUMED_LATENCIES: &str = "latencies are assumed, not measured";
 /// The note of one whose latencies were measured briefly.
 const BRIEF_LATENCIES: &str = "latencies were measured briefly; `memlens calibrate` measures longer, and how far the last level reaches";
+
+fn is_prime(number: u64) -> bool {
+    number > 1 && (2..).take_while(|other| other * other <= number).all(|other| !number.is_multiple_of(other))
+}
 
 impl MachineDescription {
     /// Whether its latencies are round figures of any present core.
@@ -426,21 +431,37 @@ impl MachineDescription {
         self.notes.push(note.into());
     }
 
-    /// Models so much of the last level only: nearly as many of its sets as make these bytes, at least 16/17 of them. Their number
-    /// has few binary digits, because the staged engine wants a small odd part: the one that takes any number is several times slower.
+    /// Bytes of the last level as the system tells.
+    pub fn told_llc_bytes(&self) -> u64 {
+        self.llc_told_bytes.max(self.llc.bytes)
+    }
+
+    /// Models so much of the last level only: nearly as many of its sets as make these bytes, by [`Self::spread_llc`].
     pub fn share_llc(&mut self, bytes: u64) {
+        let told_bytes = self.told_llc_bytes();
         let set_bytes = u64::from(self.llc.ways) * u64::from(self.llc.line);
-        let sets = bytes.checked_div(set_bytes).unwrap_or_default().max(1);
-        let other_digits = (u64::BITS - sets.leading_zeros()).saturating_sub(Self::SET_DIGITS);
-        let had = (sets >> other_digits << other_digits) * set_bytes;
+        let had = bytes.checked_div(set_bytes).unwrap_or_default().max(1) * set_bytes;
         if had < self.llc.bytes {
-            self.llc_told_bytes = self.llc.bytes;
-            self.llc.bytes = had;
+            (self.llc.bytes, self.llc_told_bytes) = (had, told_bytes);
+            self.spread_llc();
         }
     }
 
-    /// Binary digits of the number of sets of a shared last level, but for zeros behind them.
-    const SET_DIGITS: u32 = 5;
+    /// Gives the last level a number of sets that is a prime times a power of two: a little less, at most a twentieth. Present last levels
+    /// find the set, and before it the slice, by a hash of all bits of the address (Maurice et al., Reverse Engineering Intel Last-Level Cache
+    /// Complex Addressing, RAID 2015), so that steps of a power of two fall onto all sets. So they do with a prime number of them
+    /// (Kharbutli et al., Using Prime Numbers for Cache Indexing, HPCA 2004). The prime is small enough for the staged engine.
+    pub(super) fn spread_llc(&mut self) {
+        let set_bytes = u64::from(self.llc.ways) * u64::from(self.llc.line);
+        let Some(sets) = self.llc.bytes.checked_div(set_bytes).filter(|&sets| sets > 2) else { return };
+        let others = (u64::BITS - sets.leading_zeros()).saturating_sub(Self::PRIME_BITS);
+        let prime = (2..=sets >> others).rev().find(|&number| is_prime(number));
+        self.llc_told_bytes = self.told_llc_bytes();
+        self.llc.bytes = prime.map_or(self.llc.bytes, |prime| (prime << others) * set_bytes);
+    }
+
+    /// Binary digits of the prime: the odd part that the staged engine takes has no more.
+    const PRIME_BITS: u32 = 10;
 
     /// The most streams that a prefetcher follows.
     const MAX_STREAMS: u32 = 4096;

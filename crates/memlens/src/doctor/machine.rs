@@ -264,7 +264,8 @@ fn host_model() -> Finding {
     };
     let mut shared = host.clone();
     shared.assume_llc_share();
-    let is_shared = shared.llc_told_bytes != 0;
+    let is_shared = shared.llc.bytes < host.llc.bytes;
+    let told = CacheDescription { bytes: host.told_llc_bytes(), ..host.llc.clone() };
     let served = is_shared.then(|| cache("of which until calibrated", &shared.llc) + " are modelled");
     let tlb = |name: &str, tlb: &Option<TlbDescription>| {
         let size = tlb.as_ref().and_then(|tlb| tlb.size_4k);
@@ -273,7 +274,7 @@ fn host_model() -> Finding {
     let parts = [
         Some(cache("L1d", &host.l1d)),
         host.l2.as_ref().map(|l2| cache("L2", l2)),
-        Some(cache("LLC", &host.llc)),
+        Some(cache("LLC", &told)),
         served,
         tlb("dTLB", &host.dtlb),
         tlb("STLB", &host.stlb),
