@@ -58,11 +58,14 @@ pub(crate) fn check(bytes: &[u8]) {
     let caches: Vec<Cache> = (0..16).filter_map(|index| Cache::read(&files, index)).collect();
     let last = caches.iter().map(|cache| cache.level).max().unwrap_or(3);
     assert_eq!(machine.l2.is_some(), last > 2);
+    let spared = machine.told_llc_bytes() - machine.llc.bytes;
+    assert!(spared <= machine.told_llc_bytes() / 20, "{:?}", machine.llc);
+    let told_llc = CacheDescription { bytes: machine.told_llc_bytes(), ..machine.llc.clone() };
     let levels = [
         ("L1 data cache", 1, "Data", Some(&machine.l1d)),
         ("L1 instruction cache", 1, "Instruction", Some(&machine.l1i)),
         ("L2 cache", 2, "Unified", machine.l2.as_ref()),
-        ("last-level cache", last, "Unified", Some(&machine.llc)),
+        ("last-level cache", last, "Unified", Some(&told_llc)),
     ];
     for (place, level, kind, described) in levels {
         let Some(described) = described else { continue };

@@ -270,7 +270,13 @@ impl AllocationSource {
         if let Some(how) = how
             && watched_blocks > 0
         {
-            notes.push(format!("Heap blocks watched ({how}): {watched_blocks}."));
+            let others = match self.watch {
+                Watch::Sampled => {
+                    " The others go by the pointers that lead to them (`heap through p`); --allocations all watches every block."
+                }
+                _ => "",
+            };
+            notes.push(format!("Heap blocks watched ({how}): {watched_blocks}.{others}"));
         }
         // Those that the kernel reported; else those that the agent saw being executed.
         let without =

@@ -453,8 +453,9 @@ impl MachineDescription {
     /// (Kharbutli et al., Using Prime Numbers for Cache Indexing, HPCA 2004). The prime is small enough for the staged engine.
     pub(super) fn spread_llc(&mut self) {
         let set_bytes = u64::from(self.llc.ways) * u64::from(self.llc.line);
-        let Some(sets) = self.llc.bytes.checked_div(set_bytes).filter(|&sets| sets > 2) else { return };
-        let others = (u64::BITS - sets.leading_zeros()).saturating_sub(Self::PRIME_BITS);
+        let sets = self.llc.bytes.checked_div(set_bytes).unwrap_or_default();
+        // Of few sets, which no last level has, a prime number can be much less.
+        let Some(others) = (u64::BITS - sets.leading_zeros()).checked_sub(Self::PRIME_BITS) else { return };
         let prime = (2..=sets >> others).rev().find(|&number| is_prime(number));
         self.llc_told_bytes = self.told_llc_bytes();
         self.llc.bytes = prime.map_or(self.llc.bytes, |prime| (prime << others) * set_bytes);
