@@ -436,7 +436,8 @@ impl MachineDescription {
         self.llc_told_bytes.max(self.llc.bytes)
     }
 
-    /// Models so much of the last level only: nearly as many of its sets as make these bytes, by [`Self::spread_llc`].
+    /// Models so much of the last level only: as many of its sets as make these bytes, less up to a twentieth, so that their number is a
+    /// prime times a power of two, as `host` has them.
     pub fn share_llc(&mut self, bytes: u64) {
         let told_bytes = self.told_llc_bytes();
         let set_bytes = u64::from(self.llc.ways) * u64::from(self.llc.line);
