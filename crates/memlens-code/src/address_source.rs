@@ -7,7 +7,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAcc
 use rustc_hash::FxHashSet;
 
 use crate::control_flow::ControlFlow;
-use crate::loops::Loops;
+use crate::loops::{Loops, NaturalLoop};
 
 /// Loads that are told of one operand's address.
 const MOST_LOADERS: usize = 4;
@@ -25,6 +25,18 @@ pub enum AddressSource {
     LoadedBy(u64),
     /// From what the loop does not load: induction variables, invariant bases.
     Computed,
+}
+
+/// Where the iterations of a loop, and the times that it is come to, are to be counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoopPlaces {
+    /// The memory operands of the loop (svma), those of inner loops apart: what is met most is met once an iteration.
+    pub inside: Vec<u64>,
+    /// Memory operands (svma) that are met whenever the loop is come to, the nearest first. They may also be met where the loop then has
+    /// nothing to do.
+    pub before: Vec<u64>,
+    /// The function's returns (svma), if the loop is in no other: together they are met as often, if nothing of `before` is there.
+    pub returns: Vec<u64>,
 }
 
 /// A function's loops, for questions about its operands. Cost: linear in the function, but for dominators.
@@ -45,6 +57,7 @@ struct Effects {
     address: Option<Registers>,
     is_frame: bool,
     is_call: bool,
+    has_memory: bool,
 }
 
 /// Full general and vector registers, a bit each.
@@ -120,6 +133,70 @@ impl LoopCode {
         let Some((at, around, registers)) = self.operand(pc) else { return Vec::new() };
         let found = self.nearest_loads(at, around, registers, MOST_LOADERS);
         found.into_iter().map(|load| self.flow.instructions[load].ip()).collect()
+    }
+
+    /// How many links of a node lead on, of an operand of an [`AddressSource::Chain`]: one of a list or of a hash table's bucket, two and
+    /// more of a tree; 0 of others.
+    pub fn links(&self, pc: u64) -> usize {
+        let Some((at, around, registers)) = self.operand(pc) else { return 0 };
+        // The registers that links come in: another one is the base of an array that the nodes are in.
+        let is_linked = |&one: &u32| self.loader(at, around, Registers(1 << one)).is_some();
+        let linked = registers.bits().filter(is_linked).fold(0, |all, one| all | 1 << one);
+        let loads = self.nearest_loads(at, around, Registers(linked), MOST_LOADERS);
+        let loads: Vec<&Instruction> = loads.iter().map(|&load| &self.flow.instructions[load]).collect();
+        // Of `child[side]` both change, the node and the side.
+        let is_choice = |load: &&Instruction| {
+            let registers = [load.memory_base(), load.memory_index()];
+            registers.iter().all(|&register| register != Register::None && self.changes(around, register))
+        };
+        let offsets: FxHashSet<u64> = loads.iter().map(|load| load.memory_displacement64()).collect();
+        offsets.len().max(if loads.iter().any(is_choice) { 2 } else { 0 })
+    }
+
+    /// The address (svma) at which the innermost loop around the instruction at `pc` begins; None: it is in none.
+    pub fn loop_at(&self, pc: u64) -> Option<u64> {
+        let around = self.loops.innermost[self.flow.block_of(self.flow.instruction_at(pc)?)]?;
+        Some(self.flow.blocks[self.loops.loops[around].header].start)
+    }
+
+    /// Of the loop that begins at `start` (svma).
+    pub fn loop_places(&self, start: u64) -> Option<LoopPlaces> {
+        let header = self.flow.block_of(self.flow.instruction_at(start)?);
+        let around = self.loops.loops.iter().position(|one| one.header == header)?;
+        let NaturalLoop { blocks, parent, .. } = &self.loops.loops[around];
+        let innermost = |block: usize| self.loops.innermost[block];
+        let place = |at: usize| self.flow.instructions[at].ip();
+        let operands = |block: usize| {
+            let has_memory = |at: &usize| self.effects[*at].has_memory;
+            self.flow.blocks[block].instructions.clone().filter(has_memory).map(place)
+        };
+        let own = blocks.iter().copied().filter(|&block| innermost(block) == Some(around));
+        let around_it = parent.map(|parent| self.loops.loops[parent].header);
+        let (mut before, mut block) = (Vec::new(), header);
+        while Some(block) != around_it
+            && let Some(dominator) = self.loops.dominators[block].filter(|&dominator| dominator != block)
+        {
+            block = dominator;
+            // Another loop that comes before is gone through more often than once.
+            if innermost(block) == *parent {
+                before.extend(operands(block).rev());
+            }
+        }
+        let is_return = |at: &usize| self.flow.instructions[*at].flow_control() == FlowControl::Return;
+        let returns = match parent {
+            None => (0..self.flow.instructions.len()).filter(is_return).map(place).collect(),
+            Some(_) => Vec::new(),
+        };
+        Some(LoopPlaces { inside: own.flat_map(operands).collect(), before, returns })
+    }
+
+    /// Whether a loop gives a register other values.
+    fn changes(&self, around: usize, register: Register) -> bool {
+        let mut one = Registers::default();
+        one.insert(register);
+        let blocks = self.loops.loops[around].blocks.iter();
+        let mut all = blocks.flat_map(|&block| self.flow.blocks[block].instructions.clone());
+        all.any(|it| self.effects[it].writes.0 & one.0 != 0)
     }
 
     /// An instruction in a loop, the loop, and the registers of its address.
@@ -205,6 +282,7 @@ impl Effects {
         let is_load = info.used_memory().iter().any(|memory| {
             matches!(memory.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite)
         });
+        effects.has_memory = !info.used_memory().is_empty();
         if has_memory {
             let registers = [instruction.memory_base(), instruction.memory_index()];
             let [base, index] = registers;
@@ -214,7 +292,7 @@ impl Effects {
                 is_of_frame && index == Register::None || instruction.is_ip_rel_memory_operand();
             let of_address = registers.into_iter().filter(|one| one.is_gpr64() || one.is_gpr32());
             // `lea` computes an address and loads nothing: its registers are read as any other's.
-            if !info.used_memory().is_empty() {
+            if effects.has_memory {
                 let mut address = Registers::default();
                 of_address.for_each(|one| address.insert(one));
                 effects.address = Some(address);
@@ -357,5 +435,48 @@ mod tests {
             0x39, 0xd1, 0x75, 0xef, 0xc3,
         ];
         assert_eq!(source(&code, 0x1008), Some(AddressSource::Computed));
+    }
+
+    #[test]
+    fn a_buckets_nodes_are_counted_by_those_of_its_loop_and_what_comes_before() {
+        // 1000 mov rax,[rdi+rcx*8]  1004 test rax,rax  1007 je 1017  1009 cmp [rax+8],rdx  100d je 1017  100f mov rax,[rax]
+        // 1012 test rax,rax  1015 jne 1009  1017 inc rcx  101a cmp rcx,rsi  101d jne 1000  101f ret
+        let code = [
+            0x48, 0x8b, 0x04, 0xcf, 0x48, 0x85, 0xc0, 0x74, 0x0e, 0x48, 0x39, 0x50, 0x08, 0x74, 0x08, 0x48,
+            0x8b, 0x00, 0x48, 0x85, 0xc0, 0x75, 0xf2, 0x48, 0xff, 0xc1, 0x48, 0x39, 0xf1, 0x75, 0xe1, 0xc3,
+        ];
+        let code = LoopCode::new(&[(0x1000, &code)]);
+        assert_eq!([0x1009, 0x100f].map(|pc| code.links(pc)), [1, 1]);
+        assert_eq!([0x1000, 0x100f, 0x101f].map(|pc| code.loop_at(pc)), [Some(0x1000), Some(0x1009), None]);
+        let places = |inside: &[u64], before: &[u64], returns: &[u64]| {
+            let [inside, before, returns] = [inside, before, returns].map(<[u64]>::to_vec);
+            Some(LoopPlaces { inside, before, returns })
+        };
+        assert_eq!(code.loop_places(0x1009), places(&[0x1009, 0x100f], &[0x1000], &[]));
+        assert_eq!(code.loop_places(0x1000), places(&[0x1000], &[], &[0x101f]));
+        assert_eq!(code.loop_places(0x100f), None, "no loop begins there");
+    }
+
+    #[test]
+    fn trees_have_several_links() {
+        let links = |bytes: &[u8], pc| LoopCode::new(&[(0x1000, bytes)]).links(pc);
+        // 1000 cmp [rax+20],rdx  1004 jl 100c  1006 mov rax,[rax+10]  100a jmp 1010  100c mov rax,[rax+18]  1010 test rax,rax
+        // 1013 jne 1000  1015 ret
+        let sides = [
+            0x48, 0x39, 0x50, 0x20, 0x7c, 0x06, 0x48, 0x8b, 0x40, 0x10, 0xeb, 0x04, 0x48, 0x8b, 0x40, 0x18,
+            0x48, 0x85, 0xc0, 0x75, 0xeb, 0xc3,
+        ];
+        assert_eq!(links(&sides, 0x1000), 2);
+        // 1000 xor ecx,ecx  1002 cmp [rax+10],rdx  1006 setl cl  1009 mov rax,[rax+rcx*8]  100d test rax,rax  1010 jne 1000  1012 ret
+        let chosen = [
+            0x31, 0xc9, 0x48, 0x39, 0x50, 0x10, 0x0f, 0x9c, 0xc1, 0x48, 0x8b, 0x04, 0xc8, 0x48, 0x85, 0xc0,
+            0x75, 0xee, 0xc3,
+        ];
+        assert_eq!(links(&chosen, 0x1009), 2);
+        // 1000 mov eax,[rdi+rax*4]  1003 test eax,eax  1005 jne 1000  1007 ret
+        assert_eq!(links(&[0x8b, 0x04, 0x87, 0x85, 0xc0, 0x75, 0xf9, 0xc3], 0x1000), 1, "a list in an array");
+        // 1000 mov rdx,[rdi+rax*8]  1004 inc rax  1007 cmp rax,rcx  100a jne 1000  100c ret
+        let stream = [0x48, 0x8b, 0x14, 0xc7, 0x48, 0xff, 0xc0, 0x48, 0x39, 0xc8, 0x75, 0xf4, 0xc3];
+        assert_eq!(links(&stream, 0x1000), 0);
     }
 }

@@ -63,7 +63,7 @@ mod points_to_tests;
 mod tests;
 mod waiting;
 
-pub use address_source::{AddressSource, LoopCode};
+pub use address_source::{AddressSource, LoopCode, LoopPlaces};
 pub use control_flow::{
     Block, ControlFlow, call_target, calls_alike, is_fused, is_return, jump_target, linkage_cell,
 };

@@ -69,6 +69,8 @@ pub struct Loops {
     pub loops: Vec<NaturalLoop>,
     /// For each block, the innermost loop that holds it.
     pub innermost: Vec<Option<usize>>,
+    /// For each block, its immediate dominator; see [`immediate_dominators`].
+    pub dominators: Vec<Option<usize>>,
     /// Jumps back to a block that does not dominate them: loops with several entries, not found.
     pub irreducible: usize,
 }
@@ -131,6 +133,6 @@ impl Loops {
                 innermost[block] = Some(index);
             }
         }
-        Self { loops, innermost, irreducible }
+        Self { loops, innermost, dominators, irreducible }
     }
 }

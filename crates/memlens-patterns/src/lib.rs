@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
-use memlens_code::{AddressSource as CodeSource, LoopCode};
+use memlens_code::{AddressSource as CodeSource, LoopCode, LoopPlaces};
 use memlens_locality::{AddressSource, FoundPattern, Pattern, PatternKind, Patterns};
 use memlens_profile::{AccessPattern, CodeIx, CodeLocation, ModuleIx, ObjectIx, ObjectPattern, Profile};
 use memlens_symbols::Module;
@@ -56,6 +56,11 @@ pub fn add_patterns<'a>(
         .filter(|(_, code)| code.kind.reads())
         .map(|(at, code)| ((code.module, code.offset), CodeIx::from_index(at)))
         .collect();
+    let mut accesses_at: FxHashMap<(Option<ModuleIx>, u64), u64> = FxHashMap::default();
+    for code in &profile.code {
+        let most = accesses_at.entry((code.module, code.offset)).or_default();
+        *most = (*most).max(code.counts.get().accesses());
+    }
     sources.look_at(profile, costly.iter().map(|&(_, code)| code), symbols_of);
     for &(number, code) in &costly {
         let location = &profile.code[code.index()];
@@ -92,14 +97,38 @@ pub fn add_patterns<'a>(
             Some(owner) => parts.entry(instruction).or_default().push((owner, pattern)),
         }
     }
+    let trips = |code: &CodeIx| {
+        let location = &profile.code[code.index()];
+        let (module, start) = (location.module?, sources.get(location)?.in_loop?);
+        let places = sources.loops.get(&(module, start))?;
+        let met = |&place: &u64| accesses_at.get(&(Some(module), place)).copied().unwrap_or(0);
+        let LoopPlaces { inside, before, returns } = places;
+        if before.is_empty() && returns.is_empty() {
+            return None;
+        }
+        let times = before.iter().map(met).find(|&met| met > 0);
+        // What bursts never saw come to its begin is as long as all that they saw of it.
+        let times = times.unwrap_or_else(|| returns.iter().map(met).sum::<u64>().max(1));
+        let permille = u128::from(inside.iter().map(met).max()?) * 1000;
+        Some(u64::try_from(permille / u128::from(times)).unwrap_or(u64::MAX))
+    };
+    let of_code: FxHashMap<CodeIx, OfCode> = costly
+        .iter()
+        .map(|(_, code)| {
+            let source = sources.get(&profile.code[code.index()]);
+            let links = source.map(|source| source.links).filter(|&links| links > 0);
+            (*code, OfCode { links, trips_permille: trips(code) })
+        })
+        .collect();
+    let row = |code, pattern: &Pattern| row(code, pattern, &rows, of_code.get(&code));
     let mut of_objects: Vec<ObjectPattern> = Vec::new();
     // Operands that have several patterns.
     let mut differ: FxHashSet<CodeIx> = FxHashSet::default();
     for (number, code) in operands {
         let Some(whole) = wholes.get(number) else { continue };
-        let whole = row(*code, whole, &rows);
+        let whole = row(*code, whole);
         let apart = |(owner, pattern): &(u32, Pattern)| {
-            let pattern = row(*code, pattern, &rows);
+            let pattern = row(*code, pattern);
             Some(ObjectPattern { object: object_of(*number, *owner)?, pattern })
         };
         let known = |it: &ObjectPattern| it.pattern.kind != PatternKind::Unknown;
@@ -126,20 +155,36 @@ fn is_alike(one: &AccessPattern, other: &AccessPattern) -> bool {
     (one.kind, one.stride_bytes, one.walk_steps) == (other.kind, other.stride_bytes, other.walk_steps)
 }
 
-/// Where operands' addresses come from, as far as their functions' code was looked at.
+/// What the code of functions says of their operands, as far as it was looked at.
 #[derive(Debug, Default)]
-pub struct Sources(FxHashMap<(ModuleIx, u64), Option<Source>>);
+pub struct Sources {
+    /// None: of an operand of which it says nothing.
+    operands: FxHashMap<(ModuleIx, u64), Option<Source>>,
+    /// By the loop's begin.
+    loops: FxHashMap<(ModuleIx, u64), LoopPlaces>,
+}
 
 /// Where an operand's address comes from, and the loads that bring it.
 #[derive(Debug)]
 struct Source {
     source: CodeSource,
     loaders: Vec<u64>,
+    /// Of [`CodeSource::Chain`] how many links of a node lead on, of others 0.
+    links: u32,
+    /// Where the innermost loop around it begins.
+    in_loop: Option<u64>,
+}
+
+/// What a pattern has besides what windows show.
+#[derive(Clone, Copy, Debug)]
+struct OfCode {
+    links: Option<u32>,
+    trips_permille: Option<u64>,
 }
 
 impl Sources {
     fn get(&self, location: &CodeLocation) -> Option<&Source> {
-        self.0.get(&(location.module?, location.offset))?.as_ref()
+        self.operands.get(&(location.module?, location.offset))?.as_ref()
     }
 
     fn of(&self, location: &CodeLocation) -> Option<CodeSource> {
@@ -160,7 +205,7 @@ impl Sources {
         let mut by_function: BTreeMap<(ModuleIx, u64, u64), Vec<u64>> = BTreeMap::new();
         for location in operands.map(|code| &profile.code[code.index()]) {
             let Some(module) = location.module else { continue };
-            if let Entry::Vacant(new) = self.0.entry((module, location.offset)) {
+            if let Entry::Vacant(new) = self.operands.entry((module, location.offset)) {
                 new.insert(None);
                 let function = symbols_of(module).and_then(|symbols| symbols.function_at(location.offset));
                 let Some(function) = function else { continue };
@@ -175,16 +220,33 @@ impl Sources {
             let source = |at| {
                 let source = code.address_source(at)?;
                 let is_loaded = source != CodeSource::Computed;
-                Some(Source { source, loaders: if is_loaded { code.loaders(at) } else { Vec::new() } })
+                let loaders = if is_loaded { code.loaders(at) } else { Vec::new() };
+                let links = if source == CodeSource::Chain { code.links(at) } else { 0 };
+                let links = u32::try_from(links).unwrap_or(u32::MAX);
+                Some(Source { source, loaders, links, in_loop: code.loop_at(at) })
             };
-            self.0.extend(offsets.into_iter().map(|at| ((module, at), source(at))));
+            for at in offsets {
+                let source = source(at);
+                if let Some(start) = source.as_ref().and_then(|source| source.in_loop)
+                    && let Entry::Vacant(new) = self.loops.entry((module, start))
+                {
+                    new.insert(code.loop_places(start).unwrap_or_default());
+                }
+                self.operands.insert((module, at), source);
+            }
         }
     }
 }
 
-fn row(code: CodeIx, pattern: &Pattern, rows: &FxHashMap<u32, CodeIx>) -> AccessPattern {
+fn row(
+    code: CodeIx,
+    pattern: &Pattern,
+    rows: &FxHashMap<u32, CodeIx>,
+    of_code: Option<&OfCode>,
+) -> AccessPattern {
     let permille = |share: f64| (share * 1000.0).round() as u32;
     let stride = pattern.strides.first().filter(|stride| stride.share >= RARELY);
+    let of_code = of_code.copied().unwrap_or(OfCode { links: None, trips_permille: None });
     AccessPattern {
         code,
         kind: pattern.kind,
@@ -197,6 +259,8 @@ fn row(code: CodeIx, pattern: &Pattern, rows: &FxHashMap<u32, CodeIx>) -> Access
         entropy_millibits: permille(pattern.entropy_bits),
         span_bytes: pattern.span_bytes.round() as u64,
         walk_steps: pattern.walk_steps.filter(|_| stride.is_some()),
+        links: of_code.links.filter(|_| pattern.kind == PatternKind::PointerChase),
+        trips_permille: of_code.trips_permille,
         accesses_apart: pattern.references_apart.round() as u32,
         executions: pattern.executions,
         confidence_permille: permille(pattern.confidence),

@@ -318,6 +318,12 @@ pub struct AccessPattern {
     /// The most steps in a row by the stride that were seen from their beginning to their end; `None`: none, or windows cut off longer
     /// walks.
     pub walk_steps: Option<u32>,
+    /// Of [`PatternKind::PointerChase`] how many links of a node lead on: one in a list or a hash table's bucket, two and more in a tree;
+    /// `None`: not known.
+    pub links: Option<u32>,
+    /// Iterations of the innermost loop around it, the mean in thousandths over the times that the loop was come to: of
+    /// [`PatternKind::PointerChase`] the nodes of a way. `None`: it is in no loop, or nobody knows.
+    pub trips_permille: Option<u64>,
     /// Accesses of the thread from one execution to the next, on average.
     pub accesses_apart: u32,
     /// Executions looked at.

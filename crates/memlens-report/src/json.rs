@@ -363,6 +363,8 @@ fn pattern_entry(cost: &Cost<'_>, operands: &[CodeIx]) -> Value {
         "entropy_bits": permille(pattern.entropy_millibits),
         "span_bytes": pattern.span_bytes,
         "walk_steps": pattern.walk_steps,
+        "links": pattern.links,
+        "trips": pattern.trips_permille.map(|trips| trips as f64 / 1000.0),
         "accesses_apart": pattern.accesses_apart,
         "executions": pattern.executions,
         "confidence": permille(pattern.confidence_permille),

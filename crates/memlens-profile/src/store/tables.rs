@@ -185,6 +185,16 @@ impl Row for AccessPattern {
             &mut self.walk_steps,
         );
         c.column(
+            "links",
+            "of `pointer-chase`: links of a node that lead on, 2 and more in a tree; null: not known",
+            &mut self.links,
+        );
+        c.column(
+            "trips_permille",
+            "iterations of the loop around it each time it is come to, the mean in 1/1000; null: not known",
+            &mut self.trips_permille,
+        );
+        c.column(
             "accesses_apart",
             "accesses of the thread from one execution to the next",
             &mut self.accesses_apart,

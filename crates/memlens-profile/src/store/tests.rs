@@ -191,6 +191,8 @@ fn sample() -> Profile {
             entropy_millibits: 5_900,
             span_bytes: 4096,
             walk_steps: Some(31),
+            links: Some(2),
+            trips_permille: Some(17_250),
             accesses_apart: 3,
             executions: 17,
             confidence_permille: 0,
