@@ -5,11 +5,12 @@
 //!  parts of one block      ▢▢▢▢▢▢▢▢▢▢▢▢▢▢▢▢▢        their order in it is what can be changed
 //! ```
 //!
-//! Nodes that lie in the order of the walk already have nothing to gain.
+//! Nodes that lie in the order of the walk already have nothing to gain. Where each way along links is short and begins anew, at a key's
+//! bucket or at a tree's root, no order of the nodes is that of the next way: what is to be changed is how many there are.
 
 use std::collections::BTreeMap;
 
-use memlens_profile::Cell;
+use memlens_profile::{AccessPattern, Cell};
 use memlens_types::{Counts, ObjectKind, PatternKind};
 
 use crate::{About, Finding, Member, Remedy};
@@ -28,6 +29,15 @@ const IN_EQUAL_STEPS: f64 = 0.25;
 /// With fewer second-level misses, as a part of the first level's, prefetchers say nothing.
 const TELLING: f64 = 0.1;
 
+/// A way of more nodes is a walk, from one end of its data to the other, rather than a search.
+const MOST_IN_A_SEARCH: f64 = 64.0;
+/// Of one that has fewer on average the first is what waits.
+const FEWEST_IN_A_BUCKET: f64 = 1.5;
+/// A binary tree of fewer levels has little to wait for; a B-tree has as few.
+const FEWEST_IN_A_TREE: f64 = 8.0;
+/// Levels of a binary tree that a line of a B-tree, or of a sorted array in its order, stands for: it has eight keys of eight bytes.
+const LEVELS_A_LINE: f64 = 3.0;
+
 /// What the links of a chain lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nodes {
@@ -37,11 +47,43 @@ pub enum Nodes {
     Parts,
 }
 
+/// What is searched along links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Searched {
+    /// A short list for each of many keys: a hash table's buckets, a vertex's edges.
+    Lists,
+    /// A binary tree.
+    Tree,
+}
+
+impl Searched {
+    fn of(pattern: &AccessPattern) -> Option<Self> {
+        let nodes = mean_nodes(pattern)?;
+        match pattern.links? {
+            _ if nodes > MOST_IN_A_SEARCH => None,
+            1 => (nodes >= FEWEST_IN_A_BUCKET).then_some(Self::Lists),
+            _ => (nodes >= FEWEST_IN_A_TREE).then_some(Self::Tree),
+        }
+    }
+
+    /// How many lines would do for a search through so many nodes.
+    fn fewest_lines(self, nodes: f64) -> f64 {
+        match self {
+            Self::Lists => 1.0,
+            Self::Tree => (nodes / LEVELS_A_LINE).max(1.0),
+        }
+    }
+}
+
+fn mean_nodes(pattern: &AccessPattern) -> Option<f64> {
+    Some(pattern.trips_permille? as f64 / 1000.0)
+}
+
 impl About<'_> {
     /// One finding for nodes that are blocks, and one for those that are parts of some. A list's blocks may come from several places,
     /// so they are counted together.
     pub(crate) fn pack(&self) -> Vec<Finding> {
-        let mut chains: BTreeMap<Nodes, Vec<&Cell>> = BTreeMap::new();
+        let mut chains: BTreeMap<(Nodes, Option<Searched>), Vec<&Cell>> = BTreeMap::new();
         let mut blocks = 0_u64;
         for member in &self.members {
             let Some(nodes) = nodes(member) else { continue };
@@ -49,17 +91,41 @@ impl About<'_> {
                 blocks = blocks.saturating_add(blocks_at_a_time(member).unwrap_or(u64::MAX));
             }
             let is_to_place = |cell: &&Cell| self.is_chase(cell) && !self.is_in_order(member, nodes, cell);
-            chains.entry(nodes).or_default().extend(member.own.iter().copied().filter(is_to_place));
+            for cell in member.own.iter().copied().filter(is_to_place) {
+                let searched = self.known.patterns.of(cell.code, cell.object).and_then(Searched::of);
+                chains.entry((nodes, searched)).or_default().push(cell);
+            }
         }
         if blocks < FEWEST_BLOCKS {
-            chains.remove(&Nodes::Blocks);
+            chains.retain(|&(nodes, _), _| nodes != Nodes::Blocks);
         }
-        let finding = |(nodes, cells): (Nodes, Vec<&Cell>)| {
+        let finding = |((nodes, searched), cells): ((Nodes, Option<Searched>), Vec<&Cell>)| {
             let counts = crate::sum_alone(&cells);
-            let gain = self.saved(&counts, &all_hits(&counts));
-            (!cells.is_empty()).then(|| self.finding(Remedy::Pack { nodes }, gain, &cells))
+            let all = self.saved(&counts, &all_hits(&counts));
+            match searched {
+                None => self.finding(Remedy::Pack { nodes }, all, &cells),
+                Some(searched) => {
+                    let nodes = self.nodes_on_average(&cells);
+                    let gain = all * (1.0 - searched.fewest_lines(nodes) / nodes);
+                    self.finding(Remedy::Shorten { searched, nodes }, gain, &cells)
+                }
+            }
         };
-        chains.into_iter().filter_map(finding).collect()
+        chains.into_iter().map(finding).collect()
+    }
+
+    /// Nodes of a search, of several places in the code by how often these miss.
+    fn nodes_on_average(&self, cells: &[&Cell]) -> f64 {
+        let (mut nodes, mut misses) = (0.0, 0.0);
+        for cell in cells {
+            let pattern = self.known.patterns.of(cell.code, cell.object);
+            if let Some(mean) = pattern.and_then(mean_nodes) {
+                let weight = 1.0 + cell.counts.get().l1_misses() as f64;
+                nodes += weight * mean;
+                misses += weight;
+            }
+        }
+        if misses > 0.0 { nodes / misses } else { 1.0 }
     }
 
     fn is_chase(&self, cell: &Cell) -> bool {

@@ -18,10 +18,12 @@
 //! |---|---|---|
 //! | [`Remedy::HugePages`] | the object has a huge page's worth of memory | its TLB misses and page walks, as far as its huge pages fit the second-level TLB |
 //! | [`Remedy::Prefetch`] | addresses were loaded by another load (`A[B[i]]`) | their misses beyond the second level |
+//! | [`Remedy::Sort`] | they were, in a long loop that goes through these in order, more than once | the misses that one a line and page for each of its walks, prefetched in time, would save |
 //! | [`Remedy::Layout`] | one stride of more than a line, and little of each line or page is used at a time | the misses that full lines, prefetched in time, and full pages would save |
 //! | [`Remedy::Pad`] | one stride by which a walk falls onto few sets of a cache, or of the second-level TLB, that would hold it | the misses there beyond those that reading each line, or page, once needs |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few uses | the misses that full lines and pages would save, all where the hot bytes fit a cache or TLB |
 //! | [`Remedy::Pack`] | addresses are loaded from the nodes themselves (lists, trees), which do not lie in the order of the walk | their misses, those of the TLB, too |
+//! | [`Remedy::Shorten`] | they are, on short ways that each begin anew: buckets of a hash table, binary trees | of these misses those of all nodes but one, or of two levels of three |
 //! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |
 //! | [`Remedy::PerThread`] | they do for bytes that several threads write | these misses |
 //!
@@ -38,6 +40,7 @@ mod chase;
 mod pad;
 mod parallel;
 mod runtime_code;
+mod sort;
 mod split;
 
 use std::cmp::Reverse;
@@ -49,7 +52,7 @@ use memlens_profile::{
 };
 use memlens_types::{Counts, ObjectKind, PatternKind};
 
-pub use chase::Nodes;
+pub use chase::{Nodes, Searched};
 pub use pad::{Level, SetConflict};
 
 /// Smaller gains are not worth anybody's time, as a part of the whole wait.
@@ -88,6 +91,15 @@ pub enum Remedy {
         /// What the same index leads to besides, with prefetches of its own: their misses are under way together.
         beside: Vec<ObjectIx>,
     },
+    /// Another order of what leads to it, or of what it leads to.
+    Sort {
+        /// The object that the indices or pointers are loaded from.
+        index: ObjectIx,
+        /// How often they are gone through.
+        walks: f64,
+        /// What the same index leads to besides: one order is for all.
+        beside: Vec<ObjectIx>,
+    },
     /// Another order of loops, or of fields.
     Layout {
         /// Bytes from one access to the next.
@@ -123,6 +135,13 @@ pub enum Remedy {
         /// What they are.
         nodes: Nodes,
     },
+    /// Fewer nodes from the begin of a search to its end.
+    Shorten {
+        /// What is searched.
+        searched: Searched,
+        /// How many nodes a search goes through on average.
+        nodes: f64,
+    },
     /// What different threads use in lines of its own.
     Separate {
         /// Misses of lines that another core wrote beside what is accessed.
@@ -154,10 +173,12 @@ impl Remedy {
         match self {
             Self::HugePages { .. } => "huge-pages",
             Self::Prefetch { .. } => "prefetch",
+            Self::Sort { .. } => "sort",
             Self::Layout { .. } => "layout",
             Self::Pad { .. } => "pad",
             Self::Split { .. } => "split",
             Self::Pack { .. } => "pack",
+            Self::Shorten { .. } => "shorten",
             Self::Separate { .. } => "separate",
             Self::PerThread { .. } => "per-thread",
         }
@@ -243,6 +264,7 @@ pub fn advice(profile: &Profile) -> Advice {
         };
         let is_other_order = |finding: &Finding| !matches!(finding.remedy, Remedy::Layout { stride_bytes, .. } if goes_through(stride_bytes));
         found.extend(about.by_pattern().into_iter().filter(is_other_order));
+        found.extend(about.sort());
         found.extend(about.pack());
         found.extend(about.pad());
         found.extend(apart);

@@ -1108,3 +1108,70 @@ fn what_one_index_leads_to_shares_its_stalls() {
     assert_eq!(found.len(), 1, "what is hidden is left out: {found:?}");
     assert_eq!(found[0].remedy, Remedy::Prefetch { index, beside: Vec::new() });
 }
+
+/// A walk by links that begins anew for each key gains by having fewer nodes, wherever these are.
+#[test]
+fn short_ways_along_links_are_shortened() {
+    let found = |links, nodes: Option<f64>| {
+        let mut profile = chase(64);
+        profile.patterns[0].links = links;
+        profile.patterns[0].trips_permille = nodes.map(|nodes| (1000.0 * nodes) as u64);
+        profile.sum_cells();
+        let of_nodes =
+            |finding: &Finding| matches!(finding.remedy, Remedy::Pack { .. } | Remedy::Shorten { .. });
+        findings(&profile).into_iter().find(of_nodes).map(|finding| (finding.remedy, finding.gain))
+    };
+    let pack = found(None, None).expect("a finding");
+    assert_eq!(pack.0, Remedy::Pack { nodes: Nodes::Blocks });
+    for (links, nodes) in [(Some(1), None), (Some(1), Some(1.2)), (Some(1), Some(1e6)), (Some(2), Some(5.0))]
+    {
+        assert_eq!(found(links, nodes), Some(pack.clone()), "{links:?} {nodes:?}");
+    }
+    let shorten = |searched, nodes, part: f64| {
+        let (remedy, gain) =
+            found(Some(if searched == Searched::Lists { 1 } else { 2 }), Some(nodes)).unwrap();
+        assert_eq!(remedy, Remedy::Shorten { searched, nodes });
+        assert!((gain - part * pack.1).abs() < 1e-9, "{gain} of {}", pack.1);
+    };
+    shorten(Searched::Lists, 10.0, 0.9);
+    shorten(Searched::Lists, 2.0, 0.5);
+    shorten(Searched::Tree, 18.0, 2.0 / 3.0);
+}
+
+/// `b[a[i]]` with `a` gone through so often, in a loop of so many iterations.
+fn sorts(walks: u64, trips: u64) -> Option<(ObjectIx, f64, f64)> {
+    let mut profile = profile();
+    profile.machine.prefetcher_streams = 32;
+    profile.patterns[1].trips_permille = Some(1000 * trips);
+    profile.objects[0].max_live_bytes = Some(8000 / walks);
+    // 16 lines, of which each is come to again and again.
+    profile.objects[1].max_live_bytes = Some(1024);
+    profile.sum_cells();
+    findings(&profile).into_iter().find_map(|finding| match finding.remedy {
+        Remedy::Sort { index, walks, .. } => Some((index, walks, finding.gain)),
+        _ => None,
+    })
+}
+
+#[test]
+fn indices_that_are_gone_through_again_and_again_are_sorted() {
+    let (index, walks, gain) = sorts(10, 1000).expect("a finding");
+    assert_eq!((index, walks), (ObjectIx(0), 10.0));
+    // Of 900 misses of all levels 160 of the first stay.
+    let profile = profile();
+    let misses = |l1, behind| {
+        let counts = Counts {
+            loads: 1000,
+            l1_load_misses: l1,
+            l2_load_misses: behind,
+            llc_load_misses: behind,
+            ..Counts::default()
+        };
+        profile.wait_cycles(&counts) as f64
+    };
+    let whole = profile.wait_cycles(&profile.totals()) as f64;
+    assert!((gain - (misses(900, 900) - misses(160, 0)) / whole).abs() < 1e-9, "{gain}");
+    assert_eq!(sorts(1, 1000), None, "once");
+    assert_eq!(sorts(10, 16), None, "a matrix's rows");
+    assert_eq!(sorts(50, 1000), None, "each line is come to as seldom as it can be");
+}

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use memlens_analysis::{
-    Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Level, Nodes, Remedy, SetConflict, advice as advice_for,
+    Advice, Finding, LEAST_GAIN, LEAST_TIME_GAIN, Level, Nodes, Remedy, Searched, SetConflict,
+    advice as advice_for,
 };
 use memlens_apply::RefusedLoad;
 use memlens_exact::{Program, SessionError};
@@ -320,6 +321,10 @@ fn title(profile: &Profile, finding: &Finding) -> String {
             None => format!("prefetch {name}"),
         },
         Remedy::Prefetch { index: None, .. } => format!("prefetch {name}"),
+        Remedy::Sort { index, .. } => match profile.objects.get(index.index()) {
+            Some(index) if index.name != name => format!("{} in the order of {name}", index.name),
+            _ => format!("what leads to {name} in its order"),
+        },
         Remedy::Layout { .. } => format!("another order of {name}"),
         Remedy::Pad { .. } => format!("padding for {name}"),
         Remedy::Split { hot, .. } => {
@@ -327,10 +332,16 @@ fn title(profile: &Profile, finding: &Finding) -> String {
         }
         Remedy::Pack { nodes: Nodes::Blocks } => format!("the blocks of {name} side by side"),
         Remedy::Pack { nodes: Nodes::Parts } => format!("the nodes in {name} in the order of their walk"),
+        Remedy::Shorten { searched: Searched::Lists, .. } => format!("fewer nodes for a search in {name}"),
+        Remedy::Shorten { searched: Searched::Tree, .. } => format!("fewer levels for a search in {name}"),
         Remedy::Separate { .. } => format!("false sharing in {name}"),
         Remedy::PerThread { one_writer_each: true, .. } => format!("threads hand {name} to each other"),
         Remedy::PerThread { .. } => format!("threads compete for {name}"),
     }
+}
+
+fn object_names<'a>(profile: &'a Profile, objects: &[ObjectIx]) -> Vec<&'a str> {
+    objects.iter().filter_map(|object| Some(profile.objects.get(object.index())?.name.as_str())).collect()
 }
 
 fn field_names<'a>(profile: &'a Profile, fields: &[FieldIx]) -> Vec<&'a str> {
@@ -410,11 +421,19 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
                 false => who_writes(profile, *writers, fields),
             }
         ),
-        Remedy::Prefetch { .. } | Remedy::Pack { .. } => format!(
-            "of {accesses} accesses {} miss the first level, {} the second, {} the last",
+        Remedy::Prefetch { .. } | Remedy::Sort { .. } | Remedy::Pack { .. } | Remedy::Shorten { .. } => format!(
+            "of {accesses} accesses {} miss the first level, {} the second, {} the last{}",
             part(counts.l1_misses()),
             part(counts.l2_misses()),
-            part(counts.llc_misses())
+            part(counts.llc_misses()),
+            match &finding.remedy {
+                Remedy::Shorten { nodes, .. } => format!("; a search goes through {nodes:.1} nodes on average"),
+                Remedy::Sort { index, walks, .. } => match profile.objects.get(index.index()) {
+                    Some(index) => format!("; {} is gone through {walks:.0} times", index.name),
+                    None => String::new(),
+                },
+                _ => String::new(),
+            }
         ),
     });
     if let Remedy::Pad { conflicts, .. } = &finding.remedy {
@@ -521,14 +540,22 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
              leads there comes by no constant steps, so that memlens apply cannot do it"
         }
         Remedy::Prefetch { beside, .. } => {
-            let others = beside.iter().filter_map(|object| profile.objects.get(object.index()));
-            let others: Vec<&str> = others.map(|object| object.name.as_str()).collect();
-            let with_it = match others[..] {
+            let with_it = match object_names(profile, beside)[..] {
                 [] => String::new(),
-                _ => format!(", and {} with it, which the same index leads to", others.join(", ")),
+                ref others => format!(", and {} with it, which the same index leads to", others.join(", ")),
             };
             return format!(
-                "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead{with_it}, or sort the indices"
+                "hardware cannot know what is loaded next, the program can: prefetch some iterations ahead{with_it}"
+            );
+        }
+        Remedy::Sort { index, beside, .. } => {
+            let index = &profile.objects[index.index()].name;
+            let named = object(profile, finding).map(|object| object.name.as_str());
+            let numbered: Vec<&str> = named.into_iter().chain(object_names(profile, beside)).collect();
+            return format!(
+                "sort {index} by what it leads to where its order is free, now and then if what it leads to changes; where it is not free, number \
+                 {} in the order in which {index} comes to it: a line is used up while it is there, and the next one prefetched in time",
+                numbered.join(", ")
             );
         }
         Remedy::Layout { against: Some(other), .. } => {
@@ -552,6 +579,14 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
         Remedy::Pack { nodes: Nodes::Parts } => {
             "each access waits for the one before: where walks repeat, lay the nodes into this memory in the order in which they are \
              walked; else put several items into a node, or follow several chains at a time"
+        }
+        Remedy::Shorten { searched: Searched::Lists, .. } => {
+            "each node waits for the one before, wherever it lies, and a pool does not change how many there are: in a hash table a hash that \
+             spreads better, more buckets, or open addressing; else an array for each list"
+        }
+        Remedy::Shorten { searched: Searched::Tree, .. } => {
+            "each node waits for the one before, wherever it lies, and a pool does not change how many there are: a B-tree or a sorted array \
+             has several keys in a line; where no order is needed, a hash table has one or two lines to look at"
         }
         Remedy::Separate { .. } => {
             "align what each thread uses to lines of its own (alignas(64), padding), or let it work on a local variable and store that at \
@@ -663,6 +698,12 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
                 entry["index_object"] = index.as_ref().and_then(id).into();
                 entry["beside"] = beside.iter().filter_map(id).collect::<Vec<_>>().into();
             }
+            Remedy::Sort { index, walks, beside } => {
+                let id = |object: &ObjectIx| profile.objects.get(object.index()).map(|object| object.id);
+                entry["index_object"] = id(index).into();
+                entry["walks"] = (*walks).into();
+                entry["beside"] = beside.iter().filter_map(id).collect::<Vec<_>>().into();
+            }
             Remedy::Layout { stride_bytes, used_bytes, against } => {
                 entry["against"] = against.map(|object| profile.objects[object.index()].id).into();
                 entry["stride_bytes"] = (*stride_bytes).into();
@@ -698,6 +739,14 @@ fn document(profile: &Profile, advice: &Advice) -> Value {
                     Nodes::Parts => "parts",
                 }
                 .into();
+            }
+            Remedy::Shorten { searched, nodes } => {
+                entry["searched"] = match searched {
+                    Searched::Lists => "lists",
+                    Searched::Tree => "tree",
+                }
+                .into();
+                entry["nodes_per_search"] = (*nodes).into();
             }
             Remedy::Separate { false_sharing, users, writers, fields } => {
                 entry["false_sharing"] = (*false_sharing).into();

@@ -227,3 +227,67 @@ fn what_apply_cannot_prefetch_has_no_command() {
     let why = "memlens apply cannot do it: its address comes from the previous iteration's";
     assert!(text.contains(why) && !text.contains("apply --prefetch"), "{text}");
 }
+
+/// Edges of a mesh whose nodes have numbers by chance, gone through four times; names by number in a table of few buckets; and a tree.
+const ORDERS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+enum { NODES = 1 << 19, EDGES = 1 << 19, KEYS = 1 << 15, BUCKETS = 1 << 11 };
+struct name { struct name *next; unsigned key; long rest[6]; };
+struct leaf { struct leaf *side[2]; unsigned key; long rest[5]; };
+static unsigned number = 1;
+static unsigned any(void) { return (number = number * 1664525 + 1013904223) >> 8; }
+static struct name *buckets[BUCKETS];
+__attribute__((noipa)) static void flow(const int *edge, const double *state, double *sum) {
+    for (long at = 0; at < EDGES; at++) sum[edge[at]] += state[edge[at]];
+}
+__attribute__((noipa)) static long named(unsigned key) {
+    for (const struct name *at = buckets[key % BUCKETS]; at; at = at->next)
+        if (at->key == key) return 1;
+    return 0;
+}
+__attribute__((noipa)) static struct leaf **place(struct leaf **at, unsigned key) {
+    while (*at && (*at)->key != key) at = &(*at)->side[key > (*at)->key];
+    return at;
+}
+int main(void) {
+    int *edge = malloc(EDGES * sizeof *edge);
+    double *state = calloc(NODES, sizeof *state), *sum = calloc(NODES, sizeof *sum);
+    for (int at = 0; at < EDGES; at++) edge[at] = any() % NODES;
+    for (int round = 0; round < 4; round++) flow(edge, state, sum);
+    for (unsigned key = 0; key < KEYS; key++) {
+        struct name *name = malloc(sizeof *name);
+        name->key = key;
+        name->next = buckets[key % BUCKETS];
+        buckets[key % BUCKETS] = name;
+    }
+    long found = 0;
+    for (int at = 0; at < 2 * KEYS; at++) found += named(any() % KEYS);
+    struct leaf *root = NULL;
+    for (int at = 0; at < 4 * KEYS; at++) {
+        unsigned key = any() % KEYS;
+        struct leaf **leaf = place(&root, key);
+        if (!*leaf) (*leaf = calloc(1, sizeof **leaf))->key = key;
+    }
+    puts(sum[0] + found >= 0 ? "done" : "nothing done");
+    return 0;
+}
+"#;
+
+#[test]
+fn what_leads_there_by_chance_is_sorted_and_searches_shortened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (findings, text) = advised(folder.path(), ORDERS, &[]);
+    let number = |finding: &Value, key: &str| finding[key].as_f64().expect("a number");
+    assert!(text.contains("edge in the order of sum"), "{text}");
+    let sort = of(&findings, "sort").expect("an order");
+    assert!((number(sort, "walks") - 4.0).abs() < 0.01, "{sort:#}");
+    let searched = |what: &str| {
+        let found = findings.iter().find(|finding| finding["searched"] == what);
+        number(found.unwrap_or_else(|| panic!("no {what}: {text}")), "nodes_per_search")
+    };
+    // Of 16 nodes in a bucket the key's own is any; and the depth of a tree by chance.
+    assert!((searched("lists") - 8.5).abs() < 0.3, "{text}");
+    assert!((10.0..30.0).contains(&searched("tree")), "{text}");
+    assert!(of(&findings, "pack").is_none(), "{text}");
+}
