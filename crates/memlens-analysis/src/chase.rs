@@ -61,6 +61,8 @@ impl Searched {
         let nodes = mean_nodes(pattern)?;
         match pattern.links? {
             _ if nodes > MOST_IN_A_SEARCH => None,
+            // What visits all nodes searches for none.
+            1 if pattern.exits == Some(1) => None,
             1 => (nodes >= FEWEST_IN_A_BUCKET).then_some(Self::Lists),
             _ => (nodes >= FEWEST_IN_A_TREE).then_some(Self::Tree),
         }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Particles in cells, edges of a mesh, entries of a matrix by coordinates: one long loop goes through `B`, and again and again. Where the
-//! loop is short, as over the entries of a matrix's row, its order is not free; where `B` is gone through once, sorting it costs as much.
+//! loop is short, as over the entries of a matrix's row, its order is not free; where `B` is gone through once, or has other contents each
+//! time, sorting it costs as much.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,9 @@ impl About<'_> {
             }
         }
         let finding = |(index, (walks, cells)): (ObjectIx, (f64, Vec<&Cell>))| {
+            if walks < OFTEN * self.times_filled(index).max(1.0) {
+                return None;
+            }
             let counts = crate::sum_alone(&cells);
             let is_meant = |member: &&Member<'_>| cells.iter().any(|cell| cell.object == member.at);
             let bytes = self.members.iter().filter(is_meant).filter_map(Member::bytes).sum::<u64>();
@@ -64,6 +68,22 @@ impl About<'_> {
         let bytes = object.max_live_bytes.or(object.bytes).filter(|&bytes| bytes > 0)?;
         let accesses = profile.code.get(loader.index())?.counts.get().accesses();
         Some(accesses as f64 * step.unsigned_abs() as f64 / bytes as f64)
+    }
+
+    /// How often all of an object is written by functions that read nothing of it: each time it then has other contents.
+    fn times_filled(&self, index: ObjectIx) -> f64 {
+        let profile = self.known.profile;
+        let bytes =
+            profile.objects.get(index.index()).and_then(|object| object.max_live_bytes.or(object.bytes));
+        let mut by_function: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+        for cell in profile.cells.iter().filter(|cell| cell.object == index) {
+            let counts = cell.counts.get();
+            let (loads, stored) = by_function.entry(self.function(cell)).or_default();
+            *loads += counts.loads;
+            *stored += counts.store_bytes;
+        }
+        let filled = by_function.into_values().filter(|&(loads, _)| loads == 0).map(|(_, stored)| stored);
+        filled.sum::<u64>() as f64 / bytes.unwrap_or(0).max(1) as f64
     }
 
     /// If each line, and page, of `bytes` were come to once a walk, in order. None: they are come to about as seldom now.

@@ -37,6 +37,8 @@ pub struct LoopPlaces {
     pub before: Vec<u64>,
     /// The function's returns (svma), if the loop is in no other: together they are met as often, if nothing of `before` is there.
     pub returns: Vec<u64>,
+    /// Blocks from which the loop is left: a search has one where it has found something, and one where there is nothing more.
+    pub exits: usize,
 }
 
 /// A function's loops, for questions about its operands. Cost: linear in the function, but for dominators.
@@ -171,23 +173,34 @@ impl LoopCode {
             self.flow.blocks[block].instructions.clone().filter(has_memory).map(place)
         };
         let own = blocks.iter().copied().filter(|&block| innermost(block) == Some(around));
+        // Loops around this one; another loop that comes before is gone through more often than once.
+        let is_around = |mut one: Option<usize>, inner: Option<usize>| loop {
+            match one {
+                _ if one == inner => return true,
+                Some(outer) => one = self.loops.loops[outer].parent,
+                None => return false,
+            }
+        };
         let around_it = parent.map(|parent| self.loops.loops[parent].header);
         let (mut before, mut block) = (Vec::new(), header);
-        while Some(block) != around_it
+        // A loop around it that touches nothing else only repeats it: then what comes before that one is asked.
+        while (before.is_empty() || Some(block) != around_it)
             && let Some(dominator) = self.loops.dominators[block].filter(|&dominator| dominator != block)
         {
             block = dominator;
-            // Another loop that comes before is gone through more often than once.
-            if innermost(block) == *parent {
+            if is_around(*parent, innermost(block)) {
                 before.extend(operands(block).rev());
             }
         }
+        let is_inside = |block: &usize| blocks.binary_search(block).is_ok();
+        let leaves = |&block: &usize| self.flow.blocks[block].successors.iter().any(|next| !is_inside(next));
+        let exits = blocks.iter().filter(|block| leaves(block)).count();
         let is_return = |at: &usize| self.flow.instructions[*at].flow_control() == FlowControl::Return;
         let returns = match parent {
             None => (0..self.flow.instructions.len()).filter(is_return).map(place).collect(),
             Some(_) => Vec::new(),
         };
-        Some(LoopPlaces { inside: own.flat_map(operands).collect(), before, returns })
+        Some(LoopPlaces { inside: own.flat_map(operands).collect(), before, returns, exits })
     }
 
     /// Whether a loop gives a register other values.
@@ -448,13 +461,25 @@ mod tests {
         let code = LoopCode::new(&[(0x1000, &code)]);
         assert_eq!([0x1009, 0x100f].map(|pc| code.links(pc)), [1, 1]);
         assert_eq!([0x1000, 0x100f, 0x101f].map(|pc| code.loop_at(pc)), [Some(0x1000), Some(0x1009), None]);
-        let places = |inside: &[u64], before: &[u64], returns: &[u64]| {
+        let places = |inside: &[u64], before: &[u64], returns: &[u64], exits| {
             let [inside, before, returns] = [inside, before, returns].map(<[u64]>::to_vec);
-            Some(LoopPlaces { inside, before, returns })
+            Some(LoopPlaces { inside, before, returns, exits })
         };
-        assert_eq!(code.loop_places(0x1009), places(&[0x1009, 0x100f], &[0x1000], &[]));
-        assert_eq!(code.loop_places(0x1000), places(&[0x1000], &[], &[0x101f]));
+        assert_eq!(code.loop_places(0x1009), places(&[0x1009, 0x100f], &[0x1000], &[], 2));
+        assert_eq!(code.loop_places(0x1000), places(&[0x1000], &[], &[0x101f], 1));
         assert_eq!(code.loop_places(0x100f), None, "no loop begins there");
+    }
+
+    #[test]
+    fn a_loop_that_only_repeats_another_is_looked_past() {
+        // 1000 mov rdx,[rsi]  1003 xor eax,eax  1005 add rdx,[rdi+rax*8]  1009 inc rax  100c cmp rax,rcx  100f jne 1005
+        // 1011 dec r8  1014 jne 1003  1016 ret
+        let code = [
+            0x48, 0x8b, 0x16, 0x31, 0xc0, 0x48, 0x03, 0x14, 0xc7, 0x48, 0xff, 0xc0, 0x48, 0x39, 0xc8, 0x75,
+            0xf4, 0x49, 0xff, 0xc8, 0x75, 0xed, 0xc3,
+        ];
+        let places = LoopCode::new(&[(0x1000, &code)]).loop_places(0x1005).expect("a loop");
+        assert_eq!((places.inside, places.before, places.exits), (vec![0x1005], vec![0x1000], 1));
     }
 
     #[test]

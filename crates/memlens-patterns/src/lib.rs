@@ -102,7 +102,7 @@ pub fn add_patterns<'a>(
         let (module, start) = (location.module?, sources.get(location)?.in_loop?);
         let places = sources.loops.get(&(module, start))?;
         let met = |&place: &u64| accesses_at.get(&(Some(module), place)).copied().unwrap_or(0);
-        let LoopPlaces { inside, before, returns } = places;
+        let LoopPlaces { inside, before, returns, .. } = places;
         if before.is_empty() && returns.is_empty() {
             return None;
         }
@@ -117,7 +117,10 @@ pub fn add_patterns<'a>(
         .map(|(_, code)| {
             let source = sources.get(&profile.code[code.index()]);
             let links = source.map(|source| source.links).filter(|&links| links > 0);
-            (*code, OfCode { links, trips_permille: trips(code) })
+            let start = source.and_then(|source| source.in_loop).filter(|_| links.is_some());
+            let places = profile.code[code.index()].module.zip(start).and_then(|key| sources.loops.get(&key));
+            let exits = places.and_then(|places| u32::try_from(places.exits).ok());
+            (*code, OfCode { links, exits, trips_permille: trips(code) })
         })
         .collect();
     let row = |code, pattern: &Pattern| row(code, pattern, &rows, of_code.get(&code));
@@ -176,9 +179,10 @@ struct Source {
 }
 
 /// What a pattern has besides what windows show.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct OfCode {
     links: Option<u32>,
+    exits: Option<u32>,
     trips_permille: Option<u64>,
 }
 
@@ -246,7 +250,7 @@ fn row(
 ) -> AccessPattern {
     let permille = |share: f64| (share * 1000.0).round() as u32;
     let stride = pattern.strides.first().filter(|stride| stride.share >= RARELY);
-    let of_code = of_code.copied().unwrap_or(OfCode { links: None, trips_permille: None });
+    let of_code = of_code.copied().unwrap_or_default();
     AccessPattern {
         code,
         kind: pattern.kind,
@@ -260,6 +264,7 @@ fn row(
         span_bytes: pattern.span_bytes.round() as u64,
         walk_steps: pattern.walk_steps.filter(|_| stride.is_some()),
         links: of_code.links.filter(|_| pattern.kind == PatternKind::PointerChase),
+        exits: of_code.exits.filter(|_| pattern.kind == PatternKind::PointerChase),
         trips_permille: of_code.trips_permille,
         accesses_apart: pattern.references_apart.round() as u32,
         executions: pattern.executions,

@@ -321,6 +321,8 @@ pub struct AccessPattern {
     /// Of [`PatternKind::PointerChase`] how many links of a node lead on: one in a list or a hash table's bucket, two and more in a tree;
     /// `None`: not known.
     pub links: Option<u32>,
+    /// Of these the ways out of the loop that follows the links: a search has two and more, what visits all nodes one. `None`: not known.
+    pub exits: Option<u32>,
     /// Iterations of the innermost loop around it, the mean in thousandths over the times that the loop was come to: of
     /// [`PatternKind::PointerChase`] the nodes of a way. `None`: it is in no loop, or nobody knows.
     pub trips_permille: Option<u64>,

@@ -364,6 +364,7 @@ fn pattern_entry(cost: &Cost<'_>, operands: &[CodeIx]) -> Value {
         "span_bytes": pattern.span_bytes,
         "walk_steps": pattern.walk_steps,
         "links": pattern.links,
+        "exits": pattern.exits,
         "trips": pattern.trips_permille.map(|trips| trips as f64 / 1000.0),
         "accesses_apart": pattern.accesses_apart,
         "executions": pattern.executions,

@@ -581,12 +581,11 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
              walked; else put several items into a node, or follow several chains at a time"
         }
         Remedy::Shorten { searched: Searched::Lists, .. } => {
-            "each node waits for the one before, wherever it lies, and a pool does not change how many there are: in a hash table a hash that \
-             spreads better, more buckets, or open addressing; else an array for each list"
+            "each node waits for the one before: in a hash table a hash that spreads better, more buckets, or open addressing; else the nodes of a list \
+             side by side, best in an array"
         }
         Remedy::Shorten { searched: Searched::Tree, .. } => {
-            "each node waits for the one before, wherever it lies, and a pool does not change how many there are: a B-tree or a sorted array \
-             has several keys in a line; where no order is needed, a hash table has one or two lines to look at"
+            "each node waits for the one before, wherever it lies: a B-tree or a sorted array has several keys in a line; where no order is needed, a hash table has one or two lines to look at"
         }
         Remedy::Separate { .. } => {
             "align what each thread uses to lines of its own (alignas(64), padding), or let it work on a local variable and store that at \

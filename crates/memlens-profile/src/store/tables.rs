@@ -190,6 +190,11 @@ impl Row for AccessPattern {
             &mut self.links,
         );
         c.column(
+            "exits",
+            "of `pointer-chase`: ways out of the loop, 2 and more of a search, 1 where all nodes are visited; null: not known",
+            &mut self.exits,
+        );
+        c.column(
             "trips_permille",
             "iterations of the loop around it each time it is come to, the mean in 1/1000; null: not known",
             &mut self.trips_permille,

@@ -192,6 +192,7 @@ fn sample() -> Profile {
             span_bytes: 4096,
             walk_steps: Some(31),
             links: Some(2),
+            exits: Some(3),
             trips_permille: Some(17_250),
             accesses_apart: 3,
             executions: 17,
