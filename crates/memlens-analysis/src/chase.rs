@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Nodes that lie in the order of the walk already have nothing to gain. Where each way along links is short and begins anew, at a key's
-//! bucket or at a tree's root, no order of the nodes is that of the next way: what is to be changed is how many there are.
+//! bucket or at a tree's root, and may end early, it is a search: what is to be changed is how many nodes there are.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub enum Nodes {
 /// What is searched along links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Searched {
-    /// A short list for each of many keys: a hash table's buckets, a vertex's edges.
+    /// A short list for each of many keys: a hash table's buckets.
     Lists,
     /// A binary tree.
     Tree,
@@ -82,9 +82,9 @@ fn mean_nodes(pattern: &AccessPattern) -> Option<f64> {
 }
 
 impl About<'_> {
-    /// One finding for nodes that are blocks, and one for those that are parts of some. A list's blocks may come from several places,
-    /// so they are counted together.
-    pub(crate) fn pack(&self) -> Vec<Finding> {
+    /// One finding for nodes that are blocks, and one for those that are parts of some, each by what is searched, if anything is. A list's
+    /// blocks may come from several places, so they are counted together.
+    pub(crate) fn chains(&self) -> Vec<Finding> {
         let mut chains: BTreeMap<(Nodes, Option<Searched>), Vec<&Cell>> = BTreeMap::new();
         let mut blocks = 0_u64;
         for member in &self.members {

@@ -23,7 +23,7 @@
 //! | [`Remedy::Pad`] | one stride by which a walk falls onto few sets of a cache, or of the second-level TLB, that would hold it | the misses there beyond those that reading each line, or page, once needs |
 //! | [`Remedy::Split`] | at most half of a structure's bytes have nearly all of its waiting, and the rest few uses | the misses that full lines and pages would save, all where the hot bytes fit a cache or TLB |
 //! | [`Remedy::Pack`] | addresses are loaded from the nodes themselves (lists, trees), which do not lie in the order of the walk | their misses, those of the TLB, too |
-//! | [`Remedy::Shorten`] | they are, on short ways that each begin anew: buckets of a hash table, binary trees | of these misses those of all nodes but one, or of two levels of three |
+//! | [`Remedy::Shorten`] | they are, on short ways that each begin anew and may end early: buckets of a hash table, binary trees | of these misses those of all nodes but one, or of two levels of three |
 //! | [`Remedy::Separate`] | lines go from core to core for bytes that the other did not write (false sharing), in the same object or beside it | these misses |
 //! | [`Remedy::PerThread`] | they do for bytes that several threads write | these misses |
 //!
@@ -265,7 +265,7 @@ pub fn advice(profile: &Profile) -> Advice {
         let is_other_order = |finding: &Finding| !matches!(finding.remedy, Remedy::Layout { stride_bytes, .. } if goes_through(stride_bytes));
         found.extend(about.by_pattern().into_iter().filter(is_other_order));
         found.extend(about.sort());
-        found.extend(about.pack());
+        found.extend(about.chains());
         found.extend(about.pad());
         found.extend(apart);
         found.extend(about.separate());
@@ -371,13 +371,18 @@ struct Member<'a> {
 impl Member<'_> {
     /// The most bytes that it has at a time, as far as known.
     fn bytes(&self) -> Option<u64> {
-        self.object.max_live_bytes.or(self.object.bytes)
+        bytes_at_a_time(self.object)
     }
 
     /// Whether the kernel was seen to have most of it in huge pages.
     fn is_in_huge_pages(&self) -> bool {
         self.object.backing.and_then(|backing| backing.huge_share()).is_some_and(|share| share > 0.5)
     }
+}
+
+/// The most bytes that an object has at a time, as far as known.
+fn bytes_at_a_time(object: &Object) -> Option<u64> {
+    object.max_live_bytes.or(object.bytes)
 }
 
 /// Of each field the first with the same offset, size and name in an object of the same row.

@@ -1,8 +1,8 @@
 //! Loads to which one index leads: `ex[c]` and `ey[c]`.
 //!
 //! Their misses are under way side by side, and the core waits for the first of them, which has the stall of all. By itself each prefetch
-//! (and each order of the indices) would seem to gain all or nothing, by the order of two instructions; which one it is that waits, no reader can change. So the stall is that of
-//! all of them, by what each waits, and each finding names the others.
+//! (and each order of the indices) would seem to gain all or nothing, by the order of two instructions; which one it is that
+//! waits, no reader can change. So the stall is that of all of them, by what each waits, and each finding names the others.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use memlens_profile::{Cell, CodeIx, ObjectIx};
 use memlens_types::{Counts, PatternKind};
 
-use crate::{About, Finding, MOST_USED, Member, Remedy};
+use crate::{About, Finding, MOST_USED, Member, Remedy, bytes_at_a_time};
 
 /// Iterations of a loop, on average, over items whose order may be free.
 const LONG: u64 = 256;
@@ -65,7 +65,7 @@ impl About<'_> {
             .filter(|_| matches!(pattern.kind, PatternKind::Stream | PatternKind::Stride))?;
         let profile = self.known.profile;
         let object = profile.objects.get(index.index())?;
-        let bytes = object.max_live_bytes.or(object.bytes).filter(|&bytes| bytes > 0)?;
+        let bytes = bytes_at_a_time(object).filter(|&bytes| bytes > 0)?;
         let accesses = profile.code.get(loader.index())?.counts.get().accesses();
         Some(accesses as f64 * step.unsigned_abs() as f64 / bytes as f64)
     }
@@ -73,8 +73,7 @@ impl About<'_> {
     /// How often all of an object is written by functions that read nothing of it: each time it then has other contents.
     fn times_filled(&self, index: ObjectIx) -> f64 {
         let profile = self.known.profile;
-        let bytes =
-            profile.objects.get(index.index()).and_then(|object| object.max_live_bytes.or(object.bytes));
+        let bytes = profile.objects.get(index.index()).and_then(bytes_at_a_time);
         let mut by_function: BTreeMap<_, (u64, u64)> = BTreeMap::new();
         for cell in profile.cells.iter().filter(|cell| cell.object == index) {
             let counts = cell.counts.get();

@@ -33,9 +33,9 @@ pub struct LoopPlaces {
     /// The memory operands of the loop (svma), those of inner loops apart: what is met most is met once an iteration.
     pub inside: Vec<u64>,
     /// Memory operands (svma) that are met whenever the loop is come to, the nearest first. They may also be met where the loop then has
-    /// nothing to do.
+    /// nothing to do. Where the loop around it has none besides, those before that one: it only repeats this one.
     pub before: Vec<u64>,
-    /// The function's returns (svma), if the loop is in no other: together they are met as often, if nothing of `before` is there.
+    /// The function's returns (svma), if the loop is in no other: together they are met as often, if there is nothing in `before`.
     pub returns: Vec<u64>,
     /// Blocks from which the loop is left: a search has one where it has found something, and one where there is nothing more.
     pub exits: usize,

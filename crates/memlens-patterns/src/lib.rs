@@ -3,7 +3,8 @@
 //! ```text
 //!  windows of a thread's accesses ──► memlens-locality: differences, strides, entropy ──┐
 //!                                                                                       ├──► rows of `patterns`, `object_patterns`
-//!  code of the costly operands ──► memlens-code: does a load bring the address? ────────┘
+//!  code of the costly operands ──► memlens-code: does a load bring the address? ────────┤
+//!  counts inside and before loops ──► iterations each time a loop is come to ───────────┘
 //! ```
 //!
 //! Addresses alone cannot tell a list from chance; code alone cannot tell a list whose blocks lie in order from one
