@@ -26,7 +26,7 @@ mod transfer;
 
 pub use brief::measure_briefly;
 pub use calibration::{Calibration, CalibrationError, brief_path, default_path, is_writable};
-pub use clock::Latency;
+pub use clock::{Latency, core_cycle_ns};
 pub use latency::{CurvePoint, Geometry, LatencyTable};
 pub use mapping::Pages;
 pub use rates::LineRates;

@@ -32,6 +32,8 @@
 //! asks for its lines in the meantime: gathers behind an unpredictable `if` overlap, steps of a binary search do not (`Astray` in
 //! `out_of_order.rs`; where the ways meet: `paths.rs`).
 //!
+//! Where it was measured how long a window's code took natively, the stalls are held against that: `held_to_time.rs`.
+//!
 //! Which accesses of a window miss is drawn: as often as the counts of the whole run say, those first that touch a line
 //! for the first time in the window.
 //!
@@ -50,6 +52,7 @@
 //! in front of them are known: all loads go before all stores whose bytes they do not read.
 #![forbid(unsafe_code)]
 
+mod held_to_time;
 mod out_of_order;
 mod paths;
 mod predictor;
@@ -61,5 +64,5 @@ mod windows;
 pub use out_of_order::{CoreLimits, LineRates};
 pub use paths::{CodeOf, Place};
 pub use served::{Served, Service, Source};
-pub use waits::{Operand, Waited, Waits, waits};
+pub use waits::{HeldToTime, Operand, Waited, Waits, waits};
 pub use windows::Windows;

@@ -3,6 +3,7 @@
 use memlens_code::Leads;
 use rustc_hash::FxHashMap;
 
+use crate::held_to_time::{Expected, Held, held};
 use crate::out_of_order::{Core, CoreLimits, Served as ServedAccess};
 use crate::paths::{CodeOf, From, Paths, Place};
 use crate::predictor::Predictor;
@@ -30,7 +31,8 @@ pub struct Waited {
     pub accesses: u64,
     /// Their latencies.
     pub latency_cycles: f64,
-    /// Cycles in which the core could retire nothing because of them, and that it would not take if no access took any.
+    /// Cycles in which the core could retire nothing because of them, and that it would not take if no access took any; no more than
+    /// the measured time has room for.
     pub waited_cycles: f64,
 }
 
@@ -39,8 +41,21 @@ pub struct Waited {
 pub struct Waits {
     /// By operand's number, those whose code is known.
     pub operands: FxHashMap<u32, Waited>,
-    /// Cycles that the core took for them and all instructions between them.
+    /// Cycles that the modelled core took for them and all instructions between them.
     pub cycles: f64,
+    /// What those whose code is known would take if no access took time.
+    pub instant_cycles: f64,
+    /// None: too little time was measured that they could be held against.
+    pub held: Option<HeldToTime>,
+}
+
+/// What became of stalls that were held against the measured time of the windows' code.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeldToTime {
+    /// How many times [`Waited::waited_cycles`] the modelled core waits by itself.
+    pub modelled_times: f64,
+    /// The part of the time that there is room for stalls in: the rest it would take if no access took any.
+    pub room: f64,
 }
 
 /// What is known of an operand while windows are gone through.
@@ -50,6 +65,8 @@ struct Known<'a> {
     operand: u8,
     draw: Draw<'a>,
     found: Waited,
+    /// Cycles of its windows if no access took time, its accesses' part of them.
+    instant_cycles: f64,
 }
 
 /// What the accesses of each operand waited in these windows.
@@ -63,7 +80,8 @@ pub fn waits<'c>(
     code_of: &'c CodeOf<'c>,
 ) -> Waits {
     let mut seen: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
-    for access in windows.iter().flatten().filter(|kept| !kept.what.is_block()) {
+    let all = windows.iter().flat_map(|window| &window.accesses);
+    for access in all.filter(|kept| !kept.what.is_block()) {
         let (accesses, firsts) = seen.entry(access.number).or_default();
         *accesses += 1;
         *firsts += u64::from(access.what.is_first());
@@ -79,22 +97,50 @@ pub fn waits<'c>(
                 operand: operand.map_or(0, |it| it.operand),
                 draw: Draw::new(operand.map_or(&hit, |it| &it.served), accesses, firsts),
                 found: Waited::default(),
+                instant_cycles: 0.0,
             };
             (number, known)
         })
         .collect();
     let blocks: Vec<Option<u32>> = windows.blocks().iter().map(|&place| paths.number(place)).collect();
     let mut predictor = Predictor::default();
-    let mut found = Waits::default();
+    let mut cycles = 0.0;
     for window in windows.iter() {
         let cores = [Core::new(core), Core::new(core)];
         let mut run = Run { cores, paths: &mut paths, predictor: &mut predictor };
-        found.cycles += run.window(window, &blocks, &mut known);
+        cycles += run.window(&window.accesses, &blocks, &mut known);
     }
-    let with_code = known.into_iter().filter(|(_, known)| known.instruction.is_some());
-    let operands = with_code.map(|(number, known)| (number, known.found));
-    found.operands = operands.filter(|(_, found)| found.accesses > 0).collect();
+    let held = hold_to_time(windows, &mut known);
+    let mut found = Waits { cycles, held, ..Waits::default() };
+    for (number, known) in known {
+        if known.instruction.is_some() && known.found.accesses > 0 {
+            found.instant_cycles += known.instant_cycles;
+            found.operands.insert(number, known.found);
+        }
+    }
     found
+}
+
+/// Takes away what the measured time of the windows has no room for.
+fn hold_to_time(windows: &Windows, known: &mut FxHashMap<u32, Known<'_>>) -> Option<HeldToTime> {
+    let expected = |number| {
+        let known = known.get(&number).filter(|known| known.found.accesses > 0)?;
+        let an_access = |cycles: f64| cycles / known.found.accesses as f64;
+        Some(Expected {
+            waited: an_access(known.found.waited_cycles),
+            instant: an_access(known.instant_cycles),
+        })
+    };
+    let Held { parts, usual, room } =
+        held(windows.iter().filter_map(|window| window.stretch.as_ref()), expected)?;
+    let (mut modelled, mut left) = (0.0, 0.0);
+    for (number, known) in known.iter_mut() {
+        modelled += known.found.waited_cycles;
+        known.found.waited_cycles *= parts.get(number).copied().unwrap_or(usual);
+        left += known.found.waited_cycles;
+    }
+    let modelled_times = if left > 0.0 { modelled / left } else { 1.0 };
+    Some(HeldToTime { modelled_times, room })
 }
 
 /// One window on its way through the core, and through the same core if no access took time.
@@ -116,7 +162,8 @@ impl Run<'_, '_> {
         let mut from: Option<From> = None;
         let (mut served, mut instant): (Vec<ServedAccess>, Vec<ServedAccess>) = (Vec::new(), Vec::new());
         let mut waits: Vec<(u32, f64)> = Vec::new();
-        let mut of_window: FxHashMap<u32, f64> = FxHashMap::default();
+        // By operand: accesses, and cycles that they held up.
+        let mut of_window: FxHashMap<u32, (u64, f64)> = FxHashMap::default();
         let (mut at, mut warm_at) = (0, None);
         while at < window.len() {
             let is_warm = at >= warm_up;
@@ -137,6 +184,7 @@ impl Run<'_, '_> {
                 if let Some(known) = known.get_mut(&access.number) {
                     let drawn = known.draw.next(access.what.is_first(), access.what.is_prefetched());
                     if is_warm {
+                        of_window.entry(access.number).or_default().0 += 1;
                         known.found.accesses += 1;
                         known.found.latency_cycles += drawn.counted_cycles;
                     }
@@ -170,20 +218,22 @@ impl Run<'_, '_> {
             from = instruction.map(From::Behind);
             if is_warm {
                 for &(operand, cycles) in &waits {
-                    *of_window.entry(operand).or_default() += cycles;
+                    of_window.entry(operand).or_default().1 += cycles;
                 }
             }
             at = end;
         }
         let Some(warm_at) = warm_at else { return 0.0 };
-        let [cycles, instantly] = [0, 1].map(|which| self.cores[which].now() - warm_at[which]);
+        let [cycles, instant_cycles] = [0, 1].map(|which| self.cores[which].now() - warm_at[which]);
         // A loop that another chain holds up has each load at the head of what retires, some cycles behind the chain, and would take as
         // long without them. Along a list what uses the load retires behind it, and would come earlier, too.
-        let waited: f64 = of_window.values().sum();
-        let cost = if waited > 0.0 { ((cycles - instantly) / waited).max(0.0) } else { 0.0 };
-        for (operand, cycles) in of_window {
+        let waited: f64 = of_window.values().map(|(_, cycles)| cycles).sum();
+        let cost = if waited > 0.0 { ((cycles - instant_cycles) / waited).max(0.0) } else { 0.0 };
+        let all: u64 = of_window.values().map(|(accesses, _)| accesses).sum();
+        for (operand, (accesses, cycles)) in of_window {
             if let Some(known) = known.get_mut(&operand) {
                 known.found.waited_cycles += cycles * cost;
+                known.instant_cycles += instant_cycles * accesses as f64 / all.max(1) as f64;
             }
         }
         cycles
@@ -281,7 +331,7 @@ mod tests {
             let begins = |(at, _): &(usize, &(u64, u8, AccessKind, u64))| window[*at].0 == 0x1000;
             let blocks: Vec<(u32, u64)> =
                 window.iter().enumerate().filter(begins).map(|(at, _)| (at as u32, 0x1000)).collect();
-            windows.feed(&references, &blocks, |svma| Place { module: 0, svma });
+            windows.feed(&references, &blocks, None, |svma| Place { module: 0, svma });
         }
         let operand = |(at, &(svma, operand)): (usize, &(u64, u8))| {
             (at as u32, Operand { place: Place { module: 0, svma }, operand, served: served[at].clone() })

@@ -115,12 +115,29 @@ impl Strides {
     }
 }
 
+/// How long the code around a window took by itself, and what it did.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    /// Cycles of the core an access.
+    pub(crate) access_cycles: f64,
+    /// Accesses by operand's number: of all that were fed, of which the window is a part.
+    pub(crate) operands: Box<[(u32, u32)]>,
+}
+
+/// One that is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub(crate) accesses: Box<[Kept]>,
+    /// None: how long it took was not measured.
+    pub(crate) stretch: Option<Stretch>,
+}
+
 /// Windows, each as likely to be kept as any other.
 ///
-/// Memory: some 12 KB each.
+/// Memory: some 12 KB each, and 8 bytes for each operand of those whose time was measured.
 #[derive(Clone, Debug)]
 pub struct Windows {
-    kept: Vec<Box<[Kept]>>,
+    kept: Vec<Window>,
     most: usize,
     seen: u64,
     random: u64,
@@ -153,11 +170,13 @@ impl Windows {
 
     /// Takes in a window: all accesses of one thread, one after another, and the blocks of code that made them: for each how many
     /// accesses came before it began, rising, and its first instruction. `place_of` tells where that is; what is in no module has
-    /// a place, too, of which no code is known. Of a long window a stretch is taken.
+    /// a place, too, of which no code is known. Of a long window a stretch is taken. `access_cycles`: how many cycles of the core
+    /// an access took there while nobody looked, if that was measured on the machine whose misses are asked for.
     pub fn feed(
         &mut self,
         references: &[Reference],
         blocks: &[(u32, u64)],
+        access_cycles: Option<f64>,
         mut place_of: impl FnMut(u64) -> Place,
     ) {
         if references.is_empty() || self.most == 0 {
@@ -177,7 +196,10 @@ impl Windows {
             more => self.random_below(more as u64) as usize,
         };
         let ends = references.len().min(begins + LENGTH);
-        let window = self.window(references, begins..ends, blocks, &mut place_of);
+        let accesses = self.window(references, begins..ends, blocks, &mut place_of);
+        let stretch =
+            access_cycles.map(|access_cycles| Stretch { access_cycles, operands: by_operand(references) });
+        let window = Window { accesses, stretch };
         match self.kept.get_mut(slot) {
             Some(kept) => *kept = window,
             None => self.kept.push(window),
@@ -238,9 +260,20 @@ impl Windows {
         self.random % end
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[Kept]> {
-        self.kept.iter().map(AsRef::as_ref)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Window> {
+        self.kept.iter()
     }
+}
+
+/// How many accesses each operand has, in the order of their numbers.
+fn by_operand(references: &[Reference]) -> Box<[(u32, u32)]> {
+    let mut counts: FxHashMap<u32, u32> = FxHashMap::default();
+    for reference in references.iter().filter(|reference| reference.kind != AccessKind::Fetch) {
+        *counts.entry(reference.instruction).or_default() += 1;
+    }
+    let mut counts: Vec<(u32, u32)> = counts.into_iter().collect();
+    counts.sort_unstable();
+    counts.into()
 }
 
 #[cfg(test)]
@@ -264,8 +297,10 @@ mod tests {
     #[test]
     fn lines_are_numbered_as_they_come() {
         let mut windows = Windows::new(4);
-        windows.feed(&window(0x1000, 4), &[(0, 0x70), (2, 0x80), (2, 0x70), (4, 0x90)], nowhere);
-        let kept = windows.iter().next().expect("fed");
+        windows.feed(&window(0x1000, 4), &[(0, 0x70), (2, 0x80), (2, 0x70), (4, 0x90)], Some(2.5), nowhere);
+        let Window { accesses: kept, stretch } = windows.iter().next().expect("fed");
+        let stretch = stretch.as_ref().expect("measured");
+        assert_eq!((stretch.access_cycles, &stretch.operands[..]), (2.5, &[(0, 4)][..]));
         let numbers: Vec<_> = kept.iter().filter(|it| it.what.is_block()).map(|it| it.number).collect();
         assert_eq!(numbers, [0, 1, 0]);
         assert!(kept[0].what.is_block() && kept[3].what.is_block() && kept[4].what.is_block());
@@ -282,13 +317,13 @@ mod tests {
     fn no_more_are_kept_than_asked_for_and_late_ones_are_among_them() {
         let mut windows = Windows::new(10);
         for n in 1..=1000 {
-            windows.feed(&window(0, n), &[], nowhere);
+            windows.feed(&window(0, n), &[], None, nowhere);
         }
-        let lengths: Vec<usize> = windows.iter().map(<[Kept]>::len).collect();
+        let lengths: Vec<usize> = windows.iter().map(|kept| kept.accesses.len()).collect();
         assert_eq!(lengths.len(), 10);
         // The chance that none of ten is of the second half is 1 in 1024.
         assert!(lengths.iter().any(|&length| length > 500), "{lengths:?}");
-        windows.feed(&window(0, 100_000), &[], nowhere);
-        assert!(windows.iter().all(|kept| kept.len() <= LENGTH));
+        windows.feed(&window(0, 100_000), &[], None, nowhere);
+        assert!(windows.iter().all(|kept| kept.accesses.len() <= LENGTH));
     }
 }

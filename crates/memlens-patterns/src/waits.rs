@@ -1,7 +1,9 @@
 //! How much of their accesses' latency operands wait: `memlens-overlap`'s answer for a profile.
 
-use memlens_overlap::{CoreLimits, LineRates, Operand, Place, Served, Service, Source, Windows, waits};
-use memlens_profile::{CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, Profile};
+use memlens_overlap::{
+    CoreLimits, HeldToTime, LineRates, Operand, Place, Served, Service, Source, Waits, Windows, waits,
+};
+use memlens_profile::{Cell, CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, Profile};
 use memlens_symbols::Module;
 use memlens_types::Counts;
 use rustc_hash::FxHashMap;
@@ -21,7 +23,11 @@ pub struct StallParts {
     /// In the windows: cycles waited, all cycles, and accesses looked at.
     waited: f64,
     cycles: f64,
+    /// If no access took time, of those looked at.
+    instant: f64,
     looked_at: u64,
+    /// None: they were held against no measured time.
+    held: Option<HeldToTime>,
 }
 
 /// Goes through the windows; `None` if the machine's core is not described.
@@ -67,47 +73,43 @@ pub fn stall_parts<'a>(
         }
     }
     let looked_at = found.operands.values().map(|operand| operand.accesses).sum();
-    Some(StallParts { parts, usual, waited, cycles: found.cycles, looked_at })
+    let Waits { cycles, instant_cycles: instant, held, .. } = found;
+    Some(StallParts { parts, usual, waited, cycles, instant, looked_at, held })
 }
 
 impl StallParts {
     /// Fills the stall cycles of the profile's cells, and all other counts from these ([`Profile::sum_cells`]); and the core's cycles
-    /// in all.
-    pub fn add_to(&self, profile: &mut Profile) {
-        let hit_cycles = f64::from(profile.machine.latencies.l1_cycles);
-        let (mut of_own, mut of_all_others, mut unknown) = (0.0, 0.0, 0.0);
-        let (machine, cells) = (&profile.machine, &mut profile.cells);
-        for cell in cells {
-            let counts = cell.counts.get();
-            let all = machine.wait_cycles(&counts);
-            let of_others =
-                counts.shared.coherence_misses.saturating_mul(machine.transfer_cycles().into()).min(all);
-            let wait = all - of_others;
-            let stalled = match self.parts.get(cell.code.index()).copied().flatten() {
-                Some(part) => wait as f64 * part,
-                None => {
-                    let beyond = (wait as f64 - counts.waiting() as f64 * hit_cycles).max(0.0);
-                    unknown += if self.usual.is_none() { beyond } else { 0.0 };
-                    beyond * self.usual.unwrap_or(1.0)
-                }
-            };
-            of_own += stalled;
-            // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
-            // behind the other: of what cores take from each other nothing is hidden.
-            of_all_others += of_others as f64;
-            let stall_cycles = stalled.round() as u64 + of_others;
+    /// in all: `measured_cycles`, if the stalls have been held against what was measured, else as modelled.
+    pub fn add_to(&self, profile: &mut Profile, measured_cycles: Option<f64>) {
+        let machine = &profile.machine;
+        let stalls: Vec<Stalls> = profile.cells.iter().map(|cell| self.of_cell(machine, cell)).collect();
+        let sum = |of: fn(&Stalls) -> f64| stalls.iter().map(of).sum::<f64>();
+        let (of_own, of_others, unknown) = (sum(|it| it.own), sum(|it| it.of_others), sum(|it| it.unknown));
+        let measured = measured_cycles.zip(self.held);
+        let mut all = Counts::default();
+        profile.cells.iter().for_each(|cell| all += &cell.counts.get());
+        // As many times as the windows' accesses are in the run's.
+        let by_accesses = all.accesses() as f64 / self.looked_at.max(1) as f64;
+        // The run has no more room than the stretches, whatever bursts stand for; unless it has by its accesses.
+        let left = measured.map_or(1.0, |(cycles, held)| {
+            let room = (held.room * cycles).max(cycles - by_accesses * self.instant);
+            (room / (of_own + of_others).max(1.0)).min(1.0)
+        });
+        for (cell, stalls) in profile.cells.iter_mut().zip(&stalls) {
+            let stall_cycles = ((stalls.own + stalls.of_others) * left).round() as u64;
             cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
         }
         profile.sum_cells();
         // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
-        let by_accesses = profile.totals().accesses() as f64 / self.looked_at.max(1) as f64;
         let times = if self.waited > 0.0 { (of_own - unknown) / self.waited } else { by_accesses };
         // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
         let is_known = unknown <= LITTLE * by_accesses * self.cycles && times > 0.0;
         if is_known && self.looked_at > 0 && self.cycles > 0.0 && self.waited <= self.cycles {
-            let cycles = times * self.cycles + of_all_others;
+            let cycles = measured.map_or(times * self.cycles + of_others, |(cycles, _)| cycles);
             profile.run.core_cycles = Some(cycles.round() as u64);
-        } else if profile.totals().accesses() > 0 {
+            let modelled = |(_, held): (f64, HeldToTime)| of_own * held.modelled_times + of_others;
+            profile.run.modelled_stall_cycles = measured.map(|it| modelled(it).round() as u64);
+        } else if all.accesses() > 0 {
             profile.attribution.notes.push(
                 "How much of the wait other work hides is not known: what waits is code in no file (JIT), or was met too \
                  seldom. There are no stalls, and rows are ranked by the wait."
@@ -115,6 +117,34 @@ impl StallParts {
             );
         }
     }
+
+    fn of_cell(&self, machine: &MachineInfo, cell: &Cell) -> Stalls {
+        let counts = cell.counts.get();
+        let all = machine.wait_cycles(&counts);
+        let of_others =
+            counts.shared.coherence_misses.saturating_mul(machine.transfer_cycles().into()).min(all);
+        let wait = (all - of_others) as f64;
+        let (own, unknown) = match self.parts.get(cell.code.index()).copied().flatten() {
+            Some(part) => (wait * part, 0.0),
+            None => {
+                let hit_cycles = f64::from(machine.latencies.l1_cycles);
+                let beyond = (wait - counts.waiting() as f64 * hit_cycles).max(0.0);
+                (beyond * self.usual.unwrap_or(1.0), if self.usual.is_none() { beyond } else { 0.0 })
+            }
+        };
+        // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
+        // behind the other: of what cores take from each other nothing is hidden.
+        Stalls { own, of_others: of_others as f64, unknown }
+    }
+}
+
+/// What a cell's accesses wait, in cycles.
+struct Stalls {
+    own: f64,
+    /// For lines of other cores.
+    of_others: f64,
+    /// Of its own so much of which it is not known how much is hidden.
+    unknown: f64,
 }
 
 fn limits(core: CoreInfo) -> CoreLimits {
@@ -179,12 +209,12 @@ fn served(machine: &MachineInfo, counts: &Counts) -> Served {
 
 #[cfg(test)]
 mod tests {
-    use memlens_profile::{CacheInfo, Cell, CodeLocation, Latencies, Object, ObjectIx, Thread, ThreadIx};
+    use memlens_profile::{CacheInfo, CodeLocation, Latencies, Object, ObjectIx, Thread, ThreadIx};
 
     use super::*;
 
-    /// Windows in which nothing missed, of a program of which a few of a million accesses do, and more wait for another core.
-    fn cycles(llc_load_misses: u64, coherence_misses: u64) -> Option<u64> {
+    /// A million loads of one operand, with misses.
+    fn profile(llc_load_misses: u64, coherence_misses: u64) -> Profile {
         let latencies = Latencies { l1_cycles: 4, llc_cycles: 50, dram_cycles: 200, ..Latencies::default() };
         let level = |bytes| Some(CacheInfo { bytes, ways: 8, ..CacheInfo::default() });
         let (l1d, l2, llc) = (level(32 << 10), level(1 << 20), level(32 << 20));
@@ -199,11 +229,57 @@ mod tests {
         counts.shared.coherence_misses = coherence_misses;
         let (code, object, thread) = (CodeIx(0), ObjectIx(0), ThreadIx(0));
         profile.cells = vec![Cell { code, object, thread, counts: counts.into() }];
-        let windows =
-            StallParts { parts: vec![None], usual: None, waited: 0.0, cycles: 500.0, looked_at: 1000 };
-        windows.add_to(&mut profile);
+        profile
+    }
+
+    /// Windows in which nothing missed.
+    fn without_misses() -> StallParts {
+        StallParts {
+            parts: vec![None],
+            usual: None,
+            waited: 0.0,
+            cycles: 500.0,
+            instant: 500.0,
+            looked_at: 1000,
+            held: None,
+        }
+    }
+
+    /// Of a program of which a few of a million accesses miss all the same, and more wait for another core.
+    fn cycles(llc_load_misses: u64, coherence_misses: u64) -> Option<u64> {
+        let mut profile = profile(llc_load_misses, coherence_misses);
+        without_misses().add_to(&mut profile, None);
         assert_eq!(profile.attribution.notes.is_empty(), profile.run.core_cycles.is_some());
         profile.run.core_cycles
+    }
+
+    #[test]
+    fn what_the_measured_time_has_no_room_for_goes() {
+        // 100,000 misses of 196 cycles beyond a hit; a quarter of the stalls is left of a model that has half of the latency.
+        let held = Some(HeldToTime { modelled_times: 4.0, room: 0.9 });
+        let windows = StallParts {
+            parts: vec![Some(0.125)],
+            usual: Some(0.125),
+            waited: 100.0,
+            cycles: 500.0,
+            held,
+            ..without_misses()
+        };
+        let before = profile(100_000, 0);
+        let wait = before.machine.wait_cycles(&before.cells[0].counts.get());
+        let of = |measured_cycles| {
+            let mut profile = before.clone();
+            windows.add_to(&mut profile, measured_cycles);
+            let totals = profile.totals();
+            (totals.stall_cycles, profile.run.core_cycles, profile.run.modelled_stall_cycles)
+        };
+        assert_eq!(of(Some(9e6)), (wait / 8, Some(9_000_000), Some(wait / 2)));
+        // Whatever stretches say: nine tenths of the time, or what the code leaves of it.
+        assert_eq!(of(Some(1e6)), (900_000, Some(1_000_000), Some(wait / 2)));
+        // Of another machine nothing is measured.
+        let (stalls, cycles, modelled) = of(None);
+        assert_eq!((stalls, modelled), (wait / 8, None));
+        assert!(cycles.is_some_and(|cycles| cycles > 9_000_000), "{cycles:?}");
     }
 
     #[test]

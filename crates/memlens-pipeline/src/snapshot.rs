@@ -96,7 +96,7 @@ impl Process {
         // The largest table comes last: what making the others takes is free again.
         (profile.cells, profile.threads) = self.cells(&code_of, &object_of, is_last);
         match stalls {
-            Some(stalls) => stalls.add_to(&mut profile),
+            Some(stalls) => stalls.add_to(&mut profile, None),
             None => profile.sum_cells(),
         }
         self.attribution(&mut profile);

@@ -139,12 +139,12 @@ impl Windows {
             Place { module: u32::from(number).checked_sub(1).unwrap_or(Place::NO_MODULE), svma }
         };
         if is_early {
-            self.early.feed(&self.window, &self.begun, place_of);
+            self.early.feed(&self.window, &self.begun, None, place_of);
         }
         if !is_regular {
             return;
         }
-        self.kept.feed(&self.window, &self.begun, place_of);
+        self.kept.feed(&self.window, &self.begun, None, place_of);
         if self.kept.count() == FEWEST {
             self.early = KeptWindows::new(0);
         }

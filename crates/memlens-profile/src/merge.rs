@@ -133,6 +133,8 @@ pub struct Merger {
     without_paths: Vec<PathSamples>,
     /// Stall cycles of profiles whose core's cycles are not known.
     stalls_without_core: u64,
+    /// All of them so far.
+    stalls: u64,
 }
 
 /// How the note begins that says of how many profiles one is.
@@ -170,6 +172,7 @@ impl Merger {
             field_uses: HashMap::new(),
             without_paths: Vec::new(),
             stalls_without_core: 0,
+            stalls: 0,
         }
     }
 
@@ -370,8 +373,16 @@ impl Merger {
                 (a, b) => a.or(b),
             };
         }
+        let stalls = profile.totals().stall_cycles;
+        if self.position > 0 {
+            // What was not held is as it was modelled.
+            let (ours, theirs) = (run.modelled_stall_cycles, profile.run.modelled_stall_cycles);
+            let sum = ours.unwrap_or(self.stalls).saturating_add(theirs.unwrap_or(stalls));
+            run.modelled_stall_cycles = ours.or(theirs).map(|_| sum);
+        }
+        self.stalls = self.stalls.saturating_add(stalls);
         if profile.run.core_cycles.is_none() {
-            self.stalls_without_core += profile.totals().stall_cycles;
+            self.stalls_without_core += stalls;
         }
         if self.position > 0
             && let (Some(sum), Some(part)) = (&mut run.sampling, &profile.run.sampling)

@@ -120,6 +120,24 @@ fn the_same_site_in_two_processes_is_one_object() {
 }
 
 #[test]
+fn stalls_of_the_model_alone_are_added_up() {
+    let of = |pid, modelled_stall_cycles| {
+        let mut profile = process(pid, false, 16, 10);
+        profile.cells[0].counts.change(|counts| counts.stall_cycles = 7);
+        profile.sum_cells();
+        profile.run.modelled_stall_cycles = modelled_stall_cycles;
+        profile
+    };
+    let merged = |all: &[Profile]| Profile::merge(all).unwrap().run.modelled_stall_cycles;
+    let (held, other) = (of(1, Some(20)), of(2, None));
+    assert_eq!(merged(&[other.clone(), other.clone()]), None);
+    assert_eq!(merged(&[held.clone(), held.clone()]), Some(40));
+    // What was not held is as it was modelled.
+    assert_eq!(merged(&[held.clone(), other.clone(), other.clone()]), Some(20 + 7 + 7));
+    assert_eq!(merged(&[other.clone(), other, held]), Some(20 + 7 + 7));
+}
+
+#[test]
 fn time_in_which_unknown_stalls_are_is_unknown() {
     let stalling = |pid, stall_cycles, core_cycles| {
         let mut profile = process(pid, true, 0x40, 10);

@@ -54,6 +54,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap(modelled_word(profile), INDENT, &modelled_pieces(profile, &known, width), width, colour);
     }
     out += &wrap("stalls", INDENT, &stall_pieces(profile, &totals), width, colour);
+    out += &wrap("measured", INDENT, &held_pieces(profile, &totals), width, colour);
     out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
@@ -272,6 +273,22 @@ fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
             .push(format!("they are about {:.0} % of the core's time", 100.0 * stall as f64 / cycles as f64));
     }
     pieces
+}
+
+/// The stalls of the model alone, where these are much more than the measured time has room for.
+fn held_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
+    const MUCH_MORE: f64 = 1.25;
+    let modelled = profile.run.modelled_stall_cycles.unwrap_or(0);
+    match modelled as f64 > MUCH_MORE * totals.stall_cycles as f64 {
+        true => vec![
+            format!(
+                "the code's time leaves room for no more stalls: by itself the model has {}",
+                count(modelled)
+            ),
+            "it has too many misses, or too little of them hidden".to_owned(),
+        ],
+        false => Vec::new(),
+    }
 }
 
 /// How many misses a hardware prefetcher covers, said behind them.

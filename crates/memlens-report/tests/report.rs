@@ -685,8 +685,17 @@ fn what_the_core_waits_for_comes_first() {
     let row = |name| text.lines().find(|line| line.contains(name)).expect("a row").to_owned();
     assert!(row("list").trim_start().starts_with("90.0") && row("list").contains("50.0"), "{text}");
     assert!(row("table").contains("10.0") && text.find("list") < text.find("table"), "{text}");
+    assert!(!text.contains("measured"), "{text}");
     let one = table(&profile, &View { width: 160, top: Some(1), ..View::default() });
     assert!(one.contains("1 of 2 objects, 90.0 % of the stalls"), "{one}");
+    // Held against measured time, which has room for less.
+    profile.run.modelled_stall_cycles = Some(1200);
+    assert!(!table(&profile, &View::default()).contains("measured"), "nearly as much");
+    profile.run.modelled_stall_cycles = Some(3000);
+    let held = table(&profile, &View { width: 160, ..View::default() });
+    assert!(held.contains("leaves room for no more stalls: by itself the model has 3.00k"), "{held}");
+    assert_eq!(json(&profile)["run"]["modelled_stall_cycles"], value!(3000));
+    profile.run.modelled_stall_cycles = None;
     let by_wait = table(&profile, &View { sort: Some(Column::Share), width: 160, ..View::default() });
     assert!(by_wait.find("table") < by_wait.find("list"), "equal, so as they come: {by_wait}");
     let list = object_detail(&profile, "list", &View { width: 160, ..View::default() }).unwrap();

@@ -418,7 +418,7 @@ fn add_patterns(
     let mut sources = Sources::default();
     memlens_patterns::add_patterns(profile, &mut patterns, &operands, &object_of, &symbols_of, &mut sources);
     if let Some(parts) = memlens_patterns::stall_parts(profile, kept, &operands, &symbols_of) {
-        parts.add_to(profile);
+        parts.add_to(profile, bursts.core_cycles());
     }
 }
 

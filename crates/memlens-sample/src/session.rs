@@ -58,6 +58,8 @@ pub struct BurstSettings {
     pub often: u32,
     /// The machine.
     pub machine: MachineInfo,
+    /// Nanoseconds of a cycle of the core, if it is this machine: stalls are held against the time that bursts took.
+    pub core_cycle_ns: Option<f64>,
     /// How misses follow from bursts.
     pub model: BurstModel,
     /// Whether accesses by a register of the stack alone and at fixed addresses are left out of the bursts.
@@ -214,6 +216,7 @@ impl SampleSession {
         if let Some(settings) = &options.bursts
             && let Some(bursts) = Bursts::new(settings.machine.clone(), settings.model, settings.filter)
         {
+            let bursts = bursts.on_core(settings.core_cycle_ns);
             recording = recording.with_bursts(match target {
                 Target::Program { .. } => bursts,
                 Target::Process(_) => bursts.of_running(),

@@ -47,6 +47,11 @@ impl MachineArgs {
         self.machine != DEFAULT_MACHINE || !self.caches.is_empty()
     }
 
+    /// Whether it is the one that memlens runs on, as it is.
+    pub fn is_this_one(&self) -> bool {
+        !self.is_given()
+    }
+
     /// The machine meant.
     ///
     /// # Errors

@@ -259,6 +259,7 @@ pub fn run(args: &RecordArgs, reason: Option<&str>, view: Option<&ViewArgs>) -> 
         },
         bursts: match args.mode {
             Mode::Burst => Some(BurstSettings {
+                core_cycle_ns: args.machine.is_this_one().then(memlens_calibrate::core_cycle_ns),
                 accesses: args.sample.burst_length.unwrap_or(BURST_LENGTH),
                 frequency_hz: args.sample.frequency.unwrap_or(BURSTS_A_SECOND),
                 often: if args.sample.frequency.is_some() { 0 } else { BURSTS_OFTEN },
@@ -365,6 +366,7 @@ fn completed(mut profile: Profile, run: &RunInfo, elapsed: Duration) -> Profile 
     profile.run.sampling = made.sampling;
     profile.run.effective_bursts = made.effective_bursts;
     profile.run.core_cycles = made.core_cycles;
+    profile.run.modelled_stall_cycles = made.modelled_stall_cycles;
     profile.run.threads = made.threads;
     profile.run.notes.splice(..0, made.notes);
     profile.run.wall_seconds = Some(elapsed.as_secs_f64());

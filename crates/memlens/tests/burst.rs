@@ -98,6 +98,55 @@ fn misses_are_those_of_the_data_that_does_not_fit() {
     assert_eq!(found, expected, "{table:#}");
 }
 
+/// A machine whose memory would take a hundred times as long as any.
+const SLOW_MEMORY: &str = r#"
+format = 1
+processor = "an abacus"
+measured_at = 0
+
+[latency]
+cycle_ns = 0.5
+cycle_spread = 0.0
+l1 = { cycles = 4.0, spread = 0.0 }
+l2 = { cycles = 15.0, spread = 0.0 }
+llc = { cycles = 60.0, spread = 0.0 }
+dram = { cycles = 30000.0, spread = 0.0 }
+stlb = { cycles = 8.0, spread = 0.0 }
+walk = { cycles = 40.0, spread = 0.0 }
+llc_reach_bytes = 1048576
+curve = []
+"#;
+
+#[test]
+fn stalls_are_no_longer_than_the_program_runs() {
+    let folder = folder();
+    let program = compiled(folder.path(), "works", WORKS, &["-O1", "-g"]);
+    std::fs::write(folder.path().join("slow.toml"), SLOW_MEMORY).expect("written");
+    let record = |options: &[&str]| {
+        let words = ["run", "--mode", "burst", "--force", "--calibration", "slow.toml", "--out", "p"];
+        let words = [&words, options, &["--", program.to_str().expect("text")]].concat();
+        let output = call(folder.path(), &words);
+        assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+        (json(folder.path(), "p"), stderr(&output))
+    };
+    let number = |of: &Value, name: &str| of[name].as_f64().unwrap_or_else(|| panic!("{name}: {of}"));
+    let (report, text) = record(&["--quiet"]);
+    let (run, totals) = (&report["run"], &report["totals"]);
+    if run["modelled_stall_cycles"].is_null() {
+        // On a busy machine there may have been too few bursts with a time.
+        let bursts = run["effective_bursts"].as_f64().unwrap_or(0.0);
+        return assert!(bursts < 10.0, "{run:#} {text}");
+    }
+    let (stalls, cycles) = (number(totals, "stall_cycles"), number(run, "core_cycles"));
+    assert!(stalls < cycles, "{stalls} {cycles}");
+    assert!(number(run, "modelled_stall_cycles") > 3.0 * cycles, "{run}");
+    // Another machine's time was not measured.
+    let (report, text) = record(&["--quiet", "--cache", "llc=1M,16,64"]);
+    assert!(report["run"]["modelled_stall_cycles"].is_null(), "{} {text}", report["run"]);
+    let (stalls, cycles) = (number(&report["totals"], "stall_cycles"), number(&report["run"], "core_cycles"));
+    assert!(stalls < cycles && cycles > 0.0, "{stalls} {cycles}");
+}
+
 #[test]
 fn what_cannot_have_bursts_is_refused_before_it_starts() {
     let folder = folder();

@@ -142,6 +142,8 @@ pub struct Bursts {
     sharing: Option<Sharing>,
     running: Running,
     data: DataSize,
+    /// Nanoseconds of a core's cycle, where bursts run on the machine whose misses are estimated.
+    core_cycle_ns: Option<f64>,
     counts: BurstCounts,
 }
 
@@ -185,6 +187,7 @@ impl Bursts {
             sharing,
             running: Running::default(),
             data: DataSize::default(),
+            core_cycle_ns: None,
             counts: BurstCounts { is_filtered, ..BurstCounts::default() },
         })
     }
@@ -193,6 +196,21 @@ impl Bursts {
     pub fn of_running(mut self) -> Self {
         self.counts.is_attached = true;
         self
+    }
+
+    /// The machine whose misses are estimated is this one, with a cycle of so many ns: see [`Windows::feed`]. What the published
+    /// mini-simulation says stays as it is.
+    pub fn on_core(mut self, core_cycle_ns: Option<f64>) -> Self {
+        tracing::debug!(core_cycle_ns, "core");
+        self.core_cycle_ns = core_cycle_ns.filter(|_| self.simulation.is_none());
+        self
+    }
+
+    /// Cycles that the program's code took for itself, page faults among them, if it is known how long one is.
+    pub fn core_cycles(&self) -> Option<f64> {
+        let counts = &self.counts;
+        let whole_ns = (counts.own_ns + counts.period_ns).saturating_sub(counts.cost_ns) as f64;
+        Some((whole_ns - self.waiting.calls_ns()).max(0.0) / self.core_cycle_ns?)
     }
 
     /// The machine whose misses are estimated.
@@ -282,7 +300,9 @@ impl Bursts {
         let weight = self.weights.weight(head, &content);
         tracing::debug!(number, ?content, ?weight, ?head, "weighed");
         self.counts.weighed(head, &content, &weight);
-        self.look_at_alone(number, time_ns, head, met.first_pc, surroundings);
+        let core_cycle_ns = self.core_cycle_ns.filter(|_| weight.is_of_stretch());
+        let access_cycles = core_cycle_ns.map(|cycle_ns| weight.access_ns / cycle_ns);
+        self.look_at_alone(number, (time_ns, access_cycles), head, met.first_pc, surroundings);
         self.running.ran(number, head.period_ns + head.own_ns);
         let timing = Timing {
             process: surroundings.pid,
@@ -317,11 +337,11 @@ impl Bursts {
         }
     }
 
-    /// What a burst tells whatever it stands for.
+    /// What a burst tells whatever it stands for: when it was, and how many cycles an access took, if that was measured.
     fn look_at_alone(
         &mut self,
         number: u32,
-        time_ns: u64,
+        (time_ns, access_cycles): (u64, Option<f64>),
         head: &BurstHead,
         first_pc: Option<u64>,
         surroundings: &Surroundings<'_>,
@@ -338,7 +358,7 @@ impl Bursts {
             simulation.analyze(function, time_ns.saturating_sub(head.own_ns), &burst);
         }
         self.patterns.feed(&burst, |reference| Some(self.cells.spot(reference.owner)));
-        self.kept.feed(&self.references, &self.begun, |pc| {
+        self.kept.feed(&self.references, &self.begun, access_cycles, |pc| {
             let (file, svma) = surroundings.code(pc);
             Place { module: file.unwrap_or(Place::NO_MODULE), svma }
         });

@@ -133,6 +133,11 @@ impl Weight {
     pub fn is_measured(&self) -> bool {
         matches!(self.speed, Speed::New | Speed::Settled | Speed::Repeated { is_measured: true })
     }
+
+    /// Whether a stretch of the same code tells it alone.
+    pub fn is_of_stretch(&self) -> bool {
+        matches!(self.speed, Speed::New | Speed::Settled)
+    }
 }
 
 /// What an access's time was measured on.

@@ -27,8 +27,15 @@ fn burst() -> Finding {
         Err(error) => return Finding::limited(topic, error.to_string(), "name one with --machine"),
     };
     let model = BurstModel::default();
-    let bursts =
-        BurstSettings { accesses: 1000, frequency_hz: 1000, often: 0, machine, model, filter: false };
+    let bursts = BurstSettings {
+        accesses: 1000,
+        frequency_hz: 1000,
+        often: 0,
+        machine,
+        core_cycle_ns: None,
+        model,
+        filter: false,
+    };
     let options = SampleOptions { bursts: Some(bursts), overhead: 1.0, ..SampleOptions::default() };
     let target = Target::Program { file: PathBuf::from("/bin/sh"), arguments: spin() };
     let tried = SampleSession::start(&target, &options).and_then(|mut session| {
