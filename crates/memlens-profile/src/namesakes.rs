@@ -41,6 +41,18 @@ impl Profile {
         rows
     }
 
+    /// Whether something of its kind that is accessed has the object's name and is another row: the name alone does not tell them
+    /// apart. (A heap block that is called after a variable has the variable's name, but is of another kind.)
+    pub fn has_namesake(&self, index: ObjectIx) -> bool {
+        let Some(object) = self.objects.get(index.index()) else { return false };
+        let key = self.row_key(index, object);
+        self.objects.iter().enumerate().any(|(at, other)| {
+            (other.kind, &other.name) == (object.kind, &object.name)
+                && other.counts.accesses() > 0
+                && self.row_key(ObjectIx::from_index(at), other) != key
+        })
+    }
+
     /// Sorts objects by falling cost.
     pub fn costliest_first(&self, objects: &mut [ObjectIx]) {
         let cost = |index: &ObjectIx| self.objects.get(index.index()).map(|it| self.cost(&it.counts));
@@ -65,4 +77,33 @@ impl Profile {
 /// Whether the run was to keep the blocks of a call stack apart (`--no-merge`): it has numbered them (`rows #3`).
 fn is_numbered(name: &str) -> bool {
     name.rsplit_once(" #").is_some_and(|(_, number)| number.parse::<u64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use memlens_types::Counts;
+
+    use super::*;
+    use crate::SourceLine;
+
+    #[test]
+    fn namesakes_are_other_rows_of_a_kind() {
+        let object = |kind, line, loads| Object {
+            kind,
+            name: "table".to_owned(),
+            declared: Some(SourceLine { file: "a.c".to_owned(), line }),
+            counts: Counts { loads, ..Counts::default() },
+            ..Object::default()
+        };
+        let has = |objects: &[Object]| {
+            let profile = Profile { objects: objects.to_vec(), ..Profile::default() };
+            profile.has_namesake(ObjectIx(0))
+        };
+        let block = object(ObjectKind::Heap, 3, 100);
+        assert!(!has(&[block.clone(), object(ObjectKind::Global, 1, 100)]), "the variable that leads to it");
+        assert!(!has(&[block.clone(), object(ObjectKind::Heap, 3, 50)]), "the same row");
+        assert!(!has(&[block.clone(), object(ObjectKind::Heap, 4, 0)]), "nobody comes to it");
+        assert!(has(&[block, object(ObjectKind::Heap, 4, 1)]));
+        assert!(!has(&[]));
+    }
 }

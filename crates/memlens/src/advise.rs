@@ -179,6 +179,8 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
     // Where nothing else is to be done, they are told in full.
     let found = if findings.is_empty() { hidden } else { findings };
     let of_time = percent(LEAST_TIME_GAIN);
+    let is_measured = profile.run.modelled_stall_cycles.is_some();
+    let time_word = if is_measured { "time" } else { "modelled time" };
     let shown = usize::try_from(args.top).unwrap_or(usize::MAX);
     let is_prefetch = |finding: &Finding| matches!(finding.remedy, Remedy::Prefetch { .. });
     let measured = match hidden.iter().any(|finding| is_prefetch(finding) && has_steps(profile, finding)) {
@@ -192,7 +194,8 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
     if findings.is_empty() {
         let _ = writeln!(
             out,
-            "Nothing makes {of_time} of the modelled core's time: it hides nearly all of what follows behind other work.\n{caution}\n"
+            "Nothing makes {of_time} of the {} time: it hides nearly all of what follows behind other work.\n{caution}\n",
+            if is_measured { "core's" } else { "modelled core's" }
         );
     }
     for (number, finding) in (1..).zip(found.iter().take(shown)) {
@@ -204,7 +207,7 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
             percent(finding.gain),
             finding
                 .time_gain
-                .map(|gain| format!(", about {} of the modelled time", percent(gain)))
+                .map(|gain| format!(", about {} of the {time_word}", percent(gain)))
                 .unwrap_or_default()
         );
         for line in evidence(profile, finding) {
@@ -265,6 +268,9 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
         false => String::new(),
     };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
+        true if is_measured => {
+            " Of the time they are what a modelled core saves, no more than the measured time has room for; real ones have saved more and less."
+        }
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
         false => "",
     };
@@ -285,8 +291,7 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
 fn without_words(profile: &Profile, rows: &[(Vec<ObjectIx>, f64)]) -> Option<String> {
     let what = if profile.has_stalls() { "the stalls" } else { "the wait" };
     let word = |(row, share): &(Vec<ObjectIx>, f64)| {
-        let name = &profile.objects.get(row.first()?.index())?.name;
-        Some(format!("{name} ({} of {what})", percent(*share)))
+        Some(format!("{} ({} of {what})", name(profile, *row.first()?), percent(*share)))
     };
     let words: Vec<String> = rows.iter().take(MOST_HIDDEN).filter_map(word).collect();
     let more = "memlens report --object NAME shows the code that touches it";
@@ -312,17 +317,31 @@ fn ids(profile: &Profile, objects: &[ObjectIx]) -> Vec<u32> {
     objects.iter().filter_map(|object| Some(profile.objects.get(object.index())?.id)).collect()
 }
 
+/// What an object is called, with its number where others are called the same.
+fn name(profile: &Profile, index: ObjectIx) -> String {
+    match profile.objects.get(index.index()) {
+        Some(object) if profile.has_namesake(index) => format!("{} #{}", object.name, object.id),
+        Some(object) => object.name.clone(),
+        None => "an object".to_owned(),
+    }
+}
+
+/// What a finding is about.
+fn name_of(profile: &Profile, finding: &Finding) -> String {
+    finding.row.first().map_or_else(|| "an object".to_owned(), |&index| name(profile, index))
+}
+
 fn title(profile: &Profile, finding: &Finding) -> String {
-    let name = object(profile, finding).map_or("an object", |object| object.name.as_str());
+    let name_of_index = |index: &ObjectIx| name(profile, *index);
+    let name = name_of(profile, finding);
     match &finding.remedy {
         Remedy::HugePages { .. } => format!("{name} in huge pages"),
-        Remedy::Prefetch { index: Some(index), .. } => match profile.objects.get(index.index()) {
-            Some(index) => format!("prefetch {name}[{}[…]]", index.name),
-            None => format!("prefetch {name}"),
-        },
+        Remedy::Prefetch { index: Some(index), .. } => {
+            format!("prefetch {name}[{}[…]]", name_of_index(index))
+        }
         Remedy::Prefetch { index: None, .. } => format!("prefetch {name}"),
-        Remedy::Sort { index, .. } => match profile.objects.get(index.index()) {
-            Some(index) if index.name != name => format!("{} in the order of {name}", index.name),
+        Remedy::Sort { index, .. } => match name_of_index(index) {
+            index if index != name => format!("{index} in the order of {name}"),
             _ => format!("what leads to {name} in its order"),
         },
         Remedy::Layout { .. } => format!("another order of {name}"),
@@ -340,8 +359,8 @@ fn title(profile: &Profile, finding: &Finding) -> String {
     }
 }
 
-fn object_names<'a>(profile: &'a Profile, objects: &[ObjectIx]) -> Vec<&'a str> {
-    objects.iter().filter_map(|object| Some(profile.objects.get(object.index())?.name.as_str())).collect()
+fn object_names(profile: &Profile, objects: &[ObjectIx]) -> Vec<String> {
+    objects.iter().map(|&object| name(profile, object)).collect()
 }
 
 fn field_names<'a>(profile: &'a Profile, fields: &[FieldIx]) -> Vec<&'a str> {
@@ -428,10 +447,8 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             part(counts.llc_misses()),
             match &finding.remedy {
                 Remedy::Shorten { nodes, .. } => format!("; a search goes through {nodes:.1} nodes on average"),
-                Remedy::Sort { index, walks, .. } => match profile.objects.get(index.index()) {
-                    Some(index) => format!("; {} is gone through {walks:.0} times", index.name),
-                    None => String::new(),
-                },
+                Remedy::Sort { index, walks, .. } =>
+                    format!("; {} is gone through {walks:.0} times", name(profile, *index)),
                 _ => String::new(),
             }
         ),
@@ -549,9 +566,9 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
             );
         }
         Remedy::Sort { index, beside, .. } => {
-            let index = &profile.objects[index.index()].name;
-            let named = object(profile, finding).map(|object| object.name.as_str());
-            let numbered: Vec<&str> = named.into_iter().chain(object_names(profile, beside)).collect();
+            let index = name(profile, *index);
+            let mut numbered = vec![name_of(profile, finding)];
+            numbered.extend(object_names(profile, beside));
             return format!(
                 "sort {index} by what it leads to where its order is free, now and then if what it leads to changes; where it is not free, number \
                  {} in the order in which {index} comes to it: a line is used up while it is there, and the next one prefetched in time",
@@ -559,7 +576,7 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
             );
         }
         Remedy::Layout { against: Some(other), .. } => {
-            let other = &profile.objects[other.index()].name;
+            let other = name(profile, *other);
             return format!(
                 "the loops go through {other} in order at the same time: exchange those that leave {other} in order or at one place (of a \
                  product of matrices the inner two); where none do, as in a transpose, go through both in blocks of some lines each way, \
@@ -625,9 +642,8 @@ fn in_same_loops(profile: &Profile, finding: &Finding, found: &[Finding]) -> Opt
     let shares_loops = |other: &&Finding| {
         is_order(other) && other.row != finding.row && places(other).iter().any(|place| own.contains(place))
     };
-    let mut names: Vec<&str> = (found.iter().filter(shares_loops))
-        .filter_map(|other| Some(object(profile, other)?.name.as_str()))
-        .collect();
+    let mut names: Vec<String> =
+        found.iter().filter(shares_loops).map(|other| name_of(profile, other)).collect();
     names.dedup();
     (!names.is_empty()).then(|| names.join(", "))
 }
