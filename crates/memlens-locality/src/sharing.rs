@@ -12,6 +12,9 @@
 //!    not wait for lines is too fast to have had these misses, whatever its threads write. That least is what cores can do, a third of a
 //!    cycle an access: with more, a loop of loads and one counter that others write beside had no time left to wait.
 //!
+//! Threads that end hand their stacks on to others, at the same addresses: these two never run at the same time. Whose thread pointer is the
+//! same as another's has its stack.
+//!
 //! In the same way a write is an invalidation if others had the line. A miss is false sharing if none of the bytes that are used up to
 //! the next chance is among those that the others wrote.
 
@@ -40,12 +43,25 @@ pub struct Timing {
     pub process: u32,
     /// Its thread.
     pub thread: u32,
+    /// Where the thread's own data is: of two threads that have it at the same place one began when the other had ended. 0: not known.
+    pub thread_pointer: u64,
     /// When it was reported, in ns.
     pub at_ns: u64,
     /// Native time of one of its accesses in ns.
     pub access_ns: f64,
     /// The part of the time around it in which its thread ran, 0 to 1.
     pub running: f64,
+}
+
+impl Timing {
+    /// Whether the other one is of a thread that cannot run when this one does, though another of the process: its stack is
+    /// this one's.
+    fn replaces(&self, other: &Self) -> bool {
+        self.process == other.process
+            && self.thread != other.thread
+            && self.thread_pointer != 0
+            && self.thread_pointer == other.thread_pointer
+    }
 }
 
 /// What an owner's accesses met, in accesses of the whole run.
@@ -146,6 +162,8 @@ impl Sharing {
             .iter()
             .position(is_its)
             .map_or(0, |at| self.seen.remove(at).timing.at_ns.abs_diff(timing.at_ns));
+        // Who had its stack before has ended, and takes no lines any more.
+        self.seen.retain(|seen| !timing.replaces(&seen.timing));
         // Of that time it slept in a part.
         let near_ns = ((gap_ns as f64 * timing.running) as u64).clamp(NEAR_NS, FAR_NS);
         if self.seen.len() >= MOST_THREADS {
@@ -160,6 +178,7 @@ impl Sharing {
             let Timing { process, thread, at_ns, .. } = seen.timing;
             process == timing.process
                 && thread != timing.thread
+                && !timing.replaces(&seen.timing)
                 && at_ns.abs_diff(timing.at_ns) <= seen.near_ns
         };
         let others: Vec<&Seen> = self.seen.iter().filter(near).collect();
@@ -330,7 +349,15 @@ mod tests {
 
     /// A burst of a thread that accesses one address again and again.
     fn burst(thread: u32, address: u64, kind: AccessKind) -> (Timing, Vec<Reference>) {
-        let timing = Timing { process: 1, thread, at_ns: 1_000_000_000, access_ns: 10.0, running: 1.0 };
+        let thread_pointer = 0x7000 + u64::from(thread);
+        let timing = Timing {
+            process: 1,
+            thread,
+            thread_pointer,
+            at_ns: 1_000_000_000,
+            access_ns: 10.0,
+            running: 1.0,
+        };
         (timing, vec![Reference { address, instruction: 0, owner: thread, size: 8, kind }; 1000])
     }
 
@@ -419,6 +446,9 @@ mod tests {
         (one.0.process, other.0.running) = (2, 0.5);
         assert_eq!(shared([one.clone(), other.clone()]), [Shared::default(); 2]);
         one.0.process = 1;
+        // The second one has the first one's stack, so that it began when that had ended.
+        let successor = Timing { thread_pointer: one.0.thread_pointer, ..other.0 };
+        assert_eq!(shared([one.clone(), (successor, other.1.clone())]), [Shared::default(); 2]);
         let found = shared([one, other]).map(|shared| shared.coherence_misses);
         assert_eq!(found, [500.0, 1000.0]);
     }

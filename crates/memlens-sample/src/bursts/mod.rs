@@ -307,6 +307,7 @@ impl Bursts {
         let timing = Timing {
             process: surroundings.pid,
             thread: number,
+            thread_pointer: head.thread_pointer,
             at_ns: time_ns,
             access_ns: weight.access_ns,
             running: self.running.part(number, time_ns),
