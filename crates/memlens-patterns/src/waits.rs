@@ -79,7 +79,7 @@ pub fn stall_parts<'a>(
 
 impl StallParts {
     /// Fills the stall cycles of the profile's cells, and all other counts from these ([`Profile::sum_cells`]); and the core's cycles
-    /// in all: `measured_cycles`, if the stalls have been held against what was measured, else as modelled.
+    /// in all: as modelled, and no more than `measured_cycles` if the stalls have been held against what was measured.
     pub fn add_to(&self, profile: &mut Profile, measured_cycles: Option<f64>) {
         let machine = &profile.machine;
         let stalls: Vec<Stalls> = profile.cells.iter().map(|cell| self.of_cell(machine, cell)).collect();
@@ -105,7 +105,11 @@ impl StallParts {
         // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
         let is_known = unknown <= LITTLE * by_accesses * self.cycles && times > 0.0;
         if is_known && self.looked_at > 0 && self.cycles > 0.0 && self.waited <= self.cycles {
-            let cycles = measured.map_or(times * self.cycles + of_others, |(cycles, _)| cycles);
+            // What nobody can explain of the measured time is as likely the code's as its stalls'.
+            let cycles = match measured {
+                Some((cycles, _)) => (times * self.instant + (of_own + of_others) * left).min(cycles),
+                None => times * self.cycles + of_others,
+            };
             profile.run.core_cycles = Some(cycles.round() as u64);
             let modelled = |(_, held): (f64, HeldToTime)| of_own * held.modelled_times + of_others;
             profile.run.modelled_stall_cycles = measured.map(|it| modelled(it).round() as u64);
@@ -274,6 +278,8 @@ mod tests {
             (totals.stall_cycles, profile.run.core_cycles, profile.run.modelled_stall_cycles)
         };
         assert_eq!(of(Some(9e6)), (wait / 8, Some(9_000_000), Some(wait / 2)));
+        // It has more, which nothing explains.
+        assert_eq!(of(Some(1e9)), (wait / 8, Some(6 * (wait / 8)), Some(wait / 2)));
         // Whatever stretches say: nine tenths of the time, or what the code leaves of it.
         assert_eq!(of(Some(1e6)), (900_000, Some(1_000_000), Some(wait / 2)));
         // Of another machine nothing is measured.

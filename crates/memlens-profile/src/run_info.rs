@@ -48,8 +48,9 @@ pub struct RunInfo {
     /// in [`SamplingInfo::effective_samples`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_bursts: Option<f64>,
-    /// Cycles that the core takes for the run's code, the stalls of [`memlens_types::Counts::stall_cycles`] among them: as modelled, or
-    /// as measured where bursts tell. None: no core was modelled, nothing was looked at, or nothing of that missed while other accesses did.
+    /// Cycles that the modelled core takes for the run's code, the stalls of [`memlens_types::Counts::stall_cycles`] among them; no more
+    /// than was measured, where bursts tell. None: no core was modelled, nothing was looked at, or nothing of that missed while other
+    /// accesses did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_cycles: Option<u64>,
     /// The stalls of the modelled core alone, where [`memlens_types::Counts::stall_cycles`] have been held against the time that bursts measured, which

@@ -180,7 +180,6 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
     let found = if findings.is_empty() { hidden } else { findings };
     let of_time = percent(LEAST_TIME_GAIN);
     let is_measured = profile.run.modelled_stall_cycles.is_some();
-    let time_word = if is_measured { "time" } else { "modelled time" };
     let shown = usize::try_from(args.top).unwrap_or(usize::MAX);
     let is_prefetch = |finding: &Finding| matches!(finding.remedy, Remedy::Prefetch { .. });
     let measured = match hidden.iter().any(|finding| is_prefetch(finding) && has_steps(profile, finding)) {
@@ -194,8 +193,7 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
     if findings.is_empty() {
         let _ = writeln!(
             out,
-            "Nothing makes {of_time} of the {} time: it hides nearly all of what follows behind other work.\n{caution}\n",
-            if is_measured { "core's" } else { "modelled core's" }
+            "Nothing makes {of_time} of the modelled core's time: it hides nearly all of what follows behind other work.\n{caution}\n"
         );
     }
     for (number, finding) in (1..).zip(found.iter().take(shown)) {
@@ -207,7 +205,7 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
             percent(finding.gain),
             finding
                 .time_gain
-                .map(|gain| format!(", about {} of the {time_word}", percent(gain)))
+                .map(|gain| format!(", about {} of the modelled time", percent(gain)))
                 .unwrap_or_default()
         );
         for line in evidence(profile, finding) {
