@@ -50,7 +50,7 @@ use memlens_profile::place::is_library;
 use memlens_profile::{
     Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, PatternIndex, Profile, TlbInfo,
 };
-use memlens_types::{Counts, ObjectKind, PatternKind};
+use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
 pub use chase::{Nodes, Searched};
 pub use pad::{Level, SetConflict};
@@ -457,9 +457,12 @@ impl<'a> About<'a> {
     fn by_pattern(&self) -> Vec<Finding> {
         let mut groups: BTreeMap<Group, Vec<&Cell>> = BTreeMap::new();
         let copies = self.unrolled_copies();
+        let prefetches = self.prefetches();
         for cell in self.own() {
             let Some(pattern) = self.known.patterns.of(cell.code, cell.object) else { continue };
             let group = match pattern.kind {
+                // The program does already what it would be told to do.
+                PatternKind::Indirect if self.is_with_one_of(&prefetches, cell) => continue,
                 PatternKind::Indirect => {
                     let index = pattern.loaded_by.and_then(|loader| self.known.loaded_from.get(&loader));
                     Group::By(index.and_then(|index| self.known.first_of.get(index)).copied())
@@ -486,6 +489,37 @@ impl<'a> About<'a> {
             }
         };
         groups.into_iter().filter_map(finding).collect()
+    }
+
+    /// Prefetch instructions of the program for the row's objects.
+    fn prefetches(&self) -> Vec<&'a Cell> {
+        let code = &self.known.profile.code;
+        let is_prefetch = |cell: &&Cell| {
+            code.get(cell.code.index()).is_some_and(|location| location.kind == AccessKind::Prefetch)
+        };
+        self.own().filter(is_prefetch).collect()
+    }
+
+    /// Whether one of others on its object is in its function; where no function is known, in the code around it.
+    fn is_with_one_of(&self, others: &[&Cell], cell: &Cell) -> bool {
+        /// Bytes of code that are likely of one function.
+        const NEAR: u64 = 4096;
+        let place = |cell: &Cell| {
+            let location = self.known.profile.code.get(cell.code.index())?;
+            Some((location.module, location.offset))
+        };
+        let is_near = |other: &Cell| {
+            let (Some((module, offset)), Some((of_other, at))) = (place(cell), place(other)) else {
+                return false;
+            };
+            module == of_other && offset.abs_diff(at) <= NEAR
+        };
+        others.iter().filter(|other| other.object == cell.object).any(|other| {
+            match (self.function(cell), self.function(other)) {
+                (Some(own), Some(of_other)) => own == of_other,
+                _ => is_near(other),
+            }
+        })
     }
 
     /// How many instructions go by the same steps through the same field of an object's structures in a line of code: copies of one, of a

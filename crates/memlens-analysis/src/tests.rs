@@ -567,6 +567,28 @@ fn each_pattern_has_its_remedy_with_the_gain_by_hand() {
     assert!((found[1].gain - 900.0 * (dram - llc) / whole).abs() < 0.001, "{}", found[1].gain);
 }
 
+/// Who prefetches already is not told to.
+#[test]
+fn what_the_program_prefetches_needs_no_prefetch() {
+    let prefetches = |object, offset| {
+        let mut profile = profile();
+        let code = CodeLocation { id: 4, kind: AccessKind::Prefetch, offset, ..profile.code[1].clone() };
+        profile.code.push(code);
+        let counts = Counts { dtlb_misses: 900, ..Counts::default() };
+        profile.cells.push(Cell {
+            code: CodeIx(3),
+            object: ObjectIx(object),
+            thread: ThreadIx(0),
+            counts: counts.into(),
+        });
+        profile.sum_cells();
+        findings(&profile).iter().any(|finding| matches!(finding.remedy, Remedy::Prefetch { .. }))
+    };
+    assert!(!prefetches(1, 0x20), "the same data, beside the load");
+    assert!(prefetches(0, 0x20), "other data");
+    assert!(prefetches(1, 0x9000), "other code");
+}
+
 /// A walk down the columns of a matrix: in the other order one line of eight accesses is read, which a prefetcher asks for
 /// in time, and one page of 512 is looked up. Where the lines are used up all the same, the pages remain.
 #[test]

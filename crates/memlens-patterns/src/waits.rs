@@ -5,7 +5,7 @@ use memlens_overlap::{
 };
 use memlens_profile::{Cell, CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, Profile};
 use memlens_symbols::Module;
-use memlens_types::Counts;
+use memlens_types::{AccessKind, Counts};
 use rustc_hash::FxHashMap;
 
 /// Accesses looked at that an answer needs.
@@ -81,8 +81,7 @@ impl StallParts {
     /// Fills the stall cycles of the profile's cells, and all other counts from these ([`Profile::sum_cells`]); and the core's cycles
     /// in all: as modelled, and no more than `measured_cycles` if the stalls have been held against what was measured.
     pub fn add_to(&self, profile: &mut Profile, measured_cycles: Option<f64>) {
-        let machine = &profile.machine;
-        let stalls: Vec<Stalls> = profile.cells.iter().map(|cell| self.of_cell(machine, cell)).collect();
+        let stalls: Vec<Stalls> = profile.cells.iter().map(|cell| self.of_cell(profile, cell)).collect();
         let sum = |of: fn(&Stalls) -> f64| stalls.iter().map(of).sum::<f64>();
         let (of_own, of_others, unknown) = (sum(|it| it.own), sum(|it| it.of_others), sum(|it| it.unknown));
         let measured = measured_cycles.zip(self.held);
@@ -122,8 +121,12 @@ impl StallParts {
         }
     }
 
-    fn of_cell(&self, machine: &MachineInfo, cell: &Cell) -> Stalls {
-        let counts = cell.counts.get();
+    fn of_cell(&self, profile: &Profile, cell: &Cell) -> Stalls {
+        let (machine, counts) = (&profile.machine, cell.counts.get());
+        // A prefetch may walk page tables, but nothing waits for it.
+        if profile.code.get(cell.code.index()).is_some_and(|code| code.kind == AccessKind::Prefetch) {
+            return Stalls { own: 0.0, of_others: 0.0, unknown: 0.0 };
+        }
         let all = machine.wait_cycles(&counts);
         let of_others =
             counts.shared.coherence_misses.saturating_mul(machine.transfer_cycles().into()).min(all);
@@ -255,6 +258,17 @@ mod tests {
         without_misses().add_to(&mut profile, None);
         assert_eq!(profile.attribution.notes.is_empty(), profile.run.core_cycles.is_some());
         profile.run.core_cycles
+    }
+
+    #[test]
+    fn nobody_waits_for_a_prefetch() {
+        let mut profile = profile(100_000, 0);
+        let windows = StallParts { usual: Some(0.5), waited: 100.0, ..without_misses() };
+        windows.add_to(&mut profile, None);
+        assert!(profile.totals().stall_cycles > 0);
+        profile.code[0].kind = AccessKind::Prefetch;
+        windows.add_to(&mut profile, None);
+        assert_eq!(profile.totals().stall_cycles, 0);
     }
 
     #[test]
