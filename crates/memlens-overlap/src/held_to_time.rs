@@ -49,7 +49,8 @@ pub(crate) fn held<'s>(
     stretches: impl Iterator<Item = &'s Stretch>,
     expected: impl Fn(u32) -> Option<Expected>,
 ) -> Option<Held> {
-    let mut stalled: Vec<Stalled> = stretches.map(|stretch| Stalled::of(stretch, &expected)).collect();
+    let stalled = stretches.map(|stretch| Stalled::of(stretch, &expected));
+    let mut stalled: Vec<Stalled> = stalled.filter(|stretch| stretch.took > 0.0).collect();
     if stalled.len() < FEWEST {
         return None;
     }
