@@ -111,6 +111,7 @@ impl StallParts {
             };
             profile.run.core_cycles = Some(cycles.round() as u64);
             let modelled = |(_, held): (f64, HeldToTime)| of_own * held.modelled_times + of_others;
+            profile.run.measured_cycles = measured.map(|(cycles, _)| cycles.round() as u64);
             profile.run.modelled_stall_cycles = measured.map(|it| modelled(it).round() as u64);
         } else if all.accesses() > 0 {
             profile.attribution.notes.push(

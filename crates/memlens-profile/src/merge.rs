@@ -375,6 +375,8 @@ impl Merger {
         }
         let stalls = profile.totals().stall_cycles;
         if self.position > 0 {
+            let both = run.measured_cycles.zip(profile.run.measured_cycles);
+            run.measured_cycles = both.map(|(a, b)| a.saturating_add(b));
             // What was not held is as it was modelled.
             let (ours, theirs) = (run.modelled_stall_cycles, profile.run.modelled_stall_cycles);
             let sum = ours.unwrap_or(self.stalls).saturating_add(theirs.unwrap_or(stalls));

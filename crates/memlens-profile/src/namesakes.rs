@@ -41,16 +41,26 @@ impl Profile {
         rows
     }
 
-    /// Whether something of its kind that is accessed has the object's name and is another row: the name alone does not tell them
-    /// apart. (A heap block that is called after a variable has the variable's name, but is of another kind.)
-    pub fn has_namesake(&self, index: ObjectIx) -> bool {
-        let Some(object) = self.objects.get(index.index()) else { return false };
+    /// The row that the object is in, the costliest first, if something else of its kind that is accessed has its name: the name alone
+    /// does not tell them apart. (A heap block that is called after a variable has the variable's name, but is of another kind.)
+    pub fn row_among_namesakes(&self, index: ObjectIx) -> Option<Vec<ObjectIx>> {
+        let object = self.objects.get(index.index())?;
         let key = self.row_key(index, object);
-        self.objects.iter().enumerate().any(|(at, other)| {
-            (other.kind, &other.name) == (object.kind, &object.name)
-                && other.counts.accesses() > 0
-                && self.row_key(ObjectIx::from_index(at), other) != key
-        })
+        let alike = self
+            .objects
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| (other.kind, &other.name) == (object.kind, &object.name));
+        let (mut row, mut has_others) = (Vec::new(), false);
+        for (at, other) in alike {
+            let at = ObjectIx::from_index(at);
+            match self.row_key(at, other) == key {
+                true => row.push(at),
+                false => has_others |= other.counts.accesses() > 0,
+            }
+        }
+        self.costliest_first(&mut row);
+        has_others.then_some(row)
     }
 
     /// Sorts objects by falling cost.
@@ -95,15 +105,20 @@ mod tests {
             counts: Counts { loads, ..Counts::default() },
             ..Object::default()
         };
-        let has = |objects: &[Object]| {
+        let row = |objects: &[Object]| {
             let profile = Profile { objects: objects.to_vec(), ..Profile::default() };
-            profile.has_namesake(ObjectIx(0))
+            profile.row_among_namesakes(ObjectIx(0))
         };
         let block = object(ObjectKind::Heap, 3, 100);
-        assert!(!has(&[block.clone(), object(ObjectKind::Global, 1, 100)]), "the variable that leads to it");
-        assert!(!has(&[block.clone(), object(ObjectKind::Heap, 3, 50)]), "the same row");
-        assert!(!has(&[block.clone(), object(ObjectKind::Heap, 4, 0)]), "nobody comes to it");
-        assert!(has(&[block, object(ObjectKind::Heap, 4, 1)]));
-        assert!(!has(&[]));
+        assert_eq!(
+            row(&[block.clone(), object(ObjectKind::Global, 1, 100)]),
+            None,
+            "the variable that leads to it"
+        );
+        assert_eq!(row(&[block.clone(), object(ObjectKind::Heap, 3, 50)]), None, "the same row");
+        assert_eq!(row(&[block.clone(), object(ObjectKind::Heap, 4, 0)]), None, "nobody comes to it");
+        let (dearer, other) = (object(ObjectKind::Heap, 3, 500), object(ObjectKind::Heap, 4, 1));
+        assert_eq!(row(&[block, dearer, other]), Some(vec![ObjectIx(1), ObjectIx(0)]));
+        assert_eq!(row(&[]), None);
     }
 }

@@ -458,6 +458,14 @@ impl Profile {
         was_modelled && self.run.sampling.is_none() && !self.is_of_bus()
     }
 
+    /// Whether the model by itself has many more stalls than the measured time has room for; then [`Self::stall_cycles`] are what it
+    /// has room for.
+    pub fn has_more_stalls_than_time(&self) -> bool {
+        const MUCH_MORE: f64 = 1.25;
+        let modelled = self.run.modelled_stall_cycles.unwrap_or(0);
+        modelled as f64 > MUCH_MORE * self.totals().stall_cycles as f64
+    }
+
     /// Whether it is of a bus trace: lines of memory and page walks are counted, accesses and code are not known.
     pub fn is_of_bus(&self) -> bool {
         self.run.mode == "bus"

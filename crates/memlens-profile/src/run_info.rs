@@ -53,6 +53,9 @@ pub struct RunInfo {
     /// accesses did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_cycles: Option<u64>,
+    /// Cycles that the code took for itself, as bursts measured it; None: they did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_cycles: Option<u64>,
     /// The stalls of the modelled core alone, where [`memlens_types::Counts::stall_cycles`] have been held against the time that bursts measured, which
     /// may have no room for all of them. None: they have not.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,7 +54,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap(modelled_word(profile), INDENT, &modelled_pieces(profile, &known, width), width, colour);
     }
     out += &wrap("stalls", INDENT, &stall_pieces(profile, &totals), width, colour);
-    out += &wrap("measured", INDENT, &held_pieces(profile, &totals), width, colour);
+    out += &wrap("measured", INDENT, &measured_pieces(profile), width, colour);
     out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
     out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
 
@@ -269,26 +269,36 @@ fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
         }
     };
     if let Some(cycles) = profile.run.core_cycles.filter(|&cycles| cycles > 0) {
-        pieces
-            .push(format!("they are about {:.0} % of the core's time", 100.0 * stall as f64 / cycles as f64));
+        let about = if profile.has_more_stalls_than_time() { "at most" } else { "about" };
+        let part = 100.0 * stall as f64 / cycles as f64;
+        pieces.push(format!("they are {about} {part:.0} % of the core's time"));
     }
     pieces
 }
 
-/// The stalls of the model alone, where these are much more than the measured time has room for.
-fn held_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
-    const MUCH_MORE: f64 = 1.25;
-    let modelled = profile.run.modelled_stall_cycles.unwrap_or(0);
-    match modelled as f64 > MUCH_MORE * totals.stall_cycles as f64 {
-        true => vec![
-            format!(
-                "the code's time leaves room for no more stalls: by itself the model has {}",
-                count(modelled)
-            ),
-            "it has too many misses, or too little of them hidden".to_owned(),
-        ],
-        false => Vec::new(),
+/// Where the model and the measured time differ much.
+fn measured_pieces(profile: &Profile) -> Vec<String> {
+    /// Time that the model has nothing for is worth a word from this part on.
+    const MUCH: f64 = 0.3;
+    let run = &profile.run;
+    let mut pieces = Vec::new();
+    if let (Some(measured), Some(modelled)) = (run.measured_cycles, run.core_cycles)
+        && (measured - modelled.min(measured)) as f64 > MUCH * measured as f64
+    {
+        let unexplained = percent(measured - modelled, measured);
+        pieces.push(format!(
+            "the code took {} cycles; the model has nothing for {unexplained} % of them",
+            count(measured)
+        ));
     }
+    if let Some(modelled) = run.modelled_stall_cycles.filter(|_| profile.has_more_stalls_than_time()) {
+        pieces.push(format!(
+            "the code's time leaves room for no more stalls: by itself the model has {}",
+            count(modelled)
+        ));
+        pieces.push("it has too many misses, or too little of them hidden".to_owned());
+    }
+    pieces
 }
 
 /// How many misses a hardware prefetcher covers, said behind them.

@@ -138,6 +138,7 @@ fn run(profile: &Profile) -> Value {
         "marks": marks,
         "effective_bursts": run.effective_bursts,
         "core_cycles": run.core_cycles,
+        "measured_cycles": run.measured_cycles,
         "modelled_stall_cycles": run.modelled_stall_cycles,
         "sampling": run.sampling.as_ref().map(|sampling| json!({
             "event": sampling.event,

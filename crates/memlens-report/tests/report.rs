@@ -694,6 +694,14 @@ fn what_the_core_waits_for_comes_first() {
     profile.run.modelled_stall_cycles = Some(3000);
     let held = table(&profile, &View { width: 160, ..View::default() });
     assert!(held.contains("leaves room for no more stalls: by itself the model has 3.00k"), "{held}");
+    assert!(held.contains("they are at most 50 % of the core's time"), "{held}");
+    profile.run.measured_cycles = Some(8000);
+    let unexplained = table(&profile, &View { width: 160, ..View::default() });
+    assert!(
+        unexplained.contains("took 8.00k cycles; the model has nothing for 75.0 % of them"),
+        "{unexplained}"
+    );
+    profile.run.measured_cycles = None;
     assert_eq!(json(&profile)["run"]["modelled_stall_cycles"], value!(3000));
     profile.run.modelled_stall_cycles = None;
     let by_wait = table(&profile, &View { sort: Some(Column::Share), width: 160, ..View::default() });

@@ -179,7 +179,7 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
     // Where nothing else is to be done, they are told in full.
     let found = if findings.is_empty() { hidden } else { findings };
     let of_time = percent(LEAST_TIME_GAIN);
-    let is_measured = profile.run.modelled_stall_cycles.is_some();
+    let is_held = profile.has_more_stalls_than_time();
     let shown = usize::try_from(args.top).unwrap_or(usize::MAX);
     let is_prefetch = |finding: &Finding| matches!(finding.remedy, Remedy::Prefetch { .. });
     let measured = match hidden.iter().any(|finding| is_prefetch(finding) && has_steps(profile, finding)) {
@@ -266,8 +266,9 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
         false => String::new(),
     };
     let time = match found.iter().any(|finding| finding.time_gain.is_some()) {
-        true if is_measured => {
-            " Of the time they are what a modelled core saves, no more than the measured time has room for; real ones have saved more and less."
+        true if is_held => {
+            " Of the time they are what a modelled core saves, which stalls more by itself than the measured time has room for; real ones have saved \
+             more and less."
         }
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
         false => "",
@@ -315,12 +316,14 @@ fn ids(profile: &Profile, objects: &[ObjectIx]) -> Vec<u32> {
     objects.iter().filter_map(|object| Some(profile.objects.get(object.index())?.id)).collect()
 }
 
-/// What an object is called, with its number where others are called the same.
+/// What an object is called, with its row's number where others are called the same.
 fn name(profile: &Profile, index: ObjectIx) -> String {
-    match profile.objects.get(index.index()) {
-        Some(object) if profile.has_namesake(index) => format!("{} #{}", object.name, object.id),
-        Some(object) => object.name.clone(),
-        None => "an object".to_owned(),
+    let Some(object) = profile.objects.get(index.index()) else { return "an object".to_owned() };
+    let row = profile.row_among_namesakes(index);
+    let first = row.as_ref().and_then(|row| Some((profile.objects.get(row.first()?.index())?.id, row.len())));
+    match first {
+        Some((id, objects)) => format!("{} (#{})", object.name, row_number(id, objects - 1)),
+        None => object.name.clone(),
     }
 }
 

@@ -366,6 +366,7 @@ fn completed(mut profile: Profile, run: &RunInfo, elapsed: Duration) -> Profile 
     profile.run.sampling = made.sampling;
     profile.run.effective_bursts = made.effective_bursts;
     profile.run.core_cycles = made.core_cycles;
+    profile.run.measured_cycles = made.measured_cycles;
     profile.run.modelled_stall_cycles = made.modelled_stall_cycles;
     profile.run.threads = made.threads;
     profile.run.notes.splice(..0, made.notes);
