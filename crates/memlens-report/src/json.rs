@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memlens_profile::{
-    CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, Frame, MachineInfo, Mark, ModuleIx, Object, PathSamples,
-    Profile, TlbInfo,
+    Attribution, CacheInfo, Cell, CodeIx, CodeLocation, FieldIx, Frame, MachineInfo, Mark, ModuleIx, Object,
+    ObjectIx, PathSamples, Profile, TlbInfo,
 };
 use memlens_types::Counts;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
@@ -21,31 +22,61 @@ use crate::row::Whole;
 /// What the first key says.
 pub const SCHEMA: &str = "memlens-report/1";
 
-/// The whole report. Objects and instructions come by falling cost, then by id or address, so equal
-/// profiles give equal reports. Linear in the cells.
+/// The whole report, to be written. Objects and instructions come by falling cost, then by id or address, so equal
+/// profiles give equal reports. Linear in the cells. One entry of each list is in memory at a time: those of a large program are gigabytes.
+pub fn json_report(profile: &Profile) -> impl Serialize {
+    Report { profile }
+}
+
+/// The same as a value: for small profiles.
 pub fn json(profile: &Profile) -> Value {
-    let totals = profile.totals();
-    let cost = Cost { profile, total: Whole::of(profile, &totals), patterns: PatternWords::new(profile) };
+    // There is nothing in it that JSON cannot say.
+    serde_json::to_value(Report { profile }).unwrap_or_default()
+}
+
+struct Report<'a> {
+    profile: &'a Profile,
+}
+
+impl Serialize for Report<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let profile = self.profile;
+        let totals = profile.totals();
+        let cost = Cost { profile, total: Whole::of(profile, &totals), patterns: PatternWords::new(profile) };
+        let mut report = serializer.serialize_map(None)?;
+        report.serialize_entry("schema", SCHEMA)?;
+        report.serialize_entry("run", &run(profile))?;
+        report.serialize_entry("machine", &machine(&profile.machine))?;
+        report.serialize_entry("totals", &totals_object(&cost, &totals))?;
+        report.serialize_entry("attribution", &attribution(&profile.attribution))?;
+        report.serialize_entry("objects", &Entries(|| objects(&cost)))?;
+        report.serialize_entry("instructions", &Entries(|| instructions(&cost)))?;
+        report.serialize_entry("delinquent_loads", &delinquent(profile))?;
+        report.serialize_entry("predictions", &profile.predictions)?;
+        report.serialize_entry("call_tree", &call_tree(&cost))?;
+        report.end()
+    }
+}
+
+/// A list that is made while it is written.
+struct Entries<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item = Value>> Serialize for Entries<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0())
+    }
+}
+
+fn attribution(attribution: &Attribution) -> Value {
     json!({
-        "schema": SCHEMA,
-        "run": run(profile),
-        "machine": machine(&profile.machine),
-        "totals": totals_object(&cost, &totals),
-        "attribution": {
-            "attributed_accesses": profile.attribution.attributed_accesses,
-            "unknown_accesses": profile.attribution.unknown_accesses,
-            "unknown_reasons": profile.attribution.unknown_reasons,
-            "lost_events": profile.attribution.lost_events,
-            "truncated_stacks": profile.attribution.truncated_stacks,
-            "unresolved_code": profile.attribution.unresolved_code,
-            "truncated": profile.attribution.truncated,
-            "notes": profile.attribution.notes,
-        },
-        "objects": objects(&cost),
-        "instructions": instructions(&cost),
-        "delinquent_loads": delinquent(profile),
-        "predictions": profile.predictions,
-        "call_tree": call_tree(&cost),
+        "attributed_accesses": attribution.attributed_accesses,
+        "unknown_accesses": attribution.unknown_accesses,
+        "unknown_reasons": attribution.unknown_reasons,
+        "lost_events": attribution.lost_events,
+        "truncated_stacks": attribution.truncated_stacks,
+        "unresolved_code": attribution.unresolved_code,
+        "truncated": attribution.truncated,
+        "notes": attribution.notes,
     })
 }
 
@@ -266,7 +297,7 @@ fn counts(known: &Known) -> Map<String, Value> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn objects(cost: &Cost<'_>) -> Vec<Value> {
+fn objects<'c>(cost: &'c Cost<'c>) -> impl Iterator<Item = Value> + 'c {
     let profile = cost.profile;
     let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
     if !cost.patterns.is_empty() {
@@ -276,65 +307,70 @@ fn objects(cost: &Cost<'_>) -> Vec<Value> {
             }
         }
     }
-    let mut order: Vec<(&Object, Vec<&Cell>)> = profile.objects.iter().zip(cells).collect();
-    order.sort_by_key(|(object, _)| (std::cmp::Reverse(profile.cost(&object.counts)), object.id));
+    let objects = profile.objects.iter().enumerate().map(|(at, object)| (ObjectIx::from_index(at), object));
+    let mut order: Vec<((ObjectIx, &Object), Vec<&Cell>)> = objects.zip(cells).collect();
+    order.sort_by_key(|((_, object), _)| (std::cmp::Reverse(profile.cost(&object.counts)), object.id));
     let fields = FieldEntries::new(cost);
-    let entries = order.into_iter().map(|(object, cells)| {
+    order.into_iter().map(move |((at, object), cells)| {
         let mut entry = object_entry(cost, object);
         entry["element"] = object
             .element
             .as_ref()
             .map_or(Value::Null, |element| json!({"type": element.type_name, "bytes": element.bytes}));
-        entry["fields"] = fields.of(object);
+        entry["fields"] = fields.of(at);
         let shares = cost.patterns.shares(cells.into_iter()).into_iter();
         entry["patterns"] =
             shares.map(|(kind, share)| json!({"kind": kind.as_str(), "share": share})).collect();
         entry
-    });
-    entries.collect()
+    })
 }
 
-/// Objects' fields, by the objects' numbers.
-struct FieldEntries(BTreeMap<u32, Vec<Value>>);
+/// Objects' fields.
+struct FieldEntries<'c> {
+    cost: &'c Cost<'c>,
+    counts: FieldCounts,
+    /// By object.
+    fields: BTreeMap<ObjectIx, Vec<FieldIx>>,
+}
 
-impl FieldEntries {
-    fn new(cost: &Cost<'_>) -> Self {
+impl<'c> FieldEntries<'c> {
+    fn new(cost: &'c Cost<'c>) -> Self {
         let profile = cost.profile;
-        let mut entries: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
-        if profile.fields.is_empty() {
-            return Self(entries);
-        }
-        let all = FieldCounts::of(profile, profile.cells.iter());
+        let mut fields: BTreeMap<ObjectIx, Vec<FieldIx>> = BTreeMap::new();
         for (at, field) in profile.fields.iter().enumerate() {
-            let Some(object) = profile.objects.get(field.object.index()) else { continue };
-            let counts = all.get(FieldIx::from_index(at));
+            fields.entry(field.object).or_default().push(FieldIx::from_index(at));
+        }
+        let cells = profile.cells.iter().filter(|_| !fields.is_empty());
+        Self { cost, counts: FieldCounts::of(profile, cells), fields }
+    }
+
+    /// `null` where nothing is known of fields.
+    fn of(&self, object: ObjectIx) -> Value {
+        let Some(fields) = self.fields.get(&object) else { return Value::Null };
+        let fields = fields.iter().filter_map(|&at| {
+            let field = self.cost.profile.fields.get(at.index())?;
             let mut entry = Map::new();
             entry.insert("offset".to_owned(), field.offset_bytes.into());
             entry.insert("bytes".to_owned(), field.size_bytes.into());
             entry.insert("name".to_owned(), field.name.as_deref().into());
             entry.insert("type".to_owned(), field.type_name.as_deref().into());
-            cost.insert(&mut entry, &counts);
-            entry.extend(self::counts(&cost.known(&counts, false)));
-            entries.entry(object.id).or_default().push(entry.into());
-        }
-        for (&object, rest) in &all.elsewhere {
-            let object = profile.objects.get(object.index());
-            let Some(of_object) = object.and_then(|object| entries.get_mut(&object.id)) else { continue };
+            Some(self.with(entry, &self.counts.get(at)))
+        });
+        let elsewhere = self.counts.elsewhere.get(&object).map(|rest| {
             let mut entry = Map::new();
             for key in ["offset", "bytes", "type"] {
                 entry.insert(key.to_owned(), Value::Null);
             }
             entry.insert("name".to_owned(), NOT_LOOKED_AT.into());
-            cost.insert(&mut entry, rest);
-            entry.extend(self::counts(&cost.known(rest, false)));
-            of_object.push(entry.into());
-        }
-        Self(entries)
+            self.with(entry, rest)
+        });
+        fields.chain(elsewhere).collect()
     }
 
-    /// `null` where nothing is known of fields.
-    fn of(&self, object: &Object) -> Value {
-        self.0.get(&object.id).map_or(Value::Null, |entries| entries.clone().into())
+    fn with(&self, mut entry: Map<String, Value>, counts: &Counts) -> Value {
+        self.cost.insert(&mut entry, counts);
+        entry.extend(self::counts(&self.cost.known(counts, false)));
+        entry.into()
     }
 }
 
@@ -475,7 +511,7 @@ struct Instruction<'a> {
 }
 
 /// One entry for each instruction: its operands are added.
-fn instructions(cost: &Cost<'_>) -> Vec<Value> {
+fn instructions<'c>(cost: &'c Cost<'c>) -> impl Iterator<Item = Value> + 'c {
     let profile = cost.profile;
     let mut at: BTreeMap<(Option<ModuleIx>, u64), usize> = BTreeMap::new();
     let mut instructions: Vec<Instruction<'_>> = Vec::new();
@@ -506,7 +542,7 @@ fn instructions(cost: &Cost<'_>) -> Vec<Value> {
         let cost = profile.cost(&instruction.counts);
         (std::cmp::Reverse(cost), instruction.first.module, instruction.first.offset)
     });
-    instructions.iter().map(|instruction| instruction_entry(cost, instruction)).collect()
+    instructions.into_iter().map(|instruction| instruction_entry(cost, &instruction))
 }
 
 fn instruction_entry(cost: &Cost<'_>, instruction: &Instruction<'_>) -> Value {

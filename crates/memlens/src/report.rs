@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use memlens_profile::{ProcessFolder, Profile};
-use memlens_report::{By, UnknownWord, code_detail, csv, json, object_detail, table};
+use memlens_report::{By, UnknownWord, code_detail, csv, json_report, object_detail, table};
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
@@ -100,7 +100,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
             streams::write_result(|out| out.write_all(text.as_bytes()))?;
         }
         Format::Json => {
-            streams::write_json(&json(&profile))?;
+            streams::write_json(&json_report(&profile))?;
         }
         Format::Csv => {
             if args.view.top.is_none() {

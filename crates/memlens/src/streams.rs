@@ -48,7 +48,7 @@ pub fn cannot_write(error: &io::Error) -> Failure {
 ///
 /// # Errors
 /// As [`write_result`].
-pub fn write_json(document: &serde_json::Value) -> Result<(), Failure> {
+pub fn write_json(document: &impl serde::Serialize) -> Result<(), Failure> {
     write_result(|out| {
         serde_json::to_writer_pretty(&mut *out, document)?;
         out.write_all(b"\n")
