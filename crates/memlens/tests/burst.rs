@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use support::{call, compiled, failing, memlens, stderr, stdout, succeeding, wait_until};
+use support::{CALIBRATION, call, compiled, failing, memlens, stderr, stdout, succeeding, wait_until};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -98,30 +98,14 @@ fn misses_are_those_of_the_data_that_does_not_fit() {
     assert_eq!(found, expected, "{table:#}");
 }
 
-/// A machine whose memory would take a hundred times as long as any.
-const SLOW_MEMORY: &str = r#"
-format = 1
-processor = "an abacus"
-measured_at = 0
-
-[latency]
-cycle_ns = 0.5
-cycle_spread = 0.0
-l1 = { cycles = 4.0, spread = 0.0 }
-l2 = { cycles = 15.0, spread = 0.0 }
-llc = { cycles = 60.0, spread = 0.0 }
-dram = { cycles = 30000.0, spread = 0.0 }
-stlb = { cycles = 8.0, spread = 0.0 }
-walk = { cycles = 40.0, spread = 0.0 }
-llc_reach_bytes = 1048576
-curve = []
-"#;
-
 #[test]
 fn stalls_are_no_longer_than_the_program_runs() {
     let folder = folder();
     let program = compiled(folder.path(), "works", WORKS, &["-O1", "-g"]);
-    std::fs::write(folder.path().join("slow.toml"), SLOW_MEMORY).expect("written");
+    // Of a machine whose memory takes a hundred times as long as any.
+    let slow = CALIBRATION.replace("cycles = 333.0", "cycles = 30000.0");
+    assert_ne!(slow, CALIBRATION);
+    fs::write(folder.path().join("slow.toml"), slow).expect("written");
     let record = |options: &[&str]| {
         let words = ["run", "--mode", "burst", "--force", "--calibration", "slow.toml", "--out", "p"];
         let words = [&words, options, &["--", program.to_str().expect("text")]].concat();

@@ -1,10 +1,13 @@
 //! `memlens calibrate`, and who uses what it measured.
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use support::CALIBRATION;
 
 fn memlens(home: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
@@ -27,25 +30,6 @@ fn recorded_machine(home: &Path, words: &[&str]) -> Value {
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
-
-/// A calibration of some machine, by hand.
-const BY_HAND: &str = r#"
-format = 1
-processor = "an abacus"
-measured_at = 0
-
-[latency]
-cycle_ns = 0.5
-cycle_spread = 0.0
-l1 = { cycles = 5.0, spread = 0.0 }
-l2 = { cycles = 15.4, spread = 0.0 }
-llc = { cycles = 66.0, spread = 0.0 }
-dram = { cycles = 333.0, spread = 0.0 }
-stlb = { cycles = 8.0, spread = 0.0 }
-walk = { cycles = 44.0, spread = 0.0 }
-llc_reach_bytes = 1048576
-curve = []
-"#;
 
 #[test]
 fn measuring_shows_a_table_and_writes_a_file_unless_the_machine_is_busy() {
@@ -73,7 +57,7 @@ fn measuring_shows_a_table_and_writes_a_file_unless_the_machine_is_busy() {
 fn exact_mode_weights_accesses_by_what_was_measured() {
     let home = tempfile::tempdir().expect("a folder");
     let file = home.path().join("by_hand.toml");
-    fs::write(&file, BY_HAND).expect("written");
+    fs::write(&file, CALIBRATION).expect("written");
     let machine = recorded_machine(home.path(), &["--calibration", file.to_str().expect("text")]);
     let latencies = &machine["latencies"];
     let of = |name: &str| latencies[name].as_u64();
@@ -103,7 +87,7 @@ fn the_first_run_measures_briefly_and_later_ones_take_it_from_there() {
     );
     // Later runs go by the file.
     let kept_text = fs::read_to_string(&file).expect("readable");
-    let by_hand = BY_HAND.replace("an abacus", kept_text.split('"').nth(1).expect("the processor"));
+    let by_hand = CALIBRATION.replace("an abacus", kept_text.split('"').nth(1).expect("the processor"));
     fs::write(&file, by_hand).expect("written");
     let second = recorded_machine(home.path(), &[]);
     assert_eq!(second["latencies"]["dram_cycles"], 333, "{second}");
@@ -135,7 +119,7 @@ fn the_users_own_is_used_only_on_its_processor() {
     let home = tempfile::tempdir().expect("a folder");
     let folder = home.path().join("memlens");
     fs::create_dir_all(&folder).expect("created");
-    fs::write(folder.join("calibration.toml"), BY_HAND).expect("written");
+    fs::write(folder.join("calibration.toml"), CALIBRATION).expect("written");
     let profile = home.path().join("p");
     let output = memlens(home.path(), &["record", "--out", profile.to_str().expect("text"), "--", "true"]);
     let stderr = text(&output.stderr);

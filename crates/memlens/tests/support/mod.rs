@@ -13,6 +13,25 @@ use memlens_profile::{
 };
 use memlens_types::{Counts, ObjectKind};
 
+/// A calibration of some machine, by hand.
+pub const CALIBRATION: &str = r#"
+format = 1
+processor = "an abacus"
+measured_at = 0
+
+[latency]
+cycle_ns = 0.5
+cycle_spread = 0.0
+l1 = { cycles = 5.0, spread = 0.0 }
+l2 = { cycles = 15.4, spread = 0.0 }
+llc = { cycles = 66.0, spread = 0.0 }
+dram = { cycles = 333.0, spread = 0.0 }
+stlb = { cycles = 8.0, spread = 0.0 }
+walk = { cycles = 44.0, spread = 0.0 }
+llc_reach_bytes = 1048576
+curve = []
+"#;
+
 /// memlens in a folder, without what the developer's environment would add.
 pub fn memlens(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlens"));
