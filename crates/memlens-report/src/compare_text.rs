@@ -169,7 +169,22 @@ fn total_pieces(a: &Profile, b: &Profile) -> Vec<String> {
             format!("{word} {} → {}{}", count(of_a), count(of_b), factor(of_a as f64, of_b as f64))
         },
     ));
+    pieces.extend(core_piece(a, b));
     pieces
+}
+
+/// Where the core's cycles of the two are not alike.
+fn core_piece(a: &Profile, b: &Profile) -> Option<String> {
+    let is_measured = |profile: &Profile| {
+        let run = &profile.run;
+        run.core_cycles.filter(|_| profile.has_stalls()).map(|_| run.measured_cycles.is_some())
+    };
+    let (modelled, measured) = match (is_measured(a)?, is_measured(b)?) {
+        (false, true) => ("A", "B"),
+        (true, false) => ("B", "A"),
+        _ => return None,
+    };
+    Some(format!("of these {modelled}'s as modelled, {measured}'s no more than were measured"))
 }
 
 /// What both profiles know of all accesses: each total's word, and its value in A and in B.
@@ -472,4 +487,25 @@ pub fn compare_csv(comparison: &Comparison, top: Option<usize>, out: &mut impl W
         write!(out, "{}\r\n", fields.join(","))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_core_was_measured_is_told() {
+        let of = |core_cycles, measured_cycles| {
+            let mut profile = Profile::default();
+            profile.machine.core = Some(memlens_profile::CoreInfo::default());
+            (profile.run.core_cycles, profile.run.measured_cycles) = (core_cycles, measured_cycles);
+            profile
+        };
+        let (modelled, measured, neither) = (of(Some(9), None), of(Some(9), Some(9)), of(None, None));
+        let piece = core_piece(&modelled, &measured).expect("they differ");
+        assert_eq!(piece, "of these A's as modelled, B's no more than were measured");
+        assert!(core_piece(&measured, &modelled).expect("they differ").contains("B's as modelled"));
+        assert_eq!(core_piece(&measured, &measured), None);
+        assert_eq!(core_piece(&modelled, &neither), None);
+    }
 }
