@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Holds what bursts say of misses against full simulation of the same accesses, program by program.
 
-    bench/locality.py [--memlens FILE] [--machine NAME] [--sampling LENGTH/EVERY]... [--limit N]
+    bench/locality.py [--memlens FILE] [--machine NAME] [--sampling LENGTH/EVERY]... [--seeds N] [--limit N]
                       [--keep FOLDER] [--check] [NAME...]
 
 Each program is recorded once by exact mode with a trace of its accesses, the first 60 million unless --limit says
 otherwise. The example `held_against_exact` of memlens-locality simulates them all, cuts bursts of LENGTH out of each
 EVERY references at random places, and estimates from those alone: once by reuse times, once by the mini-simulation
 of Zhao et al. (UMI). Printed are a table of programs, and of each sampling the correlation and mean absolute error of miss
-ratios (misses / data accesses) and the quality of delinquent loads in the measures of their table 6.
+ratios (misses / data accesses), by which factor they are off, and the quality of delinquent loads in the measures of their table 6.
+With --seeds each sampling is drawn so many times: a few bursts more or less in one phase move a ratio as much as most changes of the
+model do.
 
 --keep keeps traces and results, and takes those that are there. --check takes only the programs that are quick and
 fails where an estimate is further than LEAST from the simulation. The last line is `N passed, N failed, N skipped`.
@@ -84,6 +86,9 @@ PROGRAMS = [
 ]
 LEVELS = ["L1", "L2", "LLC", "dTLB", "STLB"]
 SAMPLINGS = ["20000/100000", "100000/1000000", "1000000/10000000"]
+# Factors say nothing of ratios below, and are no larger.
+LEAST_RATIO = 0.0002
+MOST_FACTOR = 50
 # For --check: arguments, and how far estimates of L1, L2 and LLC may be from the simulation, in points.
 LEAST = {"gups": (["18"], 4), "spmv": (["8000", "12", "6"], 4), "matmul": (["100"], 4)}
 
@@ -167,6 +172,23 @@ def summary_tables(by_sampling):
                 print(f"| {' | '.join(sampling.split('/'))} | {what}, {words} | {' | '.join(found)} |")
 
 
+def factors_table(by_sampling):
+    """By which factor ratios are off, with its sign and without, and which part of the misses is the wrong owners'."""
+    print("\n| bursts | of | off by, and on the whole: " + " | ".join(LEVELS) + " | wrong owners: " + " | ".join(LEVELS) + " |")
+    print("|---:|---:|" + "---:|" * (2 * len(LEVELS)))
+    for sampling, results in by_sampling.items():
+        words = []
+        for level in range(len(LEVELS)):
+            some = [result for result in results if result["exact"][level] >= LEAST_RATIO]
+            # No estimate is nothing of an infinite factor.
+            logs = [math.log(max(one["ours"][level] / one["exact"][level], 1 / MOST_FACTOR)) for one in some]
+            words.append(f"{cell(math.exp(mean(map(abs, logs))))}, {cell(math.exp(mean(logs)))}" if logs else "–")
+        for level in range(len(LEVELS)):
+            off = [result["owners"][level][2] for result in results if result["exact"][level] >= LEAST_RATIO]
+            words.append(cell(mean([one for one in off if one is not None]), 2))
+        print(f"| {' | '.join(sampling.split('/'))} | " + " | ".join(words) + " |")
+
+
 def main():
     parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
@@ -174,6 +196,7 @@ def main():
     parser.add_argument("--example", type=Path, default=target / "release/examples/held_against_exact")
     parser.add_argument("--machine", default="e5504")
     parser.add_argument("--sampling", action="append")
+    parser.add_argument("--seeds", type=int, default=1, help="how many times each sampling is drawn")
     parser.add_argument("--limit", type=int, default=60_000_000)
     parser.add_argument("--keep", type=Path, help="folder for programs, traces and results")
     parser.add_argument("--check", action="store_true")
@@ -202,7 +225,8 @@ def main():
             results = folder / f"{name}.json"
             if not results.exists():
                 trace = traced(options, folder, name, command)
-                line = [str(options.example), options.machine, str(trace), *samplings]
+                drawn = [f"{sampling}/{seed}" for sampling in samplings for seed in range(options.seeds)]
+                line = [str(options.example), options.machine, str(trace), *drawn]
                 found = subprocess.run(line, check=True, capture_output=True, text=True).stdout
                 results.write_text(found)
             found = [json.loads(line) for line in results.read_text().splitlines()]
@@ -222,6 +246,7 @@ def main():
         for sampling, results in by_sampling.items():
             programs_table(results, sampling)
         summary_tables(by_sampling)
+        factors_table(by_sampling)
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 //! Bursts cut out of exact traces, and what is estimated from them, held against full simulation of the same
 //! accesses.
 //!
-//! `held_against_exact MACHINE TRACE [LENGTH/EVERY...]` reads a trace folder of `memlens record --trace parquet`, and
+//! `held_against_exact MACHINE TRACE [LENGTH/EVERY[/SEED]...]` reads a trace folder of `memlens record --trace parquet`, and
 //! prints a line of JSON for each sampling: bursts of LENGTH references, one in each EVERY, at a random place
 //! there. `bench/locality.py` makes tables of them.
 
@@ -59,14 +59,14 @@ struct Sampling {
 }
 
 impl Sampling {
-    fn new(length: usize, every: u64, levels: &[Geometry]) -> Result<Self> {
+    fn new(length: usize, every: u64, seed: u64, levels: &[Geometry]) -> Result<Self> {
         let mut sampling = Self {
             thread: None,
             length,
             every,
             passed: 0,
             begins: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: 0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xff51_afd7_ed55_8ccd),
             unseen: 0,
             taken: Vec::with_capacity(length),
             locality: Locality::new(&LocalityConfig {
@@ -389,8 +389,10 @@ fn main() -> Result<()> {
     let mut samplings = samplings
         .iter()
         .map(|text| {
-            let (length, every) = text.split_once('/').ok_or("a sampling is LENGTH/EVERY")?;
-            Sampling::new(length.parse()?, every.parse()?, &levels)
+            let mut words = text.split('/');
+            let mut word = || words.next().ok_or("a sampling is LENGTH/EVERY");
+            let (length, every) = (word()?.parse()?, word()?.parse()?);
+            Sampling::new(length, every, words.next().map_or(Ok(0), str::parse)?, &levels)
         })
         .collect::<Result<Vec<_>>>()?;
     let mut full = Full::new(&machine)?;
