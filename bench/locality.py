@@ -9,10 +9,10 @@ otherwise. The example `held_against_exact` of memlens-locality simulates them a
 EVERY references at random places, and estimates from those alone: once by reuse times, once by the mini-simulation
 of Zhao et al. (UMI). Printed are a table of programs, and of each sampling the correlation and mean absolute error of miss
 ratios (misses / data accesses), by which factor they are off, and the quality of delinquent loads in the measures of their table 6.
-With --seeds each sampling is drawn so many times: a few bursts more or less in one phase move a ratio as much as most changes of the
-model do.
+With --seeds each sampling is drawn so many times, and each draw counts as a program: a few bursts more or less in one phase move a ratio
+as much as most changes of the model do.
 
---keep keeps traces and results, and takes those that are there. --check takes only the programs that are quick and
+--keep keeps traces and results, and takes those that are there of the same samplings. --check takes only the programs that are quick and
 fails where an estimate is further than LEAST from the simulation. The last line is `N passed, N failed, N skipped`.
 """
 
@@ -86,8 +86,9 @@ PROGRAMS = [
 ]
 LEVELS = ["L1", "L2", "LLC", "dTLB", "STLB"]
 SAMPLINGS = ["20000/100000", "100000/1000000", "1000000/10000000"]
-# Factors say nothing of ratios below, and are no larger.
+# Factors say nothing of ratios below …
 LEAST_RATIO = 0.0002
+# … and an estimate of nothing counts as one that is too low by so much.
 MOST_FACTOR = 50
 # For --check: arguments, and how far estimates of L1, L2 and LLC may be from the simulation, in points.
 LEAST = {"gups": (["18"], 4), "spmv": (["8000", "12", "6"], 4), "matmul": (["100"], 4)}
@@ -117,6 +118,11 @@ def traced(options, folder, name, command):
         subprocess.run([str(word) for word in line], check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(folder / "profile", ignore_errors=True)
     return trace
+
+
+def kept(results):
+    """What the example printed for each sampling; nothing where it has not run."""
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
 
 
 def correlation(pairs):
@@ -173,14 +179,13 @@ def summary_tables(by_sampling):
 
 
 def factors_table(by_sampling):
-    """By which factor ratios are off, with its sign and without, and which part of the misses is the wrong owners'."""
+    """By which factor ratios are off, without its sign and with it, and which part of the misses is the wrong owners'."""
     print("\n| bursts | of | off by, and on the whole: " + " | ".join(LEVELS) + " | wrong owners: " + " | ".join(LEVELS) + " |")
     print("|---:|---:|" + "---:|" * (2 * len(LEVELS)))
     for sampling, results in by_sampling.items():
         words = []
         for level in range(len(LEVELS)):
             some = [result for result in results if result["exact"][level] >= LEAST_RATIO]
-            # No estimate is nothing of an infinite factor.
             logs = [math.log(max(one["ours"][level] / one["exact"][level], 1 / MOST_FACTOR)) for one in some]
             words.append(f"{cell(math.exp(mean(map(abs, logs))))}, {cell(math.exp(mean(logs)))}" if logs else "–")
         for level in range(len(LEVELS)):
@@ -223,13 +228,13 @@ def main():
                 print(f"{name}: skipped, {why}", flush=True)
                 continue
             results = folder / f"{name}.json"
-            if not results.exists():
+            drawn = [f"{sampling}/{seed}" for sampling in samplings for seed in range(options.seeds)]
+            found = kept(results)
+            if [f"{one['length']}/{one['every']}/{one.get('seed')}" for one in found] != drawn:
                 trace = traced(options, folder, name, command)
-                drawn = [f"{sampling}/{seed}" for sampling in samplings for seed in range(options.seeds)]
                 line = [str(options.example), options.machine, str(trace), *drawn]
-                found = subprocess.run(line, check=True, capture_output=True, text=True).stdout
-                results.write_text(found)
-            found = [json.loads(line) for line in results.read_text().splitlines()]
+                results.write_text(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+                found = kept(results)
             far = []
             for result in found:
                 sampling = f"{result['length']}/{result['every']}"

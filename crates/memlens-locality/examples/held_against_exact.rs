@@ -3,7 +3,7 @@
 //!
 //! `held_against_exact MACHINE TRACE [LENGTH/EVERY[/SEED]...]` reads a trace folder of `memlens record --trace parquet`, and
 //! prints a line of JSON for each sampling: bursts of LENGTH references, one in each EVERY, at a random place
-//! there. `bench/locality.py` makes tables of them.
+//! there, another one with each SEED. `bench/locality.py` makes tables of them.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -44,6 +44,7 @@ struct Sampling {
     thread: Option<u32>,
     length: usize,
     every: u64,
+    seed: u64,
     /// References passed of the present stretch, and where its burst begins.
     passed: u64,
     begins: u64,
@@ -64,6 +65,7 @@ impl Sampling {
             thread: None,
             length,
             every,
+            seed,
             passed: 0,
             begins: 0,
             random: 0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xff51_afd7_ed55_8ccd),
@@ -333,12 +335,13 @@ fn report(trace: &str, sampling: &Sampling, full: &Full) -> String {
     let owners = owners(&summary, full);
     format!(
         concat!(
-            r#"{{"trace":"{}","length":{},"every":{},"references":{},"bursts":{},"seen":{},"exact":{},"ours":{},"low":{},"high":{},"error":{},"#,
+            r#"{{"trace":"{}","length":{},"every":{},"seed":{},"references":{},"bursts":{},"seen":{},"exact":{},"ours":{},"low":{},"high":{},"error":{},"#,
             r#""umi":{},"delinquent_l1":{},"delinquent_l2":{},"delinquent_llc":{},"delinquent_umi":{},"owners":{},"ns_per_reference":{},"patterns":{}}}"#
         ),
         trace,
         sampling.length,
         sampling.every,
+        sampling.seed,
         references,
         summary.bursts,
         sampling.fed,
@@ -382,17 +385,19 @@ fn owners(summary: &Summary, full: &Full) -> String {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [machine_name, trace, samplings @ ..] = &arguments[..] else {
-        return Err("usage: held_against_exact MACHINE TRACE [LENGTH/EVERY...]".into());
+        return Err("usage: held_against_exact MACHINE TRACE [LENGTH/EVERY[/SEED]...]".into());
     };
     let machine = machine(machine_name)?;
     let levels = levels(&machine)?;
     let mut samplings = samplings
         .iter()
         .map(|text| {
-            let mut words = text.split('/');
-            let mut word = || words.next().ok_or("a sampling is LENGTH/EVERY");
-            let (length, every) = (word()?.parse()?, word()?.parse()?);
-            Sampling::new(length, every, words.next().map_or(Ok(0), str::parse)?, &levels)
+            let (length, every, seed) = match text.split('/').collect::<Vec<_>>()[..] {
+                [length, every] => (length, every, "0"),
+                [length, every, seed] => (length, every, seed),
+                _ => return Err("a sampling is LENGTH/EVERY or LENGTH/EVERY/SEED".into()),
+            };
+            Sampling::new(length.parse()?, every.parse()?, seed.parse()?, &levels)
         })
         .collect::<Result<Vec<_>>>()?;
     let mut full = Full::new(&machine)?;

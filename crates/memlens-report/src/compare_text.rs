@@ -173,7 +173,7 @@ fn total_pieces(a: &Profile, b: &Profile) -> Vec<String> {
     pieces
 }
 
-/// Where the core's cycles of the two are not alike.
+/// Whose core cycles are the model's alone, where the other's are bounded by what was measured: they are not alike.
 fn core_piece(a: &Profile, b: &Profile) -> Option<String> {
     let is_measured = |profile: &Profile| {
         let run = &profile.run;
