@@ -66,8 +66,8 @@
 //!    rule, among those that the lowest bits of the blocks' numbers lead to, and for reuses inside of bursts by what fell into the set in
 //!    the meantime.
 //! 4. **Misses** of a scope: its own distribution of reuse times against the footprints of its phases. Scopes
-//!    that were seen seldom lean on the program's distribution. The program's misses are the sum over its
-//!    instructions.
+//!    that were seen seldom lean on the program's distribution, and where that says fewer misses than all instructions together,
+//!    theirs are lowered towards it, the more the fewer bursts saw them. The program's misses are the sum over its instructions.
 //!    Who knows of objects how large they are ([`Locality::feed_with`]) bounds how often they miss in a cache that holds them with all
 //!    others of their time (`held.rs`).
 //!
@@ -85,7 +85,7 @@
 //!   two bursts are taken to be mixed at random.
 //! - **Data of known size** is held as long as bursts in a row meet nothing else of known size that is too much: what came between them, and
 //!   how much that brought, is guessed. Objects of several threads are added up there. [`Estimate::high`], standard errors and curves
-//!   know nothing of it; nor does an instruction of what each of its owners misses, so that the sums over both differ.
+//!   know nothing of it (nor do curves of what is lowered towards the program's misses); nor does an instruction of what each of its owners misses, so that the sums over both differ.
 //! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less; where the uses are
 //!   further apart than a burst is long, only the lowest six bits of a block's number are looked at, in which all blocks of a phase are alike.
