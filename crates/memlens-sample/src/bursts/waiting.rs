@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use super::between::{Around, Foreign, Look, Times, divide, least_part};
 use super::glances::{Glance, Glances, Position};
 use super::known_code::{KnownCode, Met};
-use super::weights::{Speed, is_alike};
+use super::weights::Speed;
 
 /// Bursts that wait at most, and most threads whose last bursts do …
 const MOST: usize = 64;
@@ -116,7 +116,7 @@ impl Waiting {
     fn learn_from(&mut self, other: &Self, is_next: bool) -> f64 {
         let other_ns = other.timing.access_ns;
         let is_better = match self.speed {
-            Speed::Guessed { recorded_ns } => recorded_ns.is_none_or(|ns| is_alike(ns, other_ns)),
+            Speed::Guessed { recorded } => recorded.is_none_or(|recorded| recorded.is_alike(other_ns)),
             // New code is slower than known code.
             Speed::New => is_next && other_ns < self.timing.access_ns,
             Speed::Settled | Speed::Learned | Speed::Repeated { .. } => false,
@@ -471,6 +471,7 @@ impl WaitingBursts {
 
 #[cfg(test)]
 mod tests {
+    use super::super::weights::Recorded;
     use super::*;
     use Position::{Code, Waiting as InCall};
     use memlens_types::AccessKind;
@@ -749,9 +750,9 @@ mod tests {
     #[test]
     fn a_speed_that_was_guessed_is_that_of_the_nearest_burst_of_the_code() {
         // A guess of 0.5 ns, where 50 were measured in the same code.
-        let guessed = |thread, recorded_ns| Waiting {
+        let guessed = |thread, recorded_ns: Option<f64>| Waiting {
             timing: Timing { process: 0, ..of(thread, 0.5) },
-            speed: Speed::Guessed { recorded_ns },
+            speed: Speed::Guessed { recorded: recorded_ns.map(|ns| Recorded { ns, shared: 1.0 }) },
             code: code(&[1, 2, 9]),
             ..fast()
         };
