@@ -85,7 +85,8 @@
 //!   two bursts are taken to be mixed at random.
 //! - **Data of known size** is held as long as bursts in a row meet nothing else of known size that is too much: what came between them, and
 //!   how much that brought, is guessed. Objects of several threads are added up there. [`Estimate::high`], standard errors and curves
-//!   know nothing of it (nor do curves of what is lowered towards the program's misses); nor does an instruction of what each of its owners misses, so that the sums over both differ.
+//!   know nothing of it, nor does an instruction of what each of its owners misses, so that the sums over both differ. Curves know nothing of
+//!   what is lowered towards the program's misses either.
 //! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less; where the uses are
 //!   further apart than a burst is long, only the lowest six bits of a block's number are looked at, in which all blocks of a phase are alike.

@@ -175,7 +175,7 @@ impl Recorded {
     /// Whether it may take `native_ns` natively. If not, it belongs to another phase of the program. Recording
     /// does all that counting does, too: it is not faster, but while the core is not shared. (Where SQLite fills a table while memlens reads
     /// symbols beside it, on the other thread of the core, recording takes 8 to 13 ns more an access instead of 1 to 5: most bursts there were
-    /// taken for another phase, and their time for a third of its accesses.)
+    /// taken for another phase, and their time for half of its accesses or fewer.)
     pub fn is_alike(self, native_ns: f64) -> bool {
         (native_ns / MOST_SHARED..=RECORDING_SLOWER * native_ns + RECORDING_NS * self.shared)
             .contains(&self.ns)
