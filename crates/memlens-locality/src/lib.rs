@@ -25,6 +25,7 @@
 //! | `sets.rs` | what sets have lost by the next use of it, inside bursts |
 //! | `phases.rs` | stretches of the program with different footprints, and how long they last |
 //! | `held.rs` | how often data of known size can miss in a cache that holds it |
+//! | `lean.rs` | how far rows that few bursts saw lean on the program |
 //! | `scopes.rs`, `spread.rs` | sums of instructions and owners; standard errors over bursts |
 //! | `cost.rs` | [`Cost`], [`CostSpread`]: what references cost; errors of shares that can be added up |
 //! | `summary.rs` | [`Summary`], [`Row`], [`Estimate`], [`CurvePoint`]: the answers |
@@ -139,6 +140,7 @@ mod groups;
 mod held;
 mod interval;
 mod last_use;
+mod lean;
 mod locality;
 mod model;
 mod pattern;

@@ -13,6 +13,7 @@ use crate::geometry::Geometry;
 use crate::groups::{Counts, Groups};
 use crate::held::{Held, Most, Mosts};
 use crate::last_use::{LastUse, TAG_SHIFT};
+use crate::lean::lean;
 use crate::model::{Bound, LevelModel, Misses, Model, estimate};
 use crate::phases::{Phases, Position, Short, Signature};
 use crate::regions::Regions;
@@ -391,10 +392,7 @@ impl Locality {
         let mut instructions = rows(&self.instructions, |most| Some(&most.instructions));
         let mut owners = rows(&self.owners, |most| Some(&most.owners));
         let mut total = rows(&self.program, |_| None).pop().map(|(_, row)| row).unwrap_or_default();
-        for (level, pooled) in total.levels.iter().enumerate() {
-            let part = part_of_pooled(pooled.misses, misses(&instructions, level));
-            instructions.iter_mut().chain(&mut owners).for_each(|(_, row)| row.lean(level, part));
-        }
+        lean(&total.levels, &mut instructions, &mut owners);
         let accesses: Vec<&Row> =
             instructions.iter().map(|(_, row)| row).filter(|row| !row.is_prefetch).collect();
         total.references = accesses.iter().map(|row| row.references).sum();
@@ -509,23 +507,6 @@ impl Locality {
             spread,
         }
     }
-}
-
-/// Misses of all accesses, as their instructions say.
-fn misses(instructions: &[(u32, Row)], level: usize) -> f64 {
-    let accesses = instructions.iter().filter(|(_, row)| !row.is_prefetch);
-    accesses.map(|(_, row)| row.levels[level].misses).sum()
-}
-
-/// What part the program as one has of the misses that its instructions say; 1: as many or more.
-///
-/// An instruction that few bursts saw has its longest reuse times from the few blocks that none of these found again; a thousand such instructions
-/// together have several times the program's misses in large caches. The program as one has too few where some instructions go over
-/// much more data than the others.
-fn part_of_pooled(pooled: f64, sum: f64) -> f64 {
-    /// With less its distribution ends too early.
-    const LEAST: f64 = 0.1;
-    if pooled < sum { (pooled / sum).max(LEAST) } else { 1.0 }
 }
 
 /// What is known of one size of block.

@@ -80,16 +80,6 @@ impl Summary {
 }
 
 impl Row {
-    /// Lowers the misses of a level where the program as one has only this part of them: the less, the more bursts tell of this row by itself.
-    pub(crate) fn lean(&mut self, level: usize, part: f64) {
-        /// From so many bursts on it is mostly this row that tells. Chosen, with the square, on traces of programs: misses of a last level were
-        /// off by a factor of 2.27 instead of 2.56 (8 programs, 37 bursts each), 1.82 instead of 1.85 (19, 30) and 1.52 instead of 1.65 (100).
-        const BURSTS: f64 = 4.0;
-        let estimate = &mut self.levels[level];
-        let leaned = estimate.misses * part.powf((BURSTS / (BURSTS + self.bursts as f64)).powi(2));
-        estimate.misses = leaned.max(estimate.low.min(estimate.misses));
-    }
-
     /// Such a part of it, of all that is added up over references.
     pub fn part(&self, part: f64) -> Self {
         let levels = self.levels.iter().map(|estimate| Estimate {

@@ -25,7 +25,7 @@ const MOST_SHARED: f64 = 2.0;
 const REPEATED_PART: f64 = 0.05;
 /// Bursts with fewer accesses say nothing of an access's time.
 const FEWEST_ACCESSES: f64 = 2000.0;
-/// Recording takes so many ns an access at most, on top of a multiple of the native time: what took longer was another
+/// Recording takes so many ns an access at most on a core of the thread's own, on top of a multiple of the native time: what took longer was another
 /// phase of the program than the stretch behind it. Of 1,196 bursts of the 24 programs of `bench/bursts.py` 13 did; half took 1 to 5 ns
 /// more than counting. Where a slow phase's burst has a fast phase's stretch behind it, the time around it would stand for twenty times
 /// the accesses, so that the limit is near.
