@@ -3,7 +3,7 @@
 //! The path follows fall-through at conditional jumps and direct jumps forward, for a few jumps; it ends at a call,
 //! a return, an indirect or a backward jump, and before whatever is left to the native code. A loop whose jump leads back to
 //! the path's begin is gone through several times, as often as it fits whole: what a block does besides the program's own work
-//! is then done once in so many rounds.
+//! is then done once in so many rounds. Not so a loop that touches no memory: only its block's words tell how often it goes round.
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
@@ -189,7 +189,9 @@ impl Trace {
                     }
                     let rounds = self.length / self.round;
                     let has_room = |all: usize, most: usize| all + all / rounds <= most;
-                    let goes_on = has_room(self.length, MOST_INSTRUCTIONS)
+                    // Of rounds without accesses nothing else tells how many there were.
+                    let goes_on = self.memory_ends[self.length - 1] > 0
+                        && has_room(self.length, MOST_INSTRUCTIONS)
                         && has_room(operands, MOST_OPERANDS)
                         && has_room(jumps, MOST_JUMPS);
                     if goes_on {
@@ -601,4 +603,35 @@ fn prefetched_by(instruction: &Instruction) -> Option<UsedMemory> {
             0,
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 0x1000;
+
+    struct Code(&'static [u8]);
+
+    impl CodeSource for Code {
+        unsafe fn code_at(&mut self, pc: u64) -> Option<&[u8]> {
+            self.0.get(usize::try_from(pc.checked_sub(START)?).ok()?..)
+        }
+    }
+
+    #[test]
+    fn rounds_of_loops_with_accesses_are_of_one_trace() {
+        let length = |code: &'static [u8]| {
+            let mut trace = Trace::empty();
+            // SAFETY: what is decoded is not executed.
+            let decoded =
+                unsafe { trace.decode(START, &mut Code(code), |_| true, &mut InstructionInfoFactory::new()) };
+            decoded.expect("instructions");
+            trace.instructions().len()
+        };
+        // add eax, [rdi] ; dec ecx ; jne ; ret
+        assert_eq!(length(&[0x03, 0x07, 0xff, 0xc9, 0x75, 0xfa, 0xc3]), 3 * MOST_JUMPS);
+        // add eax, edi ; dec ecx ; jne ; ret: each round is told of by a word of its own.
+        assert_eq!(length(&[0x01, 0xf8, 0xff, 0xc9, 0x75, 0xfa, 0xc3]), 4);
+    }
 }

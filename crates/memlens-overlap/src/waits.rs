@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::held_to_time::{Expected, Held, held};
 use crate::out_of_order::{Core, CoreLimits, Served as ServedAccess};
-use crate::paths::{CodeOf, From, Paths, Place};
+use crate::paths::{CodeOf, From, Paths, Place, Step};
 use crate::predictor::Predictor;
 use crate::served::{Draw, Served};
 use crate::windows::{Kept, Windows};
@@ -172,7 +172,14 @@ impl Run<'_, '_> {
             }
             if window[at].what.is_block() {
                 let begins = blocks[window[at].number as usize];
-                self.go(from, begins);
+                match begins {
+                    // It has gone round once.
+                    Some(first) if from == Some(From::At(first)) => {
+                        self.pass(Step { instruction: first, is_taken: false });
+                        self.go(Some(From::Behind(first)), begins);
+                    }
+                    _ => self.go(from, begins),
+                }
                 from = begins.map(From::At);
                 at += 1;
                 continue;
@@ -244,15 +251,20 @@ impl Run<'_, '_> {
         let (Some(from), Some(to)) = (from, to) else { return };
         for at in 0..self.paths.way(from, to).len() {
             let step = self.paths.way(from, to)[at];
-            let effects = *self.paths.effects(step.instruction);
-            let is_wrong = matches!(effects.leads, Leads::Either(_))
-                && !self.predictor.guesses(step.instruction, step.is_taken);
-            let join = if is_wrong { self.paths.join(step.instruction) } else { None };
-            for (core, has_misses) in self.cores.iter_mut().zip([true, false]) {
-                let done = core.execute(&effects, &[], |_, _| ());
-                if is_wrong {
-                    core.guessed_wrong(done, join.filter(|_| has_misses));
-                }
+            self.pass(step);
+        }
+    }
+
+    /// An instruction that touches no memory.
+    fn pass(&mut self, step: Step) {
+        let effects = *self.paths.effects(step.instruction);
+        let is_wrong = matches!(effects.leads, Leads::Either(_))
+            && !self.predictor.guesses(step.instruction, step.is_taken);
+        let join = if is_wrong { self.paths.join(step.instruction) } else { None };
+        for (core, has_misses) in self.cores.iter_mut().zip([true, false]) {
+            let done = core.execute(&effects, &[], |_, _| ());
+            if is_wrong {
+                core.guessed_wrong(done, join.filter(|_| has_misses));
             }
         }
     }
@@ -312,6 +324,18 @@ mod tests {
         served: &[Served],
         core: CoreLimits,
     ) -> Vec<f64> {
+        parts_with_rounds(code, accesses, served, core, (0, 0))
+    }
+
+    /// The same of code in which a loop that touches no memory, there, goes round so many times behind each access of the first
+    /// instruction.
+    fn parts_with_rounds(
+        code: &[u8],
+        accesses: &[(u64, u8, AccessKind, u64)],
+        served: &[Served],
+        core: CoreLimits,
+        (in_loop, rounds): (u64, usize),
+    ) -> Vec<f64> {
         let numbers: Vec<(u64, u8)> = {
             let mut all: Vec<_> = accesses.iter().map(|&(at, operand, ..)| (at, operand)).collect();
             all.sort_unstable();
@@ -329,8 +353,15 @@ mod tests {
                 .collect();
             // What jumps lead to begins a block: here the first instruction.
             let begins = |(at, _): &(usize, &(u64, u8, AccessKind, u64))| window[*at].0 == 0x1000;
-            let blocks: Vec<(u32, u64)> =
-                window.iter().enumerate().filter(begins).map(|(at, _)| (at as u32, 0x1000)).collect();
+            let blocks: Vec<(u32, u64)> = window
+                .iter()
+                .enumerate()
+                .filter(begins)
+                .flat_map(|(at, _)| {
+                    let round = (at as u32 + 1, in_loop);
+                    std::iter::once((at as u32, 0x1000)).chain(std::iter::repeat_n(round, rounds))
+                })
+                .collect();
             windows.feed(&references, &blocks, None, |svma| Place { module: 0, svma });
         }
         let operand = |(at, &(svma, operand)): (usize, &(u64, u8))| {
@@ -398,6 +429,25 @@ mod tests {
         let by_memory =
             all(CoreLimits { lines: LineRates { from_memory: 60.0, ..LineRates::default() }, ..CORE });
         assert!(is_near(by_memory, 0.2), "{by_memory}");
+    }
+
+    #[test]
+    fn loops_that_touch_nothing_take_room_with_each_round() {
+        // 1000: mov rax, [rdi] ; xor rbx, rax ; 1006: imul rbx, rbx ; dec ecx ; jne 1006 ; add rdi, 4096 ; jmp 1000
+        let code = [
+            0x48, 0x8b, 0x07, 0x48, 0x31, 0xc3, 0x48, 0x0f, 0xaf, 0xdb, 0xff, 0xc9, 0x75, 0xf8, 0x48, 0x81,
+            0xc7, 0, 0x10, 0, 0, 0xeb, 0xe9,
+        ];
+        let of = |rounds| {
+            let core = CoreLimits { window: 120, scheduled: 1000, ..CORE };
+            parts_with_rounds(&code, &loads(0x1000, 5000), &[always(300.0)], core, (0x1006, rounds))[0]
+        };
+        // Seven instructions for a load: as many as there are places for lines.
+        let one = of(1);
+        assert!((0.08..0.11).contains(&one), "{one}");
+        // 34 of them: three to four, less what the multiplications take by themselves.
+        let ten = of(10);
+        assert!((0.16..0.2).contains(&ten), "{ten}");
     }
 
     #[test]

@@ -17,6 +17,8 @@ const SET_BITS: u32 = 6;
 const PAGE_BITS: u32 = 12;
 /// Accesses kept of a window: some ten times what a core has under way.
 const LENGTH: usize = 1024;
+/// What is kept of a window at most, marks of blocks included.
+const MOST_KEPT: usize = 8 * LENGTH;
 const _: () = assert!(LENGTH << SET_BITS <= 1 << u16::BITS, "a line's number and set fit 16 bits");
 
 /// What a window keeps, in 8 bytes: an access, or that a block began.
@@ -134,7 +136,7 @@ pub(crate) struct Window {
 
 /// Windows, each as likely to be kept as any other.
 ///
-/// Memory: some 12 KB each, and 8 bytes for each operand of those whose time was measured.
+/// Memory: some 12 KB each, 64 at most, and 8 bytes for each operand of those whose time was measured.
 #[derive(Clone, Debug)]
 pub struct Windows {
     kept: Vec<Window>,
@@ -219,7 +221,11 @@ impl Windows {
         let first = blocks.partition_point(|&(before, _)| (before as usize) < range.start);
         let mut blocks = blocks[first..].iter().peekable();
         for at in range {
+            // Loops that touch no memory have a mark for each round, and may have any number of them.
             while let Some(&(_, pc)) = blocks.next_if(|&&(before, _)| before as usize <= at) {
+                if kept.len() >= MOST_KEPT {
+                    return kept.into();
+                }
                 let place = place_of(pc);
                 let next = self.blocks.len() as u32;
                 let number = *self.numbers.entry(place).or_insert(next);
