@@ -18,6 +18,8 @@ impl RegisterSet {
     pub const COUNT: usize = 57;
     /// The stack pointer.
     pub const STACK_POINTER: Self = Self(1 << 4);
+    /// Vector registers and masks.
+    const VECTORS: Self = Self(((1 << 32) - 1) << FIRST_VECTOR | ((1 << 8) - 1) << FIRST_MASK);
     /// What string instructions count and go by: rcx, rsi and rdi.
     const STRING_POINTERS: Self = Self(1 << 1 | 1 << 6 | 1 << 7);
 
@@ -71,6 +73,24 @@ pub enum Leads {
     Away,
 }
 
+/// What an instruction waits for its operands in front of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Arithmetic of general registers, branches.
+    Integer,
+    /// Multiplications of general registers.
+    Multiply,
+    /// Whatever computes with vector registers or masks.
+    Vector,
+    /// Loads and stores that do nothing else.
+    Address,
+}
+
+impl Unit {
+    /// How many there are.
+    pub const COUNT: usize = 4;
+}
+
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effects {
@@ -90,6 +110,8 @@ pub struct Effects {
     pub writes: RegisterSet,
     /// Cycles from its operands to its result, but for those that a load takes.
     pub latency_cycles: u8,
+    /// What executes it.
+    pub unit: Unit,
     /// Whether it has a memory operand.
     pub touches_memory: bool,
     /// Whether it is a string instruction that repeats itself.
@@ -164,6 +186,16 @@ impl Effects {
         if copies_string(instruction) {
             writes = writes.without(RegisterSet::STRING_POINTERS);
         }
+        let latency_cycles = latency_cycles(instruction);
+        let touches_memory = accesses().next().is_some();
+        let unit = match instruction.mnemonic() {
+            _ if touches_memory && latency_cycles == 0 => Unit::Address,
+            Mnemonic::Imul | Mnemonic::Mul | Mnemonic::Mulx => Unit::Multiply,
+            _ if reads.intersects(RegisterSet::VECTORS) || writes.intersects(RegisterSet::VECTORS) => {
+                Unit::Vector
+            }
+            _ => Unit::Integer,
+        };
         Self {
             at: instruction.ip(),
             next: instruction.next_ip(),
@@ -171,8 +203,9 @@ impl Effects {
             address,
             reads,
             writes,
-            latency_cycles: latency_cycles(instruction),
-            touches_memory: accesses().next().is_some(),
+            latency_cycles,
+            unit,
+            touches_memory,
             repeats: instruction.is_string_instruction()
                 && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
         }
@@ -337,6 +370,8 @@ mod tests {
             (registers(&[]), registers(&[3]), registers(&[]))
         );
         assert_eq!((zero.reads, zero.writes), (registers(&[]), registers(&[0, FLAGS])));
+        let units = [lea, add, store, jump].map(|it| it.unit);
+        assert_eq!(units, [Unit::Integer, Unit::Integer, Unit::Address, Unit::Integer]);
         assert_eq!((jump.leads, jump.reads), (Leads::Either(0x1000), registers(&[FLAGS])));
         assert_eq!((add.touches_memory, zero.touches_memory, push.next), (true, false, 0x100c));
     }

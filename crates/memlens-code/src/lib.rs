@@ -68,7 +68,7 @@ pub use control_flow::{
     Block, ControlFlow, call_target, calls_alike, is_fused, is_return, jump_target, linkage_cell,
 };
 pub use destination::{Base, Destination, Register};
-pub use effects::{Effects, Leads, RegisterSet, effects};
+pub use effects::{Effects, Leads, RegisterSet, Unit, effects};
 pub use flow::{
     MAX_INSTRUCTIONS, ReturnsArgument, Target, result_destinations, returns_first_argument, slot_destinations,
 };

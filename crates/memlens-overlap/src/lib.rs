@@ -61,7 +61,7 @@ mod served;
 mod waits;
 mod windows;
 
-pub use out_of_order::{CoreLimits, LineRates};
+pub use out_of_order::{CoreLimits, LineRates, Schedulers};
 pub use paths::{CodeOf, Place};
 pub use served::{Served, Service, Source};
 pub use waits::{HeldToTime, Operand, Waited, Waits, waits};

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-use memlens_code::{Effects, RegisterSet};
+use memlens_code::{Effects, RegisterSet, Unit};
 use rustc_hash::FxHashMap;
 
 use crate::paths::{Join, MOST_BETWEEN};
@@ -20,6 +20,8 @@ pub struct CoreLimits {
     pub window: u32,
     /// Instructions that have entered and wait for their operands: entries of the schedulers.
     pub scheduled: u32,
+    /// The same by kind.
+    pub schedulers: Schedulers,
     /// Lines that are under way to the first level.
     pub outstanding: u32,
     /// Stores that have not been written to the first level.
@@ -30,7 +32,43 @@ pub struct CoreLimits {
     pub lines: LineRates,
 }
 
+/// Instructions of a kind that have entered and wait for their operands. Those behind wait, too, until one of them begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedulers {
+    /// Of general registers; 0: as many as of all kinds.
+    pub integer: u32,
+    /// Of these, multiplications; 0: as many.
+    pub multiply: u32,
+    /// Of vector registers; 0: they are among those of general registers.
+    pub vector: u32,
+    /// Loads and stores that do nothing else; 0: they are among those of general registers.
+    pub address: u32,
+}
+
+impl Schedulers {
+    /// Who shares a scheduler, by [`Unit`], and its entries.
+    fn shared(self) -> [([bool; Unit::COUNT], u32); 4] {
+        let mut integers = [true; Unit::COUNT];
+        integers[Unit::Vector as usize] = self.vector == 0;
+        integers[Unit::Address as usize] = self.address == 0;
+        let only = |unit: Unit| std::array::from_fn(|it| it == unit as usize);
+        [
+            (integers, self.integer),
+            (only(Unit::Multiply), self.multiply),
+            (only(Unit::Vector), self.vector),
+            (only(Unit::Address), self.address),
+        ]
+    }
+}
+
 impl CoreLimits {
+    /// Who shares a scheduler, by [`Unit`], and its entries: at least one.
+    fn shared_schedulers(&self) -> Vec<([bool; Unit::COUNT], usize)> {
+        let all = ([true; Unit::COUNT], self.scheduled.max(1));
+        let some = self.schedulers.shared().into_iter().filter(|(_, entries)| *entries > 0);
+        std::iter::once(all).chain(some).map(|(of, entries)| (of, entries as usize)).collect()
+    }
+
     /// Lines that loads bring, of all sets, so that a set which got [`CROWD`] of them is crowded.
     fn crowd(&self) -> u64 {
         u64::from(self.crowded_sets) * CROWD as u64
@@ -187,8 +225,10 @@ pub(crate) struct Core {
     limits: CoreLimits,
     /// Cycles that an instruction takes of the width.
     slot: f64,
-    /// When the instructions that wait for operands have them.
-    waiting: BinaryHeap<Reverse<Time>>,
+    /// When the instructions that wait for operands have them, by [`Unit`].
+    waiting: [BinaryHeap<Reverse<Time>>; Unit::COUNT],
+    /// Which of them share a scheduler, and its entries.
+    schedulers: Vec<([bool; Unit::COUNT], usize)>,
     /// When each register's value is there.
     ready: [f64; RegisterSet::COUNT],
     /// When the last instruction entered.
@@ -231,7 +271,8 @@ impl Core {
         Self {
             limits,
             slot: 1.0 / f64::from(limits.width.max(1)),
-            waiting: BinaryHeap::new(),
+            waiting: std::array::from_fn(|_| BinaryHeap::new()),
+            schedulers: limits.shared_schedulers(),
             ready: [0.0; RegisterSet::COUNT],
             entered: 0.0,
             resumes: 0.0,
@@ -290,11 +331,7 @@ impl Core {
             }
         }
         self.waiting_until(entered);
-        if self.waiting.len() >= self.limits.scheduled.max(1) as usize
-            && let Some(Reverse(Time(begins))) = self.waiting.pop()
-        {
-            entered = entered.max(begins);
-        }
+        entered = entered.max(self.scheduled(effects.unit));
         self.entered = entered;
         while self.recent.pop_front_if(|wait| wait.ends <= entered).is_some() {}
         let latest =
@@ -311,7 +348,7 @@ impl Core {
         // What loads leaves the scheduler with its address; what computes besides, with all operands.
         let begins = if effects.latency_cycles == 0 { addressed } else { loaded.max(read) };
         if begins > entered {
-            self.waiting.push(Reverse(Time(begins)));
+            self.waiting[effects.unit as usize].push(Reverse(Time(begins)));
         }
         let done = loaded.max(read) + f64::from(effects.latency_cycles);
         effects.writes.iter().for_each(|register| self.ready[register] = done);
@@ -436,9 +473,28 @@ impl Core {
 
     /// Those that have their operands by then wait no more.
     fn waiting_until(&mut self, time: f64) {
-        while self.waiting.peek().is_some_and(|Reverse(Time(begins))| *begins <= time) {
-            self.waiting.pop();
+        for waiting in &mut self.waiting {
+            while waiting.peek().is_some_and(|Reverse(Time(begins))| *begins <= time) {
+                waiting.pop();
+            }
         }
+    }
+
+    /// When a scheduler has room for another one of these: where it is full, when the first of those in it begins, which leaves it.
+    fn scheduled(&mut self, unit: Unit) -> f64 {
+        let mut from: f64 = 0.0;
+        for (of, entries) in self.schedulers.iter().filter(|(of, _)| of[unit as usize]) {
+            let sharers = || (0..Unit::COUNT).filter(|&sharer| of[sharer]);
+            if sharers().map(|sharer| self.waiting[sharer].len()).sum::<usize>() < *entries {
+                continue;
+            }
+            // The heap's order is reversed: the greatest begins first.
+            let first = sharers().max_by_key(|&sharer| self.waiting[sharer].peek());
+            if let Some(Reverse(Time(begins))) = first.and_then(|first| self.waiting[first].pop()) {
+                from = from.max(begins);
+            }
+        }
+        from
     }
 
     fn retire(&mut self, at: f64) {

@@ -295,7 +295,7 @@ fn length_of_instruction(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::out_of_order::LineRates;
+    use crate::out_of_order::{LineRates, Schedulers};
     use crate::served::{Service, Source};
     use memlens_locality::Reference;
     use memlens_types::AccessKind;
@@ -304,6 +304,7 @@ mod tests {
         width: 4,
         window: 240,
         scheduled: 97,
+        schedulers: Schedulers { integer: 0, multiply: 0, vector: 0, address: 0 },
         outstanding: 10,
         stores: 48,
         crowded_sets: 6,
@@ -448,6 +449,28 @@ mod tests {
         // 34 of them: three to four, less what the multiplications take by themselves.
         let ten = of(10);
         assert!((0.16..0.2).contains(&ten), "{ten}");
+    }
+
+    #[test]
+    fn what_waits_in_a_small_scheduler_holds_up_loads_behind() {
+        // mov rax, [rdi] ; xor rbx, rax ; 8 imul rbx, rbx ; add rdi, 4096 ; jmp
+        let mut code = vec![0x48, 0x8b, 0x07, 0x48, 0x31, 0xc3];
+        (0..8).for_each(|_| code.extend([0x48, 0x0f, 0xaf, 0xdb]));
+        code.extend([0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xeb, 0xd1]);
+        let of = |schedulers| {
+            let core = CoreLimits { scheduled: 1000, schedulers, ..CORE };
+            parts(&code, &loads(0x1000, 5000), &[always(300.0)], core)[0]
+        };
+        let none = Schedulers::default();
+        // Ten lines at a time are 30 cycles each, and 25 go by anyway.
+        assert!(of(none) < 0.03, "{}", of(none));
+        // Three loads with their multiplications, and a fourth whose multiplications go on: 75 to 100.
+        let few = of(Schedulers { multiply: 24, ..none });
+        assert!((0.16..0.25).contains(&few), "{few}");
+        // They are integers', too, and nobody else's.
+        let integers = of(Schedulers { integer: 24, ..none });
+        assert!((few..0.3).contains(&integers), "{integers}");
+        assert_eq!(of(Schedulers { integer: 240, vector: 4, address: 4, ..none }), of(none));
     }
 
     #[test]

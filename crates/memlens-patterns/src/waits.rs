@@ -1,7 +1,8 @@
 //! How much of their accesses' latency operands wait: `memlens-overlap`'s answer for a profile.
 
 use memlens_overlap::{
-    CoreLimits, HeldToTime, LineRates, Operand, Place, Served, Service, Source, Waits, Windows, waits,
+    CoreLimits, HeldToTime, LineRates, Operand, Place, Schedulers, Served, Service, Source, Waits, Windows,
+    waits,
 };
 use memlens_profile::{Cell, CodeIx, CoreInfo, Level, MachineInfo, ModuleIx, Profile};
 use memlens_symbols::Module;
@@ -160,6 +161,12 @@ fn limits(core: CoreInfo) -> CoreLimits {
         width: core.width,
         window: core.window,
         scheduled: core.scheduled,
+        schedulers: Schedulers {
+            integer: core.integer_scheduled,
+            multiply: core.multiply_scheduled,
+            vector: core.vector_scheduled,
+            address: core.address_scheduled,
+        },
         outstanding: core.outstanding,
         stores: core.stores,
         crowded_sets: CoreInfo::CROWDED_SETS,

@@ -78,8 +78,20 @@ pub struct CoreInfo {
     pub width: u32,
     /// Instructions in its reorder buffer.
     pub window: u32,
-    /// Instructions in it that wait for operands: entries of the schedulers.
+    /// Instructions in it that wait for operands: entries of the schedulers and of queues in front of them.
     pub scheduled: u32,
+    /// Instructions of general registers that have entered and wait for operands; 0: as many as of all kinds.
+    #[serde(default)]
+    pub integer_scheduled: u32,
+    /// Of these, multiplications, where only one of several schedulers takes them; 0: as many.
+    #[serde(default)]
+    pub multiply_scheduled: u32,
+    /// The same of vector registers; 0: they are among those of general registers.
+    #[serde(default)]
+    pub vector_scheduled: u32,
+    /// The same of loads and stores that do nothing else; 0: they are among those of general registers.
+    #[serde(default)]
+    pub address_scheduled: u32,
     /// Lines under way to the first level.
     pub outstanding: u32,
     /// Stores that wait to be written.

@@ -6,16 +6,28 @@ use alloc::string::ToString;
 /// Width, window, scheduled, outstanding, stores.
 type Numbers = [u32; 5];
 
-const ZEN_5: Numbers = [8, 448, 258, 24, 104];
-const ZEN_4: Numbers = [6, 320, 160, 24, 64];
-const ZEN_3: Numbers = [6, 256, 160, 24, 64];
-const ZEN_2: Numbers = [6, 224, 128, 22, 48];
+// Vector instructions have a queue in front of their schedulers, of 64 entries, and 96 on Zen 5.
+const ZEN_5: Numbers = [8, 448, 354, 24, 104];
+const ZEN_4: Numbers = [6, 320, 224, 24, 64];
+const ZEN_3: Numbers = [6, 256, 224, 24, 64];
+const ZEN_2: Numbers = [6, 224, 192, 22, 48];
 const GOLDEN_COVE: Numbers = [6, 512, 205, 16, 112];
 const SUNNY_COVE: Numbers = [5, 352, 160, 12, 72];
 const SKYLAKE: Numbers = [4, 224, 97, 12, 56];
 const HASWELL: Numbers = [4, 192, 60, 10, 42];
 const SANDY_BRIDGE: Numbers = [4, 168, 54, 10, 36];
 const NEHALEM: Numbers = [4, 128, 36, 10, 32];
+
+/// Scheduled of general registers, multiplications among them, of vector registers, loads and stores.
+type ByKind = [u32; 4];
+
+const ZEN_5_BY_KIND: ByKind = [88, 0, 210, 56];
+/// Four schedulers of 24 entries, of which one takes multiplications; loads and stores are in three of them.
+const ZEN_4_BY_KIND: ByKind = [96, 24, 128, 0];
+const ZEN_2_BY_KIND: ByKind = [64, 16, 100, 28];
+/// One scheduler for all that computes.
+const GOLDEN_COVE_BY_KIND: ByKind = [97, 0, 0, 108];
+
 /// Between those of the last ten years.
 const ASSUMED: Numbers = [6, 320, 160, 16, 64];
 
@@ -64,7 +76,18 @@ pub(super) fn known(cpuinfo: &str) -> Option<CoreDescription> {
     };
     let [set_load_cycles, set_store_cycles, set_modify_cycles] =
         if numbers == ZEN_4 { ZEN_4_SET_CYCLES } else { [0; 3] };
+    let [integer_scheduled, multiply_scheduled, vector_scheduled, address_scheduled] = match numbers {
+        ZEN_5 => ZEN_5_BY_KIND,
+        ZEN_4 | ZEN_3 => ZEN_4_BY_KIND,
+        ZEN_2 => ZEN_2_BY_KIND,
+        GOLDEN_COVE => GOLDEN_COVE_BY_KIND,
+        _ => [0; 4],
+    };
     Some(CoreDescription {
+        integer_scheduled,
+        multiply_scheduled,
+        vector_scheduled,
+        address_scheduled,
         set_load_cycles,
         set_store_cycles,
         set_modify_cycles,
@@ -88,6 +111,10 @@ fn description(numbers: Numbers, l1_line_cycles: u32, source: &str) -> CoreDescr
         line_cycles: LINE_CYCLES,
         l1_line_cycles,
         llc_line_cycles: LLC_LINE_CYCLES,
+        integer_scheduled: 0,
+        multiply_scheduled: 0,
+        vector_scheduled: 0,
+        address_scheduled: 0,
         set_load_cycles: 0,
         set_store_cycles: 0,
         set_modify_cycles: 0,

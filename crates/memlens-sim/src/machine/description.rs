@@ -271,8 +271,20 @@ pub struct CoreDescription {
     pub width: u32,
     /// Instructions that have entered and not retired: entries of the reorder buffer.
     pub window: u32,
-    /// Instructions that have entered and wait for operands: entries of the schedulers.
+    /// Instructions that have entered and wait for operands: entries of the schedulers and of queues in front of them.
     pub scheduled: u32,
+    /// Instructions of general registers that have entered and wait for operands; 0: as many as of all kinds.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub integer_scheduled: u32,
+    /// Of these, multiplications, where only one of several schedulers takes them; 0: as many.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub multiply_scheduled: u32,
+    /// The same of vector registers; 0: they are among those of general registers.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub vector_scheduled: u32,
+    /// The same of loads and stores that do nothing else; 0: they are among those of general registers.
+    #[cfg_attr(feature = "std", serde(default))]
+    pub address_scheduled: u32,
     /// Lines that are under way to the first level.
     pub outstanding: u32,
     /// Stores that have not been written to the first level: entries of the store queue.
@@ -313,6 +325,10 @@ impl CoreDescription {
             ("stores", self.stores),
         ];
         let rates = [
+            ("integer_scheduled", self.integer_scheduled),
+            ("multiply_scheduled", self.multiply_scheduled),
+            ("vector_scheduled", self.vector_scheduled),
+            ("address_scheduled", self.address_scheduled),
             ("line_cycles", self.line_cycles),
             ("l1_line_cycles", self.l1_line_cycles),
             ("llc_line_cycles", self.llc_line_cycles),
