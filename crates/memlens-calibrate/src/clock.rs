@@ -2,8 +2,8 @@
 //!
 //! Its time is divided by that of one of many additions that wait for each other. Both are measured in short turns one after the other, so
 //! that a changing frequency falls out, and the least of many turns counts: whatever else runs can only slow a turn down. All is measured
-//! [`PASSES`] times over, because what shares the core or the last level stays for longer than a turn; the least pass counts. How far the
-//! middle one lies above it, of turns or of passes, whichever is more, is the *spread*.
+//! [`PASSES`] times over, because what shares the core or the last level stays for longer than a turn; the least pass counts, of page walks
+//! the middle one. How far the middle one lies above the least, of turns or of passes, whichever is more, is the *spread*.
 
 use std::time::Instant;
 
@@ -33,6 +33,15 @@ impl Latency {
         let (first, middle) = (*all.first()?, all.get(all.len() / 2)?);
         let between = if first.cycles > 0.0 { middle.cycles / first.cycles - 1.0 } else { 0.0 };
         Some(Self { spread: first.spread.max(between), ..first })
+    }
+
+    /// The middle of several, of an even number the larger one, and how far it lies above the least; `None` of none.
+    pub(crate) fn middle(all: impl Iterator<Item = Self>) -> Option<Self> {
+        let mut all: Vec<Self> = all.collect();
+        all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
+        let (first, middle) = (*all.first()?, *all.get(all.len() / 2)?);
+        let between = if first.cycles > 0.0 { middle.cycles / first.cycles - 1.0 } else { 0.0 };
+        Some(Self { spread: middle.spread.max(between), ..middle })
     }
 
     /// Of each of the steps that `walk` does `steps_at_once` of as often as it is told.
@@ -127,5 +136,18 @@ mod tests {
         // Ten values: a tenth lies below 2, half below 6: 6 ÷ 2 − 1.
         let mut values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
         assert_eq!(least_and_spread(&mut values), (2.0, 2.0));
+    }
+
+    #[test]
+    fn passes_have_a_least_and_a_middle() {
+        let passes = || [90.0, 60.0, 75.0].into_iter().map(|cycles| Latency { cycles, spread: 0.1 });
+        assert_eq!(Latency::least(passes()), Some(Latency { cycles: 60.0, spread: 0.25 }));
+        assert_eq!(Latency::middle(passes()), Some(Latency { cycles: 75.0, spread: 0.25 }));
+        assert_eq!(
+            Latency::middle(passes().skip(1)).map(|middle| middle.cycles),
+            Some(75.0),
+            "of two the larger"
+        );
+        assert_eq!(Latency::middle(std::iter::empty()), None);
     }
 }

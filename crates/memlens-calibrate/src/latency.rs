@@ -14,6 +14,10 @@ const MOST_BYTES: u64 = 512 << 20;
 /// The same at least, however little there seems to be.
 const LEAST_BYTES: u64 = 16 << 20;
 
+/// Mappings of a pass that page walks are measured in. They are the one thing of which the middle is taken and not the least: where the
+/// entries lie, those of a virtual machine's host among them, is another for each mapping, and stays so.
+const MAPPINGS: usize = 3;
+
 /// Times that pages are walked through before it counts.
 const ROUNDS_BEFORE: usize = 6;
 
@@ -69,7 +73,7 @@ pub struct LatencyTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stlb: Option<Latency>,
     /// What it costs more if both miss, as for nearly every step through the memory of the largest
-    /// size: one walk, which reads one entry of a table where the processor keeps the upper ones.
+    /// size: one walk, which reads one entry of a table where the processor keeps the upper ones. The middle of several mappings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walk: Option<Latency>,
     /// A line that another core has written; `None`: there is no other core, or an older version did not measure it.
@@ -116,10 +120,7 @@ impl LatencyTable {
             llc: known(&|pass| pass.llc),
             dram: known(&|pass| pass.dram),
             stlb: least(&|pass| pass.stlb),
-            walk: match curve.last() {
-                Some(point) => point.huge_pages.map(|huge| more(point.small_pages, huge)),
-                None => least(&|pass| pass.walk),
-            },
+            walk: Latency::middle(passes.iter().filter_map(|pass| pass.walk)),
             transfer: least(&|pass| pass.transfer),
             llc_reach_bytes: 0,
             curve,
@@ -142,6 +143,13 @@ impl LatencyTable {
                 huge_pages: huge(TURNS, bytes),
             });
             bytes *= 2;
+        }
+        if let Some(CurvePoint { bytes, small_pages, huge_pages: Some(huge) }) = table.curve.last() {
+            let mut mappings = vec![*small_pages];
+            for _ in 1..MAPPINGS {
+                mappings.push(small(TURNS, *bytes)?);
+            }
+            table.walk = Latency::middle(mappings.into_iter()).map(|small| more(small, *huge));
         }
         table.l1 = small(TURNS, sizes.l1)?;
         table.l2 = sizes.l2.map(|bytes| best(TURNS, bytes)).transpose()?;

@@ -200,13 +200,14 @@ fn group_bytes() -> Option<u64> {
 
 /// What varied too much, if something did.
 pub fn noise(latency: &LatencyTable) -> Option<String> {
-    let shared = ["last level", "memory", "page walk", "another core"];
+    let shared = ["last level", "memory", "another core"];
+    // A difference of nearly nothing varies by any factor, and what a walk takes by where its entries lie, on a quiet machine too.
+    let varies = ["second-level TLB", "page walk"];
     let mut all = latency.levels();
     all.push(("core cycle", Latency { cycles: 1.0, spread: latency.cycle_spread }));
     let too_much = all.into_iter().filter(|(name, latency)| {
-        // A difference of nearly nothing varies by any factor.
         let most = if shared.contains(name) { SHARED_SPREAD } else { PRIVATE_SPREAD };
-        latency.spread > most && *name != "second-level TLB"
+        latency.spread > most && !varies.contains(name)
     });
     let mut texts: Vec<String> = too_much
         .map(|(name, latency)| format!("the {name} varies by {:.0} %", latency.spread * 100.0))
