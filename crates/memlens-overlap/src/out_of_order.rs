@@ -528,6 +528,8 @@ impl Core {
             let comes = self.lines.get(&it.access.line).copied().unwrap_or(0.0);
             return (begins + cycles).max(comes);
         };
+        // Walks are under way besides lines, and have no places of theirs.
+        let (begins, cycles) = (begins + miss.translation, cycles - miss.translation);
         let place = self.place_at(begins);
         let free = self.outstanding[place].0;
         if free > begins {

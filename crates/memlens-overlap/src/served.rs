@@ -21,6 +21,8 @@ pub struct Service {
     pub prefetched: f64,
     /// Cycles from address to data.
     pub cycles: f64,
+    /// Those of them in which the address is translated: the line is asked for behind them.
+    pub translation_cycles: f64,
     /// Which one it is.
     pub source: Source,
 }
@@ -66,6 +68,8 @@ pub(crate) struct Drawn {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Miss {
     pub(crate) source: Source,
+    /// Cycles until it is asked for.
+    pub(crate) translation: f64,
     /// How long before the access a prefetcher has asked for it, in cycles.
     pub(crate) asked_before: f64,
 }
@@ -100,7 +104,11 @@ impl<'a> Draw<'a> {
             };
             let is_counted = left < service.prefetched * service.share;
             let cycles_of_it = cycles(is_prefetched.unwrap_or(is_counted));
-            let miss = Miss { source: service.source, asked_before: service.cycles - cycles_of_it };
+            let miss = Miss {
+                source: service.source,
+                translation: service.translation_cycles.min(cycles_of_it),
+                asked_before: service.cycles - cycles_of_it,
+            };
             return Drawn { cycles: cycles_of_it, counted_cycles: cycles(is_counted), miss: Some(miss) };
         }
         let cycles = self.served.hit_cycles;
@@ -142,7 +150,13 @@ mod tests {
 
     #[test]
     fn a_prefetcher_by_instruction_knows_better() {
-        let service = Service { share: 1.0, prefetched: 0.25, cycles: 300.0, source: Source::Memory };
+        let service = Service {
+            share: 1.0,
+            prefetched: 0.25,
+            cycles: 300.0,
+            translation_cycles: 0.0,
+            source: Source::Memory,
+        };
         let served = Served { hit_cycles: 4.0, prefetched_cycles: Some(14.0), misses: vec![service] };
         let mut draw = Draw::new(&served, 1000, 1000);
         let sum = |draw: &mut Draw<'_>, is_prefetched| {

@@ -380,7 +380,7 @@ mod tests {
         Served {
             hit_cycles: 4.0,
             prefetched_cycles: None,
-            misses: vec![Service { share: 1.0, prefetched: 0.0, cycles, source: Source::Memory }],
+            misses: vec![Service { share: 1.0, cycles, source: Source::Memory, ..Service::default() }],
         }
     }
 
@@ -423,6 +423,11 @@ mod tests {
         // As many as there are places for lines …
         let by_places = all(CORE);
         assert!(is_near(by_places, 0.1), "{by_places}");
+        // … which none has while its address is translated: 300 of 500 cycles …
+        let mut translated = always(500.0);
+        translated.misses[0].translation_cycles = 200.0;
+        let by_places = parts(&code, &loads(0x1000, 5000), &[translated], CORE)[0];
+        assert!(is_near(by_places, 0.06), "{by_places}");
         // … or loads in the window: 20 instructions are 5 of them …
         let by_window = all(CoreLimits { window: 20, ..CORE });
         assert!(is_near(by_window, 0.2), "{by_window}");

@@ -211,6 +211,7 @@ fn served(machine: &MachineInfo, counts: &Counts) -> Served {
             share: level.accesses as f64 / accesses,
             prefetched: (of_them as f64 / level.accesses.max(1) as f64).min(1.0),
             cycles: f64::from(level.latency_cycles) + translation,
+            translation_cycles: translation,
             source,
         }
     };
