@@ -185,10 +185,5 @@ fn blocks_at_a_time(member: &Member<'_>) -> Option<u64> {
 
 /// Nothing but hits of the first level, which page tables are not asked for.
 fn all_hits(counts: &Counts) -> Counts {
-    Counts {
-        dtlb_misses: 0,
-        stlb_misses: 0,
-        page_walk_accesses: 0,
-        ..counts.with_misses(|_| 0, |_| 0, |_| 0)
-    }
+    counts.with_misses(|_| 0, |_| 0, |_| 0).with_tlb_misses(|_| 0, |_| 0)
 }

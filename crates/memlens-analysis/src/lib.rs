@@ -442,12 +442,7 @@ impl<'a> About<'a> {
         let part = |count: u64| (count as f64 * kept) as u64;
         let mut now = Counts::default();
         placed.iter().for_each(|(member, _)| now += &member.object.counts);
-        let then = Counts {
-            dtlb_misses: part(now.dtlb_misses),
-            stlb_misses: part(now.stlb_misses),
-            page_walk_accesses: part(now.page_walk_accesses),
-            ..now
-        };
+        let then = now.with_tlb_misses(part, part);
         let remedy = Remedy::HugePages { pages, walks_saved: 1.0 - kept };
         let cells: Vec<&Cell> = placed.iter().flat_map(|(member, _)| member.cells.iter().copied()).collect();
         Some(self.finding(remedy, self.saved(&now, &then), &cells))
@@ -643,7 +638,7 @@ impl<'a> About<'a> {
         let part = |kept: f64| move |count: u64| (count as f64 * kept) as u64;
         let fits = |bytes: Option<u64>| bytes.is_some_and(|bytes| data_bytes <= bytes);
         let first = if fits(machine.l1d.as_ref().map(|cache| cache.bytes)) { 0.0 } else { used };
-        let mut then = match used > MOST_USED {
+        let then = match used > MOST_USED {
             true => *counts,
             // One line behind the other is what a prefetcher asks for in time.
             false if machine.prefetcher_streams > 0 => counts.with_misses(part(first), |_| 0, |_| 0),
@@ -660,10 +655,7 @@ impl<'a> About<'a> {
             let reach = tlb.as_ref().map(|tlb| u64::from(tlb.entries) * page_bytes);
             part(if fits(reach) { 0.0 } else { kept })
         };
-        then.dtlb_misses = left(&machine.dtlb)(then.dtlb_misses);
-        then.stlb_misses = left(&machine.stlb)(then.stlb_misses);
-        then.page_walk_accesses = left(&machine.stlb)(then.page_walk_accesses);
-        then
+        then.with_tlb_misses(left(&machine.dtlb), left(&machine.stlb))
     }
 
     /// How many bytes of a line are used before it is gone: what a function accesses of an object, for each miss of the

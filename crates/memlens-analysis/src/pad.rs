@@ -342,7 +342,7 @@ fn without(now: &Counts, conflicts: &[SetConflict]) -> Counts {
     if let Some(needed) = needed(Level::Stlb) {
         let kept = needed.min(then.stlb_misses) as f64 / then.stlb_misses.max(1) as f64;
         let part = |count: u64| (count as f64 * kept) as u64;
-        (then.stlb_misses, then.page_walk_accesses) = (part(then.stlb_misses), part(then.page_walk_accesses));
+        then = then.with_tlb_misses(|dtlb| dtlb, part);
     }
     then
 }

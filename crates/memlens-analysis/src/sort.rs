@@ -98,11 +98,6 @@ impl About<'_> {
         // One line behind the other is what a prefetcher asks for in time.
         let behind = if machine.prefetcher_streams > 0 { 0.0 } else { lines };
         let pages = of(part(machine.page_bytes, counts.dtlb_misses));
-        Some(Counts {
-            dtlb_misses: pages(counts.dtlb_misses),
-            stlb_misses: pages(counts.stlb_misses),
-            page_walk_accesses: pages(counts.page_walk_accesses),
-            ..counts.with_misses(of(lines), of(behind), of(behind))
-        })
+        Some(counts.with_misses(of(lines), of(behind), of(behind)).with_tlb_misses(pages, pages))
     }
 }

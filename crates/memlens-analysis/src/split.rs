@@ -324,10 +324,9 @@ impl About<'_> {
             then.l2_prefetched = most(then.l2_misses(), then.l2_prefetched);
             then.llc_prefetched = most(then.llc_misses(), then.llc_prefetched);
         }
-        then.dtlb_misses = part(dtlb)(now.dtlb_misses);
-        then.stlb_misses = part(stlb)(now.stlb_misses);
+        then = then.with_tlb_misses(part(dtlb), part(stlb));
         // Fewer pages have fewer page tables: one entry is read at least.
-        then.page_walk_accesses = part(stlb)(now.page_walk_accesses).min(then.stlb_misses);
+        then.page_walk_accesses = then.page_walk_accesses.min(then.stlb_misses);
         then
     }
 }

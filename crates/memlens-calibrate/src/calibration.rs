@@ -121,6 +121,12 @@ impl Calibration {
         if points.flatten().any(|point| !sane(point.cycles) || !sane(point.spread)) {
             return Err(damaged("a point of the curve is no number of cycles".to_owned()));
         }
+        let are_walks_sane = latency.walks.iter().all(|walk| {
+            sane(walk.cycles.cycles) && sane(walk.cycles.spread) && (1..1 << 31).contains(&walk.pages)
+        });
+        if !are_walks_sane || !latency.walks.is_sorted_by(|near, far| near.pages < far.pages) {
+            return Err(damaged("the page walks are none of more and more pages".to_owned()));
+        }
         Ok(calibration)
     }
 
@@ -229,6 +235,7 @@ fn processor() -> String {
 mod tests {
     use super::*;
     use crate::clock::Latency;
+    use crate::latency::WalkPoint;
 
     fn calibration() -> Calibration {
         let latency = LatencyTable {
@@ -292,6 +299,10 @@ mod tests {
         let text = toml::to_string(&calibration()).expect("text");
         assert!(refused(&text.replace("format = 1", "format = 9")).contains("format is 9"));
         assert!(refused(&text.replace("cycles = 300.0", "cycles = nan")).contains("memory"));
+        let walk = |pages| WalkPoint { pages, ..WalkPoint::default() };
+        let latency = LatencyTable { walks: vec![walk(9), walk(9)], ..calibration().latency };
+        let text_of_walks = toml::to_string(&Calibration { latency, ..calibration() }).expect("text");
+        assert!(refused(&text_of_walks).contains("page walks"));
         assert!(refused(&text.replace("spread = 0.2\n", "spread = nan\n")).contains("last level"));
         assert!(refused(&text.replace("cycles = 11.0", "cycles = -1.0")).contains("one set, by loads"));
         assert!(refused(&text.replace("cycle_ns = 0.3", "cycle_ns = -inf")).contains("core cycle"));

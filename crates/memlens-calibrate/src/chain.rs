@@ -22,6 +22,9 @@ pub struct Chain {
 unsafe impl Sync for Chain {}
 
 impl Chain {
+    /// Lines of a chain through some of each page's, if it has so many pages: 64 MB.
+    const LINES_OF_PAGES: usize = 1 << 20;
+
     /// Lines of a step.
     pub const LINES_A_STEP: usize = 16;
 
@@ -68,6 +71,22 @@ impl Chain {
     /// Those of [`Self::new`].
     pub fn over_pages(count: usize, pages: Pages) -> io::Result<Self> {
         let offsets: Vec<usize> = (0..count).map(in_page).collect();
+        Self::new(count * PAGE, &offsets, pages)
+    }
+
+    /// A chain with as many lines of each of `count` pages as make [`Self::LINES_OF_PAGES`] of them all together: more than caches hold, so
+    /// that each line comes from memory.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`].
+    pub fn over_lines_of_pages(count: usize, pages: Pages) -> io::Result<Self> {
+        const IN_PAGE: usize = PAGE / LINE;
+        let of_each = (Self::LINES_OF_PAGES / count.max(1)).clamp(1, IN_PAGE);
+        let lines = |page: usize| {
+            (0..of_each)
+                .map(move |line| page * PAGE + (page * 37 + line * (IN_PAGE / of_each)) % IN_PAGE * LINE)
+        };
+        let offsets: Vec<usize> = (0..count).flat_map(lines).collect();
         Self::new(count * PAGE, &offsets, pages)
     }
 

@@ -14,10 +14,6 @@ const MOST_BYTES: u64 = 512 << 20;
 /// The same at least, however little there seems to be.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// Mappings of a pass that page walks are measured in. They are the one thing of which the middle is taken and not the least: where the
-/// entries lie, those of a virtual machine's host among them, is another for each mapping, and stays so.
-const MAPPINGS: usize = 3;
-
 /// Times that pages are walked through before it counts.
 const ROUNDS_BEFORE: usize = 6;
 
@@ -52,6 +48,15 @@ pub struct CurvePoint {
     pub huge_pages: Option<Latency>,
 }
 
+/// What a page walk costs if so many pages are gone through at random.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct WalkPoint {
+    /// Pages of 4 KB.
+    pub pages: u64,
+    /// What each of their walks takes.
+    pub cycles: Latency,
+}
+
 /// What accesses cost, by the level that serves them.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LatencyTable {
@@ -72,10 +77,13 @@ pub struct LatencyTable {
     /// of huge pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stlb: Option<Latency>,
-    /// What it costs more if both miss, as for nearly every step through the memory of the largest
-    /// size: one walk, which reads one entry of a table where the processor keeps the upper ones. The middle of several mappings.
+    /// What it costs more if both miss: one walk, which reads one entry of a table where the processor keeps the upper ones. The middle of
+    /// several mappings, of as many pages as [`Self::walks`] begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walk: Option<Latency>,
+    /// The same by how many pages are gone through at random; empty: no huge pages, an older version, or measured briefly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub walks: Vec<WalkPoint>,
     /// A line that another core has written; `None`: there is no other core, or an older version did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<Latency>,
@@ -112,6 +120,13 @@ impl LatencyTable {
                 huge_pages: least(&|pass| pass.curve[at].huge_pages),
             })
             .collect();
+        let points = passes.iter().map(|pass| pass.walks.len()).min().unwrap_or(0);
+        let walks: Vec<WalkPoint> = (0..points)
+            .map(|at| WalkPoint {
+                cycles: Latency::middle(passes.iter().map(|pass| pass.walks[at].cycles)).unwrap_or_default(),
+                ..passes[0].walks[at]
+            })
+            .collect();
         let mut table = Self {
             cycle_ns: cycle.cycles,
             cycle_spread: cycle.spread,
@@ -120,7 +135,10 @@ impl LatencyTable {
             llc: known(&|pass| pass.llc),
             dram: known(&|pass| pass.dram),
             stlb: least(&|pass| pass.stlb),
+            // Where the entries lie, those of a virtual machine's host among them, is another in each pass, and stays so for the whole of it: no
+            // turn of it is faster than that. So the middle pass is taken, and not the least.
             walk: Latency::middle(passes.iter().filter_map(|pass| pass.walk)),
+            walks,
             transfer: least(&|pass| pass.transfer),
             llc_reach_bytes: 0,
             curve,
@@ -144,13 +162,13 @@ impl LatencyTable {
             });
             bytes *= 2;
         }
-        if let Some(CurvePoint { bytes, small_pages, huge_pages: Some(huge) }) = table.curve.last() {
-            let mut mappings = vec![*small_pages];
-            for _ in 1..MAPPINGS {
-                mappings.push(small(TURNS, *bytes)?);
-            }
-            table.walk = Latency::middle(mappings.into_iter()).map(|small| more(small, *huge));
+        for pages in walked_pages(geometry) {
+            let Ok(mut huge) = Chain::over_lines_of_pages(pages, Pages::Huge) else { break };
+            let huge = usual(&mut huge);
+            let small = usual(&mut Chain::over_lines_of_pages(pages, Pages::Small)?);
+            table.walks.push(WalkPoint { pages: pages as u64, cycles: more(small, huge) });
         }
+        table.walk = table.walks.first().map(|walk| walk.cycles);
         table.l1 = small(TURNS, sizes.l1)?;
         table.l2 = sizes.l2.map(|bytes| best(TURNS, bytes)).transpose()?;
         table.llc = best(TURNS, sizes.llc)?;
@@ -231,9 +249,30 @@ pub(crate) fn cycle(turns: usize) -> (f64, f64) {
     least_and_spread(&mut all)
 }
 
+/// Of how many pages walks are measured: four times as many as the second-level TLB has entries, then four times as many each time, up to
+/// [`MOST_BYTES`] and a quarter of what is available.
+fn walked_pages(geometry: &Geometry) -> Vec<usize> {
+    let most = MOST_BYTES.min(geometry.available_bytes / 4) / PAGE as u64;
+    let mut all = Vec::new();
+    let mut pages = u64::from(geometry.stlb_entries) * 4;
+    while all.last().map_or(pages <= most, |last| 2 * last <= pages as usize) {
+        all.push(pages as usize);
+        pages = (pages * 4).min(most);
+    }
+    all
+}
+
 /// The latency of a step of a chain.
 fn latency(turns: usize, chain: &mut Chain) -> Latency {
     Latency::of_a_step(turns, Chain::LINES_A_STEP, |steps| chain.walk(steps))
+}
+
+/// The same of the middle turn of many, a tenth of a second: what walks find in the last level others drive out now and then, which no
+/// moment tells.
+fn usual(chain: &mut Chain) -> Latency {
+    const TURNS: usize = 400;
+    let least = latency(TURNS, chain);
+    Latency { cycles: least.cycles * (1.0 + least.spread), ..least }
 }
 
 /// A step through so many bytes of ordinary pages.

@@ -27,6 +27,6 @@ mod transfer;
 pub use brief::measure_briefly;
 pub use calibration::{Calibration, CalibrationError, brief_path, default_path, is_writable};
 pub use clock::{Latency, core_cycle_ns};
-pub use latency::{CurvePoint, Geometry, LatencyTable};
+pub use latency::{CurvePoint, Geometry, LatencyTable, WalkPoint};
 pub use mapping::Pages;
 pub use rates::LineRates;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use memlens_calibrate::skid::LoopSkid;
-use memlens_calibrate::{Calibration, CurvePoint, Latency, LatencyTable, LineRates};
+use memlens_calibrate::{Calibration, CurvePoint, Latency, LatencyTable, LineRates, WalkPoint};
 use tempfile::TempDir;
 use toml::Value;
 
@@ -25,6 +25,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         stlb: Some(of(7.0, 1.5)),
         walk: Some(of(22.0, 0.5)),
         transfer: Some(of(120.0, 0.2)),
+        walks: [(6144, 22.0), (24_576, 90.5)]
+            .map(|(pages, cycles)| WalkPoint { pages, cycles: of(cycles, 0.5) })
+            .into(),
         llc_reach_bytes: 16 << 20,
         curve: vec![
             CurvePoint { bytes: 4096, small_pages: of(4.0, 0.0), huge_pages: None },
@@ -45,6 +48,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         stlb: None,
         walk: None,
         transfer: None,
+        walks: Vec::new(),
         curve: Vec::new(),
         ..latency.clone()
     };
@@ -84,6 +88,8 @@ pub(crate) fn check(bytes: &[u8]) {
         widest = widest.max(found.spread);
     }
     assert_eq!(calibration.largest_spread().1, widest);
+    let pages: Vec<u64> = calibration.latency.walks.iter().map(|walk| walk.pages).collect();
+    assert!(pages.is_sorted_by(|near, far| near < far) && pages.first() != Some(&0), "{pages:?}");
     for skid in &calibration.skid {
         let shares: Vec<f64> = (0..skid.samples.len()).map(|at| skid.share(at)).collect();
         let (sum, most) = (shares.iter().sum::<f64>(), shares.iter().copied().fold(0.0, f64::max));

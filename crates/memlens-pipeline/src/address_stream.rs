@@ -85,6 +85,7 @@ impl AddressStream {
         for walk in &outcome.walks {
             let kind = attrs[walk.index as usize].kind();
             counts[kind as usize].page_walk_accesses += u64::from(walk.entries_read);
+            counts[kind as usize].walk_cycles += u64::from(walk.cycles);
         }
         // No objects: write-backs are nobody's, and stores made them.
         counts[AccessKind::Store as usize].dram_writes += outcome.dram_writes.len() as u64;

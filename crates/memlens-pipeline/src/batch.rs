@@ -451,6 +451,14 @@ pub struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
+    /// The cell of each walk.
+    #[inline(always)]
+    pub fn for_each_walk(self, mut book: impl FnMut(u32, &Walk)) {
+        if let Found::Walks(walks) = self.found {
+            walks.iter().for_each(|walk| book(self.cells[walk.index as usize], walk));
+        }
+    }
+
     /// The cell of each, and how often it was found for it.
     #[inline(always)]
     pub fn for_each(self, mut book: impl FnMut(u32, u64)) {

@@ -27,6 +27,7 @@ pub struct Misses {
     pub dtlb: u64,
     pub stlb: u64,
     pub walk_accesses: u64,
+    pub walk_cycles: u64,
     pub invalidations: u64,
     pub coherence: u64,
     pub false_sharing: u64,
@@ -144,7 +145,11 @@ impl Cells {
             Finding::Dtlb => self.book_as(found, |misses| &mut misses.dtlb),
             Finding::Stlb => self.book_as(found, |misses| &mut misses.stlb),
             // Lines of page tables are not the object's: its DRAM reads are lines of its own.
-            Finding::Walk => self.book_as(found, |misses| &mut misses.walk_accesses),
+            Finding::Walk => found.for_each_walk(|cell, walk| {
+                let misses = self.misses_mut(cell);
+                misses.walk_accesses += u64::from(walk.entries_read);
+                misses.walk_cycles += u64::from(walk.cycles);
+            }),
             Finding::Invalidation => self.book_as(found, |misses| &mut misses.invalidations),
             Finding::Coherence => self.book_as(found, |misses| &mut misses.coherence),
             Finding::FalseSharing => self.book_as(found, |misses| &mut misses.false_sharing),
@@ -226,6 +231,7 @@ fn counts(kind: AccessKind, size_bytes: u32, accesses: u64, extra_bytes: i64, mi
         dtlb_misses: misses.dtlb,
         stlb_misses: misses.stlb,
         page_walk_accesses: misses.walk_accesses,
+        walk_cycles: misses.walk_cycles,
         invalidations: misses.invalidations,
         shared: misses.shared(),
         ..Counts::default()

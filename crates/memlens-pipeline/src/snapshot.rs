@@ -8,7 +8,7 @@ use memlens_patterns::StallParts;
 use memlens_profile::{
     CacheInfo, Cell, CodeIx, CodeLocation, CoreInfo, Frame, FrameIx, Latencies, MachineInfo,
     Module as ModuleRow, ModuleIx, Object, ObjectIx, PackedCounts, Profile, SourceLine, Stack, StackIx,
-    Texts, Thread as ThreadRow, ThreadIx, TlbInfo,
+    Texts, Thread as ThreadRow, ThreadIx, TlbInfo, WalkTier,
 };
 use memlens_sim::{CacheDescription, MachineDescription, Rules, TlbDescription};
 use memlens_symbols::{
@@ -307,6 +307,12 @@ pub fn machine_info(machine: &MachineDescription) -> MachineInfo {
             walk_access_cycles: known(machine.walk_access_cycles, defaults.walk_access_cycles),
             transfer_cycles: machine.transfer_latency_cycles,
         },
+        walk_tiers: machine
+            .walker
+            .tiers
+            .iter()
+            .map(|&[from_walks, cycles]| WalkTier { from_walks, cycles })
+            .collect(),
         llc_told_bytes: (machine.llc_told_bytes > machine.llc.bytes).then_some(machine.llc_told_bytes),
         has_assumed_latencies: machine.has_assumed_latencies(),
         has_brief_latencies: machine.has_brief_latencies(),

@@ -25,7 +25,7 @@ mod validate;
 
 pub use field::{Element, Field, FieldShares, FieldUse};
 pub use index::{CodeIx, FieldIx, FrameIx, ModuleIx, ObjectIx, PathIx, StackIx, ThreadIx};
-pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbInfo};
+pub use machine_info::{CacheInfo, CoreInfo, Latencies, Level, MachineInfo, TlbInfo, WalkTier};
 pub use merge::{MERGED_FROM, MergeError, Merger};
 pub use packed_counts::PackedCounts;
 pub use pattern_index::PatternIndex;

@@ -60,6 +60,15 @@ impl Default for Latencies {
     }
 }
 
+/// What walks take that are so far from the last one of their page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalkTier {
+    /// Walks in between, at least.
+    pub from_walks: u32,
+    /// Cycles of each.
+    pub cycles: u32,
+}
+
 /// What one level served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
@@ -152,6 +161,10 @@ pub struct MachineInfo {
     pub prefetcher_streams: u32,
     /// What a hit costs where.
     pub latencies: Latencies,
+    /// What a walk of one of the smallest pages takes, by how far it is from the last one of that page, nearest first; empty: each entry read
+    /// takes the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub walk_tiers: Vec<WalkTier>,
     /// Whether these were never measured on a machine of this kind.
     #[serde(default)]
     pub has_assumed_latencies: bool,
@@ -255,7 +268,10 @@ impl MachineInfo {
             true => i128::from(counts.dtlb_misses) - i128::from(counts.stlb_misses),
             false => 0,
         };
-        let walk = i128::from(counts.page_walk_accesses) * i128::from(self.latencies.walk_access_cycles);
+        let walk = match counts.walk_cycles {
+            0 => i128::from(counts.page_walk_accesses) * i128::from(self.latencies.walk_access_cycles),
+            known => i128::from(known),
+        };
         second_level_hits * i128::from(self.latencies.stlb_cycles) + walk
     }
 

@@ -221,6 +221,7 @@ fn machine(machine: &MachineInfo) -> Value {
             "walk_access_cycles": latencies.walk_access_cycles,
             "transfer_cycles": machine.transfer_cycles(),
         },
+        "walk_tiers": machine.walk_tiers,
         "latencies_assumed": machine.has_assumed_latencies,
         "latencies_measured_briefly": machine.has_brief_latencies,
         "core": machine.core.map(|core| json!({

@@ -55,6 +55,8 @@ pub struct Walk {
     pub l2_misses: u8,
     /// Reads of entries that missed the last-level cache: lines read from memory.
     pub llc_misses: u8,
+    /// Cycles that it takes, as the machine's walker says; 0: it does not.
+    pub cycles: u32,
 }
 
 /// A line that another core lost to a write.

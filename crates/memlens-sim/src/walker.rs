@@ -15,6 +15,7 @@
 //! program meets them. Eight neighbouring pages share a line of PTEs, as in hardware; tables that
 //! hardware would place pages apart lie side by side here, which changes set indices, not sharing.
 
+use crate::batch::Walk;
 use crate::machine::WalkerDescription;
 use crate::page_sizes::PageSize;
 use alloc::vec::Vec;
@@ -30,11 +31,17 @@ const LINEAR_ADDRESS_MASK: u64 = (1 << 57) - 1;
 pub(crate) struct WalkReads {
     addrs: [u64; 4],
     len: usize,
+    cycles: u32,
 }
 
 impl WalkReads {
     pub(crate) fn as_slice(&self) -> &[u64] {
         &self.addrs[..self.len]
+    }
+
+    /// What a batch's outcome says of it.
+    pub(crate) fn walk(&self, index: u32) -> Walk {
+        Walk { index, entries_read: self.len as u8, cycles: self.cycles, ..Walk::default() }
     }
 
     fn push(&mut self, addr: u64) {
@@ -72,12 +79,56 @@ impl StructureCache {
     }
 }
 
+/// What walks take by how long ago their page was walked last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tiers {
+    /// See [`WalkerDescription::tiers`].
+    cycles: Vec<[u32; 2]>,
+    /// Pages and the numbers of their last walks, by the pages' low bits: what was replaced counts as never walked.
+    last: Vec<(u32, u32)>,
+    walks: u32,
+}
+
+impl Tiers {
+    /// Bits of a place: pages of 1 GiB have one each, 2 MiB of memory.
+    const BITS: u32 = 18;
+    /// A page whose neighbour was walked so few walks ago is on a way through one after the other, whose entries come a line at a time.
+    const NEAR: u32 = 64;
+
+    fn new(cycles: &[[u32; 2]]) -> Option<Self> {
+        (!cycles.is_empty()).then(|| Self {
+            cycles: cycles.to_vec(),
+            last: alloc::vec![(0, 0); 1 << Self::BITS],
+            walks: Self::NEAR,
+        })
+    }
+
+    /// Walks since the last one of a page; None: it had none, or another has taken its place.
+    fn since(&self, page: u64) -> Option<u32> {
+        let (of, at) = self.last[page as usize % self.last.len()];
+        (of == page as u32 && at > 0).then(|| self.walks.wrapping_sub(at))
+    }
+
+    fn walk(&mut self, page: u64) -> u32 {
+        let neighbours = [page.wrapping_sub(1), page.wrapping_add(1)];
+        let is_in_order = neighbours.iter().any(|&it| self.since(it).is_some_and(|since| since < Self::NEAR));
+        // A page that is new has an entry that the kernel has just written.
+        let since = self.since(page).filter(|_| !is_in_order).unwrap_or(0);
+        let place = page as usize % self.last.len();
+        self.last[place] = (page as u32, self.walks);
+        self.walks = self.walks.wrapping_add(1).max(1);
+        let tier = self.cycles.iter().rev().find(|[from, _]| *from <= since);
+        tier.or(self.cycles.first()).map_or(0, |[_, cycles]| *cycles)
+    }
+}
+
 /// The paging-structure caches and the table's layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageWalker {
     pde: StructureCache,
     pdpte: StructureCache,
     pml4e: StructureCache,
+    tiers: Option<Tiers>,
 }
 
 impl PageWalker {
@@ -86,6 +137,7 @@ impl PageWalker {
             pde: StructureCache::new(description.pde_entries),
             pdpte: StructureCache::new(description.pdpte_entries),
             pml4e: StructureCache::new(description.pml4e_entries),
+            tiers: Tiers::new(&description.tiers),
         })
     }
 
@@ -110,6 +162,7 @@ impl PageWalker {
         }
         if size == PageSize::Size4K {
             reads.push(PTE_BASE + pt * 8);
+            reads.cycles = self.tiers.as_mut().map_or(0, |tiers| tiers.walk(pt));
         }
         reads
     }
@@ -126,6 +179,7 @@ mod tests {
             pde_entries: pde,
             pdpte_entries: pdpte,
             pml4e_entries: pml4e,
+            tiers: Vec::new(),
             source: String::new(),
         };
         PageWalker::new(&description).expect("enabled")
@@ -154,6 +208,27 @@ mod tests {
         // The leaf PDE is no paging structure: it is read again.
         assert_eq!(walker.walk(MIB2, PageSize::Size2M).as_slice(), [PDE_BASE + 8]);
         assert_eq!(walker.walk(GIB, PageSize::Size1G).as_slice(), [PDPTE_BASE + 8]);
+    }
+
+    #[test]
+    fn walks_take_longer_the_more_pages_are_walked_in_between() {
+        let description = WalkerDescription {
+            enabled: true,
+            tiers: [[0, 50], [1000, 200]].into(),
+            ..WalkerDescription::disabled()
+        };
+        let mut walker = PageWalker::new(&description).expect("enabled");
+        let mut cycles = |page: u64| walker.walk(page << 12, PageSize::Size4K).walk(0).cycles;
+        // Pages that are new, four apart: no neighbours.
+        assert!((0..1001).all(|page| cycles(4 * page) == 50));
+        assert_eq!(cycles(0), 200, "1000 walks ago");
+        assert_eq!(cycles(0), 50);
+        assert_eq!((cycles(8), cycles(400)), (200, 50));
+        // One after another: the entries of eight are in a line.
+        assert!((2000..4000).all(|page| cycles(page) == 50));
+        assert_eq!(cycles(2000), 200);
+        assert!((2001..4000).all(|page| cycles(page) == 50));
+        assert_eq!(walker.walk(0, PageSize::Size2M).walk(0).cycles, 0, "nothing is known of them");
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Counts {
     pub stlb_misses: u64,
     /// Page-table entries read by those walks.
     pub page_walk_accesses: u64,
+    /// Cycles that these walks take, where the machine says so by how far they are apart; 0: each entry read takes the same.
+    pub walk_cycles: u64,
     /// Lines lost to another core's write (coherence misses to come).
     pub invalidations: u64,
     /// Misses for which other cores are to blame; all zero for data that one thread uses.
@@ -197,6 +199,7 @@ impl Counts {
             dtlb_misses: part(self.dtlb_misses),
             stlb_misses: part(self.stlb_misses),
             page_walk_accesses: part(self.page_walk_accesses),
+            walk_cycles: part(self.walk_cycles),
             invalidations: part(self.invalidations),
             shared: self.shared.piece(from, until),
             fetched: self.fetched.piece(from, until),
@@ -221,6 +224,18 @@ impl Counts {
             llc_store_misses: llc(self.llc_store_misses),
             l2_prefetched: l2(self.l2_prefetched),
             llc_prefetched: llc(self.llc_prefetched),
+            ..*self
+        }
+    }
+
+    /// The same with other TLB misses: numbers of the first and of the second level are replaced by what their functions make of them, with the
+    /// latter what walks read and take.
+    pub fn with_tlb_misses(&self, dtlb: impl Fn(u64) -> u64, stlb: impl Fn(u64) -> u64) -> Self {
+        Self {
+            dtlb_misses: dtlb(self.dtlb_misses),
+            stlb_misses: stlb(self.stlb_misses),
+            page_walk_accesses: stlb(self.page_walk_accesses),
+            walk_cycles: stlb(self.walk_cycles),
             ..*self
         }
     }
@@ -293,6 +308,7 @@ impl AddAssign<&Counts> for Counts {
         self.dtlb_misses += other.dtlb_misses;
         self.stlb_misses += other.stlb_misses;
         self.page_walk_accesses += other.page_walk_accesses;
+        self.walk_cycles += other.walk_cycles;
         self.invalidations += other.invalidations;
         self.shared += &other.shared;
         self.fetched += &other.fetched;

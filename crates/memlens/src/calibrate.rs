@@ -131,6 +131,7 @@ pub fn apply(calibration: &Calibration, is_brief: bool, machine: &mut MachineDes
     }
     // The same of walks, of which none is known otherwise.
     machine.walk_access_cycles = latency.walk.filter(|walk| walk.cycles >= 1.0).map_or(0, cycles);
+    machine.walker.tiers = walk_tiers(latency);
     if let (Some(core), Some(lines)) = (&mut machine.core, &calibration.lines) {
         let or = |measured: Option<Latency>, known: u32| measured.map_or(known, cycles);
         core.l1_line_cycles = or(lines.from_l2, core.l1_line_cycles);
@@ -141,6 +142,20 @@ pub fn apply(calibration: &Calibration, is_brief: bool, machine: &mut MachineDes
         core.set_modify_cycles = or(lines.set_modifies, core.set_modify_cycles);
     }
     machine.measured_latencies(is_brief);
+}
+
+/// What walks take by how many there were since the last one of the page: as measured for the nearest number of pages, and no less than nearer
+/// ones.
+fn walk_tiers(latency: &LatencyTable) -> Vec<[u32; 2]> {
+    let mut tiers: Vec<[u32; 2]> = Vec::new();
+    let mut before = 0;
+    for walk in latency.walks.iter().filter(|walk| walk.cycles.cycles >= 1.0) {
+        let nearest = (before as f64 * walk.pages as f64).sqrt() as u32;
+        let least = tiers.last().map_or(0, |&[_, cycles]| cycles);
+        tiers.push([nearest, (walk.cycles.cycles.round() as u32).max(least)]);
+        before = walk.pages;
+    }
+    tiers
 }
 
 /// The last level as it is had where others have most of it, as on virtual machines: so many of its sets as serve what was measured.
@@ -230,6 +245,13 @@ fn table(calibration: &Calibration, machine: &MachineDescription) -> String {
         calibration.processor, latency.cycle_ns
     );
     text += &measured_rows(&latency.levels(), latency.cycle_ns);
+    let walks: Vec<(String, Latency)> = latency
+        .walks
+        .iter()
+        .map(|walk| (format!("page walk, {}", bytes(walk.pages << 12)), walk.cycles))
+        .collect();
+    let walks: Vec<(&str, Latency)> = walks.iter().map(|(name, cycles)| (name.as_str(), *cycles)).collect();
+    text += &measured_rows(walks.get(1..).unwrap_or_default(), latency.cycle_ns);
     if latency.walk.is_none() {
         text += "page walk: not measured, the kernel gives no 2 MB pages (transparent_hugepage/enabled)\n";
     }
@@ -299,6 +321,7 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memlens_calibrate::WalkPoint;
 
     fn latency() -> LatencyTable {
         let of = |cycles, spread| Latency { cycles, spread };
@@ -312,6 +335,9 @@ mod tests {
             stlb: Some(of(0.1, 9.0)),
             walk: Some(of(99.6, 0.2)),
             transfer: Some(of(120.4, 0.5)),
+            walks: [(10_000, 99.6), (40_000, 98.0), (160_000, 299.6)]
+                .map(|(pages, cycles)| WalkPoint { pages, cycles: of(cycles, 0.2) })
+                .into(),
             ..LatencyTable::default()
         }
     }
@@ -335,6 +361,9 @@ mod tests {
         apply(&Calibration::now(latency(), Some(lines()), None, Vec::new()), false, &mut machine);
         assert_eq!((machine.l1d.latency_cycles, machine.llc.latency_cycles), (4, 50));
         assert_eq!((machine.dram_latency_cycles, machine.walk_access_cycles), (400, 100));
+        // Halfway between the numbers of pages, by factors; never less than nearer ones.
+        assert_eq!(machine.walker.tiers, [[0, 100], [20_000, 100], [80_000, 300]]);
+        assert_eq!(machine.validate(), Ok(()));
         assert_eq!(machine.transfer_latency_cycles, 120);
         let core = machine.core.as_ref().expect("known or assumed");
         assert_eq!((core.l1_line_cycles, core.llc_line_cycles, core.line_cycles), (2, 4, 9));

@@ -366,6 +366,12 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
     c.column("dtlb_misses", "first-level data TLB misses", &mut counts.dtlb_misses);
     c.column("stlb_misses", "second-level TLB misses: page walks", &mut counts.stlb_misses);
     c.column("page_walk_accesses", "page-table entries read by walks", &mut counts.page_walk_accesses);
+    none_or(
+        c,
+        "walk_cycles",
+        "cycles that these walks take; null: none, or each entry read takes the same",
+        &mut counts.walk_cycles,
+    );
     c.column("invalidations", "lines lost to another core's write", &mut counts.invalidations);
     let shared = &mut counts.shared;
     none_or(

@@ -19,6 +19,7 @@ pub fn machine() -> MachineInfo {
         llc: cache(32 << 20, 16),
         dtlb: Some(TlbInfo { entries: 72, ways: 72 }),
         stlb: Some(TlbInfo { entries: 3072, ways: 12 }),
+        walk_tiers: Vec::new(),
         latencies: Latencies::default(),
         llc_told_bytes: None,
         has_assumed_latencies: false,

@@ -7,7 +7,7 @@ use memlens_types::{AccessKind, Counts, Shared};
 use super::cells::Cell;
 
 /// The estimator's level of each count.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Levels {
     l1: Option<usize>,
     l2: Option<usize>,
@@ -15,6 +15,10 @@ pub struct Levels {
     pub llc: Option<usize>,
     dtlb: Option<usize>,
     stlb: Option<usize>,
+    /// TLBs as large as the machine's tiers of walks, and what a walk takes that would miss there, beyond what it takes nearer.
+    far_walks: Vec<(usize, u64)>,
+    /// What a walk takes at least, in cycles; 0: the machine has no tiers.
+    near_walk: u64,
 }
 
 impl Levels {
@@ -27,18 +31,29 @@ impl Levels {
         };
         let cache = |info: &CacheInfo| Geometry::cache(info.bytes, info.ways, machine.line_bytes);
         let tlb = |info: TlbInfo| Geometry::tlb(info.entries, info.ways, machine.page_bytes);
-        let levels = Self {
+        let mut levels = Self {
             l1: add(machine.l1d.as_ref().map(cache)),
             l2: add(machine.l2.as_ref().map(cache)),
             llc: add(machine.llc.as_ref().map(cache)),
             dtlb: add(machine.dtlb.map(tlb)),
             stlb: add(machine.stlb.map(tlb)),
+            ..Self::default()
         };
+        if let (Some(_), [nearest, ..]) = (levels.stlb, &machine.walk_tiers[..]) {
+            levels.near_walk = nearest.cycles.into();
+            for pair in machine.walk_tiers.windows(2) {
+                let entries = pair[1].from_walks;
+                let level = add(Some(Geometry::tlb(entries, entries, machine.page_bytes)));
+                let more = pair[1].cycles.saturating_sub(pair[0].cycles);
+                levels.far_walks.extend(level.map(|level| (level, more.into())));
+            }
+        }
         (levels, geometries)
     }
 
     fn count(&self) -> usize {
         [self.l1, self.l2, self.llc, self.dtlb, self.stlb].into_iter().flatten().count()
+            + self.far_walks.len()
     }
 
     /// What references and misses wait, in cycles.
@@ -65,7 +80,12 @@ impl Levels {
         counts.dtlb_misses = MANY;
         add(self.dtlb, counts);
         (counts.stlb_misses, counts.page_walk_accesses) = (MANY, MANY);
+        counts.walk_cycles = MANY * self.near_walk;
         add(self.stlb, counts);
+        for &(level, more) in &self.far_walks {
+            counts.walk_cycles += MANY * more;
+            add(Some(level), counts);
+        }
         Cost { a_reference, a_miss }
     }
 
@@ -76,10 +96,17 @@ impl Levels {
         let of_told = cell.tally.elements as f64 / cell.tally.told_elements.max(1.0);
         let misses = |level: Option<usize>| level.map_or(0.0, |level| of_told * row.levels[level].misses);
         let accesses = whole(row.references * (cell.tally.elements as f64 / cell.tally.steps.max(1) as f64));
+        let walks = misses(self.stlb).min(misses(self.dtlb));
+        // Where lines come in order, so do the entries: eight of a line, and the next line is asked for.
+        let anywhere = 1.0 - cell.tally.lines.covered_part();
+        let of_far_walk =
+            |&(level, more): &(usize, u64)| misses(Some(level)).min(walks) * anywhere * more as f64;
+        let far_cycles: f64 = self.far_walks.iter().map(of_far_walk).sum();
         let mut counts = Counts {
             dtlb_misses: whole(misses(self.dtlb)),
-            stlb_misses: whole(misses(self.stlb).min(misses(self.dtlb))),
-            page_walk_accesses: whole(misses(self.stlb).min(misses(self.dtlb))),
+            stlb_misses: whole(walks),
+            page_walk_accesses: whole(walks),
+            walk_cycles: whole(walks * self.near_walk as f64 + far_cycles),
             dram_reads: whole(misses(self.llc)),
             ..Counts::default()
         };
@@ -123,5 +150,37 @@ impl Levels {
             counts.modifies = accesses;
         }
         counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memlens_profile::{Latencies, WalkTier};
+
+    use super::*;
+
+    #[test]
+    fn far_walks_are_misses_of_larger_tlbs() {
+        let tier = |from_walks, cycles| WalkTier { from_walks, cycles };
+        let tlb = |entries| Some(TlbInfo { entries, ways: 4 });
+        let latencies = Latencies { walk_access_cycles: 9, ..Latencies::default() };
+        let small = MachineInfo {
+            page_bytes: 4096,
+            dtlb: tlb(64),
+            stlb: tlb(1024),
+            latencies,
+            ..MachineInfo::default()
+        };
+        let with = MachineInfo {
+            walk_tiers: vec![tier(0, 60), tier(9_000, 200), tier(70_000, 300)],
+            ..small.clone()
+        };
+        let (levels, geometries) = Levels::of(&with);
+        assert_eq!(geometries[2..], [9_000, 70_000].map(|entries| Geometry::tlb(entries, entries, 4096)));
+        let stlb_cycles = f64::from(latencies.stlb_cycles);
+        assert_eq!(levels.cost(&with).a_miss, [stlb_cycles, 60.0 - stlb_cycles, 140.0, 100.0]);
+        let (levels, geometries) = Levels::of(&small);
+        assert_eq!(geometries.len(), 2);
+        assert_eq!(levels.cost(&small).a_miss, [stlb_cycles, 9.0 - stlb_cycles]);
     }
 }

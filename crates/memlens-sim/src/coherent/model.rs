@@ -3,7 +3,7 @@
 use super::directory::{CORE_BITS, Directory, FETCHED};
 use super::sets::{DIRTY, SOLE, Sets, line_of};
 use super::tlbs::{PageArray, Tlbs};
-use crate::batch::{Batch, CoreId, Invalidation, Outcome, Walk};
+use crate::batch::{Batch, CoreId, Invalidation, Outcome};
 use crate::fast::Tlb1;
 use crate::machine::{CacheDescription, Inclusion, MachineDescription, ModelError, Policy, Rules};
 use crate::page_sizes::{PageSize, PageSizes};
@@ -247,7 +247,7 @@ impl CoherentModel {
         }
         out.stlb_misses.push(index);
         let reads = state.walker.as_mut()?.walk(vaddr, size);
-        out.walks.push(Walk { index, entries_read: reads.as_slice().len() as u8, ..Walk::default() });
+        out.walks.push(reads.walk(index));
         Some(reads)
     }
 

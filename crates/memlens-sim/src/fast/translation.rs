@@ -9,7 +9,7 @@
 use super::clock_tlb::ClockTlb;
 use super::level::{Geometry, Level, Loop, SetArray, View};
 use super::tlb::{StampTlb, Tlb1};
-use crate::batch::{Outcome, Walk};
+use crate::batch::Outcome;
 use crate::machine::{MachineDescription, Policy, TlbDescription, TlbEntries};
 use crate::page_sizes::{PageSize, PageSizes};
 use crate::plain;
@@ -442,7 +442,7 @@ fn walk(
     out.stlb_misses.push(index);
     let reads = walker.as_mut()?.walk(vaddr, size);
     let event = WalkEvent { position, walk: out.walks.len(), reads };
-    out.walks.push(Walk { index, entries_read: reads.as_slice().len() as u8, ..Walk::default() });
+    out.walks.push(reads.walk(index));
     Some(event)
 }
 

@@ -231,15 +231,40 @@ pub struct WalkerDescription {
     pub pdpte_entries: u32,
     /// Cached PML4Es.
     pub pml4e_entries: u32,
+    /// What the walk of a 4-KiB page takes, by how many walks there were since the last one of that page: `[walks, cycles]`, from 0 walks on,
+    /// both rising. What lies further back has left the caches, as have the tables of a virtual machine's host. Empty: each entry read takes the
+    /// machine's `walk_access_cycles`.
+    #[cfg_attr(feature = "std", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub tiers: Vec<[u32; 2]>,
     /// Where the numbers come from.
     #[cfg_attr(feature = "std", serde(default))]
     pub source: String,
 }
 
 impl WalkerDescription {
+    /// Tiers at most.
+    const MOST_TIERS: usize = 8;
+    /// Cycles of a walk at most.
+    const MOST_CYCLES: u32 = 1 << 16;
+
+    /// Whether the tiers are few, begin at 0 walks, and rise.
+    fn has_rising_tiers(&self) -> bool {
+        self.tiers.len() <= Self::MOST_TIERS
+            && self.tiers.first().is_none_or(|[walks, _]| *walks == 0)
+            && self.tiers.last().is_none_or(|[_, cycles]| *cycles <= Self::MOST_CYCLES)
+            && self.tiers.is_sorted_by(|[near, less], [far, more]| near < far && less <= more)
+    }
+
     /// No walks: second-level TLB misses are counted and cost no reads.
     pub const fn disabled() -> Self {
-        Self { enabled: false, pde_entries: 0, pdpte_entries: 0, pml4e_entries: 0, source: String::new() }
+        Self {
+            enabled: false,
+            pde_entries: 0,
+            pdpte_entries: 0,
+            pml4e_entries: 0,
+            tiers: Vec::new(),
+            source: String::new(),
+        }
     }
 }
 
@@ -521,6 +546,9 @@ impl MachineDescription {
         if self.inclusion == Inclusion::Exclusive && self.l2.is_none() {
             return Err(ModelError::ExclusiveWithoutL2);
         }
+        if !self.walker.has_rising_tiers() {
+            return Err(ModelError::WalkTiers);
+        }
         if self.prefetcher.streams > Self::MAX_STREAMS {
             return Err(ModelError::TooManyStreams {
                 streams: self.prefetcher.streams,
@@ -618,6 +646,11 @@ pub enum ModelError {
     /// A second-level TLB needs a first level.
     #[error("stlb: there is no dtlb")]
     StlbWithoutDtlb,
+    /// Tiers of walks do not rise from 0 walks on, or are too many or too long.
+    #[error(
+        "walker.tiers: there are [walks, cycles], at most 8, the first one's walks 0, both rising, cycles up to 65536"
+    )]
+    WalkTiers,
     /// An exclusive last level holds what a second level evicts.
     #[error("inclusion: an exclusive last level needs an l2")]
     ExclusiveWithoutL2,

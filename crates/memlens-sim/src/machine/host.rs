@@ -111,6 +111,7 @@ pub(super) fn host(read: &dyn Fn(&str) -> Option<String>) -> MachineDescription 
             pde_entries: 32,
             pdpte_entries: 4,
             pml4e_entries: 2,
+            tiers: Vec::new(),
             source: "assumed".to_string(),
         },
         prefetcher: PrefetcherDescription { streams: 32, source: "assumed".to_string() },

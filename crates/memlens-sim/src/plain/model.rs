@@ -1,7 +1,7 @@
 //! Caches, TLBs and cores put together, one access at a time.
 
 use super::cache::{Cache, Line};
-use crate::batch::{Batch, CoreId, Invalidation, Outcome, Walk};
+use crate::batch::{Batch, CoreId, Invalidation, Outcome};
 use crate::machine::{CacheDescription, Inclusion, MachineDescription, ModelError, Rules, TlbDescription};
 use crate::page_sizes::{PageSize, PageSizes};
 use crate::walker::PageWalker;
@@ -220,7 +220,7 @@ impl PlainModel {
         if let Some(walker) = &mut state.walker {
             let reads = walker.walk(vaddr, size);
             let walk = out.walks.len();
-            out.walks.push(Walk { index, entries_read: reads.as_slice().len() as u8, ..Walk::default() });
+            out.walks.push(reads.walk(index));
             for entry in reads.as_slice() {
                 self.access_line(core, entry >> self.line_shift, false, Origin::Walk(walk), out);
             }

@@ -61,12 +61,14 @@ fn tlb() -> impl Strategy<Value = Option<TlbDescription>> {
 }
 
 fn walker() -> impl Strategy<Value = WalkerDescription> {
-    (any::<bool>(), 0u32..5, 0u32..5, 0u32..5).prop_map(
-        |(enabled, pde_entries, pdpte_entries, pml4e_entries)| WalkerDescription {
+    let tiers = prop::sample::select(vec![vec![], vec![[0, 9]], vec![[0, 9], [3, 20], [20, 80]]]);
+    (any::<bool>(), 0u32..5, 0u32..5, 0u32..5, tiers).prop_map(
+        |(enabled, pde_entries, pdpte_entries, pml4e_entries, tiers)| WalkerDescription {
             enabled,
             pde_entries,
             pdpte_entries,
             pml4e_entries,
+            tiers,
             ..WalkerDescription::disabled()
         },
     )
