@@ -81,6 +81,7 @@ test: test-build
 	$(PYTHON) bench/accuracy.py --memlens $(MEMLENS) --check
 	$(PYTHON) bench/bursts.py --memlens $(MEMLENS) --check
 	$(PYTHON) bench/unbiased.py --memlens $(MEMLENS) --runs 12 --block 1 --least 0.3
+	$(PYTHON) bench/advice.py --memlens $(MEMLENS) --check
 	@if command -v valgrind >/dev/null; then \
 		set -ex; \
 		$(PYTHON) tests/cachegrind.py --memlens $(MEMLENS); \
@@ -99,6 +100,7 @@ bench: build
 	$(PYTHON) bench/sample.py --memlens $(MEMLENS) $(BENCH)
 	$(PYTHON) bench/sample.py --memlens $(MEMLENS) --threads --tools sample,burst $(BENCH)
 	$(PYTHON) bench/bursts.py --memlens $(MEMLENS)
+	$(PYTHON) bench/advice.py --memlens $(MEMLENS)
 	$(PYTHON) bench/allocations.py --memlens $(MEMLENS) $(BENCH)
 
 lint:
