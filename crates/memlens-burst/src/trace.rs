@@ -141,6 +141,8 @@ impl Trace {
         self.used = NEVER_FREE;
         let mut operands = 0;
         let mut jumps = 0;
+        // Whether it has gone on behind a jump to its begin: rounds are all alike, so it has one.
+        let mut has_one_round = false;
         // SAFETY: the caller's promise.
         let (mut code, mut decoder) = unsafe { decoder_at(pc, source) }.ok_or(End::Code)?;
         let mut next = pc;
@@ -190,7 +192,8 @@ impl Trace {
                     let rounds = self.length / self.round;
                     let has_room = |all: usize, most: usize| all + all / rounds <= most;
                     // Of rounds without accesses nothing else tells how many there were.
-                    let goes_on = self.memory_ends[self.length - 1] > 0
+                    let goes_on = !has_one_round
+                        && self.memory_ends[self.length - 1] > 0
                         && has_room(self.length, MOST_INSTRUCTIONS)
                         && has_room(operands, MOST_OPERANDS)
                         && has_room(jumps, MOST_JUMPS);
@@ -201,7 +204,7 @@ impl Trace {
                     } else if rounds > 1 {
                         break Tail::Next(pc);
                     } else {
-                        self.round = 0;
+                        (self.round, has_one_round) = (0, true);
                         if jumps > MOST_JUMPS {
                             break Tail::Next(next);
                         }
@@ -631,6 +634,9 @@ mod tests {
         };
         // add eax, [rdi] ; dec ecx ; jne ; ret
         assert_eq!(length(&[0x03, 0x07, 0xff, 0xc9, 0x75, 0xfa, 0xc3]), 3 * MOST_JUMPS);
+        // add eax, edi ; dec ecx ; jne ; add eax, [rdi] ; dec edx ; jne ; ret: two ways round, of which one has no access.
+        let two_ways = &[0x01, 0xf8, 0xff, 0xc9, 0x75, 0xfa, 0x03, 0x07, 0xff, 0xca, 0x75, 0xf4, 0xc3];
+        assert_eq!(length(two_ways), 7);
         // add eax, edi ; dec ecx ; jne ; ret: each round is told of by a word of its own.
         assert_eq!(length(&[0x01, 0xf8, 0xff, 0xc9, 0x75, 0xfa, 0xc3]), 4);
     }

@@ -139,6 +139,10 @@ impl Code {
         // mov count, times
         self.put(&[0xb8 | count, times, 0, 0, 0]);
         let again = self.bytes.len();
+        if self.random.below(2) == 0 {
+            // Another way round, without accesses: dec count; test count, 1; jnz again
+            self.put(&[0x48, 0xff, 0xc8 | count, 0xf6, 0xc0 | count, 1, 0x75, 8_u8.wrapping_neg()]);
+        }
         for _ in 0..self.random.below(5) {
             // add, adc or sbb [r13 + disp], a, or the other way
             let opcode = self.random.one_of(&[0x01, 0x11, 0x19, 0x03, 0x13, 0x1b]);
@@ -151,10 +155,10 @@ impl Code {
                 self.put(&[0x70 | condition, 3, 0x48 | a >> 3, 0xff, 0xc0 | a & 7]);
             }
         }
-        // dec count; jnz again
+        // dec count; jg again
         self.put(&[0x48, 0xff, 0xc8 | count]);
         let distance = self.bytes.len() + 2 - again;
-        self.put(&[0x75, (distance as u8).wrapping_neg()]);
+        self.put(&[0x7f, (distance as u8).wrapping_neg()]);
     }
 
     fn instruction(&mut self) {
