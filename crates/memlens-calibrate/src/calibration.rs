@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::latency::LatencyTable;
+use crate::latency::{LatencyTable, WalkPoint};
 use crate::rates::LineRates;
 use crate::skid::LoopSkid;
+
+/// Numbers of pages whose walks are told of, and cycles of one, at most: as many as a machine may have.
+const MOST_WALKS: usize = 8;
+const MOST_WALK_CYCLES: f64 = 65_536.0;
 
 /// The format of the file.
 const FORMAT: u32 = 1;
@@ -121,11 +125,14 @@ impl Calibration {
         if points.flatten().any(|point| !sane(point.cycles) || !sane(point.spread)) {
             return Err(damaged("a point of the curve is no number of cycles".to_owned()));
         }
-        let are_walks_sane = latency.walks.iter().all(|walk| {
-            sane(walk.cycles.cycles) && sane(walk.cycles.spread) && (1..1 << 31).contains(&walk.pages)
-        });
+        let is_walk_sane = |walk: &WalkPoint| {
+            (0.0..MOST_WALK_CYCLES).contains(&walk.cycles.cycles)
+                && sane(walk.cycles.spread)
+                && (1..1 << 31).contains(&walk.pages)
+        };
+        let are_walks_sane = latency.walks.len() <= MOST_WALKS && latency.walks.iter().all(is_walk_sane);
         if !are_walks_sane || !latency.walks.is_sorted_by(|near, far| near.pages < far.pages) {
-            return Err(damaged("the page walks are none of more and more pages".to_owned()));
+            return Err(damaged("the page walks are no numbers of cycles of more and more pages".to_owned()));
         }
         Ok(calibration)
     }
@@ -235,7 +242,6 @@ fn processor() -> String {
 mod tests {
     use super::*;
     use crate::clock::Latency;
-    use crate::latency::WalkPoint;
 
     fn calibration() -> Calibration {
         let latency = LatencyTable {
