@@ -76,7 +76,12 @@ fn amd_l2(half: u32, unit: u32) -> Option<TlbEntries> {
     let entries = (half & 0xfff) * unit;
     let ways = match half >> 12 & 0xf {
         0xf => entries,
-        code => amd_ways(code).unwrap_or(0),
+        code => {
+            let (least, most) = (amd_ways(code).unwrap_or(0), amd_most_ways(code));
+            let has_even_sets =
+                |ways: &u32| entries.is_multiple_of(*ways) && (entries / ways).is_power_of_two();
+            (least.max(1)..=most).find(has_even_sets).unwrap_or(least)
+        }
     };
     tlb_entries(entries, ways)
 }
@@ -95,6 +100,22 @@ pub(super) fn amd_ways(code: u32) -> Option<u32> {
         0xd => Some(96),
         0xe => Some(128),
         _ => None,
+    }
+}
+
+/// The largest number of the same range. Of a second-level TLB that one is meant with which the sets are a power of two: on Zen 4, where 3072
+/// entries have 8 to 15 ways, steps of 3 pages reach as many pages as steps of one, steps of 2 and of 6 half as many, steps of 8 an eighth (a
+/// chain through 512, 1024 and 2048 pages), as in 256 sets of 12 ways.
+fn amd_most_ways(code: u32) -> u32 {
+    match code {
+        5 => 7,
+        6 => 15,
+        8 => 31,
+        0xa => 47,
+        0xb => 63,
+        0xc => 95,
+        0xd => 127,
+        code => amd_ways(code).unwrap_or(0),
     }
 }
 
@@ -247,7 +268,7 @@ mod tests {
     fn zen_4() {
         let leaves = amd(0x00a1_0f11, [0x5c00_2200, 0x6c00_4200], 0xff48_ff40, [0xf048_f040, 0xf040_0000]);
         let l1 = [Some((72, 72)); 3];
-        let l2 = [Some((3072, 8)), Some((3072, 6)), Some((64, 64))];
+        let l2 = [Some((3072, 12)), Some((3072, 6)), Some((64, 64))];
         assert_eq!(of(&with_leaf_21(leaves, 0x0006_2fcf)), [l1, l2]);
     }
 
