@@ -139,7 +139,7 @@ impl Code {
         // mov count, times
         self.put(&[0xb8 | count, times, 0, 0, 0]);
         let again = self.bytes.len();
-        if self.random.below(2) == 0 {
+        if times.is_multiple_of(2) {
             // Another way round, without accesses: dec count; test count, 1; jnz again
             self.put(&[0x48, 0xff, 0xc8 | count, 0xf6, 0xc0 | count, 1, 0x75, 8_u8.wrapping_neg()]);
         }
