@@ -74,7 +74,7 @@ impl Chain {
         Self::new(count * PAGE, &offsets, pages)
     }
 
-    /// A chain with as many lines of each of `count` pages as make [`Self::LINES_OF_PAGES`] of them all together: more than caches hold, so
+    /// A chain with as many lines of each of `count` pages as make a million (64 MB) of them all together: more than caches hold, so
     /// that each line comes from memory.
     ///
     /// # Errors

@@ -250,7 +250,7 @@ pub(crate) fn cycle(turns: usize) -> (f64, f64) {
 }
 
 /// Of how many pages walks are measured: four times as many as the second-level TLB has entries, then four times as many each time, up to
-/// [`MOST_BYTES`] and a quarter of what is available.
+/// `MOST_BYTES` and a quarter of what is available.
 fn walked_pages(geometry: &Geometry) -> Vec<usize> {
     let most = MOST_BYTES.min(geometry.available_bytes / 4) / PAGE as u64;
     let mut all = Vec::new();
