@@ -191,7 +191,9 @@ impl Code {
             // shl, shr, sar, rol, ror by a constant or by cl
             17 => {
                 let kind = self.random.one_of(&[0u8, 1, 4, 5, 7]);
-                self.put(&[0x48 | a >> 3, 0xc1, 0xc0 | kind << 3 | a & 7, small & 63]);
+                // By 0 and by 1 most flags are defined.
+                let count = small & if self.random.below(2) == 0 { 1 } else { 63 };
+                self.put(&[0x48 | a >> 3, 0xc1, 0xc0 | kind << 3 | a & 7, count]);
             }
             18 => {
                 let kind = self.random.one_of(&[0u8, 1, 4, 5, 7]);

@@ -87,8 +87,8 @@ pub unsafe extern "C" fn transform(
                 break;
             }
             (named, last_pc) = (with_this, pc);
-            if operands::is_opcode(instr, OP_cmc) {
-                say_that_carry_is_read(context, block, instr);
+            if operands::keeps_flags_unsaid(instr) {
+                say_that_flags_are_read(context, block, instr);
             }
             if requests::ends_request(instr) {
                 remove_from(context, block, instr_get_next(instr));
@@ -97,10 +97,10 @@ pub unsafe extern "C" fn transform(
             }
             instr = next;
         }
-        // What a string instruction leaves in its registers is recorded before the next one; what a `cmc` reads is not there in
-        // front of it.
+        // What a string instruction leaves in its registers is recorded before the next one; the flags that a `cmc` needs are not
+        // there in front of it.
         let last = instrlist_last_app(block);
-        if !last.is_null() && (operands::is_repeated_string(last) || operands::is_opcode(last, OP_cmc)) {
+        if !last.is_null() && (operands::is_repeated_string(last) || operands::keeps_flags_unsaid(last)) {
             let nop = instr_create_0dst_0src(context, OP_nop as i32);
             instr_set_translation(nop, instr_get_app_pc(last));
             instr_set_app(nop);
@@ -128,18 +128,19 @@ unsafe fn hold_rax(context: *mut c_void, block: *mut instrlist_t, at: *mut instr
     }
 }
 
-/// Puts a move that reads the carry, and changes nothing, in front of a `cmc`: DynamoRIO 11.90 takes that to write the
-/// carry only (Intel SDM volume 2, CMC: "CF := NOT CF"), and flags that it takes to be dead are not kept. Up to that move they
-/// are; between both nothing may be inserted that changes them.
+/// Puts a move that reads flags, and changes nothing, in front of an instruction that
+/// [keeps flags unsaid](operands::keeps_flags_unsaid): flags that DynamoRIO 11.90 takes to be dead are not kept. Up to that move
+/// they are, all of them (the overflow if it is read, and the others if one of them is); between both nothing may be inserted
+/// that changes them.
 ///
 /// # Safety
 /// As [`transform`].
-unsafe fn say_that_carry_is_read(context: *mut c_void, block: *mut instrlist_t, at: *mut instr_t) {
+unsafe fn say_that_flags_are_read(context: *mut c_void, block: *mut instrlist_t, at: *mut instr_t) {
     // SAFETY: the caller's promise.
     unsafe {
         let rax = opnd_create_reg(RAX);
-        let reader = instr_create_1dst_1src(context, OP_cmovb as i32, rax, rax);
-        instr_set_predicate(reader, _dr_pred_type_t_DR_PRED_B);
+        let reader = instr_create_1dst_1src(context, OP_cmovle as i32, rax, rax);
+        instr_set_predicate(reader, _dr_pred_type_t_DR_PRED_LE);
         instr_set_translation(reader, instr_get_app_pc(at));
         instr_set_app(reader);
         instrlist_preinsert(block, at, reader);
@@ -415,8 +416,8 @@ pub unsafe extern "C" fn insert(
             if let Some((reg, word)) = build.after.take() {
                 store_register(here, build, reg, word);
             }
-            // See `say_that_carry_is_read`.
-            if !build.checked && !operands::is_opcode(instr, OP_cmc) {
+            // See `say_that_flags_are_read`.
+            if !build.checked && !operands::keeps_flags_unsaid(instr) {
                 let mut dead: bool_ = 0;
                 if is_last
                     || (drreg_are_aflags_dead(context, instr, &mut dead) == drreg_status_t_DRREG_SUCCESS

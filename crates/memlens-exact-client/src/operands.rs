@@ -106,9 +106,23 @@ fn opcode(instr: *mut instr_t) -> u32 {
     unsafe { instr_get_opcode(instr) as u32 }
 }
 
-/// Whether the instruction has this opcode of DynamoRIO's.
-pub fn is_opcode(instr: *mut instr_t, wanted: u32) -> bool {
-    opcode(instr) == wanted
+/// Whether flags from before the instruction count behind it although DynamoRIO 11.90 takes it to write them only: a `cmc`
+/// (Intel SDM volume 2, CMC: "CF := NOT CF"), and a shift by a constant that is 0 in the bits that count (SAL/SAR/SHL/SHR: "If
+/// the count is 0, the flags are not affected").
+pub fn keeps_flags_unsaid(instr: *mut instr_t) -> bool {
+    match opcode(instr) {
+        OP_cmc => true,
+        // SAFETY: `instr` is a decoded instruction of the block being built; shifts have one destination, and a double shift
+        // its count as the second source.
+        OP_shl | OP_shr | OP_sar | OP_rol | OP_ror | OP_rcl | OP_rcr | OP_shld | OP_shrd => unsafe {
+            let counted =
+                if opnd_get_size(instr_get_dst(instr, 0)) == OPSZ_8 as opnd_size_t { 63 } else { 31 };
+            (0..instr_num_srcs(instr))
+                .map(|at| instr_get_src(instr, at as u32))
+                .any(|source| opnd_is_immed_int(source) != 0 && opnd_get_immed_int(source) & counted == 0)
+        },
+        _ => false,
+    }
 }
 
 /// Whether the instruction repeats a string operation.
