@@ -333,6 +333,11 @@ impl Known<'_> {
     fn time_gain(&self, remedy: &Remedy, gain: f64, counts: &Counts) -> Option<f64> {
         let Known { profile, whole, .. } = self;
         let core_cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0)?;
+        if let (Remedy::HugePages { walks_saved, .. }, Some(stalls)) =
+            (remedy, profile.translation_stall_cycles(counts))
+        {
+            return Some((stalls as f64 * walks_saved / core_cycles as f64).min(1.0));
+        }
         let of = |wait: u64| counts.stall_cycles as f64 / wait.max(1) as f64;
         let stalled = of(profile.wait_cycles(counts));
         let not_hidden = match remedy {

@@ -699,6 +699,25 @@ fn huge_pages_save_what_fits_the_tlb() {
     let (remedy, part) = gain(&profile).expect("a finding");
     assert_eq!(remedy, Remedy::HugePages { pages: 4096, walks_saved: 0.25 });
     assert!((part / all - 0.25).abs() < 0.01, "{part} of {all}");
+    // Of the time it is what the core waits for translation, however much of the wait that is.
+    profile.machine.core = Some(CoreInfo { width: 4, ..CoreInfo::default() });
+    profile.run.core_cycles = Some(100_000);
+    let of_time = |profile: &mut Profile, translation_stall_cycles| {
+        profile.cells[2].counts.change(|counts| {
+            (counts.stall_cycles, counts.translation_stall_cycles) = (50_000, translation_stall_cycles);
+        });
+        profile.sum_cells();
+        let all = advice(profile);
+        all.findings.iter().chain(&all.hidden).find_map(|finding| finding.time_gain).expect("a finding")
+    };
+    let as_all_else = of_time(&mut profile, 0);
+    assert!(as_all_else > 0.02, "{as_all_else}: an older version's");
+    profile.run.has_translation_stalls = true;
+    assert!((of_time(&mut profile, 20_000) - 0.05).abs() < 1e-9);
+    assert_eq!(of_time(&mut profile, 0), 0.0);
+    profile.cells[2].counts.change(|counts| (counts.stall_cycles, counts.translation_stall_cycles) = (0, 0));
+    (profile.machine.core, profile.run.core_cycles) = (None, None);
+    profile.sum_cells();
     profile.objects[1].max_live_bytes = Some(1 << 20);
     assert_eq!(gain(&profile), None, "half a huge page");
     profile.objects[1].max_live_bytes = Some(256 << 20);

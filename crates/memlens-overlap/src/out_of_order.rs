@@ -137,6 +137,17 @@ impl Served {
     pub(crate) fn without_latency(&self) -> Self {
         Self { drawn: Drawn { cycles: 0.0, counted_cycles: 0.0, miss: None }, ..*self }
     }
+
+    /// The same, if its address took no time to be translated.
+    pub(crate) fn without_translation(&self) -> Self {
+        let mut drawn = self.drawn;
+        if let Some(miss) = &mut drawn.miss {
+            drawn.cycles -= miss.translation;
+            drawn.counted_cycles -= miss.translation;
+            miss.translation = 0.0;
+        }
+        Self { drawn, ..*self }
+    }
 }
 
 /// A store that has retired.
@@ -385,6 +396,19 @@ impl Core {
             waited(operand, cycles);
             self.recent.push_back(Wait { operand, begins, ends: begins + cycles });
             begins += cycles;
+        }
+    }
+
+    /// An instruction's accesses; `None`: its code is not known.
+    pub(crate) fn execute_known(
+        &mut self,
+        effects: Option<&Effects>,
+        accesses: &[Served],
+        mut waited: impl FnMut(u32, f64),
+    ) {
+        match effects {
+            Some(effects) => drop(self.execute(effects, accesses, waited)),
+            None => accesses.iter().for_each(|it| self.execute_alone(it, &mut waited)),
         }
     }
 

@@ -74,6 +74,13 @@ pub(crate) struct Miss {
     pub(crate) asked_before: f64,
 }
 
+impl Drawn {
+    /// Those of its cycles in which the address is translated.
+    pub(crate) fn translation_cycles(&self) -> f64 {
+        self.miss.map_or(0.0, |miss| miss.translation)
+    }
+}
+
 impl<'a> Draw<'a> {
     /// `firsts` of the `accesses` are the first ones to their lines.
     pub(crate) fn new(served: &'a Served, accesses: u64, firsts: u64) -> Self {

@@ -7,7 +7,7 @@ use crate::held_to_time::{Expected, Held, held};
 use crate::out_of_order::{Core, CoreLimits, Served as ServedAccess};
 use crate::paths::{CodeOf, From, Paths, Place, Step};
 use crate::predictor::Predictor;
-use crate::served::{Draw, Served};
+use crate::served::{Draw, Drawn, Served};
 use crate::windows::{Kept, Windows};
 
 /// Accesses at a window's beginning that are not counted: the core is empty there.
@@ -34,6 +34,10 @@ pub struct Waited {
     /// Cycles in which the core could retire nothing because of them, and that it would not take if no access took any; no more than
     /// the measured time has room for.
     pub waited_cycles: f64,
+    /// What translation is of the latencies, in cycles.
+    pub translation_cycles: f64,
+    /// Cycles of those waited that the core would not take if no address took time to be translated.
+    pub translation_waited_cycles: f64,
 }
 
 /// What was found in all windows.
@@ -106,7 +110,7 @@ pub fn waits<'c>(
     let mut predictor = Predictor::default();
     let mut cycles = 0.0;
     for window in windows.iter() {
-        let cores = [Core::new(core), Core::new(core)];
+        let cores = std::array::from_fn(|_| Core::new(core));
         let mut run = Run { cores, paths: &mut paths, predictor: &mut predictor };
         cycles += run.window(&window.accesses, &blocks, &mut known);
     }
@@ -136,16 +140,18 @@ fn hold_to_time(windows: &Windows, known: &mut FxHashMap<u32, Known<'_>>) -> Opt
     let (mut modelled, mut left) = (0.0, 0.0);
     for (number, known) in known.iter_mut() {
         modelled += known.found.waited_cycles;
-        known.found.waited_cycles *= parts.get(number).copied().unwrap_or(usual);
+        let part = parts.get(number).copied().unwrap_or(usual);
+        known.found.waited_cycles *= part;
+        known.found.translation_waited_cycles *= part;
         left += known.found.waited_cycles;
     }
     let modelled_times = if left > 0.0 { modelled / left } else { 1.0 };
     Some(HeldToTime { modelled_times, room })
 }
 
-/// One window on its way through the core, and through the same core if no access took time.
+/// One window on its way through the core, through the same core if no access took time, and if no address took time to be translated.
 struct Run<'a, 'c> {
-    cores: [Core; 2],
+    cores: [Core; 3],
     paths: &'a mut Paths<'c>,
     predictor: &'a mut Predictor,
 }
@@ -160,15 +166,14 @@ impl Run<'_, '_> {
     ) -> f64 {
         let warm_up = WARM_UP.min(window.len() / 4);
         let mut from: Option<From> = None;
-        let (mut served, mut instant): (Vec<ServedAccess>, Vec<ServedAccess>) = (Vec::new(), Vec::new());
+        let (mut served, mut without): (Vec<ServedAccess>, Vec<ServedAccess>) = (Vec::new(), Vec::new());
         let mut waits: Vec<(u32, f64)> = Vec::new();
-        // By operand: accesses, and cycles that they held up.
-        let mut of_window: FxHashMap<u32, (u64, f64)> = FxHashMap::default();
+        let mut of_window: FxHashMap<u32, InWindow> = FxHashMap::default();
         let (mut at, mut warm_at) = (0, None);
         while at < window.len() {
             let is_warm = at >= warm_up;
             if is_warm {
-                warm_at.get_or_insert([self.cores[0].now(), self.cores[1].now()]);
+                warm_at.get_or_insert_with(|| self.now());
             }
             if window[at].what.is_block() {
                 let begins = blocks[window[at].number as usize];
@@ -191,16 +196,15 @@ impl Run<'_, '_> {
                 if let Some(known) = known.get_mut(&access.number) {
                     let drawn = known.draw.next(access.what.is_first(), access.what.is_prefetched());
                     if is_warm {
-                        of_window.entry(access.number).or_default().0 += 1;
+                        of_window.entry(access.number).or_default().accessed(&drawn);
                         known.found.accesses += 1;
                         known.found.latency_cycles += drawn.counted_cycles;
+                        known.found.translation_cycles += drawn.translation_cycles();
                     }
                     served.push(ServedAccess { access, drawn });
                 }
             }
             waits.clear();
-            instant.clear();
-            instant.extend(served.iter().map(ServedAccess::without_latency));
             let mut waited = |operand, cycles| waits.push((operand, cycles));
             // Each line of a string that is gone through comes with an access, behind the first all of the same execution.
             let repeats = instruction.is_some_and(|number| self.paths.effects(number).repeats);
@@ -210,40 +214,47 @@ impl Run<'_, '_> {
                     self.cores.iter_mut().for_each(Core::begins_to_repeat);
                 }
             }
-            let [core, ideal] = &mut self.cores;
-            match instruction {
-                Some(number) => {
-                    let effects = *self.paths.effects(number);
-                    core.execute(&effects, &served, waited);
-                    ideal.execute(&effects, &instant, |_, _| ());
-                }
-                None => {
-                    served.iter().for_each(|it| core.execute_alone(it, &mut waited));
-                    instant.iter().for_each(|it| ideal.execute_alone(it, |_, _| ()));
-                }
+            let effects = instruction.map(|number| *self.paths.effects(number));
+            let [core, others @ ..] = &mut self.cores;
+            core.execute_known(effects.as_ref(), &served, &mut waited);
+            for (core, accesses) in others.iter_mut().zip(WITHOUT) {
+                without.clear();
+                without.extend(served.iter().map(accesses));
+                core.execute_known(effects.as_ref(), &without, &mut |_, _| ());
             }
             from = instruction.map(From::Behind);
             if is_warm {
                 for &(operand, cycles) in &waits {
-                    of_window.entry(operand).or_default().1 += cycles;
+                    of_window.entry(operand).or_default().held_up += cycles;
                 }
             }
             at = end;
         }
         let Some(warm_at) = warm_at else { return 0.0 };
-        let [cycles, instant_cycles] = [0, 1].map(|which| self.cores[which].now() - warm_at[which]);
+        let now = self.now();
+        let [cycles, instant_cycles, translated_cycles] =
+            std::array::from_fn(|which| now[which] - warm_at[which]);
         // A loop that another chain holds up has each load at the head of what retires, some cycles behind the chain, and would take as
         // long without them. Along a list what uses the load retires behind it, and would come earlier, too.
-        let waited: f64 = of_window.values().map(|(_, cycles)| cycles).sum();
-        let cost = if waited > 0.0 { ((cycles - instant_cycles) / waited).max(0.0) } else { 0.0 };
-        let all: u64 = of_window.values().map(|(accesses, _)| accesses).sum();
-        for (operand, (accesses, cycles)) in of_window {
+        let sum = |of: fn(&InWindow) -> f64| of_window.values().map(of).sum::<f64>();
+        let part = |spared: f64, of: f64| if of > 0.0 { (spared / of).max(0.0) } else { 0.0 };
+        let cost = part(cycles - instant_cycles, sum(|it| it.held_up));
+        // What is spared without translation is theirs that wait for it, no more than they wait.
+        let of_translation =
+            part(cycles - translated_cycles, cost * sum(InWindow::held_up_by_translation)).min(1.0);
+        let all: u64 = of_window.values().map(|it| it.accesses).sum();
+        for (operand, it) in of_window {
             if let Some(known) = known.get_mut(&operand) {
-                known.found.waited_cycles += cycles * cost;
-                known.instant_cycles += instant_cycles * accesses as f64 / all.max(1) as f64;
+                known.found.waited_cycles += it.held_up * cost;
+                known.found.translation_waited_cycles += it.held_up_by_translation() * cost * of_translation;
+                known.instant_cycles += instant_cycles * it.accesses as f64 / all.max(1) as f64;
             }
         }
         cycles
+    }
+
+    fn now(&self) -> [f64; 3] {
+        std::array::from_fn(|which| self.cores[which].now())
     }
 
     /// The instructions up to this one.
@@ -261,11 +272,43 @@ impl Run<'_, '_> {
         let is_wrong = matches!(effects.leads, Leads::Either(_))
             && !self.predictor.guesses(step.instruction, step.is_taken);
         let join = if is_wrong { self.paths.join(step.instruction) } else { None };
-        for (core, has_misses) in self.cores.iter_mut().zip([true, false]) {
+        for (core, has_misses) in self.cores.iter_mut().zip([true, false, true]) {
             let done = core.execute(&effects, &[], |_, _| ());
             if is_wrong {
                 core.guessed_wrong(done, join.filter(|_| has_misses));
             }
+        }
+    }
+}
+
+/// What the second and the third core are without.
+const WITHOUT: [fn(&ServedAccess) -> ServedAccess; 2] =
+    [ServedAccess::without_latency, ServedAccess::without_translation];
+
+/// An operand's accesses of a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct InWindow {
+    accesses: u64,
+    /// Cycles that they held up the core.
+    held_up: f64,
+    latency_cycles: f64,
+    /// Those of the latency in which addresses were translated.
+    translation_cycles: f64,
+}
+
+impl InWindow {
+    fn accessed(&mut self, drawn: &Drawn) {
+        self.accesses += 1;
+        self.latency_cycles += drawn.cycles;
+        self.translation_cycles += drawn.translation_cycles();
+    }
+
+    /// The part of what they held up the core that translation is of their latency.
+    fn held_up_by_translation(&self) -> f64 {
+        if self.latency_cycles > 0.0 {
+            self.held_up.max(0.0) * self.translation_cycles / self.latency_cycles
+        } else {
+            0.0
         }
     }
 }
@@ -328,15 +371,36 @@ mod tests {
         parts_with_rounds(code, accesses, served, core, (0, 0))
     }
 
-    /// The same of code in which a loop that touches no memory, there, goes round so many times behind each access of the first
-    /// instruction.
+    /// What is found of each operand.
+    fn found(
+        code: &[u8],
+        accesses: &[(u64, u8, AccessKind, u64)],
+        served: &[Served],
+        core: CoreLimits,
+    ) -> Vec<Waited> {
+        found_with_rounds(code, accesses, served, core, (0, 0))
+    }
+
     fn parts_with_rounds(
         code: &[u8],
         accesses: &[(u64, u8, AccessKind, u64)],
         served: &[Served],
         core: CoreLimits,
-        (in_loop, rounds): (u64, usize),
+        rounds: (u64, usize),
     ) -> Vec<f64> {
+        let found = found_with_rounds(code, accesses, served, core, rounds);
+        found.iter().map(|it| it.waited_cycles / it.latency_cycles).collect()
+    }
+
+    /// The same of code in which a loop that touches no memory, there, goes round so many times behind each access of the first
+    /// instruction.
+    fn found_with_rounds(
+        code: &[u8],
+        accesses: &[(u64, u8, AccessKind, u64)],
+        served: &[Served],
+        core: CoreLimits,
+        (in_loop, rounds): (u64, usize),
+    ) -> Vec<Waited> {
         let numbers: Vec<(u64, u8)> = {
             let mut all: Vec<_> = accesses.iter().map(|&(at, operand, ..)| (at, operand)).collect();
             all.sort_unstable();
@@ -371,9 +435,7 @@ mod tests {
         let operands = numbers.iter().enumerate().map(operand).collect();
         let code_of = |_: Place| Some((0x1000, code));
         let found = waits(&windows, core, &operands, &code_of);
-        (0..numbers.len() as u32)
-            .map(|it| found.operands[&it].waited_cycles / found.operands[&it].latency_cycles)
-            .collect()
+        (0..numbers.len() as u32).map(|it| found.operands[&it]).collect()
     }
 
     fn always(cycles: f64) -> Served {
@@ -398,6 +460,16 @@ mod tests {
         let code = [0x48, 0x8b, 0x3f, 0x48, 0x85, 0xff, 0x75, 0xf8];
         let parts = parts(&code, &loads(0x1000, 5000), &[always(300.0)], CORE);
         assert!(is_near(parts[0], 1.0), "{parts:?}");
+    }
+
+    #[test]
+    fn along_a_list_translation_is_waited_for_too() {
+        let code = [0x48, 0x8b, 0x3f, 0x48, 0x85, 0xff, 0x75, 0xf8];
+        let mut translated = always(300.0);
+        translated.misses[0].translation_cycles = 100.0;
+        let waited = found(&code, &loads(0x1000, 5000), &[translated], CORE)[0];
+        assert!(is_near(waited.translation_waited_cycles, waited.waited_cycles / 3.0), "{waited:?}");
+        assert!(is_near(waited.translation_cycles, waited.latency_cycles / 3.0), "{waited:?}");
     }
 
     #[test]
@@ -426,8 +498,9 @@ mod tests {
         // … which none has while its address is translated: 300 of 500 cycles …
         let mut translated = always(500.0);
         translated.misses[0].translation_cycles = 200.0;
-        let by_places = parts(&code, &loads(0x1000, 5000), &[translated], CORE)[0];
-        assert!(is_near(by_places, 0.06), "{by_places}");
+        let by_places = found(&code, &loads(0x1000, 5000), &[translated], CORE)[0];
+        assert!(is_near(by_places.waited_cycles / by_places.latency_cycles, 0.06), "{by_places:?}");
+        assert!(by_places.translation_waited_cycles < 0.01 * by_places.waited_cycles, "{by_places:?}");
         // … or loads in the window: 20 instructions are 5 of them …
         let by_window = all(CoreLimits { window: 20, ..CORE });
         assert!(is_near(by_window, 0.2), "{by_window}");

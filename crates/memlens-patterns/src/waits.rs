@@ -17,10 +17,12 @@ const LITTLE: f64 = 0.01;
 /// How much of its accesses' latency each row of code waits for.
 #[derive(Clone, Debug)]
 pub struct StallParts {
-    /// By row of code, where the windows tell: 0 to 1.
-    parts: Vec<Option<f64>>,
+    /// By row of code, where the windows tell.
+    parts: Vec<Option<Parts>>,
     /// The same part of all latency beyond the first level's; `None`: nothing in the windows missed.
     usual: Option<f64>,
+    /// The same part of all translation.
+    usual_of_translation: f64,
     /// In the windows: cycles waited, all cycles, and accesses looked at.
     waited: f64,
     cycles: f64,
@@ -29,6 +31,15 @@ pub struct StallParts {
     looked_at: u64,
     /// None: they were held against no measured time.
     held: Option<HeldToTime>,
+}
+
+/// How much is waited for, 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    /// Of the latency.
+    of_latency: f64,
+    /// Of what translating addresses takes. None: in the windows it took nothing.
+    of_translation: Option<f64>,
 }
 
 /// Goes through the windows; `None` if the machine's core is not described.
@@ -58,24 +69,30 @@ pub fn stall_parts<'a>(
     let found = waits(windows, core, &described, &code_of);
     // Of what the windows missed, or whose code is not known, as much is taken to be hidden as of the rest: hits wait for nothing.
     let hit_cycles = f64::from(profile.machine.latencies.l1_cycles);
-    let (mut waited, mut beyond) = (0.0, 0.0);
+    let (mut waited, mut beyond, mut translation, mut for_translation) = (0.0, 0.0, 0.0, 0.0);
     for operand in found.operands.values() {
         waited += operand.waited_cycles;
+        translation += operand.translation_cycles;
+        for_translation += operand.translation_waited_cycles;
         beyond += (operand.latency_cycles - operand.accesses as f64 * hit_cycles).max(0.0);
     }
     let usual = (beyond > 0.0).then(|| (waited / beyond).min(1.0));
-    // By row of code: the part of the latency that is waited for.
-    let mut parts: Vec<Option<f64>> = vec![None; profile.code.len()];
+    let part = |waited: f64, of: f64| (of > 0.0).then(|| (waited / of).min(1.0));
+    let usual_of_translation = part(for_translation, translation).unwrap_or(0.0);
+    let mut parts: Vec<Option<Parts>> = vec![None; profile.code.len()];
     for &(number, code) in operands {
         if let Some(waited) =
             found.operands.get(&number).filter(|it| it.accesses >= FEWEST && it.latency_cycles > 0.0)
         {
-            parts[code.index()] = Some(waited.waited_cycles / waited.latency_cycles);
+            parts[code.index()] = Some(Parts {
+                of_latency: waited.waited_cycles / waited.latency_cycles,
+                of_translation: part(waited.translation_waited_cycles, waited.translation_cycles),
+            });
         }
     }
     let looked_at = found.operands.values().map(|operand| operand.accesses).sum();
     let Waits { cycles, instant_cycles: instant, held, .. } = found;
-    Some(StallParts { parts, usual, waited, cycles, instant, looked_at, held })
+    Some(StallParts { parts, usual, usual_of_translation, waited, cycles, instant, looked_at, held })
 }
 
 impl StallParts {
@@ -96,10 +113,13 @@ impl StallParts {
             (room / (of_own + of_others).max(1.0)).min(1.0)
         });
         for (cell, stalls) in profile.cells.iter_mut().zip(&stalls) {
-            let stall_cycles = ((stalls.own + stalls.of_others) * left).round() as u64;
-            cell.counts.change(|counts| counts.stall_cycles = stall_cycles);
+            cell.counts.change(|counts| {
+                counts.stall_cycles = ((stalls.own + stalls.of_others) * left).round() as u64;
+                counts.translation_stall_cycles = (stalls.of_translation * left).round() as u64;
+            });
         }
         profile.sum_cells();
+        profile.run.has_translation_stalls = true;
         // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
         let times = if self.waited > 0.0 { (of_own - unknown) / self.waited } else { by_accesses };
         // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
@@ -127,14 +147,15 @@ impl StallParts {
         let (machine, counts) = (&profile.machine, cell.counts.get());
         // A prefetch may walk page tables, but nothing waits for it.
         if profile.code.get(cell.code.index()).is_some_and(|code| code.kind == AccessKind::Prefetch) {
-            return Stalls { own: 0.0, of_others: 0.0, unknown: 0.0 };
+            return Stalls::default();
         }
         let all = machine.wait_cycles(&counts);
         let of_others =
             counts.shared.coherence_misses.saturating_mul(machine.transfer_cycles().into()).min(all);
         let wait = (all - of_others) as f64;
-        let (own, unknown) = match self.parts.get(cell.code.index()).copied().flatten() {
-            Some(part) => (wait * part, 0.0),
+        let parts = self.parts.get(cell.code.index()).copied().flatten();
+        let (own, unknown) = match parts {
+            Some(parts) => (wait * parts.of_latency, 0.0),
             None => {
                 let hit_cycles = f64::from(machine.latencies.l1_cycles);
                 let beyond = (wait - counts.waiting() as f64 * hit_cycles).max(0.0);
@@ -143,13 +164,18 @@ impl StallParts {
         };
         // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
         // behind the other: of what cores take from each other nothing is hidden.
-        Stalls { own, of_others: of_others as f64, unknown }
+        let part = parts.and_then(|parts| parts.of_translation).unwrap_or(self.usual_of_translation);
+        let of_translation = (machine.translation_cycles(&counts) as f64 * part).min(own);
+        Stalls { own, of_others: of_others as f64, of_translation, unknown }
     }
 }
 
 /// What a cell's accesses wait, in cycles.
+#[derive(Clone, Copy, Debug, Default)]
 struct Stalls {
     own: f64,
+    /// Of its own for addresses that are translated.
+    of_translation: f64,
     /// For lines of other cores.
     of_others: f64,
     /// Of its own so much of which it is not known how much is hidden.
@@ -253,6 +279,7 @@ mod tests {
         StallParts {
             parts: vec![None],
             usual: None,
+            usual_of_translation: 0.0,
             waited: 0.0,
             cycles: 500.0,
             instant: 500.0,
@@ -281,12 +308,34 @@ mod tests {
     }
 
     #[test]
+    fn translation_is_as_much_of_the_stalls_as_the_windows_say() {
+        let mut before = profile(100_000, 0);
+        before.cells[0]
+            .counts
+            .change(|counts| (counts.stlb_misses, counts.walk_cycles) = (50_000, 5_000_000));
+        let of = |of_latency, of_translation, usual_of_translation| {
+            let mut profile = before.clone();
+            let parts = vec![Some(Parts { of_latency, of_translation })];
+            let windows = StallParts { parts, usual_of_translation, waited: 100.0, ..without_misses() };
+            windows.add_to(&mut profile, None);
+            let totals = profile.totals();
+            assert!(profile.run.has_translation_stalls);
+            totals.translation_stall_cycles
+        };
+        assert_eq!(of(0.9, Some(0.25), 0.0), 1_250_000);
+        assert_eq!(of(0.9, None, 0.5), 2_500_000, "as that of others");
+        let all = of(0.01, Some(1.0), 0.0);
+        assert!(all > 0 && all < 500_000, "no more than it waits: {all}");
+    }
+
+    #[test]
     fn what_the_measured_time_has_no_room_for_goes() {
         // 100,000 misses of 196 cycles beyond a hit; a quarter of the stalls is left of a model that has half of the latency.
         let held = Some(HeldToTime { modelled_times: 4.0, room: 0.9 });
         let windows = StallParts {
-            parts: vec![Some(0.125)],
+            parts: vec![Some(Parts { of_latency: 0.125, of_translation: None })],
             usual: Some(0.125),
+            usual_of_translation: 0.0,
             waited: 100.0,
             cycles: 500.0,
             held,

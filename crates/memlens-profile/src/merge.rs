@@ -382,6 +382,10 @@ impl Merger {
             let sum = ours.unwrap_or(self.stalls).saturating_add(theirs.unwrap_or(stalls));
             run.modelled_stall_cycles = ours.or(theirs).map(|_| sum);
         }
+        if self.position > 0 && stalls > 0 {
+            run.has_translation_stalls =
+                profile.run.has_translation_stalls && (run.has_translation_stalls || self.stalls == 0);
+        }
         self.stalls = self.stalls.saturating_add(stalls);
         if profile.run.core_cycles.is_none() {
             self.stalls_without_core += stalls;

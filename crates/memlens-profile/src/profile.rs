@@ -458,6 +458,11 @@ impl Profile {
         was_modelled && self.run.sampling.is_none() && !self.is_of_bus()
     }
 
+    /// Those of [`Self::stall_cycles`] that translation of addresses costs, if that was modelled.
+    pub fn translation_stall_cycles(&self, counts: &Counts) -> Option<u64> {
+        (self.has_stalls() && self.run.has_translation_stalls).then_some(counts.translation_stall_cycles)
+    }
+
     /// Whether the model by itself has many more stalls than the measured time has room for; then [`Self::stall_cycles`] are what it
     /// has room for.
     pub fn has_more_stalls_than_time(&self) -> bool {

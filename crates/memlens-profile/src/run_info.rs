@@ -60,6 +60,10 @@ pub struct RunInfo {
     /// may have no room for all of them. None: they have not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modelled_stall_cycles: Option<u64>,
+    /// Whether it was modelled which stalls there would be without translation of addresses
+    /// ([`memlens_types::Counts::translation_stall_cycles`]): older versions did not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_translation_stalls: bool,
 }
 
 impl RunInfo {

@@ -138,6 +138,23 @@ fn stalls_of_the_model_alone_are_added_up() {
 }
 
 #[test]
+fn stalls_for_translation_are_known_if_they_are_of_all() {
+    let of = |pid, stall_cycles, has_translation_stalls| {
+        let mut profile = process(pid, false, 16, 10);
+        profile.cells[0].counts.change(|counts| counts.stall_cycles = stall_cycles);
+        profile.sum_cells();
+        profile.run.has_translation_stalls = has_translation_stalls;
+        profile
+    };
+    let merged = |all: &[Profile]| Profile::merge(all).unwrap().run.has_translation_stalls;
+    let (known, unknown, without) = (of(1, 7, true), of(2, 7, false), of(3, 0, false));
+    assert!(merged(&[known.clone(), known.clone()]));
+    assert!(merged(&[without.clone(), known.clone(), without]), "it has none");
+    assert!(!merged(&[known.clone(), unknown.clone(), known.clone()]));
+    assert!(!merged(&[unknown, known]));
+}
+
+#[test]
 fn time_in_which_unknown_stalls_are_is_unknown() {
     let stalling = |pid, stall_cycles, core_cycles| {
         let mut profile = process(pid, true, 0x40, 10);

@@ -104,6 +104,8 @@ impl Cost<'_> {
         fields.insert("share".to_owned(), ratio(cost, total.cost));
         fields.insert("wait_cycles".to_owned(), waits.then_some(cost).into());
         fields.insert("stall_cycles".to_owned(), stall_cycles.into());
+        let of_translation = profile.translation_stall_cycles(counts);
+        fields.insert("translation_stall_cycles".to_owned(), of_translation.into());
         fields
             .insert("stall_share".to_owned(), stall_cycles.map_or(Value::Null, |it| ratio(it, total.stall)));
         let interval = |certainty: Option<Certainty>, share| {

@@ -688,6 +688,13 @@ fn what_the_core_waits_for_comes_first() {
     assert!(!text.contains("measured"), "{text}");
     let one = table(&profile, &View { width: 160, top: Some(1), ..View::default() });
     assert!(one.contains("1 of 2 objects, 90.0 % of the stalls"), "{one}");
+    // Without translation it would take half of the list's stalls less.
+    assert_eq!(json(&profile)["totals"]["translation_stall_cycles"], Value::Null, "not modelled");
+    profile.objects[1].counts.translation_stall_cycles = 450;
+    profile.run.has_translation_stalls = true;
+    let translated = table(&profile, &View { width: 160, ..View::default() });
+    assert!(translated.contains("50 % of the core's time · TLB misses make 22 %"), "{translated}");
+    assert_eq!(json(&profile)["objects"][1]["translation_stall_cycles"], value!(450));
     // Held against measured time, which has room for less.
     profile.run.modelled_stall_cycles = Some(1200);
     assert!(!table(&profile, &View::default()).contains("measured"), "nearly as much");

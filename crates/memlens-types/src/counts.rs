@@ -43,6 +43,9 @@ pub struct Counts {
     /// Cycles in which a core that goes on behind them could retire nothing because of them: the part of their latency that nothing
     /// hides. 0 where that was not modelled.
     pub stall_cycles: u64,
+    /// Those of them that the core would not wait if no address took time to be translated: what page walks and hits of the second-level TLB
+    /// cost of the time. No more than them; 0 where that was not modelled.
+    pub translation_stall_cycles: u64,
     /// Lines read from memory for these accesses and fetches.
     pub dram_reads: u64,
     /// Lines of this object written back to memory.
@@ -194,6 +197,7 @@ impl Counts {
             l2_prefetched: part(self.l2_prefetched),
             llc_prefetched: part(self.llc_prefetched),
             stall_cycles: part(self.stall_cycles),
+            translation_stall_cycles: part(self.translation_stall_cycles),
             dram_reads: part(self.dram_reads),
             dram_writes: part(self.dram_writes),
             dtlb_misses: part(self.dtlb_misses),
@@ -303,6 +307,7 @@ impl AddAssign<&Counts> for Counts {
         self.l2_prefetched += other.l2_prefetched;
         self.llc_prefetched += other.llc_prefetched;
         self.stall_cycles += other.stall_cycles;
+        self.translation_stall_cycles += other.translation_stall_cycles;
         self.dram_reads += other.dram_reads;
         self.dram_writes += other.dram_writes;
         self.dtlb_misses += other.dtlb_misses;

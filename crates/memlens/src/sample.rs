@@ -368,6 +368,7 @@ fn completed(mut profile: Profile, run: &RunInfo, elapsed: Duration) -> Profile 
     profile.run.core_cycles = made.core_cycles;
     profile.run.measured_cycles = made.measured_cycles;
     profile.run.modelled_stall_cycles = made.modelled_stall_cycles;
+    profile.run.has_translation_stalls = made.has_translation_stalls;
     profile.run.threads = made.threads;
     profile.run.notes.splice(..0, made.notes);
     profile.run.wall_seconds = Some(elapsed.as_secs_f64());

@@ -361,6 +361,12 @@ fn counts(counts: &mut Counts, c: &mut impl Columns) {
         "cycles in which the core could retire nothing because of them; null: none, or the core is not described",
         &mut counts.stall_cycles,
     );
+    none_or(
+        c,
+        "translation_stall_cycles",
+        "those of them that the core would not wait if no address took time to be translated; null: none, or not modelled",
+        &mut counts.translation_stall_cycles,
+    );
     c.column("dram_reads", "lines read from memory", &mut counts.dram_reads);
     c.column("dram_writes", "lines written back to memory; only in `objects`", &mut counts.dram_writes);
     c.column("dtlb_misses", "first-level data TLB misses", &mut counts.dtlb_misses);
