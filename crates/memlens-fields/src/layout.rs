@@ -211,11 +211,17 @@ impl Start {
         if layout.layout.is_flexible {
             return Self::best(BEFORE.map(|before| Self::Flexible { before }), profile, layout, seen);
         }
+        let steps = steps(bytes, seen);
+        let ones = BEFORE.map(|before| Self::One { bytes, before });
+        // Of blocks of many sizes the sum may be a whole number of structures by chance: something else is behind one of them where
+        // operands say so.
+        let by_chance = !is_one_size(sizes, bytes) && steps == Some(Steps::Other);
+        let alone = ones.into_iter().filter(|_| by_chance);
         // An array if the size of the blocks allows it.
         let whole = BEFORE.into_iter().filter(is_whole).map(array);
-        Self::best(whole, profile, layout, seen).or_else(|| match goes_in_steps(bytes, seen) {
-            true => Self::best(BEFORE.map(array), profile, layout, seen),
-            false => Self::best(BEFORE.map(|before| Self::One { bytes, before }), profile, layout, seen),
+        Self::best(alone.chain(whole), profile, layout, seen).or_else(|| match steps {
+            Some(Steps::Whole) => Self::best(BEFORE.map(array), profile, layout, seen),
+            _ => Self::best(ones, profile, layout, seen),
         })
     }
 
@@ -239,19 +245,27 @@ impl Start {
         best
     }
 
-    /// The part of the accesses to structures that are inside of one field, and aligned in it, or are several fields as a
-    /// whole, as compilers join them. Only of those that are no copies: 1 if there are none. An operand that goes through the parts of
-    /// a field as small as a word has another idea of what is there.
+    /// The part of the accesses to structures, and before the first of them, that are inside of one field, and aligned in it, or are
+    /// several fields as a whole, as compilers join them. Only of those that are no copies: 1 if there are none. An operand that goes
+    /// through the parts of a field as small as a word has another idea of what is there. What an allocator keeps before a structure
+    /// is hardly looked at.
     fn fit(self, profile: &Profile, layout: &mut Structure<'_>, seen: &[&Seen]) -> f64 {
         let (mut fits, mut all) = (0, 0);
         // By operand and field: at which of its bytes, a bit each, and how often.
         let mut in_parts: HashMap<(CodeIx, u64), (u8, u64)> = HashMap::new();
         for one in seen {
             let size = profile.code.get(one.code.index()).map_or(0, |code| u64::from(code.size_bytes));
-            let Place::Structure(offset) = self.place(one.offset_bytes) else { continue };
             if size == 0 || size > WORD_BYTES || one.is_run {
                 continue;
             }
+            let offset = match self.place(one.offset_bytes) {
+                Place::Structure(offset) => offset,
+                Place::Elsewhere => {
+                    all += one.times;
+                    continue;
+                }
+                Place::Field(..) | Place::Behind(_) => continue,
+            };
             all += one.times;
             let part = layout.part_at(offset);
             let is_field = part.as_ref().is_some_and(|part| {
@@ -285,9 +299,17 @@ impl Start {
     }
 }
 
-/// Whether operands that were seen at several offsets are mostly apart from themselves by whole structures, beyond the
-/// first one.
-fn goes_in_steps(bytes: u64, seen: &[&Seen]) -> bool {
+/// How far operands are apart from themselves, beyond the first structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Steps {
+    /// By whole structures, mostly.
+    Whole,
+    /// By something else, mostly.
+    Other,
+}
+
+/// Of operands that were seen at several offsets; None: they are too few, or both.
+fn steps(bytes: u64, seen: &[&Seen]) -> Option<Steps> {
     let (mut alike, mut all) = (0, 0);
     // Those of one operand follow each other.
     for pair in seen.windows(2).filter(|pair| pair[0].code == pair[1].code) {
@@ -297,15 +319,24 @@ fn goes_in_steps(bytes: u64, seen: &[&Seen]) -> bool {
             alike += usize::from(apart.is_multiple_of(bytes));
         }
     }
-    alike * 10 >= all * 9 && alike > 1
+    match (alike, all) {
+        _ if alike * 10 >= all * 9 && alike > 1 => Some(Steps::Whole),
+        _ if alike * 2 < all && all > 2 => Some(Steps::Other),
+        _ => None,
+    }
+}
+
+/// Whether so many bytes in so many blocks are taken for blocks of one size.
+fn is_one_size((all, blocks): (u64, u64), bytes: u64) -> bool {
+    /// A mean size that is a whole number once in so many times by chance is taken for the size of each block.
+    const MANY: u64 = 16;
+    // The sizes of arrays of structures have the structure's factors in common; what is left of the number of blocks is chance.
+    all.is_multiple_of(blocks.max(1)) && blocks / common_factor(blocks, bytes) >= MANY
 }
 
 /// Whether so many bytes in so many blocks can be structures of `bytes` bytes behind `before` others in each.
 fn is_array_behind(before: u64, (all, blocks): (u64, u64), bytes: u64) -> bool {
-    /// A mean size that is a whole number once in so many times by chance is taken for the size of each block.
-    const MANY: u64 = 16;
-    // The sizes of arrays of structures have the structure's factors in common; what is left of the number of blocks is chance.
-    let is_one_size = all.is_multiple_of(blocks.max(1)) && blocks / common_factor(blocks, bytes) >= MANY;
+    let is_one_size = is_one_size((all, blocks), bytes);
     let (all, before) = if is_one_size { (all / blocks, before) } else { (all, before * blocks) };
     all.checked_sub(before).is_some_and(|rest| rest > 0 && rest.is_multiple_of(bytes))
 }
@@ -338,11 +369,13 @@ mod tests {
 
     #[test]
     fn steps_of_whole_structures_tell_an_array() {
-        let goes = |all: &[Seen]| goes_in_steps(24, &all.iter().collect::<Vec<_>>());
-        assert!(goes(&[seen(0, 8), seen(0, 56), seen(0, 200), seen(1, 16), seen(1, 880)]));
+        let of = |all: &[Seen]| steps(24, &all.iter().collect::<Vec<_>>());
+        let array = [seen(0, 8), seen(0, 56), seen(0, 200), seen(1, 16), seen(1, 880)];
+        assert_eq!(of(&array), Some(Steps::Whole));
         // A header of 24 bytes, and numbers behind it.
-        assert!(!goes(&[seen(0, 8), seen(1, 24), seen(1, 32), seen(1, 72), seen(1, 96)]));
-        assert!(!goes(&[seen(0, 8), seen(0, 32)]), "once may be chance");
+        let numbers = [seen(0, 8), seen(1, 24), seen(1, 32), seen(1, 72), seen(1, 80)];
+        assert_eq!(of(&numbers), Some(Steps::Other));
+        assert_eq!(of(&[seen(0, 8), seen(0, 32)]), None, "once may be chance");
     }
 
     #[test]
