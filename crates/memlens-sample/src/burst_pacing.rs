@@ -10,6 +10,10 @@
 //! budget = share that the agent is told × (the bursts' cost + memlens's own time × contention) ÷ what the agent takes for the cost
 //! ```
 //!
+//! memlens's own time is that of reading bursts: all else that it does, as naming objects and writing the profile, is no less with fewer of them. And
+//! so much of it is free as [`free_seconds`] says: a program of a second would have next to no bursts else, and a profile of nothing, for a
+//! price that is a part of a second in any case.
+//!
 //! And who makes more bursts than one thread of memlens can read pays for bursts that are lost.
 
 use std::time::{Duration, Instant};
@@ -22,8 +26,10 @@ use crate::process::own_cpu_seconds;
 const FIRST_LOOK: Duration = Duration::from_millis(40);
 /// … up to this.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Fewer bursts say too little about what one costs: the look waits for more.
+/// Fewer bursts say too little about what one costs: the look waits for more …
 const FEWEST_BURSTS: u64 = 8;
+/// … up to so many times as long.
+const MOST_LOOKS: u32 = 4;
 /// The part of the budget that bursts have left at least: a profile of nothing would be no use.
 const LEAST_PART: f64 = 1.0 / 64.0;
 /// Below this part of the budget bursts are few.
@@ -40,8 +46,10 @@ struct Interval {
     cost_seconds: f64,
     /// What the agent takes for that.
     paid_seconds: f64,
-    /// Processor time of memlens.
+    /// What memlens took to read them, of its own processor time.
     own_seconds: f64,
+    /// So much of that is free.
+    free_seconds: f64,
     /// From 0, a processor was idle, or memlens's, all the time, to 1, none was.
     contention: f64,
     /// Bursts that were read, and that were lost for want of room.
@@ -67,7 +75,10 @@ pub struct BurstPacing {
     next: Instant,
     /// From one look to the next.
     look_every: Duration,
+    started: Instant,
+    last: Instant,
     own_cpu_seconds: f64,
+    read_ns: u64,
     cost_ns: u64,
     paid_ns: u64,
     taken: u64,
@@ -77,14 +88,18 @@ pub struct BurstPacing {
 impl BurstPacing {
     /// Begins now, with all of the budget: a part of the program's time, 0 to 1.
     pub fn start(budget: f64) -> Self {
+        let now = Instant::now();
         Self {
             budget,
             share: budget,
             least_part: 1.0,
             contention: ContentionMeter::start(),
-            next: Instant::now() + FIRST_LOOK,
+            next: now + FIRST_LOOK,
             look_every: FIRST_LOOK,
+            started: now,
+            last: now,
             own_cpu_seconds: own_cpu_seconds(),
+            read_ns: 0,
             cost_ns: 0,
             paid_ns: 0,
             taken: 0,
@@ -95,26 +110,29 @@ impl BurstPacing {
     /// The share to go on with, if it should be another one. `lost`: bursts for which there was no room, so far.
     pub fn look(&mut self, counts: &BurstCounts, lost: u64) -> Option<f64> {
         // All of the program's time was asked for: there is nothing to keep to.
-        if self.budget >= 1.0 || Instant::now() < self.next {
+        let now = Instant::now();
+        if self.budget >= 1.0 || now < self.next {
             return None;
         }
-        if counts.bursts + lost < self.taken + self.lost + FEWEST_BURSTS {
+        let are_few = counts.bursts + lost < self.taken + self.lost + FEWEST_BURSTS;
+        if are_few && now < self.next + (MOST_LOOKS - 1) * self.look_every {
             return None;
         }
         self.look_every = (2 * self.look_every).min(LOOK_EVERY);
-        self.next = Instant::now() + self.look_every;
+        self.next = now + self.look_every;
         let own_cpu_seconds = own_cpu_seconds();
-        let own_seconds = own_cpu_seconds - self.own_cpu_seconds;
+        let free_seconds = |at: Instant| free_seconds(at.duration_since(self.started));
         let interval = Interval {
             cost_seconds: counts.cost_ns.saturating_sub(self.cost_ns) as f64 / 1e9,
             paid_seconds: counts.paid_ns.saturating_sub(self.paid_ns) as f64 / 1e9,
-            own_seconds,
-            contention: self.contention.look(own_seconds),
+            own_seconds: counts.read_ns.saturating_sub(self.read_ns) as f64 / 1e9,
+            free_seconds: free_seconds(now) - free_seconds(self.last),
+            contention: self.contention.look(own_cpu_seconds - self.own_cpu_seconds),
             taken: counts.bursts.saturating_sub(self.taken),
             lost: lost.saturating_sub(self.lost),
         };
-        (self.own_cpu_seconds, self.cost_ns, self.paid_ns) =
-            (own_cpu_seconds, counts.cost_ns, counts.paid_ns);
+        (self.last, self.own_cpu_seconds) = (now, own_cpu_seconds);
+        (self.read_ns, self.cost_ns, self.paid_ns) = (counts.read_ns, counts.cost_ns, counts.paid_ns);
         (self.taken, self.lost) = (counts.bursts, lost);
         let wanted = next_share(self.budget, self.share, &interval);
         tracing::debug!(?interval, self.share, wanted, "bursts paced");
@@ -148,12 +166,21 @@ impl BurstPacing {
     }
 }
 
+/// How much of its own time memlens has had for nothing when it has recorded for so long: about as much in each doubling of the time. 0.09 s
+/// of the first second, 0.17 of the first ten, 0.23 of the first minute.
+fn free_seconds(since: Duration) -> f64 {
+    const A_DOUBLING: f64 = 0.025;
+    const FROM: f64 = 0.1;
+    A_DOUBLING * (1.0 + since.as_secs_f64() / FROM).log2()
+}
+
 fn next_share(budget: f64, present: f64, interval: &Interval) -> f64 {
     let bursts = interval.taken + interval.lost;
     if interval.cost_seconds <= 0.0 || interval.paid_seconds <= 0.0 {
         return present;
     }
-    let own_seconds = interval.own_seconds * interval.contention.clamp(0.0, 1.0);
+    let own_seconds =
+        (interval.own_seconds - interval.free_seconds).max(0.0) * interval.contention.clamp(0.0, 1.0);
     let affordable = budget * interval.paid_seconds / (interval.cost_seconds + own_seconds);
     let readable = match interval.lost {
         0 => present * GROWTH,
@@ -171,6 +198,7 @@ mod tests {
         cost_seconds: 0.03,
         paid_seconds: 0.03,
         own_seconds: 0.15,
+        free_seconds: 0.0,
         contention: 0.0,
         taken: 20,
         lost: 0,
@@ -191,6 +219,17 @@ mod tests {
         assert!(close(next_share(0.03, 0.03, &much), 0.03 / 64.0), "never less than that");
         // And back, not at once.
         assert!(close(next_share(0.03, 0.005, &USUAL), 0.01));
+        // The first of it is free.
+        let partly = |free_seconds| Interval { free_seconds, ..busy(1.0) };
+        assert!(close(next_share(0.03, 0.03, &partly(0.12)), 0.015));
+        assert!(close(next_share(0.03, 0.03, &partly(0.2)), 0.03));
+    }
+
+    #[test]
+    fn little_of_its_own_time_is_free_in_the_long_run() {
+        let part = |seconds| free_seconds(Duration::from_secs_f64(seconds)) / seconds;
+        assert!((0.2..0.3).contains(&part(0.1)) && (0.08..0.09).contains(&part(1.0)));
+        assert!(part(10.0) < 0.02 && part(60.0) < 0.004 && free_seconds(Duration::ZERO) == 0.0);
     }
 
     #[test]
@@ -231,6 +270,9 @@ mod tests {
             |bursts| BurstCounts { bursts, cost_ns: 1_000_000, paid_ns: 1_000_000, ..BurstCounts::default() };
         assert_eq!(pacing.look(&counts(3), 4), None, "too few to tell");
         assert_eq!(pacing.taken, 0);
+        // Not for ever.
+        let mut long = BurstPacing { next: pacing.next - 3 * FIRST_LOOK, ..BurstPacing::start(0.03) };
+        assert!(long.look(&counts(3), 4).is_some_and(|share| share < 0.015), "{long:?}");
         // Half of these were lost.
         let wanted = pacing.look(&counts(8), 8);
         assert!(wanted.is_some_and(|share| share <= 0.015), "{wanted:?}");
@@ -242,7 +284,6 @@ mod tests {
         let mut pacing = BurstPacing::start(0.03);
         let mut look = |bursts, cost_ns, paid_ns| {
             pacing.next = Instant::now();
-            pacing.own_cpu_seconds = own_cpu_seconds();
             pacing.look(&BurstCounts { bursts, cost_ns, paid_ns, ..BurstCounts::default() }, 0)
         };
         assert!(look(10, 1_000_000_000, 100_000_000).is_some_and(|share| share < 0.004), "they pay a tenth");

@@ -35,6 +35,8 @@ pub struct BurstCounts {
     pub cost_ns: u64,
     /// What the agent takes that to be, which knows no native times, and keeps to the budget.
     pub paid_ns: u64,
+    /// What memlens took to read them, in ns of its own processor time.
+    pub read_ns: u64,
     /// Processor time that they took, in ns …
     pub own_ns: u64,
     /// … and that passed between ticks, of which …

@@ -55,6 +55,7 @@ use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
+use crate::process::thread_cpu_ns;
 use crate::recording::TallyKey;
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
@@ -273,6 +274,19 @@ impl Bursts {
     /// A burst of a thread, in the order of time, reported at `time_ns`. `number`: the thread's. `surroundings`: the memory
     /// that its addresses are of.
     pub fn burst(
+        &mut self,
+        number: u32,
+        time_ns: u64,
+        head: &BurstHead,
+        words: &[u64],
+        surroundings: &Surroundings<'_>,
+    ) {
+        let began_ns = thread_cpu_ns();
+        self.read(number, time_ns, head, words, surroundings);
+        self.counts.read_ns += thread_cpu_ns().saturating_sub(began_ns);
+    }
+
+    fn read(
         &mut self,
         number: u32,
         time_ns: u64,
