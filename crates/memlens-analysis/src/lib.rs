@@ -48,7 +48,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use memlens_profile::place::is_library;
 use memlens_profile::{
-    Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, PatternIndex, Profile, TlbInfo,
+    AccessPattern, Cell, CodeIx, FieldIx, FieldShares, ModuleIx, Object, ObjectIx, PatternIndex, Profile,
+    TlbInfo,
 };
 use memlens_types::{AccessKind, Counts, ObjectKind, PatternKind};
 
@@ -467,12 +468,14 @@ impl<'a> About<'a> {
                     let index = pattern.loaded_by.and_then(|loader| self.known.loaded_from.get(&loader));
                     Group::By(index.and_then(|index| self.known.first_of.get(index)).copied())
                 }
-                PatternKind::Stride
-                    if !runtime_code::is_memory_or_string_function(self.known.profile, cell.code) =>
-                {
-                    Group::Stride(self.step_bytes(cell, pattern.stride_bytes.unwrap_or(0), &copies))
-                }
-                _ => continue,
+                _ => match main_stride(pattern) {
+                    Some(stride_bytes)
+                        if !runtime_code::is_memory_or_string_function(self.known.profile, cell.code) =>
+                    {
+                        Group::Stride(self.step_bytes(cell, stride_bytes, &copies))
+                    }
+                    _ => continue,
+                },
             };
             groups.entry(group).or_default().push(cell);
         }
@@ -528,8 +531,8 @@ impl<'a> About<'a> {
         let mut codes: HashMap<Copies<'a>, HashSet<CodeIx>> = HashMap::new();
         for cell in self.own() {
             let pattern = self.known.patterns.of(cell.code, cell.object);
-            let stride = pattern.filter(|pattern| pattern.kind == PatternKind::Stride);
-            if let Some(copies) = stride.and_then(|pattern| self.copies_of(cell, pattern.stride_bytes?)) {
+            let stride = pattern.and_then(main_stride);
+            if let Some(copies) = stride.and_then(|stride_bytes| self.copies_of(cell, stride_bytes)) {
                 codes.entry(copies).or_default().insert(cell.code);
             }
         }
@@ -811,6 +814,21 @@ enum Group {
     By(Option<ObjectIx>),
     /// So many bytes apart.
     Stride(i64),
+}
+
+/// The stride by which an operand goes, each time, or mostly: the inner loop's of several, as of butterflies between the rows of a matrix.
+fn main_stride(pattern: &AccessPattern) -> Option<i64> {
+    /// Of the differences, in thousandths.
+    const MOST: u32 = 500;
+    /// What goes on within so many bytes uses its lines up.
+    const LINE_BYTES: u64 = 64;
+    match pattern.kind {
+        PatternKind::Stride => pattern.stride_bytes,
+        PatternKind::MultiStride if pattern.stride_permille >= MOST => {
+            pattern.stride_bytes.filter(|bytes| bytes.unsigned_abs() > LINE_BYTES)
+        }
+        _ => None,
+    }
 }
 
 /// What a walk goes through of an object at least: from structure to structure, what is used of each.

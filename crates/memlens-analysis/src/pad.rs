@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memlens_profile::{AccessPattern, CacheInfo, Cell, CoreInfo};
 use memlens_types::{Counts, PatternKind};
 
-use crate::{About, Finding, Function, Member, Remedy, runtime_code};
+use crate::{About, Finding, Function, Member, Remedy, main_stride, runtime_code};
 
 /// Lines of padding that are tried; one is enough where a cache has a power of two of sets.
 const MOST_LINES: u64 = 4;
@@ -208,7 +208,7 @@ impl About<'_> {
                 continue;
             }
             let Some(pattern) = self.known.patterns.of(cell.code, cell.object) else { continue };
-            if let (PatternKind::Stride, Some(stride)) = (pattern.kind, pattern.stride_bytes) {
+            if let Some(stride) = main_stride(pattern) {
                 groups.entry((stride, self.function(cell))).or_default().push(cell);
             }
         }
@@ -227,6 +227,8 @@ impl About<'_> {
         let sizes = codes.iter().filter_map(|code| profile.code.get(code.index()));
         let access_bytes = sizes.map(|code| u64::from(code.size_bytes)).max()?;
         let element_bytes = match &object.element {
+            // A structure is as large that it has the walk in it: an array is its member (Fortran's common blocks).
+            Some(element) if element.bytes > stride_bytes => self.member_bytes(cells)?.max(access_bytes),
             Some(element) => element.bytes,
             None => scalar_bytes(object.type_name.as_deref()?)?.max(access_bytes),
         };
@@ -236,8 +238,7 @@ impl About<'_> {
         let operands: BTreeSet<_> = bringing.map(|cell| (cell.code, cell.object)).collect();
         let patterns = operands.iter().map(|&(code, object)| self.known.patterns.of(code, object));
         let most_lines = patterns.map(|it| {
-            it.and_then(|it| it.walk_steps)
-                .map_or(possible_lines, |steps| possible_lines.min(u64::from(steps) + 1))
+            it.and_then(walk_steps).map_or(possible_lines, |steps| possible_lines.min(u64::from(steps) + 1))
         });
         // A walk over structures, always at the same place of each, comes back to the same lines.
         let comes_back = element_bytes == stride_bytes;
@@ -248,6 +249,18 @@ impl About<'_> {
             object_lines: all_bytes.div_ceil(if comes_back { stride_bytes } else { line_bytes }),
             line_bytes,
         })
+    }
+
+    /// What the arrays consist of that cells access as a structure's members; None: of numbers of several sizes, or of something else.
+    fn member_bytes(&self, cells: &[&Cell]) -> Option<u64> {
+        let fields = cells.iter().flat_map(|cell| self.pieces(cell)).map(|(field, _)| field);
+        let sizes = fields.map(|field| {
+            let field = self.known.profile.fields.get(field.index())?;
+            scalar_bytes(field.type_name.as_deref()?)
+                .filter(|_| field.name.as_ref().is_some_and(|name| name.ends_with(']')))
+        });
+        let sizes: Option<BTreeSet<u64>> = sizes.collect();
+        sizes.filter(|sizes| sizes.len() == 1)?.first().copied()
     }
 
     fn conflicts(&self, walk: &Walk, lines: u64, counts: &Counts) -> Vec<SetConflict> {
@@ -296,7 +309,12 @@ fn brings_lines(counts: &Counts) -> bool {
 
 /// Lines of a walk by this stride, as it was seen.
 fn lines(pattern: &AccessPattern, stride_bytes: u64) -> u64 {
-    pattern.walk_steps.map_or(pattern.span_bytes / stride_bytes, u64::from) + 1
+    walk_steps(pattern).map_or(pattern.span_bytes / stride_bytes, u64::from) + 1
+}
+
+/// The most steps in a row that a walk was seen to have; of one that goes by several strides nobody knows.
+fn walk_steps(pattern: &AccessPattern) -> Option<u32> {
+    pattern.walk_steps.filter(|_| pattern.kind == PatternKind::Stride)
 }
 
 /// Sets that addresses so far from each other fall onto.
@@ -383,6 +401,11 @@ fn scalar_bytes(type_name: &str) -> Option<u64> {
         // Fortran's.
         ["real" | "integer", "kind"] if type_name.contains("kind=8") => Some(8),
         ["real" | "integer", "kind"] if type_name.contains("kind=4") => Some(4),
+        ["complex", "kind"] if type_name.contains("kind=8") => Some(16),
+        ["complex", "kind"] if type_name.contains("kind=4") => Some(8),
+        ["complex" | "_Complex", number] | [number, "complex" | "_Complex"] => {
+            scalar_bytes(number).map(|part| 2 * part)
+        }
         _ => None,
     }
 }
@@ -415,6 +438,8 @@ mod tests {
         let known =
             ["Image<float>", "ns::Matrix<double, 3, 3>&", "Grid<unsigned int>*", "std::vector<double>"];
         assert_eq!(known.map(scalar_bytes), [4, 8, 4, 8].map(Some));
+        let known = ["complex(kind=8)[][]", "double _Complex*", "complex float*", "std::complex<double>*"];
+        assert_eq!(known.map(scalar_bytes), [16, 16, 8, 16].map(Some));
         let unknown =
             ["Table<int, double>", "std::list<float>", "std::map<int, int>", "Image<Pixel>", "Image<char>"];
         assert_eq!(unknown.map(scalar_bytes), [None; 5]);

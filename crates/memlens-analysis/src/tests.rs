@@ -961,6 +961,48 @@ fn columns_of_a_power_of_two_are_padded() {
     assert_eq!(pads(&profile), None);
 }
 
+/// The array is one of a Fortran common block's, or of a structure's, which holds the walk; it consists of the array's numbers.
+#[test]
+fn arrays_in_a_structure_are_padded_too() {
+    let mut profile = columns();
+    profile.objects[1].element = Some(Element { type_name: "common /blk/".into(), bytes: 8 << 20 });
+    assert_eq!(pads(&profile), None, "nobody knows what shares a line");
+    let field = |name: &str| Field {
+        object: ObjectIx(1),
+        offset_bytes: Some(0),
+        size_bytes: Some(8 << 20),
+        name: Some(name.into()),
+        type_name: Some("real(kind=8)".into()),
+    };
+    profile.field_uses = vec![FieldUse { code: profile.cells[1].code, field: FieldIx(0), seen: 100 }];
+    profile.fields = vec![field("wrk")];
+    assert_eq!(pads(&profile), None, "no array");
+    profile.fields = vec![field("wrk[][]")];
+    assert!(matches!(pads(&profile).expect("a finding").remedy, Remedy::Pad { lines: 1024, .. }));
+    profile.objects[1].element = Some(Element { type_name: "struct cell".into(), bytes: 64 });
+    assert_eq!(pads(&profile), None, "structures fill lines");
+}
+
+/// Butterflies between rows: most steps are of one row, others of two, four and so on.
+#[test]
+fn walks_that_mostly_go_by_one_stride_are_padded_and_reordered() {
+    let of = |kind, stride_permille, stride_bytes| {
+        let mut profile = columns();
+        let pattern = &mut profile.patterns[0];
+        (pattern.kind, pattern.stride_permille, pattern.stride_bytes) =
+            (kind, stride_permille, Some(stride_bytes));
+        // Of one level of butterflies.
+        pattern.walk_steps = Some(7);
+        let words = findings(&profile);
+        let has = |word: &str| words.iter().any(|found| found.remedy.as_str() == word);
+        (has("pad"), has("layout"))
+    };
+    assert_eq!(of(PatternKind::MultiStride, 600, 8192), (true, true));
+    assert_eq!(of(PatternKind::MultiStride, 400, 8192), (false, false), "a matter of two strides");
+    assert_eq!(of(PatternKind::MultiStride, 600, 64), (false, false), "within lines");
+    assert!(!of(PatternKind::Stride, 1000, 8192).0, "eight lines fit");
+}
+
 /// `b[j][i] += …`: the loads' lines are gone before the stores, which bring none themselves and have a stall all the same.
 #[test]
 fn stores_behind_loads_of_a_crowded_set_gain_by_padding_too() {

@@ -254,6 +254,11 @@ impl ObjectTable {
         self.merge
     }
 
+    /// The object with this key, if there is one.
+    pub fn id(&self, key: &ObjectKey) -> Option<ObjectId> {
+        self.by_key.get(key).copied()
+    }
+
     /// The object with this key; a new one if there was none.
     pub fn intern(&mut self, key: ObjectKey) -> ObjectId {
         match self.by_key.entry(key) {

@@ -67,6 +67,14 @@ pub struct RunInfo {
 }
 
 impl RunInfo {
+    /// Takes over what a model of the core has found out, which whoever knows the run otherwise does not know.
+    pub fn set_modelled(&mut self, made: &Self) {
+        self.core_cycles = made.core_cycles;
+        self.measured_cycles = made.measured_cycles;
+        self.modelled_stall_cycles = made.modelled_stall_cycles;
+        self.has_translation_stalls = made.has_translation_stalls;
+    }
+
     /// In mode `burst`: as how many bursts that stand for equal parts of the run those tell that there are, where that is
     /// so few that a phase of a tenth of the run may be missing.
     pub fn too_few_bursts(&self) -> Option<f64> {

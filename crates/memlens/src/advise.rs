@@ -12,7 +12,7 @@ use memlens_analysis::{
 use memlens_apply::RefusedLoad;
 use memlens_exact::{Program, SessionError};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
-use memlens_profile::{AccessPattern, CodeIx, FieldIx, Object, ObjectIx, Prediction, Profile};
+use memlens_profile::{AccessPattern, CodeIx, FieldIx, Object, ObjectIx, PatternIndex, Prediction, Profile};
 use memlens_report::{prediction_table, row_number, short_count};
 use memlens_types::PatternKind;
 use serde_json::{Value, json};
@@ -375,11 +375,20 @@ fn element_name(profile: &Profile, finding: &Finding, element_bytes: u64) -> Str
     element.map_or_else(|| "the structure".to_owned(), |element| element.type_name.clone())
 }
 
+/// Whether the code that a finding is about goes by one stride, or by several of which one is most.
+fn goes_by_one_stride(profile: &Profile, finding: &Finding) -> bool {
+    let patterns = &PatternIndex::new(profile);
+    let of_code =
+        |&code: &CodeIx| finding.objects.iter().filter_map(move |&object| patterns.of(code, object));
+    !finding.code.iter().flat_map(of_code).any(|pattern| pattern.kind == PatternKind::MultiStride)
+}
+
 /// Which object, which code, which counts.
 fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     let counts = &finding.counts;
     let accesses = short_count(counts.accesses());
     let part = |misses: u64| percent(misses as f64 / counts.accesses().max(1) as f64);
+    let mostly = if goes_by_one_stride(profile, finding) { "" } else { "mostly " };
     let mut lines = Vec::new();
     if let Some(object) = object(profile, finding) {
         let (all, about) = (finding.row.len(), finding.objects.len());
@@ -411,14 +420,14 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             percent(*walks_saved)
         ),
         Remedy::Layout { stride_bytes, used_bytes, .. } => format!(
-            "{} of {accesses} accesses miss the first level, {} the TLB; each is {stride_bytes} bytes from the last and \
+            "{} of {accesses} accesses miss the first level, {} the TLB; each is {mostly}{stride_bytes} bytes from the last and \
              uses {used_bytes} of a line's {} bytes",
             part(counts.l1_misses()),
             part(counts.dtlb_misses),
             profile.machine.line_bytes
         ),
         Remedy::Pad { stride_bytes, lines, .. } => {
-            format!("each of {accesses} accesses is {stride_bytes} bytes from its instruction's last; a walk has at least {lines} lines")
+            format!("each of {accesses} accesses is {mostly}{stride_bytes} bytes from its instruction's last; a walk has at least {lines} lines")
         }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(
             "{hot_bytes} of the {element_bytes} bytes of {} have nearly all of its waiting, the others fewer accesses; {} of \

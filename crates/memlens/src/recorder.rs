@@ -300,7 +300,7 @@ impl<P: Pipeline> Recorder<P> {
         // What only the pipeline knows.
         profile.run.instructions = pipeline.instructions;
         profile.run.threads = pipeline.threads;
-        profile.run.core_cycles = pipeline.core_cycles;
+        profile.run.set_modelled(&pipeline);
         profile.run.notes.splice(..0, pipeline.notes);
         Some(profile)
     }

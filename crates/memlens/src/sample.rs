@@ -360,15 +360,12 @@ impl Flushes {
 /// The profile with what is known of the run.
 fn completed(mut profile: Profile, run: &RunInfo, elapsed: Duration) -> Profile {
     let made = std::mem::replace(&mut profile.run, run.clone());
+    profile.run.set_modelled(&made);
     profile.run.mode = made.mode;
     profile.run.estimated = made.estimated;
     profile.run.primary_cost = made.primary_cost;
     profile.run.sampling = made.sampling;
     profile.run.effective_bursts = made.effective_bursts;
-    profile.run.core_cycles = made.core_cycles;
-    profile.run.measured_cycles = made.measured_cycles;
-    profile.run.modelled_stall_cycles = made.modelled_stall_cycles;
-    profile.run.has_translation_stalls = made.has_translation_stalls;
     profile.run.threads = made.threads;
     profile.run.notes.splice(..0, made.notes);
     profile.run.wall_seconds = Some(elapsed.as_secs_f64());

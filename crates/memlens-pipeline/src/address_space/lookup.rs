@@ -94,7 +94,7 @@ impl AddressSpace {
         Some(self.place_at(addr)?.1)
     }
 
-    /// The block, variable or mapping at `addr`, if that is known at once, and how far from its beginning.
+    /// The block, variable of a module or mapping at `addr`, and how far from its beginning; variables only if they were looked up before.
     pub fn place_at(&self, addr: u64) -> Option<(ObjectId, u64)> {
         if let Some(block) = self.heap.blocks().block_at(addr) {
             return Some((block.object, addr - block.start));
@@ -105,6 +105,11 @@ impl AddressSpace {
         let (range, number) = self.regions.get(addr)?;
         match self.labels[number as usize] {
             Label::Mapping { object, holds_heap: false } => Some((object, addr - range.start)),
+            Label::Module(number) => {
+                let (key, range) = self.place_in_module(addr, number)?;
+                let start = range.filter(|_| matches!(key, ObjectKey::Global { .. }))?.start;
+                Some((self.heap.objects().id(&key)?, addr - start))
+            }
             _ => None,
         }
     }
@@ -337,9 +342,20 @@ impl AddressSpace {
     }
 
     fn resolve_module(&mut self, addr: u64, number: u32) -> Resolved {
-        let Some(module) = self.module(number) else {
+        let Some((key, range)) = self.place_in_module(addr, number) else {
             return self.plain(ObjectKey::Unknown { reason: UnknownReason::UnlabelledRegion });
         };
+        let object = self.heap.objects_mut().intern(key);
+        let range = range.map_or(CacheRange::Nothing, |range| CacheRange::Fixed {
+            start: range.start,
+            len: range.end - range.start,
+        });
+        Resolved { object, range }
+    }
+
+    /// What lies there in a module, and from where to where. None: the module is gone.
+    fn place_in_module(&self, addr: u64, number: u32) -> Option<(ObjectKey, Option<Range<u64>>)> {
+        let module = self.module(number)?;
         let bias = module.load_bias;
         let svma = addr.wrapping_sub(bias);
         let (key, range) = match &module.symbols {
@@ -364,12 +380,8 @@ impl AddressSpace {
                 }
             }
         };
-        let object = self.heap.objects_mut().intern(key);
-        let range = range.map_or(CacheRange::Nothing, |range| CacheRange::Fixed {
-            start: range.start.wrapping_add(bias),
-            len: range.end - range.start,
-        });
-        Resolved { object, range }
+        let range = range.map(|range| range.start.wrapping_add(bias)..range.end.wrapping_add(bias));
+        Some((key, range))
     }
 
     fn resolve_tls(&mut self, addr: u64, number: u32, start: u64, region: Range<u64>) -> Resolved {
