@@ -209,19 +209,22 @@ fn fields_apart_take_fewer_pages() {
         let found = split(profile).expect("a finding");
         (found.gain, profile.wait_cycles(&profile.totals()) as f64)
     };
-    // An eighth of the lines, less what of 2.4 MB the levels keep: 1.4 % of the first, 21.8 % of the second; of pages a 32nd, less
-    // the 10.9 % that the first TLB has of what the second does not hold now.
-    let (first, second) = (0.125e6 * (1.0 - 0.01365), 0.125e6 * (1.0 - 0.21845));
+    // The levels keep of 2.4 MB what they have room for: 1.4 % the first, 21.8 % the second, all the last; of 586 pages 10.9 % the first TLB.
+    let (first, second) = (1e6 * (1.0 - 0.01365), 1e6 * (1.0 - 0.21845));
     let then = (1e6 - first) * l1 + (first - second) * l2 + second * llc;
-    let dtlb = 0.9e6 / 32.0 * (1.0 - 0.10923) * f64::from(latencies.stlb_cycles);
+    let dtlb = 1e6 * (1.0 - 0.10923) * f64::from(latencies.stlb_cycles);
     let (found, whole) = gain(&mut profile);
     assert!((found - (whole - then - dtlb) / whole).abs() < 0.0001, "{found}");
-    assert!(whole > 1e6 * (dram + walk) && found > 0.95);
+    assert!(whole > 1e6 * (dram + walk) && found > 0.5);
     // Two thirds of them one after another: each of these may have led one that no prefetcher asked for.
     profile.cells[0].counts = counts(666_666).into();
     let then = (1e6 - first) * l1 + first * l2;
     let (found, whole) = gain(&mut profile);
     assert!((found - (whole - then - dtlb) / whole).abs() < 0.0001, "{found}");
+    // An eighth of the lines is left, less what of 2.4 MB the levels keep; of pages a 32nd, less the 10.9 % that the first TLB has of what the
+    // second does not hold now.
+    let (first, dtlb) = (first / 8.0, 0.9 * dtlb / 32.0);
+    let then = (1e6 - first) * l1 + first * l2;
     // A walk by structures of more than a page, which no prefetcher follows now.
     profile.cells[0].counts = counts(0).into();
     profile.patterns[0].stride_bytes = Some(256);
@@ -314,7 +317,8 @@ fn what_is_used_beside_now_and_then_may_stay_behind() {
 /// Balances are read at random, the rest by walks through all structures, as often: a loop of its own, which needs no balance.
 #[test]
 fn fields_of_walks_stay_where_they_are() {
-    let structures = 1 << 20;
+    // Of their balances there is 1 MiB, as much as the last level holds.
+    let structures = 1 << 17;
     let mut profile = accounts(structures);
     let object = ObjectIx(1);
     profile.fields = vec![
