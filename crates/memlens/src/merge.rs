@@ -65,6 +65,9 @@ pub fn merge(args: &MergeArgs) -> Result<u8, Failure> {
     let mut merged = merger.map(Merger::finish).unwrap_or_default();
     merged.run.notes.insert(0, format!("{MERGED_FROM} {} runs", parts.len()));
     merged.attribution.notes.extend(notes(&parts));
+    if let Some(note) = other_programs(&parts).filter(|_| !args.quiet) {
+        say(&note);
+    }
 
     let mut output = Output::create(Some(&args.out), OsStr::new(""), Existing::replace_if(args.force))?;
     // First the whole: without copies it is still right.
@@ -141,22 +144,40 @@ impl Part {
         Ok(())
     }
 
+    /// The program's name, as it was called.
+    fn program(&self) -> Option<&OsStr> {
+        Path::new(self.run.command.first()?).file_name()
+    }
+
     fn ending(&self) -> (Option<i32>, Option<i32>) {
         (self.run.exit_code, self.run.signal)
     }
 }
 
+/// The names of some, if there are any.
+fn named(parts: Vec<&Part>) -> Option<String> {
+    /// At most.
+    const NAMED: usize = 5;
+    let names: Vec<_> = parts.iter().take(NAMED).map(|part| part.name.as_str()).collect();
+    let more = if parts.len() > NAMED { format!(" and {} more", parts.len() - NAMED) } else { String::new() };
+    (!parts.is_empty()).then(|| format!("{}{more}", names.join(", ")))
+}
+
+/// Whether some are of other programs than the first: a slip, mostly.
+fn other_programs(parts: &[Part]) -> Option<String> {
+    let first = parts.first()?;
+    // What one input executed is its own.
+    let programs_of = |input: usize| parts.iter().filter(move |part| part.input == input).map(Part::program);
+    let is_other =
+        |part: &&Part| !programs_of(part.input).any(|name| programs_of(first.input).any(|own| own == name));
+    let names = named(parts.iter().filter(is_other).collect())?;
+    let program = first.program()?.to_string_lossy();
+    Some(format!("Of other programs than {program}: {names}. Objects of one name are one."))
+}
+
 /// What a reader of the whole would not see of its parts.
 fn notes(parts: &[Part]) -> Vec<String> {
-    /// Named, at most.
-    const NAMED: usize = 5;
-    let named = |parts: Vec<&Part>| {
-        let names: Vec<_> = parts.iter().take(NAMED).map(|part| part.name.as_str()).collect();
-        let more =
-            if parts.len() > NAMED { format!(" and {} more", parts.len() - NAMED) } else { String::new() };
-        (!parts.is_empty()).then(|| format!("{}{more}", names.join(", ")))
-    };
-    let mut notes = Vec::new();
+    let mut notes = Vec::from_iter(other_programs(parts));
     let differ = |part: &&Part| parts.first().is_some_and(|first| first.ending() != part.ending());
     if let Some(names) = named(parts.iter().filter(differ).collect()) {
         notes

@@ -106,3 +106,24 @@ fn what_cannot_be_merged_leaves_nothing_behind() {
     succeeding(at, &["merge", "a", "b", "--out", "c", "--force"]);
     assert_eq!(json(at, &["c"])["totals"]["loads"], 2000);
 }
+
+#[test]
+fn profiles_of_other_programs_are_told() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = folder.path();
+    let called = |word: &str| {
+        let command = vec![word.to_owned(), "1".to_owned()];
+        move |profile: &mut Profile| profile.run.command = command
+    };
+    rank(&at.join("a"), 66, "", called("/opt/heat"));
+    rank(&at.join("b"), 77, "", called("./heat"));
+    rank(&at.join("c"), 88, "", called("names"));
+    let notes = |out: &str| {
+        let table = succeeding(at, &["report", out, "--notes"]);
+        table.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    succeeding(at, &["merge", "a", "b", "--out", "same"]);
+    assert!(!notes("same").contains("other programs"), "{}", notes("same"));
+    succeeding(at, &["merge", "a", "b", "c", "--out", "all"]);
+    assert!(notes("all").contains("Of other programs than heat: c."), "{}", notes("all"));
+}
