@@ -207,6 +207,9 @@ fn sentences(found: &Found) -> Vec<String> {
              prefetches, and no gain is left that could be told: they are withdrawn. Without --pid, memlens apply --prefetch compares whole runs.",
             trying.own_cost * 100.0
         ),
+        Some(estimate) if estimate.coverage >= 0.95 && estimate.low > 0.0 => {
+            format!("The process takes longer with them ({change}): the prefetches are withdrawn.")
+        }
         Some(estimate) if estimate.coverage >= 0.95 => {
             format!("No gain that could be told from chance ({change}): the prefetches are withdrawn.")
         }

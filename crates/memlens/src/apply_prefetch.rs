@@ -259,8 +259,16 @@ fn sentences(found: &Found) -> Vec<String> {
         ),
         Verdict::TooFewRuns => too_few_runs(),
         Verdict::Withdrawn => {
-            let change = found.pairs.change(wall).map_or_else(String::new, |estimate| percent(&estimate));
-            format!("No gain that could be told from chance ({change}): the prefetches are withdrawn.")
+            let change = found.pairs.change(wall);
+            let percents = change.as_ref().map_or_else(String::new, percent);
+            match change.is_some_and(|estimate| estimate.low > 0.0) {
+                true => {
+                    format!("The program takes longer with them ({percents}): the prefetches are withdrawn.")
+                }
+                false => format!(
+                    "No gain that could be told from chance ({percents}): the prefetches are withdrawn."
+                ),
+            }
         }
     }];
     lines.extend(sameness(&found.pairs, "prefetches"));
