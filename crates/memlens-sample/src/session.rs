@@ -540,7 +540,9 @@ impl SampleSession {
         profile.run.notes.extend(self.allocations.notes(counts.watched_blocks, counts.programs));
         if let Some(note) = self.burst_pacing.as_ref().and_then(BurstPacing::note) {
             let are_few = self.burst_pacing.as_ref().is_some_and(BurstPacing::left_few);
-            let place = if are_few { 0 } else { profile.run.notes.len() };
+            // Behind what comes of it.
+            let first = usize::from(profile.run.too_few_bursts().is_some());
+            let place = if are_few { first } else { profile.run.notes.len() }.min(profile.run.notes.len());
             profile.run.notes.insert(place, note);
         }
         let is_running = matches!(self.watched, Watched::Process(_));

@@ -80,10 +80,13 @@ impl BurstCounts {
 
     /// What to know where a few bursts stand for most of the run. `effective`: how many alike would tell as much, which is few.
     pub fn unequal_note(&self, effective: f64) -> Option<String> {
+        /// Of fewer even what comes first may be chance.
+        const RELIABLE: f64 = 5.0;
         (effective < 0.5 * self.bursts as f64).then(|| {
             format!(
-                "{} stand for very different parts of the run: they tell as much as {:.0} of equal parts, and phases may be missing. Another \
+                "{}{} stand for very different parts of the run: they tell as much as {:.0} of equal parts, and phases may be missing. Another \
                  run, on a quieter machine or with more --overhead, says more.",
+                if effective < RELIABLE { "Not to be relied on: " } else { "" },
                 counted(self.bursts, "burst"),
                 effective.max(1.0)
             )
@@ -303,6 +306,8 @@ mod tests {
         assert_eq!(BurstCounts { learned: 1, ..counts }.unmeasured_note(), None);
         let unequal = |effective| counts.unequal_note(effective);
         assert!(unequal(4.6).is_some_and(|note| note.contains("as much as 5 of equal parts")));
+        assert!(unequal(4.6).is_some_and(|note| note.starts_with("Not to be relied on: 60 bursts")));
+        assert!(unequal(5.0).is_some_and(|note| note.starts_with("60 bursts")));
         assert_eq!(unequal(60.0), None);
         assert_eq!(BurstCounts { bursts: 8, ..counts }.unequal_note(5.0), None, "few, but alike");
     }
