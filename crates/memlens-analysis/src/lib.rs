@@ -772,7 +772,6 @@ impl<'a> About<'a> {
             let most = taken.values().copied().max().unwrap_or(0);
             taken.values().filter(|&&taken| taken as f64 >= LEAST_PART_OF_A_WRITER * most as f64).count()
         };
-        let pieces = cells.iter().flat_map(|cell| self.pieces(cell));
         let mut by_field: BTreeMap<FieldIx, BTreeMap<_, u64>> = BTreeMap::new();
         let mut are_fields_known = true;
         for cell in cells.iter().filter(|cell| cell.counts.get().stores > 0) {
@@ -783,6 +782,9 @@ impl<'a> About<'a> {
             }
             are_fields_known &= is_known;
         }
+        // What is only read beside them waits for the line, too.
+        let is_written = |field: &FieldIx| by_field.is_empty() || by_field.contains_key(field);
+        let pieces = cells.iter().flat_map(|cell| self.pieces(cell)).filter(|(field, _)| is_written(field));
         Takers {
             users: cells.iter().map(|cell| cell.thread).collect::<BTreeSet<_>>().len(),
             writers: writers(&taken),
@@ -801,7 +803,7 @@ struct Takers {
     writers: usize,
     /// See [`Remedy::PerThread`].
     one_writer_each: bool,
-    /// What they take most.
+    /// What they write and take most.
     fields: Vec<FieldIx>,
     /// Where.
     code: Vec<CodeIx>,

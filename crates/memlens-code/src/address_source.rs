@@ -138,26 +138,39 @@ impl LoopCode {
     }
 
     /// How many links of a node lead on, of an operand of an [`AddressSource::Chain`]: one of a list or of a hash table's bucket, two and
-    /// more of a tree; 0 of others.
+    /// more of a tree or of a skip list; 0 of others.
     pub fn links(&self, pc: u64) -> usize {
-        let Some((at, around, registers)) = self.operand(pc) else { return 0 };
+        self.operand(pc).map_or(0, |operand| self.way(operand).0)
+    }
+
+    /// How many links lead on from a node that an operand touches, and the loop in which the way along them goes on: that around the operand, or the
+    /// next, where that one chooses the links that the inner one follows, as for the levels of a skip list.
+    fn way(&self, (at, around, registers): (usize, usize, Registers)) -> (usize, usize) {
         // The registers that links come in: another one is the base of an array that the nodes are in.
         let is_linked = |&one: &u32| self.loader(at, around, Registers(1 << one)).is_some();
         let linked = registers.bits().filter(is_linked).fold(0, |all, one| all | 1 << one);
         let loads = self.nearest_loads(at, around, Registers(linked), MOST_LOADERS);
         let loads: Vec<&Instruction> = loads.iter().map(|&load| &self.flow.instructions[load]).collect();
         // Of `child[side]` both change, the node and the side.
-        let is_choice = |load: &&Instruction| {
-            let registers = [load.memory_base(), load.memory_index()];
-            registers.iter().all(|&register| register != Register::None && self.changes(around, register))
+        let changes = |looped, register| register != Register::None && self.changes(looped, register);
+        let chooses = |looped: &usize| {
+            let is_choice = |load: &&Instruction| {
+                changes(around, load.memory_base()) && changes(*looped, load.memory_index())
+            };
+            loads.iter().any(is_choice)
         };
         let offsets: FxHashSet<u64> = loads.iter().map(|load| load.memory_displacement64()).collect();
-        offsets.len().max(if loads.iter().any(is_choice) { 2 } else { 0 })
+        let chooser = [Some(around), self.loops.loops[around].parent].into_iter().flatten().find(chooses);
+        (offsets.len().max(if chooser.is_some() { 2 } else { 0 }), chooser.unwrap_or(around))
     }
 
-    /// The address (svma) at which the innermost loop around the instruction at `pc` begins; None: it is in none.
+    /// The address (svma) at which the innermost loop around the instruction at `pc` begins, or the next one, in which the way along links goes on that
+    /// it follows; None: it is in none.
     pub fn loop_at(&self, pc: u64) -> Option<u64> {
-        let around = self.loops.innermost[self.flow.block_of(self.flow.instruction_at(pc)?)]?;
+        let around = match self.operand(pc) {
+            Some(operand) => self.way(operand).1,
+            None => self.loops.innermost[self.flow.block_of(self.flow.instruction_at(pc)?)]?,
+        };
         Some(self.flow.blocks[self.loops.loops[around].header].start)
     }
 
@@ -500,6 +513,22 @@ mod tests {
         assert_eq!(links(&chosen, 0x1009), 2);
         // 1000 mov eax,[rdi+rax*4]  1003 test eax,eax  1005 jne 1000  1007 ret
         assert_eq!(links(&[0x8b, 0x04, 0x87, 0x85, 0xc0, 0x75, 0xf9, 0xc3], 0x1000), 1, "a list in an array");
+        // 1000 mov rax,[r8+rcx*8+40]  1005 test rax,rax  1008 je 1017  100a cmp [rax],rdi  100d jae 1017  100f mov r8,rax  1012 jmp 1000
+        // 1017 dec rcx  101a jns 1000: one loop for both; 1000 again from 1012 as from 101a
+        let levels = [
+            0x49, 0x8b, 0x44, 0xc8, 0x40, 0x48, 0x85, 0xc0, 0x74, 0x0d, 0x48, 0x39, 0x38, 0x73, 0x08, 0x49,
+            0x89, 0xc0, 0xeb, 0xec, 0x90, 0x90, 0x90, 0x48, 0xff, 0xc9, 0x79, 0xe4, 0xc3,
+        ];
+        assert_eq!(links(&levels, 0x100a), 2, "a skip list");
+        // 1000 mov rax,[r8+rcx*8+40]  1005 test rax,rax  1008 je 101b  100a cmp [rax],rdi  100d jae 101b  100f mov r8,rax
+        // 1012 mov rax,[r8+rcx*8+40]  1017 test eax,eax  1019 jne 100a  101b dec rcx  101e jns 1000  1020 ret
+        let levels = [
+            0x49, 0x8b, 0x44, 0xc8, 0x40, 0x48, 0x85, 0xc0, 0x74, 0x11, 0x48, 0x39, 0x38, 0x73, 0x0c, 0x49,
+            0x89, 0xc0, 0x49, 0x8b, 0x44, 0xc8, 0x40, 0x85, 0xc0, 0x75, 0xef, 0x48, 0xff, 0xc9, 0x79, 0xe0,
+            0xc3,
+        ];
+        assert_eq!(links(&levels, 0x100a), 2, "with a loop for each level");
+        assert_eq!(LoopCode::new(&[(0x1000, &levels)]).loop_at(0x100a), Some(0x1000), "that of the levels");
         // 1000 mov rdx,[rdi+rax*8]  1004 inc rax  1007 cmp rax,rcx  100a jne 1000  100c ret
         let stream = [0x48, 0x8b, 0x14, 0xc7, 0x48, 0xff, 0xc0, 0x48, 0x39, 0xc8, 0x75, 0xf4, 0xc3];
         assert_eq!(links(&stream, 0x1000), 0);

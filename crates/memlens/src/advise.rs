@@ -456,7 +456,10 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             part(counts.l2_misses()),
             part(counts.llc_misses()),
             match &finding.remedy {
-                Remedy::Shorten { nodes, .. } => format!("; a search goes through {nodes:.1} nodes on average"),
+                Remedy::Shorten { nodes, searched } => {
+                    let what = if *searched == Searched::Tree { "levels" } else { "nodes" };
+                    format!("; a search goes through {nodes:.1} {what} on average")
+                }
                 Remedy::Sort { index, walks, .. } =>
                     format!("; {} is gone through {walks:.0} times", name(profile, *index)),
                 _ => String::new(),
@@ -623,8 +626,9 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
              what was read last, and hand over several items at a time"
         }
         Remedy::PerThread { .. } => {
-            "give each thread a copy in lines of its own and join them at the end, or update it less often: each update waits until \
-             the others have given the line away"
+            "each update waits until the others have given the line away: of a sum or count give each thread a copy in lines of its own, \
+             and join them at the end; of a lock, or a count of readers, take it less often, have several, or let readers go without \
+             writing (versions that they check, RCU)"
         }
     };
     text.to_owned()
