@@ -213,9 +213,10 @@ impl Start {
         }
         let steps = steps(bytes, seen);
         let ones = BEFORE.map(|before| Self::One { bytes, before });
-        // Of blocks of many sizes the sum may be a whole number of structures by chance: something else is behind one of them where
-        // operands say so.
-        let by_chance = !is_one_size(sizes, bytes) && steps == Some(Steps::Other);
+        // Of blocks of many sizes the sum may be a whole number of structures by chance. Those of less than two structures on average have
+        // something else behind one of them where operands say so.
+        let are_small = all < 2 * bytes * object.blocks;
+        let by_chance = are_small && !is_one_size(sizes, bytes) && steps == Some(Steps::Other);
         let alone = ones.into_iter().filter(|_| by_chance);
         // An array if the size of the blocks allows it.
         let whole = BEFORE.into_iter().filter(is_whole).map(array);
@@ -245,23 +246,24 @@ impl Start {
         best
     }
 
-    /// The part of the accesses to structures, and before the first of them, that are inside of one field, and aligned in it, or are
+    /// The part of the accesses to structures, and loads before the first of them, that are inside of one field, and aligned in it, or are
     /// several fields as a whole, as compilers join them. Only of those that are no copies: 1 if there are none. An operand that goes
-    /// through the parts of a field as small as a word has another idea of what is there. What an allocator keeps before a structure
+    /// through the parts of a field as small as a word has another idea of what is there. What an allocator stores before a structure
     /// is hardly looked at.
     fn fit(self, profile: &Profile, layout: &mut Structure<'_>, seen: &[&Seen]) -> f64 {
         let (mut fits, mut all) = (0, 0);
         // By operand and field: at which of its bytes, a bit each, and how often.
         let mut in_parts: HashMap<(CodeIx, u64), (u8, u64)> = HashMap::new();
         for one in seen {
-            let size = profile.code.get(one.code.index()).map_or(0, |code| u64::from(code.size_bytes));
+            let Some(code) = profile.code.get(one.code.index()) else { continue };
+            let (size, is_load) = (u64::from(code.size_bytes), code.kind.reads());
             if size == 0 || size > WORD_BYTES || one.is_run {
                 continue;
             }
             let offset = match self.place(one.offset_bytes) {
                 Place::Structure(offset) => offset,
                 Place::Elsewhere => {
-                    all += one.times;
+                    all += if is_load { one.times } else { 0 };
                     continue;
                 }
                 Place::Field(..) | Place::Behind(_) => continue,
