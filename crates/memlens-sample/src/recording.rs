@@ -362,13 +362,19 @@ impl Recording {
         }
         let thread = self.thread(pid, tid);
         let glances = self.glances.remove(&(pid, tid)).unwrap_or_default();
-        let Self { bursts: Some(bursts), spaces, files, heap, stacks, .. } = self else { return };
+        let Self { bursts: Some(bursts), spaces, files, heap, stacks, threads, .. } = self else { return };
         let space = spaces.entry(pid).or_default();
         let stack = stacks.get(&thread);
+        let is_other = |number: u32| {
+            number != thread && threads.get(number as usize).is_some_and(|other| other.pid == pid)
+        };
+        let others: Vec<_> =
+            stacks.iter().filter(|&(&number, _)| is_other(number)).map(|(_, stack)| stack).collect();
         // It is told of at its end, and blocks may have ended in it.
         let began_ns = time_ns.saturating_sub(head.own_ns);
         let thread_pointer = head.thread_pointer;
-        let surroundings = Surroundings { pid, began_ns, space, files, heap, stack, thread_pointer };
+        let surroundings =
+            Surroundings { pid, began_ns, space, files, heap, stack, others: &others, thread_pointer };
         bursts.glanced((pid, thread), glances);
         bursts.burst(thread, time_ns, head, words, &surroundings);
     }

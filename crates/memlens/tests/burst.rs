@@ -347,6 +347,43 @@ fn thread_local_variables_have_their_names_in_all_threads() {
     assert!(of_key < 0.01 * all, "{cells:#}");
 }
 
+/// `main` fills what another thread works on, in `main`'s frame.
+const OF_MAIN: &str = r#"
+#include <pthread.h>
+static void *adds(void *given)
+{
+    volatile long *shared = given, sum = 0;
+    for (int round = 0; round < 300000; round++)
+        for (int at = 0; at < 512; at++)
+            sum += shared[at];
+    return (void *)sum;
+}
+int main(void)
+{
+    volatile long shared[512];
+    pthread_t thread;
+    for (int round = 0; round < 300000; round++)
+        for (int at = 0; at < 512; at++)
+            shared[at] = round;
+    pthread_create(&thread, 0, adds, (void *)shared);
+    pthread_join(thread, 0);
+}
+"#;
+
+#[test]
+fn what_a_thread_does_to_the_locals_of_another_is_theirs() {
+    let folder = folder();
+    let program = compiled(folder.path(), "of_main", OF_MAIN, &["-O1", "-g", "-pthread"]);
+    let program = program.to_str().expect("text");
+    succeeding(folder.path(), &["run", "--mode", "burst", "--quiet", "--out", "p", "--", program]);
+    let report = json(folder.path(), "p");
+    let loads = |object: &Value| object["loads"].as_f64().expect("a number");
+    let shared = object(&report, "shared");
+    assert_eq!((&shared["kind"], shared["bytes"].as_u64()), (&"local".into(), Some(4096)));
+    // Beside them the thread loads and stores its sum.
+    assert!(loads(shared) > 0.3 * loads(&report["totals"]), "{report:#}");
+}
+
 /// Many blocks, each reported with a stack of some KiB, and a walk over them.
 const ALLOCATES: &str = r#"
 #include <stdlib.h>

@@ -691,6 +691,7 @@ mod tests {
             files: &Files::default(),
             heap: &Heap::default(),
             stack: None,
+            others: &[],
             thread_pointer: 0,
         };
         let head =

@@ -26,6 +26,12 @@ const LARGE_BYTES: u64 = 1 << 16;
 const RECENT_BITS: u32 = 10;
 /// A distance from the canonical frame address at which no variable is.
 const NO_LOCAL: i64 = i64::MIN;
+/// Stacks of other threads that are looked through for an address which may be of any mapping.
+const MOST_OTHERS: usize = 64;
+/// Frames of a thread that is in its first function: `main` has `_start` and two of the C library's above it.
+const MOST_FRAMES_OF_FIRST: usize = 4;
+/// Below the stack pointer a function may keep something without a frame (System V ABI AMD64 1.0, section 3.2.2).
+const RED_ZONE: u64 = 128;
 /// Most distances of instructions that are remembered.
 const MOST_LOCALS: usize = 1 << 16;
 
@@ -44,6 +50,8 @@ pub struct Surroundings<'a> {
     pub heap: &'a Heap,
     /// The thread's stack: its pointer, and its frames.
     pub stack: Option<&'a (u64, Vec<StackFrame>)>,
+    /// The same of the process's other threads, as they were when they were sampled last.
+    pub others: &'a [&'a (u64, Vec<StackFrame>)],
     /// The thread's pointer.
     pub thread_pointer: u64,
 }
@@ -309,10 +317,18 @@ impl Places {
                 let first = address.wrapping_sub(svma - start);
                 (Spot::Image { file, svma: start }, 0.0, (first, first.saturating_add(size)))
             }
-            Place::Area(Area::Stack) => (Spot::Stack, 0.0, alone),
+            Place::Area(Area::Stack) => {
+                local_of_another_thread(address, surroundings).unwrap_or((Spot::Stack, 0.0, alone))
+            }
             Place::Area(area @ (Area::Break | Area::Anonymous)) => {
+                let is_anonymous = area == Area::Anonymous;
                 let memory = HeapMemory { area, user: self.user(by, surroundings.files) };
-                self.block_at(address, memory.clone(), surroundings).unwrap_or_else(|| {
+                let block = self.block_at(address, memory.clone(), surroundings);
+                let known = block.or_else(|| {
+                    let may_be_stack = is_anonymous && surroundings.others.len() <= MOST_OTHERS;
+                    may_be_stack.then(|| local_of_another_thread(address, surroundings))?
+                });
+                known.unwrap_or_else(|| {
                     let range = self.unwatched(address, memory.user.is_some(), surroundings);
                     (Spot::Heap(memory), 0.0, range)
                 })
@@ -419,6 +435,25 @@ enum Data {
     Image(u32),
 }
 
+/// The local at an address of another thread's stack: what `main` has there and others work on. Its frames are those of when the thread was sampled
+/// last. What had called another function then still stands there, mostly; the innermost function may have returned, but for those
+/// that end with their thread. And where no variable is, nothing says that the frame is still there.
+fn local_of_another_thread(address: u64, surroundings: &Surroundings<'_>) -> Option<(Spot, f64, (u64, u64))> {
+    let (at, caller) = surroundings.others.iter().find_map(|&(pointer, frames)| {
+        let mut low = pointer.saturating_sub(RED_ZONE);
+        let holds = |(_, frame): &(usize, &StackFrame)| {
+            frame.cfa.is_some_and(|cfa| (std::mem::replace(&mut low, cfa)..cfa).contains(&address))
+        };
+        let found = frames.iter().enumerate().find(holds);
+        found.filter(|&(at, _)| at > 0 || frames.len() <= MOST_FRAMES_OF_FIRST)
+    })?;
+    let pc = if at == 0 { caller.pc } else { caller.pc.wrapping_sub(1) };
+    let (cfa, code) = (caller.cfa?, surroundings.code(pc));
+    let start = local(code, address.wrapping_sub(cfa) as i64, surroundings.files)?;
+    let spot = Spot::Frame { file: code.0, svma: code.1, cfa_offset: start };
+    Some((spot, 0.0, (cfa.wrapping_add_signed(start), address.saturating_add(1))))
+}
+
 /// The begin of the local around a distance from the canonical frame address. None: no variable is there.
 fn local((file, svma): Code, offset: i64, files: &Files) -> Option<i64> {
     let symbols = file.and_then(|file| files.get(file)).and_then(|mapped| mapped.symbols());
@@ -453,8 +488,16 @@ mod tests {
         heap.freed(7, 0x7f00_0000 + 2 * MB, 0);
         let told = |pid, spot: &Spot, range| {
             let (space, files, heap) = (&space, &files, &heap);
-            let surroundings =
-                Surroundings { pid, began_ns: 0, space, files, heap, stack: None, thread_pointer: 0 };
+            let surroundings = Surroundings {
+                pid,
+                began_ns: 0,
+                space,
+                files,
+                heap,
+                stack: None,
+                others: &[],
+                thread_pointer: 0,
+            };
             extent(spot, range, &surroundings)
         };
         let in_area = |area| HeapMemory { area, user: None };
@@ -492,6 +535,7 @@ mod tests {
             files: &Files::default(),
             heap: &Heap::default(),
             stack: Some(&stack),
+            others: &[],
             thread_pointer: 0,
         };
         let mut places = Places::new(true);
@@ -531,6 +575,7 @@ mod tests {
             files: &files,
             heap: &heap,
             stack: Some(&stack),
+            others: &[],
             thread_pointer: 0,
         };
         let mut places = Places::new(true);
