@@ -268,6 +268,9 @@ fn pad(text: &str, width: usize, right: bool) -> String {
     if right { fill + text } else { text.to_owned() + &fill }
 }
 
+/// Columns that what is elided keeps at least, beside more than one component.
+const LEAST_OF_REST: usize = 6;
+
 /// The text in at most `width` columns; `…` stands for what was left out.
 pub(crate) fn elide(text: &str, width: usize, how: Elide) -> String {
     if text.width() <= width {
@@ -282,7 +285,13 @@ pub(crate) fn elide(text: &str, width: usize, how: Elide) -> String {
             return last.to_owned();
         }
     }
-    if let (Elide::BeforeLastComponent, Some((first, last))) = (how, split_last_component(text)) {
+    if let (Elide::BeforeLastComponent, Some((mut first, mut last))) = (how, split_last_component(text)) {
+        // As many of the last ones as leave room for some of the rest: `pos.x` and `vel.x` are different fields.
+        while let Some((before, component)) = split_last_component(first)
+            && component.width() + last.width() + LEAST_OF_REST <= width
+        {
+            (first, last) = (before, &text[before.len()..]);
+        }
         let rest = width.saturating_sub(last.width());
         if rest >= 4 {
             return format!("{}{last}", elide(first, rest, Elide::End));
@@ -434,6 +443,7 @@ mod tests {
         let component = |text, width| elide(text, width, Elide::BeforeLastComponent);
         assert_eq!(component("particles_mod::parts", 16), "particle…::parts");
         assert_eq!(component("main.graph->rows", 12), "main.…->rows");
+        assert_eq!(component("particles_mod::particles%pos.x", 20), "particles_mod…%pos.x");
         assert_eq!(component("std::map<a::b, c::d>.first", 18), "std::map<a:….first");
         assert_eq!(component("std::map<a::b, c::d>", 12), "std::map<a:…");
         assert_eq!(component(".dynstr of libc.so.6", 12), ".dynstr of …");

@@ -211,10 +211,10 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
         for line in evidence(profile, finding) {
             let _ = writeln!(out, "   {line}");
         }
-        if let Some(others) = in_same_loops(profile, finding, found) {
+        if let Some((others, together)) = in_same_loops(profile, finding, found) {
             let _ = writeln!(
                 out,
-                "   the same loops go through {others} by such steps, too: one exchange is for all of them"
+                "   the same loops go through {others} by such steps, too: one exchange is for all of them, {together}"
             );
         }
         let _ = writeln!(out, "   → {}", advice_text(profile, finding));
@@ -642,8 +642,8 @@ fn is_fortran(profile: &Profile, code: CodeIx) -> bool {
     extension.is_some_and(|it| it.len() <= 3 && it.to_ascii_lowercase().starts_with('f'))
 }
 
-/// Other data that the loops of a finding go through in a wasteful order, the costliest first.
-fn in_same_loops(profile: &Profile, finding: &Finding, found: &[Finding]) -> Option<String> {
+/// Other data that the loops of a finding go through in a wasteful order, the costliest first, and what one exchange gains with all of them.
+fn in_same_loops(profile: &Profile, finding: &Finding, found: &[Finding]) -> Option<(String, String)> {
     let places = |finding: &Finding| -> Vec<String> {
         let code = finding.code.iter().filter_map(|code| profile.code.get(code.index()));
         code.filter_map(|code| code_place(profile, code)).collect()
@@ -656,10 +656,20 @@ fn in_same_loops(profile: &Profile, finding: &Finding, found: &[Finding]) -> Opt
     let shares_loops = |other: &&Finding| {
         is_order(other) && other.row != finding.row && places(other).iter().any(|place| own.contains(place))
     };
-    let mut names: Vec<String> =
-        found.iter().filter(shares_loops).map(|other| name_of(profile, other)).collect();
+    let others: Vec<&Finding> = found.iter().filter(shares_loops).collect();
+    let mut names: Vec<String> = others.iter().map(|other| name_of(profile, other)).collect();
     names.dedup();
-    (!names.is_empty()).then(|| names.join(", "))
+    // They are about the accesses of different data, so they add up.
+    let all = || std::iter::once(finding).chain(others.iter().copied());
+    let of_time: Option<f64> = all().map(|one| one.time_gain).sum();
+    let together = match of_time {
+        Some(gain) => format!("about {} of the modelled time together", percent(gain.min(1.0))),
+        None => format!(
+            "at most {} of the wait together",
+            percent(all().map(|one| one.gain).sum::<f64>().min(1.0))
+        ),
+    };
+    (!names.is_empty()).then(|| (names.join(", "), together))
 }
 
 /// What memlens itself can do about it.

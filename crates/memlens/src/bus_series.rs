@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use memlens_bus::analysis::{Analysis, ObjectRow};
+use memlens_report::short_count;
 
 use crate::bus::{self, CaptureOptions};
 use crate::bus_analyze::{all_processors, field, run};
@@ -16,6 +17,8 @@ use crate::failure::{Failure, FailureKind};
 use crate::streams;
 
 const SECONDS: &str = "seconds";
+const SPEED_UP: &str = "speed-up";
+const REDUCED_SPEED_UP: &str = "reduced speed-up";
 
 /// Arguments of `memlens series`.
 #[derive(Args, Debug)]
@@ -110,7 +113,7 @@ fn speed_ups(seconds: &[f64], threads: &[u32]) -> Vec<Row> {
     let wanted = threads.iter().map(|&count| f64::from(count) / f64::from(threads[0]));
     let reduced: Vec<f64> = wanted.zip(&faster).map(|(wanted, &faster)| ratio(wanted, faster)).collect();
     let row = |what, values| Row { what, name: String::new(), values };
-    let rows = [row("speed-up", faster), row("reduced speed-up", reduced)];
+    let rows = [row(SPEED_UP, faster), row(REDUCED_SPEED_UP, reduced)];
     rows.into_iter().filter(|row| !row.values.is_empty()).collect()
 }
 
@@ -176,7 +179,7 @@ pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
             for row in &rows {
                 let name = if row.name.is_empty() { "whole program" } else { row.name.as_str() };
                 let values = relative(&row.values).zip(&row.values);
-                let cells = values.map(|(ratio, value)| format!("{value:.4e} ({ratio:.3})"));
+                let cells = values.map(|(ratio, &value)| format!("{} ({ratio:.3})", shown(row.what, value)));
                 table.push([vec![printable(name), row.what.to_owned()], cells.collect()].concat());
             }
             write!(out, "{}", columns(&table))
@@ -193,6 +196,17 @@ pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
         SeriesFormat::Svg => out.write_all(picture(&rows, &titles).as_bytes()),
     })?;
     Ok(0)
+}
+
+/// A value as people read it.
+fn shown(what: &str, value: f64) -> String {
+    match what {
+        SECONDS if value < 1.0 => format!("{:.3} ms", 1e3 * value),
+        SECONDS => format!("{value:.3} s"),
+        SPEED_UP | REDUCED_SPEED_UP => format!("{value:.3}"),
+        // Walks of pages that several objects are in are divided.
+        _ => short_count(value.round() as u64),
+    }
 }
 
 /// A panel for each quantity but the time, which shows as speed-up; a line for the program and each object.
@@ -216,6 +230,21 @@ fn picture(rows: &[Row], runs: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_shown_for_people() {
+        let all = [
+            (SECONDS, 0.036_073),
+            (SECONDS, 4.0),
+            (SPEED_UP, 0.9855),
+            ("lines", 15_936.0),
+            ("walk reads", 0.898),
+        ];
+        assert_eq!(
+            all.map(|(what, value)| shown(what, value)),
+            ["36.073 ms", "4.000 s", "0.986", "15.9k", "1"]
+        );
+    }
 
     #[test]
     fn a_picture_has_the_speed_up_and_every_object() {
