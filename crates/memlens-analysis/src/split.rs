@@ -30,7 +30,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use memlens_profile::{AccessPattern, CacheInfo, Cell, CodeIx, Field, FieldIx, TlbInfo};
+use memlens_profile::{AccessPattern, CacheInfo, Cell, CodeIx, Field, FieldIx, MachineInfo, TlbInfo};
 use memlens_types::{Counts, PatternKind};
 
 use crate::{About, Finding, Member, Remedy, runtime_code, sum_alone};
@@ -177,8 +177,9 @@ impl About<'_> {
             }
             let uses = hot.iter().filter_map(|field| Some(without_walks.get(field)?.uses));
             at_random.uses = uses.max().unwrap_or(0);
-            let apart =
+            let mut apart =
                 Hot { bytes: *bytes, of_bytes: element_bytes, all_bytes: bytes * structures, at_random };
+            apart.count_lines_once(&self.known.profile.machine);
             let saved = |piece: &Piece| self.saved(&piece.counts, &self.apart(piece, &apart));
             let of_hot = |piece: &&Piece| hot.contains(&piece.field);
             let all: f64 = pieces.iter().filter(of_hot).map(saved).sum();
@@ -386,6 +387,18 @@ impl Hot {
         (self.bytes as f64 / read.max(1) as f64).min(1.0)
     }
 
+    /// A line that is used several times in a row is used once: what the first level misses tells how often that is, since of uses at random it has
+    /// as much as it has of all lines.
+    fn count_lines_once(&mut self, machine: &MachineInfo) {
+        let Some(first) = &machine.l1d else { return };
+        let all_bytes = self.all_bytes as f64 / self.kept(machine.line_bytes).max(f64::MIN_POSITIVE);
+        let missed = 1.0 - first.bytes as f64 / all_bytes.max(1.0);
+        let misses = self.at_random.counts.l1_misses() as f64;
+        if missed > 0.0 && misses > 0.0 {
+            self.at_random.uses = self.at_random.uses.min((misses / missed) as u64);
+        }
+    }
+
     /// The parts of the misses of uses at random that are left: see the top. 0 where nobody knows. `misses`: of the levels.
     fn left_at_random<const N: usize>(
         &self,
@@ -415,7 +428,7 @@ impl Hot {
                 let middle = 0.5 * (short + long);
                 *(if full(middle) < room { &mut short } else { &mut long }) = middle;
             }
-            missed.powf(long / kept) / missed
+            (missed.powf(long / kept) / missed).min(1.0)
         })
     }
 
@@ -471,5 +484,26 @@ mod tests {
         assert!(alone < 0.9 * with_next && alone > 0.2, "{alone}");
         assert!(left(0, 0.62, 0.62) < 0.01, "nobody else has a part of the cache");
         assert_eq!(left(0, 0.0, 1.0), 0.0);
+    }
+
+    /// Of 2.85 million uses of 16 bytes of 32 in 16 MiB the first level of 32 KiB misses 2.55 million: the others follow them in the same line.
+    #[test]
+    fn what_follows_in_the_same_line_is_no_use_of_another_one() {
+        let counts = Counts { l1_load_misses: 2_550_000, l2_load_misses: 2_420_000, ..Counts::default() };
+        let at_random = AtRandom { uses: 2_850_000, beside: 0, counts, of_all: counts };
+        let mut hot = Hot { bytes: 16, of_bytes: 32, all_bytes: 8 << 20, at_random };
+        let cache = |bytes| Some(CacheInfo { bytes, ways: 8, ..CacheInfo::default() });
+        hot.count_lines_once(&MachineInfo { line_bytes: 64, l1d: cache(32 << 10), ..MachineInfo::default() });
+        assert_eq!(hot.at_random.uses, 2_554_990);
+        let left = |hot: &Hot| {
+            hot.left_at_random(64, [Some(32 << 10), Some(1 << 20)], |counts| {
+                [counts.l1_misses(), counts.l2_misses()]
+            })
+        };
+        // The first level has twice as much of them, the second an eighth instead of a sixteenth.
+        let [first, second] = left(&hot);
+        assert!((first - 0.998).abs() < 1e-3 && (second - 0.92).abs() < 0.02, "{first} {second}");
+        hot.at_random.uses = 100_000_000;
+        assert!(left(&hot).iter().all(|&part| part <= 1.0), "never more than now");
     }
 }
