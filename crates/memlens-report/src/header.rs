@@ -271,7 +271,7 @@ fn stall_pieces(profile: &Profile, totals: &Counts) -> Vec<String> {
     if let Some(cycles) = profile.run.core_cycles.filter(|&cycles| cycles > 0) {
         let about = if profile.has_more_stalls_than_time() { "at most" } else { "about" };
         let part = 100.0 * stall as f64 / cycles as f64;
-        pieces.push(format!("they are {about} {part:.0} % of the core's time"));
+        pieces.push(format!("they are {about} {part:.0} % of the core's {} cycles", count(cycles)));
         let without = profile.translation_stall_cycles(totals).unwrap_or(0) as f64 / cycles as f64;
         if without >= 0.01 {
             pieces.push(format!("TLB misses make {:.0} %", 100.0 * without));

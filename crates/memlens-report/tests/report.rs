@@ -681,7 +681,7 @@ fn what_the_core_waits_for_comes_first() {
     );
     let text = table(&profile, &View { width: 160, ..View::default() });
     assert!(text.contains("1.00k cycles of a wait of 2.00k · other work hides 50.0 %"), "{text}");
-    assert!(text.contains("about 50 % of the core's time"), "{text}");
+    assert!(text.contains("about 50 % of the core's 2.00k cycles"), "{text}");
     let row = |name| text.lines().find(|line| line.contains(name)).expect("a row").to_owned();
     assert!(row("list").trim_start().starts_with("90.0") && row("list").contains("50.0"), "{text}");
     assert!(row("table").contains("10.0") && text.find("list") < text.find("table"), "{text}");
@@ -693,7 +693,7 @@ fn what_the_core_waits_for_comes_first() {
     profile.objects[1].counts.translation_stall_cycles = 450;
     profile.run.has_translation_stalls = true;
     let translated = table(&profile, &View { width: 160, ..View::default() });
-    assert!(translated.contains("50 % of the core's time · TLB misses make 22 %"), "{translated}");
+    assert!(translated.contains("50 % of the core's 2.00k cycles · TLB misses make 22 %"), "{translated}");
     assert_eq!(json(&profile)["objects"][1]["translation_stall_cycles"], value!(450));
     // Held against measured time, which has room for less.
     profile.run.modelled_stall_cycles = Some(1200);
@@ -701,7 +701,7 @@ fn what_the_core_waits_for_comes_first() {
     profile.run.modelled_stall_cycles = Some(3000);
     let held = table(&profile, &View { width: 160, ..View::default() });
     assert!(held.contains("leaves room for no more stalls: by itself the model has 3.00k"), "{held}");
-    assert!(held.contains("they are at most 50 % of the core's time"), "{held}");
+    assert!(held.contains("they are at most 50 % of the core's 2.00k cycles"), "{held}");
     profile.run.measured_cycles = Some(8000);
     let unexplained = table(&profile, &View { width: 160, ..View::default() });
     assert!(
