@@ -167,8 +167,8 @@ impl About<'_> {
         if (used as f64) < LEAST_USED * whole as f64 {
             return None;
         }
+        let of_all = self.known.profile.totals();
         let gain = |Choice { hot, bytes, beside }: &Choice| {
-            let of_all = self.known.profile.totals();
             let mut at_random = AtRandom { beside: *beside, of_all, ..AtRandom::default() };
             for piece in
                 pieces.iter().filter(|piece| hot.contains(&piece.field) && !piece.is_once && !piece.is_walk)

@@ -407,7 +407,9 @@ impl Core {
         mut waited: impl FnMut(u32, f64),
     ) {
         match effects {
-            Some(effects) => drop(self.execute(effects, accesses, waited)),
+            Some(effects) => {
+                self.execute(effects, accesses, waited);
+            }
             None => accesses.iter().for_each(|it| self.execute_alone(it, &mut waited)),
         }
     }

@@ -361,40 +361,24 @@ mod tests {
         },
     };
 
-    /// The part of the latency that is waited for, by operand, where each operand's accesses are served like this.
+    /// The part of the latency that is waited for, by operand.
+    fn parts_of(found: &[Waited]) -> Vec<f64> {
+        found.iter().map(|it| it.waited_cycles / it.latency_cycles).collect()
+    }
+
+    /// The same where each operand's accesses are served like this.
     fn parts(
         code: &[u8],
         accesses: &[(u64, u8, AccessKind, u64)],
         served: &[Served],
         core: CoreLimits,
     ) -> Vec<f64> {
-        parts_with_rounds(code, accesses, served, core, (0, 0))
+        parts_of(&found(code, accesses, served, core, (0, 0)))
     }
 
-    /// What is found of each operand.
+    /// What is found of each operand whose accesses are served like this, in code in which a loop that touches no memory, there, goes round so
+    /// many times behind each access of the first instruction.
     fn found(
-        code: &[u8],
-        accesses: &[(u64, u8, AccessKind, u64)],
-        served: &[Served],
-        core: CoreLimits,
-    ) -> Vec<Waited> {
-        found_with_rounds(code, accesses, served, core, (0, 0))
-    }
-
-    fn parts_with_rounds(
-        code: &[u8],
-        accesses: &[(u64, u8, AccessKind, u64)],
-        served: &[Served],
-        core: CoreLimits,
-        rounds: (u64, usize),
-    ) -> Vec<f64> {
-        let found = found_with_rounds(code, accesses, served, core, rounds);
-        found.iter().map(|it| it.waited_cycles / it.latency_cycles).collect()
-    }
-
-    /// The same of code in which a loop that touches no memory, there, goes round so many times behind each access of the first
-    /// instruction.
-    fn found_with_rounds(
         code: &[u8],
         accesses: &[(u64, u8, AccessKind, u64)],
         served: &[Served],
@@ -467,7 +451,7 @@ mod tests {
         let code = [0x48, 0x8b, 0x3f, 0x48, 0x85, 0xff, 0x75, 0xf8];
         let mut translated = always(300.0);
         translated.misses[0].translation_cycles = 100.0;
-        let waited = found(&code, &loads(0x1000, 5000), &[translated], CORE)[0];
+        let waited = found(&code, &loads(0x1000, 5000), &[translated], CORE, (0, 0))[0];
         assert!(is_near(waited.translation_waited_cycles, waited.waited_cycles / 3.0), "{waited:?}");
         assert!(is_near(waited.translation_cycles, waited.latency_cycles / 3.0), "{waited:?}");
     }
@@ -498,7 +482,7 @@ mod tests {
         // … which none has while its address is translated: 300 of 500 cycles …
         let mut translated = always(500.0);
         translated.misses[0].translation_cycles = 200.0;
-        let by_places = found(&code, &loads(0x1000, 5000), &[translated], CORE)[0];
+        let by_places = found(&code, &loads(0x1000, 5000), &[translated], CORE, (0, 0))[0];
         assert!(is_near(by_places.waited_cycles / by_places.latency_cycles, 0.06), "{by_places:?}");
         assert!(by_places.translation_waited_cycles < 0.01 * by_places.waited_cycles, "{by_places:?}");
         // … or loads in the window: 20 instructions are 5 of them …
@@ -519,7 +503,7 @@ mod tests {
         ];
         let of = |rounds| {
             let core = CoreLimits { window: 120, scheduled: 1000, ..CORE };
-            parts_with_rounds(&code, &loads(0x1000, 5000), &[always(300.0)], core, (0x1006, rounds))[0]
+            parts_of(&found(&code, &loads(0x1000, 5000), &[always(300.0)], core, (0x1006, rounds)))[0]
         };
         // Seven instructions for a load: as many as there are places for lines.
         let one = of(1);

@@ -22,9 +22,10 @@ use crate::distinct_pages::DistinctPages;
 use crate::heap::{Heap, HeapEvent, Stored};
 use crate::heap_blocks::BlockArea;
 use crate::modules::Files;
+use crate::process::thread_cpu_ns;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
-use crate::spot::{HeapMemory, RED_ZONE, STACK_BYTES, SampleView, Spot};
-use crate::unwinder::{StackFrame, UnwindCache};
+use crate::spot::{HeapMemory, STACK_BYTES, SampleView, Spot};
+use crate::unwinder::{RED_ZONE, StackFrame, UnwindCache};
 
 /// The kernel keeps as much of names (proc(5), `/proc/PID/comm`).
 const COMM_CHARACTERS: usize = 15;
@@ -360,6 +361,7 @@ impl Recording {
         if self.is_live && self.has_unknown_memory(pid, words) {
             self.refresh_mappings(pid);
         }
+        let began_reading_ns = thread_cpu_ns();
         let thread = self.thread(pid, tid);
         let glances = self.glances.remove(&(pid, tid)).unwrap_or_default();
         let Self { bursts: Some(bursts), spaces, files, heap, stacks, threads, .. } = self else { return };
@@ -377,6 +379,7 @@ impl Recording {
             Surroundings { pid, began_ns, space, files, heap, stack, others: &others, thread_pointer };
         bursts.glanced((pid, thread), glances);
         bursts.burst(thread, time_ns, head, words, &surroundings);
+        bursts.took_to_read(thread_cpu_ns().saturating_sub(began_reading_ns));
     }
 
     /// Whether a burst was somewhere where nothing is known to be mapped, as far as some of its addresses tell.

@@ -9,10 +9,8 @@ use crate::modules::Files;
 use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
 use crate::record::{RSP, Registers, Sample};
-use crate::unwinder::StackFrame;
+use crate::unwinder::{RED_ZONE, StackFrame, frame_around};
 
-/// Bytes below rsp that a function may use without moving it (System V ABI AMD64 1.0, section 3.2.2).
-pub const RED_ZONE: u64 = 128;
 /// The usual limit of the first thread's stack (setrlimit(2), `RLIMIT_STACK`).
 pub const STACK_BYTES: u64 = 8 << 20;
 
@@ -163,17 +161,10 @@ impl SampleView<'_> {
     }
 
     fn frame_at(&self, address: u64) -> Option<Spot> {
-        let mut low = self.sample.registers?.values[RSP].wrapping_sub(RED_ZONE);
-        for (level, frame) in self.frames.iter().enumerate() {
-            let cfa = frame.cfa?;
-            if (low..cfa).contains(&address) {
-                let pc = if level == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
-                let (file, svma) = self.space.code(pc);
-                return Some(Spot::Frame { file, svma, cfa_offset: address.wrapping_sub(cfa) as i64 });
-            }
-            low = cfa;
-        }
-        None
+        let pointer = self.sample.registers?.values[RSP];
+        let (_, pc, cfa) = frame_around(pointer, self.frames, address)?;
+        let (file, svma) = self.space.code(pc);
+        Some(Spot::Frame { file, svma, cfa_offset: address.wrapping_sub(cfa) as i64 })
     }
 
     /// Where an access goes whose address the processor reported.

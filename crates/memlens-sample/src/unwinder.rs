@@ -75,6 +75,24 @@ pub struct StackFrame {
     pub cfa: Option<u64>,
 }
 
+/// Below the stack pointer a function may keep something without a frame (System V ABI AMD64 1.0, section 3.2.2).
+pub const RED_ZONE: u64 = 128;
+
+/// The frame that an address is in, of a stack with this pointer: its level, a place in its function, and its canonical frame address.
+pub fn frame_around(pointer: u64, frames: &[StackFrame], address: u64) -> Option<(usize, u64, u64)> {
+    let mut low = pointer.saturating_sub(RED_ZONE);
+    for (level, frame) in frames.iter().enumerate() {
+        let cfa = frame.cfa?;
+        if (low..cfa).contains(&address) {
+            // A return address may be behind the function's end.
+            let pc = if level == 0 { frame.pc } else { frame.pc.wrapping_sub(1) };
+            return Some((level, pc, cfa));
+        }
+        low = cfa;
+    }
+    None
+}
+
 /// The unwinder of one process.
 #[derive(Clone)]
 pub struct StackUnwinder {

@@ -388,7 +388,7 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
     let counts = &finding.counts;
     let accesses = short_count(counts.accesses());
     let part = |misses: u64| percent(misses as f64 / counts.accesses().max(1) as f64);
-    let mostly = if goes_by_one_stride(profile, finding) { "" } else { "mostly " };
+    let mostly = || if goes_by_one_stride(profile, finding) { "" } else { "mostly " };
     let mut lines = Vec::new();
     if let Some(object) = object(profile, finding) {
         let (all, about) = (finding.row.len(), finding.objects.len());
@@ -420,13 +420,15 @@ fn evidence(profile: &Profile, finding: &Finding) -> Vec<String> {
             percent(*walks_saved)
         ),
         Remedy::Layout { stride_bytes, used_bytes, .. } => format!(
-            "{} of {accesses} accesses miss the first level, {} the TLB; each is {mostly}{stride_bytes} bytes from the last and \
+            "{} of {accesses} accesses miss the first level, {} the TLB; each is {}{stride_bytes} bytes from the last and \
              uses {used_bytes} of a line's {} bytes",
             part(counts.l1_misses()),
             part(counts.dtlb_misses),
+            mostly(),
             profile.machine.line_bytes
         ),
         Remedy::Pad { stride_bytes, lines, .. } => {
+            let mostly = mostly();
             format!("each of {accesses} accesses is {mostly}{stride_bytes} bytes from its instruction's last; a walk has at least {lines} lines")
         }
         Remedy::Split { hot_bytes, element_bytes, .. } => format!(

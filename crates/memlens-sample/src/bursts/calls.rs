@@ -26,11 +26,10 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::address_space::Code;
+use crate::unwinder::RED_ZONE;
 
 /// How far below the stack pointer of its tick a burst's frames are looked for, in bytes.
 const BELOW_STACK_POINTER: u64 = 1 << 20;
-/// Below the stack pointer a function may keep something without a frame (System V ABI AMD64 1.0, section 3.2.2).
-const RED_ZONE: u64 = 128;
 const WORD: u64 = 8;
 /// How large the last frame that was found is taken to be, if that is not known: it may hold more than a tick copies of the
 /// stack.

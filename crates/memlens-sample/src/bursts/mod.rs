@@ -55,7 +55,6 @@ use self::running::Running;
 use self::waiting::{Waiting, WaitingBursts};
 use self::weights::{Content, Speed, Weights};
 use crate::address_space::Code;
-use crate::process::thread_cpu_ns;
 use crate::recording::TallyKey;
 
 /// Steps of a line that the repeated string instructions of a burst have at most: 64 MB.
@@ -281,19 +280,6 @@ impl Bursts {
         words: &[u64],
         surroundings: &Surroundings<'_>,
     ) {
-        let began_ns = thread_cpu_ns();
-        self.read(number, time_ns, head, words, surroundings);
-        self.counts.read_ns += thread_cpu_ns().saturating_sub(began_ns);
-    }
-
-    fn read(
-        &mut self,
-        number: u32,
-        time_ns: u64,
-        head: &BurstHead,
-        words: &[u64],
-        surroundings: &Surroundings<'_>,
-    ) {
         self.data.look(surroundings.pid, size_of_val(words) as u64);
         let met = self.decode(number, head, words, surroundings);
         met.extents.iter().for_each(|extent| self.data.has_object(extent.bytes));
@@ -350,6 +336,11 @@ impl Bursts {
             // Its room serves again.
             self.references = waiting.references;
         }
+    }
+
+    /// memlens took so long to read a burst, of its own processor time.
+    pub fn took_to_read(&mut self, own_ns: u64) {
+        self.counts.read_ns += own_ns;
     }
 
     /// What a burst tells whatever it stands for: when it was, and how many cycles an access took, if that was measured.

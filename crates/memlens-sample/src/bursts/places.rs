@@ -16,7 +16,7 @@ use crate::modules::Files;
 use crate::naming::below_thread_pointer;
 use crate::on_behalf::is_on_behalf;
 use crate::spot::{HeapMemory, Spot};
-use crate::unwinder::StackFrame;
+use crate::unwinder::{StackFrame, frame_around};
 
 /// Alignment of heap blocks: what lies in between is one block's.
 const GRANULE: u64 = 16;
@@ -30,8 +30,6 @@ const NO_LOCAL: i64 = i64::MIN;
 const MOST_OTHERS: usize = 64;
 /// Frames of a thread that is in its first function: `main` has `_start` and two of the C library's above it.
 const MOST_FRAMES_OF_FIRST: usize = 4;
-/// Below the stack pointer a function may keep something without a frame (System V ABI AMD64 1.0, section 3.2.2).
-const RED_ZONE: u64 = 128;
 /// Most distances of instructions that are remembered.
 const MOST_LOCALS: usize = 1 << 16;
 
@@ -439,16 +437,11 @@ enum Data {
 /// last. What had called another function then still stands there, mostly; the innermost function may have returned, but for those
 /// that end with their thread. And where no variable is, nothing says that the frame is still there.
 fn local_of_another_thread(address: u64, surroundings: &Surroundings<'_>) -> Option<(Spot, f64, (u64, u64))> {
-    let (at, caller) = surroundings.others.iter().find_map(|&(pointer, frames)| {
-        let mut low = pointer.saturating_sub(RED_ZONE);
-        let holds = |(_, frame): &(usize, &StackFrame)| {
-            frame.cfa.is_some_and(|cfa| (std::mem::replace(&mut low, cfa)..cfa).contains(&address))
-        };
-        let found = frames.iter().enumerate().find(holds);
-        found.filter(|&(at, _)| at > 0 || frames.len() <= MOST_FRAMES_OF_FIRST)
+    let (pc, cfa) = surroundings.others.iter().find_map(|&(pointer, frames)| {
+        let (level, pc, cfa) = frame_around(*pointer, frames, address)?;
+        (level > 0 || frames.len() <= MOST_FRAMES_OF_FIRST).then_some((pc, cfa))
     })?;
-    let pc = if at == 0 { caller.pc } else { caller.pc.wrapping_sub(1) };
-    let (cfa, code) = (caller.cfa?, surroundings.code(pc));
+    let code = surroundings.code(pc);
     let start = local(code, address.wrapping_sub(cfa) as i64, surroundings.files)?;
     let spot = Spot::Frame { file: code.0, svma: code.1, cfa_offset: start };
     Some((spot, 0.0, (cfa.wrapping_add_signed(start), address.saturating_add(1))))
