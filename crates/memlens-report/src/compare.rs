@@ -22,6 +22,11 @@
 //! sampled profile that waits for no data has nothing to be compared with. Correlations and the overlap of the top use the
 //! *objects that matter*: the smallest sets of most expensive objects that make [`COST_SHARE`] of
 //! the column in A and in B, together. What only one profile has, costs 0 in the other.
+//!
+//! A share that was estimated has its 95 % interval, as in the report. So has the difference of two, of which one at least was
+//! estimated: R. G. Newcombe, Interval Estimation for the Difference between Independent Proportions: Comparison of Eleven Methods,
+//! Statistics in Medicine 17 (1998), method 10, whatever the intervals of each are from. Differences whose interval does not have 0 in
+//! it are *beyond chance*.
 //! Cost: linear in the objects, quadratic in the objects that matter.
 
 use std::collections::HashMap;
@@ -33,10 +38,12 @@ use memlens_types::ObjectKind;
 use crate::column::{Column, Content};
 use crate::delinquent::compare_delinquent;
 use crate::header::command;
+use crate::interval::Certainties;
 use crate::namesakes::Namesakes;
 use crate::place::{base_name, object_place};
 use crate::rank;
-use crate::row::Whole;
+use crate::row::{Whole, leading_share};
+use crate::table::cost_word;
 
 /// Which part of the cost the objects that are ranked make.
 pub const COST_SHARE: f64 = 0.95;
@@ -99,6 +106,10 @@ pub struct ComparedObject {
     pub share_a: f64,
     /// Part of B's sum, 0 to 1.
     pub share_b: f64,
+    /// 95 % interval of A's share, where it is estimated and what it rests on is known: of waits, stalls and samples.
+    pub interval_a: Option<(f64, f64)>,
+    /// The same of B's.
+    pub interval_b: Option<(f64, f64)>,
     /// Rank in A from 1; equal values share their mean rank. `None` if A does not have the object.
     pub rank_a: Option<f64>,
     /// Rank in B.
@@ -111,6 +122,23 @@ impl ComparedObject {
     /// B's share less A's.
     pub fn difference(&self) -> f64 {
         self.share_b - self.share_a
+    }
+
+    /// Its 95 % interval; `None` where neither share has one, so that the difference is counted, or anything.
+    pub fn difference_interval(&self) -> Option<(f64, f64)> {
+        if self.interval_a.is_none() && self.interval_b.is_none() {
+            return None;
+        }
+        let (low_a, high_a) = self.interval_a.unwrap_or((self.share_a, self.share_a));
+        let (low_b, high_b) = self.interval_b.unwrap_or((self.share_b, self.share_b));
+        let down = (self.share_b - low_b).hypot(high_a - self.share_a);
+        let up = (high_b - self.share_b).hypot(self.share_a - low_a);
+        Some((self.difference() - down, self.difference() + up))
+    }
+
+    /// Whether the shares differ by more than chance; `None` where [`ComparedObject::difference_interval`] is.
+    pub fn is_beyond_chance(&self) -> Option<bool> {
+        self.difference_interval().map(|(low, high)| low > 0.0 || high < 0.0)
     }
 }
 
@@ -160,6 +188,20 @@ pub struct Comparison {
     pub delinquent: Option<DelinquentComparison>,
 }
 
+/// The column that reports of both are ranked by: the stalls, where both model a core that waits, or one does and the other's samples are of
+/// time; else the share of the cost.
+pub fn leading_column(a: &Profile, b: &Profile) -> Column {
+    let [of_a, of_b] = [a, b].map(|profile| match leading_share(profile) {
+        Column::StallShare => Some(true),
+        _ => (cost_word(profile) != "time").then_some(false),
+    });
+    // Samples of time go with either.
+    match (of_a, of_b) {
+        (Some(true), Some(true) | None) | (None, Some(true)) => Column::StallCycles,
+        _ => Column::Share,
+    }
+}
+
 /// Compares two profiles by a column.
 ///
 /// # Errors
@@ -175,6 +217,8 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
             return Err(CompareError::Empty { profile, column: by.as_str() });
         }
     }
+    let certainty_a = Certainty::of(a, b, by, computation_a);
+    let certainty_b = Certainty::of(b, a, by, computation_b);
     let groups = match_objects(a, b);
     if !groups.iter().any(|(of_a, of_b)| !of_a.is_empty() && !of_b.is_empty()) {
         return Err(CompareError::NothingInCommon { a: command(a), b: command(b) });
@@ -201,6 +245,8 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
                 value_b,
                 share_a: value_a / sum_a,
                 share_b: value_b / sum_b,
+                interval_a: certainty_a.interval(&of_a, value_a / sum_a),
+                interval_b: certainty_b.interval(&of_b, value_b / sum_b),
                 rank_a: None,
                 rank_b: None,
                 matters: false,
@@ -216,6 +262,45 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
     });
     let delinquent = compare_delinquent(a, b);
     Ok(Comparison { computation_a, computation_b, delinquent, ..figures(objects, by) })
+}
+
+/// What a profile's shares by a column rest on.
+struct Certainty<'a> {
+    profile: &'a Profile,
+    by: Column,
+    /// What shares are parts of.
+    whole: Whole,
+    /// Whether the other profile's shares are from the same model.
+    is_same_model: bool,
+}
+
+impl<'a> Certainty<'a> {
+    /// `computation`: the part of the column that is left out.
+    fn of(profile: &'a Profile, other: &Profile, by: Column, computation: f64) -> Self {
+        let mut whole = Whole::of(profile, &profile.totals());
+        whole.cost = (whole.cost as f64 * (1.0 - computation)) as u64;
+        let is_same_model = profile.run.mode == other.run.mode && profile.machine == other.machine;
+        Self { profile, by, whole, is_same_model }
+    }
+
+    /// The 95 % interval of the share that these objects have together.
+    fn interval(&self, members: &[usize], share: f64) -> Option<(f64, f64)> {
+        let objects = members.iter().map(|&at| &self.profile.objects[at]);
+        let certainties = if members.is_empty() {
+            Certainties::of_part(self.profile, self.whole)
+        } else {
+            Certainties::of_objects(self.profile, objects, self.whole)
+        };
+        let certainty = match self.by {
+            Column::Share => certainties.share,
+            // In the place of a sample's stalls stands its cost.
+            Column::StallCycles if self.profile.run.sampling.is_some() => certainties.share,
+            Column::StallCycles => certainties.stall,
+            _ => None,
+        };
+        let certainty = certainty?;
+        if self.is_same_model { certainty.of_same_model() } else { certainty }.interval(share)
+    }
 }
 
 /// The values with those of computation made 0, and the part that they were.

@@ -75,6 +75,9 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
         }
     }
     out += &wrap("shares off", INDENT, &pieces, width, colour);
+    if let Some(piece) = chance_piece(comparison) {
+        out += &wrap("chance", INDENT, &[piece], width, colour);
+    }
     let computation = [("A", comparison.computation_a), ("B", comparison.computation_b)];
     let pieces: Vec<String> = computation
         .into_iter()
@@ -95,7 +98,11 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     let whole = match comparison.by {
         Column::Share if cost_word(a) == cost_word(b) => format!("the {}", cost_word(a)),
         Column::Share => format!("A's {} and B's {}", cost_word(a), cost_word(b)),
-        by => by.as_str().to_owned(),
+        Column::StallCycles if cost_word(b) != cost_word(a) => {
+            let word = |profile| if cost_word(profile) == "wait" { "stalls" } else { cost_word(profile) };
+            format!("A's {} and B's {}", word(a), word(b))
+        }
+        by => by.as_str().replace('_', " "),
     };
     let shares = format!("shares are of {whole}");
     let is_one_line = footer.width() + 2 + shares.width() <= width;
@@ -259,6 +266,26 @@ fn delinquent_pieces(a: &Profile, found: &DelinquentComparison) -> Vec<String> {
     ]
 }
 
+/// How many differ by more than their intervals allow; nothing where all was counted.
+fn chance_piece(comparison: &Comparison) -> Option<String> {
+    let verdicts = comparison.objects.iter().filter(|object| has_cost(object));
+    let verdicts: Vec<bool> = verdicts.filter_map(ComparedObject::is_beyond_chance).collect();
+    let beyond = verdicts.iter().filter(|is_beyond| **is_beyond).count() as u64;
+    match (verdicts.is_empty(), beyond) {
+        (true, _) => None,
+        (_, 0) => {
+            Some("no share differs by more than chance: 0 is in each difference's 95 % interval".to_owned())
+        }
+        (_, 1) => Some(
+            "1 share differs by more than chance: 0 is not in the 95 % interval of its difference".to_owned(),
+        ),
+        (_, beyond) => Some(format!(
+            "{beyond} of {} shares differ by more than chance: 0 is not in the 95 % intervals of their differences",
+            verdicts.len()
+        )),
+    }
+}
+
 fn has_cost(object: &ComparedObject) -> bool {
     object.share_a > 0.0 || object.share_b > 0.0
 }
@@ -296,7 +323,8 @@ impl Amounts {
         let word = cost_word(a);
         if by != Column::Share {
             let are_nanoseconds = by == Column::StallCycles && word == "time";
-            return Some(Self { of_a: 1.0, of_b: 1.0, word: "", are_nanoseconds });
+            let word = if by == Column::StallCycles && word == "wait" { "cycles" } else { "" };
+            return Some(Self { of_a: 1.0, of_b: 1.0, word, are_nanoseconds });
         }
         let whole = |profile: &Profile| profile.cost(&profile.totals()) as f64;
         (word == cost_word(b)).then(|| Self {
@@ -322,6 +350,11 @@ fn times(of_a: f64, of_b: f64) -> String {
     }
 }
 
+/// A difference of percentages; one that rounds to nothing has no sign.
+fn points(off: f64) -> String {
+    if off.abs() < 0.005 { "0".to_owned() } else { format!("{off:+.2}") }
+}
+
 fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
     let number = |titles, priority| GridColumn {
         titles,
@@ -344,6 +377,10 @@ fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
         false => GridCell::new(UNKNOWN, Style::Dim),
     };
     let mut columns = vec![number(["A", "%"], 0), number(["B", "%"], 0), number(["B − A", "points"], 0)];
+    let have_intervals = rows.iter().any(|object| object.difference_interval().is_some());
+    if have_intervals {
+        columns.extend([number(["95 %", "from"], 1), number(["95 %", "to"], 1)]);
+    }
     if let Some(Amounts { word, .. }) = amounts {
         columns.extend([number(["A", word], 1), number(["B", word], 1), number(["B ÷ A", ""], 0)]);
     }
@@ -361,17 +398,24 @@ fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
             .map(|object| {
                 let off = object.difference() * 100.0;
                 let heat = match off.abs() {
+                    _ if object.is_beyond_chance() == Some(false) => Style::Dim,
                     off if off >= 5.0 => Style::Hot,
                     off if off >= 1.0 => Style::Warm,
                     _ => Style::Plain,
                 };
-                // A difference that rounds to nothing has no sign.
-                let off = if off.abs() < 0.005 { "0".to_owned() } else { format!("{off:+.2}") };
                 let mut cells = vec![
                     share(!object.ids_a.is_empty(), object.share_a),
                     share(!object.ids_b.is_empty(), object.share_b),
-                    GridCell::new(off, heat),
+                    GridCell::new(points(off), heat),
                 ];
+                if have_intervals {
+                    let end = |end: Option<f64>| match end {
+                        Some(end) => GridCell::new(points(end * 100.0), Style::Dim),
+                        None => GridCell::new(UNKNOWN, Style::Dim),
+                    };
+                    let interval = object.difference_interval();
+                    cells.extend([end(interval.map(|it| it.0)), end(interval.map(|it| it.1))]);
+                }
                 if let Some(amounts) = amounts {
                     let (of_a, of_b) = (object.value_a * amounts.of_a, object.value_b * amounts.of_b);
                     let amount = |has: bool, amount: f64| match has {
@@ -412,6 +456,7 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
             "share_computation": computation + 0.0,
         })
     };
+    let interval = |interval: Option<(f64, f64)>| interval.map(|(low, high)| [low, high]);
     json!({
         "schema": COMPARE_SCHEMA,
         "by": comparison.by.as_str(),
@@ -452,7 +497,11 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
             "value_b": (!object.ids_b.is_empty()).then_some(object.value_b),
             "share_a": (!object.ids_a.is_empty()).then_some(object.share_a),
             "share_b": (!object.ids_b.is_empty()).then_some(object.share_b),
+            "share_a_ci95": interval(object.interval_a),
+            "share_b_ci95": interval(object.interval_b),
             "share_difference": object.difference(),
+            "share_difference_ci95": interval(object.difference_interval()),
+            "beyond_chance": object.is_beyond_chance(),
             "amount_a": amounts.as_ref().filter(|_| !object.ids_a.is_empty()).map(|it| object.value_a * it.of_a),
             "amount_b": amounts.as_ref().filter(|_| !object.ids_b.is_empty()).map(|it| object.value_b * it.of_b),
             "rank_a": object.rank_a,
@@ -467,10 +516,15 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
 /// # Errors
 /// Those of `out`.
 pub fn compare_csv(comparison: &Comparison, top: Option<usize>, out: &mut impl Write) -> io::Result<()> {
-    write!(out, "name,kind,share_a,share_b,share_difference,rank_a,rank_b,value_a,value_b,ranked,where\r\n")?;
+    write!(
+        out,
+        "name,kind,share_a,share_b,share_difference,rank_a,rank_b,value_a,value_b,ranked,where,difference_low,difference_high\r\n"
+    )?;
     for object in comparison.objects.iter().take(top.unwrap_or(usize::MAX)) {
         let of_a = |text: String| if object.ids_a.is_empty() { String::new() } else { text };
         let of_b = |text: String| if object.ids_b.is_empty() { String::new() } else { text };
+        let end = |end: Option<f64>| end.map_or(String::new(), |end| format!("{end:.6}"));
+        let interval = object.difference_interval();
         let fields = [
             quoted(&object.name),
             object.kind.as_str().to_owned(),
@@ -483,6 +537,8 @@ pub fn compare_csv(comparison: &Comparison, top: Option<usize>, out: &mut impl W
             of_b(object.value_b.to_string()),
             object.matters.to_string(),
             quoted(object.place.as_deref().unwrap_or("")),
+            end(interval.map(|(low, _)| low)),
+            end(interval.map(|(_, high)| high)),
         ];
         write!(out, "{}\r\n", fields.join(","))?;
     }

@@ -29,7 +29,7 @@ mod word;
 use memlens_profile::place;
 
 pub use column::Column;
-pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap, compare};
+pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap, compare, leading_column};
 pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table};
 pub use csv::csv;
 pub use delinquent::{DELINQUENT_SHARE, DelinquentLoads, delinquent_loads};

@@ -1,9 +1,12 @@
 //! Two profiles held against each other; the figures are worked out beside them.
 
 use memlens_profile::{
-    CodeLocation, CoreInfo, Frame, FrameIx, Module, ModuleIx, Object, Profile, SamplingInfo, Stack, StackIx,
+    CodeLocation, CoreInfo, Frame, FrameIx, Module, ModuleIx, Object, Profile, SampleUnit, SamplingInfo,
+    Stack, StackIx,
 };
-use memlens_report::{Column, CompareError, View, compare, compare_csv, compare_json, compare_table};
+use memlens_report::{
+    Column, CompareError, View, compare, compare_csv, compare_json, compare_table, leading_column,
+};
 use memlens_types::{Counts, ObjectKind, Sampled};
 
 /// A profile of heap objects with these names and loads, each with a site of its own: function
@@ -255,6 +258,100 @@ fn what_one_of_them_does_not_know_is_no_change() {
     assert_eq!(compare_json(&a, &b, &found)["totals"], serde_json::json!([]));
 }
 
+/// R. G. Newcombe, Statistics in Medicine 17 (1998), pages 873 to 890, table II: method 10 of the examples (a), (b) and (f), each proportion
+/// with its score interval.
+#[test]
+fn the_interval_of_a_difference_is_the_published_one() {
+    let same = profile(&[("a", 1)], 0);
+    let mut object = compare(&same, &same, Column::Loads).unwrap().objects.remove(0);
+    assert_eq!((object.difference_interval(), object.is_beyond_chance()), (None, None), "all is counted");
+    for (b, (low_b, high_b), a, (low_a, high_a), expected, is_beyond) in [
+        (56.0 / 70.0, (0.69183, 0.87695), 48.0 / 80.0, (0.49045, 0.70038), (0.0524, 0.3339), true),
+        (9.0 / 10.0, (0.59585, 0.98212), 3.0 / 10.0, (0.10779, 0.60322), (0.1705, 0.8090), true),
+        (5.0 / 56.0, (0.03874, 0.19256), 0.0, (0.0, 0.11697), (-0.0381, 0.1926), false),
+    ] {
+        (object.share_a, object.share_b) = (a, b);
+        (object.interval_a, object.interval_b) = (Some((low_a, high_a)), Some((low_b, high_b)));
+        let (low, high) = object.difference_interval().unwrap();
+        assert!(
+            (low - expected.0).abs() < 6e-5 && (high - expected.1).abs() < 6e-5,
+            "{low} {high} {expected:?}"
+        );
+        assert_eq!(object.is_beyond_chance(), Some(is_beyond));
+    }
+    // One counted, one estimated.
+    object.interval_a = None;
+    let (low, high) = object.difference_interval().unwrap();
+    assert!((low - 0.03874).abs() < 1e-9 && (high - 0.19256).abs() < 1e-9, "{low} {high}");
+}
+
+/// A burst profile of two objects that stall, modelled on a core.
+fn bursts(of_a: u64, of_b: u64) -> Profile {
+    let mut profile = profile(&[("a", 100), ("b", 100)], 0);
+    (profile.run.mode, profile.run.effective_bursts) = ("burst".into(), Some(200.0));
+    (profile.machine.core, profile.run.core_cycles) = (Some(CoreInfo::default()), Some(2000));
+    (profile.objects[0].counts.stall_cycles, profile.objects[1].counts.stall_cycles) = (of_a, of_b);
+    profile
+}
+
+#[test]
+fn what_differs_by_more_than_chance_is_told() {
+    let (a, near_a, far) = (bursts(600, 400), bursts(560, 440), bursts(200, 800));
+    let by = leading_column(&a, &near_a);
+    assert_eq!(by, Column::StallCycles);
+    let verdict = |a: &Profile, b: &Profile| {
+        let found = compare(a, b, by).unwrap();
+        let json = compare_json(a, b, &found);
+        let verdicts: Vec<_> =
+            json["objects"].as_array().unwrap().iter().map(|it| it["beyond_chance"].clone()).collect();
+        let table = compare_table(a, b, &found, &View { width: 120, ..View::default() });
+        assert!(table.contains("shares are of stall cycles"), "{table}");
+        let mut csv = Vec::new();
+        compare_csv(&found, None, &mut csv).unwrap();
+        (verdicts, table, String::from_utf8(csv).unwrap())
+    };
+    let (verdicts, table, _) = verdict(&a, &near_a);
+    assert_eq!(verdicts, [false, false]);
+    assert!(table.contains("chance     no share differs by more than chance"), "{table}");
+    let (verdicts, table, csv) = verdict(&a, &far);
+    assert_eq!(verdicts, [true, true]);
+    assert!(table.contains("chance     2 of 2 shares differ by more than chance"), "{table}");
+    assert!(!csv.lines().nth(1).unwrap().ends_with(",,"), "{csv}");
+    // Another machine's model is wrong in its own way.
+    let width = |a: &Profile, b: &Profile| {
+        let (low, high) = compare(a, b, by).unwrap().objects[0].difference_interval().unwrap();
+        high - low
+    };
+    let mut other = near_a.clone();
+    other.machine.name = "another".into();
+    assert!(width(&a, &other) > 1.5 * width(&a, &near_a), "{} {}", width(&a, &other), width(&a, &near_a));
+    // Counted, all of it.
+    let [mut counted, mut counted_far] = [a, far];
+    (counted.run.effective_bursts, counted_far.run.effective_bursts) = (None, None);
+    let (verdicts, table, csv) = verdict(&counted, &counted_far);
+    assert_eq!(verdicts, [serde_json::Value::Null, serde_json::Value::Null]);
+    assert!(!table.contains("chance") && !table.contains("95 %  "), "{table}");
+    assert!(csv.lines().nth(1).unwrap().ends_with(",,"), "{csv}");
+}
+
+#[test]
+fn what_both_reports_are_ranked_by_is_compared() {
+    let (stalls, waits, timed) = (bursts(600, 400), profile(&[("a", 1)], 0), sampled(&[("a", 1)]));
+    let mut events = sampled(&[("a", 1)]);
+    events.run.sampling.as_mut().unwrap().unit = SampleUnit::Events;
+    for (a, b, by) in [
+        (&stalls, &stalls, Column::StallCycles),
+        (&stalls, &timed, Column::StallCycles),
+        (&timed, &stalls, Column::StallCycles),
+        (&stalls, &waits, Column::Share),
+        (&waits, &timed, Column::Share),
+        (&timed, &timed, Column::Share),
+        (&stalls, &events, Column::Share),
+    ] {
+        assert_eq!(leading_column(a, b), by, "{} {}", a.run.mode, b.run.mode);
+    }
+}
+
 #[test]
 fn table_json_and_csv_say_the_same() {
     let a = profile(&[("a", 40), ("b", 30), ("c", 20), ("d", 9), ("e", 1)], 0);
@@ -280,5 +377,5 @@ fn table_json_and_csv_say_the_same() {
     compare_csv(&found, None, &mut csv).unwrap();
     let csv = String::from_utf8(csv).unwrap();
     assert_eq!(csv.lines().count(), 6);
-    assert!(csv.contains("e,heap,0.010000,,-0.010000,5,,1,,false,make_e app.c:14\r\n"), "{csv}");
+    assert!(csv.contains("e,heap,0.010000,,-0.010000,5,,1,,false,make_e app.c:14,,\r\n"), "{csv}");
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memlens_profile::Profile;
-use memlens_report::{Column, CompareError, compare_csv, compare_json, compare_table};
+use memlens_report::{Column, CompareError, compare_csv, compare_json, compare_table, leading_column};
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
@@ -31,10 +31,10 @@ pub struct CompareArgs {
     #[arg(value_name = "B")]
     pub b: PathBuf,
 
-    /// What to compare: the wait, or a column that counts something (`--help` lists them)
-    #[arg(long, value_name = "COLUMN", default_value = "share", value_parser = column_words(),
-          hide_possible_values = true)]
-    pub by: Column,
+    /// What to compare: a column that counts something (`--help` lists them), or `share`, the wait; if not given, what reports of both are
+    /// ranked by: the stalls, else the wait
+    #[arg(long, value_name = "COLUMN", value_parser = column_words(), hide_possible_values = true)]
+    pub by: Option<Column>,
 
     /// A table for people, or everything for programs (json), or the rows for spreadsheets (csv)
     #[arg(long, value_name = "FORMAT", default_value = "table")]
@@ -52,7 +52,8 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
         return Err(Failure::new(FailureKind::Usage, message));
     }
     let (a, b) = (open_profile(&args.a)?, open_profile(&args.b)?);
-    let comparison = memlens_report::compare(&a, &b, args.by).map_err(|error| {
+    let by = args.by.unwrap_or_else(|| leading_column(&a, &b));
+    let comparison = memlens_report::compare(&a, &b, by).map_err(|error| {
         let kind = match error {
             CompareError::NoAmount(_) | CompareError::Unknown { .. } | CompareError::Empty { .. } => {
                 FailureKind::Usage
