@@ -76,6 +76,7 @@ mod static_attribution;
 mod switch_cost;
 mod unseen;
 mod unwinder;
+mod waiting_stack;
 
 pub use address_space::mappings_of;
 pub use allocations::Watch;

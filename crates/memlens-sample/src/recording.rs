@@ -24,8 +24,9 @@ use crate::heap_blocks::BlockArea;
 use crate::modules::Files;
 use crate::process::thread_cpu_ns;
 use crate::record::{NewMapping, RSP, Record, Sample, TimedRecord};
-use crate::spot::{HeapMemory, STACK_BYTES, SampleView, Spot};
-use crate::unwinder::{RED_ZONE, StackFrame, UnwindCache};
+use crate::spot::{Found, HeapMemory, STACK_BYTES, SampleView, Spot};
+use crate::unwinder::{RED_ZONE, StackFrame, UnwindCache, frame_around};
+use crate::waiting_stack::{ThreadStack, WaitingStacks};
 
 /// The kernel keeps as much of names (proc(5), `/proc/PID/comm`).
 const COMM_CHARACTERS: usize = 15;
@@ -141,7 +142,9 @@ pub struct Recording {
     way: AttributionWay,
     bursts: Option<Bursts>,
     /// By thread: stack pointer and frames at its last sample, where bursts begin.
-    stacks: FxHashMap<u32, (u64, Vec<StackFrame>)>,
+    stacks: FxHashMap<u32, ThreadStack>,
+    /// Those of first threads that have not been sampled since they wait.
+    waiting: WaitingStacks,
 }
 
 /// What samples are attributed by.
@@ -325,6 +328,7 @@ impl Recording {
             self.looked_up.remove(pid);
             self.glances.retain(|(of, _), _| of != pid);
             self.gone.remove(pid);
+            self.waiting.forget(*pid);
             if let Some(bursts) = &mut self.bursts {
                 bursts.forget(*pid);
             }
@@ -364,14 +368,21 @@ impl Recording {
         let began_reading_ns = thread_cpu_ns();
         let thread = self.thread(pid, tid);
         let glances = self.glances.remove(&(pid, tid)).unwrap_or_default();
-        let Self { bursts: Some(bursts), spaces, files, heap, stacks, threads, .. } = self else { return };
-        let space = spaces.entry(pid).or_default();
-        let stack = stacks.get(&thread);
-        let is_other = |number: u32| {
-            number != thread && threads.get(number as usize).is_some_and(|other| other.pid == pid)
+        let Self { bursts: Some(bursts), spaces, files, heap, stacks, threads, waiting, cache, .. } = self
+        else {
+            return;
         };
-        let others: Vec<_> =
-            stacks.iter().filter(|&(&number, _)| is_other(number)).map(|(_, stack)| stack).collect();
+        let space = spaces.entry(pid).or_default();
+        if self.is_live && tid != pid {
+            waiting.look(pid, space, cache);
+        }
+        let (stack, first) = (stacks.get(&thread), waiting.get(pid).filter(|_| tid != pid));
+        let is_other = |number: u32| {
+            let is_of = |other: &SampledThread| other.pid == pid && (first.is_none() || other.tid != pid);
+            number != thread && threads.get(number as usize).is_some_and(is_of)
+        };
+        let sampled = stacks.iter().filter(|&(&number, _)| is_other(number)).map(|(_, stack)| stack);
+        let others: Vec<&ThreadStack> = first.into_iter().chain(sampled).collect();
         // It is told of at its end, and blocks may have ended in it.
         let began_ns = time_ns.saturating_sub(head.own_ns);
         let thread_pointer = head.thread_pointer;
@@ -584,6 +595,10 @@ impl Recording {
         {
             self.stacks.insert(thread, (registers.values[RSP], self.frames.clone()));
         }
+        let is_first = sample.tid == sample.pid;
+        if is_first {
+            self.waiting.runs(sample.pid);
+        }
         match is_whole {
             true => self.counts.whole_stacks += 1,
             false => self.counts.cut_stacks += 1,
@@ -628,7 +643,15 @@ impl Recording {
                 view.reported(address)
             }
         };
-        (TallyKey { spot: found.spot, within: found.within, ..key }, found.way, found.address)
+        let Found { mut spot, address, within, way } = found;
+        if let (Spot::Stack, Some(address), true) = (&spot, address, self.is_live && !is_first) {
+            self.waiting.look(sample.pid, space, &mut self.cache);
+            let around = |(pointer, frames): &ThreadStack| frame_around(*pointer, frames, address);
+            if let Some((_, pc, cfa)) = self.waiting.get(sample.pid).and_then(around) {
+                spot = Spot::in_frame(space.code(pc), cfa, address);
+            }
+        }
+        (TallyKey { spot, within, ..key }, way, address)
     }
 
     /// The call paths of the samples.

@@ -90,6 +90,11 @@ pub enum Spot {
 }
 
 impl Spot {
+    /// An address in the frame of the function around a place in the code.
+    pub fn in_frame((file, svma): Code, cfa: u64, address: u64) -> Self {
+        Self::Frame { file, svma, cfa_offset: address.wrapping_sub(cfa) as i64 }
+    }
+
     /// Whether it is a block or a variable, which has a begin. Bursts' spots in variables are their begins.
     pub fn has_start(&self) -> bool {
         matches!(
@@ -163,8 +168,7 @@ impl SampleView<'_> {
     fn frame_at(&self, address: u64) -> Option<Spot> {
         let pointer = self.sample.registers?.values[RSP];
         let (_, pc, cfa) = frame_around(pointer, self.frames, address)?;
-        let (file, svma) = self.space.code(pc);
-        Some(Spot::Frame { file, svma, cfa_offset: address.wrapping_sub(cfa) as i64 })
+        Some(Spot::in_frame(self.space.code(pc), cfa, address))
     }
 
     /// Where an access goes whose address the processor reported.

@@ -150,7 +150,22 @@ impl StackUnwinder {
         let Some(registers) = &sample.registers else { return false };
         let state = UnwindRegsX86_64::new(registers.ip, registers.values[RSP], registers.values[RBP]);
         let address = FrameAddress::from_instruction_pointer(registers.ip);
-        self.walk(address, state, &sample.stack, cache, frames)
+        self.walk(address, state, words_of(&sample.stack, state.sp()), cache, frames)
+    }
+
+    /// The stack of a thread at an instruction, of whose registers the stack pointer is known alone, in memory that can be read: as
+    /// [`Self::unwind`].
+    pub fn unwind_memory(
+        &self,
+        ip: u64,
+        pointer: u64,
+        word: impl FnMut(u64) -> Result<u64, ()>,
+        cache: &mut UnwindCache,
+        frames: &mut Vec<StackFrame>,
+    ) -> bool {
+        frames.clear();
+        let state = UnwindRegsX86_64::new(ip, pointer, 0);
+        self.walk(FrameAddress::from_instruction_pointer(ip), state, word, cache, frames)
     }
 
     /// The stack of a call, from its return address on: as [`Self::unwind`].
@@ -164,25 +179,20 @@ impl StackUnwinder {
         frames.clear();
         let Some(address) = FrameAddress::from_return_address(caller.ip) else { return false };
         let state = UnwindRegsX86_64::new(caller.ip, caller.sp, caller.bp);
-        self.walk(address, state, stack, cache, frames)
+        self.walk(address, state, words_of(stack, caller.sp), cache, frames)
     }
 
     fn walk(
         &self,
         mut address: FrameAddress,
         mut state: UnwindRegsX86_64,
-        stack: &[u8],
+        mut word: impl FnMut(u64) -> Result<u64, ()>,
         cache: &mut UnwindCache,
         frames: &mut Vec<StackFrame>,
     ) -> bool {
-        let (stack_start, mut pc) = (state.sp(), state.ip());
-        let mut read = |address: u64| {
-            let at = address.checked_sub(stack_start).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
-            let bytes = stack.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
-            Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| ())?))
-        };
+        let mut pc = state.ip();
         loop {
-            let found = self.unwinder.unwind_frame(address, &mut state, &mut cache.0, &mut read);
+            let found = self.unwinder.unwind_frame(address, &mut state, &mut cache.0, &mut word);
             // After a return the stack pointer is the CFA (System V ABI AMD64 1.0, section 3.2.2).
             let cfa = matches!(found, Ok(Some(_))).then(|| state.sp());
             frames.push(StackFrame { pc, cfa });
@@ -195,6 +205,15 @@ impl StackUnwinder {
                 _ => return false,
             }
         }
+    }
+}
+
+/// The words of a stack that was copied from its pointer on.
+fn words_of(stack: &[u8], pointer: u64) -> impl FnMut(u64) -> Result<u64, ()> {
+    move |address| {
+        let at = address.checked_sub(pointer).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
+        let bytes = stack.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
+        Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| ())?))
     }
 }
 
