@@ -65,14 +65,9 @@ pub enum CompareError {
         /// The column.
         column: &'static str,
     },
-    /// In one profile the column is 0 everywhere.
-    #[error("profile {profile} has no object with any {column}: there is nothing to rank")]
-    Empty {
-        /// `A` or `B`.
-        profile: char,
-        /// The column.
-        column: &'static str,
-    },
+    /// In both profiles the column is 0 everywhere.
+    #[error("neither profile has an object with any {0}: there is nothing to rank")]
+    Empty(&'static str),
     /// No object of one is in the other.
     #[error(
         "the profiles have no object in common; A is of ‘{a}’, B of ‘{b}’: compare two profiles of one program"
@@ -180,6 +175,10 @@ pub struct Comparison {
     pub only_a: f64,
     /// Part of B's cost on objects that A does not have.
     pub only_b: f64,
+    /// Sum of the column over A's objects, without computation.
+    pub sum_a: f64,
+    /// The same of B.
+    pub sum_b: f64,
     /// Part of A's column that is computation and left out of everything else.
     pub computation_a: f64,
     /// The same of B.
@@ -212,11 +211,11 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
     let (values_a, computation_a) = without_computation(a, values(a, by, 'A')?);
     let (values_b, computation_b) = without_computation(b, values(b, by, 'B')?);
     let (sum_a, sum_b) = (values_a.iter().sum::<f64>(), values_b.iter().sum::<f64>());
-    for (sum, profile) in [(sum_a, 'A'), (sum_b, 'B')] {
-        if sum <= 0.0 {
-            return Err(CompareError::Empty { profile, column: by.as_str() });
-        }
+    if sum_a <= 0.0 && sum_b <= 0.0 {
+        return Err(CompareError::Empty(by.as_str()));
     }
+    // What has come into being, or is gone, is a part of one alone.
+    let part = |value: f64, sum: f64| if sum > 0.0 { value / sum } else { 0.0 };
     let certainty_a = Certainty::of(a, b, by, computation_a);
     let certainty_b = Certainty::of(b, a, by, computation_b);
     let groups = match_objects(a, b);
@@ -243,10 +242,10 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
                 ids_b: ids(&of_b, b),
                 value_a,
                 value_b,
-                share_a: value_a / sum_a,
-                share_b: value_b / sum_b,
-                interval_a: certainty_a.interval(&of_a, value_a / sum_a),
-                interval_b: certainty_b.interval(&of_b, value_b / sum_b),
+                share_a: part(value_a, sum_a),
+                share_b: part(value_b, sum_b),
+                interval_a: certainty_a.interval(&of_a, part(value_a, sum_a)),
+                interval_b: certainty_b.interval(&of_b, part(value_b, sum_b)),
                 rank_a: None,
                 rank_b: None,
                 matters: false,
@@ -261,7 +260,7 @@ pub fn compare(a: &Profile, b: &Profile, by: Column) -> Result<Comparison, Compa
             .then_with(|| x.ids_b.cmp(&y.ids_b))
     });
     let delinquent = compare_delinquent(a, b);
-    Ok(Comparison { computation_a, computation_b, delinquent, ..figures(objects, by) })
+    Ok(Comparison { sum_a, sum_b, computation_a, computation_b, delinquent, ..figures(objects, by) })
 }
 
 /// What a profile's shares by a column rest on.
@@ -356,6 +355,8 @@ fn figures(mut objects: Vec<ComparedObject>, by: Column) -> Comparison {
         misplaced: objects.iter().map(error).sum::<f64>() / 2.0,
         only_a: only(|object| object.ids_b.is_empty(), |object| object.share_a),
         only_b: only(|object| object.ids_a.is_empty(), |object| object.share_b),
+        sum_a: 0.0,
+        sum_b: 0.0,
         computation_a: 0.0,
         computation_b: 0.0,
         delinquent: None,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use memlens_locality::DelinquentComparison;
-use memlens_profile::{CacheInfo, Profile};
+use memlens_profile::{CacheInfo, MERGED_FROM, Profile};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -30,14 +30,16 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     let mut out = String::new();
     for (label, profile) in [("A", a), ("B", b)] {
         let estimated = if profile.run.estimated { "estimated" } else { "counted" };
-        let pieces = [command(profile), format!("{} mode", profile.run.mode), estimated.to_owned()];
+        let mut pieces = vec![command(profile), format!("{} mode", profile.run.mode), estimated.to_owned()];
+        // Their counts are added up.
+        pieces.extend(profile.run.notes.iter().filter(|note| note.starts_with(MERGED_FROM)).cloned());
         out += &wrap(label, INDENT, &pieces, width, colour);
     }
     let machines = machine_pieces(a, b);
     if !machines.is_empty() {
         out += &wrap("machines", INDENT, &machines, width, colour);
     }
-    let (totals, estimated) = (total_pieces(a, b), estimate_pieces(a, b));
+    let (totals, estimated) = (total_pieces(a, b, comparison), estimate_pieces(a, b));
     if !totals.is_empty() {
         out += &wrap("A → B", INDENT, &totals, width, colour);
         if !estimated.is_empty() {
@@ -163,7 +165,7 @@ fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
 }
 
 /// What is different in all: of two profiles of one mode how long they took, of those that count accesses how many.
-fn total_pieces(a: &Profile, b: &Profile) -> Vec<String> {
+fn total_pieces(a: &Profile, b: &Profile, comparison: &Comparison) -> Vec<String> {
     let mut pieces = Vec::new();
     if let (true, Some(of_a), Some(of_b)) = (a.run.mode == b.run.mode, a.run.wall_seconds, b.run.wall_seconds)
     {
@@ -171,11 +173,18 @@ fn total_pieces(a: &Profile, b: &Profile) -> Vec<String> {
         let recorded = if a.run.mode == "exact" { " while recorded" } else { "" };
         pieces.push(format!("{} → {}{}{recorded}", seconds(of_a), seconds(of_b), factor(of_a, of_b)));
     }
-    pieces.extend(totals(a, b).into_iter().filter(|&(_, of_a, of_b)| of_a > 0 || of_b > 0).map(
-        |(word, of_a, of_b)| {
-            format!("{word} {} → {}{}", count(of_a), count(of_b), factor(of_a as f64, of_b as f64))
-        },
-    ));
+    let totals = totals(a, b);
+    let piece = |word: &str, of_a: u64, of_b: u64| {
+        format!("{word} {} → {}{}", count(of_a), count(of_b), factor(of_a as f64, of_b as f64))
+    };
+    // What is compared is counted, or samples.
+    let by = comparison.by.as_str().replace('_', " ");
+    let is_among = totals.iter().any(|(word, ..)| word.to_lowercase() == by);
+    if !is_among && !matches!(comparison.by, Column::Share | Column::StallCycles) {
+        pieces.push(piece(&by, comparison.sum_a.round() as u64, comparison.sum_b.round() as u64));
+    }
+    let some = totals.into_iter().filter(|&(_, of_a, of_b)| of_a > 0 || of_b > 0);
+    pieces.extend(some.map(|(word, of_a, of_b)| piece(word, of_a, of_b)));
     pieces.extend(core_piece(a, b));
     pieces
 }
@@ -236,7 +245,7 @@ fn estimate_pieces(a: &Profile, b: &Profile) -> Vec<String> {
     };
     vec![
         format!(
-            "{whose} from bursts, and are typically off by a factor of 1.2, of short runs and misses by more"
+            "{whose} from bursts, and are typically off by a factor of 1.3, those of short runs, misses and cycles by more"
         ),
         "shares are surer".to_owned(),
     ]
@@ -446,11 +455,12 @@ fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
 pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value {
     let amounts = Amounts::of(a, b, comparison.by);
     let overlap = |overlap: Overlap| json!({"common": overlap.common, "of": overlap.of, "same_order": overlap.same_order});
-    let run = |profile: &Profile, only: f64, computation: f64| {
+    let run = |profile: &Profile, sum: f64, only: f64, computation: f64| {
         json!({
             "command": profile.run.command,
             "mode": profile.run.mode,
             "estimated": profile.run.estimated,
+            "sum": sum,
             // Without the sign of a difference that is 0.
             "share_only_here": only + 0.0,
             "share_computation": computation + 0.0,
@@ -460,8 +470,8 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
     json!({
         "schema": COMPARE_SCHEMA,
         "by": comparison.by.as_str(),
-        "a": run(a, comparison.only_a, comparison.computation_a),
-        "b": run(b, comparison.only_b, comparison.computation_b),
+        "a": run(a, comparison.sum_a, comparison.only_a, comparison.computation_a),
+        "b": run(b, comparison.sum_b, comparison.only_b, comparison.computation_b),
         "totals": totals(a, b)
             .into_iter()
             .map(|(word, of_a, of_b)| json!({"of": word.replace(' ', "_").to_lowercase(), "a": of_a, "b": of_b}))
@@ -518,12 +528,13 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
 pub fn compare_csv(comparison: &Comparison, top: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     write!(
         out,
-        "name,kind,share_a,share_b,share_difference,rank_a,rank_b,value_a,value_b,ranked,where,difference_low,difference_high\r\n"
+        "name,kind,share_a,share_b,share_difference,rank_a,rank_b,value_a,value_b,ranked,where,difference_low,difference_high,ids_a,ids_b\r\n"
     )?;
     for object in comparison.objects.iter().take(top.unwrap_or(usize::MAX)) {
         let of_a = |text: String| if object.ids_a.is_empty() { String::new() } else { text };
         let of_b = |text: String| if object.ids_b.is_empty() { String::new() } else { text };
         let end = |end: Option<f64>| end.map_or(String::new(), |end| format!("{end:.6}"));
+        let ids = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
         let interval = object.difference_interval();
         let fields = [
             quoted(&object.name),
@@ -539,6 +550,8 @@ pub fn compare_csv(comparison: &Comparison, top: Option<usize>, out: &mut impl W
             quoted(object.place.as_deref().unwrap_or("")),
             end(interval.map(|(low, _)| low)),
             end(interval.map(|(_, high)| high)),
+            ids(&object.ids_a),
+            ids(&object.ids_b),
         ];
         write!(out, "{}\r\n", fields.join(","))?;
     }

@@ -55,7 +55,7 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
     let by = args.by.unwrap_or_else(|| leading_column(&a, &b));
     let comparison = memlens_report::compare(&a, &b, by).map_err(|error| {
         let kind = match error {
-            CompareError::NoAmount(_) | CompareError::Unknown { .. } | CompareError::Empty { .. } => {
+            CompareError::NoAmount(_) | CompareError::Unknown { .. } | CompareError::Empty(_) => {
                 FailureKind::Usage
             }
             _ => FailureKind::BadData,

@@ -222,7 +222,7 @@ int main(void)
         sprintf(text, "number %u of them all", i);
         names[i] = copy_of(text);
     }
-    for (unsigned i = 0; i < 12000000; i++) {
+    for (unsigned i = 0; i < 40000000; i++) {
         state = state * 6364136223846793005ul + 1442695040888963407ul;
         sum += strlen(names[(state >> 40) % COUNT]);
     }
