@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use memlens_bus::analysis::{Analyzer, Attribution, Observer, RecordKind, Verifier};
-use memlens_bus::format::{FormatError, FrameUse};
+use memlens_bus::format::FormatError;
 use memlens_bus::system::{FaultPlan, inject_faults};
 
 use crate::bus::{self, DamageArgs, DumpArgs};
@@ -63,21 +63,6 @@ fn stop() -> FormatError {
     FormatError::Unsupported("printing more".into())
 }
 
-fn kind(record: &Attribution) -> (&'static str, u8) {
-    match record.kind {
-        RecordKind::Data => ("data", 0),
-        RecordKind::Late => ("late", 0),
-        RecordKind::Walk(level) => ("walk", level),
-        RecordKind::TableWrite(level) => ("table", level),
-        RecordKind::Tag => ("tag", 0),
-        RecordKind::Used(FrameUse::Kernel) => ("kernel", 0),
-        RecordKind::Used(FrameUse::PageCache) => ("page_cache", 0),
-        RecordKind::Used(FrameUse::Device) => ("device", 0),
-        RecordKind::Unknown => ("unknown", 0),
-        RecordKind::OutOfRange => ("out_of_range", 0),
-    }
-}
-
 impl Observer for Printer<'_> {
     fn record(&mut self, analyzer: &Analyzer, record: &Attribution) -> Result<(), FormatError> {
         let mut size = 0;
@@ -97,7 +82,7 @@ impl Observer for Printer<'_> {
         self.left -= 1;
         let name = analyzer.objects().objects().get(record.object as usize).map_or("", |info| &info.name);
         let seconds = record.cycles as f64 / analyzer.header.clock_hz as f64;
-        let (kind, level) = kind(record);
+        let (kind, level) = (record.kind.as_str(), record.kind.level());
         let direction = if record.write { 'w' } else { 'r' };
         let (number, paddr, pid, vaddr) = (record.number, record.paddr, record.pid, record.vaddr);
         let shared = u8::from(record.is_shared);

@@ -40,6 +40,32 @@ pub enum RecordKind {
     OutOfRange,
 }
 
+impl RecordKind {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Late => "late",
+            Self::Walk(_) => "walk",
+            Self::TableWrite(_) => "table",
+            Self::Tag => "tag",
+            Self::Used(FrameUse::Kernel) => "kernel",
+            Self::Used(FrameUse::PageCache) => "page_cache",
+            Self::Used(FrameUse::Device) => "device",
+            Self::Unknown => "unknown",
+            Self::OutOfRange => "out_of_range",
+        }
+    }
+
+    /// Of a page table its level, from 1; 0 of anything else.
+    pub fn level(self) -> u8 {
+        match self {
+            Self::Walk(level) | Self::TableWrite(level) => level,
+            _ => 0,
+        }
+    }
+}
+
 /// A record with everything known of it: ⟨paddr, r/w, time, pid, vaddr, object, page-walk⟩ (O6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribution {

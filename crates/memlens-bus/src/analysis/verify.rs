@@ -1,6 +1,7 @@
 //! Holds an analysis against what the virtual card knows, record by record.
 
 use super::analyzer::{Analyzer, Attribution, Observer, RecordKind};
+use super::object_space::NO_OBJECT;
 use crate::format::{FormatError, TruthKind, TruthReader, TruthRecord};
 use serde::Serialize;
 use std::io::BufRead;
@@ -163,19 +164,23 @@ impl<R: BufRead> Observer for Verifier<R> {
         }
         self.found.right += u64::from(is_right);
         if !is_right && self.found.examples.len() < KEPT {
-            let name = |number: u32| analyzer.objects().objects().get(number as usize).map(|info| &info.name);
+            let name = |number: u32| match analyzer.objects().objects().get(number as usize) {
+                Some(info) if number != NO_OBJECT => format!(" in {}", info.name),
+                _ => String::new(),
+            };
+            let level = |level: u8| if level > 0 { format!(" of level {level}") } else { String::new() };
             let wanted = analyzer.objects().number(truth.pid, truth.object).unwrap_or(0);
             self.found.examples.push(format!(
-                "record {} at {:#x}: found {:?} of process {} at {:#x} in {:?}; it is {:?} (level {}) of process {} \
-                 at {:#x} in {:?}",
+                "record {} at {:#x}: found {}{} of process {} at {:#x}{}; it is {}{} of process {} at {:#x}{}",
                 record.number,
                 record.paddr,
-                record.kind,
+                record.kind.as_str(),
+                level(record.kind.level()),
                 record.pid,
                 record.vaddr,
                 name(record.object),
-                truth.kind,
-                truth.level,
+                truth.kind.as_str(),
+                level(truth.level),
                 truth.pid,
                 truth.vaddr,
                 name(wanted),

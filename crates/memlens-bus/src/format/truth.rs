@@ -26,6 +26,20 @@ pub enum TruthKind {
     Stale = 5,
 }
 
+impl TruthKind {
+    /// The words for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "a read",
+            Self::WriteBack => "a write-back",
+            Self::Walk => "a walk",
+            Self::Tag => "a tag",
+            Self::LateWriteBack => "a late write-back",
+            Self::Stale => "a write-back of what is now a page table",
+        }
+    }
+}
+
 /// One record; the n-th belongs to the n-th bus record, lost ones counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TruthRecord {
