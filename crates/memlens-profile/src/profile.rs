@@ -187,6 +187,8 @@ pub struct ObjectBacking {
     pub untold_huge_bytes: u64,
     /// Of all these, in pages of 1 GiB; `None`: not told, as with all but bus traces.
     pub gigantic_bytes: Option<u64>,
+    /// Of what was in memory, in the kernel's page of zeros: read, and never written.
+    pub zero_bytes: u64,
     /// Swapped out.
     pub swapped_bytes: u64,
 }
@@ -218,6 +220,7 @@ impl std::ops::AddAssign for ObjectBacking {
         self.hugetlb_bytes += other.hugetlb_bytes;
         self.untold_huge_bytes += other.untold_huge_bytes;
         self.gigantic_bytes = self.gigantic_bytes.zip(other.gigantic_bytes).map(|(one, more)| one + more);
+        self.zero_bytes += other.zero_bytes;
         self.swapped_bytes += other.swapped_bytes;
     }
 }

@@ -325,6 +325,7 @@ fn backing(backing: Option<ObjectBacking>) -> Vec<String> {
     pieces.extend(part(backing.hugetlb_bytes, "hugetlb"));
     pieces.extend(part(backing.untold_huge_bytes, "huge, transparent or hugetlb"));
     pieces.extend(part(backing.gigantic_bytes.unwrap_or(0), "of 1 GiB, of these"));
+    pieces.extend(part(backing.zero_bytes, "the page of zeros, of these: never written"));
     pieces
         .extend((backing.swapped_bytes > 0).then(|| format!("{} swapped out", size(backing.swapped_bytes))));
     pieces

@@ -10,6 +10,7 @@ use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::prediction;
 use crate::table::modelled_word;
+use crate::zero_pages;
 
 /// Width of the labels at the left.
 const INDENT: usize = 11;
@@ -62,7 +63,9 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
     for prediction in &profile.predictions {
         out += &wrap("predicted", INDENT, &prediction::pieces(prediction), width, colour);
     }
-    let notes: Vec<&String> = run.notes.iter().chain(&profile.attribution.notes).collect();
+    let never_written = zero_pages::never_written(profile);
+    let notes: Vec<&String> =
+        never_written.iter().chain(&run.notes).chain(&profile.attribution.notes).collect();
     if view.all_notes {
         notes.iter().for_each(|note| out += &paragraph("note", INDENT, note, width, colour));
         return out;

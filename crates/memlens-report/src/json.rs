@@ -440,6 +440,7 @@ fn object_entry(cost: &Cost<'_>, object: &Object) -> Value {
             "hugetlb_bytes": backing.hugetlb_bytes,
             "untold_huge_bytes": backing.untold_huge_bytes,
             "gigantic_bytes": backing.gigantic_bytes,
+            "zero_bytes": backing.zero_bytes,
             "swapped_bytes": backing.swapped_bytes,
         })),
         "module": module_name(profile, object.module),

@@ -25,6 +25,7 @@ pub mod rank;
 mod row;
 mod table;
 mod word;
+mod zero_pages;
 
 use memlens_profile::place;
 
@@ -40,3 +41,4 @@ pub use prediction::prediction_table;
 pub use row::{By, row_number};
 pub use table::{View, table};
 pub use word::UnknownWord;
+pub use zero_pages::never_written;

@@ -13,7 +13,7 @@ use memlens_apply::RefusedLoad;
 use memlens_exact::{Program, SessionError};
 use memlens_profile::place::{code_place, is_library, object_place, source_place};
 use memlens_profile::{AccessPattern, CodeIx, FieldIx, Object, ObjectIx, PatternIndex, Prediction, Profile};
-use memlens_report::{prediction_table, row_number, short_count};
+use memlens_report::{never_written, prediction_table, row_number, short_count};
 use memlens_types::PatternKind;
 use serde_json::{Value, json};
 
@@ -175,7 +175,7 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
             "Nothing that memlens knows a remedy for makes {least} of the wait. memlens report shows what there is.\n{without}"
         );
     }
-    let mut out = String::new();
+    let mut out = never_written(profile).map_or_else(String::new, |note| note + "\n\n");
     // Where nothing else is to be done, they are told in full.
     let found = if findings.is_empty() { hidden } else { findings };
     let of_time = percent(LEAST_TIME_GAIN);

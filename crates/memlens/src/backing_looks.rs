@@ -84,6 +84,7 @@ fn backing_of(mut pieces: Vec<(u32, Range<u64>, u32)>) -> HashMap<u32, ObjectBac
                 small_bytes: found.small(),
                 transparent_bytes: found.transparent(),
                 hugetlb_bytes: found.hugetlb,
+                zero_bytes: found.zero,
                 swapped_bytes: found.swapped,
                 ..ObjectBacking::default()
             };

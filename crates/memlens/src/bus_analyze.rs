@@ -250,6 +250,8 @@ fn backing(mapped: &PageSizes) -> Option<ObjectBacking> {
         hugetlb_bytes,
         untold_huge_bytes: mapped.huge() - transparent_bytes - hugetlb_bytes,
         gigantic_bytes: Some(bytes_in_1g_pages),
+        // A card does not tell it from other pages that are shared.
+        zero_bytes: 0,
         swapped_bytes: 0,
     })
 }

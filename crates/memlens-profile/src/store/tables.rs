@@ -88,7 +88,8 @@ impl Row for Object {
         let of = |bytes: fn(&ObjectBacking) -> u64| known.as_ref().map(bytes);
         let (mut small, mut transparent) = (of(|it| it.small_bytes), of(|it| it.transparent_bytes));
         let (mut hugetlb, mut untold) = (of(|it| it.hugetlb_bytes), of(|it| it.untold_huge_bytes));
-        let (mut gigantic, mut swapped) = (known.and_then(|it| it.gigantic_bytes), of(|it| it.swapped_bytes));
+        let (mut gigantic, mut zero) = (known.and_then(|it| it.gigantic_bytes), of(|it| it.zero_bytes));
+        let mut swapped = of(|it| it.swapped_bytes);
         c.column("small_page_bytes", "bytes that the kernel had in 4-KiB pages; null: not seen", &mut small);
         c.column("transparent_huge_bytes", "the same in transparent huge pages", &mut transparent);
         c.column("hugetlb_bytes", "the same in reserved huge pages", &mut hugetlb);
@@ -98,6 +99,11 @@ impl Row for Object {
             &mut untold,
         );
         c.column("gigantic_bytes", "of all these, in pages of 1 GiB; null: not told", &mut gigantic);
+        c.column(
+            "zero_page_bytes",
+            "of all these, in the kernel's page of zeros: read, and never written",
+            &mut zero,
+        );
         c.column("swapped_bytes", "bytes that it had swapped out", &mut swapped);
         self.backing = small.map(|small_bytes| ObjectBacking {
             small_bytes,
@@ -105,6 +111,7 @@ impl Row for Object {
             hugetlb_bytes: hugetlb.unwrap_or(0),
             untold_huge_bytes: untold.unwrap_or(0),
             gigantic_bytes: gigantic,
+            zero_bytes: zero.unwrap_or(0),
             swapped_bytes: swapped.unwrap_or(0),
         });
         c.column(

@@ -148,6 +148,7 @@ fn sample() -> Profile {
                     hugetlb_bytes: 4 << 20,
                     untold_huge_bytes: 6 << 20,
                     gigantic_bytes: Some(2 << 30),
+                    zero_bytes: 2048,
                     swapped_bytes: 8192,
                 }),
                 element: Some(Element { type_name: "struct node".into(), bytes: 24 }),
