@@ -31,8 +31,8 @@ pub use packed_counts::PackedCounts;
 pub use pattern_index::PatternIndex;
 pub use prediction::{PredictedCause, PredictedPlacement, PredictedWalks, Prediction};
 pub use profile::{
-    AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, Mark, Module, Object, ObjectBacking,
-    ObjectPattern, PathSamples, Profile, SeriesPoint, SourceLine, Stack, Thread,
+    AccessPattern, CallPath, Cell, CodeLocation, Frame, HEAP_THROUGH, IN_KERNEL, Mark, Module, Object,
+    ObjectBacking, ObjectPattern, PathSamples, Profile, SeriesPoint, SourceLine, Stack, Thread,
 };
 pub use run_info::{Attribution, RunInfo, SampleUnit, SamplingInfo};
 pub use store::{

@@ -126,6 +126,8 @@ pub struct SourceLine {
 /// What the name of a heap object begins with that was reached through the variable named behind it, where
 /// allocations were not watched.
 pub const HEAP_THROUGH: &str = "heap through ";
+/// Why nothing is known of samples' data that were taken while the kernel worked for the program.
+pub const IN_KERNEL: &str = "in the kernel";
 
 /// What addresses belong to: all blocks of one allocation site, or one variable.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,8 @@
 //! The lines above every table: what ran, on which machine, how much, how well attributed.
 
-use memlens_profile::{CacheInfo, Latencies, MachineInfo, Mark, Profile, SampleUnit, SamplingInfo, TlbInfo};
+use memlens_profile::{
+    CacheInfo, IN_KERNEL, Latencies, MachineInfo, Mark, Profile, SampleUnit, SamplingInfo, TlbInfo,
+};
 use memlens_types::{Counts, ObjectKind, Sampled};
 
 use crate::View;
@@ -48,7 +50,7 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap(counted, INDENT, &counted_pieces(&known), width, colour);
     }
     if let Some(sampling) = &run.sampling {
-        out += &wrap("sampled", INDENT, &sampled_pieces(sampling), width, colour);
+        out += &wrap("sampled", INDENT, &sampled_pieces(profile, sampling), width, colour);
         out += &wrap("found by", INDENT, &found_pieces(&totals.sampled, computation(profile)), width, colour);
     }
     if !is_empty {
@@ -181,10 +183,21 @@ fn counted_pieces(known: &Known) -> Vec<String> {
 }
 
 /// What a sample is, and how many there are.
-fn sampled_pieces(sampling: &SamplingInfo) -> Vec<String> {
+fn sampled_pieces(profile: &Profile, sampling: &SamplingInfo) -> Vec<String> {
+    let kernels = profile.objects.iter().filter(|object| object.unknown_reason.as_deref() == Some(IN_KERNEL));
+    let in_kernel: u64 = kernels.map(|object| object.counts.sampled.cost).sum();
     let mut pieces = vec![match sampling.unit {
         SampleUnit::Nanoseconds => {
-            format!("time in user mode ({}): {}", sampling.event, seconds(sampling.cost as f64 / 1e9))
+            let time = |cost: u64| seconds(cost as f64 / 1e9);
+            match in_kernel {
+                0 => format!("time in user mode ({}): {}", sampling.event, time(sampling.cost)),
+                _ => format!(
+                    "processor time ({}): {}, of which {} in the kernel",
+                    sampling.event,
+                    time(sampling.cost),
+                    time(in_kernel)
+                ),
+            }
         }
         SampleUnit::Events => format!("{}: {} events", sampling.event, count(sampling.cost)),
     }];

@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use memlens_code::{FunctionCode, MemoryOperand, Origin, Register};
 use memlens_objects::SiteId;
-use memlens_profile::HEAP_THROUGH;
+use memlens_profile::{HEAP_THROUGH, IN_KERNEL};
 use memlens_static::{Identity, Part, StaticModule, Waited};
 use memlens_symbols::{Module, NamedPointer, TlsSegment, TypeRef};
 use memlens_types::{AccessKind, ObjectKind, Sampled};
@@ -130,7 +130,6 @@ const GENERATED: &str = "generated code, whose data --mode burst tells";
 const NO_CLAIM: &str = "static analysis names no object";
 const NO_FUNCTION: &str = "the code is in no function that static analysis reads";
 const NO_REGISTERS: &str = "the sample came without user registers";
-const IN_KERNEL: &str = "in the kernel";
 const NOT_MAPPED: &str = "nothing known is mapped at the address";
 const ADDRESS_LOST: &str = "the address was overwritten before the sample, and the code names no variable";
 

@@ -194,6 +194,8 @@ impl<'a> Head<'a> {
     fn record(&self, text: &str) -> ScriptLine {
         let (kind, rest) = text.split_at(text.find([' ', ':', '(']).unwrap_or(text.len()));
         let record = match kind {
+            // The kernel's own code.
+            "MMAP" | "MMAP2" if rest.trim_start().starts_with("-1/") => return ScriptLine::Passed,
             "MMAP" | "MMAP2" => mapping(rest).map(Record::Mapping),
             "COMM" => {
                 let (is_exec, rest) = match rest.strip_prefix(" exec") {
@@ -515,13 +517,15 @@ impl Reader {
         }
         let name = Record::Name { pid: first.pid, tid: first.tid, name: first.comm, is_exec: false };
         self.imported.take(TimedRecord { time_ns, record: name }, "");
+        // Registers are the program's, whatever was interrupted.
+        let is_kernels = ip >= KERNEL || frame.is_some_and(|frame| frame.number >= KERNEL);
         let sample = Sample {
             pid: first.pid,
             tid: first.tid,
             ip,
             period: first.period.unwrap_or(1),
             data_address,
-            is_user: ip < KERNEL,
+            is_user: !is_kernels,
             registers: first.registers,
             ..Sample::default()
         };
@@ -531,6 +535,8 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use memlens_profile::IN_KERNEL;
+
     use super::*;
 
     fn sample(line: &str) -> ScriptSample {
@@ -607,10 +613,30 @@ mod tests {
             ("# captured on", ScriptLine::Passed),
             ("t 7/7 1.000001: PERF_RECORD_KSYMBOL addr", ScriptLine::Passed),
             ("t 7/7 1.000001: PERF_RECORD_MMAP2 7/7: [0x5", ScriptLine::Unknown),
+            (
+                "swapper 0/0 0.000000: PERF_RECORD_MMAP -1/0: [0xffffffff81000000(0x120bb08) @ 0xffffffff81000000]: x \
+                 [kernel.kallsyms]_text",
+                ScriptLine::Passed,
+            ),
             ("what?", ScriptLine::Unknown),
         ] {
             assert_eq!(ScriptLine::parse(line), expected, "{line}");
         }
+    }
+
+    /// The registers are those of the program's system call or page fault.
+    #[test]
+    fn samples_in_the_kernel_are_its() {
+        let registers = " ABI:2    AX:0x1    BX:0x2    CX:0x3    DX:0x4    SI:0x5    DI:0x6    BP:0x7    SP:0x8    IP:0x9    R8:0xa   \
+                         R9:0xb   R10:0xc   R11:0xd   R12:0xe   R13:0xf   R14:0x10   R15:0x11";
+        let text = format!(
+            "t 7/7 1.000001:  5000 cpu-clock:  ffffffff821f5127 exc_page_fault+0xd7 ([kernel.kallsyms]){registers}\n\
+             t 7/7 1.000002:  3000 cpu-clock:            401000 f (/nowhere/t){registers}\n"
+        );
+        let profile = import_perf_script(text.as_bytes()).expect("two samples");
+        let kernels =
+            profile.objects.iter().find(|object| object.unknown_reason.as_deref() == Some(IN_KERNEL));
+        assert_eq!(kernels.expect("one is the kernel's").counts.sampled.cost, 5000);
     }
 
     #[test]
