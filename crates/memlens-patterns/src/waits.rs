@@ -23,6 +23,8 @@ pub struct StallParts {
     usual: Option<f64>,
     /// The same part of all translation.
     usual_of_translation: f64,
+    /// Others than the windows of the whole run say what is usual.
+    is_usual_elsewhere: bool,
     /// In the windows: cycles waited, all cycles, and accesses looked at.
     waited: f64,
     cycles: f64,
@@ -40,16 +42,20 @@ struct Parts {
     of_latency: f64,
     /// Of what translating addresses takes. None: in the windows it took nothing.
     of_translation: Option<f64>,
+    /// The windows of the whole run say nothing of it, but others do.
+    is_elsewhere: bool,
 }
 
 /// Goes through the windows; `None` if the machine's core is not described.
 ///
+/// `windows`: those of the whole run, and others, more frequent ones of its begin: for what is in none of the first, if that waits for long
+/// enough to matter. The tables of a program that then runs in its caches are filled there.
 /// `operands`: which row of code each number of the windows' instructions is. `symbols_of`: a module of the profile as a file,
 /// where it can be read. The counts of the rows of code must be there: they say what misses. Cells need not: going through windows
 /// takes some tens of MB for a while where much code is executed.
 pub fn stall_parts<'a>(
     profile: &Profile,
-    windows: &Windows,
+    (windows, others): (&Windows, Option<&Windows>),
     operands: &[(u32, CodeIx)],
     symbols_of: &dyn Fn(ModuleIx) -> Option<&'a Module>,
 ) -> Option<StallParts> {
@@ -67,32 +73,104 @@ pub fn stall_parts<'a>(
         Some((function.start, symbols.code(function.start, function.end)?))
     };
     let found = waits(windows, core, &described, &code_of);
-    // Of what the windows missed, or whose code is not known, as much is taken to be hidden as of the rest: hits wait for nothing.
-    let hit_cycles = f64::from(profile.machine.latencies.l1_cycles);
-    let (mut waited, mut beyond, mut translation, mut for_translation) = (0.0, 0.0, 0.0, 0.0);
-    for operand in found.operands.values() {
-        waited += operand.waited_cycles;
-        translation += operand.translation_cycles;
-        for_translation += operand.translation_waited_cycles;
-        beyond += (operand.latency_cycles - operand.accesses as f64 * hit_cycles).max(0.0);
-    }
-    let usual = (beyond > 0.0).then(|| (waited / beyond).min(1.0));
-    let part = |waited: f64, of: f64| (of > 0.0).then(|| (waited / of).min(1.0));
-    let usual_of_translation = part(for_translation, translation).unwrap_or(0.0);
     let mut parts: Vec<Option<Parts>> = vec![None; profile.code.len()];
+    add_parts(&found, operands, false, &mut parts);
+    let mut usual = Usual::of(&found, &profile.machine);
+    let looked_at = found.operands.values().map(|operand| operand.accesses).sum();
+    let waited = found.operands.values().map(|operand| operand.waited_cycles).sum();
+    let Waits { cycles, instant_cycles: instant, held, .. } = found;
+    // What all code waits beyond hits of which these windows say nothing.
+    let rest = || {
+        let of_code = profile.code.iter().zip(&parts).filter(|(_, parts)| parts.is_none());
+        of_code.map(|(code, _)| beyond_hits(&profile.machine, &code.counts.get())).sum::<f64>()
+    };
+    let all: u64 = profile.code.iter().map(|code| code.counts.get().accesses()).sum();
+    let times = all as f64 / (looked_at as f64).max(1.0);
+    let mut is_usual_elsewhere = false;
+    if let Some(others) = others
+        && rest() > LITTLE * times * cycles
+    {
+        let found = waits(others, core, &described, &code_of);
+        add_parts(&found, operands, true, &mut parts);
+        let of_others = Usual::of(&found, &profile.machine);
+        if of_others.of_latency.is_some() {
+            (usual, is_usual_elsewhere) = (of_others, true);
+        }
+    }
+    let Usual { of_latency: usual, of_translation: usual_of_translation } = usual;
+    Some(StallParts {
+        parts,
+        usual,
+        usual_of_translation,
+        is_usual_elsewhere,
+        waited,
+        cycles,
+        instant,
+        looked_at,
+        held,
+    })
+}
+
+/// Of what windows missed, or whose code is not known, as much is taken to be hidden as of the rest: hits wait for nothing.
+struct Usual {
+    /// The part of all latency beyond the first level's that is waited for; `None`: nothing missed.
+    of_latency: Option<f64>,
+    /// The same of all translation.
+    of_translation: f64,
+}
+
+impl Usual {
+    fn of(found: &Waits, machine: &MachineInfo) -> Self {
+        let hit_cycles = f64::from(machine.latencies.l1_cycles);
+        let (mut waited, mut beyond, mut translation, mut for_translation) = (0.0, 0.0, 0.0, 0.0);
+        for operand in found.operands.values() {
+            waited += operand.waited_cycles;
+            translation += operand.translation_cycles;
+            for_translation += operand.translation_waited_cycles;
+            beyond += (operand.latency_cycles - operand.accesses as f64 * hit_cycles).max(0.0);
+        }
+        Self {
+            of_latency: part(waited, beyond),
+            of_translation: part(for_translation, translation).unwrap_or(0.0),
+        }
+    }
+}
+
+/// The part that is waited for; `None` of nothing.
+fn part(waited: f64, of: f64) -> Option<f64> {
+    (of > 0.0).then(|| (waited / of).min(1.0))
+}
+
+/// Fills the parts of the rows of code that have none yet, where the windows have enough of their accesses.
+fn add_parts(found: &Waits, operands: &[(u32, CodeIx)], is_elsewhere: bool, parts: &mut [Option<Parts>]) {
+    let mut told = vec![false; parts.len()];
     for &(number, code) in operands {
-        if let Some(waited) =
-            found.operands.get(&number).filter(|it| it.accesses >= FEWEST && it.latency_cycles > 0.0)
-        {
-            parts[code.index()] = Some(Parts {
+        let waited =
+            found.operands.get(&number).filter(|it| it.accesses >= FEWEST && it.latency_cycles > 0.0);
+        let (Some(waited), Some(into)) = (waited, parts.get_mut(code.index())) else { continue };
+        // Of two operands in one row the last says it.
+        if into.is_none() || told[code.index()] {
+            told[code.index()] = true;
+            *into = Some(Parts {
                 of_latency: waited.waited_cycles / waited.latency_cycles,
                 of_translation: part(waited.translation_waited_cycles, waited.translation_cycles),
+                is_elsewhere,
             });
         }
     }
-    let looked_at = found.operands.values().map(|operand| operand.accesses).sum();
-    let Waits { cycles, instant_cycles: instant, held, .. } = found;
-    Some(StallParts { parts, usual, usual_of_translation, waited, cycles, instant, looked_at, held })
+}
+
+/// What accesses wait by the model, what other cores take from them left out, beyond hits of the first level.
+fn beyond_hits(machine: &MachineInfo, counts: &Counts) -> f64 {
+    let (wait, _) = own_and_others(machine, counts);
+    (wait - counts.waiting() as f64 * f64::from(machine.latencies.l1_cycles)).max(0.0)
+}
+
+/// What accesses wait by the model, in cycles: by themselves, and for lines of other cores.
+fn own_and_others(machine: &MachineInfo, counts: &Counts) -> (f64, f64) {
+    let all = machine.wait_cycles(counts);
+    let of_others = counts.shared.coherence_misses.saturating_mul(machine.transfer_cycles().into()).min(all);
+    ((all - of_others) as f64, of_others as f64)
 }
 
 impl StallParts {
@@ -102,6 +180,7 @@ impl StallParts {
         let stalls: Vec<Stalls> = profile.cells.iter().map(|cell| self.of_cell(profile, cell)).collect();
         let sum = |of: fn(&Stalls) -> f64| stalls.iter().map(of).sum::<f64>();
         let (of_own, of_others, unknown) = (sum(|it| it.own), sum(|it| it.of_others), sum(|it| it.unknown));
+        let elsewhere = sum(|it| if it.is_elsewhere { it.own } else { 0.0 });
         let measured = measured_cycles.zip(self.held);
         let mut all = Counts::default();
         profile.cells.iter().for_each(|cell| all += &cell.counts.get());
@@ -120,15 +199,18 @@ impl StallParts {
         }
         profile.sum_cells();
         profile.run.has_translation_stalls = true;
-        // As many times as the windows' stalls are in the run's, or their accesses where nothing waits.
-        let times = if self.waited > 0.0 { (of_own - unknown) / self.waited } else { by_accesses };
+        // As many times as the windows' stalls are in the run's, or their accesses where next to nothing waits.
+        let times = match self.waited > LITTLE * self.cycles {
+            true => (of_own - elsewhere - unknown) / self.waited,
+            false => by_accesses,
+        };
         // Where nothing in the windows missed, but other accesses did, it is not known how much of that is hidden.
         let is_known = unknown <= LITTLE * by_accesses * self.cycles && times > 0.0;
         if is_known && self.looked_at > 0 && self.cycles > 0.0 && self.waited <= self.cycles {
             // What nobody can explain of the measured time is as likely the code's as its stalls'.
             let cycles = match measured {
                 Some((cycles, _)) => (times * self.instant + (of_own + of_others) * left).min(cycles),
-                None => times * self.cycles + of_others,
+                None => times * self.cycles + of_others + elsewhere,
             };
             profile.run.core_cycles = Some(cycles.round() as u64);
             let modelled = |(_, held): (f64, HeldToTime)| of_own * held.modelled_times + of_others;
@@ -149,24 +231,21 @@ impl StallParts {
         if profile.code.get(cell.code.index()).is_some_and(|code| code.kind == AccessKind::Prefetch) {
             return Stalls::default();
         }
-        let all = machine.wait_cycles(&counts);
-        let of_others =
-            counts.shared.coherence_misses.saturating_mul(machine.transfer_cycles().into()).min(all);
-        let wait = (all - of_others) as f64;
+        let (wait, of_others) = own_and_others(machine, &counts);
         let parts = self.parts.get(cell.code.index()).copied().flatten();
-        let (own, unknown) = match parts {
-            Some(parts) => (wait * parts.of_latency, 0.0),
+        let (own, unknown, is_elsewhere) = match parts {
+            Some(parts) => (wait * parts.of_latency, 0.0, parts.is_elsewhere),
             None => {
-                let hit_cycles = f64::from(machine.latencies.l1_cycles);
-                let beyond = (wait - counts.waiting() as f64 * hit_cycles).max(0.0);
-                (beyond * self.usual.unwrap_or(1.0), if self.usual.is_none() { beyond } else { 0.0 })
+                let beyond = beyond_hits(machine, &counts);
+                let unknown = if self.usual.is_none() { beyond } else { 0.0 };
+                (beyond * self.usual.unwrap_or(1.0), unknown, self.is_usual_elsewhere)
             }
         };
         // The windows are of one core. A line that another core wants is gone again before the next use of it, and stores are written one
         // behind the other: of what cores take from each other nothing is hidden.
         let part = parts.and_then(|parts| parts.of_translation).unwrap_or(self.usual_of_translation);
         let of_translation = (machine.translation_cycles(&counts) as f64 * part).min(own);
-        Stalls { own, of_others: of_others as f64, of_translation, unknown }
+        Stalls { own, of_others, of_translation, unknown, is_elsewhere }
     }
 }
 
@@ -180,6 +259,8 @@ struct Stalls {
     of_others: f64,
     /// Of its own so much of which it is not known how much is hidden.
     unknown: f64,
+    /// Others than the windows of the whole run say it of its own.
+    is_elsewhere: bool,
 }
 
 fn limits(core: CoreInfo) -> CoreLimits {
@@ -280,6 +361,7 @@ mod tests {
             parts: vec![None],
             usual: None,
             usual_of_translation: 0.0,
+            is_usual_elsewhere: false,
             waited: 0.0,
             cycles: 500.0,
             instant: 500.0,
@@ -315,7 +397,7 @@ mod tests {
             .change(|counts| (counts.stlb_misses, counts.walk_cycles) = (50_000, 5_000_000));
         let of = |of_latency, of_translation, usual_of_translation| {
             let mut profile = before.clone();
-            let parts = vec![Some(Parts { of_latency, of_translation })];
+            let parts = vec![Some(Parts { of_latency, of_translation, is_elsewhere: false })];
             let windows = StallParts { parts, usual_of_translation, waited: 100.0, ..without_misses() };
             windows.add_to(&mut profile, None);
             let totals = profile.totals();
@@ -328,12 +410,35 @@ mod tests {
         assert!(all > 0 && all < 500_000, "no more than it waits: {all}");
     }
 
+    /// 100,000 misses of 196 cycles beyond a hit, in code that only more frequent windows met, of which it waits for a quarter.
+    #[test]
+    fn what_other_windows_say_is_beside_what_those_of_the_run_take() {
+        let wait = {
+            let profile = profile(100_000, 0);
+            profile.machine.wait_cycles(&profile.cells[0].counts.get())
+        };
+        let of = |windows: StallParts| {
+            let mut profile = profile(100_000, 0);
+            windows.add_to(&mut profile, None);
+            (profile.totals().stall_cycles, profile.run.core_cycles)
+        };
+        let parts = Parts { of_latency: 0.25, of_translation: None, is_elsewhere: true };
+        let told = StallParts { parts: vec![Some(parts)], ..without_misses() };
+        assert_eq!(of(told.clone()), (wait / 4, Some(500_000 + wait / 4)));
+        // Next to nothing waits in the run's: that is no measure of how often they are in it.
+        assert_eq!(of(StallParts { waited: 1e-6, ..told }), (wait / 4, Some(500_000 + wait / 4)));
+        // Nor does any window say anything of it but what others say is usual.
+        let usual = StallParts { usual: Some(0.5), is_usual_elsewhere: true, ..without_misses() };
+        let beyond = 100_000 * 196;
+        assert_eq!(of(usual), (beyond / 2, Some(500_000 + beyond / 2)));
+    }
+
     #[test]
     fn what_the_measured_time_has_no_room_for_goes() {
         // 100,000 misses of 196 cycles beyond a hit; a quarter of the stalls is left of a model that has half of the latency.
         let held = Some(HeldToTime { modelled_times: 4.0, room: 0.9 });
         let windows = StallParts {
-            parts: vec![Some(Parts { of_latency: 0.125, of_translation: None })],
+            parts: vec![Some(Parts { of_latency: 0.125, ..Parts::default() })],
             usual: Some(0.125),
             usual_of_translation: 0.0,
             waited: 100.0,

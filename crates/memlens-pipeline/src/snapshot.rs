@@ -202,7 +202,7 @@ impl Process {
         objects: &FxHashMap<u32, ObjectIx>,
     ) -> Option<StallParts> {
         let references = self.blocks.references();
-        let (patterns, kept, numbers) = self.windows.patterns();
+        let (patterns, kept, others, numbers) = self.windows.patterns();
         let operands: Vec<(u32, CodeIx)> = code_of
             .iter()
             .filter_map(|(reference, code)| {
@@ -218,7 +218,7 @@ impl Process {
         let object_of = |_, owner: u32| objects.get(&owner).copied();
         let sources = &mut self.address_sources;
         memlens_patterns::add_patterns(profile, patterns, &operands, &object_of, &symbols_of, sources);
-        memlens_patterns::stall_parts(profile, kept, &operands, &symbols_of)
+        memlens_patterns::stall_parts(profile, (kept, others), &operands, &symbols_of)
     }
 
     fn attribution(&self, profile: &mut Profile) {

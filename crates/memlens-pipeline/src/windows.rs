@@ -2,7 +2,7 @@
 //!
 //! Every [`INTERVAL`] accesses the records that come next are read once more, apart from the loop that counts: a
 //! window of at most [`WINDOW`] accesses of one thread. A program that ends before there are [`FEWEST`] of them is judged by more
-//! frequent ones ([`EARLY_INTERVAL`]). Blocks whose words are not plain addresses are left out of
+//! frequent ones ([`EARLY_INTERVAL`]), and what is only done at the begin of a longer one is, too. Blocks whose words are not plain addresses are left out of
 //! it. Cost: a hundredth of a recording's processor time (SQLite), mostly waiting for what is kept of each operand.
 
 use memlens_events::{BlockFlags, RecordHeader};
@@ -22,7 +22,7 @@ const INTERVAL: u64 = 100_003;
 const EARLY_INTERVAL: u64 = 10_007;
 /// So many that [`FEWEST`] windows follow.
 const EARLY_ACCESSES: u64 = INTERVAL * FEWEST as u64;
-/// From so many windows on those among the first accesses count for nothing.
+/// From so many windows on those among the first accesses count only for what is in no others.
 const FEWEST: usize = 10;
 /// Accesses of a window.
 const WINDOW: usize = 1024;
@@ -145,9 +145,6 @@ impl Windows {
             return;
         }
         self.kept.feed(&self.window, &self.begun, None, place_of);
-        if self.kept.count() == FEWEST {
-            self.early = KeptWindows::new(0);
-        }
         let length = self.window.len() as f64;
         let burst = Burst {
             thread: thread as u32,
@@ -197,9 +194,13 @@ impl Windows {
         (&self.offsets, &self.numbers)
     }
 
-    /// The patterns, whole windows, and the number in them of the operand of an instruction.
-    pub fn patterns(&mut self) -> (&mut Patterns, &KeptWindows, &FxHashMap<OperandKey, u32>) {
-        let kept = if self.kept.count() < FEWEST { &self.early } else { &self.kept };
-        (&mut self.patterns, kept, &self.numbers)
+    /// The patterns, whole windows, those that tell of what is in no others, and the number in them of the operand of an instruction.
+    #[expect(clippy::type_complexity, reason = "four borrows of one structure")]
+    pub fn patterns(
+        &mut self,
+    ) -> (&mut Patterns, &KeptWindows, Option<&KeptWindows>, &FxHashMap<OperandKey, u32>) {
+        let Self { patterns, kept, early, numbers, .. } = self;
+        let (kept, others) = if kept.count() < FEWEST { (&*early, None) } else { (&*kept, Some(&*early)) };
+        (patterns, kept, others, numbers)
     }
 }

@@ -417,7 +417,7 @@ fn add_patterns(
     let symbols_of = |module: ModuleIx| files.get(module.0)?.symbols();
     let mut sources = Sources::default();
     memlens_patterns::add_patterns(profile, &mut patterns, &operands, &object_of, &symbols_of, &mut sources);
-    if let Some(parts) = memlens_patterns::stall_parts(profile, kept, &operands, &symbols_of) {
+    if let Some(parts) = memlens_patterns::stall_parts(profile, (kept, None), &operands, &symbols_of) {
         parts.add_to(profile, bursts.core_cycles());
     }
 }

@@ -373,6 +373,44 @@ fn locals_that_other_threads_use_keep_their_names() {
     }
 }
 
+/// A table is filled, which misses, and then counted in, in the second level: so often as its argument says.
+const FILLS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    long rounds = atol(argv[1]), *table = malloc(sizeof(long) << 16);
+    for (long at = 0; at < 1 << 16; at++)
+        table[at * 40503 & 0xffff] = at;
+    for (long at = 0; at < rounds; at++)
+        table[at & 0xffff]++;
+    printf("%ld\n", table[7]);
+}
+"#;
+
+#[test]
+fn what_waits_at_the_begin_waits_whatever_comes_then() {
+    let folder = folder();
+    let program = compiled(folder.path(), "fills", FILLS, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    let found = ["200000", "1200000", "5000000"].map(|rounds| {
+        let words = ["run", "--mode", "exact", "--machine", "amd-zen4", "--quiet", "--force", "--out", "p"];
+        succeeding(folder.path(), &[&words[..], &["--", program, rounds]].concat());
+        let report: Value =
+            serde_json::from_str(&succeeding(folder.path(), &["report", "p", "--format", "json"]))
+                .expect("JSON");
+        let cycles =
+            report["run"]["core_cycles"].as_f64().unwrap_or_else(|| panic!("{rounds}: {:#}", report["run"]));
+        (report["totals"]["stall_cycles"].as_f64().expect("a number"), cycles)
+    });
+    let [(first, fewest), _, (_, most)] = found;
+    for (stalls, cycles) in found {
+        assert!(stalls > 0.4 * first && stalls < 2.5 * first, "{found:?}");
+        assert!(cycles > stalls && cycles < 3e8, "{found:?}");
+    }
+    assert!(first > 20_000.0 && most > 2.0 * fewest, "{found:?}");
+}
+
 /// A library that C++'s library stands for allocates what the strings of a vector hold: no debug information tells of the call.
 const STRINGS: &str = r#"
 #include <cstdio>
