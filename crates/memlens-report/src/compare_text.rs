@@ -117,7 +117,7 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
 
 /// What is different of the machines that were modelled: then the same misses wait differently.
 fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
-    if [a, b].iter().any(|profile| profile.run.sampling.is_some()) {
+    if [a, b].iter().any(|profile| profile.run.sampling.is_some() || profile.is_of_bus()) {
         return Vec::new();
     }
     let (of_a, of_b) = (&a.machine, &b.machine);
@@ -205,7 +205,8 @@ fn core_piece(a: &Profile, b: &Profile) -> Option<String> {
 
 /// What both profiles know of all accesses: each total's word, and its value in A and in B.
 fn totals(a: &Profile, b: &Profile) -> Vec<(&'static str, u64, u64)> {
-    if [a, b].iter().any(|profile| profile.run.sampling.is_some()) {
+    // A bus sees the walks that caches do not hold.
+    if [a, b].iter().any(|profile| profile.run.sampling.is_some()) || a.is_of_bus() != b.is_of_bus() {
         return Vec::new();
     }
     type Total = (&'static str, fn(&Known, &Profile) -> Option<u64>);
@@ -460,6 +461,7 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
             "command": profile.run.command,
             "mode": profile.run.mode,
             "estimated": profile.run.estimated,
+            "merged": profile.run.notes.iter().find(|note| note.starts_with(MERGED_FROM)),
             "sum": sum,
             // Without the sign of a difference that is 0.
             "share_only_here": only + 0.0,
@@ -472,6 +474,7 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
         "by": comparison.by.as_str(),
         "a": run(a, comparison.sum_a, comparison.only_a, comparison.computation_a),
         "b": run(b, comparison.sum_b, comparison.only_b, comparison.computation_b),
+        "machine_differences": machine_pieces(a, b),
         "totals": totals(a, b)
             .into_iter()
             .map(|(word, of_a, of_b)| json!({"of": word.replace(' ', "_").to_lowercase(), "a": of_a, "b": of_b}))

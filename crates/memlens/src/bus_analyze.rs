@@ -58,7 +58,7 @@ pub fn analyze(args: &AnalyzeArgs) -> Result<u8, Failure> {
     streams::write_result(|out| match args.format {
         AnalysisFormat::Table => write!(out, "{}", bus_table::table(&found, args.top)),
         AnalysisFormat::Json => {
-            serde_json::to_writer_pretty(&mut *out, &found)?;
+            serde_json::to_writer_pretty(&mut *out, &Document { schema: ANALYSIS_SCHEMA, analysis: &found })?;
             writeln!(out)
         }
         AnalysisFormat::Csv => objects_csv(&found, out),
@@ -67,6 +67,17 @@ pub fn analyze(args: &AnalyzeArgs) -> Result<u8, Failure> {
         AnalysisFormat::Pages => pages_csv(&found, out),
     })?;
     Ok(0)
+}
+
+/// What the JSON says first: `docs/bus.md`.
+const ANALYSIS_SCHEMA: &str = "memlens-bus-analysis/1";
+
+/// An analysis as JSON.
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    analysis: &'a memlens_bus::analysis::Analysis,
 }
 
 /// A text as a CSV field (RFC 4180).

@@ -100,10 +100,10 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Values relative to the first run's; 0 where that is 0.
-fn relative(values: &[f64]) -> impl Iterator<Item = f64> + '_ {
-    let first = values.first().copied().unwrap_or(0.0);
-    values.iter().map(move |&value| ratio(value, first))
+/// Values relative to the first run's; None where that is 0.
+fn relative(values: &[f64]) -> impl Iterator<Item = Option<f64>> + '_ {
+    let first = values.first().copied().filter(|&first| first > 0.0);
+    values.iter().map(move |&value| first.map(|first| value / first))
 }
 
 /// How many times as fast as the first each run is, and, where the threads are known, how much slower than it would
@@ -179,7 +179,10 @@ pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
             for row in &rows {
                 let name = if row.name.is_empty() { "whole program" } else { row.name.as_str() };
                 let values = relative(&row.values).zip(&row.values);
-                let cells = values.map(|(ratio, &value)| format!("{} ({ratio:.3})", shown(row.what, value)));
+                let cells = values.map(|(ratio, &value)| match ratio {
+                    Some(ratio) => format!("{} ({ratio:.3})", shown(row.what, value)),
+                    None => shown(row.what, value),
+                });
                 table.push([vec![printable(name), row.what.to_owned()], cells.collect()].concat());
             }
             write!(out, "{}", columns(&table))
@@ -188,7 +191,8 @@ pub fn series(args: &SeriesArgs) -> Result<u8, Failure> {
             writeln!(out, "object,what,run,value,relative_to_first")?;
             for row in &rows {
                 for ((value, ratio), title) in row.values.iter().zip(relative(&row.values)).zip(&titles) {
-                    writeln!(out, "{},{},{},{value},{ratio:.6}", field(&row.name), row.what, field(title))?;
+                    let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.6}"));
+                    writeln!(out, "{},{},{},{value},{ratio}", field(&row.name), row.what, field(title))?;
                 }
             }
             Ok(())
@@ -218,7 +222,7 @@ fn picture(rows: &[Row], runs: &[String]) -> String {
             names.push(name.to_owned());
             names.len() - 1
         });
-        let values = relative(&row.values).collect();
+        let values = relative(&row.values).map(|ratio| ratio.unwrap_or(0.0)).collect();
         match panels.iter_mut().find(|panel| panel.title == row.what) {
             Some(panel) => panel.lines.push((name, values)),
             None => panels.push(Panel { title: row.what.to_owned(), lines: vec![(name, values)] }),
@@ -244,6 +248,13 @@ mod tests {
             all.map(|(what, value)| shown(what, value)),
             ["36.073 ms", "4.000 s", "0.986", "15.9k", "1"]
         );
+    }
+
+    #[test]
+    fn what_the_first_run_does_not_have_is_no_part_of_it() {
+        let of = |values: &[f64]| relative(values).collect::<Vec<_>>();
+        assert_eq!(of(&[4.0, 2.0, 0.0]), [Some(1.0), Some(0.5), Some(0.0)]);
+        assert_eq!(of(&[0.0, 2.0]), [None, None]);
     }
 
     #[test]

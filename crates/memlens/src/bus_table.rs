@@ -134,7 +134,7 @@ pub fn table(analysis: &Analysis, top: usize) -> String {
     }
     text += "\n\n";
     let titles = ["object", "kind", "MiB", "reads", "% of lines", "writes", "% of lines", "walk reads", "%"];
-    let titles = titles.into_iter().chain(["TLB misses", "%"]).map(str::to_owned).collect();
+    let titles = titles.into_iter().chain(["TLB misses seen", "%"]).map(str::to_owned).collect();
     let mut rows: Vec<Vec<String>> = vec![titles];
     let shown = if top == 0 { analysis.objects.len() } else { top };
     rows.extend(analysis.objects.iter().take(shown).map(|object| row(object, analysis)));
