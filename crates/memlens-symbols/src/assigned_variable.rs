@@ -4,6 +4,8 @@
 mod by_text;
 mod pointer;
 
+use std::cell::LazyCell;
+
 use by_text::head;
 pub use pointer::NamedPointer;
 
@@ -456,6 +458,8 @@ impl Module {
         let cfa_offset =
             rule.filter(|rule| rule.register == base.0).map(|rule| disp.wrapping_sub(rule.offset));
         let mut best: Option<(&Local<'a>, u64)> = None;
+        // Which line of the function itself is executed.
+        let here = LazyCell::new(|| debug.frames_at(pc).pop());
         for local in &locals.locals {
             let whole = local.type_id.as_ref().and_then(|id| debug.size_of(id)).unwrap_or(8);
             for place in places_near(local, pc).filter(|place| !local.ends_with_store(place, pc)) {
@@ -466,7 +470,8 @@ impl Module {
                 };
                 let Some(within) = start.and_then(|within| u64::try_from(within).ok()) else { continue };
                 let size = place.part_size.unwrap_or(whole.saturating_sub(place.part_start));
-                if within < size && best.is_none_or(|(known, _)| local.inline_depth <= known.inline_depth) {
+                let is_inner = best.is_none_or(|(known, _)| local.inline_depth <= known.inline_depth);
+                if within < size && is_inner && !here.as_ref().is_some_and(|here| local.is_behind(here)) {
                     best = Some((local, within.saturating_add(place.part_start)));
                 }
             }

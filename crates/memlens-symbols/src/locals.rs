@@ -10,6 +10,7 @@ use crate::assigned_variable::is_library;
 use crate::call_frames::CfaRow;
 use crate::debug_info::DebugInfo;
 use crate::dwarf_file::{Bytes, UnitHandle, Value, attribute, ranges};
+use crate::inline_calls::RawFrame;
 use crate::place::{FrameBase, Place, locations, pieces};
 use crate::types::{TypeId, TypeRef};
 
@@ -65,6 +66,16 @@ impl Local<'_> {
         let before_end = &self.places[..self.places.partition_point(|place| place.start < end)];
         let first = before_end.partition_point(|place| place.start.saturating_add(self.longest) <= start);
         before_end[first..].iter().filter(move |place| start < place.end)
+    }
+
+    /// Whether the variable, of the function itself, is declared behind the line that is executed there: then what is in its slot is another's,
+    /// whose scope has ended before. Debug information has it there for all of its scope, in which others may share the slot.
+    pub(crate) fn is_behind(&self, outermost: &RawFrame<'_>) -> bool {
+        let is_own = self.inline_depth == 0 && !self.is_parameter && outermost.line > 0;
+        is_own
+            && self.decl_line.is_some_and(|line| line > outermost.line)
+            && self.decl_file.is_some()
+            && self.decl_file == outermost.file
     }
 
     /// Whether a store at `pc` ends all that is known of the variable, which was at `place` until then: it is used no more, its slot is
@@ -467,5 +478,30 @@ mod tests {
         assert!(!ends(vec![place(0x12b5, 0x1600)]));
         assert!(!ends(vec![place(next, 0x1530)]), "it begins with the store");
         assert!(!ends(vec![LocalPlace { of_scope: true, ..place(0x12b5, next) }]));
+    }
+
+    #[test]
+    fn a_variable_is_not_used_before_its_declaration() {
+        let local = |decl_line, inline_depth, is_parameter| Local {
+            name: "events".into(),
+            type_id: None,
+            decl_file: Some("a.cpp".into()),
+            decl_line,
+            is_parameter,
+            inline_depth,
+            inlined_from: None,
+            of_library: false,
+            places: Vec::new(),
+            longest: 0,
+        };
+        let at = |file: &str, line| RawFrame { file: Some(file.into()), line, ..RawFrame::default() };
+        let own = local(Some(19), 0, false);
+        assert!(own.is_behind(&at("a.cpp", 15)));
+        assert!(!own.is_behind(&at("a.cpp", 19)) && !own.is_behind(&at("a.cpp", 30)));
+        assert!(!own.is_behind(&at("a.cpp", 0)), "nobody knows the line");
+        assert!(!own.is_behind(&at("b.h", 15)), "included in the middle");
+        assert!(!local(Some(19), 1, false).is_behind(&at("a.cpp", 15)), "an inlined function's");
+        assert!(!local(Some(19), 0, true).is_behind(&at("a.cpp", 15)), "of a long list of parameters");
+        assert!(!local(None, 0, false).is_behind(&at("a.cpp", 15)));
     }
 }
