@@ -211,7 +211,7 @@ impl Start {
         if layout.layout.is_flexible {
             return Self::best(BEFORE.map(|before| Self::Flexible { before }), profile, layout, seen);
         }
-        let steps = steps(bytes, seen);
+        let steps = steps(profile, bytes, seen);
         let ones = BEFORE.map(|before| Self::One { bytes, before });
         // Of blocks of many sizes the sum may be a whole number of structures by chance. Those of less than two structures on average have
         // something else behind one of them where operands say so.
@@ -310,11 +310,17 @@ enum Steps {
     Other,
 }
 
-/// Of operands that were seen at several offsets; None: they are too few, or both.
-fn steps(bytes: u64, seen: &[&Seen]) -> Option<Steps> {
+/// Of operands that were seen at several offsets; None: they are too few, or both. Those of copies, as of an array that grows, go by other steps
+/// than its structures, and count for nothing.
+fn steps(profile: &Profile, bytes: u64, seen: &[&Seen]) -> Option<Steps> {
     let (mut alike, mut all) = (0, 0);
+    let is_copy = |one: &Seen| {
+        let size = profile.code.get(one.code.index()).map_or(0, |code| code.size_bytes);
+        one.is_run || u64::from(size) > WORD_BYTES && !u64::from(size).is_multiple_of(bytes)
+    };
     // Those of one operand follow each other.
-    for pair in seen.windows(2).filter(|pair| pair[0].code == pair[1].code) {
+    let pairs = seen.windows(2).filter(|pair| pair[0].code == pair[1].code);
+    for pair in pairs.filter(|pair| !is_copy(pair[0])) {
         let apart = pair[0].offset_bytes.abs_diff(pair[1].offset_bytes);
         if apart > 0 && pair[0].offset_bytes.max(pair[1].offset_bytes) >= bytes {
             all += 1;
@@ -351,7 +357,7 @@ fn common_factor(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_profile::ObjectIx;
+    use memlens_profile::{CodeLocation, ObjectIx};
 
     #[test]
     fn blocks_of_one_size_are_looked_at_by_themselves() {
@@ -371,13 +377,26 @@ mod tests {
 
     #[test]
     fn steps_of_whole_structures_tell_an_array() {
-        let of = |all: &[Seen]| steps(24, &all.iter().collect::<Vec<_>>());
+        let of = |all: &[Seen]| steps(&Profile::default(), 24, &all.iter().collect::<Vec<_>>());
         let array = [seen(0, 8), seen(0, 56), seen(0, 200), seen(1, 16), seen(1, 880)];
         assert_eq!(of(&array), Some(Steps::Whole));
         // A header of 24 bytes, and numbers behind it.
         let numbers = [seen(0, 8), seen(1, 24), seen(1, 32), seen(1, 72), seen(1, 80)];
         assert_eq!(of(&numbers), Some(Steps::Other));
         assert_eq!(of(&[seen(0, 8), seen(0, 32)]), None, "once may be chance");
+    }
+
+    #[test]
+    fn copies_of_an_array_that_grows_are_no_steps() {
+        let code = |size_bytes| CodeLocation { size_bytes, ..CodeLocation::default() };
+        let all =
+            [seen(0, 8), seen(0, 56), seen(0, 200), seen(1, 64), seen(1, 128), seen(1, 192), seen(1, 320)];
+        let of = |of_copy| {
+            let profile = Profile { code: vec![code(8), code(of_copy)], ..Profile::default() };
+            steps(&profile, 24, &all.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(of(64), Some(Steps::Whole), "by lines");
+        assert_eq!(of(8), Some(Steps::Other), "by words, of something else");
     }
 
     #[test]
