@@ -28,6 +28,8 @@ use crate::streams;
 const SCHEMA: &str = "memlens-advice/1";
 /// Findings shown if the user does not say how many.
 const SHOWN: u64 = 5;
+/// From this part of the core's time on stalls are much.
+const MUCH_STALLED: f64 = 0.05;
 /// Titles of hidden findings that are named.
 const MOST_HIDDEN: usize = 3;
 
@@ -191,9 +193,18 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
     );
     // Writing to a String cannot fail.
     if findings.is_empty() {
+        let hides = match stall_part(profile) {
+            Some(part) if part >= MUCH_STALLED => {
+                format!(
+                    "what follows is behind other work there, and the {} that it stalls are something else's",
+                    percent(part)
+                )
+            }
+            _ => "it hides nearly all of what follows behind other work".to_owned(),
+        };
         let _ = writeln!(
             out,
-            "Nothing makes {of_time} of the modelled core's time: it hides nearly all of what follows behind other work.\n{caution}\n"
+            "Nothing that is known here makes {of_time} of the modelled core's time: {hides}.\n{caution}\n"
         );
     }
     for (number, finding) in (1..).zip(found.iter().take(shown)) {
@@ -273,6 +284,13 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
         false => "",
     };
+    let unexplained = unexplained_part(profile).map_or_else(String::new, |part| {
+        format!(
+            " The model has nothing for {} of the time that the code took by itself: what it says of the time is said of the rest, and remedies may \
+             gain more than that, or nothing.",
+            percent(part)
+        )
+    });
     let assumed = match profile.machine.has_assumed_latencies {
         true => {
             " Latencies are assumed: `memlens calibrate` measures this machine's, and runs after it go by them."
@@ -281,9 +299,22 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
     };
     let _ = writeln!(
         out,
-        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{shared}{time}{estimated}{assumed}"
+        "Gains are upper bounds in modelled wait, where each access waits by itself; they do not add up.{shared}{time}{unexplained}{estimated}{assumed}"
     );
     out
+}
+
+/// The part of the modelled core's time that is stalls; None: no core was modelled.
+fn stall_part(profile: &Profile) -> Option<f64> {
+    let cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0 && profile.has_stalls())?;
+    Some(profile.totals().stall_cycles as f64 / cycles as f64)
+}
+
+/// The part of the time that the code took by itself that the model has nothing for, where that is most of it.
+fn unexplained_part(profile: &Profile) -> Option<f64> {
+    let (measured, modelled) = profile.run.measured_cycles.zip(profile.run.core_cycles)?;
+    let part = 1.0 - modelled as f64 / measured.max(1) as f64;
+    (part > 0.5).then_some(part)
 }
 
 /// What waits much and has no remedy here.
