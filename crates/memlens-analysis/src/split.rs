@@ -6,7 +6,7 @@
 //!
 //! What makes structures or takes them away (initialisation, a vector that grows, destruction) touches all of their fields once, and is
 //! no use of them. It is told by its counts: code that goes through the structures, or from one byte of a field to the next, or of
-//! all of them, and is executed about as often as that takes for all structures there were.
+//! all of them, and is executed about as often as that takes for all structures there were. Nor is what is always done with the same one.
 //!
 //! # Bound
 //! With *k* the part of its lines' bytes that is hot, each line of hot fields alone is in the place of 1/*k* lines. So a cache that holds
@@ -88,7 +88,7 @@ struct Piece {
     code: CodeIx,
     field: FieldIx,
     counts: Counts,
-    /// Once for each structure.
+    /// Once for each structure, or always in the same one.
     is_once: bool,
     /// From structure to structure: what lies at random places for others comes in order here, and in a loop of its own.
     is_walk: bool,
@@ -236,7 +236,11 @@ impl About<'_> {
             most_uses = most_uses.max(seen.uses);
             hot.push(field);
         }
-        let are_used = |piece: &&Piece| !piece.is_once && hot.contains(&piece.field);
+        // What is seldom done, as to the first element alone, moves nothing.
+        let are_used = |piece: &&Piece| {
+            let is_often = piece.counts.accesses() as f64 >= least * most_uses as f64;
+            !piece.is_once && is_often && hot.contains(&piece.field)
+        };
         let covered: Vec<FieldIx> =
             pieces.iter().filter(are_used).flat_map(|piece| self.covered(piece)).collect();
         hot.extend(covered);
@@ -282,12 +286,19 @@ impl About<'_> {
             *by_code.entry(*code).or_default() += counts.accesses();
         }
         let piece = |((code, field), counts): ((CodeIx, FieldIx), Counts)| {
-            let is_once = self.is_once(code, field, counts.accesses(), made)
+            let is_once = self.is_in_one(code, field)
+                || self.is_once(code, field, counts.accesses(), made)
                 || self.sweeps(code, field) && self.is_once_over(code, element_bytes, by_code[&code], made);
             let is_walk = self.walks(code, field, element_bytes);
             Piece { code, field, counts, is_once, is_walk }
         };
         pieces.into_iter().map(piece).collect()
+    }
+
+    /// Whether code is always at the same address, as one that fills a vector with copies of its first element reads that: it says nothing of
+    /// how the others are used.
+    fn is_in_one(&self, code: CodeIx, field: FieldIx) -> bool {
+        self.pattern(code, field).is_some_and(|pattern| pattern.kind == PatternKind::Constant)
     }
 
     /// Whether so many executions are what it takes to go through a field of so many structures once.

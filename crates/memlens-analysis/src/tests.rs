@@ -380,6 +380,32 @@ fn what_a_wide_access_covers_is_hot_too() {
     assert_eq!(hot(&mut profile), (vec![FieldIx(0), FieldIx(1), FieldIx(2)], 24));
 }
 
+/// A vector is resized: its first element is made by wide stores, and all others are copies of that, by wide loads of it. Then their `x` is
+/// gone through.
+#[test]
+fn how_the_first_element_is_made_and_copied_is_no_use_of_the_others() {
+    let mut profile = accounts(1 << 20);
+    let object = ObjectIx(1);
+    profile.fields =
+        vec![field(object, 0, 8, "x"), field(object, 8, 8, "y"), field(object, 16, 240, "rest[]")];
+    profile.code[1].size_bytes = 64;
+    let seen = |code, field| FieldUse { code: CodeIx(code), field: FieldIx(field), seen: 1 };
+    profile.field_uses = vec![seen(1, 0), seen(2, 0)];
+    let mut with = |loads, kind| {
+        profile.cells[0].counts = Counts { loads, load_bytes: 64 * loads, ..Counts::default() }.into();
+        profile.patterns = vec![AccessPattern { code: CodeIx(1), kind, ..AccessPattern::default() }];
+        match split(&mut profile).map(|found| found.remedy) {
+            Some(Remedy::Split { hot, .. }) => Some(hot),
+            None => None,
+            remedy => panic!("{remedy:?}"),
+        }
+    };
+    let all = 1 << 19;
+    assert_ne!(with(all, PatternKind::Irregular), Some(vec![FieldIx(0)]), "used with what lies behind it");
+    assert_eq!(with(all, PatternKind::Constant), Some(vec![FieldIx(0)]), "of the first");
+    assert_eq!(with(4, PatternKind::Unknown), Some(vec![FieldIx(0)]), "hardly ever");
+}
+
 /// The walk over `b` as a chase over blocks of so many bytes each, in all 256 MiB.
 fn chase(block_bytes: u64) -> Profile {
     let mut profile = profile();

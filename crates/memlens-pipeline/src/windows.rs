@@ -195,7 +195,6 @@ impl Windows {
     }
 
     /// The patterns, whole windows, those that tell of what is in no others, and the number in them of the operand of an instruction.
-    #[expect(clippy::type_complexity, reason = "four borrows of one structure")]
     pub fn patterns(
         &mut self,
     ) -> (&mut Patterns, &KeptWindows, Option<&KeptWindows>, &FxHashMap<OperandKey, u32>) {

@@ -629,6 +629,14 @@ fn advice_text(profile: &Profile, finding: &Finding) -> String {
                  which the first level holds"
             );
         }
+        Remedy::Layout { stride_bytes, .. }
+            if object(profile, finding)
+                .and_then(|object| object.element.as_ref())
+                .is_some_and(|element| element.bytes == stride_bytes.unsigned_abs()) =>
+        {
+            "each step is a structure: put the fields that this code uses side by side, or in arrays of their own, so that lines and pages are \
+             used up"
+        }
         Remedy::Layout { .. } => {
             "exchange the loops, or put the fields that are used together side by side, so that lines and pages are used up"
         }
