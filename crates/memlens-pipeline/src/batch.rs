@@ -124,9 +124,9 @@ impl Batch {
         self.len == 0
     }
 
-    /// What follows is thread number `thread`'s, on core `core`, from epoch `epoch` on.
-    pub fn begin(&mut self, thread: usize, core: CoreId, epoch: u32) {
-        self.segments.push(Segment { thread, core, start: self.len, epoch });
+    /// What follows is thread number `thread`'s, on core `core`.
+    pub fn begin(&mut self, thread: usize, core: CoreId) {
+        self.segments.push(Segment { thread, core, start: self.len });
     }
 
     /// Adds an access.
@@ -584,7 +584,7 @@ mod tests {
                 let (mut found, mut written, mut random, mut len) = (Vec::new(), Vec::new(), 7_u64, 0);
                 for round in 0..60 {
                     for segment in 0..3 {
-                        batch.begin(segment % 2, CoreId((segment % 2 * usize::from(round > 40)) as u16), 0);
+                        batch.begin(segment % 2, CoreId((segment % 2 * usize::from(round > 40)) as u16));
                         let mut addr = 0x10_0000;
                         for index in 0..1997 {
                             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

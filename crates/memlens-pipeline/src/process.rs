@@ -138,8 +138,6 @@ pub struct Process {
     cores: Cores,
     /// Whether lines go from core to core, as far as batches have come back.
     takes_turns: bool,
-    /// The epoch of the first of the records in hand.
-    epoch: u32,
     generation: u64,
     serial: u64,
     pub(crate) pid: Option<u32>,
@@ -194,7 +192,6 @@ impl Process {
             collecting: options.collect_at_start,
             current: usize::MAX,
             takes_turns: false,
-            epoch: 0,
             generation: 0,
             serial: 0,
             pid: None,
@@ -252,7 +249,7 @@ impl Process {
         }
         let mut next = self.simulator.empty_batch();
         if self.current != usize::MAX {
-            next.begin(self.current, self.cores.of(self.current), self.epoch);
+            next.begin(self.current, self.cores.of(self.current));
         }
         let batch = std::mem::replace(&mut self.batch, next);
         if let Some(done) = self.simulator.submit(batch) {
@@ -313,7 +310,7 @@ impl Process {
             let before = (self.current != usize::MAX).then_some(self.current);
             let core = self.cores.change(before, number, self.serial);
             self.current = number;
-            self.batch.begin(number, core, self.epoch);
+            self.batch.begin(number, core);
             if let Some(thread) = &mut self.threads[number] {
                 thread.fetches.forget_lines();
             }
@@ -674,7 +671,6 @@ impl RecordSink for Process {
     }
 
     fn records(&mut self, slot: usize, words: &[u64]) {
-        self.epoch = words.first().map_or(self.epoch, |&word| RecordHeader(word).epoch());
         // Taken out so that it and the rest can be borrowed at the same time.
         let Some((number, mut thread)) = self.take_thread(slot) else { return };
         let mut at = 0;

@@ -2,8 +2,9 @@
 //!
 //! **Turns.** Rings tell no order between threads but that of epochs, and the reader merges them in turns of some hundred
 //! accesses. A core loses a line that another one wants after some dozen cycles. So where lines were found to go from core to core,
-//! accesses of one epoch go through the model in turns as long as a line takes to arrive: whoever has it keeps it for about as
-//! long as the others wait for it. An atomic access ends its turn: stores that follow are not done before it is, nor together with
+//! accesses of a batch go through the model in turns as long as a line takes to arrive: whoever has it keeps it for about as
+//! long as the others wait for it. Epochs, which allocations begin, are for who owns an address: what was recorded in one after the other runs
+//! side by side all the same where nobody records. An atomic access ends its turn: stores that follow are not done before it is, nor together with
 //! it. Elsewhere long turns give the same misses for less.
 //!
 //! **Whose bytes.** A coherence miss is false sharing if what the others are known to have written in the line are other bytes than those
@@ -43,8 +44,6 @@ pub struct Segment {
     pub core: CoreId,
     /// Position of the first of its accesses.
     pub start: usize,
-    /// The epoch in which it begins: those of one epoch have no order.
-    pub epoch: u32,
 }
 
 /// What is known of lines that go from core to core.
@@ -162,33 +161,31 @@ pub fn all_accesses(segments: &[Segment], end: usize) -> impl Iterator<Item = Ra
 }
 
 /// Visits the accesses of `segments` in turns of `turn` accesses, or to the next atomic one; `attrs` are those of all. Each visit has
-/// the number of the segment, and which accesses. Segments of a thread, and epochs, stay in order.
+/// the number of the segment, and which accesses. Segments of a thread stay in order.
 pub fn in_turns(
     segments: &[Segment],
     attrs: &[AccessAttr],
     turn: usize,
     mut visit: impl FnMut(usize, Range<usize>),
 ) {
-    let mut all = all_accesses(segments, attrs.len()).enumerate();
-    for epoch in segments.chunk_by(|one, next| one.epoch == next.epoch) {
-        let mut threads: Vec<Unvisited> = Vec::new();
-        for (segment, (number, accesses)) in epoch.iter().zip(&mut all) {
-            let part = Part { number, accesses };
-            match threads.iter_mut().find(|it| it.thread == segment.thread) {
-                Some(of_thread) => of_thread.parts.push_back(part),
-                None => threads.push(Unvisited { thread: segment.thread, parts: [part].into() }),
-            }
+    let mut threads: Vec<Unvisited> = Vec::new();
+    for (segment, (number, accesses)) in segments.iter().zip(all_accesses(segments, attrs.len()).enumerate())
+    {
+        let part = Part { number, accesses };
+        match threads.iter_mut().find(|it| it.thread == segment.thread) {
+            Some(of_thread) => of_thread.parts.push_back(part),
+            None => threads.push(Unvisited { thread: segment.thread, parts: [part].into() }),
         }
-        if let [alone] = &mut threads[..] {
-            alone.parts.drain(..).for_each(|part| visit(part.number, part.accesses));
-            continue;
+    }
+    if let [alone] = &mut threads[..] {
+        alone.parts.drain(..).for_each(|part| visit(part.number, part.accesses));
+        return;
+    }
+    while !threads.is_empty() {
+        for of_thread in &mut threads {
+            of_thread.take_turn(attrs, turn, &mut visit);
         }
-        while !threads.is_empty() {
-            for of_thread in &mut threads {
-                of_thread.take_turn(attrs, turn, &mut visit);
-            }
-            threads.retain(|of_thread| !of_thread.parts.is_empty());
-        }
+        threads.retain(|of_thread| !of_thread.parts.is_empty());
     }
 }
 
@@ -234,26 +231,31 @@ mod tests {
     use super::*;
     use memlens_types::AccessKind;
 
-    fn segment(thread: usize, start: usize, epoch: u32) -> Segment {
-        Segment { thread, core: CoreId(thread as u16), start, epoch }
+    fn segment(thread: usize, start: usize) -> Segment {
+        Segment { thread, core: CoreId(thread as u16), start }
     }
 
     #[test]
-    fn threads_of_an_epoch_take_turns_and_keep_their_order() {
-        // 0: 0..5 and 7..10, 1: 5..7; then, in a later epoch, 1: 10..14.
-        let segments = [segment(0, 0, 1), segment(1, 5, 1), segment(0, 7, 1), segment(1, 10, 2)];
+    fn threads_take_turns_and_keep_their_order() {
+        // 0: 0..5 and 7..10, 1: 5..7 and 10..14.
+        let segments = [segment(0, 0), segment(1, 5), segment(0, 7), segment(1, 10)];
         let mut attrs = [AccessAttr::new(AccessKind::Modify, 8); 14];
         let visits = |attrs: &[AccessAttr]| {
             let mut visits = Vec::new();
             in_turns(&segments, attrs, 3, |at, accesses| visits.push((at, accesses)));
             visits
         };
-        assert_eq!(visits(&attrs), [(0, 0..3), (1, 5..7), (0, 3..5), (2, 7..8), (2, 8..10), (3, 10..14)]);
-        // Where there is nobody to take the next turn nothing ends it.
+        let all = [(0, 0..3), (1, 5..7), (3, 10..11), (0, 3..5), (2, 7..8), (3, 11..14), (2, 8..10)];
+        assert_eq!(visits(&attrs), all);
         for locked in [1, 4, 12] {
             attrs[locked] = attrs[locked].locked();
         }
-        assert_eq!(visits(&attrs), [(0, 0..2), (1, 5..7), (0, 2..5), (2, 7..10), (3, 10..14)]);
+        let all = [(0, 0..2), (1, 5..7), (3, 10..11), (0, 2..5), (3, 11..13), (2, 7..10), (3, 13..14)];
+        assert_eq!(visits(&attrs), all);
+        // Where there is nobody to take the next turn nothing ends it.
+        let mut alone = Vec::new();
+        in_turns(&segments[..1], &attrs, 3, |at, accesses| alone.push((at, accesses)));
+        assert_eq!(alone, [(0, 0..14)]);
     }
 
     #[test]

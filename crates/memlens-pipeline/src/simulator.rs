@@ -181,7 +181,7 @@ mod tests {
             let mut batch = simulator.empty_batch();
             for segment in 0..3 {
                 let core = if round < second_core { 0 } else { (segment % 2) as u16 };
-                batch.begin(segment % 2, CoreId(core), 0);
+                batch.begin(segment % 2, CoreId(core));
                 for at in 0..500 + 100 * segment as u64 {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let kind = if random >> 63 == 0 { AccessKind::Load } else { AccessKind::Store };
