@@ -213,7 +213,8 @@ pub struct Advice {
     pub findings: Vec<Finding>,
     /// Those of which the modelled core hides nearly all, so that less than [`LEAST_TIME_GAIN`] is left; the largest part of the wait
     /// first. The core bounds how many lines are under way and how fast they come from memory, but not how fast they pass between
-    /// caches, so that this may be too little. Without prefetches, which gain nothing where the core has as many under way.
+    /// caches, so that this may be too little. Without prefetches, which gain nothing where the core has as many under way. None of a profile
+    /// whose model explains little of the measured time ([`Profile::unexplained_part`]).
     pub hidden: Vec<Finding>,
     /// Rows that none of these is about, with their part of all stalls (of the wait, without a modelled core), at least
     /// [`LEAST_WITHOUT_REMEDY`] of them; the largest first.
@@ -274,12 +275,17 @@ pub fn advice(profile: &Profile) -> Advice {
     }
     found.retain(|finding: &Finding| finding.gain.max(finding.time_gain.unwrap_or(0.0)) >= LEAST_GAIN);
     parallel::share_stalls(&known, &mut found);
-    let is_hidden = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
-    let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
+    let is_little = |finding: &Finding| finding.time_gain.is_some_and(|gain| gain < LEAST_TIME_GAIN);
     // What the core overlaps by itself a prefetch hardly helps, unless nothing else waits.
     let stalls = profile.totals().stall_cycles as f64;
     let is_much = |finding: &Finding| finding.counts.stall_cycles as f64 >= MUCH * stalls && stalls > 0.0;
-    hidden.retain(|finding| !matches!(finding.remedy, Remedy::Prefetch { .. }) || is_much(finding));
+    found.retain(|finding| {
+        let may_help = !matches!(finding.remedy, Remedy::Prefetch { .. }) || is_much(finding);
+        may_help || !is_little(finding)
+    });
+    // Where the model knows little of the time, nothing is left out for that.
+    let is_hidden = |finding: &Finding| is_little(finding) && profile.unexplained_part().is_none();
+    let (mut hidden, mut findings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_hidden);
     let sort = |found: &mut Vec<Finding>, gain: fn(&Finding) -> f64| {
         found.sort_by(|one, other| gain(other).total_cmp(&gain(one)).then(one.row.cmp(&other.row)));
     };

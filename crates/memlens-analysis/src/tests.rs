@@ -1169,6 +1169,15 @@ fn gains_of_time_are_of_what_nothing_hides() {
     assert!(findings.iter().all(|finding| finding.remedy.as_str() != "layout"));
     let words: Vec<&str> = hidden.iter().map(|finding| finding.remedy.as_str()).collect();
     assert_eq!(words, ["layout"], "they are told all the same");
+    // The model has nothing for most of the time that the code took: what it hides may be most of that.
+    profile.run.measured_cycles = profile.run.core_cycles.map(|cycles| 3 * cycles);
+    let known = advice(&profile);
+    assert!(
+        known.hidden.is_empty() && known.findings.iter().any(|finding| finding.remedy.as_str() == "layout")
+    );
+    assert!(profile.unexplained_part().is_some_and(|part| (part - 2.0 / 3.0).abs() < 1e-9));
+    profile.run.measured_cycles = profile.run.core_cycles.map(|cycles| 3 * cycles / 2);
+    assert_eq!((profile.unexplained_part(), advice(&profile).hidden.len()), (None, 1));
     // A hidden prefetch is none, where others wait.
     let mut has_prefetch = |of_gathers, of_strides| {
         profile.cells[1].counts.change(|counts| counts.stall_cycles = of_gathers);

@@ -476,6 +476,15 @@ impl Profile {
         modelled as f64 > MUCH_MORE * self.totals().stall_cycles as f64
     }
 
+    /// The part of the time that the code took by itself that the modelled core has nothing for, where that is most of it: then what is a part of
+    /// the core's time says little of the program's.
+    pub fn unexplained_part(&self) -> Option<f64> {
+        const MOST: f64 = 0.5;
+        let (measured, modelled) = self.run.measured_cycles.zip(self.run.core_cycles)?;
+        let part = 1.0 - modelled as f64 / measured.max(1) as f64;
+        (part > MOST).then_some(part)
+    }
+
     /// Whether it is of a bus trace: lines of memory and page walks are counted, accesses and code are not known.
     pub fn is_of_bus(&self) -> bool {
         self.run.mode == "bus"

@@ -272,7 +272,7 @@ impl AllocationSource {
         {
             let others = match self.watch {
                 Watch::Sampled => {
-                    " The others go by the pointers that lead to them (`heap through p`); --allocations all watches every block."
+                    " The others go by the pointers that lead to them (`heap through p`); --allocations all watches every block, if the program does not allocate often."
                 }
                 _ => "",
             };

@@ -284,7 +284,7 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
         true => " Of the time they are what a modelled core saves; real ones have saved more and less.",
         false => "",
     };
-    let unexplained = unexplained_part(profile).map_or_else(String::new, |part| {
+    let unexplained = profile.unexplained_part().map_or_else(String::new, |part| {
         format!(
             " The model has nothing for {} of the time that the code took by itself: what it says of the time is said of the rest, and remedies may \
              gain more than that, or nothing.",
@@ -308,13 +308,6 @@ fn text(profile: &Profile, advice: &Advice, refused: &[RefusedLoad], args: &Advi
 fn stall_part(profile: &Profile) -> Option<f64> {
     let cycles = profile.run.core_cycles.filter(|&cycles| cycles > 0 && profile.has_stalls())?;
     Some(profile.totals().stall_cycles as f64 / cycles as f64)
-}
-
-/// The part of the time that the code took by itself that the model has nothing for, where that is most of it.
-fn unexplained_part(profile: &Profile) -> Option<f64> {
-    let (measured, modelled) = profile.run.measured_cycles.zip(profile.run.core_cycles)?;
-    let part = 1.0 - modelled as f64 / measured.max(1) as f64;
-    (part > 0.5).then_some(part)
 }
 
 /// What waits much and has no remedy here.
