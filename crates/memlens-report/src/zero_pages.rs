@@ -64,7 +64,7 @@ mod tests {
     fn misses_of_pages_of_zeros_are_told() {
         let of = |objects: Vec<Object>| never_written(&Profile { objects, ..Profile::default() });
         let note = of(vec![object("a", 0, 100), object("b", 8 << 20, 300)]).expect("b is told of");
-        assert!(note.starts_with("8.00 MiB of b was read and never written"), "{note}");
+        assert!(note.starts_with("8 MiB of b was read and never written"), "{note}");
         assert!(note.contains("75.0 % of the first-level misses"), "{note}");
         assert_eq!(of(vec![object("a", 0, 100)]), None, "all of it was written");
         assert_eq!(of(vec![object("a", 3 << 20, 100)]), None, "most of it");
