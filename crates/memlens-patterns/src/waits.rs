@@ -143,14 +143,12 @@ fn part(waited: f64, of: f64) -> Option<f64> {
 
 /// Fills the parts of the rows of code that have none yet, where the windows have enough of their accesses.
 fn add_parts(found: &Waits, operands: &[(u32, CodeIx)], is_elsewhere: bool, parts: &mut [Option<Parts>]) {
-    let mut told = vec![false; parts.len()];
     for &(number, code) in operands {
         let waited =
             found.operands.get(&number).filter(|it| it.accesses >= FEWEST && it.latency_cycles > 0.0);
         let (Some(waited), Some(into)) = (waited, parts.get_mut(code.index())) else { continue };
         // Of two operands in one row the last says it.
-        if into.is_none() || told[code.index()] {
-            told[code.index()] = true;
+        if into.is_none_or(|known| known.is_elsewhere == is_elsewhere) {
             *into = Some(Parts {
                 of_latency: waited.waited_cycles / waited.latency_cycles,
                 of_translation: part(waited.translation_waited_cycles, waited.translation_cycles),

@@ -189,7 +189,7 @@ pub fn in_turns(
     }
 }
 
-/// What a thread still has to do in an epoch.
+/// What a thread still has to do in a batch.
 struct Unvisited {
     thread: usize,
     parts: VecDeque<Part>,

@@ -1,7 +1,7 @@
 //! The stack of a process's first thread while it waits.
 //!
 //! `main` has its data on its stack, starts threads that work on them, and waits until they have ended. A thread that waits is never
-//! sampled. Where one stands that is in a system call, the kernel says itself (`/proc/PID/task/TID/syscall`, proc(5)): its stack pointer and
+//! sampled. Where one stands that is in a system call, the kernel says itself (`/proc/PID/syscall`, proc(5)): its stack pointer and
 //! its instruction. From there the stack is followed as from a sample, in the memory as it is.
 
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::address_space::AddressSpace;
 use crate::unwinder::{StackFrame, UnwindCache};
 
-/// A look costs some 20 µs of processor time; a thread that waits seldom goes on.
+/// A look follows a whole stack; a thread that waits seldom goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What runs now may wait soon, and to see that it runs costs less.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
