@@ -4,6 +4,7 @@
 //! it runs in: terminal width and colour are told to it, and it returns text.
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod callgrind;
 mod column;
 mod compare;
@@ -29,6 +30,7 @@ mod zero_pages;
 
 use memlens_profile::place;
 
+pub use advice::{ADVICE_SCHEMA, advice_json, advice_text, comes_by_steps};
 pub use column::Column;
 pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap, compare, leading_column};
 pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table};
@@ -38,7 +40,6 @@ pub use detail::{code_detail, object_detail};
 pub use json::{SCHEMA, json, json_report};
 pub use number::count as short_count;
 pub use prediction::prediction_table;
-pub use row::{By, row_number};
+pub use row::By;
 pub use table::{View, table};
 pub use word::UnknownWord;
-pub use zero_pages::never_written;

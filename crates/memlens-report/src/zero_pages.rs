@@ -15,7 +15,7 @@ const LEAST_MISSES: f64 = 0.02;
 const NAMED: usize = 3;
 
 /// What is wrong with the misses modelled for data that was never written; `None`: nothing. Linear in the objects.
-pub fn never_written(profile: &Profile) -> Option<String> {
+pub(crate) fn never_written(profile: &Profile) -> Option<String> {
     let all = profile.totals().l1_misses();
     let mut found = Vec::new();
     let (mut misses, mut bytes) = (0, 0);
