@@ -469,7 +469,7 @@ impl<'a> Builder<'a> {
         let mut frames = Vec::with_capacity(located.len());
         for (depth, place) in located.into_iter().enumerate() {
             let source_text = match (symbols, &place.file, place.line) {
-                (Some(symbols), Some(file), Some(line)) if is_return => symbols.source_line(file, line),
+                (Some(symbols), Some(file), Some(line)) => symbols.source_line(file, line),
                 _ => None,
             };
             let frame = FrameIx::from_index(self.profile.frames.len());
