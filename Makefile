@@ -57,7 +57,9 @@ demo: build examples
 	$(MEMLENS) run --mode exact --force --out $(EXAMPLES)/sqlite.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 100000
 	@echo; echo '== The same at nearly native speed, estimated from bursts =='
 	$(MEMLENS) run --mode burst --force --out $(EXAMPLES)/sqlite-bursts.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 300000
+	@$(MEMLENS) report $(EXAMPLES)/sqlite.memlens --html $(EXAMPLES)/sqlite.html --force
 	@echo; echo 'Look closer: $(MEMLENS) report $(EXAMPLES)/bfs.memlens --by line'
+	@echo 'In a browser: $(EXAMPLES)/sqlite.html'
 
 # Sampled shares are held to wide bounds here, because the machine may be busy with other things, which moves the costs
 # themselves: bench/accuracy.py and bench/unbiased.py without them are for a quiet one.
@@ -77,6 +79,9 @@ test: test-build
 	$(PYTHON) tests/random_code.py --memlens $(MEMLENS)
 	$(PYTHON) tests/bus.py --memlens $(MEMLENS)
 	$(PYTHON) tests/apply.py --memlens $(MEMLENS)
+	@if command -v node >/dev/null; then \
+		set -ex; $(PYTHON) tests/page.py --memlens $(MEMLENS); \
+	else echo 'left out for want of node: tests/page.py'; fi
 	$(PYTHON) tests/static.py --memlens $(MEMLENS) --evaluate $(TARGET)/release/examples/evaluate
 	$(PYTHON) bench/accuracy.py --memlens $(MEMLENS) --check
 	$(PYTHON) bench/bursts.py --memlens $(MEMLENS) --check

@@ -24,6 +24,7 @@ packages() {
     sqlite3)  row='sqlite3|sqlite|sqlite|sqlite3|sqlite' ;;
     heaptrack) row='heaptrack|heaptrack|heaptrack|heaptrack|heaptrack' ;;
     perf)     row='linux-perf|perf|perf|perf|perf' ;;
+    node) row='nodejs|nodejs|nodejs|nodejs|nodejs' ;;
     redis-cli) row='redis-tools|redis|redis|redis|redis' ;;
     xz)       row='xz-utils|xz|xz|xz|xz' ;;
     zstd)     row='zstd|zstd|zstd|zstd|zstd' ;;
@@ -65,7 +66,7 @@ for task; do
     case $task in
     build) ;;
     demo) ;;
-    test) optional="$optional static-libc valgrind python3 gfortran sqlite3 redis-cli xz zstd lua5.4 bc file diff git openssl" ;;
+    test) optional="$optional static-libc valgrind python3 gfortran sqlite3 redis-cli node xz zstd lua5.4 bc file diff git openssl" ;;
     bench) optional="$optional valgrind python3 sqlite3 xz perf heaptrack redis-cli" ;;
     *) echo "setup.sh: unknown task: $task (build, demo, test, bench)" >&2; exit 2 ;;
     esac

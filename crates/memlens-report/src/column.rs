@@ -242,6 +242,11 @@ impl Column {
         }
     }
 
+    /// Whether it has words, no figures.
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Self::Name | Self::Kind | Self::Type | Self::Pattern | Self::Objects | Self::Where)
+    }
+
     pub(crate) fn content(self, row: &Row) -> Content<'_> {
         let known = &row.known;
         let ratio = |misses: Option<u64>| {

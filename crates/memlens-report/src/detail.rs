@@ -10,10 +10,11 @@ use crate::View;
 use crate::column::Column;
 use crate::field;
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, heading, wrap};
-use crate::header::of_them_prefetched;
+use crate::header::{Fact, of_them_prefetched};
 use crate::known::Known;
 use crate::namesakes::Namesakes;
 use crate::number::{count, percent_of_share, plural, shown, size};
+use crate::pattern::PatternWords;
 use crate::place::{frame_place, function_name, module_place, object_place, source_place};
 use crate::row::{By, CodeGroup, Row, Whole, by_code, by_path, leading_share, path_function, sort_rows};
 use crate::table::{
@@ -43,7 +44,7 @@ pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<Str
         }
     } else {
         out += &Style::Dim.paint("\nobjects of this name\n", colour);
-        out += &each_of(profile, &objects, whole, view);
+        out += &each_of(profile, &objects, whole).text(profile, view);
     }
     if view.by == By::Caller {
         out.push('\n');
@@ -56,17 +57,34 @@ pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<Str
     out += &fields(profile, &objects, whole, view);
     let members = objects.set();
     let cells = profile.cells.iter().filter(|cell| members.contains(&cell.object));
-    let (group, noun, place) = match view.by {
-        By::Instruction => (CodeGroup::Instruction, "instruction", "where"),
-        By::Function => (CodeGroup::Function, "function", "file"),
-        _ => (CodeGroup::Line, "line", "function"),
+    let group = match view.by {
+        By::Instruction => CodeGroup::Instruction,
+        By::Function => CodeGroup::Function,
+        _ => CodeGroup::Line,
     };
-    let rows = by_code(profile, cells, whole, group);
-    if rows.is_empty() {
-        out += "\nNo instruction touched it while collection was on.\n";
-        return Ok(out);
+    match code_of(&PatternWords::new(profile), cells, whole, group) {
+        Some(code) => out += &format!("\n{}", code.text(profile, view)),
+        None => out += "\nNo instruction touched it while collection was on.\n",
     }
-    out.push('\n');
+    Ok(out)
+}
+
+/// The code of these cells, which touches one object; None: there are none.
+pub(crate) fn code_of<'a>(
+    words: &PatternWords<'_>,
+    cells: impl Iterator<Item = &'a Cell>,
+    whole: Whole,
+    group: CodeGroup,
+) -> Option<Part> {
+    let rows = by_code(words, cells, whole, group);
+    if rows.is_empty() {
+        return None;
+    }
+    let (noun, place) = match group {
+        CodeGroup::Instruction => ("instruction", "where"),
+        CodeGroup::Function => ("function", "file"),
+        CodeGroup::Line => ("line", "function"),
+    };
     let mut what = vec![TableColumn::Of(Column::Name, ["", "touched by"], 0)];
     if group == CodeGroup::Instruction {
         what.push(TableColumn::Of(Column::Kind, ["", "access"], 1));
@@ -76,12 +94,11 @@ pub fn object_detail(profile: &Profile, wanted: &str, view: &View) -> Result<Str
     if group != CodeGroup::Function {
         last = vec![TableColumn::Of(Column::Pattern, ["", "pattern"], 2), TableColumn::Source];
     }
-    out += &part(profile, rows, noun, (&what, &last), view);
-    Ok(out)
+    Some(Part::new(words.profile(), rows, noun, (&what, &last)))
 }
 
 /// Several objects, each by itself, with the calls that tell them apart.
-fn each_of(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
+pub(crate) fn each_of(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) -> Part {
     let paths: Vec<Vec<String>> = objects.objects().map(|object| allocation_path(profile, object)).collect();
     let rows = objects.members().iter().zip(&paths).map(|(&index, path)| Row {
         place: Some(path_from_fork(path, &paths)),
@@ -95,7 +112,7 @@ fn each_of(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View
         TableColumn::Of(Column::Bytes, ["", "bytes"], 3),
     ];
     let last = [TableColumn::Of(Column::Where, ALLOCATED_FROM, 0)];
-    part(profile, rows.collect(), "object", (&what, &last), view)
+    Part::new(profile, rows.collect(), "object", (&what, &last))
 }
 
 /// Where an object was allocated, and from where that was called; or where it was declared.
@@ -118,24 +135,45 @@ fn path_from_fork(path: &[String], paths: &[Vec<String>]) -> String {
     }
 }
 
-/// The structure that those objects consist of which have one, in the order of its fields.
-fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
+/// The structure that objects consist of.
+pub(crate) struct Structure {
+    /// What it is called, and how large it is.
+    pub(crate) title: String,
+    /// Bytes of one; None: its type is not known.
+    pub(crate) bytes: Option<u64>,
+    /// Its fields.
+    pub(crate) fields: Part,
+    /// Which of them have accesses that reach beyond them; empty: none.
+    pub(crate) wide: String,
+}
+
+/// The structure that those objects consist of which have one, if it is one and the same.
+pub(crate) fn structure(profile: &Profile, objects: &Namesakes<'_>, whole: Whole) -> Option<Structure> {
     let with_fields = objects.only(|index| field::fields_of(profile, index).next().is_some());
-    let element = with_fields.common(|object| Some(object.element.as_ref()));
-    let rows = element.map_or(Vec::new(), |_| field::of_objects(profile, &with_fields, whole));
+    let element = with_fields.common(|object| Some(object.element.as_ref()))?;
+    let rows = field::of_objects(profile, &with_fields, whole);
     if rows.is_empty() {
-        return String::new();
+        return None;
     }
-    let title = match element.flatten() {
+    let title = match element {
         Some(element) => format!("fields of {}, {} bytes", element.type_name, element.bytes),
         None => "bytes of its blocks; their type is not known".to_owned(),
     };
     let mut what = vec![TableColumn::Of(Column::Name, ["", "field"], 0)];
     what.extend(field_columns());
+    let wide = wide_fields(&rows);
+    let fields = Part::new(profile, rows, "field", (&what, &[]));
+    Some(Structure { title, bytes: element.map(|element| element.bytes), fields, wide })
+}
+
+/// The same as text.
+fn fields(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View) -> String {
+    let Some(Structure { title, fields, wide, .. }) = structure(profile, objects, whole) else {
+        return String::new();
+    };
     // In the order of places, which shows what lies beside what.
     let view = View { sort: Some(Column::Offset), top: None, trifles: true, ..view.clone() };
-    let wide = wide_fields(&rows);
-    let table = part(profile, rows, "field", (&what, &[]), &view);
+    let table = fields.text(profile, &view);
     Style::Dim.paint(&format!("\n{title}\n"), view.colour) + &table + &Style::Dim.paint(&wide, view.colour)
 }
 
@@ -171,34 +209,49 @@ fn callers(profile: &Profile, objects: &Namesakes<'_>, whole: Whole, view: &View
     }
     let what = [TableColumn::Of(Column::Name, ["", "reached by"], 0)];
     let last = [TableColumn::Of(Column::Where, CALLED_FROM, 0)];
-    part(profile, rows, "call path", (&what, &last), view)
+    Part::new(profile, rows, "call path", (&what, &last)).text(profile, view)
 }
 
 /// A table of a part of the profile: each row's share of it, what the row is, the counts, what comes last.
-fn part(
-    profile: &Profile,
-    mut rows: Vec<Row>,
-    noun: &str,
-    (what, last): (&[TableColumn], &[TableColumn]),
-    view: &View,
-) -> String {
-    sort_rows(&mut rows, view.sort_of(profile));
-    let all = rows.len();
-    rows.truncate(view.top.unwrap_or(usize::MAX));
-    let of_its_stalls = TableColumn::Of(Column::StallShare, ["of its", "stall%"], 0);
-    let mut columns = match leading_share(profile) {
-        Column::StallShare => {
-            vec![of_its_stalls, TableColumn::Bar, TableColumn::Of(Column::Share, of_its(profile), 1)]
-        }
-        _ => vec![TableColumn::Of(Column::Share, of_its(profile), 0), TableColumn::Bar],
-    };
-    columns.extend(what);
-    columns.extend(counts(profile).into_iter().filter(|column| !is_write_back(column)));
-    columns.extend(last);
-    let mut grid = grid(&rows, None, columns, profile);
-    widen_callers(&mut grid);
-    let table = grid.render(view.width, view.colour);
-    table + &Style::Dim.paint(&(shown(rows.len(), all, noun, "") + "\n"), view.colour)
+pub(crate) struct Part {
+    /// The rows, the costliest first.
+    pub(crate) rows: Vec<Row>,
+    /// What is shown of them.
+    pub(crate) columns: Vec<TableColumn>,
+    /// What one is.
+    pub(crate) noun: &'static str,
+}
+
+impl Part {
+    fn new(
+        profile: &Profile,
+        mut rows: Vec<Row>,
+        noun: &'static str,
+        (what, last): (&[TableColumn], &[TableColumn]),
+    ) -> Self {
+        sort_rows(&mut rows, leading_share(profile));
+        let of_its_stalls = TableColumn::Of(Column::StallShare, ["of its", "stall%"], 0);
+        let mut columns = match leading_share(profile) {
+            Column::StallShare => {
+                vec![of_its_stalls, TableColumn::Bar, TableColumn::Of(Column::Share, of_its(profile), 1)]
+            }
+            _ => vec![TableColumn::Of(Column::Share, of_its(profile), 0), TableColumn::Bar],
+        };
+        columns.extend(what);
+        columns.extend(counts(profile).into_iter().filter(|column| !is_write_back(column)));
+        columns.extend(last);
+        Self { rows, columns, noun }
+    }
+
+    fn text(mut self, profile: &Profile, view: &View) -> String {
+        sort_rows(&mut self.rows, view.sort_of(profile));
+        let all = self.rows.len();
+        self.rows.truncate(view.top.unwrap_or(usize::MAX));
+        let mut grid = grid(&self.rows, None, self.columns, profile);
+        widen_callers(&mut grid);
+        let table = grid.render(view.width, view.colour);
+        table + &Style::Dim.paint(&(shown(self.rows.len(), all, self.noun, "") + "\n"), view.colour)
+    }
 }
 
 /// Titles of the share of a part.
@@ -214,10 +267,31 @@ fn is_write_back(column: &TableColumn) -> bool {
     matches!(column, TableColumn::Of(Column::DramWrites, ..))
 }
 
+/// What objects are: their title, what is said behind it, and lines of facts.
+pub(crate) struct About {
+    /// Number, name and type.
+    pub(crate) title: String,
+    /// Kind and shares.
+    pub(crate) summary: Vec<String>,
+    /// What is known of them.
+    pub(crate) facts: Vec<Fact>,
+}
+
 fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> String {
+    let (width, colour) = (view.width, view.colour);
+    let About { title, summary, facts } = about(profile, objects);
+    let summary: String = summary.into_iter().map(|fact| format!(" · {fact}")).collect();
+    let mut out = heading(&title, &summary, width, colour);
+    for (label, pieces) in facts {
+        out += &wrap(label, INDENT, &pieces, width, colour);
+    }
+    out
+}
+
+/// What is said of objects above the code that touches them.
+pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>) -> About {
     let whole = Whole::of(profile, &profile.totals());
     let row = objects.row(whole);
-    let (width, colour) = (view.width, view.colour);
     let mut title = row.name.clone();
     if objects.is_single() {
         title = format!("#{} {title}", row.id.unwrap_or_default());
@@ -236,13 +310,13 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
     let stall_share = row.stall_share.filter(|_| profile.has_stalls());
     let stalls = stall_share.map(|share| of_whole(share, row.stall_interval(), "stalls"));
     let facts = several.into_iter().chain(row.kind.clone()).chain(stalls).chain(share);
-    let facts: String = facts.map(|fact| format!(" · {fact}")).collect();
-    let mut out = heading(&title, &facts, width, colour);
+    let summary: Vec<String> = facts.collect();
+    let mut facts: Vec<Fact> = Vec::new();
 
     let mut size_pieces = vec![plural(row.blocks.unwrap_or(0), "block")];
     size_pieces.extend(row.bytes.map(|bytes| format!("{} requested", size(bytes))));
     size_pieces.extend(row.max_live_bytes.map(|bytes| format!("at most {} live at a time", size(bytes))));
-    out += &wrap("size", INDENT, &size_pieces, width, colour);
+    facts.push(("size", size_pieces));
     let is_memory = objects
         .objects()
         .any(|object| matches!(object.kind, ObjectKind::Heap | ObjectKind::Mmap | ObjectKind::Global));
@@ -255,16 +329,16 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
             let page = size(profile.machine.page_bytes.into());
             pieces.push(format!("TLB misses and walks below are modelled as of pages of {page}"));
         }
-        out += &wrap("in pages", INDENT, &pieces, width, colour);
+        facts.push(("in pages", pieces));
     }
     if let Some(declared) = objects.common(|object| object.declared.as_ref()) {
-        out += &wrap("declared", INDENT, &[format!("{}:{}", declared.file, declared.line)], width, colour);
+        facts.push(("declared", vec![format!("{}:{}", declared.file, declared.line)]));
     }
     if let Some(module) = objects.common(|object| profile.module(object.module)) {
-        out += &wrap("module", INDENT, std::slice::from_ref(&module.path), width, colour);
+        facts.push(("module", vec![module.path.clone()]));
     }
     if let Some(reason) = objects.common(|object| object.unknown_reason.as_ref()) {
-        out += &wrap("unknown", INDENT, std::slice::from_ref(reason), width, colour);
+        facts.push(("unknown", vec![reason.clone()]));
     }
     if let Some(name) = objects.common(|object| Some(object.name.as_str())) {
         let here = objects.members().len();
@@ -273,8 +347,8 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
         if more > 0 {
             let how =
                 if are_together() { "--object NAME shows them together" } else { "--top all lists them" };
-            let pieces = [format!("{more} more of this name"), how.to_owned()];
-            out += &wrap("besides", INDENT, &pieces, width, colour);
+            let pieces = vec![format!("{more} more of this name"), how.to_owned()];
+            facts.push(("besides", pieces));
         }
     }
     let known = &row.known;
@@ -290,7 +364,7 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
         counted_pieces.push(format!("{} ({})", plural(stores, "store"), size(bytes)));
     }
     counted_pieces.extend(known.modifies.map(|modifies| format!("{} of them both", count(modifies))));
-    out += &wrap(counted, INDENT, &counted_pieces, width, colour);
+    facts.push((counted, counted_pieces));
     let split = |name: &str, loads: Option<u64>, stores: Option<u64>| {
         let (loads, stores) = (loads?, stores?);
         Some(format!("{name} {} ({} load, {} store)", count(loads + stores), count(loads), count(stores)))
@@ -306,7 +380,8 @@ fn object_head(profile: &Profile, objects: &Namesakes<'_>, view: &View) -> Strin
         let written = known.dram_writes.map(|writes| format!(", {} written", count(writes)));
         format!("DRAM {} lines read{}", count(reads), written.unwrap_or_default())
     }));
-    out + &wrap(modelled_word(profile), INDENT, &modelled, width, colour)
+    facts.push((modelled_word(profile), modelled));
+    About { title, summary, facts }
 }
 
 /// How memory was backed: shares of what was in memory.
@@ -331,7 +406,19 @@ fn backing(backing: Option<ObjectBacking>) -> Vec<String> {
     pieces
 }
 
-/// The allocation stack, innermost first.
+/// The calls that allocated an object, innermost first: the function, the place, whether it is inlined, and the source line.
+pub(crate) fn allocated_at(profile: &Profile, object: &Object) -> impl Iterator<Item = [String; 4]> {
+    profile.stack_frames(object.site).map(|frame| {
+        [
+            path_function(profile, frame),
+            source_place(frame).unwrap_or_else(|| module_place(profile, frame)),
+            if frame.inlined { "inlined" } else { "" }.to_owned(),
+            frame.source_text.as_deref().unwrap_or("").trim().to_owned(),
+        ]
+    })
+}
+
+/// The same as a grid.
 fn stack(profile: &Profile, object: &Object) -> Grid {
     let column = |titles, priority, flexible| GridColumn {
         titles,
@@ -342,14 +429,12 @@ fn stack(profile: &Profile, object: &Object) -> Grid {
         elide: Elide::End,
     };
     let flexible = |least, most| Some(Flexible { least, comfortable: least, most });
-    let rows = profile.stack_frames(object.site).map(|frame| {
-        let function = path_function(profile, frame);
-        let inlined = if frame.inlined { "inlined" } else { "" };
+    let rows = allocated_at(profile, object).map(|[function, at, inlined, source]| {
         vec![
             GridCell::new(function, Style::Bold),
-            GridCell::new(source_place(frame).unwrap_or_else(|| module_place(profile, frame)), Style::Plain),
+            GridCell::new(at, Style::Plain),
             GridCell::new(inlined, Style::Dim),
-            GridCell::new(frame.source_text.as_deref().unwrap_or("").trim(), Style::Dim),
+            GridCell::new(source, Style::Dim),
         ]
     });
     Grid {
@@ -418,13 +503,14 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
         TableColumn::Of(Column::Kind, ["", "kind"], 1),
     ];
     let last = [TableColumn::Of(Column::Where, ALLOCATED_AT, 1)];
-    out += &part(profile, objects.collect(), "object", (&what, &last), view);
+    out += &Part::new(profile, objects.collect(), "object", (&what, &last)).text(profile, view);
     out.push('\n');
 
-    let lines = by_code(profile, profile.cells.iter().filter(is_here), whole, CodeGroup::Line);
+    let lines =
+        by_code(&PatternWords::new(profile), profile.cells.iter().filter(is_here), whole, CodeGroup::Line);
     let what = [TableColumn::Of(Column::Name, ["", "line"], 0)];
     let last = [TableColumn::Of(Column::Objects, ["", "objects"], 0), TableColumn::Source];
-    out += &part(profile, lines, "line", (&what, &last), view);
+    out += &Part::new(profile, lines, "line", (&what, &last)).text(profile, view);
     Ok(out)
 }
 

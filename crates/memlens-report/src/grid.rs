@@ -44,6 +44,11 @@ impl GridCell {
     pub(crate) fn new(text: impl AsRef<str>, style: Style) -> Self {
         Self { text: printable(text.as_ref()), style }
     }
+
+    /// What it says.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 /// Names come from the profiled program's files: nothing in them may steer the terminal.

@@ -29,45 +29,19 @@ const ROOMY: usize = 120;
 /// From this width on there is room for latencies beside sizes.
 const WIDE: usize = 145;
 
+/// A line of facts: its label, and the pieces that follow it.
+pub(crate) type Fact = (&'static str, Vec<String>);
+
 /// The header. Every figure says whether it was counted or modelled.
 pub(crate) fn header(profile: &Profile, view: &View) -> String {
     let (width, colour) = (view.width, view.colour);
-    let run = &profile.run;
     let label = Style::Dim.paint(&format!("{:INDENT$}", "memlens"), colour);
     let command = elide(&printable(&command(profile)), width.saturating_sub(INDENT), Elide::End);
     let mut out = format!("{label}{}\n", Style::Bold.paint(&command, colour));
-    out += &wrap("run", INDENT, &run_pieces(profile), width, colour);
-    if run.sampling.is_none() {
-        out += &wrap("machine", INDENT, &machine_pieces(profile, width), width, colour);
+    for (label, pieces) in facts(profile, width) {
+        out += &wrap(label, INDENT, &pieces, width, colour);
     }
-
-    let totals = profile.totals();
-    let known = Known::new(profile, &totals, true);
-    let counted = if run.estimated { "estimated" } else { "counted" };
-    // Where nothing was recorded a line of zeros would tell of a program without misses.
-    let is_empty = totals == Counts::default();
-    if !is_empty {
-        out += &wrap(counted, INDENT, &counted_pieces(&known), width, colour);
-    }
-    if let Some(sampling) = &run.sampling {
-        out += &wrap("sampled", INDENT, &sampled_pieces(profile, sampling), width, colour);
-        out += &wrap("found by", INDENT, &found_pieces(&totals.sampled, computation(profile)), width, colour);
-    }
-    if !is_empty {
-        out += &wrap(modelled_word(profile), INDENT, &modelled_pieces(profile, &known, width), width, colour);
-    }
-    out += &wrap("stalls", INDENT, &stall_pieces(profile, &totals), width, colour);
-    out += &wrap("measured", INDENT, &measured_pieces(profile), width, colour);
-    out += &wrap("delinquent", INDENT, &delinquent_pieces(profile), width, colour);
-    out += &wrap("attributed", INDENT, &attribution_pieces(profile), width, colour);
-
-    out += &wrap("marks", INDENT, &mark_pieces(profile), width, colour);
-    for prediction in &profile.predictions {
-        out += &wrap("predicted", INDENT, &prediction::pieces(prediction), width, colour);
-    }
-    let never_written = zero_pages::never_written(profile);
-    let notes: Vec<&String> =
-        never_written.iter().chain(&run.notes).chain(&profile.attribution.notes).collect();
+    let notes = notes(profile);
     if view.all_notes {
         notes.iter().for_each(|note| out += &paragraph("note", INDENT, note, width, colour));
         return out;
@@ -86,6 +60,43 @@ pub(crate) fn header(profile: &Profile, view: &View) -> String {
         out += &wrap("", INDENT, &[format!("{more}: memlens report --notes")], width, colour);
     }
     out
+}
+
+/// What is said of a profile above its tables; some pieces are shorter, or left out, where there is little `width`. What has no pieces does
+/// not apply.
+pub(crate) fn facts(profile: &Profile, width: usize) -> Vec<Fact> {
+    let run = &profile.run;
+    let mut facts = vec![("run", run_pieces(profile))];
+    if run.sampling.is_none() {
+        facts.push(("machine", machine_pieces(profile, width)));
+    }
+    let totals = profile.totals();
+    let known = Known::new(profile, &totals, true);
+    // Where nothing was recorded a line of zeros would tell of a program without misses.
+    let is_empty = totals == Counts::default();
+    if !is_empty {
+        facts.push((if run.estimated { "estimated" } else { "counted" }, counted_pieces(&known)));
+    }
+    if let Some(sampling) = &run.sampling {
+        facts.push(("sampled", sampled_pieces(profile, sampling)));
+        facts.push(("found by", found_pieces(&totals.sampled, computation(profile))));
+    }
+    if !is_empty {
+        facts.push((modelled_word(profile), modelled_pieces(profile, &known, width)));
+    }
+    facts.push(("stalls", stall_pieces(profile, &totals)));
+    facts.push(("measured", measured_pieces(profile)));
+    facts.push(("delinquent", delinquent_pieces(profile)));
+    facts.push(("attributed", attribution_pieces(profile)));
+    facts.push(("marks", mark_pieces(profile)));
+    facts.extend(profile.predictions.iter().map(|prediction| ("predicted", prediction::pieces(prediction))));
+    facts
+}
+
+/// What the reader should know of a profile besides, the weightiest first.
+pub(crate) fn notes(profile: &Profile) -> Vec<String> {
+    let of_the_run = profile.run.notes.iter().chain(&profile.attribution.notes).cloned();
+    zero_pages::never_written(profile).into_iter().chain(of_the_run).collect()
 }
 
 /// Which moments the program named, and how many instructions it had executed by then.

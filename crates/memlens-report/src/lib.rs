@@ -15,6 +15,7 @@ mod detail;
 mod field;
 mod grid;
 mod header;
+mod html;
 mod interval;
 mod json;
 mod known;
@@ -37,6 +38,7 @@ pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table}
 pub use csv::csv;
 pub use delinquent::{DELINQUENT_SHARE, DelinquentLoads, delinquent_loads};
 pub use detail::{code_detail, object_detail};
+pub use html::{PAGE_ROWS, PageView, html};
 pub use json::{SCHEMA, json, json_report};
 pub use number::count as short_count;
 pub use prediction::prediction_table;

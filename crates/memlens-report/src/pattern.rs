@@ -36,6 +36,11 @@ impl<'a> PatternWords<'a> {
         Self { profile, index: PatternIndex::new(profile), loaded_from, is_by_stall }
     }
 
+    /// Whose they are.
+    pub(crate) fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
     /// Whether there are any.
     pub(crate) fn is_empty(&self) -> bool {
         self.index.is_empty()

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use memlens_profile::{Cell, CodeLocation, Frame, ModuleIx, Object, PathSamples, Profile, Thread};
+use memlens_profile::{Cell, CodeIx, CodeLocation, Frame, ModuleIx, Object, PathSamples, Profile, Thread};
 use memlens_types::{Counts, Sampled};
 
 use crate::UnknownWord;
@@ -234,15 +234,16 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
     if sort == Column::Share {
         whole.leading = Column::Share;
     }
+    let words = &PatternWords::new(profile);
     let mut rows = match by {
-        By::Object => object_rows(profile, whole),
+        By::Object => object_rows(words, whole),
         By::Site => {
             by_objects(profile, whole, |object| (Some(site_key(profile, object)), object.kind, object.module))
         }
         By::Kind => by_objects(profile, whole, |object| (None, object.kind, None)),
-        By::Instruction => by_code(profile, profile.cells.iter(), whole, CodeGroup::Instruction),
-        By::Function => by_code(profile, profile.cells.iter(), whole, CodeGroup::Function),
-        By::Line => by_code(profile, profile.cells.iter(), whole, CodeGroup::Line),
+        By::Instruction => by_code(words, profile.cells.iter(), whole, CodeGroup::Instruction),
+        By::Function => by_code(words, profile.cells.iter(), whole, CodeGroup::Function),
+        By::Line => by_code(words, profile.cells.iter(), whole, CodeGroup::Line),
         By::Field => by_field(profile, whole),
         By::Caller => by_path(profile, profile.path_samples.iter(), whole),
         By::Thread => profile.threads.iter().map(|thread| thread_row(profile, thread, whole)).collect(),
@@ -277,8 +278,8 @@ fn compare(a: &Content<'_>, b: &Content<'_>, sort: Column) -> Ordering {
 }
 
 /// The objects' rows, with their patterns; objects of one name and line are one.
-fn object_rows(profile: &Profile, whole: Whole) -> Vec<Row> {
-    let words = PatternWords::new(profile);
+fn object_rows(words: &PatternWords<'_>, whole: Whole) -> Vec<Row> {
+    let profile = words.profile();
     let mut cells: Vec<Vec<&Cell>> = vec![Vec::new(); profile.objects.len()];
     if !words.is_empty() {
         for cell in &profile.cells {
@@ -295,7 +296,7 @@ fn object_rows(profile: &Profile, whole: Whole) -> Vec<Row> {
 }
 
 /// The number of a row of objects: the costliest one's, and how many more there are.
-pub fn row_number(id: u32, more: usize) -> String {
+pub(crate) fn row_number(id: u32, more: usize) -> String {
     match more {
         0 => id.to_string(),
         _ => format!("{id}+{more}"),
@@ -407,18 +408,19 @@ fn code_key(profile: &Profile, code: &CodeLocation, group: CodeGroup) -> CodeKey
     }
 }
 
-/// Sums cells by the code they belong to.
+/// Sums cells by the code they belong to. Linear in the cells.
 pub(crate) fn by_code<'a>(
-    profile: &Profile,
+    words: &PatternWords<'_>,
     cells: impl Iterator<Item = &'a Cell>,
     whole: Whole,
     group: CodeGroup,
 ) -> Vec<Row> {
-    let words = PatternWords::new(profile);
+    let profile = words.profile();
     let mut groups = Groups::default();
-    let keys: Vec<CodeKey> = profile.code.iter().map(|code| code_key(profile, code, group)).collect();
+    let mut keys: HashMap<CodeIx, CodeKey> = HashMap::new();
     for cell in cells {
-        if let Some(key) = keys.get(cell.code.index()) {
+        if let Some(code) = profile.code.get(cell.code.index()) {
+            let key = keys.entry(cell.code).or_insert_with(|| code_key(profile, code, group));
             groups.of(key.clone()).push(cell);
         }
     }

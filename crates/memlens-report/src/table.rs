@@ -144,7 +144,7 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
 }
 
 /// The columns of a grouping, with the one it is sorted by if that is none of them.
-fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
+pub(crate) fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
     let cost = [cost_word(profile), "%"];
     let leading = if sort == Column::Share { sort } else { leading_share(profile) };
     // The interval is that of the share which leads.
@@ -217,6 +217,9 @@ fn columns(profile: &Profile, by: By, sort: Column) -> Vec<TableColumn> {
             if matches!(by, By::Object | By::Caller) { 0 } else { 2 },
         ));
     }
+    if by == By::Line {
+        columns.push(TableColumn::Source);
+    }
     add_sort(&mut columns, sort);
     columns
 }
@@ -248,6 +251,11 @@ pub(crate) fn leading_word(profile: &Profile) -> &'static str {
 /// Where misses, lines and page walks are from: a model, or what a card saw.
 pub(crate) fn modelled_word(profile: &Profile) -> &'static str {
     if profile.is_of_bus() { "on the bus" } else { "modelled" }
+}
+
+/// Headings of columns whose figures come from the run, and of those that come from a model.
+pub(crate) fn section_words(profile: &Profile) -> [&'static str; 2] {
+    [if profile.run.estimated { "estimated" } else { "counted" }, modelled_word(profile)]
 }
 
 /// Titles of the place of an object.
@@ -335,7 +343,7 @@ pub(crate) enum TableColumn {
 /// A grid of rows; `total` goes below the line.
 pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>, profile: &Profile) -> Grid {
     let estimated = profile.run.estimated;
-    let sections = [if estimated { "estimated" } else { "counted" }, modelled_word(profile)];
+    let sections = section_words(profile);
     // What is unknown for every row needs no column, nor does an empty text.
     let columns: Vec<TableColumn> = columns
         .into_iter()
@@ -366,7 +374,7 @@ pub(crate) fn grid(rows: &[Row], total: Option<&Row>, columns: Vec<TableColumn>,
     }
 }
 
-fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> GridColumn {
+pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> GridColumn {
     let (column, titles, priority) = match column {
         TableColumn::Bar => {
             return GridColumn {
@@ -390,7 +398,7 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
         }
         TableColumn::Of(column, titles, priority) => (column, titles, priority),
     };
-    let text = matches!(column, Column::Name | Column::Kind | Column::Type | Column::Objects | Column::Where);
+    let text = column.is_text() && column != Column::Pattern;
     let section = match column {
         _ if text => None,
         Column::Share
@@ -435,7 +443,7 @@ fn grid_column(column: TableColumn, [counted, modelled]: [&'static str; 2]) -> G
     GridColumn { titles, section, right: !text, priority, flexible, elide }
 }
 
-fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
+pub(crate) fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     let column = match column {
         TableColumn::Bar if is_total => return GridCell::default(),
         TableColumn::Bar => return GridCell::new(bar(row.leading_share().unwrap_or(0.0)), heat(row)),

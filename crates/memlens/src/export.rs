@@ -1,15 +1,13 @@
 //! `memlens export`.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use memlens_report::callgrind;
 
 use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
-use crate::streams;
+use crate::{result_file, streams};
 
 /// Arguments of `memlens export`.
 #[derive(Args, Debug)]
@@ -55,18 +53,7 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     }
     match &args.out {
         None => streams::write_result(|mut out| callgrind::write(&profile, &mut out))?,
-        Some(path) => {
-            let place = path.display().to_string();
-            let file = create(path, args.force).map_err(|error| Failure::of_creation(&place, &error))?;
-            let mut out = BufWriter::new(file);
-            callgrind::write(&profile, &mut out)
-                .and_then(|()| out.flush())
-                .map_err(|error| Failure::of_io("write", &place, &error))?;
-        }
+        Some(path) => result_file::write(path, args.force, |mut out| callgrind::write(&profile, &mut out))?,
     }
     Ok(0)
-}
-
-fn create(path: &Path, force: bool) -> io::Result<File> {
-    if force { File::create(path) } else { File::create_new(path) }
 }

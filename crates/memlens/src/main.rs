@@ -59,6 +59,7 @@ mod output;
 mod recorder;
 mod report;
 mod resimulate;
+mod result_file;
 mod run;
 mod run_progress;
 mod sample;

@@ -1,13 +1,19 @@
 //! `memlens report`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
+use memlens_analysis::Finding;
 use memlens_profile::{ProcessFolder, Profile};
-use memlens_report::{By, UnknownWord, code_detail, csv, json_report, object_detail, table};
+use memlens_report::{
+    By, PAGE_ROWS, PageView, UnknownWord, code_detail, csv, html, json_report, object_detail, table,
+};
 
-use crate::failure::{Failure, FailureKind};
+use crate::advise::Means;
+use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
+use crate::result_file;
 use crate::streams::{self, Stream};
 use crate::view_args::{ViewArgs, column_list};
 
@@ -22,7 +28,8 @@ Examples:
   memlens report ls.memlens --object column         the same by name, whatever it was allocated by
   memlens report ls.memlens --object 12 --by instruction   each with its pattern in that object
   memlens report ls.memlens --object 12 --by caller   the call paths that lead to it (of samples)
-  memlens report ls.memlens --format csv --top 100  for a spreadsheet"
+  memlens report ls.memlens --format csv --top 100  for a spreadsheet
+  memlens report ls.memlens --html ls.html --open   one page with everything, for a browser"
 )]
 pub struct ReportArgs {
     /// The profile, as `memlens run` or `memlens record` left it
@@ -43,6 +50,20 @@ pub struct ReportArgs {
     /// Show one function's code and the objects it touches
     #[arg(long, value_name = "FUNCTION", conflicts_with = "by")]
     pub code: Option<String>,
+
+    /// Write one page for a browser: tables to sort and filter, what is behind each object, structures by cache line, what to do
+    ///
+    /// It needs no network and no other file. Tables have 200 rows unless --top says otherwise
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["object", "code", "processes", "format", "by", "sort", "notes"])]
+    pub html: Option<PathBuf>,
+
+    /// Open the page in the desktop's browser
+    #[arg(long, requires = "html")]
+    pub open: bool,
+
+    /// Replace the page if it exists
+    #[arg(long, requires = "html")]
+    pub force: bool,
 
     /// Show one process of a profile recorded with --follow children or merged: its number or process id
     #[arg(long, value_name = "N|PID")]
@@ -86,6 +107,9 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
         Some(wanted) => Profile::open(&process_folder(args, wanted)?.path)?,
         None => open_profile(&args.profile)?,
     };
+    if let Some(page) = &args.html {
+        return write_page(args, &profile, page);
+    }
     let mut view = args.view.view(Stream::Stdout);
     if let Some(why) = view.by.missing_in(&profile) {
         return Err(Failure::new(FailureKind::Usage, format!("--by {}: {why}", view.by.as_str())));
@@ -110,6 +134,36 @@ pub fn report(args: &ReportArgs) -> Result<u8, Failure> {
         }
     }
     Ok(0)
+}
+
+/// The report as a page.
+fn write_page(args: &ReportArgs, profile: &Profile, page: &Path) -> Result<u8, Failure> {
+    let advice = (profile.run.sampling.is_none()).then(|| memlens_analysis::advice(profile));
+    let means = advice.as_ref().map(|advice| Means::new(profile, advice, &args.profile));
+    let how = |finding: &Finding| means.as_ref()?.of(finding);
+    let top = if args.view.top.is_some() { args.view.view(Stream::Stdout).top } else { Some(PAGE_ROWS) };
+    let text = html(profile, &PageView { top, advice: advice.as_ref(), how: &how });
+    result_file::write(page, args.force, |out| out.write_all(text.as_bytes()))?;
+    if args.open {
+        return open_in_browser(page);
+    }
+    Ok(0)
+}
+
+/// Hands a page to the desktop's program for it, which may stay or go as it likes.
+fn open_in_browser(page: &Path) -> Result<u8, Failure> {
+    const OPENER: &str = "xdg-open";
+    let mut command = Command::new(OPENER);
+    // What a browser prints on its way is no result.
+    command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let why = match command.status() {
+        Ok(status) if status.success() => return Ok(0),
+        Ok(_) => "it knows no browser".to_owned(),
+        Err(error) => plain(&error),
+    };
+    let message =
+        format!("{} is written, but {OPENER} could not open it: {why}; open it in a browser", page.display());
+    Err(Failure::new(FailureKind::Io, message))
 }
 
 /// The processes of a profile.

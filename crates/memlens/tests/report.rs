@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use support::{failing, memlens, stderr, succeeding, write_small_profile};
@@ -152,4 +153,46 @@ fn a_profile_compared_with_itself_is_the_same() {
     let message = failing(folder.path(), &["compare", "p", "p", "--by", "where"], 64);
     assert!(message.contains("adds up to nothing"), "{message}");
     failing(folder.path(), &["compare", "p", "absent"], 66);
+}
+
+#[test]
+fn a_page_is_written_once_and_replaced_only_if_that_is_wanted() {
+    let folder = folder_with_profile();
+    let place = folder.path();
+    assert_eq!(succeeding(place, &["report", "p", "--html", "p.html"]), "");
+    let page = fs::read_to_string(place.join("p.html")).expect("the page is there");
+    assert!(page.starts_with("<!doctype html>") && page.contains("column"), "{}", &page[..300]);
+    fs::write(place.join("p.html"), "mine").expect("writes");
+    let message = failing(place, &["report", "p", "--html", "p.html"], 73);
+    assert!(message.contains("p.html") && message.contains("exists"), "{message}");
+    assert_eq!(fs::read_to_string(place.join("p.html")).expect("still there"), "mine");
+    succeeding(place, &["report", "p", "--html", "p.html", "--force", "--top", "all"]);
+    assert!(fs::read_to_string(place.join("p.html")).expect("there").ends_with("</html>\n"));
+    failing(place, &["report", "p", "--html", "no/such/folder/p.html"], 73);
+    // A page has all tables, and the code of each object.
+    for more in [&["--by", "line"][..], &["--format", "csv"], &["--object", "1"], &["--sort", "loads"]] {
+        failing(place, &[&["report", "p", "--html", "q.html"], more].concat(), 64);
+    }
+    failing(place, &["report", "p", "--open"], 64);
+    assert!(!place.join("q.html").exists());
+}
+
+#[test]
+fn a_page_is_opened_by_the_desktop_or_said_to_be_there() {
+    let folder = folder_with_profile();
+    let place = folder.path();
+    let open = |bin: &str| {
+        let words = ["report", "p", "--html", "p.html", "--force", "--open"];
+        memlens(place).args(words).env("PATH", bin).output().expect("runs")
+    };
+    let bin = tempfile::tempdir().expect("a temporary folder");
+    let missing = open(bin.path().to_str().expect("UTF-8"));
+    assert_eq!(missing.status.code(), Some(74), "{}", stderr(&missing));
+    assert!(stderr(&missing).contains("p.html is written, but xdg-open"), "{}", stderr(&missing));
+    let opener = bin.path().join("xdg-open");
+    fs::write(&opener, "#!/bin/sh\necho noise\nprintf %s \"$1\" > opened\n").expect("writes");
+    fs::set_permissions(&opener, fs::Permissions::from_mode(0o755)).expect("executable");
+    let opened = open(bin.path().to_str().expect("UTF-8"));
+    assert!(opened.status.success() && opened.stdout.is_empty(), "{}", stderr(&opened));
+    assert_eq!(fs::read_to_string(place.join("opened")).expect("it was called"), "p.html");
 }

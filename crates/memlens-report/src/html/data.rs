@@ -1,0 +1,198 @@
+//! What a page holds.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use memlens_profile::{Cell, ObjectIx, Profile};
+use serde::Serialize;
+
+use super::PageView;
+use super::rows::PageTable;
+use crate::advice::Told;
+use crate::detail::{About, Structure, about, allocated_at, code_of, each_of, structure};
+use crate::header::{Fact, command, facts, notes};
+use crate::namesakes::Namesakes;
+use crate::pattern::PatternWords;
+use crate::row::{By, CodeGroup, Whole, leading_share, rows};
+use crate::table::{columns, leading_word};
+
+/// Wide enough for every piece of the header.
+const ROOM: usize = 1000;
+/// From this share on there is more behind an object's row …
+const LEAST_SHARE: f64 = 0.0005;
+/// … if it is one of so many …
+const MOST_DETAILS: usize = 100;
+/// … with so many lines of code.
+const MOST_LINES: usize = 50;
+
+/// Everything.
+#[derive(Serialize)]
+pub(super) struct Page {
+    command: String,
+    version: &'static str,
+    /// Figures and what they are about.
+    facts: Vec<Fact>,
+    notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<Told>,
+    /// What rows are ranked by: `stalls`.
+    ranked_by: &'static str,
+    line_bytes: u32,
+    tables: Vec<PageTable>,
+    /// What is behind objects' rows, by number.
+    objects: BTreeMap<u32, Detail>,
+}
+
+/// What is behind an object's row.
+#[derive(Serialize)]
+struct Detail {
+    title: String,
+    summary: Vec<String>,
+    facts: Vec<Fact>,
+    /// The calls that allocated it, innermost first; of several, nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allocated_at: Vec<[String; 4]>,
+    /// Several objects that the row is made of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    each: Option<PageTable>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structure: Option<PageStructure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<PageTable>,
+}
+
+/// The structure that an object consists of, and what its fields cost.
+#[derive(Serialize)]
+struct PageStructure {
+    title: String,
+    bytes: Option<u64>,
+    wide: String,
+    /// Fields whose place is known, in the order of their places.
+    places: Vec<PageField>,
+    fields: PageTable,
+}
+
+#[derive(Serialize)]
+struct PageField {
+    name: String,
+    offset: u64,
+    bytes: u64,
+    share: f64,
+}
+
+impl Page {
+    pub(super) fn new(profile: &Profile, view: &PageView<'_>) -> Self {
+        let advice = view.advice.map(|advice| Told::new(profile, advice, view.how));
+        let mut objects = table(profile, By::Object, view.top);
+        // What findings are about is told, however little it costs.
+        let told = advice.iter().flat_map(|told| &told.findings).filter_map(|finding| finding.object);
+        let wanted: HashSet<u32> = objects
+            .objects()
+            .filter(|(_, share)| *share >= LEAST_SHARE)
+            .take(MOST_DETAILS)
+            .map(|(id, _)| id)
+            .chain(told)
+            .collect();
+        let details = details(profile, &wanted);
+        objects.keep_objects(|id| details.contains_key(&id));
+        let others = By::ALL.into_iter().filter(|by| *by != By::Object && is_worth_it(profile, *by));
+        let others = others.map(|by| table(profile, by, view.top)).filter(|table| !table.is_empty());
+        Self {
+            command: command(profile),
+            version: env!("CARGO_PKG_VERSION"),
+            facts: facts(profile, ROOM).into_iter().filter(|(_, pieces)| !pieces.is_empty()).collect(),
+            notes: notes(profile),
+            advice,
+            ranked_by: leading_word(profile),
+            line_bytes: profile.machine.line_bytes,
+            tables: std::iter::once(objects).chain(others).collect(),
+            objects: details,
+        }
+    }
+
+    /// What was run.
+    pub(super) fn command(&self) -> &str {
+        &self.command
+    }
+}
+
+/// Whether a table has something to say that others do not.
+fn is_worth_it(profile: &Profile, by: By) -> bool {
+    let has_processes = || {
+        let mut of = profile.threads.iter().map(|thread| thread.pid.or(profile.run.pid));
+        let first = of.next();
+        of.any(|other| Some(other) != first)
+    };
+    match by {
+        By::Thread => profile.threads.len() > 1,
+        By::Process => has_processes(),
+        By::Field => !profile.fields.is_empty(),
+        By::Instruction | By::Function | By::Line => !profile.is_of_bus(),
+        By::Caller => !profile.path_samples.is_empty(),
+        By::Object | By::Site | By::Kind => true,
+    }
+}
+
+fn table(profile: &Profile, by: By, top: Option<usize>) -> PageTable {
+    let sort = leading_share(profile);
+    let mut rows = rows(profile, by, sort);
+    rows.retain(|row| row.known.is_touched());
+    PageTable::new(profile, rows, by.as_str(), columns(profile, by, sort), top)
+}
+
+/// What is behind the rows of objects that begin with these.
+fn details(profile: &Profile, wanted: &HashSet<u32>) -> BTreeMap<u32, Detail> {
+    let words = PatternWords::new(profile);
+    let mut cells: HashMap<ObjectIx, Vec<&Cell>> = HashMap::new();
+    for cell in &profile.cells {
+        cells.entry(cell.object).or_default().push(cell);
+    }
+    let first = |objects: &Namesakes<'_>| objects.objects().next().map(|object| object.id);
+    let of_each = Namesakes::of_each_line(profile).into_iter().filter_map(|objects| {
+        let id = first(&objects).filter(|id| wanted.contains(id))?;
+        let its = objects.members().iter().filter_map(|member| cells.get(member)).flatten().copied();
+        Some((id, detail(&words, &objects, its)))
+    });
+    of_each.collect()
+}
+
+fn detail<'a>(
+    words: &PatternWords<'a>,
+    objects: &Namesakes<'a>,
+    cells: impl Iterator<Item = &'a Cell>,
+) -> Detail {
+    let profile = words.profile();
+    let About { title, summary, facts } = about(profile, objects);
+    let whole = Whole::of(profile, &objects.counts());
+    let first = objects.objects().next().filter(|_| objects.is_single());
+    let each = (!objects.is_single()).then(|| each_of(profile, objects, whole));
+    let code = code_of(words, cells, whole, CodeGroup::Line).filter(|_| !profile.is_of_bus());
+    let shown = |part: crate::detail::Part| {
+        PageTable::new(profile, part.rows, part.noun, part.columns, Some(MOST_LINES))
+    };
+    Detail {
+        title,
+        summary,
+        facts: facts.into_iter().filter(|(_, pieces)| !pieces.is_empty()).collect(),
+        allocated_at: first.map(|object| allocated_at(profile, object).collect()).unwrap_or_default(),
+        each: each.map(shown),
+        structure: structure(profile, objects, whole).map(|structure| page_structure(profile, structure)),
+        code: code.map(shown),
+    }
+}
+
+fn page_structure(profile: &Profile, structure: Structure) -> PageStructure {
+    let Structure { title, bytes, fields, wide } = structure;
+    let mut places: Vec<PageField> = (fields.rows.iter())
+        .filter_map(|row| {
+            Some(PageField {
+                name: row.name.clone(),
+                offset: row.offset?,
+                bytes: row.bytes?,
+                share: row.leading_share().unwrap_or(0.0),
+            })
+        })
+        .collect();
+    places.sort_by_key(|field| field.offset);
+    let fields = PageTable::new(profile, fields.rows, fields.noun, fields.columns, None);
+    PageStructure { title, bytes, wide, places, fields }
+}

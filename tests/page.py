@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""The page of `memlens report --html`, in as much of a browser as it needs (tests/page/browser.mjs, run by node).
+
+    tests/page.py [--memlens FILE]
+
+What it shows is held against the tables and the JSON of the same profile. The last line is `N passed, N failed`.
+"""
+
+import argparse
+import csv
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+class Page:
+    def __init__(self, memlens, folder, mode):
+        self.memlens, self.profile, self.file = memlens, folder / f"{mode}.memlens", folder / f"{mode}.html"
+        program = folder / "records"
+        if not program.exists():
+            command = ["cc", "-O1", "-g", "-o", program, ROOT / "tests/page/records.c"]
+            subprocess.run(list(map(str, command)), check=True)
+        record = [memlens, "record", "--mode", mode, "-q", "--out", self.profile, "--", program, "</script><b>"]
+        subprocess.run(list(map(str, record)), check=True, stdout=subprocess.DEVNULL)
+        self.report("--html", self.file)
+
+    def report(self, *words):
+        command = list(map(str, [self.memlens, "report", self.profile, *words]))
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def rows(self, *words):
+        return list(csv.DictReader(io.StringIO(self.report("--format", "csv", *words))))
+
+    def do(self, *steps):
+        command = ["node", str(ROOT / "tests/page/browser.mjs"), str(self.file)]
+        result = subprocess.run(command, input=json.dumps([*steps, {}]), capture_output=True, text=True)
+        expect(result.returncode == 0, result.stderr)
+        return json.loads(result.stdout)[-1]
+
+    def row(self, name):
+        return next(row for row in self.rows() if row["name"] == name)
+
+
+def names(seen):
+    table = seen["tables"][0]
+    at = next(i for i, title in enumerate(table["columns"]) if title in ("object", "line", "field"))
+    return [row[at] for row in table["rows"]]
+
+
+def the_table_is_that_of_the_terminal(page):
+    seen = page.do()
+    weighty = [row["name"] for row in page.rows() if float(row["stall_share"] or row["share"] or row["time"]) >= 0.0005]
+    expect(names(seen) == weighty and "records" in weighty, f"{names(seen)} {weighty}")
+    expect("</script><b>" in seen["text"], "the program's argument is not in the page")
+
+
+def columns_put_rows_in_order(page):
+    rows = page.rows("--sort", "loads")
+    most = [row["name"] for row in rows[:5]]
+    seen = page.do({"click": "loads"})
+    expect(names(seen)[:5] == most, f"{names(seen)[:5]} {most}")
+    again = page.do({"click": "loads"}, {"click": "loads"})
+    expect(names(again)[-1] == most[0], f"{names(again)[-3:]} {most[0]}")
+    by_name = page.do({"click": "object"})
+    expect(names(by_name) == sorted(names(by_name)), f"{names(by_name)[:9]}")
+
+
+def a_filter_finds_what_costs_nothing_too(page):
+    seen = page.do({"filter": "UNSIGNED INT"})
+    expect("order" in names(seen) and "records" not in names(seen), f"{names(seen)}")
+    expect(f"{len(names(seen))} match" in seen["text"], seen["text"][-400:])
+
+
+def other_tables_are_behind_tabs(page):
+    lines = [row["name"] for row in page.rows("--by", "line")]
+    seen = page.do({"click": "by line"})
+    expect(names(seen)[0] == lines[0] and set(names(seen)) <= set(lines), f"{names(seen)} {lines[:5]}")
+    expect(any(name.startswith("records.c:") for name in names(seen)), f"{names(seen)}")
+
+
+def a_structure_is_drawn_by_cache_lines(page):
+    number = page.row("records")["id"]
+    for step in ({"open": f"object-{number}"}, {"follow": f"#object-{number}"}):
+        seen = page.do(step)
+        # count begins at 48 and lies in one line; of 72 bytes rest is in two, if it is there at all.
+        expect(any(box.startswith("price: 8 bytes at 0,") for box in seen["boxes"]), f"{seen['boxes']}")
+        expect(any(box.startswith("count: 8 bytes at 48,") for box in seen["boxes"]), f"{seen['boxes']}")
+        fields, code = seen["tables"][1], seen["tables"][2]
+        offsets = [int(row[fields["columns"].index("offset")]) for row in fields["rows"]]
+        expect(offsets == sorted(offsets) and offsets[0] == 0, f"{offsets}")
+        expect("source" in code["columns"] and "sum += records" in json.dumps(code), f"{code}")
+        expect("calloc(RECORDS" in seen["text"], "the allocation's line is not shown")
+    closed = page.do({"open": f"object-{number}"}, {"open": f"object-{number}"})
+    expect(len(closed["tables"]) < len(seen["tables"]), "a second click does not close it")
+
+
+def advice_is_that_of_advise(page):
+    advice = subprocess.run([page.memlens, "advise", page.profile, "--format", "json"], check=True, capture_output=True, text=True)
+    findings = json.loads(advice.stdout)["findings"]
+    expect(findings, "nothing is advised: the program is no test of this")
+    seen = page.do()
+    for finding in findings:
+        expect(finding["title"] in seen["text"], f"{finding['title']} is not in the page")
+    # Its title leads to the object.
+    opened = page.do({"click": findings[0]["title"]})
+    expect("allocated at" in opened["text"], "the finding leads nowhere")
+
+
+def samples_have_a_page(page):
+    seen = page.do()
+    expect("records" in names(seen) and "What to do" not in seen["text"], f"{names(seen)}")
+    expect("time %" in seen["tables"][0]["columns"], f"{seen['tables'][0]['columns']}")
+
+
+CHECKS = [
+    ("exact", the_table_is_that_of_the_terminal),
+    ("exact", columns_put_rows_in_order),
+    ("exact", a_filter_finds_what_costs_nothing_too),
+    ("exact", other_tables_are_behind_tabs),
+    ("exact", a_structure_is_drawn_by_cache_lines),
+    ("exact", advice_is_that_of_advise),
+    ("sample", samples_have_a_page),
+]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memlens", type=Path, default=ROOT / "target/release/memlens")
+    arguments = parser.parse_args()
+    memlens = arguments.memlens.resolve()
+    passed, failed = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        pages = {}
+        for mode, check in CHECKS:
+            try:
+                page = pages.get(mode) or pages.setdefault(mode, Page(memlens, Path(folder), mode))
+                check(page)
+                passed += 1
+                print(f"ok      {check.__name__}")
+            except (Failure, subprocess.CalledProcessError) as error:
+                failed += 1
+                print(f"FAILED  {check.__name__}: {error}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
