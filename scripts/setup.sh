@@ -24,7 +24,7 @@ packages() {
     sqlite3)  row='sqlite3|sqlite|sqlite|sqlite3|sqlite' ;;
     heaptrack) row='heaptrack|heaptrack|heaptrack|heaptrack|heaptrack' ;;
     perf)     row='linux-perf|perf|perf|perf|perf' ;;
-    node) row='nodejs|nodejs|nodejs|nodejs|nodejs' ;;
+    node)     row='nodejs|nodejs|nodejs|nodejs|nodejs' ;;
     redis-cli) row='redis-tools|redis|redis|redis|redis' ;;
     xz)       row='xz-utils|xz|xz|xz|xz' ;;
     zstd)     row='zstd|zstd|zstd|zstd|zstd' ;;

@@ -234,16 +234,16 @@ pub(crate) fn rows(profile: &Profile, by: By, sort: Column) -> Vec<Row> {
     if sort == Column::Share {
         whole.leading = Column::Share;
     }
-    let words = &PatternWords::new(profile);
+    let words = || PatternWords::new(profile);
     let mut rows = match by {
-        By::Object => object_rows(words, whole),
+        By::Object => object_rows(&words(), whole),
         By::Site => {
             by_objects(profile, whole, |object| (Some(site_key(profile, object)), object.kind, object.module))
         }
         By::Kind => by_objects(profile, whole, |object| (None, object.kind, None)),
-        By::Instruction => by_code(words, profile.cells.iter(), whole, CodeGroup::Instruction),
-        By::Function => by_code(words, profile.cells.iter(), whole, CodeGroup::Function),
-        By::Line => by_code(words, profile.cells.iter(), whole, CodeGroup::Line),
+        By::Instruction => by_code(&words(), profile.cells.iter(), whole, CodeGroup::Instruction),
+        By::Function => by_code(&words(), profile.cells.iter(), whole, CodeGroup::Function),
+        By::Line => by_code(&words(), profile.cells.iter(), whole, CodeGroup::Line),
         By::Field => by_field(profile, whole),
         By::Caller => by_path(profile, profile.path_samples.iter(), whole),
         By::Thread => profile.threads.iter().map(|thread| thread_row(profile, thread, whole)).collect(),

@@ -99,10 +99,12 @@ pub fn table(profile: &Profile, view: &View) -> String {
     out
 }
 
+/// What is shown as a tenth of a percent.
+pub(crate) const LEAST_SHARE: f64 = 0.0005;
+
 /// Whether a row is shown as a tenth of a percent of anything.
 fn is_of_weight(row: &Row) -> bool {
-    const LEAST: f64 = 0.0005;
-    [row.share, row.stall_share].into_iter().flatten().any(|share| share >= LEAST)
+    [row.share, row.stall_share].into_iter().flatten().any(|share| share >= LEAST_SHARE)
 }
 
 fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {

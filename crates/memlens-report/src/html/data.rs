@@ -13,13 +13,11 @@ use crate::header::{Fact, command, facts, notes};
 use crate::namesakes::Namesakes;
 use crate::pattern::PatternWords;
 use crate::row::{By, CodeGroup, Whole, leading_share, rows};
-use crate::table::{columns, leading_word};
+use crate::table::{LEAST_SHARE, columns, leading_word};
 
 /// Wide enough for every piece of the header.
 const ROOM: usize = 1000;
-/// From this share on there is more behind an object's row …
-const LEAST_SHARE: f64 = 0.0005;
-/// … if it is one of so many …
+/// Objects of [`LEAST_SHARE`] and more have something behind their rows if they are among so many …
 const MOST_DETAILS: usize = 100;
 /// … with so many lines of code.
 const MOST_LINES: usize = 50;
@@ -37,6 +35,8 @@ pub(super) struct Page {
     /// What rows are ranked by: `stalls`.
     ranked_by: &'static str,
     line_bytes: u32,
+    /// Rows of less are shown on demand.
+    least_share: f64,
     tables: Vec<PageTable>,
     /// What is behind objects' rows, by number.
     objects: BTreeMap<u32, Detail>,
@@ -104,6 +104,7 @@ impl Page {
             advice,
             ranked_by: leading_word(profile),
             line_bytes: profile.machine.line_bytes,
+            least_share: LEAST_SHARE,
             tables: std::iter::once(objects).chain(others).collect(),
             objects: details,
         }

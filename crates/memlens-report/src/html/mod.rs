@@ -34,7 +34,6 @@ pub struct PageView<'a> {
 pub fn html(profile: &Profile, view: &PageView<'_>) -> String {
     let page = Page::new(profile, view);
     let title = format!("memlens: {}", page.command());
-    // The data first: a name in it may be a place's.
     let [before, after_title, after_style, after_data, end] = pieces();
     [before, &text(&title), after_title, STYLE, after_style, &in_script(&page), after_data, SCRIPT, end]
         .concat()

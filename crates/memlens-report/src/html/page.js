@@ -30,7 +30,7 @@ const valueOf = (cell) => (cell === null ? null : Array.isArray(cell) ? cell[1] 
 const heatOf = (share) => (share >= 0.2 ? " hot" : share >= 0.05 ? " warm" : "");
 
 /** Whether a row is shown as a tenth of a percent of what rows are ranked by. */
-const isOfWeight = (row) => row.share >= 0.0005;
+const isOfWeight = (row) => row.share >= page.least_share;
 
 /** Rows in the order of a column that rises or falls; what is unknown comes last. */
 function inOrder(rows, column, rises) {

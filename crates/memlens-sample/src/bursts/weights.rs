@@ -18,7 +18,7 @@ const SETTLED_WORDS: u64 = 7500;
 /// Counting does not more than multiply the time of an access by this.
 const MOST_SLOWER: f64 = 3.5;
 /// Accesses that take longer wait for one another, and the processor's window has room for what counting adds. (Between a list whose nodes a
-/// function is called for, 72 ns an access while words are counted, 66 natively, and a hash table's buckets, 30 and 12.)
+/// function is called for, 72 ns an access while words are counted and about as long natively, and a hash table's buckets, 30 and 12.)
 const MOST_IN_WINDOW_NS: f64 = 20.0;
 /// What an access takes beyond this while words are counted is waiting for memory.
 const LEAST_WAITING_NS: f64 = 3.0;
