@@ -11,6 +11,7 @@
 //! | `agent_record` | the table of words; what is missing makes it no record; heads and references written again |
 //! | `bus` | records keep their numbers; writing and reading again; an analysis counts each record once |
 //! | `calibration` | its numbers by a general parser of TOML; shares add up; writing and reading again |
+//! | `condition` | sides and column by the last sign of comparison; its own text is the same condition |
 //! | `definition` | fields by their fixed offsets; encoding and decoding again |
 //! | `generated_names` | a list in which later functions remove those that they lie over |
 //! | `host_files` | `validate`; each cache as its folder says, or noted as assumed |
@@ -33,6 +34,7 @@
 mod agent_record;
 mod bus;
 mod calibration;
+mod condition;
 mod definition;
 mod generated_names;
 mod host_files;
@@ -73,10 +75,11 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target { name: "agent_record", seeds: agent_record::seeds, check: agent_record::check },
     Target { name: "bus", seeds: bus::seeds, check: bus::check },
     Target { name: "calibration", seeds: calibration::seeds, check: calibration::check },
+    Target { name: "condition", seeds: condition::seeds, check: condition::check },
     Target { name: "definition", seeds: definition::seeds, check: definition::check },
     Target { name: "generated_names", seeds: generated_names::seeds, check: generated_names::check },
     Target { name: "host_files", seeds: host_files::seeds, check: host_files::check },

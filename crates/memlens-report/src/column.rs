@@ -247,6 +247,40 @@ impl Column {
         matches!(self, Self::Name | Self::Kind | Self::Type | Self::Pattern | Self::Objects | Self::Where)
     }
 
+    /// Whether it is a part of something, 0 to 1 (ratios of misses may be more).
+    pub(crate) fn is_ratio(self) -> bool {
+        matches!(
+            self,
+            Self::Share
+                | Self::ShareLow
+                | Self::ShareHigh
+                | Self::StallShare
+                | Self::StallLow
+                | Self::StallHigh
+                | Self::L1MissRatio
+                | Self::LlcMissRatio
+                | Self::LlcPrefetchedRatio
+                | Self::FalseSharingRatio
+                | Self::HugeShare
+        )
+    }
+
+    /// Whether it counts bytes.
+    pub(crate) fn is_bytes(self) -> bool {
+        matches!(self, Self::Bytes | Self::MaxLiveBytes | Self::LoadBytes | Self::StoreBytes)
+    }
+
+    /// Whether it says how much there is of something. Ends of intervals do not.
+    pub(crate) fn is_amount(self) -> bool {
+        let is_end = matches!(self, Self::ShareLow | Self::ShareHigh | Self::StallLow | Self::StallHigh);
+        !is_end && !self.is_text() && !self.is_place()
+    }
+
+    /// Whether the program decides it alone: the same on each machine, and counted in each mode that has it.
+    pub(crate) fn is_of_program(self) -> bool {
+        matches!(self, Self::Blocks | Self::Bytes | Self::MaxLiveBytes)
+    }
+
     pub(crate) fn content(self, row: &Row) -> Content<'_> {
         let known = &row.known;
         let ratio = |misses: Option<u64>| {

@@ -115,6 +115,15 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     out
 }
 
+/// What is different of the machines that were modelled, in one line; their names, where it is nothing that has a word.
+pub(crate) fn machine_differences(a: &Profile, b: &Profile) -> String {
+    let pieces = machine_pieces(a, b);
+    match pieces.iter().any(|piece| piece.contains(" → ")) {
+        true => pieces.join(", "),
+        false => format!("{} → {}", a.machine.name, b.machine.name),
+    }
+}
+
 /// What is different of the machines that were modelled: then the same misses wait differently.
 fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
     if [a, b].iter().any(|profile| profile.run.sampling.is_some() || profile.is_of_bus()) {

@@ -6,6 +6,7 @@
 
 mod advice;
 pub mod callgrind;
+mod check;
 mod column;
 mod compare;
 mod compare_text;
@@ -32,6 +33,10 @@ mod zero_pages;
 use memlens_profile::place;
 
 pub use advice::{ADVICE_SCHEMA, advice_json, advice_text, comes_by_steps};
+pub use check::{
+    CHECK_SCHEMA, Check, CheckError, Condition, ConditionError, Held, HeldCondition, Verdict, check,
+    check_json, check_junit, check_text,
+};
 pub use column::Column;
 pub use compare::{COST_SHARE, CompareError, ComparedObject, Comparison, Overlap, compare, leading_column};
 pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table};

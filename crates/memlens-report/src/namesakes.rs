@@ -65,7 +65,8 @@ impl<'a> Namesakes<'a> {
         Self { profile, members: vec![index] }
     }
 
-    fn of(profile: &'a Profile, mut members: Vec<ObjectIx>) -> Self {
+    /// Several, or none.
+    pub(crate) fn of(profile: &'a Profile, mut members: Vec<ObjectIx>) -> Self {
         profile.costliest_first(&mut members);
         Self { profile, members }
     }

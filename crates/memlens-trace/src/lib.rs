@@ -103,7 +103,6 @@
 #![forbid(unsafe_code)]
 
 mod csv;
-mod glob;
 mod id_map;
 mod line_file;
 mod parquet_part;
@@ -118,7 +117,6 @@ mod trace_sink;
 mod trace_writer;
 mod word;
 
-pub use glob::Glob;
 pub use row::{CodeInfo, ObjectInfo, TraceRow};
 pub use trace_error::TraceError;
 pub use trace_filter::{FilterError, TraceFilter};

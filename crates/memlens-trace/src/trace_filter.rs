@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use memlens_types::ObjectKind;
 
-use crate::glob::Glob;
 use crate::word::nearest;
 use crate::{CodeInfo, ObjectInfo, TraceRow};
+use memlens_names::Glob;
 
 /// Which accesses a trace holds. Conditions of one sort are alternatives, those of different sorts
 /// must all hold; a sort without a condition always holds.

@@ -4,8 +4,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
 use crate::{
-    advise, apply, bus, bus_series, calibrate, compare, completions, doctor, export, import, man, merge,
-    report, run,
+    advise, apply, bus, bus_series, calibrate, check, compare, completions, doctor, export, import, man,
+    merge, report, run,
 };
 
 /// Three commands that work, at the head of the help.
@@ -44,6 +44,8 @@ pub enum Command {
     Report(report::ReportArgs),
     /// Hold two profiles of one program against each other
     Compare(compare::CompareArgs),
+    /// Fail if a profile meets a condition, alone or against a baseline: a gate for changes
+    Check(check::CheckArgs),
     /// Make one profile of several: the ranks of a job, or runs of one program
     Merge(merge::MergeArgs),
     /// Say what to do about the data of a profile, and what it could gain
@@ -76,6 +78,7 @@ pub fn definition() -> clap::Command {
 fn exit_codes() -> String {
     let mut text = String::from(
         "Exit codes:\n  run and record end as the program did: with its exit code, or by the same signal.\n  \
+         check returns 1 if the profile meets a condition.\n  \
          Codes of memlens itself:\n",
     );
     for kind in FailureKind::ALL {
@@ -100,7 +103,13 @@ mod tests {
         let own = examples.map(|line| {
             // The explanation is set off by several spaces.
             let example = line.trim_start().split("  ").next().unwrap_or_default();
-            let parsed = Cli::try_parse_from(example.split(' '));
+            // Every second part is quoted: one word.
+            let parts = example.split('\'').enumerate();
+            let words = parts.flat_map(|(at, part)| match at % 2 {
+                0 => part.split_whitespace().collect(),
+                _ => vec![part],
+            });
+            let parsed = Cli::try_parse_from(words);
             assert!(parsed.is_ok(), "{example}: {parsed:?}");
         });
         own.count() + command.get_subcommands().map(parse_examples).sum::<usize>()
@@ -110,7 +119,7 @@ mod tests {
     fn the_examples_parse() {
         let definition = definition();
         assert!(parse_examples(&definition) > 15);
-        for name in ["run", "record", "report", "compare", "merge", "advise", "apply", "series"] {
+        for name in ["run", "record", "report", "compare", "check", "merge", "advise", "apply", "series"] {
             let command = definition.find_subcommand(name).expect("a command");
             assert!(parse_examples(command) >= 3, "{name} has three examples");
         }

@@ -10,7 +10,8 @@
 //! family.rs        programs followed                               backing_looks.rs how the kernel backs objects
 //! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
 //! import.rs        import lackey                               export.rs     export callgrind
-//! compare.rs       compare                                     advise.rs     advise              apply.rs      apply (apply_pages.rs, apply_prefetch.rs)
+//! compare.rs       compare                check.rs   check        advise.rs     advise
+//! apply.rs         apply: apply_pages.rs, apply_prefetch.rs
 //! captured_process.rs   programs as a model of memory sees them: bus_capture.rs, resimulate.rs (what huge pages would do)
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
 //! doctor/          what this machine allows                    completions.rs, man.rs
@@ -40,6 +41,7 @@ mod bus_table;
 mod bus_tools;
 mod calibrate;
 mod captured_process;
+mod check;
 mod cli;
 mod compare;
 mod completions;
@@ -110,6 +112,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Record(args) => run::run(args, None),
         Command::Report(args) => report::report(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Check(args) => check::check(&args),
         Command::Merge(args) => merge::merge(&args),
         Command::Import(args) => import::import(args),
         Command::Advise(args) => advise::advise(&args),

@@ -18,8 +18,11 @@ enum Part {
 }
 
 impl Glob {
-    /// Reads a pattern. `Err`: the byte offset of a `\` that has no character after it.
-    pub(crate) fn parse(text: &str) -> Result<Self, usize> {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// The byte offset of a `\` that has no character after it.
+    pub fn parse(text: &str) -> Result<Self, usize> {
         let mut parts = Vec::new();
         let mut chars = text.char_indices();
         while let Some((at, char)) = chars.next() {
@@ -32,6 +35,16 @@ impl Glob {
             });
         }
         Ok(Self { text: text.to_owned(), parts })
+    }
+
+    /// The only name that it fits, with each `\` gone that takes the next character as it is; `None` if it
+    /// fits others, too.
+    pub fn only_name(&self) -> Option<String> {
+        let char = |part: &Part| match part {
+            Part::Char(char) => Some(*char),
+            Part::AnyChar | Part::AnyChars => None,
+        };
+        self.parts.iter().map(char).collect()
     }
 
     /// Whether the whole name fits. Time: pattern × name.
@@ -109,6 +122,9 @@ mod tests {
             assert_eq!(Glob::parse(pattern).unwrap().matches(name), fits, "{pattern} {name}");
         }
         assert_eq!(Glob::parse("ab\\"), Err(2));
+        let only = |pattern| Glob::parse(pattern).unwrap().only_name();
+        assert_eq!(only("std::map<int, a\\*>"), Some("std::map<int, a*>".to_owned()));
+        assert_eq!((only("co?umn"), only("co*")), (None, None));
     }
 
     proptest! {
