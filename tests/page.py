@@ -51,6 +51,9 @@ class Page:
         expect(result.returncode == 0, result.stderr)
         return json.loads(result.stdout)[-1]
 
+    def ranked_by(self):
+        return "stalls" if any(row["stall_share"] for row in self.rows()) else "wait"
+
     def row(self, name):
         return next(row for row in self.rows() if row["name"] == name)
 
@@ -83,6 +86,40 @@ def a_filter_finds_what_costs_nothing_too(page):
     seen = page.do({"filter": "UNSIGNED INT"})
     expect("order" in names(seen) and "records" not in names(seen), f"{names(seen)}")
     expect(f"{len(names(seen))} match" in seen["text"], seen["text"][-400:])
+
+
+    number = page.row("order")["id"]
+    found = page.do({"filter": f"#{number} unsigned"})
+    expect(names(found) == ["order"], f"{names(found)}")
+    carried = page.do({"filter": "records.c"}, {"click": "by line"})
+    expect(all("records.c" in " ".join(row) for row in carried["tables"][0]["rows"]), "the filter is not the tabs'")
+
+
+def it_can_be_seen_as_at_first(page):
+    first = names(page.do())
+    button = next(word for word in ("as ranked by stalls", "as ranked by wait") if word.endswith(page.ranked_by()))
+    again = page.do({"click": "loads"}, {"click": button})
+    expect(names(again) == first, f"{names(again)} {first}")
+    expect("% of the " + page.ranked_by() in again["text"], "what the rows make together is not told")
+
+
+def objects_of_one_name_are_behind_their_row(page):
+    ids = {object["name"]: [] for object in json.loads(page.report("--format", "json"))["objects"]}
+    for object in json.loads(page.report("--format", "json"))["objects"]:
+        ids[object["name"]].append(object["id"])
+    first, second = ids["twins"]
+    both = page.do({"follow": f"#object-{second}"}) if page.row("twins")["id"] == str(first) else page.do({"follow": f"#object-{first}"})
+    expect("objects of this name" in both["text"], "the row of both is not open")
+    for number in (first, second):
+        one = page.do({"follow": f"#object-{first}"}, {"follow": f"#object-{second}"}, {"open": f"part-{number}"})
+        expect(f"#{number} twins" in one["text"], f"#{number} is not behind the row")
+        expect("allocated at" in one["text"], "its calls are not shown")
+
+
+def the_run_is_told(page):
+    run = json.loads(page.report("--format", "json"))["run"]
+    text = page.do()["text"]
+    expect(f"process {run['pid']}" in text and run["hostname"] in text, text[:300])
 
 
 def other_tables_are_behind_tabs(page):
@@ -130,6 +167,9 @@ CHECKS = [
     ("exact", the_table_is_that_of_the_terminal),
     ("exact", columns_put_rows_in_order),
     ("exact", a_filter_finds_what_costs_nothing_too),
+    ("exact", it_can_be_seen_as_at_first),
+    ("exact", objects_of_one_name_are_behind_their_row),
+    ("exact", the_run_is_told),
     ("exact", other_tables_are_behind_tabs),
     ("exact", a_structure_is_drawn_by_cache_lines),
     ("exact", advice_is_that_of_advise),

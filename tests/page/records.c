@@ -1,4 +1,4 @@
-/* Structures of which a loop uses two fields, an index that leads to them, and a name that wants to be a page's. */
+/* Structures of which a loop uses two fields, an index that leads to them, and two blocks that one line allocates for two callers. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,6 +10,16 @@ struct record {
 };
 
 enum { RECORDS = 1 << 17 };
+
+__attribute__((noinline)) static double sum_of_twins(int length) {
+    double *twins = malloc((size_t)length * sizeof *twins), sum = 0;
+    for (int i = 0; i < length; i++)
+        twins[i] = i;
+    for (int i = 0; i < length; i++)
+        sum += twins[i * 7919L % length];
+    free(twins);
+    return sum;
+}
 
 int main(void) {
     struct record *records = calloc(RECORDS, sizeof *records);
@@ -23,6 +33,8 @@ int main(void) {
     for (int round = 0; round < 4; round++)
         for (unsigned i = 0; i < RECORDS; i++)
             sum += records[order[i]].price * (double)records[order[i]].count;
+    sum += sum_of_twins(300000);
+    sum += sum_of_twins(200000);
     printf("%g\n", sum);
     return 0;
 }

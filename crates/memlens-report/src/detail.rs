@@ -323,6 +323,10 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>) -> About {
     let in_pages = objects.backing();
     if is_memory || in_pages.is_some() {
         let mut pieces = backing(in_pages);
+        let known = objects.objects().filter(|object| object.backing.is_some()).count();
+        if known > 0 && known < objects.members().len() {
+            pieces.push(format!("of the {} of which it is known", plural(known as u64, "object")));
+        }
         let is_huge = in_pages.and_then(|it| it.huge_share()).is_some_and(|share| share > 0.0);
         let has_misses = objects.objects().any(|object| object.counts.dtlb_misses > 0);
         if is_huge && has_misses && !profile.is_of_bus() {
@@ -345,8 +349,7 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>) -> About {
         let more = profile.objects.iter().filter(|object| object.name == name).count() - here;
         let are_together = || Namesakes::wanted(profile, name).is_ok_and(|all| all.members().len() > here);
         if more > 0 {
-            let how =
-                if are_together() { "--object NAME shows them together" } else { "--top all lists them" };
+            let how = if are_together() { "--object NAME shows them together" } else { "rows of their own" };
             let pieces = vec![format!("{more} more of this name"), how.to_owned()];
             facts.push(("besides", pieces));
         }

@@ -7,6 +7,7 @@ use crate::By;
 use crate::column::{Column, Content};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style};
 use crate::header::header;
+use crate::known::Known;
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, shown};
 use crate::row::{Row, Whole, leading_share, row_number, rows};
 
@@ -66,12 +67,8 @@ pub fn table(profile: &Profile, view: &View) -> String {
     rows.retain(|row| row.known.is_touched());
     let touched = rows.len();
     if rows.is_empty() {
-        out += match all {
-            0 => "The profile holds no accesses and no samples: nothing was collected.\n",
-            _ if profile.is_of_bus() => "The bus saw no line of any object.\n",
-            _ => "No object was accessed while collection was on.\n",
-        };
-        return out;
+        let why = nothing(profile).unwrap_or("Nothing of it was accessed while collection was on.");
+        return out + why + "\n";
     }
     if !view.trifles && rows.iter().any(is_of_weight) {
         rows.retain(is_of_weight);
@@ -100,11 +97,35 @@ pub fn table(profile: &Profile, view: &View) -> String {
 }
 
 /// What is shown as a tenth of a percent.
-pub(crate) const LEAST_SHARE: f64 = 0.0005;
+const LEAST_SHARE: f64 = 0.0005;
 
 /// Whether a row is shown as a tenth of a percent of anything.
-fn is_of_weight(row: &Row) -> bool {
+pub(crate) fn is_of_weight(row: &Row) -> bool {
     [row.share, row.stall_share].into_iter().flatten().any(|share| share >= LEAST_SHARE)
+}
+
+/// Why there is no table; None: there is one of objects at least.
+pub(crate) fn nothing(profile: &Profile) -> Option<&'static str> {
+    let is_touched = |object: &Object| Known::new(profile, &object.counts, true).is_touched();
+    match profile.objects.iter().any(is_touched) {
+        true => None,
+        false if profile.objects.is_empty() => {
+            Some("The profile holds no accesses and no samples: nothing was collected.")
+        }
+        false if profile.is_of_bus() => Some("The bus saw no line of any object."),
+        false => Some("No object was accessed while collection was on."),
+    }
+}
+
+/// What is said of so many rows more that a table has not, since nothing touched them; None: there is none.
+pub(crate) fn untouched(profile: &Profile, by: By, count: usize) -> Option<String> {
+    let what = match by {
+        _ if profile.is_of_bus() => "seen on the bus",
+        // What is wider than a field counts where it begins.
+        By::Field => "accessed by themselves",
+        _ => "accessed",
+    };
+    (count > 0).then(|| format!("{count} more never {what}"))
 }
 
 fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usize) -> String {
@@ -112,15 +133,7 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     let word = if view.sort == Some(Column::Share) { cost_word(profile) } else { leading_word(profile) };
     let part = format!(", {} % of the {word}", percent_of_share(share.min(1.0)));
     let mut text = shown(rows.len(), touched, view.by.as_str(), &part);
-    if all > touched {
-        let what = match view.by {
-            _ if profile.is_of_bus() => "seen on the bus",
-            // What is wider than a field counts where it begins.
-            By::Field => "accessed by themselves",
-            _ => "accessed",
-        };
-        text += &format!("; {} more never {what}", all - touched);
-    }
+    text += &untouched(profile, view.by, all - touched).map_or(String::new(), |it| format!("; {it}"));
     // The way on, where there is room for it.
     let hint = match view.by {
         By::Object if profile.is_of_bus() => "; --object # shows where one was allocated",

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use memlens_profile::{Cell, ObjectIx, Profile};
+use memlens_profile::{Cell, MERGED_FROM, ObjectIx, Profile};
 use serde::Serialize;
 
 use super::PageView;
@@ -13,12 +13,14 @@ use crate::header::{Fact, command, facts, notes};
 use crate::namesakes::Namesakes;
 use crate::pattern::PatternWords;
 use crate::row::{By, CodeGroup, Whole, leading_share, rows};
-use crate::table::{LEAST_SHARE, columns, leading_word};
+use crate::table::{columns, leading_word, nothing, untouched};
 
 /// Wide enough for every piece of the header.
 const ROOM: usize = 1000;
-/// Objects of [`LEAST_SHARE`] and more have something behind their rows if they are among so many …
+/// Objects [of weight](crate::table::is_of_weight) have something behind their rows if they are among so many …
 const MOST_DETAILS: usize = 100;
+/// … of a row of several so many of these, too …
+const MOST_PARTS: usize = 8;
 /// … with so many lines of code.
 const MOST_LINES: usize = 50;
 
@@ -26,6 +28,19 @@ const MOST_LINES: usize = 50;
 #[derive(Serialize)]
 pub(super) struct Page {
     command: String,
+    /// What it was merged from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merged: Option<String>,
+    /// When it was started, seconds since 1970-01-01 UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<u32>,
+    /// What is said in the place of rows, where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nothing: Option<&'static str>,
     version: &'static str,
     /// Figures and what they are about.
     facts: Vec<Fact>,
@@ -35,8 +50,6 @@ pub(super) struct Page {
     /// What rows are ranked by: `stalls`.
     ranked_by: &'static str,
     line_bytes: u32,
-    /// Rows of less are shown on demand.
-    least_share: f64,
     tables: Vec<PageTable>,
     /// What is behind objects' rows, by number.
     objects: BTreeMap<u32, Detail>,
@@ -54,6 +67,9 @@ struct Detail {
     /// Several objects that the row is made of.
     #[serde(skip_serializing_if = "Option::is_none")]
     each: Option<PageTable>,
+    /// What is behind the costliest of these, by number.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    parts: BTreeMap<u32, Detail>,
     #[serde(skip_serializing_if = "Option::is_none")]
     structure: Option<PageStructure>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,26 +101,24 @@ impl Page {
         let mut objects = table(profile, By::Object, view.top);
         // What findings are about is told, however little it costs.
         let told = advice.iter().flat_map(|told| &told.findings).filter_map(|finding| finding.object);
-        let wanted: HashSet<u32> = objects
-            .objects()
-            .filter(|(_, share)| *share >= LEAST_SHARE)
-            .take(MOST_DETAILS)
-            .map(|(id, _)| id)
-            .chain(told)
-            .collect();
+        let wanted: HashSet<u32> = objects.objects_of_weight().take(MOST_DETAILS).chain(told).collect();
         let details = details(profile, &wanted);
         objects.keep_objects(|id| details.contains_key(&id));
         let others = By::ALL.into_iter().filter(|by| *by != By::Object && is_worth_it(profile, *by));
         let others = others.map(|by| table(profile, by, view.top)).filter(|table| !table.is_empty());
         Self {
             command: command(profile),
+            merged: profile.run.notes.iter().find(|note| note.starts_with(MERGED_FROM)).cloned(),
+            started: profile.run.started_unix_seconds,
+            host: profile.run.hostname.clone(),
+            process: profile.run.pid,
+            nothing: nothing(profile),
             version: env!("CARGO_PKG_VERSION"),
             facts: facts(profile, ROOM).into_iter().filter(|(_, pieces)| !pieces.is_empty()).collect(),
             notes: notes(profile),
             advice,
             ranked_by: leading_word(profile),
             line_bytes: profile.machine.line_bytes,
-            least_share: LEAST_SHARE,
             tables: std::iter::once(objects).chain(others).collect(),
             objects: details,
         }
@@ -136,8 +150,11 @@ fn is_worth_it(profile: &Profile, by: By) -> bool {
 fn table(profile: &Profile, by: By, top: Option<usize>) -> PageTable {
     let sort = leading_share(profile);
     let mut rows = rows(profile, by, sort);
+    let all = rows.len();
     rows.retain(|row| row.known.is_touched());
-    PageTable::new(profile, rows, by.as_str(), columns(profile, by, sort), top)
+    let untouched = untouched(profile, by, all - rows.len());
+    let columns = PageTable::names_first(columns(profile, by, sort));
+    PageTable::new(profile, rows, by.as_str(), columns, top).with_untouched(untouched)
 }
 
 /// What is behind the rows of objects that begin with these.
@@ -150,8 +167,18 @@ fn details(profile: &Profile, wanted: &HashSet<u32>) -> BTreeMap<u32, Detail> {
     let first = |objects: &Namesakes<'_>| objects.objects().next().map(|object| object.id);
     let of_each = Namesakes::of_each_line(profile).into_iter().filter_map(|objects| {
         let id = first(&objects).filter(|id| wanted.contains(id))?;
-        let its = objects.members().iter().filter_map(|member| cells.get(member)).flatten().copied();
-        Some((id, detail(&words, &objects, its)))
+        let of = |objects: &Namesakes<'_>| {
+            let its = objects.members().iter().filter_map(|member| cells.get(member)).flatten().copied();
+            detail(&words, objects, its)
+        };
+        let mut detail = of(&objects);
+        if let Some(each) = detail.each.as_mut() {
+            let costliest = objects.members().iter().take(MOST_PARTS);
+            let parts = costliest.map(|&member| Namesakes::one(profile, member));
+            detail.parts = parts.filter_map(|part| Some((first(&part)?, of(&part)))).collect();
+            each.keep_objects(|id| detail.parts.contains_key(&id));
+        }
+        Some((id, detail))
     });
     of_each.collect()
 }
@@ -176,6 +203,7 @@ fn detail<'a>(
         facts: facts.into_iter().filter(|(_, pieces)| !pieces.is_empty()).collect(),
         allocated_at: first.map(|object| allocated_at(profile, object).collect()).unwrap_or_default(),
         each: each.map(shown),
+        parts: BTreeMap::new(),
         structure: structure(profile, objects, whole).map(|structure| page_structure(profile, structure)),
         code: code.map(shown),
     }

@@ -29,8 +29,18 @@ const valueOf = (cell) => (cell === null ? null : Array.isArray(cell) ? cell[1] 
 /** As in a terminal: a fifth is worth anyone's time; a twentieth may be. */
 const heatOf = (share) => (share >= 0.2 ? " hot" : share >= 0.05 ? " warm" : "");
 
-/** Whether a row is shown as a tenth of a percent of what rows are ranked by. */
-const isOfWeight = (row) => row.share >= page.least_share;
+/** Whether a row is shown as a tenth of a percent of anything. */
+const isOfWeight = (row) => row.is_of_weight;
+
+/** Characters of a name at most, and how many of them are its end, which tells it from others: `std::_Hashtable<…>::_M_insert`. */
+const [MOST_CHARACTERS, LAST_CHARACTERS] = [46, 28];
+const NAMES = ["name", "where", "type"];
+const shortened = (text) =>
+  // Of paths of calls each step may be the one that matters.
+  text.length <= MOST_CHARACTERS || text.includes("←") ? text : `${text.slice(0, MOST_CHARACTERS - LAST_CHARACTERS - 1)}…${text.slice(-LAST_CHARACTERS)}`;
+
+/** More are drawn on demand: a browser takes seconds for thousands. */
+const MOST_ROWS = 500;
 
 /** Rows in the order of a column that rises or falls; what is unknown comes last. */
 function inOrder(rows, column, rises) {
@@ -46,16 +56,20 @@ function inOrder(rows, column, rises) {
 
 /** A table that can be put in order, filtered, and opened where there is more behind a row. */
 class Table {
-  constructor(data, { openable = false } = {}) {
+  /** `details`: what is behind rows, by the number of their object; `inside`: it is behind a row itself. */
+  constructor(data, { details = {}, inside = false } = {}) {
     this.data = data;
-    this.openable = openable;
+    this.details = details;
+    this.inside = inside;
+    this.made = new Map();
+    this.most = MOST_ROWS;
     this.sorted = null;
     this.isReversed = false;
     this.filter = "";
     this.shown = new Set(data.columns.flatMap((column, at) => (column.is_more ? [] : [at])));
     const weighty = data.rows.filter((row) => isOfWeight(row) && row.object !== undefined);
     // Of one that is alone there is nothing to choose.
-    this.open = new Set(openable && weighty.length === 1 ? [weighty[0].object] : []);
+    this.open = new Set(!inside && weighty.length === 1 ? [weighty[0].object] : []);
     this.hasTrifles = !data.rows.some(isOfWeight);
     this.element = make("div", { class: "scroll" });
     this.foot = make("p", { class: "foot" });
@@ -67,9 +81,15 @@ class Table {
   }
 
   rows() {
-    const wanted = this.filter.toLowerCase();
-    const matches = (row) => row.cells.some((cell) => typeof cell === "string" && cell.toLowerCase().includes(wanted));
-    const rows = wanted ? this.data.rows.filter(matches) : this.hasTrifles ? this.data.rows : this.data.rows.filter(isOfWeight);
+    const wanted = this.filter.toLowerCase().split(/\s+/).filter(Boolean);
+    // Texts, and the number that an object is told by.
+    const id = this.data.columns.findIndex(({ word }) => word === "id");
+    const textsOf = (row) => row.cells.flatMap((cell, at) => (typeof cell === "string" ? [cell] : at === id ? [`#${textOf(cell)}`] : []));
+    const matches = (row) => {
+      const text = textsOf(row).join("\n").toLowerCase();
+      return wanted.every((word) => text.includes(word));
+    };
+    const rows = wanted.length ? this.data.rows.filter(matches) : this.hasTrifles ? this.data.rows : this.data.rows.filter(isOfWeight);
     return this.sorted === null ? rows : inOrder(rows, this.sorted, this.rises());
   }
 
@@ -84,9 +104,21 @@ class Table {
     // What costs little may have most of something else.
     this.hasTrifles = true;
     this.draw();
+    // The button is another one now.
+    this.sortButton?.focus({ preventScroll: true });
+  }
+
+  /** As it was at first. */
+  asRanked() {
+    this.sorted = null;
+    this.isReversed = false;
+    this.hasTrifles = !this.data.rows.some(isOfWeight);
+    this.draw();
   }
 
   toggle(row) {
+    // Who marks a name does not mean the row.
+    if (globalThis.getSelection?.()?.isCollapsed === false) return;
     if (!this.open.delete(row.object)) this.open.add(row.object);
     this.draw();
   }
@@ -98,6 +130,12 @@ class Table {
       if (last && last.section === section) last.width += 1;
       else sections.push({ section, width: 1 });
     }
+    this.sortButton = null;
+    const button = (column) => {
+      const made = make("button", { title: column.meaning, onclick: () => this.sortBy(column.at) }, column.title);
+      if (this.sorted === column.at) this.sortButton = made;
+      return made;
+    };
     const title = (column) =>
       make(
         "th",
@@ -106,7 +144,7 @@ class Table {
           scope: "col",
           "aria-sort": this.sorted === column.at && (this.rises() ? "ascending" : "descending"),
         },
-        make("button", { title: column.meaning, onclick: () => this.sortBy(column.at) }, column.title),
+        button(column),
       );
     const above = sections.some(({ section }) => section)
       ? make("tr", {}, ...sections.map(({ section, width }) => make("th", { class: "section", colspan: width }, section ?? "")))
@@ -114,36 +152,39 @@ class Table {
     return make("thead", {}, above, make("tr", {}, ...columns.map(title)));
   }
 
-  cell(row, column, isFirst) {
+  cell(row, column, isFirst, isOpener) {
     const text = textOf(row.cells[column.at]);
     if (isFirst) {
       const part = Math.min(1, Math.max(0, row.share));
       return make("td", { class: "number share" + heatOf(row.share), "--part": part }, make("i"), text);
     }
     const isDim = text === "–" || text === "0" || ["kind", "type", "where", "source"].includes(column.word);
-    const kind = column.is_number ? "number" : `text ${column.word}`;
-    return make("td", { class: kind + (isDim ? " dim" : ""), title: column.is_number ? undefined : text }, text);
+    const kind = (column.is_number ? "number" : `text ${column.word}`) + (isOpener ? " opener" : "");
+    return make("td", { class: kind + (isDim ? " dim" : ""), title: column.is_number ? undefined : text }, NAMES.includes(column.word) ? shortened(text) : text);
   }
 
   body(columns) {
     const lines = [];
-    for (const row of this.rows()) {
+    for (const row of this.rows().slice(0, this.most)) {
       const isOpen = this.open.has(row.object);
-      const opens = this.openable && row.object !== undefined;
+      const opens = row.object in this.details;
+      const id = (this.inside ? "part-" : "object-") + row.object;
       const onkeydown = (event) => {
         if (event.target !== event.currentTarget || (event.key !== "Enter" && event.key !== " ")) return;
         event.preventDefault();
         this.toggle(row);
-        document.getElementById(`object-${row.object}`)?.focus();
+        document.getElementById(id)?.focus();
       };
-      const cells = columns.map((column, at) => this.cell(row, column, at === 0));
+      const opener = opens ? columns.findIndex(({ is_number }) => !is_number) : -1;
+      const cells = columns.map((column, at) => this.cell(row, column, at === 0, at === opener));
       const properties = opens
-        ? { class: "opens", tabindex: 0, id: `object-${row.object}`, "aria-expanded": String(isOpen), onclick: () => this.toggle(row), onkeydown }
+        ? { class: "opens", tabindex: 0, id, "aria-expanded": String(isOpen), onclick: () => this.toggle(row), onkeydown }
         : {};
       lines.push(make("tr", properties, ...cells));
       if (opens && isOpen) {
-        const inside = make("div", { class: "inside" }, ...detail(page.objects[row.object]));
-        lines.push(make("tr", { class: "detail" }, make("td", { colspan: columns.length }, inside)));
+        const made = this.made.get(row.object) ?? make("div", { class: "inside" }, ...detail(this.details[row.object]));
+        this.made.set(row.object, made);
+        lines.push(make("tr", { class: "detail" }, make("td", { colspan: columns.length }, made)));
       }
     }
     return make("tbody", {}, ...lines);
@@ -154,16 +195,27 @@ class Table {
     this.element.replaceChildren(make("table", {}, this.head(columns), this.body(columns)));
     const { all, noun, rows } = this.data;
     const found = this.rows().length;
+    const drawn = Math.min(found, this.most);
     const plural = noun + (all === 1 ? "" : noun.endsWith("s") ? "es" : "s");
     const some = rows.length < all ? `${rows.length} of ${all} ${plural} are in this page (--top all for all)` : `${all} ${plural}`;
     const showAll = () => {
       this.hasTrifles = true;
       this.draw();
     };
+    const showMore = () => {
+      this.most *= 4;
+      this.draw();
+    };
+    const share = this.rows().reduce((sum, row) => sum + row.share, 0);
+    // Callers have what those that they call have.
+    const part = this.inside || noun === "caller" ? [] : [`${(100 * Math.min(1, share)).toFixed(1)} % of the ${page.ranked_by}`];
     const trifles = rows.length - found;
-    if (this.filter) this.foot.replaceChildren(`${found} match · ${some}`);
-    else if (trifles === 0) this.foot.replaceChildren(some);
-    else this.foot.replaceChildren(`${some} · `, make("button", { onclick: showAll }, `show ${trifles} of less than 0.05 %`));
+    const told = [some, ...part, ...(this.data.untouched ? [this.data.untouched] : [])].join(" · ");
+    const pieces = [this.filter ? `${found} match · ${told}` : told];
+    if (drawn < found) pieces.push(make("button", { onclick: showMore }, `show ${Math.min(found, 4 * drawn) - drawn} more`));
+    if (!this.filter && trifles > 0) pieces.push(make("button", { onclick: showAll }, `show ${trifles} of less than 0.05 %`));
+    if (this.sorted !== null && !this.inside) pieces.push(make("button", { onclick: () => this.asRanked() }, `as ranked by ${page.ranked_by}`));
+    this.foot.replaceChildren(...pieces.flatMap((piece, at) => (at ? [" · ", piece] : [piece])));
   }
 
   /** Boxes to tick, one a column that is there on demand. */
@@ -212,18 +264,18 @@ function layout({ bytes, places }) {
 }
 
 /** What is behind an object's row. */
-function detail({ title, summary, facts, allocated_at, each, structure, code }) {
+function detail({ title, summary, facts, allocated_at, each, parts: details, structure, code }) {
   const parts = [make("h3", { class: "code" }, [title, ...summary].join(" · ")), factList(facts)];
   const add = (heading, table) => parts.push(make("h3", {}, heading), table.element, table.foot);
   if (structure) {
     parts.push(make("h3", {}, structure.title));
     if (structure.places.length) parts.push(...layout(structure));
-    const fields = new Table(structure.fields);
+    const fields = new Table(structure.fields, { inside: true });
     fields.sortBy(structure.fields.columns.findIndex(({ word }) => word === "offset"));
     parts.push(fields.element, make("p", { class: "foot" }, structure.wide));
   }
-  if (code) add("the code that touches it", new Table(code));
-  if (each) add("objects of this name", new Table(each));
+  if (code) add("the code that touches it", new Table(code, { inside: true }));
+  if (each) add("objects of this name", new Table(each, { inside: true, details }));
   if (allocated_at) {
     const row = ([place, at, inlined, source]) =>
       make("tr", {}, make("td", { class: "text name" }, place), make("td", {}, at), make("td", { class: "dim" }, inlined), make("td", { class: "text source dim" }, source));
@@ -233,26 +285,33 @@ function detail({ title, summary, facts, allocated_at, each, structure, code }) 
   return parts;
 }
 
-const tables = page.tables.map((data) => new Table(data, { openable: data.noun === "object" }));
+const tables = page.tables.map((data) => new Table(data, { details: data.noun === "object" ? page.objects : {} }));
 const place = make("div");
 const tabs = make("div", { role: "tablist" });
 const search = make("input", { type: "search", placeholder: "filter rows", "aria-label": "filter rows" });
 let shown = tables[0];
 
 function show(table) {
+  // What is looked for is looked for everywhere.
+  if (table.filter !== search.value) {
+    table.filter = search.value;
+    table.draw();
+  }
   shown = table;
   [...tabs.children].forEach((tab, at) => tab.setAttribute("aria-selected", String(tables[at] === table)));
-  search.value = table.filter;
   place.replaceChildren(table.element, table.foot, ...[table.choice()].filter(Boolean));
 }
 
 /** Opens an object's row, where the address of the page names one. */
 function follow() {
-  const id = Number(/^#object-(\d+)$/.exec(location.hash)?.[1]);
-  if (!(id in page.objects)) return;
+  const wanted = Number(/^#object-(\d+)$/.exec(location.hash)?.[1]);
+  // One of several is behind the row of these.
+  const ids = Object.keys(page.objects).map(Number);
+  const id = wanted in page.objects ? wanted : ids.find((id) => wanted in (page.objects[id].parts ?? {}));
+  if (id === undefined) return;
   const [objects] = tables;
   objects.open.add(id);
-  objects.filter = "";
+  search.value = objects.filter = "";
   objects.draw();
   show(objects);
   document.getElementById(`object-${id}`)?.scrollIntoView({ block: "start" });
@@ -280,7 +339,9 @@ function advice({ before, findings, after, caveat }) {
 }
 
 function meanings() {
-  const all = new Map(tables.flatMap(({ data }) => data.columns.map(({ word, title, meaning }) => [word, [title, [meaning]]])));
+  const all = new Map();
+  const columns = tables.flatMap(({ data }) => data.columns);
+  for (const { title, meaning } of columns) if (!all.has(title)) all.set(title, [title, [meaning]]);
   return make("details", { class: "notes" }, make("summary", {}, "what the columns mean"), factList([...all.values()]));
 }
 
@@ -288,7 +349,7 @@ function notes(texts) {
   const FIRST = 2;
   const paragraph = (text) => make("p", {}, text);
   const rest = texts.slice(FIRST);
-  const more = rest.length ? make("details", {}, make("summary", {}, `${rest.length} more notes`), ...rest.map(paragraph)) : null;
+  const more = rest.length ? make("details", {}, make("summary", {}, rest.length === 1 ? "1 more note" : `${rest.length} more notes`), ...rest.map(paragraph)) : null;
   return make("div", { class: "notes dim" }, ...texts.slice(0, FIRST).map(paragraph), more);
 }
 
@@ -298,16 +359,25 @@ search.addEventListener("input", () => {
   shown.draw();
 });
 addEventListener("hashchange", follow);
+/** Which run it was. */
+const run = [
+  page.merged,
+  page.started && new Date(1000 * page.started).toISOString().slice(0, 16).replace("T", " ") + " UTC",
+  page.host && `on ${page.host}`,
+  page.process && `process ${page.process}`,
+].filter(Boolean);
+/** What is said where nothing can be advised. */
+const elsewhere = "This profile says where the program waits, and does not tell why: memlens run --mode burst, or exact, sees accesses, and says what to do.";
 document.body.append(
   make(
     "main",
     {},
     make("h1", {}, make("span", {}, "memlens "), page.command),
-    factList(page.facts),
+    factList(run.length ? [["recorded", run], ...page.facts] : page.facts),
     notes(page.notes),
-    page.advice ? advice(page.advice) : null,
+    page.advice ? advice(page.advice) : page.nothing ? null : make("section", { class: "notes" }, make("p", { class: "dim" }, elsewhere)),
     make("div", { class: "bar-of-tools" }, tabs, search),
-    place,
+    page.nothing ? make("p", {}, page.nothing) : place,
     meanings(),
     make("footer", {}, `memlens ${page.version} · ranked by ${page.ranked_by} · the same in a terminal: memlens report, memlens advise`),
   ),

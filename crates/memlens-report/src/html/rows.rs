@@ -7,7 +7,7 @@ use serde::ser::{SerializeSeq, Serializer};
 use crate::column::{Column, Content};
 use crate::grid::printable;
 use crate::row::Row;
-use crate::table::{TableColumn, cell, grid_column, section_words};
+use crate::table::{TableColumn, cell, grid_column, is_of_weight, section_words};
 
 /// One table.
 #[derive(Serialize)]
@@ -18,6 +18,9 @@ pub(super) struct PageTable {
     rows: Vec<PageRow>,
     /// Rows that there are.
     all: usize,
+    /// What is said of those that there are more, which nothing touched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    untouched: Option<String>,
 }
 
 /// One column.
@@ -27,7 +30,7 @@ struct PageColumn {
     word: &'static str,
     title: String,
     /// What it means.
-    meaning: &'static str,
+    meaning: String,
     /// Whether its figures are counted, estimated or modelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     section: Option<&'static str>,
@@ -47,6 +50,8 @@ struct PageRow {
     object: Option<u32>,
     /// The share that rows are ranked by.
     share: f64,
+    /// Whether it is shown as a tenth of a percent of anything: others are shown on demand.
+    is_of_weight: bool,
     cells: Vec<PageCell>,
 }
 
@@ -98,11 +103,13 @@ impl PageTable {
         let page_rows = rows.iter().map(|row| PageRow {
             object: row.id,
             share: row.leading_share().unwrap_or(0.0),
+            is_of_weight: is_of_weight(row),
             cells: columns.iter().map(|(column, _)| page_cell(*column, row)).collect(),
         });
         Self {
             noun,
             all,
+            untouched: None,
             rows: page_rows.collect(),
             columns: columns
                 .iter()
@@ -111,9 +118,26 @@ impl PageTable {
         }
     }
 
-    /// Numbers of the objects that its rows are, and the share that each is ranked by.
-    pub(super) fn objects(&self) -> impl Iterator<Item = (u32, f64)> {
-        self.rows.iter().filter_map(|row| Some((row.object?, row.share)))
+    /// The same, with what is said of rows that there are more.
+    pub(super) fn with_untouched(self, untouched: Option<String>) -> Self {
+        Self { untouched, ..self }
+    }
+
+    /// What rows are comes first, whose place is known: a screen is not as wide as all columns. Then figures in their order.
+    pub(super) fn names_first(mut columns: Vec<TableColumn>) -> Vec<TableColumn> {
+        let is_name = |column: &TableColumn| match column {
+            TableColumn::Of(Column::Name, ..) => 1,
+            TableColumn::Of(Column::Where, ..) => 2,
+            _ => 3,
+        };
+        let first = columns.iter().position(|column| is_name(column) < 3).unwrap_or(0);
+        columns[first..].sort_by_key(is_name);
+        columns
+    }
+
+    /// Numbers of the objects that its rows of weight are.
+    pub(super) fn objects_of_weight(&self) -> impl Iterator<Item = u32> {
+        self.rows.iter().filter(|row| row.is_of_weight).filter_map(|row| row.object)
     }
 
     /// Rows of which `has_more` does not hold have nothing behind them.
@@ -151,6 +175,11 @@ fn page_column(column: TableColumn, is_more: bool, sections: [&'static str; 2]) 
             ("source", "the source line, as it was when the program was recorded", true, true)
         }
         TableColumn::Bar => ("", "", true, true),
+    };
+    // In percent here; and behind a row shares are of what is there alone.
+    let meaning = match looks.titles[0] {
+        "of its" => "part of what this row's objects have, not of the whole program's".to_owned(),
+        _ => meaning.replace(", 0 to 1", ""),
     };
     let title = format!("{first} {second}");
     let title = match title.trim() {
