@@ -17,6 +17,7 @@ use crate::header::command;
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown, size};
 use crate::table::cost_word;
+use crate::unlike::unlike;
 
 /// What the first key of the JSON says.
 pub const COMPARE_SCHEMA: &str = "memlens-compare/1";
@@ -34,6 +35,10 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
         // Their counts are added up.
         pieces.extend(profile.run.notes.iter().filter(|note| note.starts_with(MERGED_FROM)).cloned());
         out += &wrap(label, INDENT, &pieces, width, colour);
+    }
+    let unlike = unlike(a, b);
+    if !unlike.is_empty() {
+        out += &wrap("unlike", INDENT, &unlike, width, colour);
     }
     let machines = machine_pieces(a, b);
     if !machines.is_empty() {
@@ -293,7 +298,7 @@ fn chance_piece(comparison: &Comparison) -> Option<String> {
     match (verdicts.is_empty(), beyond) {
         (true, _) => None,
         (_, 0) => {
-            Some("no share differs by more than chance: 0 is in each difference's 95 % interval".to_owned())
+            Some("no share differs by more than chance: 0 is in each difference's 95 % interval; amounts have none".to_owned())
         }
         (_, 1) => Some(
             "1 share differs by more than chance: 0 is not in the 95 % interval of its difference".to_owned(),
@@ -483,6 +488,7 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
         "by": comparison.by.as_str(),
         "a": run(a, comparison.sum_a, comparison.only_a, comparison.computation_a),
         "b": run(b, comparison.sum_b, comparison.only_b, comparison.computation_b),
+        "unlike": unlike(a, b),
         "machine_differences": machine_pieces(a, b),
         "totals": totals(a, b)
             .into_iter()

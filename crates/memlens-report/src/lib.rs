@@ -27,6 +27,7 @@ mod prediction;
 pub mod rank;
 mod row;
 mod table;
+mod unlike;
 mod word;
 mod zero_pages;
 

@@ -519,7 +519,7 @@ fn a_sampled_profile_is_held_against_an_exact_one() {
     if is_refused(&run("sample", &["--frequency", "997"], "22")) {
         return;
     }
-    // Of a table that the second level holds, a third of the stalls are the loader's: 29 to 48 %, as addresses fall.
+    // A table that the second level holds has no more than 29 to 48 % of the stalls, as addresses fall.
     assert!(run("exact", &[], "17").status.success());
     let [exact, sampled] = ["exact", "sample"].map(|mode| folder.path().join(mode));
     let exported = memlens(&["export", "callgrind"]).arg(&sampled).output().expect("it starts");

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memlens_profile::{MERGED_FROM, ObjectIx, Profile};
+use memlens_profile::{ObjectIx, Profile};
 use memlens_types::{Counts, ObjectKind};
 
 use super::condition::{Condition, Subject};
@@ -19,6 +19,7 @@ use crate::column::{Column, Content};
 use crate::compare_text::machine_differences;
 use crate::namesakes::Namesakes;
 use crate::row::{Row, Whole};
+use crate::unlike::{end, merged};
 use crate::word::the_one;
 
 /// Of less than this part of the whole, growth and ratios are not looked at where a condition is of each object.
@@ -415,19 +416,10 @@ fn alike(profile: &Profile, baseline: &Profile, column: Column) -> Result<(), Ch
             return Err(CheckError::Machines(machine_differences(baseline, profile)));
         }
     }
-    let end = |profile: &Profile| match (profile.run.signal, profile.run.exit_code) {
-        (Some(signal), _) => format!("was ended by signal {signal}"),
-        (None, Some(code)) => format!("ended with exit code {code}"),
-        (None, None) => "went on".to_owned(),
-    };
     let (of_profile, of_baseline) = (end(profile), end(baseline));
     if of_profile != of_baseline {
         return Err(CheckError::Ends { profile: of_profile, baseline: of_baseline });
     }
-    let merged = |profile: &Profile| {
-        let note = profile.run.notes.iter().find(|note| note.starts_with(MERGED_FROM));
-        note.map_or("one run".to_owned(), |note| note[MERGED_FROM.len()..].trim().to_owned())
-    };
     let (of_profile, of_baseline) = (merged(profile), merged(baseline));
     if of_profile != of_baseline && !column.is_ratio() {
         return Err(CheckError::Merged { profile: of_profile, baseline: of_baseline });
@@ -475,7 +467,7 @@ fn judged(condition: &Condition, new: Value, old: Option<Value>) -> Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memlens_profile::{CacheInfo, Object};
+    use memlens_profile::{CacheInfo, MERGED_FROM, Object};
 
     fn object(id: u32, name: &str, loads: u64, misses: u64) -> Object {
         let counts = Counts { loads, l1_load_misses: misses, ..Counts::default() };
