@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memlens_profile::{ObjectIx, Profile};
 use memlens_types::{Counts, ObjectKind};
 
-use super::condition::{Condition, Subject};
+use super::condition::{Condition, Subject as Of};
 use crate::UnknownWord;
 use crate::column::{Column, Content};
 use crate::compare_text::machine_differences;
@@ -63,6 +63,16 @@ pub enum CheckError {
     /// No object of either profile fits the pattern.
     #[error("no object's name fits ‘{0}’")]
     NoneFits(String),
+    /// What several objects have at one time is not known.
+    #[error(
+        "‘{name}’ is {objects} objects, and what they have at one time is known of each alone: hold ‘bytes’, or one of another name"
+    )]
+    OfOne {
+        /// Their name.
+        name: String,
+        /// How many they are.
+        objects: usize,
+    },
     /// The recording was cut short.
     #[error("{0} ends before its program did: what it counts is too little")]
     Truncated(&'static str),
@@ -125,7 +135,7 @@ impl Verdict {
 pub struct Held {
     /// The objects' name; `None`: the whole program.
     pub name: Option<String>,
-    /// Their kind, where it is one.
+    /// Their kind: names of other kinds are others.
     pub kind: Option<ObjectKind>,
     /// Where they were allocated or declared, where that is one place.
     pub place: Option<String>,
@@ -213,22 +223,30 @@ struct Objects<'a> {
     who: &'static str,
     whole: Whole,
     totals: Counts,
-    by_name: BTreeMap<&'a str, Vec<ObjectIx>>,
+    by_name: BTreeMap<Subject<'a>, Vec<ObjectIx>>,
 }
+
+/// Name and kind: a pointer is often called as what it points to.
+type Subject<'a> = (&'a str, ObjectKind);
 
 impl<'a> Objects<'a> {
     fn of(profile: &'a Profile, who: &'static str) -> Self {
         let totals = profile.totals();
-        let mut by_name: BTreeMap<&str, Vec<ObjectIx>> = BTreeMap::new();
+        let mut by_name: BTreeMap<Subject<'_>, Vec<ObjectIx>> = BTreeMap::new();
         for (at, object) in profile.objects.iter().enumerate() {
-            by_name.entry(&object.name).or_default().push(ObjectIx::from_index(at));
+            by_name.entry((&object.name, object.kind)).or_default().push(ObjectIx::from_index(at));
         }
         Self { profile, who, whole: Whole::of(profile, &totals), totals, by_name }
     }
 
     /// Those of a name; perhaps none.
-    fn named(&self, name: &str) -> Namesakes<'a> {
-        Namesakes::of(self.profile, self.by_name.get(name).cloned().unwrap_or_default())
+    fn named(&self, subject: Subject<'_>) -> Namesakes<'a> {
+        Namesakes::of(self.profile, self.by_name.get(&subject).cloned().unwrap_or_default())
+    }
+
+    /// What those of a name cost.
+    fn cost(&self, subject: Subject<'_>) -> u64 {
+        self.profile.cost(&self.named(subject).counts())
     }
 
     fn program(&self) -> Row {
@@ -243,6 +261,9 @@ impl<'a> Objects<'a> {
 
     /// The value of a row, 0 where there are no such objects; `None`: there is nothing that it would be a ratio of.
     fn value(&self, row: &Row, has_objects: bool, column: Column) -> Result<Option<f64>, CheckError> {
+        if column == Column::MaxLiveBytes && row.namesakes > 0 {
+            return Err(CheckError::OfOne { name: row.name.clone(), objects: 1 + row.namesakes });
+        }
         match column.content(row) {
             Content::Count(Some(value)) | Content::Bytes(Some(value)) => return Ok(Some(value as f64)),
             Content::Ratio(Some(value)) => return Ok(Some(value)),
@@ -316,9 +337,9 @@ fn hold(
         alike(profile.profile, baseline.profile, column)?;
     }
     let both = || [Some(profile), baseline].into_iter().flatten();
-    let names = || both().flat_map(|objects| objects.by_name.keys().copied());
-    let of_name = |name: &str| -> Result<(Held, f64), CheckError> {
-        let (objects, old) = (profile.named(name), baseline.map(|baseline| baseline.named(name)));
+    let subjects = || both().flat_map(|objects| objects.by_name.keys().copied());
+    let of_name = |subject: Subject<'_>| -> Result<(Held, f64), CheckError> {
+        let (objects, old) = (profile.named(subject), baseline.map(|baseline| baseline.named(subject)));
         let of = |side: &Objects<'_>, objects: &Namesakes<'_>| {
             Value::of(side, &objects.row(side.whole), !objects.members().is_empty(), condition)
         };
@@ -327,8 +348,8 @@ fn hold(
         let share = old.as_ref().map_or(0.0, |old| old.leading_share).max(value.leading_share);
         let row = objects.row(profile.whole);
         let held = Held {
-            name: Some(name.to_owned()),
-            kind: objects.common(|object| Some(object.kind)),
+            name: Some(subject.0.to_owned()),
+            kind: Some(subject.1),
             place: row.place,
             ids: objects.objects().map(|object| object.id).collect(),
             ..judged(condition, value, old)
@@ -336,7 +357,7 @@ fn hold(
         Ok((held, share))
     };
     match &condition.subject {
-        Subject::Program => {
+        Of::Program => {
             let of = |objects: &Objects<'_>| {
                 let row = objects.program();
                 let has_none = matches!(column, Column::MaxLiveBytes | Column::HugeShare);
@@ -349,23 +370,18 @@ fn hold(
             let held = vec![judged(condition, value, old)];
             Ok(HeldCondition { condition: condition.clone(), held, left_out: 0 })
         }
-        Subject::Named(wanted) => {
+        Of::Named(wanted) => {
             let what = ["object of the profile", "single object of the profile"];
-            let name = the_one(names(), wanted, what).map_err(CheckError::NoObject)?;
-            let held = vec![of_name(name)?.0];
+            let names = subjects().map(|(name, _)| name);
+            let name = the_one(names, wanted, what).map_err(CheckError::NoObject)?;
+            let cost = |subject| both().map(|objects| objects.cost(subject)).fold(0, u64::saturating_add);
+            let costliest = subjects().filter(|(of, _)| *of == name).max_by_key(|&subject| cost(subject));
+            let held = costliest.map(of_name).transpose()?.into_iter().map(|(held, _)| held).collect();
             Ok(HeldCondition { condition: condition.clone(), held, left_out: 0 })
         }
-        Subject::Each(glob) => {
-            let is_data = |name: &str| {
-                let kinds = both().filter_map(|objects| {
-                    let first = objects.by_name.get(name)?.first()?;
-                    Some(objects.profile.objects[first.index()].kind)
-                });
-                kinds.clone().next().is_some()
-                    && kinds.into_iter().all(|kind| kind != ObjectKind::Computation)
-            };
-            let fitting: BTreeSet<&str> =
-                names().filter(|name| glob.matches(name) && is_data(name)).collect();
+        Of::Each(glob) => {
+            let fits = |&(name, kind): &Subject<'_>| kind != ObjectKind::Computation && glob.matches(name);
+            let fitting: BTreeSet<Subject<'_>> = subjects().filter(fits).collect();
             if fitting.is_empty() {
                 return Err(CheckError::NoneFits(glob.to_string()));
             }
@@ -497,7 +513,9 @@ mod tests {
 
     #[test]
     fn values_are_held_on_the_side_that_the_condition_says() {
-        let new = profile(vec![object(1, "a", 1000, 110), object(2, "a", 100, 10), object(3, "b", 10, 0)]);
+        let pointer = Object { kind: ObjectKind::Local, ..object(4, "a", 0, 0) };
+        let (one, other) = (object(1, "a", 1000, 110), object(2, "a", 100, 10));
+        let new = profile(vec![one, other, object(3, "b", 10, 0), pointer]);
         let old = profile(vec![object(9, "a", 1000, 100), object(8, "gone", 500, 7)]);
         use Verdict::{Fails, Nothing, Passes};
         for (condition, value, baseline, verdict) in [
@@ -515,8 +533,10 @@ mod tests {
             // All objects of a name are one.
             ("a:l1_misses > +19%", Some(120.0), Some(100.0), Fails),
             ("a:blocks > +1", Some(2.0), Some(1.0), Passes),
-            ("blocks > 2", Some(3.0), None, Fails),
-            ("bytes > 47", Some(48.0), None, Fails),
+            ("blocks > 3", Some(4.0), None, Fails),
+            ("bytes > 79", Some(80.0), None, Fails),
+            // The pointer is not: what it points to costs more.
+            ("a:bytes > 23", Some(24.0), None, Fails),
             // What is not there has none of anything.
             ("gone:l1_misses > +0%", Some(0.0), Some(7.0), Passes),
             ("gone:l1_misses < -50%", Some(0.0), Some(7.0), Fails),
