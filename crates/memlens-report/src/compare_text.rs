@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use memlens_locality::DelinquentComparison;
-use memlens_profile::{CacheInfo, MERGED_FROM, Profile};
+use memlens_profile::{MERGED_FROM, Profile};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -15,9 +15,9 @@ use crate::delinquent::{DELINQUENT_SHARE, delinquent_loads};
 use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::header::command;
 use crate::known::Known;
-use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown, size};
+use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown};
 use crate::table::cost_word;
-use crate::unlike::unlike;
+use crate::unlike::{is_modelled, machine_differences, unlike};
 
 /// What the first key of the JSON says.
 pub const COMPARE_SCHEMA: &str = "memlens-compare/1";
@@ -120,61 +120,22 @@ pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &V
     out
 }
 
-/// What is different of the machines that were modelled, in one line; their names, where it is nothing that has a word.
-pub(crate) fn machine_differences(a: &Profile, b: &Profile) -> String {
-    let pieces = machine_pieces(a, b);
-    match pieces.iter().any(|piece| piece.contains(" → ")) {
-        true => pieces.join(", "),
-        false => format!("{} → {}", a.machine.name, b.machine.name),
-    }
-}
-
-/// What is different of the machines that were modelled: then the same misses wait differently.
+/// What is different of the machines that were modelled, and what that does; whether latencies are assumed.
 fn machine_pieces(a: &Profile, b: &Profile) -> Vec<String> {
-    if [a, b].iter().any(|profile| profile.run.sampling.is_some() || profile.is_of_bus()) {
+    if !is_modelled(a) || !is_modelled(b) {
         return Vec::new();
     }
-    let (of_a, of_b) = (&a.machine, &b.machine);
-    let (mut pieces, mut assumed) = (Vec::new(), Vec::new());
-    let cache = |cache: &Option<CacheInfo>| {
-        cache.as_ref().map_or(UNKNOWN.to_owned(), |cache| format!("{} {}-way", size(cache.bytes), cache.ways))
-    };
-    for (name, a, b) in
-        [("L1d", &of_a.l1d, &of_b.l1d), ("L2", &of_a.l2, &of_b.l2), ("LLC", &of_a.llc, &of_b.llc)]
-    {
-        if a != b {
-            pieces.push(format!("{name} {} → {}", cache(a), cache(b)));
-        }
-    }
-    let (a, b) = (of_a.latencies, of_b.latencies);
-    for (name, a, b) in [
-        ("L1", a.l1_cycles, b.l1_cycles),
-        ("L2", a.l2_cycles, b.l2_cycles),
-        ("LLC", a.llc_cycles, b.llc_cycles),
-        ("memory", a.dram_cycles, b.dram_cycles),
-        ("STLB", a.stlb_cycles, b.stlb_cycles),
-        ("walk", a.walk_access_cycles, b.walk_access_cycles),
-        ("another core", of_a.transfer_cycles(), of_b.transfer_cycles()),
-    ] {
-        if a != b {
-            pieces.push(format!("{name} {a} → {b} cycles"));
-        }
-    }
-    if of_a.has_assumed_latencies || of_b.has_assumed_latencies {
-        let whose = match (of_a.has_assumed_latencies, of_b.has_assumed_latencies) {
-            (true, true) => "",
-            (true, false) => " in A",
-            _ => " in B",
-        };
-        assumed.push(format!("latencies are assumed{whose} (memlens calibrate measures them)"));
-    }
-    if of_a.core != of_b.core {
-        pieces.push("another core, or other rates of lines".to_owned());
-    }
+    let mut pieces = machine_differences(a, b);
     if !pieces.is_empty() {
         pieces.push("so the same misses wait differently".to_owned());
     }
-    pieces.extend(assumed);
+    let whose = match [a, b].map(|profile| profile.machine.has_assumed_latencies) {
+        [true, true] => "",
+        [true, false] => " in A",
+        [false, true] => " in B",
+        [false, false] => return pieces,
+    };
+    pieces.push(format!("latencies are assumed{whose} (memlens calibrate measures them)"));
     pieces
 }
 
@@ -489,7 +450,7 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
         "a": run(a, comparison.sum_a, comparison.only_a, comparison.computation_a),
         "b": run(b, comparison.sum_b, comparison.only_b, comparison.computation_b),
         "unlike": unlike(a, b),
-        "machine_differences": machine_pieces(a, b),
+        "machine_differences": machine_differences(a, b),
         "totals": totals(a, b)
             .into_iter()
             .map(|(word, of_a, of_b)| json!({"of": word.replace(' ', "_").to_lowercase(), "a": of_a, "b": of_b}))

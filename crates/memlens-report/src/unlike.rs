@@ -1,6 +1,8 @@
 //! What makes two profiles' figures unlike each other, besides their programs.
 
-use memlens_profile::{MERGED_FROM, Profile};
+use memlens_profile::{CacheInfo, MERGED_FROM, Profile, TlbInfo};
+
+use crate::number::{UNKNOWN, size};
 
 /// How a profile's program ended.
 pub(crate) fn end(profile: &Profile) -> String {
@@ -42,6 +44,50 @@ pub(crate) fn unlike(a: &Profile, b: &Profile) -> Vec<String> {
                 "{name}'s bursts tell as much as {bursts:.0} of equal weight: not to be relied on"
             ));
         }
+    }
+    pieces
+}
+
+/// Whether a machine's caches were modelled: samples tell time, and a bus has no caches.
+pub(crate) fn is_modelled(profile: &Profile) -> bool {
+    profile.run.sampling.is_none() && !profile.is_of_bus()
+}
+
+/// What is different of the machines that were modelled, A's → B's; nothing where one was not.
+pub(crate) fn machine_differences(a: &Profile, b: &Profile) -> Vec<String> {
+    if !is_modelled(a) || !is_modelled(b) || a.machine == b.machine {
+        return Vec::new();
+    }
+    let (of_a, of_b) = (&a.machine, &b.machine);
+    let cache = |cache: &Option<CacheInfo>| {
+        cache.as_ref().map_or(UNKNOWN.to_owned(), |cache| format!("{} {}-way", size(cache.bytes), cache.ways))
+    };
+    let tlb = |tlb: &Option<TlbInfo>| {
+        tlb.as_ref().map_or(UNKNOWN.to_owned(), |tlb| format!("{} {}-way", tlb.entries, tlb.ways))
+    };
+    let cycles = |cycles: u32| format!("{cycles} cycles");
+    let (latencies_a, latencies_b) = (of_a.latencies, of_b.latencies);
+    let figures = [
+        ("L1d", cache(&of_a.l1d), cache(&of_b.l1d)),
+        ("L2", cache(&of_a.l2), cache(&of_b.l2)),
+        ("LLC", cache(&of_a.llc), cache(&of_b.llc)),
+        ("dTLB", tlb(&of_a.dtlb), tlb(&of_b.dtlb)),
+        ("STLB", tlb(&of_a.stlb), tlb(&of_b.stlb)),
+        ("L1", cycles(latencies_a.l1_cycles), cycles(latencies_b.l1_cycles)),
+        ("L2", cycles(latencies_a.l2_cycles), cycles(latencies_b.l2_cycles)),
+        ("LLC", cycles(latencies_a.llc_cycles), cycles(latencies_b.llc_cycles)),
+        ("memory", cycles(latencies_a.dram_cycles), cycles(latencies_b.dram_cycles)),
+        ("STLB", cycles(latencies_a.stlb_cycles), cycles(latencies_b.stlb_cycles)),
+        ("walk", cycles(latencies_a.walk_access_cycles), cycles(latencies_b.walk_access_cycles)),
+        ("another core", cycles(of_a.transfer_cycles()), cycles(of_b.transfer_cycles())),
+    ];
+    let differ = figures.into_iter().filter(|(_, a, b)| a != b);
+    let mut pieces: Vec<String> = differ.map(|(name, a, b)| format!("{name} {a} → {b}")).collect();
+    if of_a.core != of_b.core {
+        pieces.push("another core, or other rates of lines".to_owned());
+    }
+    if pieces.is_empty() && of_a.name != of_b.name {
+        pieces.push(format!("{} → {}", of_a.name, of_b.name));
     }
     pieces
 }

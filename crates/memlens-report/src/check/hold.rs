@@ -16,10 +16,9 @@ use memlens_types::{Counts, ObjectKind};
 use super::condition::{Condition, Subject as Of};
 use crate::UnknownWord;
 use crate::column::{Column, Content};
-use crate::compare_text::machine_differences;
 use crate::namesakes::Namesakes;
 use crate::row::{Row, Whole};
-use crate::unlike::{end, merged};
+use crate::unlike::{end, machine_differences, merged};
 use crate::word::the_one;
 
 /// Of less than this part of the whole, growth and ratios are not looked at where a condition is of each object.
@@ -428,8 +427,9 @@ fn alike(profile: &Profile, baseline: &Profile, column: Column) -> Result<(), Ch
                 | Column::LoadBytes
                 | Column::StoreBytes
         );
-        if profile.run.sampling.is_none() && !is_counted && profile.machine != baseline.machine {
-            return Err(CheckError::Machines(machine_differences(baseline, profile)));
+        let differences = machine_differences(baseline, profile);
+        if !is_counted && !differences.is_empty() {
+            return Err(CheckError::Machines(differences.join(", ")));
         }
     }
     let (of_profile, of_baseline) = (end(profile), end(baseline));
