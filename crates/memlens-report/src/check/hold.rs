@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memlens_profile::{ObjectIx, Profile};
 use memlens_types::{Counts, ObjectKind};
 
-use super::condition::{Condition, Subject as Of};
+use super::condition::{Condition, Subject};
 use crate::UnknownWord;
 use crate::column::{Column, Content};
 use crate::namesakes::Namesakes;
@@ -62,16 +62,6 @@ pub enum CheckError {
     /// No object of either profile fits the pattern.
     #[error("no object's name fits ‘{0}’")]
     NoneFits(String),
-    /// What several objects have at one time is not known.
-    #[error(
-        "‘{name}’ is {objects} objects, and what they have at one time is known of each alone: hold ‘bytes’, or one of another name"
-    )]
-    OfOne {
-        /// Their name.
-        name: String,
-        /// How many they are.
-        objects: usize,
-    },
     /// The recording was cut short.
     #[error("{0} ends before its program did: what it counts is too little")]
     Truncated(&'static str),
@@ -222,16 +212,16 @@ struct Objects<'a> {
     who: &'static str,
     whole: Whole,
     totals: Counts,
-    by_name: BTreeMap<Subject<'a>, Vec<ObjectIx>>,
+    by_name: BTreeMap<Named<'a>, Vec<ObjectIx>>,
 }
 
 /// Name and kind: a pointer is often called as what it points to.
-type Subject<'a> = (&'a str, ObjectKind);
+type Named<'a> = (&'a str, ObjectKind);
 
 impl<'a> Objects<'a> {
     fn of(profile: &'a Profile, who: &'static str) -> Self {
         let totals = profile.totals();
-        let mut by_name: BTreeMap<Subject<'_>, Vec<ObjectIx>> = BTreeMap::new();
+        let mut by_name: BTreeMap<Named<'_>, Vec<ObjectIx>> = BTreeMap::new();
         for (at, object) in profile.objects.iter().enumerate() {
             by_name.entry((&object.name, object.kind)).or_default().push(ObjectIx::from_index(at));
         }
@@ -239,30 +229,28 @@ impl<'a> Objects<'a> {
     }
 
     /// Those of a name; perhaps none.
-    fn named(&self, subject: Subject<'_>) -> Namesakes<'a> {
-        Namesakes::of(self.profile, self.by_name.get(&subject).cloned().unwrap_or_default())
+    fn named(&self, named: Named<'_>) -> Namesakes<'a> {
+        Namesakes::of(self.profile, self.by_name.get(&named).cloned().unwrap_or_default())
     }
 
-    /// What those of a name cost.
-    fn cost(&self, subject: Subject<'_>) -> u64 {
-        self.profile.cost(&self.named(subject).counts())
+    /// What those of a name cost, and how many bytes they are.
+    fn cost(&self, named: Named<'_>) -> (u64, u64) {
+        let objects = self.named(named);
+        let bytes = objects.objects().filter_map(|object| object.bytes).fold(0, u64::saturating_add);
+        (self.profile.cost(&objects.counts()), bytes)
     }
 
     fn program(&self) -> Row {
         let objects = self.profile.objects.iter();
-        let sum = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));
         Row {
             blocks: Some(objects.clone().fold(0, |sum, object| sum.saturating_add(object.blocks))),
-            bytes: objects.map(|object| object.bytes).fold(Some(0), sum),
+            bytes: Some(objects.filter_map(|object| object.bytes).fold(0, u64::saturating_add)),
             ..Row::new(self.profile, String::new(), &self.totals, true, self.whole)
         }
     }
 
     /// The value of a row, 0 where there are no such objects; `None`: there is nothing that it would be a ratio of.
     fn value(&self, row: &Row, has_objects: bool, column: Column) -> Result<Option<f64>, CheckError> {
-        if column == Column::MaxLiveBytes && row.namesakes > 0 {
-            return Err(CheckError::OfOne { name: row.name.clone(), objects: 1 + row.namesakes });
-        }
         match column.content(row) {
             Content::Count(Some(value)) | Content::Bytes(Some(value)) => return Ok(Some(value as f64)),
             Content::Ratio(Some(value)) => return Ok(Some(value)),
@@ -274,7 +262,7 @@ impl<'a> Objects<'a> {
             Column::LlcMissRatio => Column::LlcMisses,
             Column::LlcPrefetchedRatio => Column::LlcPrefetched,
             Column::FalseSharingRatio => Column::FalseSharing,
-            Column::HugeShare if !has_objects => return Ok(None),
+            column if is_of_some(column) => return Ok(None),
             _ => column,
         };
         match parts.content(row).is_unknown() {
@@ -282,6 +270,11 @@ impl<'a> Objects<'a> {
             false => Ok(None),
         }
     }
+}
+
+/// Whether it is known of some objects only: frames have no size, and how memory is backed is looked up for large blocks.
+fn is_of_some(column: Column) -> bool {
+    matches!(column, Column::Bytes | Column::MaxLiveBytes | Column::HugeShare)
 }
 
 /// What is held, in one profile.
@@ -336,19 +329,24 @@ fn hold(
         alike(profile.profile, baseline.profile, column)?;
     }
     let both = || [Some(profile), baseline].into_iter().flatten();
-    let subjects = || both().flat_map(|objects| objects.by_name.keys().copied());
-    let of_name = |subject: Subject<'_>| -> Result<(Held, f64), CheckError> {
-        let (objects, old) = (profile.named(subject), baseline.map(|baseline| baseline.named(subject)));
+    let names = || both().flat_map(|objects| objects.by_name.keys().copied());
+    let of_name = |named: Named<'_>| -> Result<(Held, f64), CheckError> {
+        let (objects, old) = (profile.named(named), baseline.map(|baseline| baseline.named(named)));
         let of = |side: &Objects<'_>, objects: &Namesakes<'_>| {
-            Value::of(side, &objects.row(side.whole), !objects.members().is_empty(), condition)
+            let row = Row {
+                // What several have at one time is known of each alone: the most of one.
+                max_live_bytes: objects.objects().filter_map(|object| object.max_live_bytes).max(),
+                ..objects.row(side.whole)
+            };
+            Value::of(side, &row, !objects.members().is_empty(), condition)
         };
         let value = of(profile, &objects)?;
         let old = baseline.zip(old.as_ref()).map(|(side, objects)| of(side, objects)).transpose()?;
         let share = old.as_ref().map_or(0.0, |old| old.leading_share).max(value.leading_share);
         let row = objects.row(profile.whole);
         let held = Held {
-            name: Some(subject.0.to_owned()),
-            kind: Some(subject.1),
+            name: Some(named.0.to_owned()),
+            kind: Some(named.1),
             place: row.place,
             ids: objects.objects().map(|object| object.id).collect(),
             ..judged(condition, value, old)
@@ -356,7 +354,7 @@ fn hold(
         Ok((held, share))
     };
     match &condition.subject {
-        Of::Program => {
+        Subject::Program => {
             let of = |objects: &Objects<'_>| {
                 let row = objects.program();
                 let has_none = matches!(column, Column::MaxLiveBytes | Column::HugeShare);
@@ -369,18 +367,21 @@ fn hold(
             let held = vec![judged(condition, value, old)];
             Ok(HeldCondition { condition: condition.clone(), held, left_out: 0 })
         }
-        Of::Named(wanted) => {
+        Subject::Named(wanted) => {
             let what = ["object of the profile", "single object of the profile"];
-            let names = subjects().map(|(name, _)| name);
-            let name = the_one(names, wanted, what).map_err(CheckError::NoObject)?;
-            let cost = |subject| both().map(|objects| objects.cost(subject)).fold(0, u64::saturating_add);
-            let costliest = subjects().filter(|(of, _)| *of == name).max_by_key(|&subject| cost(subject));
-            let held = costliest.map(of_name).transpose()?.into_iter().map(|(held, _)| held).collect();
+            let all = names().map(|(name, _)| name);
+            let name = the_one(all, wanted, what).map_err(CheckError::NoObject)?;
+            let cost = |named| both().map(|objects| objects.cost(named)).max();
+            let costliest = names().filter(|(of, _)| *of == name).max_by_key(|&named| cost(named));
+            let held: Vec<Held> = costliest.map(of_name).transpose()?.into_iter().map(|it| it.0).collect();
+            if is_of_some(column) && held.iter().all(|held| held.value.is_none()) {
+                return Err(CheckError::Unknown { profile: profile.who, column: column.as_str() });
+            }
             Ok(HeldCondition { condition: condition.clone(), held, left_out: 0 })
         }
-        Of::Each(glob) => {
-            let fits = |&(name, kind): &Subject<'_>| kind != ObjectKind::Computation && glob.matches(name);
-            let fitting: BTreeSet<Subject<'_>> = subjects().filter(fits).collect();
+        Subject::Each(glob) => {
+            let fits = |&(name, kind): &Named<'_>| kind != ObjectKind::Computation && glob.matches(name);
+            let fitting: BTreeSet<Named<'_>> = names().filter(fits).collect();
             if fitting.is_empty() {
                 return Err(CheckError::NoneFits(glob.to_string()));
             }
@@ -513,8 +514,9 @@ mod tests {
 
     #[test]
     fn values_are_held_on_the_side_that_the_condition_says() {
+        let large = |object: Object, bytes| Object { max_live_bytes: Some(bytes), ..object };
         let pointer = Object { kind: ObjectKind::Local, ..object(4, "a", 0, 0) };
-        let (one, other) = (object(1, "a", 1000, 110), object(2, "a", 100, 10));
+        let (one, other) = (large(object(1, "a", 1000, 110), 70), large(object(2, "a", 100, 10), 90));
         let new = profile(vec![one, other, object(3, "b", 10, 0), pointer]);
         let old = profile(vec![object(9, "a", 1000, 100), object(8, "gone", 500, 7)]);
         use Verdict::{Fails, Nothing, Passes};
@@ -537,6 +539,7 @@ mod tests {
             ("bytes > 79", Some(80.0), None, Fails),
             // The pointer is not: what it points to costs more.
             ("a:bytes > 23", Some(24.0), None, Fails),
+            ("a:max_live_bytes > 89", Some(90.0), None, Fails),
             // What is not there has none of anything.
             ("gone:l1_misses > +0%", Some(0.0), Some(7.0), Passes),
             ("gone:l1_misses < -50%", Some(0.0), Some(7.0), Fails),
@@ -575,6 +578,9 @@ mod tests {
         let fixed = of(&new, None, "?*:l1_misses < 91");
         assert_eq!((names(&fixed), fixed.left_out), (vec!["tiny".into(), "x".into(), "y".into()], 0));
         assert_eq!(fixed.held[2].verdict, Verdict::Passes);
+        // Of what is not known nothing is said, unless it is asked for by name.
+        let live = of(&new, None, "*:max_live_bytes > 5");
+        assert!(live.held.iter().all(|held| held.verdict == Verdict::Nothing), "{live:?}");
         let ratio = of(&new, None, "*:l1_miss_ratio > 20%");
         assert_eq!(names(&ratio), ["y", "x"], "{ratio:?}");
         assert_eq!((ratio.verdict(), ratio.left_out), (Verdict::Fails, 1));
@@ -639,6 +645,7 @@ mod tests {
         refused(None, "llc_misses > 5", "the profile has no llc_misses");
         refused(None, "x:llc_miss_ratio > 5%", "the profile has no llc_miss_ratio");
         refused(None, "x:stall_share > 5%", "the profile has no stall_share");
+        refused(None, "x:max_live_bytes > 5", "the profile has no max_live_bytes");
         refused(None, "max_live_bytes > 5", "‘OBJECT:max_live_bytes’");
         refused(None, "xs:loads > 5", "did you mean ‘x’");
         refused(None, "y*:loads > 5", "no object's name fits ‘y*’");
