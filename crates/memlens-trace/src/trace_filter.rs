@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
+use memlens_names::Glob;
 use memlens_types::ObjectKind;
 
 use crate::word::nearest;
 use crate::{CodeInfo, ObjectInfo, TraceRow};
-use memlens_names::Glob;
 
 /// Which accesses a trace holds. Conditions of one sort are alternatives, those of different sorts
 /// must all hold; a sort without a condition always holds.
