@@ -281,6 +281,14 @@ impl Column {
         matches!(self, Self::Blocks | Self::Bytes | Self::MaxLiveBytes)
     }
 
+    /// Whether it counts accesses or their bytes: what each mode that sees accesses counts, whatever the machine.
+    pub(crate) fn is_of_accesses(self) -> bool {
+        matches!(
+            self,
+            Self::Accesses | Self::Loads | Self::Stores | Self::Modifies | Self::LoadBytes | Self::StoreBytes
+        )
+    }
+
     pub(crate) fn content(self, row: &Row) -> Content<'_> {
         let known = &row.known;
         let ratio = |misses: Option<u64>| {
@@ -297,7 +305,7 @@ impl Column {
             Self::StallShare => Content::Ratio(row.stall_share),
             Self::StallLow => Content::Ratio(row.stall_interval().map(|(low, _)| low)),
             Self::StallHigh => Content::Ratio(row.stall_interval().map(|(_, high)| high)),
-            Self::Id => Content::Count(row.id.map(u64::from)),
+            Self::Id => Content::Count(row.ids.first().copied().map(u64::from)),
             Self::Name => Content::Text(Some(&row.name)),
             Self::Kind => Content::Text(row.kind.as_deref()),
             Self::Type => Content::Text(row.type_name.as_deref()),

@@ -294,7 +294,7 @@ pub(crate) fn about(profile: &Profile, objects: &Namesakes<'_>) -> About {
     let row = objects.row(whole);
     let mut title = row.name.clone();
     if objects.is_single() {
-        title = format!("#{} {title}", row.id.unwrap_or_default());
+        title = format!("#{} {title}", row.ids.first().copied().unwrap_or_default());
     }
     if let Some(type_name) = &row.type_name {
         title += &format!(": {type_name}");
@@ -493,7 +493,7 @@ pub fn code_detail(profile: &Profile, function: &str, view: &View) -> Result<Str
         let object = profile.objects.get(index)?;
         // The object's identity with this function's counts.
         Some(Row {
-            id: Some(object.id),
+            ids: vec![object.id],
             kind: Some(object.kind.as_str().to_owned()),
             type_name: object.type_name.clone(),
             place: object_place(profile, object),

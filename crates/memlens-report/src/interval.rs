@@ -200,6 +200,18 @@ fn wilson(share: f64, observations: f64) -> (f64, f64) {
     ((middle - half) / scale, (middle + half) / scale)
 }
 
+/// The 95 % interval of *b* − *a*, each with its own interval or exact: R. G. Newcombe, Interval Estimation for the Difference between
+/// Independent Proportions: Comparison of Eleven Methods, Statistics in Medicine 17 (1998), method 10, whatever the intervals are from.
+pub(crate) fn of_difference(
+    (a, of_a): (f64, Option<(f64, f64)>),
+    (b, of_b): (f64, Option<(f64, f64)>),
+) -> (f64, f64) {
+    let ((low_a, high_a), (low_b, high_b)) = (of_a.unwrap_or((a, a)), of_b.unwrap_or((b, b)));
+    let down = (b - low_b).hypot(high_a - a);
+    let up = (high_b - b).hypot(a - low_a);
+    (b - a - down, b - a + up)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

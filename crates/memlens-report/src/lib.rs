@@ -13,6 +13,7 @@ mod compare_text;
 mod csv;
 mod delinquent;
 mod detail;
+mod diff;
 mod field;
 mod grid;
 mod header;
@@ -20,8 +21,10 @@ mod html;
 mod interval;
 mod json;
 mod known;
+mod matching;
 mod namesakes;
 mod number;
+mod pair_header;
 mod pattern;
 mod prediction;
 pub mod rank;
@@ -44,6 +47,9 @@ pub use compare_text::{COMPARE_SCHEMA, compare_csv, compare_json, compare_table}
 pub use csv::csv;
 pub use delinquent::{DELINQUENT_SHARE, DelinquentLoads, delinquent_loads};
 pub use detail::{code_detail, object_detail};
+pub use diff::{
+    DIFF_SCHEMA, Diff, DiffError, DiffRow, Runs, Unit, diff, diff_csv, diff_json, diff_table, leading_amount,
+};
 pub use html::{PAGE_ROWS, PageView, html};
 pub use json::{SCHEMA, json, json_report};
 pub use number::count as short_count;

@@ -130,8 +130,7 @@ impl<'a> Namesakes<'a> {
         // What they have at one time is known of each alone.
         let max_live_bytes = first.max_live_bytes.filter(|_| self.is_single());
         Row {
-            id: Some(first.id),
-            namesakes: self.members.len().saturating_sub(1),
+            ids: self.objects().map(|object| object.id).collect(),
             kind: self.common(|object| Some(object.kind)).map(|kind| kind.as_str().to_owned()),
             type_name: self.common(|object| object.type_name.clone()),
             blocks: Some(self.objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
@@ -182,7 +181,7 @@ mod tests {
             groups.iter().map(|group| group.objects().map(|object| object.id).collect()).collect();
         assert_eq!(ids, [vec![1, 3], vec![2], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9]]);
         let row = groups[0].row(Whole { cost: 100, stall: 100, leading: Column::Share });
-        assert_eq!((row.id, row.namesakes, row.blocks, row.bytes), (Some(1), 1, Some(2), Some(16)));
+        assert_eq!((row.ids, row.blocks, row.bytes), (vec![1, 3], Some(2), Some(16)));
         assert_eq!((row.known.loads, row.place.as_deref()), (Some(6), Some("a.c:3")));
     }
 

@@ -125,9 +125,8 @@ impl Whole {
 /// One row, with everything a column may ask for.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) id: Option<u32>,
-    /// So many objects more are in it, besides that of the id.
-    pub(crate) namesakes: usize,
+    /// Numbers of the objects that it is of, the costliest first; rows of anything else have none.
+    pub(crate) ids: Vec<u32>,
     pub(crate) name: String,
     pub(crate) kind: Option<String>,
     pub(crate) type_name: Option<String>,
@@ -176,8 +175,7 @@ impl Row {
         let has_stalls = waits && profile.has_stalls();
         let stall_share = part(stall, whole.stall).filter(|_| has_stalls);
         Self {
-            id: None,
-            namesakes: 0,
+            ids: Vec::new(),
             name,
             kind: None,
             type_name: None,

@@ -137,7 +137,7 @@ fn footer(profile: &Profile, view: &View, rows: &[Row], touched: usize, all: usi
     // The way on, where there is room for it.
     let hint = match view.by {
         By::Object if profile.is_of_bus() => "; --object # shows where one was allocated",
-        By::Object if rows.iter().any(|row| row.namesakes > 0) => {
+        By::Object if rows.iter().any(|row| row.ids.len() > 1) => {
             "; --object NAME shows all of a name, --object # one"
         }
         By::Object => "; --object # shows the code that touches one",
@@ -431,13 +431,8 @@ pub(crate) fn grid_column(column: TableColumn, [counted, modelled]: [&'static st
         | Column::Bytes
         | Column::MaxLiveBytes
         | Column::HugeShare => None,
-        Column::Accesses
-        | Column::Loads
-        | Column::Stores
-        | Column::Modifies
-        | Column::LoadBytes
-        | Column::StoreBytes
-        | Column::Fetches => Some(counted),
+        Column::Fetches => Some(counted),
+        _ if column.is_of_accesses() => Some(counted),
         _ => Some(modelled),
     };
     let flexible = |least, comfortable, most| Some(Flexible { least, comfortable, most });
@@ -469,8 +464,8 @@ pub(crate) fn cell(column: TableColumn, row: &Row, is_total: bool) -> GridCell {
     };
     let (text, unknown) = match column.content(row) {
         Content::Text(text) => (text.unwrap_or("").to_owned(), false),
-        Content::Count(Some(_)) if let (Column::Id, Some(id)) = (column, row.id) => {
-            (row_number(id, row.namesakes), false)
+        Content::Count(Some(_)) if let (Column::Id, [id, more @ ..]) = (column, &row.ids[..]) => {
+            (row_number(*id, more.len()), false)
         }
         Content::Count(Some(value)) if column.is_place() => (value.to_string(), false),
         Content::Count(Some(value)) => (count(value), false),

@@ -4,8 +4,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::FailureKind;
 use crate::{
-    advise, apply, bus, bus_series, calibrate, check, compare, completions, doctor, export, import, man,
-    merge, report, run,
+    advise, apply, bus, bus_series, calibrate, check, compare, completions, diff, doctor, export, import,
+    man, merge, report, run,
 };
 
 /// Three commands that work, at the head of the help.
@@ -44,6 +44,8 @@ pub enum Command {
     Report(report::ReportArgs),
     /// Hold two profiles of one program against each other
     Compare(compare::CompareArgs),
+    /// Show what a change did: what has become more and less between two profiles
+    Diff(diff::DiffArgs),
     /// Fail if a profile meets a condition, alone or against a baseline: a gate for changes
     Check(check::CheckArgs),
     /// Make one profile of several: the ranks of a job, or runs of one program
@@ -119,7 +121,9 @@ mod tests {
     fn the_examples_parse() {
         let definition = definition();
         assert!(parse_examples(&definition) > 15);
-        for name in ["run", "record", "report", "compare", "check", "merge", "advise", "apply", "series"] {
+        for name in
+            ["run", "record", "report", "compare", "diff", "check", "merge", "advise", "apply", "series"]
+        {
             let command = definition.find_subcommand(name).expect("a command");
             assert!(parse_examples(command) >= 3, "{name} has three examples");
         }

@@ -10,7 +10,7 @@
 //! family.rs        programs followed                               backing_looks.rs how the kernel backs objects
 //! sample.rs        run and record in sample and burst mode         mode_choice.rs   --mode auto
 //! import.rs        import lackey                               export.rs     export callgrind
-//! compare.rs       compare                check.rs   check        advise.rs     advise
+//! compare.rs, diff.rs   compare, diff       check.rs   check        advise.rs     advise
 //! apply.rs         apply: apply_pages.rs, apply_prefetch.rs
 //! captured_process.rs   programs as a model of memory sees them: bus_capture.rs, resimulate.rs (what huge pages would do)
 //! bus.rs           bus …: bus_capture.rs, bus_analyze.rs, bus_series.rs, bus_series_svg.rs, bus_table.rs, bus_tools.rs (verify, check, dump, damage)
@@ -45,6 +45,7 @@ mod check;
 mod cli;
 mod compare;
 mod completions;
+mod diff;
 mod doctor;
 mod export;
 mod failure;
@@ -112,6 +113,7 @@ fn execute(command: Command) -> Result<u8, Failure> {
         Command::Record(args) => run::run(args, None),
         Command::Report(args) => report::report(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Diff(args) => diff::diff(&args),
         Command::Check(args) => check::check(&args),
         Command::Merge(args) => merge::merge(&args),
         Command::Import(args) => import::import(args),

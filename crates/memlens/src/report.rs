@@ -53,7 +53,7 @@ pub struct ReportArgs {
 
     /// Write one page for a browser: tables to sort and filter, what is behind each object, structures by cache line, what to do
     ///
-    /// It needs no network and no other file. Tables have 200 rows unless --top says otherwise
+    /// It needs no network and no other file; `-` writes it to stdout. Tables have 200 rows unless --top says otherwise
     #[arg(long, value_name = "FILE", conflicts_with_all = ["object", "code", "processes", "format", "by", "sort", "notes"])]
     pub html: Option<PathBuf>,
 
@@ -255,6 +255,12 @@ fn list_processes(args: &ReportArgs) -> Result<u8, Failure> {
 
 /// An option that would do nothing is a misunderstanding.
 fn refuse_options_without_effect(args: &ReportArgs) -> Result<(), Failure> {
+    if args.open && args.html.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::new(
+            FailureKind::Usage,
+            "--open needs a file to open: give --html a name, not ‘-’",
+        ));
+    }
     let detail = args.object.as_ref().map(|_| "--object").or(args.code.as_ref().map(|_| "--code"));
     let (option, format) = match (args.format, detail, args.view.first_given()) {
         (Format::Json, _, Some(option)) => (option, "json, which has everything"),

@@ -67,7 +67,8 @@ impl ViewArgs {
     }
 }
 
-fn by_words() -> Words<By> {
+/// The parser of groupings.
+pub fn by_words() -> Words<By> {
     Words::new(By::ALL.iter().map(|by| (by.as_str(), None)))
 }
 

@@ -174,6 +174,7 @@ fn a_page_is_written_once_and_replaced_only_if_that_is_wanted() {
         failing(place, &[&["report", "p", "--html", "q.html"], more].concat(), 64);
     }
     failing(place, &["report", "p", "--open"], 64);
+    failing(place, &["report", "p", "--html", "-", "--open"], 64);
     assert!(!place.join("q.html").exists());
 }
 

@@ -16,6 +16,7 @@ use memlens_types::{Counts, ObjectKind};
 use super::condition::{Condition, Subject};
 use crate::UnknownWord;
 use crate::column::{Column, Content};
+use crate::interval::of_difference;
 use crate::namesakes::Namesakes;
 use crate::row::{Row, Whole};
 use crate::unlike::{end, machine_differences, merged};
@@ -419,17 +420,8 @@ fn alike(profile: &Profile, baseline: &Profile, column: Column) -> Result<(), Ch
         if of_profile != of_baseline {
             return Err(CheckError::Modes { profile: of_profile, baseline: of_baseline });
         }
-        let is_counted = matches!(
-            column,
-            Column::Accesses
-                | Column::Loads
-                | Column::Stores
-                | Column::Modifies
-                | Column::LoadBytes
-                | Column::StoreBytes
-        );
         let differences = machine_differences(baseline, profile);
-        if !is_counted && !differences.is_empty() {
+        if !column.is_of_accesses() && !differences.is_empty() {
             return Err(CheckError::Machines(differences.join(", ")));
         }
     }
@@ -453,13 +445,12 @@ fn judged(condition: &Condition, new: Value, old: Option<Value>) -> Held {
     let excess = new.value.zip(against).map(|(value, against)| value - against);
     let old_interval = old.as_ref().and_then(|old| old.interval);
     let excess_interval = excess.filter(|_| new.interval.is_some() || old_interval.is_some()).map(|excess| {
-        let (value, base) = (new.value.unwrap_or(0.0), baseline.unwrap_or(0.0));
-        let (low, high) = new.interval.unwrap_or((value, value));
-        let (base_low, base_high) = old_interval.unwrap_or((base, base));
-        let factor = limit.factor();
-        let down = (value - low).hypot(factor * (base_high - base));
-        let up = (high - value).hypot(factor * (base - base_low));
-        (excess - down, excess + up)
+        let (value, factor) = (new.value.unwrap_or(0.0), limit.factor());
+        let base = factor * baseline.unwrap_or(0.0);
+        let of_base = old_interval.map(|(low, high)| (factor * low, factor * high));
+        let (low, high) = of_difference((base, of_base), (value, new.interval));
+        let more = excess - (value - base);
+        (low + more, high + more)
     });
     let verdict = match (excess, excess_interval) {
         (None, _) => Verdict::Nothing,

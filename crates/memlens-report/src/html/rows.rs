@@ -101,7 +101,7 @@ impl PageTable {
             .collect();
         let sections = section_words(profile);
         let page_rows = rows.iter().map(|row| PageRow {
-            object: row.id,
+            object: row.ids.first().copied(),
             share: row.leading_share().unwrap_or(0.0),
             is_of_weight: is_of_weight(row),
             cells: columns.iter().map(|(column, _)| page_cell(*column, row)).collect(),

@@ -1,0 +1,211 @@
+//! What a change did: two profiles' rows, by any grouping, with how much more or less each has.
+//!
+//! [`compare`](crate::compare()) asks how alike two rankings are; this asks what has become more and less, where, and holds data and code
+//! against each other that only one of both has: it is *gone*, or *new*.
+//!
+//! | room | does |
+//! |---|---|
+//! | `runs.rs` | [`Runs`]: one profile of each side, or several |
+//! | `pairs.rs` | which rows belong together, where source was edited, too |
+//! | `amount.rs` | how much there is of a column, and how sure that is |
+//! | `text.rs`, `rows.rs` | a table; JSON and CSV |
+
+mod amount;
+mod pairs;
+mod rows;
+mod runs;
+mod text;
+
+use crate::column::Column;
+use crate::row::{By, Row};
+use crate::table::cost_word;
+use crate::unlike::is_modelled;
+use amount::{Side, difference};
+use pairs::pairs;
+
+pub use rows::{DIFF_SCHEMA, diff_csv, diff_json};
+pub use runs::Runs;
+pub use text::diff_table;
+
+/// Why two profiles have no difference. Reads after "cannot hold B against A: ".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiffError {
+    /// The column holds no amount that one could have more or less of.
+    #[error("‘{0}’ is no amount; --of takes wait, stall_cycles, loads, llc_misses, bytes …")]
+    NoAmount(&'static str),
+    /// One profile does not know the column.
+    #[error(
+        "{profile} has no {column}: its mode does not count that, its machine does not model it, or it is not known by {by}"
+    )]
+    Unknown {
+        /// `A` or `B`.
+        profile: char,
+        /// The column.
+        column: &'static str,
+        /// The grouping.
+        by: &'static str,
+    },
+    /// The costs are of different kinds.
+    #[error(
+        "A's cost is {a}, B's {b}: record both in one mode, or name what both count (--of loads, --of bytes)"
+    )]
+    Costs {
+        /// What A's cost is.
+        a: &'static str,
+        /// What B's is.
+        b: &'static str,
+    },
+}
+
+/// One row of either profile or of both.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiffRow {
+    /// Its name, in B if that has it.
+    pub name: String,
+    /// Its name in A, if that is another one: lines move.
+    pub was: Option<String>,
+    /// Kind of object, or of access.
+    pub kind: Option<String>,
+    /// Where it was allocated or declared, or where the code is; in B if that has it.
+    pub place: Option<String>,
+    /// For code: the objects that it touches, in B if that has it.
+    pub objects: Option<String>,
+    /// Numbers of A's objects.
+    pub ids_a: Vec<u32>,
+    /// Numbers of B's objects.
+    pub ids_b: Vec<u32>,
+    /// How much A has of it, the mean of its runs; `None`: A has no such row.
+    pub a: Option<f64>,
+    /// How much B has.
+    pub b: Option<f64>,
+    /// 95 % interval of the change, where it is estimated and what it rests on is known.
+    pub change_interval: Option<(f64, f64)>,
+}
+
+impl DiffRow {
+    /// What B has more than A.
+    pub fn change(&self) -> f64 {
+        self.b.unwrap_or(0.0) - self.a.unwrap_or(0.0)
+    }
+
+    /// Whether the change is more than chance; `None`: it is not estimated, or nothing is known of that.
+    pub fn is_beyond_chance(&self) -> Option<bool> {
+        self.change_interval.map(|(low, high)| low > 0.0 || high < 0.0)
+    }
+
+    /// `gone`, `new`, or nothing.
+    pub fn fate(&self) -> Option<&'static str> {
+        match (self.a, self.b) {
+            (Some(_), None) => Some("gone"),
+            (None, Some(_)) => Some("new"),
+            _ => None,
+        }
+    }
+}
+
+/// What amounts are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Processor time.
+    Nanoseconds,
+    /// Bytes.
+    Bytes,
+    /// Cycles, accesses, misses …: this word, as columns are written.
+    Count(&'static str),
+}
+
+/// Two profiles held against each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diff {
+    /// What rows stand for.
+    pub by: By,
+    /// What they are held against each other by.
+    pub of: Column,
+    /// What amounts are of.
+    pub unit: Unit,
+    /// The whole program's amount in A; `None`: only its parts are known.
+    pub total_a: Option<f64>,
+    /// The whole program's in B.
+    pub total_b: Option<f64>,
+    /// 95 % interval of their difference, where it is estimated.
+    pub total_interval: Option<(f64, f64)>,
+    /// By falling change, whether more or less; then by falling amount.
+    pub rows: Vec<DiffRow>,
+}
+
+impl Diff {
+    /// What B has more than A.
+    pub fn change(&self) -> Option<f64> {
+        Some(self.total_b? - self.total_a?)
+    }
+}
+
+/// Holds B against A, row by row. `of`: an amount; [`Column::Share`] is the cost. Linear in cells and rows.
+///
+/// # Errors
+/// If there is nothing to be held against each other.
+pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, DiffError> {
+    let (a, b) = (runs_a.whole(), runs_b.whole());
+    // A share is a part of these.
+    let of = if of == Column::StallShare { Column::StallCycles } else { of };
+    if of != Column::Share && (!of.is_amount() || of.is_ratio()) {
+        return Err(DiffError::NoAmount(of.as_str()));
+    }
+    let words = [cost_word(a), cost_word(b)];
+    if of == Column::Share && words[0] != words[1] {
+        return Err(DiffError::Costs { a: words[0], b: words[1] });
+    }
+    let (side_a, side_b) = (Side::of(runs_a, of, 'A', by)?, Side::of(runs_b, of, 'B', by)?);
+    // What a model does wrong, it does in both.
+    let same_model = a.run.mode == b.run.mode && (!is_modelled(a) || a.machine == b.machine);
+    let row = |(of_a, of_b): (Option<Row>, Option<Row>)| {
+        let of_row = |side: &Side<'_>, row: &Option<Row>| side.estimate(row.as_ref(), same_model);
+        let estimates = [of_row(&side_a, &of_a), of_row(&side_b, &of_b)];
+        let ids = |row: &Option<Row>| row.as_ref().map(|row| row.ids.clone()).unwrap_or_default();
+        let (a, b) = (of_a.as_ref().map(|_| estimates[0].value), of_b.as_ref().map(|_| estimates[1].value));
+        let (ids_a, ids_b) = (ids(&of_a), ids(&of_b));
+        let was =
+            of_a.as_ref().zip(of_b.as_ref()).filter(|(a, b)| a.name != b.name).map(|(a, _)| a.name.clone());
+        let Row { name, kind, place, objects, .. } = of_b.or(of_a)?;
+        let change_interval = difference(&estimates[0], &estimates[1]).map(|(low, high)| match (a, b) {
+            // What nobody saw in one of both has not become less there.
+            (None, _) => (low.max(0.0), high),
+            (_, None) => (low, high.min(0.0)),
+            _ => (low, high),
+        });
+        Some(DiffRow { name, was, kind, place, objects, ids_a, ids_b, a, b, change_interval })
+    };
+    let mut rows: Vec<DiffRow> =
+        pairs(a, b, by, [side_a.whole, side_b.whole]).into_iter().filter_map(row).collect();
+    let most = |row: &DiffRow| row.a.unwrap_or(0.0).max(row.b.unwrap_or(0.0));
+    rows.sort_by(|x, y| {
+        let changes = y.change().abs().total_cmp(&x.change().abs());
+        changes.then(most(y).total_cmp(&most(x))).then_with(|| x.name.cmp(&y.name))
+    });
+    let totals = [side_a.total_estimate(), side_b.total_estimate()];
+    let total_interval = match &totals {
+        [Some(a), Some(b)] => difference(a, b),
+        _ => None,
+    };
+    let [total_a, total_b] = totals.map(|total| total.map(|total| total.value));
+    let unit = match of {
+        Column::Share if words[0] == "time" => Unit::Nanoseconds,
+        Column::Share if words[0] == "wait" => Unit::Count("wait_cycles"),
+        Column::Share => Unit::Count(words[0]),
+        of if of.is_bytes() => Unit::Bytes,
+        of => Unit::Count(of.as_str()),
+    };
+    Ok(Diff { by, of, unit, total_a, total_b, total_interval, rows })
+}
+
+/// What a difference is of if nobody says: the stalls, where both profiles model a core that waits; else the cost, where both have one
+/// of a kind; else the accesses.
+pub fn leading_amount(a: &Runs, b: &Runs) -> Column {
+    let (a, b) = (a.whole(), b.whole());
+    match crate::compare::leading_column(a, b) {
+        Column::StallCycles if a.has_stalls() && b.has_stalls() => Column::StallCycles,
+        _ if cost_word(a) == cost_word(b) => Column::Share,
+        _ => Column::Accesses,
+    }
+}
