@@ -313,13 +313,18 @@ impl Module {
                     let behind =
                         first_at(local, Place::Based { register: register.0, offset: 0 }, start, end)
                             .filter(|_| register != Register::RSP);
-                    let Some(first) = behind.or_else(|| in_register(local, register, start, end)) else {
+                    let Some(found) = behind.or_else(|| in_register(local, register, start, end)) else {
                         continue;
                     };
                     let holds =
                         behind.is_some() || local.type_id.as_ref().is_some_and(|id| debug.holds_address(id));
                     if holds && may_receive(local, line) && self.is_meant(debug, local, line) {
-                        push(plain(debug, local), depth_of(local), first.max(start), false);
+                        // Optimised code has a structure's members in registers of their own.
+                        let variable = match found.part_size {
+                            Some(_) => member_of(debug, local, found.part_start),
+                            None => plain(debug, local),
+                        };
+                        push(variable, depth_of(local), found.start.max(start), false);
                     }
                 }
             }
@@ -524,14 +529,14 @@ fn places_near<'l>(local: &'l Local<'_>, pc: u64) -> impl Iterator<Item = &'l Lo
     local.places_in(pc, pc.saturating_add(LATE))
 }
 
-/// The first pc in `[start, end)` at which the variable, or a part of it, is in the register.
-fn in_register(local: &Local<'_>, register: Register, start: u64, end: u64) -> Option<u64> {
+/// Where the variable, or a part of it, is first in the register, of the pcs in `[start, end)`.
+fn in_register<'l>(local: &'l Local<'_>, register: Register, start: u64, end: u64) -> Option<&'l LocalPlace> {
     first_at(local, Place::Register(register.0), start, end)
 }
 
-/// The first pc in `[start, end)` at which the variable, or a part of it, is at the place.
-fn first_at(local: &Local<'_>, place: Place, start: u64, end: u64) -> Option<u64> {
-    local.places_in(start, end).find(|found| found.place == place).map(|found| found.start)
+/// Where the variable, or a part of it, is first at the place, of the pcs in `[start, end)`.
+fn first_at<'l>(local: &'l Local<'_>, place: Place, start: u64, end: u64) -> Option<&'l LocalPlace> {
+    local.places_in(start, end).find(|found| found.place == place)
 }
 
 fn plain<'a>(debug: &DebugInfo<'a>, local: &Local<'a>) -> AssignedVariable {

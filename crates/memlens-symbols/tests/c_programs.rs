@@ -415,7 +415,7 @@ fn members_elements_and_inlined_wrappers() {
                 Assignment::Variable(variable) => variable.name,
                 other => format!("{other:?}"),
             })
-            .take(8)
+            .take(11)
             .collect();
         // The wrapper is inlined at -O0 too; its `p` must not win over `weights`.
         let wanted = [
@@ -427,6 +427,10 @@ fn members_elements_and_inlined_wrappers() {
             "*out",
             "lines",
             "lines[i]",
+            "lines[i]",
+            // Optimised, each is in a register.
+            "apart.x",
+            "apart.y",
         ];
         assert_eq!(names, wanted, "{compiler} {label}");
     }

@@ -63,5 +63,11 @@ int main(int argc, char **argv)
     touch(made);
     touch(scratch);
     touch(lines);
+    struct point apart;
+    apart.x = malloc(n * sizeof(double));
+    apart.y = malloc(n * sizeof(double));
+    touch(apart.x);
+    touch(apart.y);
+    touch(apart.x + 1);
     return 0;
 }
