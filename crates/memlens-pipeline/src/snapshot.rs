@@ -515,8 +515,12 @@ impl<'a> Builder<'a> {
             let mut row = self.describe(id, key);
             row.id = id.get();
             row.kind = key.kind();
+            // What an allocator maps is not asked for once more: the blocks in it are.
+            let is_allocators = matches!(key, ObjectKey::Mmap { file: ALLOCATORS, .. });
             let allocated = is_heap(key) || matches!(key, ObjectKey::Mmap { .. });
-            if allocated && (stats.blocks > 0 || stats.max_live_blocks > 0) {
+            if is_allocators {
+                row.blocks = stats.blocks;
+            } else if allocated && (stats.blocks > 0 || stats.max_live_blocks > 0) {
                 row.blocks = stats.blocks;
                 row.bytes = Some(stats.total_bytes);
                 row.max_live_bytes = Some(stats.max_live_bytes);
@@ -681,8 +685,12 @@ impl<'a> Builder<'a> {
         let name = match (file, site) {
             (BREAK, _) => "allocator data (brk heap)".to_owned(),
             (ANONYMOUS, Some(site)) => return self.anonymous_mapping(site),
-            (ALLOCATORS, Some(site)) => self.name_mapping_by_code(site, 0),
-            (ANONYMOUS | ALLOCATORS, None) => "anonymous mapping".to_owned(),
+            (ALLOCATORS, Some(site)) => match self.naming_code(site, 0) {
+                NamingCode::Function(function) => format!("allocator data (mapped by {function})"),
+                NamingCode::Call(_) => "allocator data (mapped)".to_owned(),
+            },
+            (ALLOCATORS, None) => "allocator data (mapped)".to_owned(),
+            (ANONYMOUS, None) => "anonymous mapping".to_owned(),
             (file, _) => format!("mapping of {}", self.space.file(file).unwrap_or("a file")),
         };
         Object { name, site: site_stack, ..Object::default() }

@@ -411,6 +411,23 @@ fn what_waits_at_the_begin_waits_whatever_comes_then() {
     assert!(first > 20_000.0 && most > 2.0 * fewest, "{found:?}");
 }
 
+#[test]
+fn what_the_allocator_maps_for_a_block_is_not_counted_twice() {
+    let folder = folder();
+    let program = compiled(folder.path(), "fills", FILLS, &["-O1", "-g"]);
+    let program = program.to_str().expect("text");
+    succeeding(folder.path(), &["run", "--mode", "exact", "--quiet", "--out", "p", "--", program, "10"]);
+    let report: Value =
+        serde_json::from_str(&succeeding(folder.path(), &["report", "p", "--format", "json"])).expect("JSON");
+    let objects = report["objects"].as_array().expect("a list");
+    let of_table: Vec<&Value> =
+        objects.iter().filter(|object| object["bytes"].as_u64() >= Some(8 << 16)).collect();
+    assert!(of_table.len() == 1 && of_table[0]["name"] == "table", "{of_table:#?}");
+    // Its header was written, though.
+    let name = "allocator data (mapped by main)";
+    assert!(objects.iter().any(|object| object["name"] == name && object["bytes"].is_null()), "{report:#}");
+}
+
 /// A library that C++'s library stands for allocates what the strings of a vector hold: no debug information tells of the call.
 const STRINGS: &str = r#"
 #include <cstdio>
