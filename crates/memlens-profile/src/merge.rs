@@ -135,6 +135,8 @@ pub struct Merger {
     stalls_without_core: u64,
     /// All of them so far.
     stalls: u64,
+    /// Where the objects of the profile added last are.
+    last_objects: Vec<ObjectIx>,
 }
 
 /// How the note begins that says of how many profiles one is.
@@ -173,6 +175,7 @@ impl Merger {
             without_paths: Vec::new(),
             stalls_without_core: 0,
             stalls: 0,
+            last_objects: Vec::new(),
         }
     }
 
@@ -207,6 +210,11 @@ impl Merger {
         };
         self.added += 1;
         Ok(())
+    }
+
+    /// Where each object of the profile that was added last is in the merged one.
+    pub fn objects_of_last(&self) -> &[ObjectIx] {
+        &self.last_objects
     }
 
     /// The merged profile.
@@ -350,6 +358,7 @@ impl Merger {
             self.merged.marks.push(crate::Mark { thread, ..mark.clone() });
         }
         self.run(profile);
+        self.last_objects = objects;
     }
 
     fn run(&mut self, profile: &Profile) {

@@ -53,7 +53,8 @@ pub enum CompareError {
     Empty(&'static str),
     /// No object of one is in the other.
     #[error(
-        "the profiles have no object in common; A is of ‘{a}’, B of ‘{b}’: compare two profiles of one program"
+        "the profiles have no object in common; A is of ‘{a}’, B of ‘{b}’: compare two profiles of one program, or let memlens diff \
+         show what is gone and what is new"
     )]
     NothingInCommon {
         /// A's command.

@@ -12,10 +12,10 @@ use crate::View;
 use crate::compare::{COST_SHARE, ComparedObject, Comparison, Overlap};
 use crate::csv::quoted;
 use crate::delinquent::{DELINQUENT_SHARE, delinquent_loads};
-use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
+use crate::grid::{Elide, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, shown};
-use crate::pair_header::{Compared, pair_header, times, totals};
-use crate::table::cost_word;
+use crate::pair_header::{Compared, pair_header, times, totals_json};
+use crate::table::{ALLOCATED_AT, cost_word};
 use crate::unlike::{machine_differences, unlike};
 
 /// What the first key of the JSON says.
@@ -28,7 +28,8 @@ const INDENT: usize = 11;
 pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &View) -> String {
     let (width, colour) = (view.width, view.colour);
     let mut out = String::new();
-    let amount = Compared { by: comparison.by, sums: [comparison.sum_a, comparison.sum_b], runs: [1, 1] };
+    let amount =
+        Compared { amount: Some((comparison.by, [comparison.sum_a, comparison.sum_b])), runs: [1, 1] };
     out += &pair_header(["A", "B"], a, b, &amount, INDENT, view);
     let pieces = [
         format!("Spearman {}", coefficient(comparison.spearman)),
@@ -203,22 +204,7 @@ fn points(off: f64) -> String {
 }
 
 fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
-    let number = |titles, priority| GridColumn {
-        titles,
-        section: None,
-        right: true,
-        priority,
-        flexible: None,
-        elide: Elide::End,
-    };
-    let text = |titles, priority, least, most, elide| GridColumn {
-        titles,
-        section: None,
-        right: false,
-        priority,
-        flexible: Some(Flexible { least, comfortable: least, most }),
-        elide,
-    };
+    let (number, text) = (GridColumn::number, GridColumn::text);
     let share = |has: bool, share: f64| match has {
         true => GridCell::new(percent_of_share(share), Style::Plain),
         false => GridCell::new(UNKNOWN, Style::Dim),
@@ -234,9 +220,9 @@ fn grid(rows: &[&ComparedObject], amounts: Option<&Amounts>) -> Grid {
     columns.extend([
         number(["A", "rank"], 3),
         number(["B", "rank"], 3),
-        text(["", "object"], 0, 12, 48, Elide::BeforeLastComponent),
-        text(["", "kind"], 1, 6, 8, Elide::End),
-        text(["allocated or", "declared at"], 2, 18, 60, Elide::BeforeLastWord),
+        text(["", "object"], 0, (12, 48), Elide::BeforeLastComponent),
+        text(["", "kind"], 1, (6, 8), Elide::End),
+        text(ALLOCATED_AT, 2, (18, 60), Elide::BeforeLastWord),
     ]);
     Grid {
         columns,
@@ -313,10 +299,7 @@ pub fn compare_json(a: &Profile, b: &Profile, comparison: &Comparison) -> Value 
         "b": run(b, comparison.sum_b, comparison.only_b, comparison.computation_b),
         "unlike": unlike(a, b),
         "machine_differences": machine_differences(a, b),
-        "totals": totals(a, b, [1, 1])
-            .into_iter()
-            .map(|(word, of_a, of_b)| json!({"of": word.replace(' ', "_").to_lowercase(), "a": of_a, "b": of_b}))
-            .collect::<Vec<_>>(),
+        "totals": totals_json(a, b, [1, 1]),
         "ranked_share": COST_SHARE,
         "ranked_objects": comparison.ranked,
         "spearman": comparison.spearman,

@@ -109,6 +109,24 @@ pub(crate) struct GridColumn {
     pub(crate) elide: Elide,
 }
 
+impl GridColumn {
+    /// A column of numbers.
+    pub(crate) fn number(titles: [&'static str; 2], priority: u8) -> Self {
+        Self { titles, section: None, right: true, priority, flexible: None, elide: Elide::End }
+    }
+
+    /// A column of texts between so many columns wide.
+    pub(crate) fn text(
+        titles: [&'static str; 2],
+        priority: u8,
+        (least, most): (usize, usize),
+        elide: Elide,
+    ) -> Self {
+        let flexible = Some(Flexible { least, comfortable: least, most });
+        Self { titles, section: None, right: false, priority, flexible, elide }
+    }
+}
+
 /// Columns, rows, and a row below the line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grid {

@@ -8,7 +8,7 @@ use statrs::distribution::{Beta, ContinuousCDF, StudentsT};
 use crate::row::Whole;
 
 /// The 97.5 % point of the normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
+pub(crate) const Z: f64 = 1.959_963_984_540_054;
 
 /// By how much the variance of a share is taken to be larger than that of independent samples. Samples of one
 /// timer in one run are not independent: the run has its own placement in memory, and program and timer

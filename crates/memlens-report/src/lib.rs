@@ -48,7 +48,8 @@ pub use csv::csv;
 pub use delinquent::{DELINQUENT_SHARE, DelinquentLoads, delinquent_loads};
 pub use detail::{code_detail, object_detail};
 pub use diff::{
-    DIFF_SCHEMA, Diff, DiffError, DiffRow, Runs, Unit, diff, diff_csv, diff_json, diff_table, leading_amount,
+    DIFF_SCHEMA, Diff, DiffError, DiffRow, Runs, RunsError, Unit, diff, diff_csv, diff_json, diff_table,
+    leading_amount,
 };
 pub use html::{PAGE_ROWS, PageView, html};
 pub use json::{SCHEMA, json, json_report};

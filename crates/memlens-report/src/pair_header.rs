@@ -1,6 +1,7 @@
 //! What a reader of two profiles has to know before their figures: of what they are, what makes them unlike, what is different in all.
 
 use memlens_profile::{MERGED_FROM, Profile};
+use serde_json::{Value, json};
 
 use crate::grid::wrap;
 use crate::header::command;
@@ -11,9 +12,8 @@ use crate::{Column, View};
 
 /// What is held against each other.
 pub(crate) struct Compared {
-    pub(crate) by: Column,
-    /// How much there is of it in A and in B.
-    pub(crate) sums: [f64; 2],
+    /// What is told of besides the totals, and how much there is of it in A and in B.
+    pub(crate) amount: Option<(Column, [f64; 2])>,
     /// Of how many runs, of which the mean is told, A's and B's counts are.
     pub(crate) runs: [usize; 2],
 }
@@ -88,10 +88,13 @@ fn total_pieces(a: &Profile, b: &Profile, compared: &Compared) -> Vec<String> {
         format!("{word} {} → {}{}", count(of_a), count(of_b), factor(of_a as f64, of_b as f64))
     };
     // What is compared is counted, or samples.
-    let by = compared.by.as_str().replace('_', " ");
-    let is_among = totals.iter().any(|(word, ..)| word.to_lowercase() == by);
-    if !is_among && !matches!(compared.by, Column::Share | Column::StallCycles) {
-        pieces.push(piece(&by, compared.sums[0].round() as u64, compared.sums[1].round() as u64));
+    if let Some((by, [sum_a, sum_b])) = compared.amount
+        && !matches!(by, Column::Share | Column::StallCycles)
+    {
+        let by = by.as_str().replace('_', " ");
+        if !totals.iter().any(|(word, ..)| word.to_lowercase() == by) {
+            pieces.push(piece(&by, sum_a.round() as u64, sum_b.round() as u64));
+        }
     }
     let some = totals.into_iter().filter(|&(_, of_a, of_b)| of_a > 0 || of_b > 0);
     pieces.extend(some.map(|(word, of_a, of_b)| piece(word, of_a, of_b)));
@@ -124,7 +127,7 @@ fn core_piece(a: &Profile, b: &Profile) -> Option<String> {
 }
 
 /// What both profiles know of all accesses: each total's word, and its value in A and in B, the mean of so many `runs`.
-pub(crate) fn totals(a: &Profile, b: &Profile, runs: [usize; 2]) -> Vec<(&'static str, u64, u64)> {
+fn totals(a: &Profile, b: &Profile, runs: [usize; 2]) -> Vec<(&'static str, u64, u64)> {
     // A bus sees the walks that caches do not hold.
     if [a, b].iter().any(|profile| profile.run.sampling.is_some()) || a.is_of_bus() != b.is_of_bus() {
         return Vec::new();
@@ -144,6 +147,12 @@ pub(crate) fn totals(a: &Profile, b: &Profile, runs: [usize; 2]) -> Vec<(&'stati
     let [runs_a, runs_b] = runs.map(|runs| runs as u64);
     let both = |(word, of): Total| Some((word, of(&of_a, a)? / runs_a, of(&of_b, b)? / runs_b));
     TOTALS.into_iter().filter_map(both).collect()
+}
+
+/// The same for programs.
+pub(crate) fn totals_json(a: &Profile, b: &Profile, runs: [usize; 2]) -> Value {
+    let one = |(word, of_a, of_b): (&str, u64, u64)| json!({"of": word.replace(' ', "_").to_lowercase(), "a": of_a, "b": of_b});
+    totals(a, b, runs).into_iter().map(one).collect()
 }
 
 /// ` (× 0.25)`, where it is a change.

@@ -347,10 +347,14 @@ fn by_objects(
     sums.collect()
 }
 
-fn thread_row(profile: &Profile, thread: &Thread, whole: Whole) -> Row {
-    // A thread without a name of its own bears the program's.
+/// A thread without a name of its own bears the program's.
+fn thread_name<'a>(profile: &'a Profile, thread: &'a Thread) -> Option<&'a str> {
     let program = || profile.run.command.first()?.rsplit('/').next();
-    let name = match thread.name.as_deref().or_else(program) {
+    thread.name.as_deref().or_else(program)
+}
+
+fn thread_row(profile: &Profile, thread: &Thread, whole: Whole) -> Row {
+    let name = match thread_name(profile, thread) {
         Some(name) => format!("{name} ({})", thread.tid),
         None => thread.tid.to_string(),
     };
@@ -368,7 +372,10 @@ fn by_process(profile: &Profile, whole: Whole) -> Vec<Row> {
         threads.iter().for_each(|thread| counts += &thread.counts);
         let first = threads.iter().find(|thread| Some(thread.tid) == pid).unwrap_or(&threads[0]);
         let number = pid.map_or("?".to_owned(), |pid| pid.to_string());
-        let mut name = first.name.as_ref().map_or(number.clone(), |name| format!("{name} ({number})"));
+        let mut name = match thread_name(profile, first) {
+            Some(name) => format!("{name} ({number})"),
+            None => number,
+        };
         if threads.len() > 1 {
             name += &format!(", {} threads", threads.len());
         }

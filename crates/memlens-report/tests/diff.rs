@@ -2,7 +2,10 @@
 
 mod bfs;
 
-use memlens_profile::{Object, Profile, SamplingInfo};
+use memlens_profile::{
+    Cell, CodeIx, CodeLocation, Frame, FrameIx, Object, ObjectIx, Profile, SamplingInfo, Stack, StackIx,
+    ThreadIx,
+};
 use memlens_report::{
     By, Column, Diff, DiffError, DiffRow, Runs, Unit, View, diff, diff_csv, diff_json, diff_table,
     leading_amount,
@@ -82,23 +85,144 @@ fn every_grouping_of_a_profile_and_itself_is_the_same() {
     }
 }
 
+/// One more run of a program: as `profile`, with other threads' and processes' numbers and all counts so many times as large.
+fn again(profile: &Profile, times: u64, number: u32) -> Profile {
+    let mut run = profile.clone();
+    let scale = |counts: &mut Counts| {
+        let one = *counts;
+        (1..times).for_each(|_| *counts += &one);
+    };
+    run.objects.iter_mut().for_each(|object| scale(&mut object.counts));
+    for cell in &mut run.cells {
+        let mut counts = cell.counts.get();
+        scale(&mut counts);
+        cell.counts = counts.into();
+    }
+    for thread in &mut run.threads {
+        thread.tid += number;
+        scale(&mut thread.counts);
+    }
+    run.run.pid = run.run.pid.map(|pid| pid + number);
+    run
+}
+
+#[test]
+fn rows_of_several_runs_are_as_many_as_of_one() {
+    let profile = bfs::profile();
+    let several = |times: &[u64]| {
+        let runs = times.iter().zip(1..).map(|(&times, number)| again(&profile, times, 100 * number));
+        Runs::new(runs.collect()).expect("they are alike")
+    };
+    let (before, after) = (several(&[1, 2, 3]), several(&[4, 4]));
+    for by in By::ALL.into_iter().filter(|by| by.missing_in(&profile).is_none()) {
+        let one = held(&profile, &profile, by, Column::Loads).expect("loads");
+        let found = diff(&before, &after, by, Column::Loads).expect("loads");
+        assert_eq!(found.rows.len(), one.rows.len(), "{by:?}: {found:#?}");
+        for (row, single) in found.rows.iter().zip(&one.rows) {
+            let single = single.a.expect("it is there");
+            assert_eq!((row.a, row.b), (Some(2.0 * single), Some(4.0 * single)), "{by:?}: {row:?}");
+            // Loads of 1, 2 and 3 times as many: s² ÷ n is a third of it, t of two degrees of freedom 4.303.
+            let (low, high) = row.change_interval.expect("there are runs");
+            let half = 4.3027 * single / 3.0_f64.sqrt();
+            assert!((low - (2.0 * single - half)).abs() <= 1e-3 * single, "{by:?}: {row:?}");
+            assert!((high - (2.0 * single + half)).abs() <= 1e-3 * single, "{by:?}: {row:?}");
+        }
+    }
+}
+
 #[test]
 fn lines_that_moved_are_the_same_lines() {
     let before = bfs::profile();
-    let mut after = before.clone();
-    // Three lines more at the head of the file; another text in the first of its lines.
+    let mut after = again(&before, 2, 0);
+    // Three lines more at the head of the file.
     for frame in &mut after.frames {
         frame.line = frame.line.map(|line| line + 3);
     }
-    let found = held(&before, &after, By::Line, Column::Share).expect("a cost");
+    let found = held(&before, &after, By::Line, Column::Loads).expect("loads");
     let texts = before.frames.iter().filter(|frame| frame.source_text.is_some()).count();
     let moved: Vec<_> = found.rows.iter().filter(|row| row.was.is_some()).collect();
     assert!(texts > 0 && !moved.is_empty(), "{found:?}");
     for row in moved {
-        assert!(row.a == row.b && row.a.is_some(), "{row:?}");
+        assert_eq!(row.b, row.a.map(|loads| 2.0 * loads), "{row:?}");
         let line = |name: &str| name.rsplit(':').next().and_then(|line| line.parse::<u32>().ok());
         assert_eq!(line(&row.name), row.was.as_deref().and_then(line).map(|line| line + 3));
     }
+}
+
+/// A profile of lines of `f` with this text, as many loads each.
+fn lines(of: &[(u32, &str, u64)]) -> Profile {
+    let mut made = profile(&[("data", of.iter().map(|line| line.2).sum())]);
+    for (&(line, text, loads), at) in of.iter().zip(0..) {
+        made.frames.push(Frame {
+            function: Some("f".into()),
+            file: Some("/src/a.c".into()),
+            line: Some(line),
+            source_text: Some(text.into()),
+            ..Frame::default()
+        });
+        made.stacks.push(Stack(vec![FrameIx(at)]));
+        made.code.push(CodeLocation {
+            stack: Some(StackIx(at)),
+            offset: u64::from(line),
+            ..CodeLocation::default()
+        });
+        let counts = Counts { loads, ..Counts::default() };
+        made.cells.push(Cell {
+            code: CodeIx(at),
+            object: ObjectIx(0),
+            thread: ThreadIx(0),
+            counts: counts.into(),
+        });
+    }
+    made
+}
+
+#[test]
+fn equal_lines_stay_in_their_order() {
+    let before = lines(&[(10, "a[i] = 0;", 100), (20, "a[i] = 0;", 90), (30, "edited", 7)]);
+    let after = lines(&[(10, "a[i] = 0;", 80), (20, "a[i] = 0;", 95), (30, "in place", 7), (40, "new", 1)]);
+    let rows = |found: &Diff| -> Vec<(String, Option<f64>, Option<f64>)> {
+        found.rows.iter().map(|row| (row.name.clone(), row.a, row.b)).collect()
+    };
+    let found = held(&before, &after, By::Line, Column::Loads).expect("loads");
+    let name = |line: u32| format!("a.c:{line}");
+    assert_eq!(
+        rows(&found),
+        [
+            (name(10), Some(100.0), Some(80.0)),
+            (name(20), Some(90.0), Some(95.0)),
+            (name(40), None, Some(1.0)),
+            (name(30), Some(7.0), Some(7.0)),
+        ]
+    );
+    assert!(found.rows.iter().all(|row| row.was.is_none()), "nothing moved: {found:?}");
+    // Ten lines more above: the second is where the first was.
+    let after = lines(&[(20, "a[i] = 0;", 100), (30, "a[i] = 0;", 90), (40, "edited", 7)]);
+    let found = held(&before, &after, By::Line, Column::Loads).expect("loads");
+    assert!(found.rows.iter().all(|row| row.was.is_some() && row.change() == 0.0), "{found:?}");
+}
+
+#[test]
+fn what_is_not_known_is_no_amount() {
+    let mut before = profile(&[("a", 4), ("frame", 4)]);
+    before.objects[1].bytes = None;
+    before.objects[0].max_live_bytes = Some(100);
+    let found = held(&before, &before, By::Object, Column::Bytes).expect("one is known");
+    assert_eq!((amounts(&found), found.unknown), (vec![("a", Some(32.0), Some(32.0))], 1));
+    let twice = Runs::new(vec![before.clone(), before.clone()]).expect("they are alike");
+    let found = diff(&twice, &one(&before), By::Object, Column::MaxLiveBytes).expect("one is known");
+    assert_eq!(amounts(&found), [("a", Some(100.0), Some(100.0))]);
+    assert_eq!((found.total_a, found.unknown), (None, 1), "the program's is not known");
+    let table = diff_table(&twice, &one(&before), &found, &View::default());
+    assert!(table.contains("of 1 more the max live bytes are not known"), "{table}");
+    for (by, of) in [(By::Line, Column::Bytes), (By::Field, Column::Bytes), (By::Function, Column::Blocks)] {
+        let error = held(&bfs::profile(), &bfs::profile(), by, of).expect_err("code has none");
+        assert!(matches!(error, DiffError::Unknown { .. }), "{by:?} {of:?}: {error}");
+    }
+    let mut merged = before.clone();
+    merged.run.notes.push("merged from 3 runs".into());
+    let error = Runs::new(vec![merged, before]).expect_err("it is of several");
+    assert!(error.to_string().starts_with("profile 1 is merged from 3 runs"), "{error}");
 }
 
 /// In mode `burst`, of two objects and a third that hardly waits.
@@ -164,6 +288,7 @@ fn samples_of_time_are_held_against_samples_of_time() {
     assert_eq!((found.of, found.unit, found.change()), (Column::Share, Unit::Nanoseconds, Some(-800.0)));
     let beyond: Vec<_> = found.rows.iter().map(DiffRow::is_beyond_chance).collect();
     assert_eq!(beyond, [Some(true), Some(false)], "{found:?}");
+    assert!(leading_amount(&one(&before), &one(&profile(&[("a", 1)]))) == Column::Share, "which says why");
     // Time is no wait.
     let counted = profile(&[("a", 1)]);
     let error = held(&before, &counted, By::Object, Column::Share).expect_err("they are unlike");

@@ -114,7 +114,7 @@ fn runs(args: &DiffArgs, places: &[PathBuf]) -> Result<Runs, Failure> {
         profiles.push(profile);
     }
     Runs::new(profiles).map_err(|error| {
-        Failure::new(FailureKind::BadData, format!("{} are no runs of one kind: {error}", listed(places)))
+        Failure::new(FailureKind::BadData, format!("{} are no runs of one side: {error}", listed(places)))
     })
 }
 

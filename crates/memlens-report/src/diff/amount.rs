@@ -1,19 +1,13 @@
 //! How much a side has of a column, and how sure that is.
 
-use std::collections::HashMap;
-
 use memlens_profile::Profile;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::DiffError;
-use super::pairs::pairs;
+use super::groups::{Amounts, amount};
 use super::runs::Runs;
-use crate::column::{Column, Content};
-use crate::interval::{Certainties, Certainty, of_difference};
-use crate::row::{By, Row, Whole, rows};
-
-/// The 97.5 % point of the normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
+use crate::column::Column;
+use crate::interval::{Certainties, Certainty, Z, of_difference};
+use crate::row::{Row, Whole};
 
 /// By how much the logarithm of a whole program's stalls differs from one run in burst mode to the next besides what its bursts do, as a
 /// standard deviation: which misses the core and the prefetcher hide is modelled from some whole bursts, and the stalls are held against
@@ -33,107 +27,96 @@ pub(super) struct Estimate {
     runs: Vec<f64>,
 }
 
-/// The 95 % interval of what `b` is more than `a`; `None`: nothing is known of chance. Of several runs each it is what the runs tell
+/// The 95 % interval of what `b` is more than `a`; `None`: nothing is known of chance. Of several runs it is what the runs tell
 /// (B. L. Welch, The Generalization of ‘Student's’ Problem when Several Different Population Variances are Involved, Biometrika 34, 1947),
-/// else what bursts and samples tell of themselves.
+/// else what bursts and samples tell of themselves. A single run that was counted is taken to be one of those of the other side.
 pub(super) fn difference(a: &Estimate, b: &Estimate) -> Option<(f64, f64)> {
-    if a.runs.len() > 1 && b.runs.len() > 1 {
-        return Some(welch(&a.runs, &b.runs));
-    }
-    let interval = |it: &Estimate| if it.runs.len() > 1 { Some(welch(&[], &it.runs)) } else { it.interval };
-    let (of_a, of_b) = (interval(a), interval(b));
-    (of_a.is_some() || of_b.is_some()).then(|| of_difference((a.value, of_a), (b.value, of_b)))
+    let are_several = |it: &Estimate| it.runs.len() > 1;
+    let (of_a, of_b) = (Spread::of(&a.runs), Spread::of(&b.runs));
+    let spread = match (are_several(a), are_several(b)) {
+        (true, true) => of_a.and(of_b),
+        (true, false) if b.interval.is_none() => of_a.and_one_more(a.runs.len()),
+        (false, true) if a.interval.is_none() => of_b.and_one_more(b.runs.len()),
+        _ => {
+            let interval = |it: &Estimate, spread: Spread| match are_several(it) {
+                true => Some(spread.around(it.value)),
+                false => it.interval,
+            };
+            let (of_a, of_b) = (interval(a, of_a), interval(b, of_b));
+            return (of_a.is_some() || of_b.is_some())
+                .then(|| of_difference((a.value, of_a), (b.value, of_b)));
+        }
+    };
+    Some(spread.around(b.value - a.value))
 }
 
-/// The 95 % interval of the mean of `b` less that of `a`; without `a`, of `b`'s mean.
-fn welch(a: &[f64], b: &[f64]) -> (f64, f64) {
-    /// Mean, its variance, and the degrees of freedom of that.
-    fn mean(of: &[f64]) -> (f64, f64, f64) {
-        let count = of.len() as f64;
-        if of.len() < 2 {
-            return (of.iter().sum(), 0.0, 1.0);
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len().max(1) as f64
+}
+
+/// The variance of a mean, and the degrees of freedom of that.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    variance: f64,
+    freedom: f64,
+}
+
+impl Spread {
+    fn of(runs: &[f64]) -> Self {
+        let (count, mean) = (runs.len() as f64, mean(runs));
+        let squares: f64 = runs.iter().map(|value| (value - mean).powi(2)).sum();
+        let freedom = (count - 1.0).max(1.0);
+        Self { variance: squares / freedom / count.max(1.0), freedom }
+    }
+
+    /// Of the difference to another mean.
+    fn and(self, other: Self) -> Self {
+        let variance = self.variance + other.variance;
+        let parts = |it: Self| it.variance * it.variance / it.freedom;
+        Self { variance, freedom: variance * variance / (parts(self) + parts(other)) }
+    }
+
+    /// Of the difference to one more run, of which this is the mean of `count`.
+    fn and_one_more(self, count: usize) -> Self {
+        Self { variance: self.variance * (count as f64 + 1.0), ..self }
+    }
+
+    /// The 95 % interval around a value.
+    fn around(self, value: f64) -> (f64, f64) {
+        if self.variance <= 0.0 {
+            return (value, value);
         }
-        let mean = of.iter().sum::<f64>() / count;
-        let squares: f64 = of.iter().map(|value| (value - mean).powi(2)).sum();
-        (mean, squares / (count - 1.0) / count, count - 1.0)
+        let quantile = StudentsT::new(0.0, 1.0, self.freedom).map_or(Z, |student| student.inverse_cdf(0.975));
+        let half = quantile * self.variance.sqrt();
+        (value - half, value + half)
     }
-    let ((mean_a, of_a, free_a), (mean_b, of_b, free_b)) = (mean(a), mean(b));
-    let (change, variance) = (mean_b - mean_a, of_a + of_b);
-    if variance <= 0.0 {
-        return (change, change);
-    }
-    let freedom = variance * variance / (of_a * of_a / free_a + of_b * of_b / free_b);
-    let quantile = StudentsT::new(0.0, 1.0, freedom).map_or(Z, |student| student.inverse_cdf(0.975));
-    let half = quantile * variance.sqrt();
-    (change - half, change + half)
 }
 
 /// One of both.
 pub(super) struct Side<'a> {
-    profile: &'a Profile,
+    runs: &'a Runs,
     of: Column,
-    pub(super) whole: Whole,
-    /// The whole program's amount in all runs, where it has one, and what each run has.
-    total: Option<f64>,
-    run_totals: Vec<f64>,
-    /// What each run has of a row.
-    run_rows: HashMap<RowKey, Vec<f64>>,
-    count: f64,
-}
-
-/// What tells rows of one profile apart.
-#[derive(PartialEq, Eq, Hash)]
-struct RowKey {
-    /// The first object's number, of objects; else …
-    object: Option<u32>,
-    /// … the row's name, place and kind.
-    words: [Option<String>; 3],
-}
-
-impl RowKey {
-    fn of(row: &Row) -> Self {
-        match row.ids.first() {
-            Some(&object) => Self { object: Some(object), words: [None, None, None] },
-            None => {
-                Self { object: None, words: [Some(row.name.clone()), row.place.clone(), row.kind.clone()] }
-            }
-        }
-    }
+    whole: Whole,
+    /// The whole program's amount in each run, where it has one.
+    totals: Option<Vec<f64>>,
 }
 
 impl<'a> Side<'a> {
-    pub(super) fn of(runs: &'a Runs, of: Column, name: char, by: By) -> Result<Self, DiffError> {
-        let profile = runs.whole();
-        let whole = Whole::of(profile, &profile.totals());
-        let total = amount(of, &program(profile, whole));
-        if total.is_none() && !rows(profile, by, Column::Share).iter().any(|row| amount(of, row).is_some()) {
-            return Err(DiffError::Unknown { profile: name, column: of.as_str(), by: by.as_str() });
-        }
-        let mut run_rows: HashMap<RowKey, Vec<f64>> = HashMap::new();
-        let mut run_totals = Vec::new();
-        for (number, run) in runs.each().iter().enumerate() {
-            let of_run = Whole::of(run, &run.totals());
-            run_totals.extend(amount(of, &program(run, of_run)));
-            for (of_all, of_one) in pairs(profile, run, by, [whole, of_run]) {
-                let (Some(of_all), Some(of_one)) = (of_all, of_one) else { continue };
-                let amounts = run_rows.entry(RowKey::of(&of_all)).or_insert_with(|| vec![0.0; runs.count()]);
-                amounts[number] += amount(of, &of_one).unwrap_or(0.0);
-            }
-        }
-        Ok(Self { profile, of, whole, total, run_totals, run_rows, count: runs.count() as f64 })
+    pub(super) fn of(runs: &'a Runs, of: Column) -> Self {
+        let totals = runs.each().iter().map(|run| amount(of, &program(run))).collect();
+        let whole = Whole::of(runs.whole(), &runs.whole().totals());
+        Self { runs, of, whole, totals }
     }
 
     /// What a row has; 0 without one.
-    pub(super) fn estimate(&self, row: Option<&Row>, same_model: bool) -> Estimate {
-        let value = row.and_then(|row| amount(self.of, row)).unwrap_or(0.0);
-        if self.count > 1.0 {
-            let runs = row.and_then(|row| self.run_rows.get(&RowKey::of(row)).cloned());
-            let runs = runs.unwrap_or_else(|| vec![0.0; self.count as usize]);
-            return Estimate { value: value / self.count, interval: None, runs };
+    pub(super) fn estimate(&self, row: Option<&Row>, amounts: &Amounts, same_model: bool) -> Estimate {
+        let value = mean(&amounts.runs);
+        if self.runs.count() > 1 {
+            return Estimate { value, interval: None, runs: amounts.runs.clone() };
         }
         let certainties = match row {
             Some(row) => row.certainties,
-            None => Certainties::of_part(self.profile, self.whole),
+            None => Certainties::of_part(self.runs.whole(), self.whole),
         };
         let certainty = match self.of {
             Column::Share => certainties.share,
@@ -141,7 +124,8 @@ impl<'a> Side<'a> {
             _ => None,
         };
         let of_model = |it: Certainty| if same_model { it.of_same_model() } else { it };
-        let interval = certainty.zip(self.total).filter(|(_, total)| *total > 0.0).and_then(|(it, total)| {
+        let total = self.totals.as_deref().map(mean).filter(|total| *total > 0.0);
+        let interval = certainty.zip(total).and_then(|(it, total)| {
             let (low, high) = of_model(it).interval(value / total)?;
             Some(with_total(value, (low * total, high * total), self.spread()))
         });
@@ -150,16 +134,20 @@ impl<'a> Side<'a> {
 
     /// What the whole program has.
     pub(super) fn total_estimate(&self) -> Option<Estimate> {
-        let total = self.total?;
+        let totals = self.totals.as_ref()?;
+        let value = mean(totals);
+        if self.runs.count() > 1 {
+            return Some(Estimate { value, interval: None, runs: totals.clone() });
+        }
         let is_estimated = matches!(self.of, Column::Share | Column::StallCycles) && self.spread() > 0.0;
-        let interval = is_estimated.then(|| with_total(total, (total, total), self.spread()));
-        Some(Estimate { value: total / self.count, interval, runs: self.run_totals.clone() })
+        let interval = is_estimated.then(|| with_total(value, (value, value), self.spread()));
+        Some(Estimate { value, interval, runs: Vec::new() })
     }
 
     /// Standard deviation of the logarithm of a run's total; 0: it is counted. A sum over so many independent parts of like size differs
     /// by the root of their number.
     fn spread(&self) -> f64 {
-        let run = &self.profile.run;
+        let run = &self.runs.whole().run;
         match (run.effective_bursts, self.of) {
             (Some(bursts), Column::StallCycles) => bursts.max(1.0).sqrt().recip().hypot(SPREAD_OF_STALLS),
             (Some(bursts), _) => bursts.max(1.0).sqrt().recip(),
@@ -170,21 +158,12 @@ impl<'a> Side<'a> {
 }
 
 /// The whole program as a row.
-fn program(profile: &Profile, whole: Whole) -> Row {
-    let objects = || profile.objects.iter();
+fn program(profile: &Profile) -> Row {
+    let (objects, totals) = (|| profile.objects.iter(), profile.totals());
     Row {
         blocks: Some(objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
         bytes: Some(objects().filter_map(|object| object.bytes).fold(0, u64::saturating_add)),
-        ..Row::new(profile, String::new(), &profile.totals(), true, whole)
-    }
-}
-
-/// How much of a column a row has.
-fn amount(of: Column, row: &Row) -> Option<f64> {
-    match of.content(row) {
-        _ if of == Column::Share => Some(row.cost as f64),
-        Content::Count(value) | Content::Bytes(value) => value.map(|value| value as f64),
-        Content::Ratio(_) | Content::Text(_) => None,
+        ..Row::new(profile, String::new(), &totals, true, Whole::of(profile, &totals))
     }
 }
 
@@ -221,15 +200,28 @@ mod tests {
 
     #[test]
     fn runs_tell_how_sure_their_means_are() {
+        let of = |runs: &[f64]| Estimate { value: mean(runs), interval: None, runs: runs.to_vec() };
+        let (three, others) = (of(&[1.0, 2.0, 3.0]), of(&[4.0, 6.0, 8.0]));
         // Variances of the means 1/3 and 4/3, means 2 and 6: 4 ± t √(5/3), with (5/3)² ÷ ((1/9 + 16/9) ÷ 2) = 2.941 degrees of freedom, for which
-        // t is between 3.182 (of 3) and 4.303 (of 2).
-        let (low, high) = welch(&[1.0, 2.0, 3.0], &[4.0, 6.0, 8.0]);
+        // t is a little more than 3.182 (of 3).
+        let (low, high) = difference(&three, &others).expect("runs differ");
         let half = (high - low) / 2.0;
         assert!(((low + high) / 2.0 - 4.0).abs() < 1e-9);
-        assert!(half > 3.182 * (5.0_f64 / 3.0).sqrt() && half < 3.3 * (5.0_f64 / 3.0).sqrt(), "{half}");
-        // The mean of one side: 6 ± 4.303 √(4/3).
-        let (low, high) = welch(&[], &[4.0, 6.0, 8.0]);
-        assert!((low - (6.0 - 4.3027 * (4.0_f64 / 3.0).sqrt())).abs() < 1e-3 && high > 10.9, "{low} {high}");
-        assert_eq!(welch(&[5.0, 5.0], &[7.0, 7.0]), (2.0, 2.0), "counted, and always the same");
+        let deviation = (5.0_f64 / 3.0).sqrt();
+        assert!(half > 3.182 * deviation && half < 3.3 * deviation, "{half}");
+        // One more run like the three: its variance 1 and that of their mean, 1/3, with 2 degrees of freedom: 4.303.
+        let one = Estimate { value: 5.0, interval: None, runs: Vec::new() };
+        let (low, high) = difference(&three, &one).expect("runs differ");
+        let half = 4.3027 * (4.0_f64 / 3.0).sqrt();
+        assert!((low - (3.0 - half)).abs() < 1e-3 && (high - (3.0 + half)).abs() < 1e-3, "{low} {high}");
+        // One that knows its error: Newcombe's difference of 2 ± 4.303 √(1/3) and 5 ± 1.
+        let one = Estimate { value: 5.0, interval: Some((4.0, 6.0)), runs: Vec::new() };
+        let (low, high) = difference(&three, &one).expect("runs differ");
+        let half = 1.0_f64.hypot(4.3027 / 3.0_f64.sqrt());
+        assert!((low - (3.0 - half)).abs() < 1e-3 && (high - (3.0 + half)).abs() < 1e-3, "{low} {high}");
+        let (same, counted) = (of(&[5.0, 5.0]), of(&[7.0, 7.0]));
+        assert_eq!(difference(&same, &counted), Some((2.0, 2.0)), "always as many");
+        let one = |value| Estimate { value, interval: None, runs: Vec::new() };
+        assert_eq!(difference(&one(1.0), &one(2.0)), None, "one run each says nothing");
     }
 }

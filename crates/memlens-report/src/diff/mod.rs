@@ -6,25 +6,25 @@
 //! | room | does |
 //! |---|---|
 //! | `runs.rs` | [`Runs`]: one profile of each side, or several |
-//! | `pairs.rs` | which rows belong together, where source was edited, too |
-//! | `amount.rs` | how much there is of a column, and how sure that is |
+//! | `groups.rs` | which rows belong together, where source was edited, too; what each run has of them |
+//! | `amount.rs` | how sure amounts and their differences are |
 //! | `text.rs`, `rows.rs` | a table; JSON and CSV |
 
 mod amount;
-mod pairs;
+mod groups;
 mod rows;
 mod runs;
 mod text;
 
 use crate::column::Column;
-use crate::row::{By, Row};
+use crate::row::{By, Row, leading_share};
 use crate::table::cost_word;
 use crate::unlike::is_modelled;
 use amount::{Side, difference};
-use pairs::pairs;
+use groups::{Group, groups};
 
 pub use rows::{DIFF_SCHEMA, diff_csv, diff_json};
-pub use runs::Runs;
+pub use runs::{Runs, RunsError};
 pub use text::diff_table;
 
 /// Why two profiles have no difference. Reads after "cannot hold B against A: ".
@@ -132,6 +132,8 @@ pub struct Diff {
     pub total_interval: Option<(f64, f64)>,
     /// By falling change, whether more or less; then by falling amount.
     pub rows: Vec<DiffRow>,
+    /// How many rows are left out because their amount is not known in A or in B: frames have no size.
+    pub unknown: usize,
 }
 
 impl Diff {
@@ -147,21 +149,38 @@ impl Diff {
 /// If there is nothing to be held against each other.
 pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, DiffError> {
     let (a, b) = (runs_a.whole(), runs_b.whole());
-    // A share is a part of these.
-    let of = if of == Column::StallShare { Column::StallCycles } else { of };
+    let words = [cost_word(a), cost_word(b)];
+    let of = match of {
+        // A share is a part of these.
+        Column::StallShare => Column::StallCycles,
+        // The cost of what is counted.
+        Column::WaitCycles if words == ["wait"; 2] => Column::Share,
+        of => of,
+    };
     if of != Column::Share && (!of.is_amount() || of.is_ratio()) {
         return Err(DiffError::NoAmount(of.as_str()));
     }
-    let words = [cost_word(a), cost_word(b)];
     if of == Column::Share && words[0] != words[1] {
         return Err(DiffError::Costs { a: words[0], b: words[1] });
     }
-    let (side_a, side_b) = (Side::of(runs_a, of, 'A', by)?, Side::of(runs_b, of, 'B', by)?);
+    let sides = [runs_a, runs_b].map(|runs| Side::of(runs, of));
+    let (unknown, known): (Vec<Group>, Vec<Group>) = groups([runs_a, runs_b], by, of)
+        .into_iter()
+        .partition(|group| group.amounts.iter().any(|amounts| amounts.is_unknown));
+    for (side, profile) in ['A', 'B'].into_iter().enumerate() {
+        let has_any = |groups: &[Group]| groups.iter().any(|group| group.rows[side].is_some());
+        // A field's bytes are its size.
+        if (has_any(&unknown) && !has_any(&known)) || (by == By::Field && of.is_of_program()) {
+            return Err(DiffError::Unknown { profile, column: of.as_str(), by: by.as_str() });
+        }
+    }
     // What a model does wrong, it does in both.
     let same_model = a.run.mode == b.run.mode && (!is_modelled(a) || a.machine == b.machine);
-    let row = |(of_a, of_b): (Option<Row>, Option<Row>)| {
-        let of_row = |side: &Side<'_>, row: &Option<Row>| side.estimate(row.as_ref(), same_model);
-        let estimates = [of_row(&side_a, &of_a), of_row(&side_b, &of_b)];
+    let row = |group: Group| {
+        let estimate =
+            |at: usize| sides[at].estimate(group.rows[at].as_ref(), &group.amounts[at], same_model);
+        let estimates = [estimate(0), estimate(1)];
+        let [of_a, of_b] = group.rows;
         let ids = |row: &Option<Row>| row.as_ref().map(|row| row.ids.clone()).unwrap_or_default();
         let (a, b) = (of_a.as_ref().map(|_| estimates[0].value), of_b.as_ref().map(|_| estimates[1].value));
         let (ids_a, ids_b) = (ids(&of_a), ids(&of_b));
@@ -176,14 +195,13 @@ pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, Di
         });
         Some(DiffRow { name, was, kind, place, objects, ids_a, ids_b, a, b, change_interval })
     };
-    let mut rows: Vec<DiffRow> =
-        pairs(a, b, by, [side_a.whole, side_b.whole]).into_iter().filter_map(row).collect();
+    let mut rows: Vec<DiffRow> = known.into_iter().filter_map(row).collect();
     let most = |row: &DiffRow| row.a.unwrap_or(0.0).max(row.b.unwrap_or(0.0));
     rows.sort_by(|x, y| {
-        let changes = y.change().abs().total_cmp(&x.change().abs());
-        changes.then(most(y).total_cmp(&most(x))).then_with(|| x.name.cmp(&y.name))
+        let changes = y.change().abs().total_cmp(&x.change().abs()).then(most(y).total_cmp(&most(x)));
+        changes.then_with(|| (&x.name, &x.ids_a, &x.ids_b).cmp(&(&y.name, &y.ids_a, &y.ids_b)))
     });
-    let totals = [side_a.total_estimate(), side_b.total_estimate()];
+    let totals = sides.map(|side| side.total_estimate());
     let total_interval = match &totals {
         [Some(a), Some(b)] => difference(a, b),
         _ => None,
@@ -196,16 +214,12 @@ pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, Di
         of if of.is_bytes() => Unit::Bytes,
         of => Unit::Count(of.as_str()),
     };
-    Ok(Diff { by, of, unit, total_a, total_b, total_interval, rows })
+    Ok(Diff { by, of, unit, total_a, total_b, total_interval, rows, unknown: unknown.len() })
 }
 
-/// What a difference is of if nobody says: the stalls, where both profiles model a core that waits; else the cost, where both have one
-/// of a kind; else the accesses.
+/// What a difference is of if nobody says: the stalls, where both profiles have them and reports of either are ranked by them; else the cost.
 pub fn leading_amount(a: &Runs, b: &Runs) -> Column {
-    let (a, b) = (a.whole(), b.whole());
-    match crate::compare::leading_column(a, b) {
-        Column::StallCycles if a.has_stalls() && b.has_stalls() => Column::StallCycles,
-        _ if cost_word(a) == cost_word(b) => Column::Share,
-        _ => Column::Accesses,
-    }
+    let both = [a, b].map(Runs::whole);
+    let leads = both.iter().any(|profile| leading_share(profile) == Column::StallShare);
+    if leads && both.iter().all(|profile| profile.has_stalls()) { Column::StallCycles } else { Column::Share }
 }

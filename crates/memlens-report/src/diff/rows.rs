@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Diff, DiffRow, Runs, Unit};
 use crate::csv::quoted;
-use crate::pair_header::totals;
+use crate::pair_header::totals_json;
 use crate::unlike::{machine_differences, unlike};
 
 /// What the first key of the JSON says.
@@ -38,12 +38,10 @@ pub fn diff_json(a: &Runs, b: &Runs, diff: &Diff) -> Value {
         "b": run(b, diff.total_b),
         "unlike": unlike(a.whole(), b.whole()),
         "machine_differences": machine_differences(a.whole(), b.whole()),
-        "totals": totals(a.whole(), b.whole(), runs)
-            .into_iter()
-            .map(|(word, of_a, of_b)| json!({"of": word.replace(' ', "_").to_lowercase(), "a": of_a, "b": of_b}))
-            .collect::<Vec<_>>(),
+        "totals": totals_json(a.whole(), b.whole(), runs),
         "change": diff.change(),
         "change_ci95": interval(diff.total_interval),
+        "unknown_rows": diff.unknown,
         "rows": diff.rows.iter().map(|row| json!({
             "name": row.name,
             "name_a": row.was,

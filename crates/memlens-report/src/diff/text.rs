@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{Diff, DiffRow, Runs, Unit};
 use crate::View;
-use crate::grid::{Elide, Flexible, Grid, GridCell, GridColumn, Style, printable, wrap};
+use crate::grid::{Elide, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, plural, seconds, shown};
 use crate::pair_header::{Compared, pair_header, times};
 use crate::row::By;
@@ -19,20 +19,20 @@ const TRIFLE: f64 = 0.0005;
 /// What has become more and less in all, then row by row. `view` tells width, colour, how many rows, and whether trifles are shown.
 pub fn diff_table(a: &Runs, b: &Runs, diff: &Diff, view: &View) -> String {
     let (width, colour) = (view.width, view.colour);
-    let sums = [diff.total_a, diff.total_b].map(|total| total.unwrap_or(0.0));
-    let compared = Compared { by: diff.of, sums, runs: [a.count(), b.count()] };
+    let compared = Compared { amount: None, runs: [a.count(), b.count()] };
     let mut out = pair_header(["A, before", "B, after"], a.whole(), b.whole(), &compared, INDENT, view);
     out += &wrap("change", INDENT, &change_pieces(diff), width, colour);
-    if let Some(piece) = chance_piece(diff) {
+    if let Some(piece) = chance_piece(diff, colour) {
         out += &wrap("chance", INDENT, &[piece], width, colour);
     }
     out.push('\n');
     let changed: Vec<&DiffRow> = diff.rows.iter().filter(|row| row.change() != 0.0).collect();
-    let least = if view.trifles { 0.0 } else { TRIFLE * sums[0].max(sums[1]) };
+    let whole = whole(diff);
+    let least = if view.trifles { 0.0 } else { TRIFLE * whole };
     let told: Vec<&DiffRow> = changed.iter().copied().filter(|row| row.change().abs() >= least).collect();
     let rows = &told[..view.top.unwrap_or(usize::MAX).min(told.len())];
     if !rows.is_empty() {
-        out += &grid(rows, diff, sums[0].max(sums[1])).render(width, colour);
+        out += &grid(rows, diff, whole).render(width, colour);
     }
     let mut footer = shown(rows.len(), changed.len(), diff.by.as_str(), "");
     footer += if changed.len() == 1 { " changed" } else { " that changed" };
@@ -41,6 +41,10 @@ pub fn diff_table(a: &Runs, b: &Runs, diff: &Diff, view: &View) -> String {
     let mut pieces = Vec::new();
     if same > 0 {
         pieces.push(format!("{} did not", count(same)));
+    }
+    if diff.unknown > 0 {
+        let of = diff.of.as_str().replace('_', " ");
+        pieces.push(format!("of {} more the {of} are not known", count(diff.unknown as u64)));
     }
     if diff.by == By::Object && rows.iter().any(|row| row.fate().is_some()) {
         pieces.push("--by line or function shows code where data has other names".to_owned());
@@ -55,13 +59,21 @@ pub fn diff_table(a: &Runs, b: &Runs, diff: &Diff, view: &View) -> String {
     out
 }
 
+/// What changes are shown as parts of: the larger total, or without one what all rows have.
+fn whole(diff: &Diff) -> f64 {
+    let most = |row: &DiffRow| row.a.unwrap_or(0.0).max(row.b.unwrap_or(0.0));
+    match (diff.total_a, diff.total_b) {
+        (Some(of_a), Some(of_b)) => of_a.max(of_b),
+        _ => diff.rows.iter().map(most).sum(),
+    }
+}
+
 /// How much more and less there is in all, and how much of that adds up from rows that have more and that have less.
 fn change_pieces(diff: &Diff) -> Vec<String> {
     let mut pieces = Vec::new();
     let word = match diff.unit {
         Unit::Nanoseconds => "processor time".to_owned(),
-        Unit::Bytes | Unit::Count(_) if diff.of.is_bytes() => diff.of.as_str().replace('_', " "),
-        Unit::Bytes => "bytes".to_owned(),
+        Unit::Bytes => diff.of.as_str().replace('_', " "),
         Unit::Count(word) => word.replace('_', " "),
     };
     if let (Some(of_a), Some(of_b), Some(change)) = (diff.total_a, diff.total_b, diff.change()) {
@@ -93,8 +105,9 @@ fn change_pieces(diff: &Diff) -> Vec<String> {
 }
 
 /// How many changes are more than chance; nothing where all was counted.
-fn chance_piece(diff: &Diff) -> Option<String> {
-    let verdicts: Vec<bool> = diff.rows.iter().filter_map(DiffRow::is_beyond_chance).collect();
+fn chance_piece(diff: &Diff, colour: bool) -> Option<String> {
+    let changed = diff.rows.iter().filter(|row| row.change() != 0.0);
+    let verdicts: Vec<bool> = changed.filter_map(DiffRow::is_beyond_chance).collect();
     let beyond = verdicts.iter().filter(|is_beyond| **is_beyond).count();
     let of = match beyond {
         _ if verdicts.is_empty() => return None,
@@ -102,7 +115,8 @@ fn chance_piece(diff: &Diff) -> Option<String> {
         1 => format!("1 change of {} is more than chance", verdicts.len()),
         beyond => format!("{beyond} changes of {} are more than chance", verdicts.len()),
     };
-    Some(format!("{of}: 0 is not in the 95 % interval; others are dim"))
+    let others = if colour { "; others are dim" } else { "" };
+    Some(format!("{of}: 0 is not in the 95 % interval{others}"))
 }
 
 /// An amount in words of its unit.
@@ -145,22 +159,7 @@ fn name(row: &DiffRow) -> String {
 }
 
 fn grid(rows: &[&DiffRow], diff: &Diff, whole: f64) -> Grid {
-    let number = |titles, priority| GridColumn {
-        titles,
-        section: None,
-        right: true,
-        priority,
-        flexible: None,
-        elide: Elide::End,
-    };
-    let text = |titles, priority, least, most, elide| GridColumn {
-        titles,
-        section: None,
-        right: false,
-        priority,
-        flexible: Some(Flexible { least, comfortable: least, most }),
-        elide,
-    };
+    let (number, text) = (GridColumn::number, GridColumn::text);
     let word: &'static str = match diff.unit {
         Unit::Nanoseconds => "time",
         Unit::Bytes => "bytes",
@@ -177,19 +176,18 @@ fn grid(rows: &[&DiffRow], diff: &Diff, whole: f64) -> Grid {
     }
     columns.extend([number(["A", word], 1), number(["B", word], 1), number(["B ÷ A", ""], 0)]);
     let title = ["", diff.by.as_str()];
-    columns.push(text(title, 0, 12, 48, if is_of_code { Elide::End } else { Elide::BeforeLastComponent }));
+    columns.push(text(title, 0, (12, 48), if is_of_code { Elide::End } else { Elide::BeforeLastComponent }));
     if !is_of_code {
-        columns.push(text(["", "kind"], 1, 6, 8, Elide::End));
+        columns.push(text(["", "kind"], 1, (6, 8), Elide::End));
     }
     columns.push(text(
         if is_of_code { ["", "where"] } else { ALLOCATED_AT },
         2,
-        18,
-        60,
+        (18, 60),
         Elide::BeforeLastWord,
     ));
     if have_objects {
-        columns.push(text(["", "objects"], 3, 12, 36, Elide::End));
+        columns.push(text(["", "objects"], 3, (12, 36), Elide::End));
     }
     let cells = |row: &&DiffRow| {
         let part = row.change().abs() / whole;
