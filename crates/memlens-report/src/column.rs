@@ -281,6 +281,20 @@ impl Column {
         matches!(self, Self::Blocks | Self::Bytes | Self::MaxLiveBytes)
     }
 
+    /// Whether two profiles can have more and less of it: [`Column::Share`] stands for the cost.
+    pub fn adds_up(self) -> bool {
+        self == Self::Share || (self.is_amount() && !self.is_ratio())
+    }
+
+    /// The word in running text: `LLC misses`.
+    pub(crate) fn in_words(self) -> String {
+        let word = |word: &str| match word {
+            "l1" | "l2" | "llc" | "l1i" | "l2i" | "llci" | "dtlb" | "stlb" | "dram" => word.to_uppercase(),
+            word => word.to_owned(),
+        };
+        self.as_str().split('_').map(word).collect::<Vec<_>>().join(" ")
+    }
+
     /// Whether it counts accesses or their bytes: what each mode that sees accesses counts, whatever the machine.
     pub(crate) fn is_of_accesses(self) -> bool {
         matches!(

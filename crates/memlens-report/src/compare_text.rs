@@ -28,8 +28,11 @@ const INDENT: usize = 11;
 pub fn compare_table(a: &Profile, b: &Profile, comparison: &Comparison, view: &View) -> String {
     let (width, colour) = (view.width, view.colour);
     let mut out = String::new();
-    let amount =
-        Compared { amount: Some((comparison.by, [comparison.sum_a, comparison.sum_b])), runs: [1, 1] };
+    let amount = Compared {
+        amount: Some((comparison.by, [comparison.sum_a, comparison.sum_b])),
+        unlike: unlike(a, b),
+        runs: [1, 1],
+    };
     out += &pair_header(["A", "B"], a, b, &amount, INDENT, view);
     let pieces = [
         format!("Spearman {}", coefficient(comparison.spearman)),

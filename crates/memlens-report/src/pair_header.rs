@@ -7,13 +7,15 @@ use crate::grid::wrap;
 use crate::header::command;
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, seconds};
-use crate::unlike::{is_modelled, machine_differences, unlike};
+use crate::unlike::{is_modelled, machine_differences};
 use crate::{Column, View};
 
 /// What is held against each other.
 pub(crate) struct Compared {
     /// What is told of besides the totals, and how much there is of it in A and in B.
     pub(crate) amount: Option<(Column, [f64; 2])>,
+    /// What makes the profiles unlike.
+    pub(crate) unlike: Vec<String>,
     /// Of how many runs, of which the mean is told, A's and B's counts are.
     pub(crate) runs: [usize; 2],
 }
@@ -42,7 +44,7 @@ pub(crate) fn pair_header(
         estimated.clear();
     }
     let lines = [
-        ("unlike", unlike(a, b)),
+        ("unlike", compared.unlike.clone()),
         ("machines", machine_pieces(a, b)),
         ("A → B", totals),
         ("estimated", estimated),
@@ -91,8 +93,8 @@ fn total_pieces(a: &Profile, b: &Profile, compared: &Compared) -> Vec<String> {
     if let Some((by, [sum_a, sum_b])) = compared.amount
         && !matches!(by, Column::Share | Column::StallCycles)
     {
-        let by = by.as_str().replace('_', " ");
-        if !totals.iter().any(|(word, ..)| word.to_lowercase() == by) {
+        let by = by.in_words();
+        if !totals.iter().any(|(word, ..)| *word == by) {
             pieces.push(piece(&by, sum_a.round() as u64, sum_b.round() as u64));
         }
     }
@@ -133,10 +135,12 @@ fn totals(a: &Profile, b: &Profile, runs: [usize; 2]) -> Vec<(&'static str, u64,
         return Vec::new();
     }
     type Total = (&'static str, fn(&Known, &Profile) -> Option<u64>);
-    const TOTALS: [Total; 7] = [
+    const TOTALS: [Total; 9] = [
         ("accesses", |known, profile| known.loads.map(|_| profile.totals().accesses())),
         ("L1 misses", |known, profile| known.l1_load_misses.map(|_| profile.totals().l1_misses())),
         ("LLC misses", |known, profile| known.llc_load_misses.map(|_| profile.totals().llc_misses())),
+        ("coherence misses", |known, _| known.coherence_misses),
+        ("false sharing", |known, _| known.false_sharing),
         ("page walks", |known, _| known.stlb_misses),
         ("wait cycles", |_, profile| (!profile.is_of_bus()).then(|| profile.wait_cycles(&profile.totals()))),
         ("stall cycles", |_, profile| profile.has_stalls().then(|| profile.totals().stall_cycles)),

@@ -35,6 +35,7 @@ pub(crate) fn unlike(a: &Profile, b: &Profile) -> Vec<String> {
     if of_a != of_b {
         pieces.push(format!("A {of_a}, B {of_b}"));
     }
+    let mut too_few = false;
     for (name, profile) in [("A", a), ("B", b)] {
         if profile.attribution.truncated {
             pieces.push(format!("{name} ends before its program did"));
@@ -43,7 +44,11 @@ pub(crate) fn unlike(a: &Profile, b: &Profile) -> Vec<String> {
             pieces.push(format!(
                 "{name}'s bursts tell as much as {bursts:.0} of equal weight: not to be relied on"
             ));
+            too_few = true;
         }
+    }
+    if too_few {
+        pieces.push("longer runs, --overhead 10% or --mode exact tell more".to_owned());
     }
     pieces
 }
@@ -113,6 +118,7 @@ mod tests {
             "A went on, B was ended by signal 6",
             "B ends before its program did",
             "B's bursts tell as much as 3 of equal weight",
+            "longer runs",
         ];
         assert_eq!(told.len(), parts.len(), "{told:?}");
         assert!(parts.iter().zip(&told).all(|(part, told)| told.contains(part)), "{told:?}");

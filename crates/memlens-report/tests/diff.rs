@@ -81,7 +81,7 @@ fn every_grouping_of_a_profile_and_itself_is_the_same() {
             assert!(row.a.is_some() && row.a == row.b && row.was.is_none(), "{by:?}: {row:?}");
         }
         let text = diff_table(&one(&profile), &one(&profile), &found, &View::default());
-        assert!(text.contains("that changed"), "{text}");
+        assert!(text.contains(&format!("no {} changed", by.as_str())), "{text}");
     }
 }
 
@@ -196,6 +196,8 @@ fn equal_lines_stay_in_their_order() {
         ]
     );
     assert!(found.rows.iter().all(|row| row.was.is_none()), "nothing moved: {found:?}");
+    let edited: Vec<_> = found.rows.iter().filter(|row| row.is_edited).map(|row| row.name.clone()).collect();
+    assert_eq!(edited, [name(30)]);
     // Ten lines more above: the second is where the first was.
     let after = lines(&[(20, "a[i] = 0;", 100), (30, "a[i] = 0;", 90), (40, "edited", 7)]);
     let found = held(&before, &after, By::Line, Column::Loads).expect("loads");

@@ -10,12 +10,12 @@ use crate::failure::{Failure, FailureKind};
 use crate::family::open_profile;
 use crate::report::Format;
 use crate::streams::{self, Stream};
-use crate::view_args::{Top, ViewArgs, by_words, column_list, column_words, parse_top};
+use crate::view_args::{Top, ViewArgs, amount_list, by_words, column_words, parse_top};
 
 /// Arguments of `memlens diff`.
 #[derive(Args, Debug)]
 #[command(
-    after_long_help = column_list("--of"),
+    after_long_help = amount_list("--of"),
     before_help = "\
 Examples:
   memlens diff before.memlens after.memlens                      what stalls more, what less, what is gone, what is new

@@ -79,8 +79,17 @@ pub fn column_words() -> Words<Column> {
 
 /// The columns with their meanings, for the long help of the option that takes them.
 pub fn column_list(option: &str) -> String {
+    list(option, Column::ALL.into_iter())
+}
+
+/// Those of which there can be more and less.
+pub fn amount_list(option: &str) -> String {
+    list(option, Column::ALL.into_iter().filter(|column| column.adds_up()))
+}
+
+fn list(option: &str, columns: impl Iterator<Item = Column>) -> String {
     let mut text = format!("Columns for {option}:\n");
-    for column in Column::ALL {
+    for column in columns {
         text += &format!("  {:<19} {}\n", column.as_str(), column.meaning());
     }
     text

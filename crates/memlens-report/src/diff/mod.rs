@@ -19,7 +19,7 @@ mod text;
 use crate::column::Column;
 use crate::row::{By, Row, leading_share};
 use crate::table::cost_word;
-use crate::unlike::is_modelled;
+use crate::unlike::{is_modelled, unlike};
 use amount::{Side, difference};
 use groups::{Group, groups};
 
@@ -65,6 +65,8 @@ pub struct DiffRow {
     pub name: String,
     /// Its name in A, if that is another one: lines move.
     pub was: Option<String>,
+    /// Whether it is a line whose text in A was another one.
+    pub is_edited: bool,
     /// Kind of object, or of access.
     pub kind: Option<String>,
     /// Where it was allocated or declared, or where the code is; in B if that has it.
@@ -157,7 +159,7 @@ pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, Di
         Column::WaitCycles if words == ["wait"; 2] => Column::Share,
         of => of,
     };
-    if of != Column::Share && (!of.is_amount() || of.is_ratio()) {
+    if !of.adds_up() {
         return Err(DiffError::NoAmount(of.as_str()));
     }
     if of == Column::Share && words[0] != words[1] {
@@ -186,6 +188,10 @@ pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, Di
         let (ids_a, ids_b) = (ids(&of_a), ids(&of_b));
         let was =
             of_a.as_ref().zip(of_b.as_ref()).filter(|(a, b)| a.name != b.name).map(|(a, _)| a.name.clone());
+        let text = |row: &Option<Row>| {
+            row.as_ref().and_then(|row| row.source_text.as_deref().map(|text| text.trim().to_owned()))
+        };
+        let is_edited = by == By::Line && text(&of_a).zip(text(&of_b)).is_some_and(|(a, b)| a != b);
         let Row { name, kind, place, objects, .. } = of_b.or(of_a)?;
         let change_interval = difference(&estimates[0], &estimates[1]).map(|(low, high)| match (a, b) {
             // What nobody saw in one of both has not become less there.
@@ -193,7 +199,7 @@ pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, Di
             (_, None) => (low, high.min(0.0)),
             _ => (low, high),
         });
-        Some(DiffRow { name, was, kind, place, objects, ids_a, ids_b, a, b, change_interval })
+        Some(DiffRow { name, was, is_edited, kind, place, objects, ids_a, ids_b, a, b, change_interval })
     };
     let mut rows: Vec<DiffRow> = known.into_iter().filter_map(row).collect();
     let most = |row: &DiffRow| row.a.unwrap_or(0.0).max(row.b.unwrap_or(0.0));
@@ -215,6 +221,14 @@ pub fn diff(runs_a: &Runs, runs_b: &Runs, by: By, of: Column) -> Result<Diff, Di
         of => Unit::Count(of.as_str()),
     };
     Ok(Diff { by, of, unit, total_a, total_b, total_interval, rows, unknown: unknown.len() })
+}
+
+/// What makes the sides unlike, besides the change.
+fn unlike_sides(a: &Runs, b: &Runs) -> Vec<String> {
+    let (a, b) = (a.whole(), b.whole());
+    let modes = (a.run.mode != b.run.mode)
+        .then(|| format!("A is of {} mode, B of {} mode: they do not count alike", a.run.mode, b.run.mode));
+    modes.into_iter().chain(unlike(a, b)).collect()
 }
 
 /// What a difference is of if nobody says: the stalls, where both profiles have them and reports of either are ranked by them; else the cost.

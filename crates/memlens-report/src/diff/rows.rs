@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use memlens_profile::MERGED_FROM;
 use serde_json::{Value, json};
 
-use super::{Diff, DiffRow, Runs, Unit};
+use super::{Diff, DiffRow, Runs, Unit, unlike_sides};
 use crate::csv::quoted;
 use crate::pair_header::totals_json;
-use crate::unlike::{machine_differences, unlike};
+use crate::unlike::machine_differences;
 
 /// What the first key of the JSON says.
 pub const DIFF_SCHEMA: &str = "memlens-diff/1";
@@ -36,7 +36,7 @@ pub fn diff_json(a: &Runs, b: &Runs, diff: &Diff) -> Value {
         "unit": unit(diff.unit),
         "a": run(a, diff.total_a),
         "b": run(b, diff.total_b),
-        "unlike": unlike(a.whole(), b.whole()),
+        "unlike": unlike_sides(a, b),
         "machine_differences": machine_differences(a.whole(), b.whole()),
         "totals": totals_json(a.whole(), b.whole(), runs),
         "change": diff.change(),
@@ -45,6 +45,7 @@ pub fn diff_json(a: &Runs, b: &Runs, diff: &Diff) -> Value {
         "rows": diff.rows.iter().map(|row| json!({
             "name": row.name,
             "name_a": row.was,
+            "edited": row.is_edited,
             "kind": row.kind,
             "where": row.place,
             "objects": row.objects,

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{Diff, DiffRow, Runs, Unit};
+use super::{Diff, DiffRow, Runs, Unit, unlike_sides};
 use crate::View;
 use crate::grid::{Elide, Grid, GridCell, GridColumn, Style, printable, wrap};
 use crate::number::{UNKNOWN, bytes, count, percent_of_share, plural, seconds, shown};
@@ -19,11 +19,12 @@ const TRIFLE: f64 = 0.0005;
 /// What has become more and less in all, then row by row. `view` tells width, colour, how many rows, and whether trifles are shown.
 pub fn diff_table(a: &Runs, b: &Runs, diff: &Diff, view: &View) -> String {
     let (width, colour) = (view.width, view.colour);
-    let compared = Compared { amount: None, runs: [a.count(), b.count()] };
+    let compared = Compared { amount: None, unlike: unlike_sides(a, b), runs: [a.count(), b.count()] };
     let mut out = pair_header(["A, before", "B, after"], a.whole(), b.whole(), &compared, INDENT, view);
     out += &wrap("change", INDENT, &change_pieces(diff), width, colour);
-    if let Some(piece) = chance_piece(diff, colour) {
-        out += &wrap("chance", INDENT, &[piece], width, colour);
+    let chance = chance_pieces(a, b, diff);
+    if !chance.is_empty() {
+        out += &wrap("chance", INDENT, &chance, width, colour);
     }
     out.push('\n');
     let changed: Vec<&DiffRow> = diff.rows.iter().filter(|row| row.change() != 0.0).collect();
@@ -34,8 +35,18 @@ pub fn diff_table(a: &Runs, b: &Runs, diff: &Diff, view: &View) -> String {
     if !rows.is_empty() {
         out += &grid(rows, diff, whole).render(width, colour);
     }
-    let mut footer = shown(rows.len(), changed.len(), diff.by.as_str(), "");
-    footer += if changed.len() == 1 { " changed" } else { " that changed" };
+    let mut footer = match changed.len() {
+        0 => format!("no {} changed", diff.by.as_str()),
+        changed if rows.is_empty() => {
+            let what = plural(changed as u64, diff.by.as_str());
+            format!(
+                "nothing changed by {} % of the whole or more; --top all shows {what} with less",
+                TRIFLE * 100.0
+            )
+        }
+        1 => format!("1 {} changed", diff.by.as_str()),
+        changed => shown(rows.len(), changed, diff.by.as_str(), "") + " that changed",
+    };
     let same =
         diff.rows.iter().filter(|row| row.change() == 0.0 && row.a.unwrap_or(0.0) > 0.0).count() as u64;
     let mut pieces = Vec::new();
@@ -43,7 +54,7 @@ pub fn diff_table(a: &Runs, b: &Runs, diff: &Diff, view: &View) -> String {
         pieces.push(format!("{} did not", count(same)));
     }
     if diff.unknown > 0 {
-        let of = diff.of.as_str().replace('_', " ");
+        let of = diff.of.in_words();
         pieces.push(format!("of {} more the {of} are not known", count(diff.unknown as u64)));
     }
     if diff.by == By::Object && rows.iter().any(|row| row.fate().is_some()) {
@@ -73,7 +84,8 @@ fn change_pieces(diff: &Diff) -> Vec<String> {
     let mut pieces = Vec::new();
     let word = match diff.unit {
         Unit::Nanoseconds => "processor time".to_owned(),
-        Unit::Bytes => diff.of.as_str().replace('_', " "),
+        Unit::Bytes => diff.of.in_words(),
+        Unit::Count(word) if word == diff.of.as_str() => diff.of.in_words(),
         Unit::Count(word) => word.replace('_', " "),
     };
     if let (Some(of_a), Some(of_b), Some(change)) = (diff.total_a, diff.total_b, diff.change()) {
@@ -84,7 +96,9 @@ fn change_pieces(diff: &Diff) -> Vec<String> {
         };
         pieces.push(format!("{word} {} → {}{part}", amount(diff.unit, of_a), amount(diff.unit, of_b),));
         if let Some((low, high)) = diff.total_interval {
-            pieces.push(format!("95 %: {} to {}", signed(diff.unit, low), signed(diff.unit, high)));
+            let chance = if low <= 0.0 && high >= 0.0 { ", perhaps chance" } else { "" };
+            let (low, high) = (signed(diff.unit, low), signed(diff.unit, high));
+            pieces.push(format!("95 %: {low} to {high}{chance}"));
         }
     }
     let of_sign = |more: bool| {
@@ -104,19 +118,46 @@ fn change_pieces(diff: &Diff) -> Vec<String> {
     pieces
 }
 
-/// How many changes are more than chance; nothing where all was counted.
-fn chance_piece(diff: &Diff, colour: bool) -> Option<String> {
+/// How many changes are more than chance, how small one could have been seen, and what would tell more.
+fn chance_pieces(a: &Runs, b: &Runs, diff: &Diff) -> Vec<String> {
     let changed = diff.rows.iter().filter(|row| row.change() != 0.0);
     let verdicts: Vec<bool> = changed.filter_map(DiffRow::is_beyond_chance).collect();
     let beyond = verdicts.iter().filter(|is_beyond| **is_beyond).count();
-    let of = match beyond {
-        _ if verdicts.is_empty() => return None,
-        0 => return Some("no change is more than chance: 0 is in each one's 95 % interval".to_owned()),
-        1 => format!("1 change of {} is more than chance", verdicts.len()),
-        beyond => format!("{beyond} changes of {} are more than chance", verdicts.len()),
-    };
-    let others = if colour { "; others are dim" } else { "" };
-    Some(format!("{of}: 0 is not in the 95 % interval{others}"))
+    if verdicts.is_empty() {
+        let is_single_exact = |runs: &Runs| runs.count() == 1 && runs.whole().run.mode == "exact";
+        let is_of_memory = !diff.of.is_of_accesses() && !diff.of.is_of_program();
+        let has_changed = diff.rows.iter().any(|row| row.change() != 0.0);
+        if is_single_exact(a) && is_single_exact(b) && is_of_memory && has_changed {
+            return [
+                "where memory lies differs from run to run, and with it some misses",
+                "several runs of each tell how much",
+                "setarch -R keeps it",
+            ]
+            .map(str::to_owned)
+            .to_vec();
+        }
+        return Vec::new();
+    }
+    let mut pieces = vec![match beyond {
+        0 => "no change is more than chance: 0 is in each one's 95 % interval".to_owned(),
+        1 => format!("1 change of {} is more than chance; those that may be have a ?", verdicts.len()),
+        beyond => {
+            format!("{beyond} changes of {} are more than chance; those that may be have a ?", verdicts.len())
+        }
+    }];
+    if let (Some((low, high)), Some(of_a)) = (diff.total_interval, diff.total_a.filter(|total| *total > 0.0))
+        && low <= 0.0
+        && high >= 0.0
+    {
+        let least = (high - low) / 2.0 / of_a;
+        pieces.push(format!("of the whole less than ±{} % could not be seen", percent_of_share(least)));
+        /// What people change programs for is less.
+        const MUCH: f64 = 0.1;
+        if least > MUCH {
+            pieces.push("more runs, longer ones or --mode exact tell more".to_owned());
+        }
+    }
+    pieces
 }
 
 /// An amount in words of its unit.
@@ -149,12 +190,18 @@ fn ratio(row: &DiffRow) -> String {
 
 /// Its name, with that in A where it is another one: of lines what differs.
 fn name(row: &DiffRow) -> String {
-    let Some(was) = &row.was else { return row.name.clone() };
-    match (row.name.rsplit_once(':'), was.rsplit_once(':')) {
-        (Some((file, _)), Some((file_before, line))) if file == file_before => {
-            format!("{} (was {line})", row.name)
-        }
-        _ => format!("{} (was {was})", row.name),
+    let edited = if row.is_edited { ", other text" } else { "" };
+    let was = match &row.was {
+        None => String::new(),
+        Some(was) => match (row.name.rsplit_once(':'), was.rsplit_once(':')) {
+            (Some((file, _)), Some((file_before, line))) if file == file_before => format!("was {line}"),
+            _ => format!("was {was}"),
+        },
+    };
+    match (was.is_empty(), edited.is_empty()) {
+        (true, true) => row.name.clone(),
+        (true, false) => format!("{} (other text)", row.name),
+        (false, _) => format!("{} ({was}{edited})", row.name),
     }
 }
 
@@ -177,15 +224,15 @@ fn grid(rows: &[&DiffRow], diff: &Diff, whole: f64) -> Grid {
     columns.extend([number(["A", word], 1), number(["B", word], 1), number(["B ÷ A", ""], 0)]);
     let title = ["", diff.by.as_str()];
     columns.push(text(title, 0, (12, 48), if is_of_code { Elide::End } else { Elide::BeforeLastComponent }));
-    if !is_of_code {
+    let have_kinds = !is_of_code && rows.iter().any(|row| row.kind.is_some());
+    let have_places = rows.iter().any(|row| row.place.is_some());
+    if have_kinds {
         columns.push(text(["", "kind"], 1, (6, 8), Elide::End));
     }
-    columns.push(text(
-        if is_of_code { ["", "where"] } else { ALLOCATED_AT },
-        2,
-        (18, 60),
-        Elide::BeforeLastWord,
-    ));
+    if have_places {
+        let title = if is_of_code { ["", "where"] } else { ALLOCATED_AT };
+        columns.push(text(title, 2, (18, 60), Elide::BeforeLastWord));
+    }
     if have_objects {
         columns.push(text(["", "objects"], 3, (12, 36), Elide::End));
     }
@@ -197,7 +244,8 @@ fn grid(rows: &[&DiffRow], diff: &Diff, whole: f64) -> Grid {
             part if part >= 0.01 => Style::Warm,
             _ => Style::Plain,
         };
-        let mut cells = vec![GridCell::new(signed(diff.unit, row.change()), style)];
+        let doubt = if row.is_beyond_chance() == Some(false) { " ?" } else { "" };
+        let mut cells = vec![GridCell::new(signed(diff.unit, row.change()) + doubt, style)];
         if have_intervals {
             let end = |end: Option<f64>| {
                 GridCell::new(end.map_or(UNKNOWN.to_owned(), |end| signed(diff.unit, end)), Style::Dim)
@@ -210,10 +258,12 @@ fn grid(rows: &[&DiffRow], diff: &Diff, whole: f64) -> Grid {
         };
         cells.extend([of(row.a), of(row.b), GridCell::new(ratio(row), Style::Plain)]);
         cells.push(GridCell::new(printable(&name(row)), Style::Bold));
-        if !is_of_code {
+        if have_kinds {
             cells.push(GridCell::new(row.kind.as_deref().unwrap_or(""), Style::Dim));
         }
-        cells.push(GridCell::new(row.place.as_deref().unwrap_or(""), Style::Dim));
+        if have_places {
+            cells.push(GridCell::new(row.place.as_deref().unwrap_or(""), Style::Dim));
+        }
         if have_objects {
             cells.push(GridCell::new(row.objects.as_deref().unwrap_or(""), Style::Dim));
         }
@@ -234,6 +284,7 @@ mod tests {
         let row = |name: &str, was: Option<&str>, a, b| DiffRow {
             name: name.to_owned(),
             was: was.map(str::to_owned),
+            is_edited: name == "g",
             kind: None,
             place: None,
             objects: None,
@@ -245,6 +296,8 @@ mod tests {
         };
         assert_eq!(name(&row("bfs.c:47", Some("bfs.c:45"), None, None)), "bfs.c:47 (was 45)");
         assert_eq!(name(&row("f", Some("g"), None, None)), "f (was g)");
+        assert_eq!(name(&row("g", Some("f"), None, None)), "g (was f, other text)");
+        assert_eq!(name(&row("g", None, None, None)), "g (other text)");
         assert_eq!(ratio(&row("f", None, Some(4.0), Some(1.0))), "× 0.25");
         assert_eq!(ratio(&row("f", None, Some(4.0), None)), "gone");
         assert_eq!(ratio(&row("f", None, None, Some(4.0))), "new");
