@@ -8,8 +8,7 @@
 //! the column in A and in B, together. What only one profile has, costs 0 in the other.
 //!
 //! A share that was estimated has its 95 % interval, as in the report. So has the difference of two, of which one at least was
-//! estimated: R. G. Newcombe, Interval Estimation for the Difference between Independent Proportions: Comparison of Eleven Methods,
-//! Statistics in Medicine 17 (1998), method 10, whatever the intervals of each are from. Differences whose interval does not have 0 in
+//! estimated: [`of_difference`]. Differences whose interval does not have 0 in
 //! it are *beyond chance*.
 //! Cost: linear in the objects, quadratic in the objects that matter.
 

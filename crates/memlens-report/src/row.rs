@@ -199,6 +199,16 @@ impl Row {
         }
     }
 
+    /// The whole program; `totals` are its counts.
+    pub(crate) fn of_program(profile: &Profile, totals: &Counts) -> Self {
+        let objects = || profile.objects.iter();
+        Self {
+            blocks: Some(objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
+            bytes: Some(objects().filter_map(|object| object.bytes).fold(0, u64::saturating_add)),
+            ..Self::new(profile, String::new(), totals, true, Whole::of(profile, totals))
+        }
+    }
+
     /// The share that rows are ranked by.
     pub(crate) fn leading_share(&self) -> Option<f64> {
         if self.leading == Column::StallShare { self.stall_share } else { self.share }

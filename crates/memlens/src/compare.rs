@@ -47,10 +47,7 @@ pub struct CompareArgs {
 
 /// Shows how close two profiles are.
 pub fn compare(args: &CompareArgs) -> Result<u8, Failure> {
-    if args.format == Format::Json && args.top.is_some() {
-        let message = "--top does not go with --format json, which has everything";
-        return Err(Failure::new(FailureKind::Usage, message));
-    }
+    args.format.refuse_top(args.top)?;
     let (a, b) = (open_profile(&args.a)?, open_profile(&args.b)?);
     let by = args.by.unwrap_or_else(|| leading_column(&a, &b));
     let comparison = memlens_report::compare(&a, &b, by).map_err(|error| {

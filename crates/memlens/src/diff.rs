@@ -52,10 +52,7 @@ pub struct DiffArgs {
 
 /// Shows what has become more and less.
 pub fn diff(args: &DiffArgs) -> Result<u8, Failure> {
-    if args.format == Format::Json && args.top.is_some() {
-        let message = "--top does not go with --format json, which has everything";
-        return Err(Failure::new(FailureKind::Usage, message));
-    }
+    args.format.refuse_top(args.top)?;
     let (places_a, places_b) = sides(args)?;
     let (a, b) = (runs(args, places_a)?, runs(args, places_b)?);
     let of = args.of.unwrap_or_else(|| leading_amount(&a, &b));

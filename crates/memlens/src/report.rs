@@ -15,7 +15,7 @@ use crate::failure::{Failure, FailureKind, plain};
 use crate::family::open_profile;
 use crate::result_file;
 use crate::streams::{self, Stream};
-use crate::view_args::{ViewArgs, column_list};
+use crate::view_args::{Top, ViewArgs, column_list};
 
 /// Arguments of `memlens report`.
 #[derive(Args, Debug)]
@@ -86,6 +86,17 @@ pub enum Format {
     Json,
     /// The table's rows with all columns; all rows unless --top is given.
     Csv,
+}
+
+impl Format {
+    /// JSON has everything: how many rows is no question.
+    pub fn refuse_top(self, top: Option<Top>) -> Result<(), Failure> {
+        if self == Self::Json && top.is_some() {
+            let message = "--top does not go with --format json, which has everything";
+            return Err(Failure::new(FailureKind::Usage, message));
+        }
+        Ok(())
+    }
 }
 
 /// Shows a profile.

@@ -241,15 +241,6 @@ impl<'a> Objects<'a> {
         (self.profile.cost(&objects.counts()), bytes)
     }
 
-    fn program(&self) -> Row {
-        let objects = self.profile.objects.iter();
-        Row {
-            blocks: Some(objects.clone().fold(0, |sum, object| sum.saturating_add(object.blocks))),
-            bytes: Some(objects.filter_map(|object| object.bytes).fold(0, u64::saturating_add)),
-            ..Row::new(self.profile, String::new(), &self.totals, true, self.whole)
-        }
-    }
-
     /// The value of a row, 0 where there are no such objects; `None`: there is nothing that it would be a ratio of.
     fn value(&self, row: &Row, has_objects: bool, column: Column) -> Result<Option<f64>, CheckError> {
         match column.content(row) {
@@ -357,7 +348,7 @@ fn hold(
     match &condition.subject {
         Subject::Program => {
             let of = |objects: &Objects<'_>| {
-                let row = objects.program();
+                let row = Row::of_program(objects.profile, &objects.totals);
                 let has_none = matches!(column, Column::MaxLiveBytes | Column::HugeShare);
                 match has_none && column.content(&row).is_unknown() {
                     true => Err(CheckError::OfObjects { column: column.as_str() }),
@@ -653,7 +644,7 @@ mod tests {
     #[test]
     fn columns_hold_what_their_units_say() {
         let profile = profile(vec![object(1, "x", 1000, 10)]);
-        let row = Objects::of(&profile, "it").program();
+        let row = Row::of_program(&profile, &profile.totals());
         for column in Column::ALL {
             let content = column.content(&row);
             let is_end = !column.is_amount() && !column.is_text() && !column.is_place();

@@ -1,6 +1,5 @@
 //! How much a side has of a column, and how sure that is.
 
-use memlens_profile::Profile;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::groups::{Amounts, amount};
@@ -11,7 +10,7 @@ use crate::row::{Row, Whole};
 
 /// By how much the logarithm of a whole program's stalls differs from one run in burst mode to the next besides what its bursts do, as a
 /// standard deviation: which misses the core and the prefetcher hide is modelled from some whole bursts, and the stalls are held against
-/// measured time. Fitted, see `docs/accuracy.md`, "Two runs against each other".
+/// measured time. Fitted, see `docs/accuracy.md`, "Amounts of two runs".
 const SPREAD_OF_STALLS: f64 = 0.4;
 
 /// The same of processor time, on machines that have something else to do, too: samples are as many as there is time, but that differs.
@@ -103,7 +102,7 @@ pub(super) struct Side<'a> {
 
 impl<'a> Side<'a> {
     pub(super) fn of(runs: &'a Runs, of: Column) -> Self {
-        let totals = runs.each().iter().map(|run| amount(of, &program(run))).collect();
+        let totals = runs.each().iter().map(|run| amount(of, &Row::of_program(run, &run.totals()))).collect();
         let whole = Whole::of(runs.whole(), &runs.whole().totals());
         Self { runs, of, whole, totals }
     }
@@ -154,16 +153,6 @@ impl<'a> Side<'a> {
             (None, _) if run.sampling.is_some() => SPREAD_OF_TIME,
             (None, _) => 0.0,
         }
-    }
-}
-
-/// The whole program as a row.
-fn program(profile: &Profile) -> Row {
-    let (objects, totals) = (|| profile.objects.iter(), profile.totals());
-    Row {
-        blocks: Some(objects().fold(0, |sum, object| sum.saturating_add(object.blocks))),
-        bytes: Some(objects().filter_map(|object| object.bytes).fold(0, u64::saturating_add)),
-        ..Row::new(profile, String::new(), &totals, true, Whole::of(profile, &totals))
     }
 }
 

@@ -8,11 +8,11 @@
 //! | `runs.rs` | [`Runs`]: one profile of each side, or several |
 //! | `groups.rs` | which rows belong together, where source was edited, too; what each run has of them |
 //! | `amount.rs` | how sure amounts and their differences are |
-//! | `text.rs`, `rows.rs` | a table; JSON and CSV |
+//! | `text.rs`, `data.rs` | a table; JSON and CSV |
 
 mod amount;
+mod data;
 mod groups;
-mod rows;
 mod runs;
 mod text;
 
@@ -23,7 +23,7 @@ use crate::unlike::{is_modelled, unlike};
 use amount::{Side, difference};
 use groups::{Group, groups};
 
-pub use rows::{DIFF_SCHEMA, diff_csv, diff_json};
+pub use data::{DIFF_SCHEMA, diff_csv, diff_json};
 pub use runs::{Runs, RunsError};
 pub use text::diff_table;
 
