@@ -19,6 +19,8 @@ use core::ffi::{CStr, c_char};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
+use memlens_inside::own_memory;
+
 use crate::arch::{number, syscall};
 use crate::libraries::{self, Dynamic, Library, Symbol};
 use crate::real;
@@ -109,17 +111,8 @@ fn pair_of(_: &[u8]) -> Option<(usize, usize)> {
 /// Hooks what is not hooked yet. How many entries, in how many libraries.
 pub fn hook() -> (u32, u32) {
     if ENTRIES.load(Ordering::Relaxed).is_null() {
-        const READ_WRITE: usize = 3;
-        const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
-        let bytes = MOST_ENTRIES * size_of::<Entry>();
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let memory = unsafe {
-            syscall(number::MMAP, [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0])
-        };
-        if memory <= 0 {
-            return (0, 0);
-        }
-        ENTRIES.store(memory as *mut Entry, Ordering::Relaxed);
+        let Some(memory) = own_memory(MOST_ENTRIES * size_of::<Entry>()) else { return (0, 0) };
+        ENTRIES.store(memory.cast::<Entry>(), Ordering::Relaxed);
     }
     let walk = walk(Walk { hooks: true, hooked: 0, modules: 0 });
     (walk.hooked, walk.modules)

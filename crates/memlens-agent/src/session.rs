@@ -27,6 +27,7 @@ use memlens_events::agent::{
     Answer, Control, Kind, MAGIC, Request, SANITIZER_FUNCTIONS, SEGMENT_BYTES, VARIABLE, VERSION, Wish,
 };
 use memlens_inside::environment::{self, value_of};
+use memlens_inside::own_memory;
 
 use crate::arch::{self, ThreadArea, number, syscall, thread};
 use crate::draw::{ALWAYS_FROM_BYTES, ENDLESS, ThreadDraw};
@@ -486,16 +487,6 @@ fn map(descriptor: usize) -> Option<Segment> {
     is_ours.then_some(segment)
 }
 
-/// Zeroed memory of our own; null if the kernel has none.
-fn own_memory(bytes: usize) -> *mut u8 {
-    const READ_WRITE: usize = 3;
-    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
-    let arguments = [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0];
-    // SAFETY: a new mapping at a place of the kernel's choice.
-    let address = unsafe { syscall(number::MMAP, arguments) };
-    if address > 0 { address as *mut u8 } else { ptr::null_mut() }
-}
-
 /// Memory, the fork word, and what the program does about allocation. False: the agent stays out.
 fn prepare(segment: Segment) -> bool {
     const WIPE_ON_FORK: usize = 18;
@@ -503,17 +494,14 @@ fn prepare(segment: Segment) -> bool {
     let always_from = control.always_from_bytes.load(Ordering::Relaxed);
     let capacity = if always_from == u64::MAX { DRAWN_PLACES } else { ALL_PLACES };
     let word = FORK_WORD.load(Ordering::Relaxed).cast::<u8>();
-    let word = if word.is_null() { own_memory(4096) } else { word };
+    let word = if word.is_null() { own_memory(4096).unwrap_or(ptr::null_mut()) } else { word };
     if word.is_null() || !real::ready() {
         return false;
     }
     if watched::capacity() >= capacity {
         watched::forget_all();
     } else {
-        let places = own_memory(capacity * 8);
-        if places.is_null() {
-            return false;
-        }
+        let Some(places) = own_memory(capacity * 8) else { return false };
         // SAFETY: zeroed memory that nobody else knows and that stays.
         unsafe { watched::use_memory(places.cast::<AtomicU64>(), capacity) };
     }

@@ -4,7 +4,9 @@
 //!
 //! Source: proc_pid_maps(5).
 
-use crate::sys::{copy_own, give_back, own_memory, read_file};
+use memlens_inside::own_memory;
+
+use crate::sys::{copy_own, give_back, read_file};
 use crate::table::Table;
 use crate::trace::{CodeSource, WINDOW_BYTES};
 

@@ -4,7 +4,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::sys::own_memory;
+use memlens_inside::own_memory;
 
 const BYTES: usize = 16 << 20;
 

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use memlens_events::burst::{End, MAX_BLOCK_WORDS, Reference};
-use memlens_inside::{number, syscall};
+use memlens_inside::{number, own_memory, syscall};
 
 use crate::area::{Area, Offsets};
 use crate::assembler::RAX;
@@ -30,7 +30,7 @@ use crate::code_map::CodeMap;
 use crate::counting::{Counted, Counting};
 use crate::entry::{FLAGS_BELOW_TOP, first_entry};
 use crate::filter::Filter;
-use crate::sys::{cycles, own_memory, thread_ns, thread_pointer};
+use crate::sys::{cycles, thread_ns, thread_pointer};
 use crate::trace::{Trace, find_announcement};
 use crate::translate::{FLAGS_FOR_NATIVE, translate};
 use crate::waiting;

@@ -2,24 +2,16 @@
 
 use core::arch::asm;
 
-use memlens_inside::{number, syscall};
+use memlens_inside::{number, own_memory, syscall};
 
 const READ_WRITE: usize = 3;
 const READ_EXECUTE: usize = 5;
 const SHARED: usize = 1;
-const PRIVATE_ANONYMOUS: usize = 0x22;
 const NO_RESERVE: usize = 0x4000;
 const FIXED_NOREPLACE: usize = 0x10_0000;
 
 fn address_of(result: isize) -> Option<*mut u8> {
     (result > 0).then_some(result as *mut u8)
-}
-
-/// Zeroed memory of our own, for good. Only what is touched takes room.
-pub fn own_memory(bytes: usize) -> Option<*mut u8> {
-    let arguments = [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS | NO_RESERVE, usize::MAX, 0];
-    // SAFETY: a new mapping at a place of the kernel's choice.
-    address_of(unsafe { syscall(number::MMAP, arguments) })
 }
 
 /// A zeroed array of our own, for good.

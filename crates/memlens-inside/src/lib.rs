@@ -157,6 +157,26 @@ pub unsafe fn map(descriptor: usize, bytes: usize) -> Option<*mut u8> {
     (address > 0).then_some(address as *mut u8)
 }
 
+/// Zeroed memory of a library's own, for good; None: the kernel has none. Only what is touched takes room.
+///
+/// It is advised to be used at random, which for memory of no file says only that it is not kept the longer for having been used; by
+/// that and by not being reserved it is told from the program's (`rr` and `nr` in `/proc/PID/smaps`, proc_pid_smaps(5)).
+pub fn own_memory(bytes: usize) -> Option<*mut u8> {
+    const READ_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
+    const RANDOM: usize = 1;
+    let arguments = [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0];
+    // SAFETY: a new mapping at a place of the kernel's choice; the advice changes no content.
+    unsafe {
+        let address = syscall(number::MMAP, arguments);
+        if address <= 0 {
+            return None;
+        }
+        syscall(number::MADVISE, [address as usize, bytes, RANDOM, 0, 0, 0]);
+        Some(address as *mut u8)
+    }
+}
+
 /// Ends the process: a library of ours has contradicted itself.
 pub fn stop() -> ! {
     // SAFETY: an undefined instruction does nothing but raise SIGILL.
