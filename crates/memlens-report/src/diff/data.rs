@@ -73,7 +73,10 @@ fn unit(unit: Unit) -> &'static str {
 /// # Errors
 /// Those of `out`.
 pub fn diff_csv(diff: &Diff, top: Option<usize>, out: &mut impl Write) -> io::Result<()> {
-    write!(out, "name,name_a,kind,where,objects,a,b,change,change_low,change_high,ids_a,ids_b\r\n")?;
+    write!(
+        out,
+        "name,name_a,kind,where,objects,a,b,change,change_low,change_high,ids_a,ids_b,edited,beyond_chance\r\n"
+    )?;
     let text = |text: &Option<String>| quoted(text.as_deref().unwrap_or(""));
     let number = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.0}"));
     let ids = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
@@ -91,6 +94,8 @@ pub fn diff_csv(diff: &Diff, top: Option<usize>, out: &mut impl Write) -> io::Re
             number(row.change_interval.map(|it| it.1)),
             ids(&row.ids_a),
             ids(&row.ids_b),
+            row.is_edited.to_string(),
+            row.is_beyond_chance().map_or(String::new(), |it| it.to_string()),
         ]
     };
     for row in diff.rows.iter().take(top.unwrap_or(usize::MAX)) {
