@@ -8,6 +8,7 @@ use memlens_types::{Counts, ObjectKind, Sampled};
 use crate::View;
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::grid::{Elide, Style, beginning, elide, paragraph, printable, wrap};
+use crate::interval;
 use crate::known::Known;
 use crate::number::{UNKNOWN, count, percent, percent_of_share, plural, seconds, size};
 use crate::prediction;
@@ -84,6 +85,7 @@ pub(crate) fn facts(profile: &Profile, width: usize) -> Vec<Fact> {
     if !is_empty {
         facts.push((modelled_word(profile), modelled_pieces(profile, &known, width)));
     }
+    facts.push(("likely", likely_pieces(profile, &known)));
     facts.push(("stalls", stall_pieces(profile, &totals)));
     facts.push(("measured", measured_pieces(profile)));
     facts.push(("delinquent", delinquent_pieces(profile)));
@@ -275,6 +277,25 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
         let traffic = |lines: u64| size(lines.saturating_mul(line_bytes));
         let written = known.dram_writes.map(|writes| format!(", {} written", traffic(writes)));
         pieces.push(format!("DRAM {} read{}", traffic(reads), written.unwrap_or_default()));
+    }
+    pieces
+}
+
+/// Where what bursts say of misses may be.
+fn likely_pieces(profile: &Profile, known: &Known) -> Vec<String> {
+    let words = |name| match name {
+        "l2_misses" => "L2",
+        "llc_misses" => "LLC",
+        _ => "page walks",
+    };
+    let ranges = interval::of_misses(profile, known);
+    let mut pieces: Vec<String> = (ranges.iter())
+        .map(|&(name, _, (low, high))| {
+            format!("{} {} to {} %", words(name), percent_of_share(low), percent_of_share(high))
+        })
+        .collect();
+    if let Some(last) = pieces.last_mut() {
+        last.push_str(" of the accesses, nine times of ten");
     }
     pieces
 }

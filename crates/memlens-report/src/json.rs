@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::field::{FieldCounts, NOT_LOOKED_AT};
-use crate::interval::{Certainties, Certainty};
+use crate::interval::{self, Certainties, Certainty};
 use crate::known::Known;
 use crate::pattern::PatternWords;
 use crate::row::Whole;
@@ -249,6 +249,10 @@ fn machine(machine: &MachineInfo) -> Value {
     })
 }
 
+/// Keys of the totals, with the counts whose ranges they have.
+const MISS_RANGES: [(&str, &str); 3] =
+    [("l2_misses_ci90", "l2_misses"), ("llc_misses_ci90", "llc_misses"), ("stlb_misses_ci90", "stlb_misses")];
+
 fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
     let known = cost.known(totals, true);
     let mut fields = counts(&known);
@@ -260,6 +264,12 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
     fields.insert("l1_miss_ratio".to_owned(), ratio_of(known.l1_misses()));
     fields.insert("llc_miss_ratio".to_owned(), ratio_of(known.llc_misses()));
     cost.insert(&mut fields, totals);
+    for (name, of) in MISS_RANGES {
+        let ranges = interval::of_misses(cost.profile, &known);
+        let range = ranges.into_iter().find(|(level, ..)| *level == of).map(|(_, _, range)| range);
+        let counts = |(low, high)| [low, high].map(|part: f64| (part * accesses.unwrap_or(0) as f64) as u64);
+        fields.insert(name.to_owned(), json!(range.map(counts)));
+    }
     // All of it is no estimate.
     for interval in ["share_ci95", "stall_share_ci95"] {
         fields.entry(interval).and_modify(|interval| *interval = Value::Null);

@@ -369,10 +369,7 @@ impl ProfileBuilder {
                 profile.run.effective_bursts = Some(effective);
                 let mut notes = bursts.notes();
                 notes.splice(0..0, profile.run.too_few_bursts().and_then(|few| bursts.unequal_note(few)));
-                if let Some(note) = bursts.last_level_note(&summary) {
-                    let place = if bursts.is_last_level_vague(&summary) { 0 } else { notes.len() };
-                    notes.insert(place, note);
-                }
+                notes.extend(bursts.last_level_note(&summary));
                 notes.splice(0..0, bursts.unmeasured_note());
                 profile.run.notes.splice(0..0, notes);
             }

@@ -90,9 +90,6 @@ fn feed_sharing(sharing: &mut Option<Sharing>, weights: &Weights, burst: &Waitin
     }
 }
 
-/// Last-level misses that may be, as a part of the accesses, are much from this on.
-const MUCH_VAGUE: f64 = 0.005;
-
 /// An instruction's memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Instruction {
@@ -563,16 +560,6 @@ impl Bursts {
         (cell.instruction, self.cells.spot(cell.number))
     }
 
-    /// Whether the last level's misses may be twice as many as estimated, and that is much.
-    pub fn is_last_level_vague(&self, summary: &Summary) -> bool {
-        let misses = self.levels.llc.and_then(|level| summary.total.levels.get(level));
-        self.simulation.is_none()
-            && misses.is_some_and(|misses| {
-                misses.high > 2.0 * misses.misses
-                    && misses.high - misses.misses > MUCH_VAGUE * summary.total.references
-            })
-    }
-
     /// How far the last level's misses are known, in a sentence; None: there is nothing to say.
     pub fn last_level_note(&self, summary: &Summary) -> Option<String> {
         if let Some(simulation) = &self.simulation {
@@ -583,8 +570,8 @@ impl Bursts {
         let percent = |misses: f64| 100.0 * misses / total.references;
         (total.references > 0.0).then(|| {
             format!(
-                "Last-level misses are between {:.2} and {:.2} % of the accesses, whatever happened between bursts, if these stand for \
-                 the right parts of the run.",
+                "Last-level misses cannot be fewer than {:.2} or more than {:.2} % of the accesses, whatever happened between bursts, if \
+                 these stand for the right parts of the run.",
                 percent(misses.low),
                 percent(misses.high)
             )
