@@ -55,7 +55,7 @@ demo: build examples
 	$(MEMLENS) run --mode exact --force --out $(EXAMPLES)/bfs.memlens -- examples/bfs/bfs 16 16 1 20
 	@echo; echo '== SQLite building and querying a table of 100,000 rows (examples/sqlite) =='
 	$(MEMLENS) run --mode exact --force --out $(EXAMPLES)/sqlite.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 100000
-	@echo; echo '== The same at nearly native speed, estimated from bursts =='
+	@echo; echo '== The same with three times the rows at nearly native speed, estimated from bursts =='
 	$(MEMLENS) run --mode burst --force --out $(EXAMPLES)/sqlite-bursts.memlens -- $(EXAMPLES)/sqlite/release/sqlite-example 300000
 	@$(MEMLENS) report $(EXAMPLES)/sqlite.memlens --html $(EXAMPLES)/sqlite.html --force
 	@echo; echo 'Look closer: $(MEMLENS) report $(EXAMPLES)/bfs.memlens --by line'
