@@ -157,14 +157,15 @@ pub unsafe fn map(descriptor: usize, bytes: usize) -> Option<*mut u8> {
     (address > 0).then_some(address as *mut u8)
 }
 
-/// Zeroed memory of a library's own, for good; None: the kernel has none. Only what is touched takes room.
+/// Zeroed memory of a library's own, in whole pages; None: the kernel has none. Only what is touched takes room.
 ///
-/// It is advised to be used at random, which for memory of no file says only that it is not kept the longer for having been used; by
-/// that and by not being reserved it is told from the program's (`rr` and `nr` in `/proc/PID/smaps`, proc_pid_smaps(5)).
+/// It is left out of core dumps, and advised to be used at random, which for memory of no file says only that it is not kept the longer for
+/// having been used. By both it is told from the program's (`dd` and `rr` in `/proc/PID/smaps`, proc_pid_smaps(5)).
 pub fn own_memory(bytes: usize) -> Option<*mut u8> {
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
     const RANDOM: usize = 1;
+    const DO_NOT_DUMP: usize = 16;
     let arguments = [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0];
     // SAFETY: a new mapping at a place of the kernel's choice; the advice changes no content.
     unsafe {
@@ -172,7 +173,9 @@ pub fn own_memory(bytes: usize) -> Option<*mut u8> {
         if address <= 0 {
             return None;
         }
-        syscall(number::MADVISE, [address as usize, bytes, RANDOM, 0, 0, 0]);
+        for advice in [RANDOM, DO_NOT_DUMP] {
+            syscall(number::MADVISE, [address as usize, bytes, advice, 0, 0, 0]);
+        }
         Some(address as *mut u8)
     }
 }
@@ -201,4 +204,39 @@ macro_rules! no_runtime {
             $crate::stop()
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_our_own_is_told_from_others() {
+        let ours = own_memory(3 * 4096).expect("three pages");
+        // SAFETY: memory of our own, of three pages.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(ours, 3 * 4096) };
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        bytes[4096] = 1;
+        let text = std::fs::read_to_string("/proc/self/smaps").expect("our own");
+        let flags_at = |address: u64| {
+            let mut is_there = false;
+            text.lines().find_map(|line| {
+                if let Some(flags) = line.strip_prefix("VmFlags:") {
+                    return is_there.then_some(flags);
+                }
+                let ends = line.split(' ').next()?.split_once('-');
+                if let Some((start, end)) = ends {
+                    let [start, end] = [start, end].map(|end| u64::from_str_radix(end, 16).unwrap_or(0));
+                    is_there = (start..end).contains(&address);
+                }
+                None
+            })
+        };
+        // `DataSize` of memlens-sample looks for these.
+        let is_ours =
+            |flags: &str| ["rr", "dd"].iter().all(|flag| flags.split(' ').any(|other| other == *flag));
+        assert!(flags_at(ours as u64 + 4096).is_some_and(is_ours), "{text}");
+        let on_the_stack = 0_u8;
+        assert!(!flags_at(ptr::from_ref(&on_the_stack) as u64).is_some_and(is_ours));
+    }
 }

@@ -281,21 +281,20 @@ fn modelled_pieces(profile: &Profile, known: &Known, width: usize) -> Vec<String
     pieces
 }
 
-/// Where what bursts say of misses may be.
+/// Where the misses that bursts tell of are likely to be.
 fn likely_pieces(profile: &Profile, known: &Known) -> Vec<String> {
-    let words = |name| match name {
-        "l2_misses" => "L2",
-        "llc_misses" => "LLC",
-        _ => "page walks",
+    let percent = |share: f64| match 100.0 * share {
+        0.0 => "0".to_owned(),
+        percent if percent < 1.0 => format!("{percent:.2}"),
+        percent => format!("{percent:.1}"),
     };
     let ranges = interval::of_misses(profile, known);
-    let mut pieces: Vec<String> = (ranges.iter())
-        .map(|&(name, _, (low, high))| {
-            format!("{} {} to {} %", words(name), percent_of_share(low), percent_of_share(high))
-        })
-        .collect();
-    if let Some(last) = pieces.last_mut() {
-        last.push_str(" of the accesses, nine times of ten");
+    let piece = |(level, (low, high)): (interval::MissedLevel, (f64, f64))| {
+        format!("{} {} to {} %", level.name(), percent(low), percent(high))
+    };
+    let mut pieces: Vec<String> = ranges.into_iter().map(piece).collect();
+    if let Some(first) = pieces.first_mut() {
+        *first = format!("of the accesses, nine times of ten: {first}");
     }
     pieces
 }

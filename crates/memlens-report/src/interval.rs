@@ -31,54 +31,74 @@ const OBSERVATIONS_OF_STALLS: f64 = 25.0;
 /// each, of eleven programs, 9 are beyond what is then taken for chance.
 const OBSERVATIONS_OF_RUNS: f64 = 200.0;
 
-/// By how much a level's misses in bursts are off, as parts of the accesses: in nine of ten runs they were less than so many times the true
-/// ones, or their part of them, besides [`MissError::LEAST`].
+/// A level of which bursts say how often it misses, by how much they are off there: in nine of ten runs less than so many times the true
+/// part of the accesses, or their part of it, besides [`MissedLevel::LEAST`].
 ///
-/// Fitted: with these factors 97, 93 and 100 % of 29 runs of 15 programs, and of 124 sets of bursts that were cut out of the traces of 18
-/// programs 91, 92 and 99 %, are in their ranges (last level, second level, walks; `docs/accuracy.md`). What misses often is known better
-/// than what a tail of long reuse times is extrapolated for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MissError {
-    most_factor: f64,
+/// Fitted: with these factors 93, 97 and 100 % of 29 runs of 15 programs, and of 124 sets of bursts that were cut out of the traces of 18
+/// programs 92, 91 and 99 %, are in their ranges (in this order; `docs/accuracy.md`). What misses often is known better than what a tail of
+/// long reuse times is extrapolated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MissedLevel {
+    L2,
+    Llc,
+    /// All TLBs: page walks.
+    Stlb,
 }
 
-impl MissError {
-    /// Of the second level.
-    pub(crate) const L2: Self = Self { most_factor: 3.0 };
-    /// Of the last level.
-    pub(crate) const LLC: Self = Self { most_factor: 4.0 };
-    /// Of misses of all TLBs: page walks.
-    pub(crate) const WALKS: Self = Self { most_factor: 2.5 };
-
+impl MissedLevel {
     /// What may be missing of the accesses, or too much, whatever the factor: the first uses of data, and what was met by chance.
     const LEAST: f64 = 0.0003;
     /// What misses less often is off by the whole factor; what misses more often by less, with this power of how often.
     const OFTEN: f64 = 0.01;
     const POWER: f64 = 0.6;
+    /// So many times the misses of the level above are more than there are: these are known within less.
+    const OF_ABOVE: f64 = 1.25;
 
-    /// Where the true part of the accesses is that miss, nine times of ten, if it is estimated as `ratio`.
-    pub(crate) fn range(self, ratio: f64) -> (f64, f64) {
-        let factor = 1.0 + (self.most_factor - 1.0) * (Self::OFTEN / ratio).powf(Self::POWER).min(1.0);
-        ((ratio / factor - Self::LEAST).max(0.0), (ratio * factor + Self::LEAST).min(1.0))
+    /// As reports call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::L2 => "L2",
+            Self::Llc => "LLC",
+            Self::Stlb => "page walks",
+        }
+    }
+
+    /// By how much it is off at most where it misses seldom.
+    fn most_factor(self) -> f64 {
+        match self {
+            Self::L2 => 3.0,
+            Self::Llc => 4.0,
+            Self::Stlb => 2.5,
+        }
+    }
+
+    /// Where the true part of the accesses is that miss, nine times of ten, if it is estimated as `ratio`; at the level above there are `most`.
+    fn range(self, ratio: f64, most: f64) -> (f64, f64) {
+        let ratio = ratio.clamp(0.0, 1.0);
+        let factor = 1.0 + (self.most_factor() - 1.0) * (Self::OFTEN / ratio).powf(Self::POWER).min(1.0);
+        let high = (ratio * factor + Self::LEAST).min(most).clamp(ratio, 1.0);
+        ((ratio / factor - Self::LEAST).max(0.0), high)
     }
 }
 
-/// The levels of which bursts say how often they miss, by what they are called, with how many miss and the range of the true part of the
-/// accesses, 0 to 1. Empty unless the profile is of bursts, with all levels estimated from them.
-pub(crate) fn of_misses(profile: &Profile, totals: &Known) -> Vec<(&'static str, u64, (f64, f64))> {
-    let is_estimated = profile.run.effective_bursts.is_some() && totals.l1_misses().is_some();
-    let Some(accesses) = totals.accesses().filter(|&accesses| is_estimated && accesses > 0) else {
-        return Vec::new();
+/// The ranges in which the true parts of the accesses that miss are nine times of ten, 0 to 1, by level. Empty unless the profile is of
+/// bursts, with all levels estimated from them.
+pub(crate) fn of_misses(profile: &Profile, totals: &Known) -> Vec<(MissedLevel, (f64, f64))> {
+    let is_of_bursts = profile.run.effective_bursts.is_some();
+    let accesses = totals.accesses().filter(|&accesses| is_of_bursts && accesses > 0);
+    let (Some(accesses), Some(l1)) = (accesses, totals.l1_misses()) else { return Vec::new() };
+    let part = |count: u64| count as f64 / accesses as f64;
+    let range = |level: MissedLevel, misses: Option<u64>, most: f64| {
+        misses.map(|misses| (level, level.range(part(misses), most)))
     };
-    let levels = [
-        ("l2_misses", totals.l2_misses(), MissError::L2),
-        ("llc_misses", totals.llc_misses(), MissError::LLC),
-        ("stlb_misses", totals.stlb_misses, MissError::WALKS),
+    let l2 = range(MissedLevel::L2, totals.l2_misses(), MissedLevel::OF_ABOVE * part(l1));
+    let most = l2.map_or(1.0, |(_, (_, high))| high);
+    let dtlb = totals.dtlb_misses.map_or(1.0, part);
+    let others = [
+        range(MissedLevel::Llc, totals.llc_misses(), most),
+        range(MissedLevel::Stlb, totals.stlb_misses, MissedLevel::OF_ABOVE * dtlb),
     ];
-    let range = |(name, misses, error): (_, Option<u64>, MissError)| {
-        misses.map(|misses| (name, misses, error.range(misses as f64 / accesses as f64)))
-    };
-    levels.into_iter().filter_map(range).collect()
+    l2.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
 /// What a share rests on.
@@ -308,31 +328,45 @@ mod tests {
     #[test]
     fn often_missed_levels_are_known_better() {
         let width = |ratio: f64| {
-            let (low, high) = MissError::LLC.range(ratio);
-            assert!(low <= ratio && ratio <= high && (0.0..=1.0).contains(&low) && high <= 1.0, "{ratio}");
+            let (low, high) = MissedLevel::Llc.range(ratio, 1.0);
+            assert!((0.0..=ratio).contains(&low) && (ratio..=1.0).contains(&high), "{ratio}");
             (low / ratio, high / ratio)
         };
         let [seldom, often, mostly] = [0.005, 0.1, 0.9].map(width);
         assert!(seldom.0 < 0.2 && seldom.1 > 4.0, "{seldom:?}");
         assert!((0.5..0.65).contains(&often.0) && (1.6..1.9).contains(&often.1), "{often:?}");
         assert!(mostly.0 > 0.8, "{mostly:?}");
-        assert_eq!(MissError::WALKS.range(0.0), (0.0, MissError::LEAST));
+        assert_eq!(MissedLevel::Stlb.range(0.0, 1.0), (0.0, MissedLevel::LEAST));
+        // Repeated instructions and prefetches have more walks than accesses.
+        let (low, high) = MissedLevel::Stlb.range(1.5, 1.0);
+        assert!(low < high && high == 1.0);
+        assert_eq!(MissedLevel::L2.range(0.01, 0.012).1, 0.012);
+        assert_eq!(MissedLevel::L2.range(0.01, 0.005).1, 0.01);
     }
 
     #[test]
     fn ranges_are_of_bursts_alone() {
         let mut profile = Profile::default();
         let cache = memlens_profile::CacheInfo { bytes: 1 << 20, ..Default::default() };
-        (profile.machine.l1d, profile.machine.llc) = (Some(cache.clone()), Some(cache));
-        let counts = Counts { loads: 1000, ..Counts::default() };
-        let names = |profile: &Profile| -> Vec<&str> {
-            of_misses(profile, &Known::new(profile, &counts, true)).iter().map(|(name, ..)| *name).collect()
-        };
-        assert_eq!(names(&profile), [""; 0]);
+        let tlb = memlens_profile::TlbInfo::default();
+        let machine = &mut profile.machine;
+        (machine.l1d, machine.l2, machine.llc) = (Some(cache.clone()), Some(cache.clone()), Some(cache));
+        (machine.dtlb, machine.stlb) = (Some(tlb), Some(tlb));
+        let mut counts = Counts { loads: 10_000, dtlb_misses: 100, stlb_misses: 50, ..Counts::default() };
+        (counts.l1_load_misses, counts.l2_load_misses, counts.llc_load_misses) = (200, 100, 100);
+        let ranges =
+            |profile: &Profile, counts: &Counts| of_misses(profile, &Known::new(profile, counts, true));
+        assert_eq!(ranges(&profile, &counts), []);
         profile.run.effective_bursts = Some(5.0);
-        assert_eq!(names(&profile), ["llc_misses"], "levels that the machine has");
+        let found = ranges(&profile, &counts);
+        let levels: Vec<MissedLevel> = found.iter().map(|(level, _)| *level).collect();
+        assert_eq!(levels, [MissedLevel::L2, MissedLevel::Llc, MissedLevel::Stlb]);
+        // A quarter more than the level above has, or as the second level.
+        let highs: Vec<f64> = found.iter().map(|(_, (_, high))| *high).collect();
+        assert!((highs[0] - 0.025).abs() < 1e-12 && highs[1] == highs[0] && highs[2] <= 0.0125, "{highs:?}");
+        assert_eq!(ranges(&profile, &Counts::default()), [], "nothing was accessed");
         profile.machine.l1d = None;
-        assert_eq!(names(&profile), [""; 0], "a last level alone is of the mini-simulation");
+        assert_eq!(ranges(&profile, &counts), [], "a last level alone is of the mini-simulation");
     }
 
     #[test]

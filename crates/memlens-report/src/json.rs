@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::delinquent::{DelinquentLoads, delinquent_loads};
 use crate::field::{FieldCounts, NOT_LOOKED_AT};
-use crate::interval::{self, Certainties, Certainty};
+use crate::interval::{self, Certainties, Certainty, MissedLevel};
 use crate::known::Known;
 use crate::pattern::PatternWords;
 use crate::row::Whole;
@@ -249,9 +249,12 @@ fn machine(machine: &MachineInfo) -> Value {
     })
 }
 
-/// Keys of the totals, with the counts whose ranges they have.
-const MISS_RANGES: [(&str, &str); 3] =
-    [("l2_misses_ci90", "l2_misses"), ("llc_misses_ci90", "llc_misses"), ("stlb_misses_ci90", "stlb_misses")];
+/// Keys of the totals with the ranges of levels.
+const MISS_RANGES: [(&str, MissedLevel); 3] = [
+    ("l2_miss_ratio_ci90", MissedLevel::L2),
+    ("llc_miss_ratio_ci90", MissedLevel::Llc),
+    ("stlb_miss_ratio_ci90", MissedLevel::Stlb),
+];
 
 fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
     let known = cost.known(totals, true);
@@ -264,11 +267,10 @@ fn totals_object(cost: &Cost<'_>, totals: &Counts) -> Value {
     fields.insert("l1_miss_ratio".to_owned(), ratio_of(known.l1_misses()));
     fields.insert("llc_miss_ratio".to_owned(), ratio_of(known.llc_misses()));
     cost.insert(&mut fields, totals);
+    let ranges = interval::of_misses(cost.profile, &known);
     for (name, of) in MISS_RANGES {
-        let ranges = interval::of_misses(cost.profile, &known);
-        let range = ranges.into_iter().find(|(level, ..)| *level == of).map(|(_, _, range)| range);
-        let counts = |(low, high)| [low, high].map(|part: f64| (part * accesses.unwrap_or(0) as f64) as u64);
-        fields.insert(name.to_owned(), json!(range.map(counts)));
+        let range = ranges.iter().find(|(level, _)| *level == of).map(|(_, (low, high))| [low, high]);
+        fields.insert(name.to_owned(), json!(range));
     }
     // All of it is no estimate.
     for interval in ["share_ci95", "stall_share_ci95"] {

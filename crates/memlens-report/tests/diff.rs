@@ -373,6 +373,10 @@ fn table_json_and_csv_say_the_same() {
     let mut csv = Vec::new();
     diff_csv(&found, None, &mut csv).expect("memory");
     let csv = String::from_utf8(csv).expect("text");
-    assert_eq!(csv.lines().nth(1), Some("\"shrinks, say\",,heap,,,100000,30000,-70000,,,2,2,false,"), "{csv}");
+    assert_eq!(
+        csv.lines().nth(1),
+        Some("\"shrinks, say\",,heap,,,100000,30000,-70000,,,2,2,false,"),
+        "{csv}"
+    );
     assert_eq!(csv.lines().count(), 5);
 }

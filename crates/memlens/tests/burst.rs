@@ -72,6 +72,13 @@ fn misses_are_those_of_the_data_that_does_not_fit() {
     let (table_loads, small_loads) =
         (table["loads"].as_f64().expect("a number"), small["loads"].as_f64().expect("a number"));
     assert!((0.8..1.25).contains(&(table_loads / small_loads)), "{table_loads} {small_loads}");
+    // How sure the whole is: what is said holds seven of eight loads of the table, of three accesses a round or less.
+    let ratio = report["totals"]["llc_miss_ratio"].as_f64().expect("a number");
+    let range = report["totals"]["llc_miss_ratio_ci90"].as_array().expect("of bursts");
+    let [low, high] = [0, 1].map(|end| range[end].as_f64().expect("a number"));
+    assert!(0.1 < low && low <= ratio && ratio <= high && high < 1.0, "{range:?}");
+    let text = succeeding(folder.path(), &["report", "p"]);
+    assert!(text.contains("likely     of the accesses, nine times of ten: L2 "), "{text}");
     // How sure the shares are, that of the wait and that of the stalls: nearly all is the table's in every burst.
     for share in ["share", "stall_share"] {
         let of = |object: &Value| {

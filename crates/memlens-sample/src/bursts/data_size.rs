@@ -3,7 +3,8 @@
 //! What bursts do not find again would be new, for all that they tell. But a program that has 20 MB touches no more than these, however
 //! long ago it was, and a cache of 32 holds all of them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use memlens_events::agent::RING_BYTES;
@@ -16,9 +17,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// By less than this part it does not have more: code that is used for the first time.
 const MORE: f64 = 1.0 / 16.0;
-/// Of processes with more than that nobody asks what of it is no data: it is a small part then, and the kernel would go through all of
-/// their pages. Up to that it is some 0.3 ms.
+/// What of a process is no data is asked no more often than this, and only if it seems to have more than before …
+const ASK_PAUSE: Duration = Duration::from_millis(50);
+/// … of processes with no more than this: it is a small part then, and the kernel goes through all of their pages, 4 ms for so much in
+/// a virtual machine.
 const MOST_ASKED_BYTES: u64 = 64 << 20;
+/// Bytes of `/proc/PID/smaps`: where there are more, which is some 1,500 mappings, it is not asked again.
+const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// The most data that one of the processes had, or the largest of its objects.
 #[derive(Debug, Default)]
@@ -33,11 +38,18 @@ pub struct DataSize {
 struct Process {
     looked: Option<Instant>,
     pause: Duration,
+    /// The most data that it is known to have had, and that it may have had since it was asked last what is none.
     bytes: u64,
+    unsure_bytes: u64,
     /// What its bursts have written to its ring, in bytes.
     reported: u64,
-    /// Resident, and no data: code, and what is the agent's. None: that was never asked.
+    /// What was resident at most when it was looked at last.
+    resident: u64,
+    /// Resident, and no data: code, and what is the agent's. None: that is not known.
     beside: Option<u64>,
+    /// When that was asked last, and whether there is too much of it.
+    asked: Option<Instant>,
+    has_many_mappings: bool,
 }
 
 impl DataSize {
@@ -49,28 +61,31 @@ impl DataSize {
         if process.looked.is_some_and(|last| now.duration_since(last) < process.pause) {
             return;
         }
-        let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
-        // Names of files are bytes, of which not all are UTF-8.
-        let text = |name: &str| Some(String::from_utf8_lossy(&read(name)?).into_owned());
-        let bytes = text("status").and_then(|status| {
-            let resident = Resident::of(&status)?;
-            if resident.most <= MOST_ASKED_BYTES
-                && let Some(beside) =
-                    text("smaps").map(|mappings| beside(&mappings)).filter(|bytes| *bytes > 0)
-            {
-                process.beside = Some(beside);
+        let file = |name: &str| format!("/proc/{pid}/{name}");
+        let resident = fs::read_to_string(file("status")).ok().and_then(|status| Resident::of(&status));
+        let Some(resident) = resident else {
+            self.is_unknown |= process.looked.is_none();
+            return;
+        };
+        if resident.most < process.resident {
+            // Another program.
+            self.most_bytes = self.most_bytes.max(process.most_bytes());
+            *process = Process { reported: burst_bytes, ..Process::default() };
+        }
+        process.looked = Some(now);
+        if process.is_to_be_asked(&resident, now) {
+            process.asked = Some(now);
+            // Names of files are bytes, of which not all are UTF-8.
+            let mut text = Vec::new();
+            let read =
+                File::open(file("smaps")).and_then(|it| it.take(MOST_TEXT_BYTES).read_to_end(&mut text));
+            process.has_many_mappings = text.len() as u64 == MOST_TEXT_BYTES;
+            if read.is_ok() && !text.is_empty() && !process.has_many_mappings {
+                process.beside = Some(beside(&String::from_utf8_lossy(&text)));
             }
-            let beside =
-                process.beside.unwrap_or(process.reported.min(RING_BYTES as u64).min(resident.shared));
-            Some(resident.most.saturating_sub(beside) + resident.elsewhere)
-        });
-        match bytes {
-            Some(bytes) => {
-                process.had(bytes);
-                process.looked = Some(now);
-                self.most_bytes = self.most_bytes.max(bytes);
-            }
-            None => self.is_unknown |= process.looked.is_none(),
+            process.had(&resident, true);
+        } else {
+            process.had(&resident, false);
         }
     }
 
@@ -82,24 +97,52 @@ impl DataSize {
 
     /// In bytes; None: of some process it is not known.
     pub fn most_bytes(&self) -> Option<u64> {
-        (!self.is_unknown && self.most_bytes > 0).then_some(self.most_bytes)
+        let of_processes = self.processes.values().map(Process::most_bytes);
+        let most = of_processes.fold(self.most_bytes, u64::max);
+        (!self.is_unknown && most > 0).then_some(most)
     }
 }
 
 impl Process {
-    /// It was looked at.
-    fn had(&mut self, bytes: u64) {
-        let has_more = bytes as f64 > self.bytes as f64 * (1.0 + MORE);
+    /// The data that it had at most, as far as is known now: of what was resident at most what is beside it now, which was less before. So it
+    /// is too little by what was paged in or made by the agent since a peak that nobody saw.
+    fn data_of(&self, resident: &Resident) -> u64 {
+        // Of the agent's memory that is most.
+        let ring = || self.reported.min(RING_BYTES as u64).min(resident.shared);
+        resident.most.saturating_sub(self.beside.unwrap_or_else(ring)) + resident.elsewhere
+    }
+
+    /// Whether it seems to have more than it is known to have had, and may be asked what of that is no data.
+    fn is_to_be_asked(&self, resident: &Resident, now: Instant) -> bool {
+        self.data_of(resident) > self.bytes
+            && resident.most <= MOST_ASKED_BYTES
+            && !self.has_many_mappings
+            && self.asked.is_none_or(|last| now.duration_since(last) >= ASK_PAUSE)
+    }
+
+    /// It was looked at; `is_settled`: and what is beside its data is known as it is now.
+    fn had(&mut self, resident: &Resident, is_settled: bool) {
+        self.resident = resident.most;
+        let bytes = self.data_of(resident);
+        let has_more = bytes as f64 > self.most_bytes() as f64 * (1.0 + MORE);
         self.pause = match has_more {
             true => Duration::ZERO,
             false => (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE),
         };
-        self.bytes = self.bytes.max(bytes);
+        if is_settled {
+            (self.bytes, self.unsure_bytes) = (self.bytes.max(bytes), 0);
+        } else {
+            self.unsure_bytes = self.unsure_bytes.max(bytes);
+        }
+    }
+
+    fn most_bytes(&self) -> u64 {
+        self.bytes.max(self.unsure_bytes)
     }
 }
 
 /// What a process has in memory, in bytes (`/proc/PID/status`, proc_pid_status(5)).
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Resident {
     /// At most so far.
     most: u64,
@@ -129,8 +172,8 @@ fn kib_of(value: &str) -> Option<u64> {
     Some(1024 * value.split_ascii_whitespace().next()?.parse::<u64>().ok()?)
 }
 
-/// Of a process's mappings (`/proc/PID/smaps`, proc_pid_smaps(5)), what is resident of those that hold no data of the program: what is
-/// executable, and what is the agent's. Its memory of no file has flags of its own: `memlens_inside::own_memory`.
+/// Of a process's mappings (`/proc/PID/smaps`, proc_pid_smaps(5)), what is resident of those that hold no data of the program: code, if it
+/// cannot be written, and what is the agent's. Its memory of no file has flags of its own: `memlens_inside::own_memory`.
 fn beside(mappings: &str) -> u64 {
     let (mut bytes, mut resident) = (0, 0);
     let (mut is_beside, mut is_nameless) = (false, false);
@@ -139,16 +182,16 @@ fn beside(mappings: &str) -> u64 {
             resident = kib_of(value).unwrap_or(0);
         } else if let Some(flags) = line.strip_prefix("VmFlags:") {
             let has = |flag| flags.split_ascii_whitespace().any(|other| other == flag);
-            if is_beside || is_nameless && has("rr") && has("nr") {
+            if is_beside || is_nameless && has("rr") && has("dd") {
                 bytes += resident;
             }
         } else if let Some((_, rest)) = line.split_once(' ').filter(|(range, _)| range.contains('-')) {
             // START-END PERMISSIONS OFFSET DEVICE INODE NAME
             let name = rest.splitn(5, ' ').nth(4).unwrap_or("").trim_start();
             is_nameless = name.is_empty();
-            is_beside = rest.as_bytes().get(2) == Some(&b'x')
+            is_beside = matches!(rest.as_bytes(), [_, b'-', b'x', ..])
                 || name.starts_with("/memfd:memlens")
-                || name.ends_with("/libmemlens_agent.so");
+                || name.trim_end_matches(" (deleted)").ends_with("/libmemlens_agent.so");
         }
     }
     bytes
@@ -179,27 +222,66 @@ mod tests {
             mapping("r--p", "/usr/lib/a library.so", 1, "rd mr"),
             mapping("r-xp", "/usr/lib/a library.so", 2, "rd ex mr"),
             mapping("rw-p", "[heap]", 4, "rd wr mr"),
-            mapping("rw-p", "", 8, "rd wr mr nr rr sd"),
-            mapping("rw-p", "", 16, "rd wr mr nr sd"),
+            mapping("rw-p", "", 8, "rd wr mr nr rr dd sd"),
+            mapping("rw-p", "", 16, "rd wr mr nr dd sd"),
             mapping("rw-p", "", 32, "rd wr mr rr"),
             mapping("rw-s", "/memfd:memlens-code (deleted)", 64, "rd wr"),
             mapping("rw-s", "/memfd:memlens-agent (deleted)", 128, "rd wr"),
             mapping("rw-p", "/home/a-b/.cache/memlens/agent-1/libmemlens_agent.so", 256, "rd wr"),
-            mapping("rw-p", "/data/rr nr", 512, "rd wr nr rr"),
+            mapping("rw-p", "/cache/agent-1/libmemlens_agent.so (deleted)", 512, "rd wr"),
+            mapping("rw-p", "/data/rr dd", 1024, "rd wr rr dd"),
+            mapping("rwxp", "[heap]", 2048, "rd wr ex"),
         ];
-        assert_eq!(beside(&text.concat()), (2 + 8 + 64 + 128 + 256) << 10);
+        assert_eq!(beside(&text.concat()), (2 + 8 + 64 + 128 + 256 + 512) << 10);
+        assert_eq!(beside(""), 0);
+    }
+
+    fn resident(kib: u64) -> Resident {
+        Resident { most: kib << 10, ..Resident::default() }
     }
 
     #[test]
     fn who_has_more_each_time_is_looked_at_each_time() {
         let mut process = Process::default();
-        let pauses = [1000, 2000, 2001, 2100, 2100, 4000, 4000].map(|bytes| {
-            process.had(bytes);
+        let pauses = [1000, 2000, 2001, 2100, 2100, 4000, 4000].map(|kib| {
+            process.had(&resident(kib), true);
             process.pause.as_millis()
         });
         assert_eq!(pauses, [0, 0, 1, 2, 4, 0, 1]);
-        (0..20).for_each(|_| process.had(4000));
+        (0..20).for_each(|_| process.had(&resident(4000), true));
         assert_eq!(process.pause, LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn what_is_not_asked_yet_is_data_until_then() {
+        let mut process = Process { reported: 5000 << 10, ..Process::default() };
+        let with_ring = Resident { shared: 4000 << 10, elsewhere: 100 << 10, ..resident(10_000) };
+        assert_eq!(process.data_of(&with_ring), 6100 << 10, "of the ring no more than is shared");
+        let shared = Resident { shared: 1 << 40, most: 1 << 40, ..Resident::default() };
+        process.reported = u64::MAX;
+        assert_eq!(process.data_of(&shared), (1 << 40) - RING_BYTES as u64, "or than a ring has");
+        process.beside = Some(2000 << 10);
+        process.had(&resident(8000), true);
+        process.had(&resident(9000), false);
+        assert_eq!(process.most_bytes(), 7000 << 10);
+        process.beside = Some(3500 << 10);
+        process.had(&resident(9000), true);
+        assert_eq!(process.most_bytes(), 6000 << 10);
+    }
+
+    #[test]
+    fn who_seems_to_have_more_is_asked_now_and_then() {
+        let now = Instant::now();
+        let mut process = Process::default();
+        assert!(process.is_to_be_asked(&resident(8000), now));
+        process.asked = Some(now);
+        assert!(!process.is_to_be_asked(&resident(8000), now));
+        assert!(process.is_to_be_asked(&resident(8000), now + ASK_PAUSE));
+        assert!(!process.is_to_be_asked(&resident(70_000), now + ASK_PAUSE), "too large");
+        process.had(&resident(8000), true);
+        assert!(!process.is_to_be_asked(&resident(8000), now + ASK_PAUSE), "no more than before");
+        process.has_many_mappings = true;
+        assert!(!process.is_to_be_asked(&resident(9000), now + ASK_PAUSE));
     }
 
     #[test]
@@ -211,6 +293,15 @@ mod tests {
         size.has_object(1 << 50);
         size.has_object(1 << 40);
         assert_eq!(size.most_bytes(), Some(1 << 50));
+        // Another program, of which less is resident.
+        let mut size = DataSize::default();
+        let pid = std::process::id();
+        let before =
+            Process { bytes: 1 << 50, resident: 1 << 50, beside: Some(1 << 50), ..Process::default() };
+        size.processes.insert(pid, before);
+        size.look(pid, 0);
+        assert_eq!(size.most_bytes(), Some(1 << 50));
+        assert!((1 << 20..1 << 40).contains(&size.processes[&pid].most_bytes()));
         // No process has this number.
         size.look(u32::MAX, 0);
         assert_eq!(size.most_bytes(), None);
