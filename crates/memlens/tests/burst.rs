@@ -72,7 +72,7 @@ fn misses_are_those_of_the_data_that_does_not_fit() {
     let (table_loads, small_loads) =
         (table["loads"].as_f64().expect("a number"), small["loads"].as_f64().expect("a number"));
     assert!((0.8..1.25).contains(&(table_loads / small_loads)), "{table_loads} {small_loads}");
-    // How sure the whole is: what is said holds seven of eight loads of the table, of three accesses a round or less.
+    // How sure the whole is: of a round's loads the table's misses seven times of eight.
     let ratio = report["totals"]["llc_miss_ratio"].as_f64().expect("a number");
     let range = report["totals"]["llc_miss_ratio_ci90"].as_array().expect("of bursts");
     let [low, high] = [0, 1].map(|end| range[end].as_f64().expect("a number"));

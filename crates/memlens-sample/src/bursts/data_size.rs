@@ -61,9 +61,8 @@ impl DataSize {
         if process.looked.is_some_and(|last| now.duration_since(last) < process.pause) {
             return;
         }
-        let file = |name: &str| format!("/proc/{pid}/{name}");
-        let resident = fs::read_to_string(file("status")).ok().and_then(|status| Resident::of(&status));
-        let Some(resident) = resident else {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok();
+        let Some(resident) = status.and_then(|status| Resident::of(&status)) else {
             self.is_unknown |= process.looked.is_none();
             return;
         };
@@ -73,20 +72,11 @@ impl DataSize {
             *process = Process { reported: burst_bytes, ..Process::default() };
         }
         process.looked = Some(now);
-        if process.is_to_be_asked(&resident, now) {
-            process.asked = Some(now);
-            // Names of files are bytes, of which not all are UTF-8.
-            let mut text = Vec::new();
-            let read =
-                File::open(file("smaps")).and_then(|it| it.take(MOST_TEXT_BYTES).read_to_end(&mut text));
-            process.has_many_mappings = text.len() as u64 == MOST_TEXT_BYTES;
-            if read.is_ok() && !text.is_empty() && !process.has_many_mappings {
-                process.beside = Some(beside(&String::from_utf8_lossy(&text)));
-            }
-            process.had(&resident, true);
-        } else {
-            process.had(&resident, false);
+        let is_asked = process.is_to_be_asked(&resident, now);
+        if is_asked {
+            process.ask(pid, now);
         }
+        process.had(&resident, is_asked);
     }
 
     /// A burst has touched an object of so many bytes: more than is resident, if it was never written. What is read then is the page
@@ -118,6 +108,19 @@ impl Process {
             && resident.most <= MOST_ASKED_BYTES
             && !self.has_many_mappings
             && self.asked.is_none_or(|last| now.duration_since(last) >= ASK_PAUSE)
+    }
+
+    /// Asks the process what of it is no data.
+    fn ask(&mut self, pid: u32, now: Instant) {
+        self.asked = Some(now);
+        let mut text = Vec::new();
+        let file = File::open(format!("/proc/{pid}/smaps"));
+        let is_read = file.and_then(|file| file.take(MOST_TEXT_BYTES).read_to_end(&mut text)).is_ok();
+        self.has_many_mappings = text.len() as u64 == MOST_TEXT_BYTES;
+        if is_read && !text.is_empty() && !self.has_many_mappings {
+            // Names of files are bytes, of which not all are UTF-8.
+            self.beside = Some(beside(&String::from_utf8_lossy(&text)));
+        }
     }
 
     /// It was looked at; `is_settled`: and what is beside its data is known as it is now.
