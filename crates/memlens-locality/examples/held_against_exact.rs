@@ -3,7 +3,8 @@
 //!
 //! `held_against_exact MACHINE TRACE [LENGTH/EVERY[/SEED]...]` reads a trace folder of `memlens record --trace parquet`, and
 //! prints a line of JSON for each sampling: bursts of LENGTH references, one in each EVERY, at a random place
-//! there, another one with each SEED. `bench/locality.py` makes tables of them.
+//! there, another one with each SEED. Besides, how much data the program has touched by then is told. `bench/locality.py` makes
+//! tables of them.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -23,9 +24,12 @@ use memlens_types::{AccessAttr, AccessKind};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use rustc_hash::FxHashSet;
 
 /// Levels in the order in which they are reported.
 const LEVELS: [&str; 5] = ["l1", "l2", "llc", "dtlb", "stlb"];
+/// What a program's data is counted in, as the kernel does.
+const PAGE_BYTES: u64 = 4096;
 /// Share of the misses that delinquent loads have.
 const SHARE: f64 = 0.9;
 
@@ -403,6 +407,7 @@ fn main() -> Result<()> {
     let mut full = Full::new(&machine)?;
     let mut run: Vec<Reference> = Vec::new();
     let mut now = 0u64;
+    let mut pages = FxHashSet::default();
     for path in parts(&Path::new(trace).join("accesses"))? {
         let file = SerializedFileReader::new(File::open(path)?)?;
         for group in 0..file.num_row_groups() {
@@ -411,7 +416,9 @@ fn main() -> Result<()> {
                 run.clear();
                 run.extend(piece.iter().map(|(_, reference)| *reference));
                 full.run(piece[0].0, &run);
+                pages.extend(run.iter().map(|reference| reference.address / PAGE_BYTES));
                 for sampling in &mut samplings {
+                    sampling.locality.has_data(Some(pages.len() as u64 * PAGE_BYTES));
                     sampling.take(piece[0].0, &run, now);
                 }
                 now += run.len() as u64;

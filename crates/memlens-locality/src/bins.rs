@@ -40,6 +40,11 @@ pub(crate) fn lower_edge(bin: usize) -> f64 {
     (TRIVIAL << octave) as f64 * (1.0 + quarter as f64 / 4.0)
 }
 
+/// The mean of a bin's times.
+pub(crate) fn middle(bin: usize) -> f64 {
+    (lower_edge(bin) + lower_edge(bin + 1)) / 2.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,6 +19,7 @@
 //! | `last_use.rs` | when each block was used last, in bounded memory |
 //! | `clock.rs` | how long ago something was, where some code is seen more often than other code |
 //! | `bins.rs`, `reuse.rs` | reuse times, their distribution from censored counts, footprints |
+//! | `tilt.rs` | reuse times that agree with how much data there is |
 //! | `regions.rs`, `runs.rs` | since when there has been data at a place, and code at work |
 //! | `model.rs` | reuse times → probability of a miss |
 //! | `groups.rs` | how evenly blocks fall into sets |
@@ -58,8 +59,9 @@
 //!    What code uses for the first time in a *run* of it was last used before the run, however often that was: in the
 //!    run's own time blocks are found at the rate at which the run finds its own again, and behind its begin at the
 //!    rate at which it finds earlier ones. A program that frees what it worked with finds none of its own.
-//!    Who knows how much data there is ([`Locality::has_data`]) bounds what was never found: it is the first use of a block as often as
-//!    there are blocks, and otherwise any of them by chance.
+//!    Who knows how much data there is ([`Locality::has_data`]) bounds all times that no burst has seen: no more uses are the first of their
+//!    block than there are blocks, the times of the others add up to no more than blocks times references, and none is longer than the run.
+//!    Distributions that disagree are changed to the nearest ones that do not, sums of times where they are twice as large or more (`tilt.rs`).
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
 //!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts in like code that touch new blocks
 //!    at like rates). A window that reaches back before the phase has, in that part, the program's. A
@@ -88,6 +90,9 @@
 //!   how much that brought, is guessed. Objects of several threads are added up there. [`Estimate::high`], standard errors and curves
 //!   know nothing of it, nor does an instruction of what each of its owners misses, so that the sums over both differ. Curves know nothing of
 //!   what is lowered towards the program's misses either.
+//! - **How much data there is** bounds all instructions together, and how far each has to give way for that is a guess: most where nothing was
+//!   found again, and with times that are long already. Owners' distributions give way by what the instructions' have to, so that the sums over
+//!   both differ. Of several threads each may use all data for the first time; of several processes each has at most what the largest has.
 //! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less; where the uses are
 //!   further apart than a burst is long, only the lowest six bits of a block's number are looked at, in which all blocks of a phase are alike.
@@ -153,6 +158,7 @@ mod sets;
 mod sharing;
 mod spread;
 mod summary;
+mod tilt;
 mod umi;
 
 pub use burst::{Burst, Extent, Reference, Unseen};

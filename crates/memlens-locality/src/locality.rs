@@ -23,6 +23,7 @@ use crate::scopes::{Scope, ScopeSums, Scopes, Sums};
 use crate::sets::Sets;
 use crate::spread::Spread;
 use crate::summary::{CurvePoint, Estimate, Row, Summary};
+use crate::tilt::{Room, Tilt};
 
 /// Addresses have 57 bits at most (five-level paging, half of it the user's).
 const ADDRESS_BITS: u64 = (1 << 57) - 1;
@@ -149,6 +150,8 @@ struct Thread {
     /// Windows so far, and all references, as far as they are known.
     windows: u64,
     made: u64,
+    /// References that its windows stand for.
+    stands_for: f64,
     pairs: Pairs,
     /// Which phase the last window was in.
     phase: Option<usize>,
@@ -223,17 +226,10 @@ impl Locality {
         })
     }
 
-    /// No process has had more data at a time than so many bytes: what it has resident, say. What no burst found again can then be the
-    /// first use of its block as often only as there are blocks, and has otherwise touched no more than these since. Weights have to be
-    /// references. Address space that is given back and taken anew, at other addresses, is not in it. None: it is not known.
+    /// No process has had more data at a time than so many bytes: what it has resident, say. Reuse times that no burst has seen are then made
+    /// to agree with that: see the [crate's docs](crate#the-estimate). Weights have to be references. Address space that is given back and taken anew, at other addresses, is not in it. None: it is not known.
     pub fn has_data(&mut self, bytes: Option<u64>) {
         self.data_bytes = bytes;
-    }
-
-    /// What follows from [`Self::has_data`] for blocks of a size; `not_found`: references whose blocks are not found again.
-    fn bound(&self, size: usize, not_found: f64) -> Option<Bound> {
-        let blocks = (self.data_bytes? >> self.sizes[size].shift).max(1);
-        Some(Bound::new(blocks as f64, not_found))
     }
 
     /// Takes a burst in. Empty ones, and weights that are not above 0, are passed over.
@@ -271,6 +267,7 @@ impl Locality {
             window: Mark::default(),
             windows: 0,
             made: 0,
+            stands_for: 0.0,
             pairs: Pairs::of(burst.thread.into()),
             phase: None,
         };
@@ -322,6 +319,7 @@ impl Locality {
         thread.phase = phase;
         thread.clock.end_window(references.len() as u64, phase.unwrap_or_default(), &self.phases);
         thread.made += references.len() as u64;
+        thread.stands_for += references.len() as f64 * weight;
         thread.windows += 1;
         let (mut counted, mut reads) = (0u32, 0u32);
         for reference in references.iter().filter(|reference| counts(reference.kind)) {
@@ -349,10 +347,14 @@ impl Locality {
     /// What a reference of the next bursts counts, by level.
     fn learn(&mut self) {
         for index in 0..self.sizes.len() {
-            let all = self.pooled(index);
+            let mut all = self.pooled(index);
+            let mut bound = None;
+            if let Some(room) = self.room(index) {
+                let references = self.program.get(0).map_or(0.0, |program| program.references);
+                bound = Some(Bound::new(room, references * all.beyond));
+                all = Tilt::of(&[(references, &all)], room).apply(&all);
+            }
             let footprint = Footprint::new(&all, &self.sizes[index].short.all());
-            let references = self.program.get(0).map_or(0.0, |program| program.references);
-            let bound = self.bound(index, references * all.beyond);
             let size = &mut self.sizes[index];
             let model = Model::new(all, footprint, size.groups.all(), bound);
             size.scores = size.levels.iter().map(|&level| model.level(&self.levels[level])).collect();
@@ -421,7 +423,7 @@ impl Locality {
         let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
         let times = match who {
             Who::Program => known.mixed.clone(),
-            _ => reuse.distribution(scope.references, Some(&known.prior), self.typical(scope)),
+            _ => self.times(reuse, scope, &known),
         };
         let point = |&bytes: &u64| {
             let blocks = (bytes / u64::from(block_bytes)).max(1);
@@ -454,14 +456,41 @@ impl Locality {
             let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
             reuse.distribution(scope.references, Some(&prior), self.typical(scope))
         };
-        let parts: Vec<(&Scope, Distribution)> =
+        let mut parts: Vec<(&Scope, Distribution)> =
             self.instructions.seen().map(|row| (row.1, times(row))).collect();
+        let room = self.room(size);
+        let uses: Vec<f64> = parts.iter().map(|(scope, _)| scope.uses(size)).collect();
+        let all: Vec<_> = uses.iter().zip(&parts).map(|(&uses, (_, times))| (uses, times)).collect();
+        let not_found = all.iter().map(|(uses, times)| uses * times.beyond).sum();
+        let tilt = room.map(|room| Tilt::of(&all, room));
+        if let Some(tilt) = &tilt {
+            parts.iter_mut().for_each(|(_, times)| *times = tilt.apply(times));
+        }
         let mixed = Distribution::mixed(parts.iter().map(|(scope, times)| (scope.references, times)));
         let mixed = mixed.unwrap_or_else(|| prior.clone());
-        let not_found = parts.iter().map(|(scope, times)| scope.references * times.beyond).sum();
         let BlockSize { short, groups, .. } = &self.sizes[size];
-        let phases = self.phases.models(&parts, &mixed, short, groups, self.bound(size, not_found));
-        Known { prior, mixed, phases }
+        let bound = room.map(|room| Bound::new(room, not_found));
+        let phases = self.phases.models(&parts, &mixed, short, groups, bound);
+        Known { prior, tilt, mixed, phases }
+    }
+
+    /// How much there is room for in blocks of a size, where that is known.
+    fn room(&self, size: usize) -> Option<Room> {
+        let blocks = (self.data_bytes? >> self.sizes[size].shift).max(1) as f64;
+        let made = self.threads.values().map(|thread| thread.stands_for);
+        let [all, squares, first] = made.fold([0.0; 3], |[all, squares, first], made| {
+            [all + made, squares + made * made, first + made.min(blocks)]
+        });
+        (all > 0.0).then(|| Room { blocks, first, run: squares / all, gap: self.gap() })
+    }
+
+    /// A scope's distribution of reuse times.
+    fn times(&self, reuse: &Reuse, scope: &Scope, known: &Known) -> Distribution {
+        let times = reuse.distribution(scope.references, Some(&known.prior), self.typical(scope));
+        match &known.tilt {
+            Some(tilt) => tilt.apply(&times),
+            None => times,
+        }
     }
 
     fn row(
@@ -475,7 +504,7 @@ impl Locality {
         let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
             .map(|(size, known)| {
                 let reuse = scope.reuse.get(size)?.as_ref()?;
-                Some((reuse, reuse.distribution(scope.references, Some(&known.prior), self.typical(scope))))
+                Some((reuse, self.times(reuse, scope, known)))
             })
             .collect();
         let estimates = levels.iter().zip(by_level).map(|(level, sums)| {
@@ -513,6 +542,8 @@ impl Locality {
 struct Known {
     /// The program's reuse times, all instructions in one: what single ones lean on.
     prior: Distribution,
+    /// What makes times agree with how much data there is, where that is known.
+    tilt: Option<Tilt>,
     /// The sum of what the instructions say.
     mixed: Distribution,
     /// The same by phase.

@@ -6,6 +6,7 @@ use crate::groups::Evenness;
 use crate::held::Most;
 use crate::reuse::{Distribution, Footprint, Reuse};
 use crate::summary::Estimate;
+use crate::tilt::Room;
 
 /// What the program's reuse times say for one size of block.
 #[derive(Clone, Debug)]
@@ -26,9 +27,9 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// So many blocks, and so many uses that are not found again.
-    pub(crate) fn new(blocks: f64, not_found: f64) -> Self {
-        Self { blocks, first: if not_found > blocks { blocks / not_found } else { 1.0 } }
+    /// So much room, and so many uses that bursts do not find again.
+    pub(crate) fn new(Room { blocks, first, .. }: Room, not_found: f64) -> Self {
+        Self { blocks, first: if not_found > first { first / not_found } else { 1.0 } }
     }
 
     /// Whether all of them are in a cache at once. They are whole stretches of address space: sets get as many each.
@@ -42,8 +43,7 @@ impl Bound {
 pub(crate) struct LevelModel {
     /// By bin: the probability that a reference with such a reuse time misses.
     pub(crate) miss: [f64; BINS],
-    /// The same if it is longer than all that are told apart: as it seems, and at most.
-    pub(crate) beyond: f64,
+    /// The same, at most, of one whose block is not found again.
     pub(crate) beyond_most: f64,
     /// By bin of the position in the burst: the probability that a reference misses whose block is new there.
     pub(crate) first: [f64; BINS],
@@ -54,8 +54,7 @@ pub(crate) struct LevelModel {
 pub(crate) struct Misses {
     /// As [`LevelModel::miss`].
     pub(crate) by_time: [f64; BINS],
-    /// As [`LevelModel::beyond`].
-    pub(crate) beyond: f64,
+    /// As [`LevelModel::beyond_most`].
     pub(crate) beyond_most: f64,
 }
 
@@ -85,15 +84,13 @@ impl Model {
             let misses = distances.map(|distance| crowding.miss_probability(geometry, distance));
             *miss = misses.sum::<f64>() / PARTS as f64;
         }
-        // Of those that are not found again, few are the first of their blocks if these are few. The others were used by chance as
-        // long ago as any, as far as is known: of all blocks, the cache has those that it has room for.
-        let [beyond, beyond_most] = self.bound.map_or([1.0; 2], |bound| {
-            let at_random = (1.0 - geometry.blocks as f64 / bound.blocks).max(0.0);
-            let most = if fits { 0.0 } else { crowding.miss_probability(geometry, bound.blocks - 1.0) };
-            [at_random.min(most), most].map(|again| bound.first + (1.0 - bound.first) * again)
+        // Of those that are not found again, few are the first of their blocks if these are few.
+        let beyond_most = self.bound.map_or(1.0, |bound| {
+            let again = if fits { 0.0 } else { crowding.miss_probability(geometry, bound.blocks - 1.0) };
+            bound.first + (1.0 - bound.first) * again
         });
-        let mut first = [beyond; BINS];
-        let (mut misses, mut reach) = (self.all.beyond * beyond, self.all.beyond);
+        let mut first = [beyond_most; BINS];
+        let (mut misses, mut reach) = (self.all.beyond, self.all.beyond);
         for bin in (0..BINS).rev() {
             misses += self.all.in_bin[bin] * miss[bin];
             reach += self.all.in_bin[bin];
@@ -101,7 +98,7 @@ impl Model {
                 first[bin] = misses / reach;
             }
         }
-        LevelModel { miss, beyond, beyond_most, first }
+        LevelModel { miss, beyond_most, first }
     }
 }
 
@@ -109,10 +106,9 @@ impl LevelModel {
     /// What a reuse time says of a scope that appears in several phases: `parts` are the scope's references in
     /// each, and what it says there.
     pub(crate) fn mixed<'a>(parts: impl IntoIterator<Item = (f64, &'a Self)>) -> Misses {
-        let (mut by_time, mut beyond, mut beyond_most, mut all) = ([0.0; BINS], 0.0, 0.0, 0.0);
+        let (mut by_time, mut beyond_most, mut all) = ([0.0; BINS], 0.0, 0.0);
         for (references, part) in parts {
             all += references;
-            beyond += references * part.beyond;
             beyond_most += references * part.beyond_most;
             for (sum, share) in by_time.iter_mut().zip(&part.miss) {
                 *sum += references * share;
@@ -120,9 +116,9 @@ impl LevelModel {
         }
         if all > 0.0 {
             let by_time = by_time.map(|sum| sum / all);
-            Misses { by_time, beyond: beyond / all, beyond_most: beyond_most / all }
+            Misses { by_time, beyond_most: beyond_most / all }
         } else {
-            Misses { by_time, beyond: 1.0, beyond_most: 1.0 }
+            Misses { by_time, beyond_most: 1.0 }
         }
     }
 }
@@ -136,21 +132,17 @@ pub(crate) fn estimate(
     references: f64,
     most: Option<Most>,
 ) -> Estimate {
-    let Misses { by_time: miss, beyond, beyond_most } = miss;
+    let Misses { by_time: miss, beyond_most } = miss;
     let references = references.max(reuse.counted());
-    let ratio =
-        times.beyond * beyond + times.in_bin.iter().zip(miss).map(|(part, miss)| part * miss).sum::<f64>();
+    let ratio = times.beyond + times.in_bin.iter().zip(miss).map(|(part, miss)| part * miss).sum::<f64>();
     let known: f64 = reuse.within.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
     let at_least: f64 = reuse.first.iter().zip(miss).map(|(weight, miss)| weight * miss).sum();
     let low = known + at_least;
+    let uses: f64 = reuse.first.iter().sum();
+    let most = most.map_or(f64::INFINITY, |most| known + most.of(uses));
     // Less than that by rounding, where all of them miss.
-    let high = (known + beyond_most * reuse.first.iter().sum::<f64>()).max(low);
-    let most = most.map_or(f64::INFINITY, |most| known + most.of(reuse.first.iter().sum()));
-    Estimate {
-        misses: (ratio * references).min(most).clamp(low, high),
-        low,
-        high,
-        standard_error: 0.0,
-        ratio_error: 0.0,
-    }
+    let misses = (ratio * references).min(most).clamp(low, (known + uses).max(low));
+    // What is the first use of its block need not be spread evenly over scopes.
+    let high = (known + beyond_most * uses).max(misses);
+    Estimate { misses, low, high, standard_error: 0.0, ratio_error: 0.0 }
 }

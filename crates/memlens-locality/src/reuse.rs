@@ -19,7 +19,7 @@
 //! What is used for the first time in a run of its code (`runs.rs`) was last used before it: how often it was used then says
 //! nothing of how often it is used now. Times up to the run's begin and those behind it are therefore counted apart.
 
-use crate::bins::{BINS, bin, lower_edge};
+use crate::bins::{BINS, bin, lower_edge, middle};
 use crate::clock::Age;
 use crate::phases::Phases;
 use crate::runs::Since;
@@ -96,6 +96,8 @@ pub(crate) struct Distribution {
     pub(crate) survival: [f64; BINS],
     /// By bin: of the times that reach the bin, how many end in it.
     pub(crate) hazard: [f64; BINS],
+    /// The first bin that was not decided inside of bursts, by its own references or those of a prior.
+    pub(crate) undecided: usize,
 }
 
 /// The fewest references at risk in a bin from which it is decided.
@@ -266,12 +268,13 @@ impl Reuse {
             at_risk -= within[bin] + self.first[bin];
             visible -= across[bin] + left;
         }
-        let mut found = Distribution::from_hazard(hazard);
+        let mut found = Distribution::from_hazard(hazard, first_across);
         if self.order.judged >= FEWEST_FOUND * unit && first_across < BINS {
             // Bursts meet a block that is used several times in a row if they begin or end anywhere among these uses.
             let period = self.order.period() * (1.0 + found.time_in_use(first_across) / typical.length);
-            found.make_regular(first_across, self.order.in_step / self.order.judged, period);
+            found.make_regular(self.order.in_step / self.order.judged, period);
         }
+        found.undecided = prior.map_or(first_across, |prior| prior.undecided.max(first_across));
         found
     }
 }
@@ -524,7 +527,7 @@ impl Order {
 }
 
 impl Distribution {
-    fn from_hazard(hazard: [f64; BINS]) -> Self {
+    fn from_hazard(hazard: [f64; BINS], undecided: usize) -> Self {
         let (mut in_bin, mut survival) = ([0.0; BINS], [0.0; BINS]);
         let mut left = 1.0;
         for bin in 0..BINS {
@@ -532,17 +535,29 @@ impl Distribution {
             in_bin[bin] = left * hazard[bin];
             left -= in_bin[bin];
         }
-        Self { in_bin, beyond: left, survival, hazard }
+        Self { in_bin, beyond: left, survival, hazard, undecided }
+    }
+
+    /// From the probabilities of all times that are told apart.
+    pub(crate) fn from_parts(in_bin: [f64; BINS], undecided: usize) -> Self {
+        let mut left = 1.0;
+        let hazard = in_bin.map(|share| {
+            let hazard: f64 = if left > 1e-12 { share / left } else { 0.0 };
+            left -= share;
+            hazard.clamp(0.0, 1.0)
+        });
+        Self::from_hazard(hazard, undecided)
     }
 
     /// From the first of the uses of a block that follow one another in less time than that of a bin to the last, on average.
     fn time_in_use(&self, bin: usize) -> f64 {
-        let times = (1..bin).map(|bin| self.in_bin[bin] * (lower_edge(bin) + lower_edge(bin + 1)) / 2.0);
+        let times = (1..bin).map(|bin| self.in_bin[bin] * middle(bin));
         times.sum::<f64>() / self.survival[bin].max(f64::MIN_POSITIVE)
     }
 
-    /// Lets `part` of the times that reach bin `from` end at `period`.
-    fn make_regular(&mut self, from: usize, part: f64, period: f64) {
+    /// Lets `part` of the times that are not decided end at `period`.
+    fn make_regular(&mut self, part: f64, period: f64) {
+        let from = self.undecided;
         let at = crate::bins::bin(period as u64).max(from);
         let reach = self.survival[from];
         let mut survival = self.survival;
@@ -556,7 +571,7 @@ impl Distribution {
             let after = survival.get(bin + 1).copied().unwrap_or(beyond);
             *hazard = if survival[bin] > 0.0 { 1.0 - after / survival[bin] } else { 0.0 };
         }
-        *self = Self::from_hazard(hazard);
+        *self = Self::from_hazard(hazard, self.undecided);
     }
 
     /// The distribution of several scopes together, each with its number of references.
@@ -571,14 +586,7 @@ impl Distribution {
         if all <= 0.0 {
             return None;
         }
-        let mut left = 1.0;
-        let hazard = in_bin.map(|sum| {
-            let share = sum / all;
-            let hazard = if left > 1e-12 { share / left } else { 0.0 };
-            left -= share;
-            hazard.clamp(0.0, 1.0)
-        });
-        Some(Self::from_hazard(hazard))
+        Some(Self::from_parts(in_bin.map(|sum| sum / all), BINS))
     }
 }
 
@@ -616,7 +624,7 @@ impl Footprint {
     pub(crate) fn continued_by(&self, other: &Self, probability: impl Fn(f64) -> f64) -> Self {
         let mut blocks = self.blocks;
         for bin in 0..BINS {
-            let own = probability((lower_edge(bin) + lower_edge(bin + 1)) / 2.0);
+            let own = probability(middle(bin));
             let added = |footprint: &Self| footprint.blocks[bin + 1] - footprint.blocks[bin];
             blocks[bin + 1] = blocks[bin] + own * added(self) + (1.0 - own) * added(other);
         }

@@ -47,6 +47,12 @@ impl Scope {
         self.lengths.max(1) as f64 / self.bursts.max(1) as f64
     }
 
+    /// Uses of blocks of a size: more than references where these are larger than blocks.
+    pub(crate) fn uses(&self, size: usize) -> f64 {
+        let counted = self.reuse.get(size).and_then(Option::as_ref).map_or(0.0, Reuse::counted);
+        self.references.max(counted)
+    }
+
     /// The weight of a reference, if so many of equal weight told as much as these of different ones (L. Kish, Survey
     /// Sampling, 1965, section 11.7): one that stands for a thousand others tells no more than one.
     pub(crate) fn unit(&self) -> f64 {
