@@ -86,8 +86,6 @@ def a_filter_finds_what_costs_nothing_too(page):
     seen = page.do({"filter": "UNSIGNED INT"})
     expect("order" in names(seen) and "records" not in names(seen), f"{names(seen)}")
     expect(f"{len(names(seen))} match" in seen["text"], seen["text"][-400:])
-
-
     number = page.row("order")["id"]
     found = page.do({"filter": f"#{number} unsigned"})
     expect(names(found) == ["order"], f"{names(found)}")
@@ -127,6 +125,17 @@ def other_tables_are_behind_tabs(page):
     seen = page.do({"click": "by line"})
     expect(names(seen)[0] == lines[0] and set(names(seen)) <= set(lines), f"{names(seen)} {lines[:5]}")
     expect(any(name.startswith("records.c:") for name in names(seen)), f"{names(seen)}")
+
+
+def keys_lead_from_tab_to_tab(page):
+    first = page.do()["tab"]
+    second = page.do({"click": first}, {"key": "ArrowRight"})
+    expect(second["tab"] == second["focused"] != first, f"{second['tab']} {second['focused']}")
+    expect(second["tables"] != page.do()["tables"], "its table is not shown")
+    last = page.do({"click": first}, {"key": "End"})["tab"]
+    around = page.do({"click": last}, {"key": "ArrowRight"})["tab"], page.do({"click": first}, {"key": "ArrowLeft"})["tab"]
+    expect(around == (first, last) and last not in (first, second["tab"]), f"{around} {last}")
+    expect(page.do({"click": first}, {"key": "a"})["tab"] == first, "any key leads to another tab")
 
 
 def a_structure_is_drawn_by_cache_lines(page):
@@ -171,6 +180,7 @@ CHECKS = [
     ("exact", objects_of_one_name_are_behind_their_row),
     ("exact", the_run_is_told),
     ("exact", other_tables_are_behind_tabs),
+    ("exact", keys_lead_from_tab_to_tab),
     ("exact", a_structure_is_drawn_by_cache_lines),
     ("exact", advice_is_that_of_advise),
     ("sample", samples_have_a_page),

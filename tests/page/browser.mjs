@@ -2,10 +2,12 @@
 //
 //     node tests/page/browser.mjs PAGE < STEPS
 //
-// STEPS is a list in JSON: {"click": WORDS}, {"open": ID}, {"filter": WORDS}, {"follow": "#object-1"}, {}; what is seen after each is printed as a list. An
-// element that the page does not have is a mistake of the test's.
+// STEPS is a list in JSON: {"click": WORDS}, {"open": ID}, {"filter": WORDS}, {"follow": "#object-1"}, {"key": NAME}, {}; what is seen after each is printed as a
+// list. Keys go to what has the focus: what was clicked or focused last. An element that the page does not have is a mistake of the test's.
 import { readFileSync } from "node:fs";
 import { runInNewContext } from "node:vm";
+
+let focused = null;
 
 class Node {
   constructor(tag) {
@@ -26,15 +28,15 @@ class Node {
   get textContent() { return this.children.map((child) => (child instanceof Node ? child.textContent : String(child))).join(""); }
   set textContent(text) { this.children = [text]; }
   scrollIntoView() {}
-  focus() {}
+  focus() { focused = this; }
   *all() {
     yield this;
     for (const child of this.children) if (child instanceof Node) yield* child.all();
   }
-  fire(name) {
+  fire(name, more = {}) {
     // It reaches the first that listens.
     for (let node = this; node; node = node.parent) {
-      if (node.listeners[name]) return node.listeners[name]({ target: this, currentTarget: node, preventDefault() {} });
+      if (node.listeners[name]) return node.listeners[name]({ target: this, currentTarget: node, preventDefault() {}, ...more });
     }
     throw new Error(`nothing listens to ${name} on ${this.tag} ${this.textContent}`);
   }
@@ -72,7 +74,8 @@ function seen() {
     };
   };
   const boxes = [...body.all()].filter((node) => node.tag === "b").map((node) => node.attributes.title);
-  return { tables: tables.map(of), boxes, text: body.textContent, search: find((node) => node.tag === "input" && node.attributes.type === "search", "search").value };
+  const tab = find((node) => node.attributes["aria-selected"] === "true", "tab that is selected");
+  return { tables: tables.map(of), boxes, text: body.textContent, tab: tab.textContent, focused: focused?.textContent, search: find((node) => node.tag === "input" && node.attributes.type === "search", "search").value };
 }
 
 const answers = [];
@@ -81,6 +84,7 @@ for (const step of JSON.parse(readFileSync(0, "utf8"))) {
     const target = find((node) => ["button", "a"].includes(node.tag) && node.textContent === step.click, `button ‘${step.click}’`);
     // What a link leads to, and what waits until it is there.
     if (target.attributes.href) location.hash = target.attributes.href;
+    target.focus();
     target.fire("click");
   }
   if (step.open) find((node) => node.attributes.id === step.open, `row ‘${step.open}’`).fire("click");
@@ -93,6 +97,7 @@ for (const step of JSON.parse(readFileSync(0, "utf8"))) {
     location.hash = step.follow;
     windows.fire("hashchange");
   }
+  if (step.key) focused.fire("keydown", { key: step.key });
   answers.push(seen());
 }
 console.log(JSON.stringify(answers));

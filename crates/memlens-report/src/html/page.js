@@ -286,8 +286,8 @@ function detail({ title, summary, facts, allocated_at, each, parts: details, str
 }
 
 const tables = page.tables.map((data) => new Table(data, { details: data.noun === "object" ? page.objects : {} }));
-const place = make("div");
-const tabs = make("div", { role: "tablist" });
+const place = make("div", { role: "tabpanel" });
+const tabs = make("div", { role: "tablist", onkeydown: walk });
 const search = make("input", { type: "search", placeholder: "filter rows", "aria-label": "filter rows" });
 let shown = tables[0];
 
@@ -298,8 +298,24 @@ function show(table) {
     table.draw();
   }
   shown = table;
-  [...tabs.children].forEach((tab, at) => tab.setAttribute("aria-selected", String(tables[at] === table)));
+  [...tabs.children].forEach((tab, at) => {
+    tab.setAttribute("aria-selected", String(tables[at] === table));
+    // The key Tab leads to the one that is shown, and on from there to its table.
+    tab.setAttribute("tabindex", tables[at] === table ? 0 : -1);
+  });
+  place.setAttribute("aria-label", `by ${table.data.noun}`);
   place.replaceChildren(table.element, table.foot, ...[table.choice()].filter(Boolean));
+}
+
+/** Arrows lead from tab to tab. */
+function walk(event) {
+  const at = tables.indexOf(shown);
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: -1 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  const next = (to + tables.length) % tables.length;
+  show(tables[next]);
+  tabs.children[next].focus();
 }
 
 /** Opens an object's row, where the address of the page names one. */
