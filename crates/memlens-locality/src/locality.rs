@@ -150,9 +150,8 @@ struct Thread {
     /// Windows so far, and all references, as far as they are known.
     windows: u64,
     made: u64,
-    /// References that its windows stand for, and windows that did not go on.
+    /// References that its windows stand for.
     stands_for: f64,
-    bursts: u64,
     pairs: Pairs,
     /// Which phase the last window was in.
     phase: Option<usize>,
@@ -269,7 +268,6 @@ impl Locality {
             windows: 0,
             made: 0,
             stands_for: 0.0,
-            bursts: 0,
             pairs: Pairs::of(burst.thread.into()),
             phase: None,
         };
@@ -322,7 +320,6 @@ impl Locality {
         thread.clock.end_window(references.len() as u64, phase.unwrap_or_default(), &self.phases);
         thread.made += references.len() as u64;
         thread.stands_for += references.len() as f64 * weight;
-        thread.bursts += u64::from(!goes_on);
         thread.windows += 1;
         let (mut counted, mut reads) = (0u32, 0u32);
         for reference in references.iter().filter(|reference| counts(reference.kind)) {
@@ -353,9 +350,9 @@ impl Locality {
             let mut all = self.pooled(index);
             let mut bound = None;
             if let Some(room) = self.room(index) {
-                let uses = self.program.get(0).map_or(0.0, |program| program.uses(index));
-                bound = Some(Bound::new(&room, uses * all.beyond));
-                all = Tilt::of(&[(uses, &all)], &room).apply(&all);
+                let references = self.program.get(0).map_or(0.0, |program| program.references);
+                bound = Some(Bound::new(room, references * all.beyond));
+                all = Tilt::of(&[(references, &all)], room).apply(&all);
             }
             let footprint = Footprint::new(&all, &self.sizes[index].short.all());
             let size = &mut self.sizes[index];
@@ -387,21 +384,16 @@ impl Locality {
             let most = self.held.most(index);
             levels.push(Level { size, watched, by_phase: known[size].level(geometry), most });
         }
-        type OfMosts = fn(&Mosts) -> Option<&FxHashMap<u32, Most>>;
-        let rows = |scopes: &Scopes, tilt: OfTilts, most: OfMosts| -> Vec<(u32, Row)> {
+        let rows = |scopes: &Scopes, most: fn(&Mosts) -> Option<&FxHashMap<u32, Most>>| -> Vec<(u32, Row)> {
             let row = |(id, scope, sums)| {
                 let most = |level: &Level| most(&level.most).and_then(|most| most.get(&id).copied());
-                (id, self.row(scope, sums, (&known, tilt), &levels, most))
+                (id, self.row(scope, sums, &known, &levels, most))
             };
             scopes.seen().map(row).collect()
         };
-        let mut instructions =
-            rows(&self.instructions, |tilts| &tilts.instructions, |most| Some(&most.instructions));
-        let mut owners = rows(&self.owners, |tilts| &tilts.together, |most| Some(&most.owners));
-        let mut total = rows(&self.program, |tilts| &tilts.together, |_| None)
-            .pop()
-            .map(|(_, row)| row)
-            .unwrap_or_default();
+        let mut instructions = rows(&self.instructions, |most| Some(&most.instructions));
+        let mut owners = rows(&self.owners, |most| Some(&most.owners));
+        let mut total = rows(&self.program, |_| None).pop().map(|(_, row)| row).unwrap_or_default();
         lean(&total.levels, &mut instructions, &mut owners);
         let accesses: Vec<&Row> =
             instructions.iter().map(|(_, row)| row).filter(|row| !row.is_prefetch).collect();
@@ -431,8 +423,7 @@ impl Locality {
         let reuse = scope.reuse.get(size).and_then(Option::as_ref).unwrap_or(&self.nothing);
         let times = match who {
             Who::Program => known.mixed.clone(),
-            Who::Instruction(_) => self.times(reuse, scope, &known, |tilts| &tilts.instructions),
-            Who::Owner(_) => self.times(reuse, scope, &known, |tilts| &tilts.together),
+            _ => self.times(reuse, scope, &known),
         };
         let point = |&bytes: &u64| {
             let blocks = (bytes / u64::from(block_bytes)).max(1);
@@ -471,33 +462,33 @@ impl Locality {
         let uses: Vec<f64> = parts.iter().map(|(scope, _)| scope.uses(size)).collect();
         let all: Vec<_> = uses.iter().zip(&parts).map(|(&uses, (_, times))| (uses, times)).collect();
         let not_found = all.iter().map(|(uses, times)| uses * times.beyond).sum();
-        let tilts = room.as_ref().map(|room| Tilts {
-            instructions: Tilt::of(&all, room),
-            together: Tilt::of(&[(uses.iter().sum(), &prior)], room),
-        });
-        if let Some(tilts) = &tilts {
-            parts.iter_mut().for_each(|(_, times)| *times = tilts.instructions.apply(times));
+        let tilt = room.map(|room| Tilt::of(&all, room));
+        if let Some(tilt) = &tilt {
+            parts.iter_mut().for_each(|(_, times)| *times = tilt.apply(times));
         }
         let mixed = Distribution::mixed(parts.iter().map(|(scope, times)| (scope.references, times)));
         let mixed = mixed.unwrap_or_else(|| prior.clone());
         let BlockSize { short, groups, .. } = &self.sizes[size];
-        let bound = room.as_ref().map(|room| Bound::new(room, not_found));
+        let bound = room.map(|room| Bound::new(room, not_found));
         let phases = self.phases.models(&parts, &mixed, short, groups, bound);
-        Known { prior, tilts, mixed, phases }
+        Known { prior, tilt, mixed, phases }
     }
 
     /// How much there is room for in blocks of a size, where that is known.
     fn room(&self, size: usize) -> Option<Room> {
         let blocks = (self.data_bytes? >> self.sizes[size].shift).max(1) as f64;
-        let made: Vec<f64> = self.threads.values().map(|thread| thread.stands_for).collect();
-        Room::new(blocks, &made, self.threads.values().map(|thread| thread.bursts as f64).sum())
+        let made = self.threads.values().map(|thread| thread.stands_for);
+        let [all, squares, first] = made.fold([0.0; 3], |[all, squares, first], made| {
+            [all + made, squares + made * made, first + made.min(blocks)]
+        });
+        (all > 0.0).then(|| Room { blocks, first, run: squares / all, gap: self.gap() })
     }
 
     /// A scope's distribution of reuse times.
-    fn times(&self, reuse: &Reuse, scope: &Scope, known: &Known, tilt: OfTilts) -> Distribution {
+    fn times(&self, reuse: &Reuse, scope: &Scope, known: &Known) -> Distribution {
         let times = reuse.distribution(scope.references, Some(&known.prior), self.typical(scope));
-        match &known.tilts {
-            Some(tilts) => tilt(tilts).apply(&times),
+        match &known.tilt {
+            Some(tilt) => tilt.apply(&times),
             None => times,
         }
     }
@@ -506,14 +497,14 @@ impl Locality {
         &self,
         scope: &Scope,
         ScopeSums { by_level, spread }: ScopeSums<'_>,
-        (known, tilt): (&[Known], OfTilts),
+        known: &[Known],
         levels: &[Level],
         most: impl Fn(&Level) -> Option<Most>,
     ) -> Row {
         let times: Vec<Option<(&Reuse, Distribution)>> = (known.iter().enumerate())
             .map(|(size, known)| {
                 let reuse = scope.reuse.get(size)?.as_ref()?;
-                Some((reuse, self.times(reuse, scope, known, tilt)))
+                Some((reuse, self.times(reuse, scope, known)))
             })
             .collect();
         let estimates = levels.iter().zip(by_level).map(|(level, sums)| {
@@ -552,22 +543,12 @@ struct Known {
     /// The program's reuse times, all instructions in one: what single ones lean on.
     prior: Distribution,
     /// What makes times agree with how much data there is, where that is known.
-    tilts: Option<Tilts>,
+    tilt: Option<Tilt>,
     /// The sum of what the instructions say.
     mixed: Distribution,
     /// The same by phase.
     phases: Vec<Option<Model>>,
 }
-
-/// What makes times agree with how much data there is: what of a scope is found again gives way to what is not by how much of both it has, so
-/// that instructions, and those who have several, do by different weights.
-struct Tilts {
-    instructions: Tilt,
-    together: Tilt,
-}
-
-/// One of them.
-type OfTilts = fn(&Tilts) -> &Tilt;
 
 /// What is known of one level.
 struct Level {

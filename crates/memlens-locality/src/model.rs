@@ -28,8 +28,7 @@ pub(crate) struct Bound {
 
 impl Bound {
     /// So much room, and so many uses that bursts do not find again.
-    pub(crate) fn new(room: &Room, not_found: f64) -> Self {
-        let Room { blocks, first, .. } = *room;
+    pub(crate) fn new(Room { blocks, first, .. }: Room, not_found: f64) -> Self {
         Self { blocks, first: if not_found > first { first / not_found } else { 1.0 } }
     }
 

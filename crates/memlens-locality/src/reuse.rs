@@ -96,7 +96,7 @@ pub(crate) struct Distribution {
     pub(crate) survival: [f64; BINS],
     /// By bin: of the times that reach the bin, how many end in it.
     pub(crate) hazard: [f64; BINS],
-    /// The first bin that was not decided inside of bursts: by its own references, or those of a prior where these decide nothing.
+    /// The first bin that was not decided inside of bursts, by its own references or those of a prior.
     pub(crate) undecided: usize,
 }
 
@@ -274,9 +274,7 @@ impl Reuse {
             let period = self.order.period() * (1.0 + found.time_in_use(first_across) / typical.length);
             found.make_regular(self.order.in_step / self.order.judged, period);
         }
-        if let Some(prior) = prior.filter(|_| decided.until == 0) {
-            found.undecided = found.undecided.max(prior.undecided);
-        }
+        found.undecided = prior.map_or(first_across, |prior| prior.undecided.max(first_across));
         found
     }
 }
