@@ -7,8 +7,9 @@
 Each program is recorded once by exact mode with a trace of its accesses, the first 60 million unless --limit says
 otherwise. The example `held_against_exact` of memlens-locality simulates them all, cuts bursts of LENGTH out of each
 EVERY references at random places, and estimates from those and from how many pages were touched by then: once by reuse
-times, once by the mini-simulation of Zhao et al. (UMI). Printed are a table of programs, and of each sampling the correlation and mean absolute error of miss
-ratios (misses / data accesses), by which factor they are off, and the quality of delinquent loads in the measures of their table 6.
+times, once by the mini-simulation of Zhao et al. (UMI). Printed are a table of programs, and of each sampling the
+correlation and mean absolute error of miss ratios (misses / data accesses), by which factor they are off, and the quality of
+delinquent loads in the measures of their table 6.
 With --seeds each sampling is drawn so many times, and each draw counts as a program: a few bursts more or less in one phase move a ratio
 as much as most changes of the model do.
 

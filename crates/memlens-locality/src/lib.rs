@@ -91,8 +91,10 @@
 //!   know nothing of it, nor does an instruction of what each of its owners misses, so that the sums over both differ. Curves know nothing of
 //!   what is lowered towards the program's misses either.
 //! - **How much data there is** bounds all instructions together, and how far each has to give way for that is a guess: most where nothing was
-//!   found again, and with times that are long already. Owners' distributions give way by what the instructions' have to, so that the sums over
-//!   both differ. Of several threads each may use all data for the first time; of several processes each has at most what the largest has.
+//!   found again, and with times that are long already. Owners' distributions, and the program's as one, give way by what the instructions' have
+//!   to: what they find again displaces what they do not, so that the sums differ, the program's being too small. Sums less than twice too large
+//!   are left, and those more than four times too large are not, so that more finds of long times can mean shorter ones. Of several threads
+//!   each may use all data for the first time; of several processes each has at most what the largest has.
 //! - **Data that grows**: an instruction has one distribution for all of the time in which its data grows.
 //! - **Sets**: addresses that fall into few sets miss more than the rule says, arrays that fill them evenly less; where the uses are
 //!   further apart than a burst is long, only the lowest six bits of a block's number are looked at, in which all blocks of a phase are alike.

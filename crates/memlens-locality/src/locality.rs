@@ -227,7 +227,8 @@ impl Locality {
     }
 
     /// No process has had more data at a time than so many bytes: what it has resident, say. Reuse times that no burst has seen are then made
-    /// to agree with that: see the [crate's docs](crate#the-estimate). Weights have to be references. Address space that is given back and taken anew, at other addresses, is not in it. None: it is not known.
+    /// to agree with that: see the [crate's docs](crate#the-estimate). Weights have to be references. Address space that is given back and
+    /// taken anew, at other addresses, is not in it. None: it is not known.
     pub fn has_data(&mut self, bytes: Option<u64>) {
         self.data_bytes = bytes;
     }

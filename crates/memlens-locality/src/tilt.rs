@@ -6,7 +6,7 @@
 //!
 //! - A time is as likely as it fits into the run; what does not fit has no end in it.
 //! - Where more uses have no end than there are blocks, the others' blocks were used before, and nothing is known of when: they are
-//!   taken to be as far apart as two moments of a stretch of the run, of [`GAPS`] bursts at most.
+//!   taken to be as far apart as two moments of a stretch of the run, of [`GAPS`] gaps between bursts at most.
 //! - Of the distributions that then have no more uses without an end, and whose times add up to no more, the one that is nearest weighs
 //!   each time by an exponential of it, at one rate for all instructions, and those without an end by one factor (I. Csiszár, I-Divergence
 //!   Geometry of Probability Distributions and Minimization Problems, Annals of Probability 3(1), 1975, section 3).
@@ -25,7 +25,7 @@ const STEPS: usize = 20;
 const LEAST_FACTOR: f64 = -1000.0;
 /// A rate that leaves but the shortest of the times that are not decided: so many e-folds to their shortest.
 const MOST_FOLDS: f64 = 4.0;
-/// So many times from burst to burst: what is not found again was used no longer ago than that.
+/// So many gaps between bursts: what is not found again, and was used before, was used no longer ago than that.
 const GAPS: f64 = 100.0;
 
 /// What there is room for.
@@ -37,7 +37,7 @@ pub(crate) struct Room {
     pub(crate) first: f64,
     /// References of the thread that a reference is of, on average.
     pub(crate) run: f64,
-    /// References from burst to burst; 0: not known.
+    /// References that no burst sees from one to the next; 0: not known.
     pub(crate) gap: f64,
 }
 
