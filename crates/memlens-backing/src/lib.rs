@@ -6,6 +6,7 @@
 //!        ▼                                 ▼          │ where the map cannot be scanned; what is hugetlb
 //!    frames.rs: the frame of a page ◄── is it huge?   smaps
 //!    page_sizes.rs: only that ◄───────────┘
+//!    touched.rs: how much of a range was
 //! ```
 //!
 //! It knows the kernel's page maps. It deliberately knows nothing of objects, profiles or models, and it never stops
@@ -16,6 +17,7 @@
 //! |---|---|
 //! | page sizes, exactly | `PAGEMAP_SCAN` (Linux 6.7), and the right to trace the process (ptrace(2)) |
 //! | page sizes of whole mappings, in proportion | `/proc/PID/smaps` |
+//! | what was touched | the right to trace the process |
 //! | frames | besides, `CAP_SYS_ADMIN`: without it the kernel says 0 (proc_pid_pagemap(5)) |
 //!
 //! # Unsafe code
@@ -26,10 +28,12 @@ mod backing;
 mod frames;
 mod page_sizes;
 mod scan;
+mod touched;
 
 pub use backing::{Backing, BackingReader, process_anonymous};
 pub use frames::{Frame, FrameError, FrameReader, memory_bytes};
 pub use page_sizes::PageSizeReader;
+pub use touched::touched_bytes;
 
 /// Bytes of a page and of a frame.
 pub const PAGE_BYTES: u64 = 4096;

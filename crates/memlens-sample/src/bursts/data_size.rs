@@ -4,10 +4,12 @@
 //! long ago it was, and a cache of 32 holds all of them.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
 
+use memlens_backing::touched_bytes;
 use memlens_events::agent::RING_BYTES;
+use memlens_locality::Extent;
 use rustc_hash::FxHashMap;
 
 /// As long as a process has more each time, it is looked at again with its next burst, then after this, and each time after twice as
@@ -22,14 +24,19 @@ const ASK_PAUSE: Duration = Duration::from_millis(50);
 /// … of processes with no more than this: it is a small part then, and the kernel goes through all of their pages, 4 ms for so much in
 /// a virtual machine.
 const MOST_ASKED_BYTES: u64 = 64 << 20;
+/// How much of objects was touched is asked again after so many times as long as that took.
+const OBJECT_PAUSES: u32 = 20;
 /// Bytes of `/proc/PID/smaps`: where there are more, which is some 1,500 mappings, it is not asked again.
 const MOST_TEXT_BYTES: u64 = 1 << 20;
 
-/// The most data that one of the processes had, or the largest of its objects.
+/// The most data that one of the processes had, or one of its objects as far as it was touched.
 #[derive(Debug, Default)]
 pub struct DataSize {
     most_bytes: u64,
     processes: FxHashMap<u32, Process>,
+    /// When it may be asked again how much of an object was touched, and how often that was done: objects take turns.
+    asks_again: Option<Instant>,
+    asked: usize,
     /// Whether a process with bursts was gone before it was looked at.
     is_unknown: bool,
 }
@@ -79,16 +86,38 @@ impl DataSize {
         process.had(&resident, is_asked);
     }
 
-    /// A burst has touched an object of so many bytes: more than is resident, if it was never written. What is read then is the page
-    /// of zeros, which caches hold once; but as far as the addresses tell it is data, and exact mode takes it so.
-    pub fn has_object(&mut self, bytes: u64) {
-        self.most_bytes = self.most_bytes.max(bytes);
+    /// A burst of this process has touched these objects. Of what is never written more may have been read than is resident: then it is the
+    /// page of zeros, which caches hold once; but as far as the addresses tell it is data, and exact mode takes it so. And most of an
+    /// object may never be touched: `sort` asks for half of the machine's memory.
+    pub fn has_objects(&mut self, pid: u32, extents: &[Extent]) {
+        let now = Instant::now();
+        if self.asks_again.is_some_and(|again| now < again) {
+            return;
+        }
+        let known = self.largest();
+        let piece = |extent: &Extent| extent.end.saturating_sub(extent.start);
+        let larger = || extents.iter().filter(|extent| piece(extent) > known);
+        let Some(extent) = larger().nth(self.asked % larger().count().max(1)) else { return };
+        self.asked += 1;
+        let touched = match touched_bytes(pid, extent.start, extent.end) {
+            Ok(bytes) => bytes,
+            // Of this process that is never told.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => piece(extent),
+            // It has ended.
+            Err(_) => 0,
+        };
+        self.asks_again = Some(now + OBJECT_PAUSES * now.elapsed());
+        self.most_bytes = self.most_bytes.max(touched);
+    }
+
+    /// The most that is known, in bytes.
+    fn largest(&self) -> u64 {
+        self.processes.values().map(Process::most_bytes).fold(self.most_bytes, u64::max)
     }
 
     /// In bytes; None: of some process it is not known.
     pub fn most_bytes(&self) -> Option<u64> {
-        let of_processes = self.processes.values().map(Process::most_bytes);
-        let most = of_processes.fold(self.most_bytes, u64::max);
+        let most = self.largest();
         (!self.is_unknown && most > 0).then_some(most)
     }
 }
@@ -288,14 +317,45 @@ mod tests {
     }
 
     #[test]
+    fn of_an_object_counts_what_was_touched() {
+        let own = std::process::id();
+        let object = vec![0_u8; 64 << 20];
+        let start = object.as_ptr().addr() as u64;
+        let extent =
+            |from: u64| Extent { start: start + from, end: start + (64 << 20), object: 0, bytes: 64 << 20 };
+        let mut size = DataSize::default();
+        let read =
+            |bytes: usize| std::hint::black_box(&object[..bytes]).iter().step_by(4096).max() == Some(&0);
+        size.has_objects(own, &[extent(0)]);
+        assert!(size.largest() <= 4 << 20, "{}", size.largest());
+        assert!(read(32 << 20));
+        size.asks_again = Some(Instant::now() + LONGEST_PAUSE);
+        size.has_objects(own, &[extent(0)]);
+        assert!(size.largest() <= 4 << 20, "it is not asked each time: {}", size.largest());
+        let half = (31 << 20)..=(36 << 20);
+        size.asks_again = None;
+        size.has_objects(own, &[extent(0)]);
+        assert!(half.contains(&size.largest()), "{}", size.largest());
+        // What is no larger than that is not looked at, and what has ended has no more.
+        assert!(read(64 << 20));
+        size.asks_again = None;
+        size.has_objects(own, &[extent(40 << 20)]);
+        size.has_objects(u32::MAX, &[extent(0)]);
+        assert!(half.contains(&size.largest()), "{}", size.largest());
+        // They take turns.
+        for _ in 0..2 {
+            size.asks_again = None;
+            size.has_objects(own, &[extent(28 << 20), extent(0)]);
+        }
+        assert_eq!(size.largest(), 64 << 20);
+    }
+
+    #[test]
     fn a_process_that_is_gone_may_have_had_more() {
         let mut size = DataSize::default();
         assert_eq!(size.most_bytes(), None);
         size.look(std::process::id(), 0);
         assert!(size.most_bytes().is_some_and(|bytes| bytes > 1 << 20));
-        size.has_object(1 << 50);
-        size.has_object(1 << 40);
-        assert_eq!(size.most_bytes(), Some(1 << 50));
         // Another program, of which less is resident.
         let mut size = DataSize::default();
         let pid = std::process::id();

@@ -279,7 +279,7 @@ impl Bursts {
     ) {
         self.data.look(surroundings.pid, size_of_val(words) as u64);
         let met = self.decode(number, head, words, surroundings);
-        met.extents.iter().for_each(|extent| self.data.has_object(extent.bytes));
+        self.data.has_objects(surroundings.pid, &met.extents);
         self.locality.has_data(self.data.most_bytes());
         self.counts.took(head, words.len() as u64);
         if self.references.is_empty() {
