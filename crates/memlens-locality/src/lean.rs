@@ -4,6 +4,10 @@
 //! instructions together have several times the program's misses in large caches. The program as one has too few where some
 //! instructions go over much more data than the others. So where it has fewer than all its instructions together, theirs are lowered
 //! towards it, the more the fewer bursts tell of them.
+//!
+//! Where it is known how much data there is, the program's row gives way (`tilt.rs`) with what is fitted to instructions, and has up to a hundred times
+//! too few misses, so that [`LEAST`] is what rows are lowered to. On traces, whose bursts all stand for as much, that is too low; in live runs, where
+//! a few bursts stand for most of the time, leaving it out is worse (`docs/accuracy.md`).
 
 use crate::summary::{Estimate, Row};
 

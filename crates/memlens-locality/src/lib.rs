@@ -60,8 +60,8 @@
 //!    run's own time blocks are found at the rate at which the run finds its own again, and behind its begin at the
 //!    rate at which it finds earlier ones. A program that frees what it worked with finds none of its own.
 //!    Who knows how much data there is ([`Locality::has_data`]) bounds all times that no burst has seen: no more uses are the first of their
-//!    block than there are blocks, the times of the others add up to no more than blocks times references, and none is longer than the run.
-//!    Distributions that disagree are changed to the nearest ones that do not, sums of times where they are twice as large or more (`tilt.rs`).
+//!    block than there are blocks, the times of the others add up to no more than references times the blocks that there were by then, and none
+//!    is longer than the run. Distributions that disagree are changed to the nearest ones that do not (`tilt.rs`).
 //! 3. **Footprint**: how many blocks a window of a given length touches, the sum of the survival function
 //!    (StatStack: Eklov and Hagersten 2010), for each phase of the program by itself (bursts in like code that touch new blocks
 //!    at like rates). A window that reaches back before the phase has, in that part, the program's. A

@@ -119,6 +119,28 @@ pub struct Locality {
     nothing: Reuse,
     /// The program's data, in bytes, where that is known.
     data_bytes: Option<u64>,
+    /// What was known of it at references.
+    data_then: Then,
+}
+
+/// What something was at references, on average.
+#[derive(Clone, Copy, Debug, Default)]
+struct Then {
+    references: f64,
+    sum: f64,
+}
+
+impl Then {
+    /// So much at so many.
+    fn add(&mut self, references: f64, value: f64) {
+        self.references += references;
+        self.sum += references * value;
+    }
+
+    /// None: there were none.
+    fn mean(self) -> Option<f64> {
+        (self.references > 0.0).then(|| self.sum / self.references)
+    }
 }
 
 /// Everything about one size of block.
@@ -223,12 +245,13 @@ impl Locality {
             spread: Spread::default(),
             nothing: Reuse::default(),
             data_bytes: None,
+            data_then: Then::default(),
         })
     }
 
-    /// No process has had more data at a time than so many bytes: what it has resident, say. Reuse times that no burst has seen are then made
-    /// to agree with that: see the [crate's docs](crate#the-estimate). Weights have to be references. Address space that is given back and
-    /// taken anew, at other addresses, is not in it. None: it is not known.
+    /// No process has had more data at a time than so many bytes until now: what it has resident, say. To be told before each burst: reuse times
+    /// that no burst has seen are made to agree with what there was at them, see the [crate's docs](crate#the-estimate). Weights have to be references.
+    /// Address space that is given back and taken anew, at other addresses, is not in it. None: it is not known.
     pub fn has_data(&mut self, bytes: Option<u64>) {
         self.data_bytes = bytes;
     }
@@ -320,7 +343,11 @@ impl Locality {
         thread.phase = phase;
         thread.clock.end_window(references.len() as u64, phase.unwrap_or_default(), &self.phases);
         thread.made += references.len() as u64;
-        thread.stands_for += references.len() as f64 * weight;
+        let stands_for = references.len() as f64 * weight;
+        thread.stands_for += stands_for;
+        if let Some(bytes) = self.data_bytes {
+            self.data_then.add(stands_for, bytes as f64);
+        }
         thread.windows += 1;
         let (mut counted, mut reads) = (0u32, 0u32);
         for reference in references.iter().filter(|reference| counts(reference.kind)) {
@@ -477,12 +504,14 @@ impl Locality {
 
     /// How much there is room for in blocks of a size, where that is known.
     fn room(&self, size: usize) -> Option<Room> {
-        let blocks = (self.data_bytes? >> self.sizes[size].shift).max(1) as f64;
+        let of_size = |bytes: f64| (bytes / f64::from(1 << self.sizes[size].shift)).ceil().max(1.0);
+        let blocks = of_size(self.data_bytes? as f64);
+        let open = self.data_then.mean().map_or(blocks, |bytes| of_size(bytes).min(blocks));
         let made = self.threads.values().map(|thread| thread.stands_for);
         let [all, squares, first] = made.fold([0.0; 3], |[all, squares, first], made| {
             [all + made, squares + made * made, first + made.min(blocks)]
         });
-        (all > 0.0).then(|| Room { blocks, first, run: squares / all, gap: self.gap() })
+        (all > 0.0).then(|| Room { blocks, open, first, run: squares / all, gap: self.gap() })
     }
 
     /// A scope's distribution of reuse times.

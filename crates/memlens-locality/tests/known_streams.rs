@@ -376,6 +376,38 @@ fn what_is_not_found_again_misses_no_more_than_there_is_data() {
     assert!(curve[1].high < 1.01 * most, "{curve:?}");
 }
 
+#[test]
+fn what_comes_late_is_not_used_for_long() {
+    // Lines at random, of ever more: none is found again. The times add up to no more than there were lines by then.
+    const LINES: u64 = 400_000;
+    let lines = |burst: u64| LINES * (burst + 1) / 40;
+    let far = |grows: bool| {
+        let mut locality = Locality::new(&LocalityConfig::new(vec![cache(16_384, 16)])).expect("a level");
+        let mut random = Random(53);
+        for burst in 0..40 {
+            locality.has_data(Some(if grows { lines(burst) } else { LINES } * LINE));
+            // One in a hundred is not of the line before.
+            let mut address = 0;
+            let references: Vec<Reference> = (0..4_000_u64)
+                .map(|at| {
+                    if at % 100 == 0 {
+                        address = BASE + random.below(lines(burst)) * LINE;
+                    }
+                    load(0, address)
+                })
+                .collect();
+            let (weight, unseen_before) = (10_004_000.0, Some(10_000_000.into()));
+            let start = burst * 10_004_000;
+            locality.feed(&Burst { thread: 1, start, weight, unseen_before, references: &references });
+        }
+        let found = locality.curve(Who::Program, LINE as u32, &[LINES / 2 * LINE])[0].ratio;
+        (found, ratio(&locality.summary().total))
+    };
+    let [grown, whole] = [true, false].map(far);
+    assert!(grown.0 <= whole.0 && grown.1 <= whole.1 * 1.001, "{grown:?} {whole:?}");
+    assert!(grown.1 < whole.1 * 0.99 || grown.0 < whole.0 * 0.99, "{grown:?} {whole:?}");
+}
+
 /// Misses of the first and of the second of two loops, one after the other, each over `lines` lines of its own, in a cache of 32 MB.
 /// `is_known`: whether the data's size is told.
 fn two_sweeps(lines: u64, is_known: bool) -> [f64; 2] {
