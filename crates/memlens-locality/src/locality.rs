@@ -111,35 +111,34 @@ pub struct Locality {
     bursts: u64,
     /// Whether sets are watched in the present window.
     watches: bool,
-    /// Of bursts that tell it, references since the one before, and how many these are.
-    gaps: (f64, f64),
+    /// Of bursts that tell it, references since the one before.
+    gaps: Mean,
     cost: Cost,
     spread: Spread,
     /// Stands in for reuse times where there are none yet.
     nothing: Reuse,
     /// The program's data, in bytes, where that is known.
     data_bytes: Option<u64>,
-    /// What was known of it at references.
-    data_then: Then,
+    /// What was known of it at a reference.
+    data_then: Mean,
 }
 
-/// What something was at references, on average.
+/// A weighted mean.
 #[derive(Clone, Copy, Debug, Default)]
-struct Then {
-    references: f64,
+struct Mean {
+    weight: f64,
     sum: f64,
 }
 
-impl Then {
-    /// So much at so many.
-    fn add(&mut self, references: f64, value: f64) {
-        self.references += references;
-        self.sum += references * value;
+impl Mean {
+    fn add(&mut self, weight: f64, value: f64) {
+        self.weight += weight;
+        self.sum += weight * value;
     }
 
-    /// None: there were none.
-    fn mean(self) -> Option<f64> {
-        (self.references > 0.0).then(|| self.sum / self.references)
+    /// None: nothing has weight.
+    fn get(self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.sum / self.weight)
     }
 }
 
@@ -240,12 +239,12 @@ impl Locality {
             threads: HashMap::new(),
             bursts: 0,
             watches: true,
-            gaps: (0.0, 0.0),
+            gaps: Mean::default(),
             cost: config.cost.clone(),
             spread: Spread::default(),
             nothing: Reuse::default(),
             data_bytes: None,
-            data_then: Then::default(),
+            data_then: Mean::default(),
         })
     }
 
@@ -270,7 +269,7 @@ impl Locality {
         self.held.begin_burst(burst.thread, extents);
         let a_reference = burst.weight / burst.references.len() as f64;
         if let Some(unseen) = burst.unseen_before {
-            self.gaps = (self.gaps.0 + unseen.references as f64, self.gaps.1 + 1.0);
+            self.gaps.add(1.0, unseen.references as f64);
         }
         for (part, references) in burst.references.chunks(self.longest).enumerate() {
             self.window(burst, part, references, a_reference);
@@ -343,10 +342,10 @@ impl Locality {
         thread.phase = phase;
         thread.clock.end_window(references.len() as u64, phase.unwrap_or_default(), &self.phases);
         thread.made += references.len() as u64;
-        let stands_for = references.len() as f64 * weight;
-        thread.stands_for += stands_for;
+        let all = references.len() as f64 * weight;
+        thread.stands_for += all;
         if let Some(bytes) = self.data_bytes {
-            self.data_then.add(stands_for, bytes as f64);
+            self.data_then.add(all, bytes as f64);
         }
         thread.windows += 1;
         let (mut counted, mut reads) = (0u32, 0u32);
@@ -391,7 +390,7 @@ impl Locality {
 
     /// References between two bursts of a thread; 0: not known.
     fn gap(&self) -> f64 {
-        if self.gaps.1 > 0.0 { self.gaps.0 / self.gaps.1 } else { 0.0 }
+        self.gaps.get().unwrap_or(0.0)
     }
 
     fn typical(&self, scope: &Scope) -> Typical {
@@ -506,7 +505,7 @@ impl Locality {
     fn room(&self, size: usize) -> Option<Room> {
         let of_size = |bytes: f64| (bytes / f64::from(1 << self.sizes[size].shift)).ceil().max(1.0);
         let blocks = of_size(self.data_bytes? as f64);
-        let open = self.data_then.mean().map_or(blocks, |bytes| of_size(bytes).min(blocks));
+        let open = self.data_then.get().map_or(blocks, |bytes| of_size(bytes).min(blocks));
         let made = self.threads.values().map(|thread| thread.stands_for);
         let [all, squares, first] = made.fold([0.0; 3], |[all, squares, first], made| {
             [all + made, squares + made * made, first + made.min(blocks)]

@@ -1,8 +1,8 @@
 //! Reuse times that agree with how much data there is.
 //!
 //! A thread's references are the first use of their block as often as there are blocks, no more. The times of all others add up to no
-//! more than references times the blocks that there were by then, since a block's times follow one another. And none is longer than the run. What bursts
-//! say of times longer than themselves comes from few finds, or from none, and need not agree with that.
+//! more than references times the blocks that there were by then, since a block's times follow one another. And none is longer than the
+//! run. What bursts say of times longer than themselves comes from few finds, or from none, and need not agree with that.
 //!
 //! - A time is as likely as it fits into the run; what does not fit has no end in it.
 //! - Where more uses have no end than there are blocks, the others' blocks were used before, and nothing is known of when: they are
