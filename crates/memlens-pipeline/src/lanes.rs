@@ -520,7 +520,10 @@ mod x86 {
                     end[half] = _mm256_srl_epi64(last_byte, shift);
                 }
                 // [3, 0, 1, 2] of each half; lane 0 takes the access before, lane 4 what lane 3 held.
-                let turned = end.map(|half| _mm256_permute4x64_epi64::<0b10_01_00_11>(half));
+                let turned = [
+                    _mm256_permute4x64_epi64::<0b10_01_00_11>(end[0]),
+                    _mm256_permute4x64_epi64::<0b10_01_00_11>(end[1]),
+                ];
                 let before = [
                     _mm256_blend_epi32::<0b11>(turned[0], _mm256_set1_epi64x(previous.line as i64)),
                     _mm256_blend_epi32::<0b11>(turned[1], turned[0]),
