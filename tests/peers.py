@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,17 +42,24 @@ def memlens_at(name):
 def compare_each(names, programs, compare):
     """Makes each program in a folder of its own and prints what `compare(command, folder)` yields of it: pairs of
     a line and whether it is wrong. Returns the script's exit code."""
-    passed = failed = 0
-    for name in names:
+    def compared(name):
+        lines = []
         with tempfile.TemporaryDirectory(prefix="memlens-peers.") as temporary:
             folder = Path(temporary)
             try:
-                for line, is_wrong in compare(programs[name](folder), folder):
-                    passed, failed = passed + (not is_wrong), failed + is_wrong
-                    print(f"{name:<20} {line}", flush=True)
+                for pair in compare(programs[name](folder), folder):
+                    lines.append(pair)
             except (RuntimeError, OSError, KeyError, subprocess.CalledProcessError) as error:
-                failed += 1
-                print(f"{name:<20} FAILED: {error!r}", flush=True)
+                lines.append((f"FAILED: {error!r}", True))
+        return lines
+
+    passed = failed = 0
+    # valgrind has one thread: a program a processor.
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for name, lines in zip(names, pool.map(compared, names)):
+            for line, is_wrong in lines:
+                passed, failed = passed + (not is_wrong), failed + is_wrong
+                print(f"{name:<20} {line}", flush=True)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

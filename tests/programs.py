@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles tests/programs/* and two examples, and holds memlens's counts against those derived in their comments.
 
-    tests/programs.py [--memlens FILE | --native] [--level -O2] [--keep FOLDER] [NAME...]
+    tests/programs.py [--memlens FILE | --native] [--level -O2] [--keep FOLDER] [--jobs N] [NAME...]
 
 Each program says at its top what must be found, in lines that this script reads:
 
@@ -29,11 +29,13 @@ line is `N passed, N failed, N skipped`.
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -215,6 +217,7 @@ def main():
     parser.add_argument("--level", action="append", choices=["-O0", "-O1", "-O2", "-O3"])
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="build and profile here, and leave it")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="so many programs at a time")
     parser.add_argument("names", nargs="*", metavar="NAME")
     # A level looks like an option to argparse: `--level -O2` needs joining.
     words = sys.argv[1:]
@@ -237,9 +240,23 @@ def main():
         if result != "passed":
             print(f"{result:8}{what}: {why}", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="memlens-programs.") as temporary:
-        folder = options.keep or Path(temporary)
+    def checked(folder, program, level):
+        """The result and the reason for it."""
+        try:
+            run_one(program, level, memlens, folder, options.timeout)
+            return "passed", ""
+        except Failure as failure:
+            return "failed", failure
+        except subprocess.TimeoutExpired:
+            return "failed", f"not done after {options.timeout:.0f} s"
+        except (ValueError, KeyError, TypeError) as error:
+            return "failed", f"the report is not as documented: {error!r}"
+
+    with tempfile.TemporaryDirectory(prefix="memlens-programs.") as temporary, \
+            ThreadPoolExecutor(max_workers=options.jobs) as pool:
+        folder = (options.keep or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
+        results = []
         for path in sources:
             if options.names and path.stem not in options.names:
                 continue
@@ -248,16 +265,9 @@ def main():
                 note("skipped", path.name, why)
                 continue
             for level in options.level or program.words("levels") or ["-O0", "-O2"]:
-                what = f"{path.name} {level}"
-                try:
-                    run_one(program, level, memlens, folder.resolve(), options.timeout)
-                    note("passed", what)
-                except Failure as failure:
-                    note("failed", what, failure)
-                except subprocess.TimeoutExpired:
-                    note("failed", what, f"not done after {options.timeout:.0f} s")
-                except (ValueError, KeyError, TypeError) as error:
-                    note("failed", what, f"the report is not as documented: {error!r}")
+                results.append((f"{path.name} {level}", pool.submit(checked, folder, program, level)))
+        for what, result in results:
+            note(result.result()[0], what, result.result()[1])
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
     return 1 if counts["failed"] else 0
 

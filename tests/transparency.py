@@ -2,7 +2,7 @@
 """Runs the programs of transparency.toml with and without memlens and compares what they do.
 
     tests/transparency.py [--memlens FILE | --native] [--mode exact|sample|burst] [--short] [--follow] [--attribution]
-                          [--timeout-factor X] [--list] [NAME...]
+                          [--jobs N] [--timeout-factor X] [--list] [NAME...]
 
 Compared are standard output, standard error, and the exit code or signal; see the head of
 transparency.toml for what a program may leave out. NAME picks programs whose name contains it.
@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 try:
@@ -37,6 +38,15 @@ except ModuleNotFoundError:
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "transparency.toml"
+# The process groups that run.
+RUNNING = set()
+
+
+def kill(group):
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 class Skipped(Exception):
@@ -117,10 +127,12 @@ class Program:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdin=stdin, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, start_new_session=True)
             client = None
+            RUNNING.add(process.pid)
             if self.client:
                 client = subprocess.Popen(["sh", "-c", self.client], cwd=folder, env=environment,
                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                           stderr=subprocess.STDOUT, start_new_session=True)
+                RUNNING.add(client.pid)
             try:
                 out, err = process.communicate(timeout=timeout)
                 seconds = time.monotonic() - start
@@ -129,11 +141,9 @@ class Program:
                 raise Failed(f"not done after {timeout:.0f} s") from None
             finally:
                 for group in filter(None, (process, client)):
-                    try:
-                        os.killpg(group.pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
+                    kill(group.pid)
                     group.wait()
+                    RUNNING.discard(group.pid)
         streams = {"stdout": out, "stderr": err}
         seen = {name: self.normalised(text) for name, text in streams.items() if name not in self.ignore}
         seen["client"] = client_out
@@ -224,6 +234,8 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument("--timeout-factor", type=float, default=5, metavar="X",
                         help="multiplies every time limit; 5, so that only what hangs meets one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N",
+                        help="so many programs at a time; 1 for ratios that mean something")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
     if options.mode != "exact" and (options.follow or options.attribution):
@@ -242,36 +254,45 @@ def main():
         if not found:
             sys.exit(f"transparency.py: no memlens at {memlens}: build it (cargo build --release), or give --native")
         memlens = str(Path(found).resolve())
-    passed = failed = skipped = 0
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
     print(f"{'program':<50} {'native':>9} {'memlens':>9} {'ratio':>7}"
           + ("  attributed" if options.attribution else ""))
     # Ends by these still clean up.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with tempfile.TemporaryDirectory(prefix="memlens-transparency.") as temporary:
-        for number, program in enumerate(programs):
-            folder = Path(temporary) / str(number)
-            folder.mkdir()
-            try:
-                native, other, percent = compare(program, folder, memlens, options)
-                passed += 1
-                attributed = "" if percent is None else f" {percent:>9.2f} %"
-                print(f"{program.name:<50} {native:>7.2f} s {other:>7.2f} s {other / native:>7.1f}{attributed}",
-                      flush=True)
-            except Skipped as skip:
-                skipped += 1
-                print(f"{program.name:<50} skipped: {skip}", flush=True)
-            except Failed as failure:
-                failed += 1
-                print(f"{program.name:<50} FAILED: {failure}", flush=True)
-            except (OSError, ValueError, KeyError) as error:
-                failed += 1
-                print(f"{program.name:<50} FAILED: {error!r}", flush=True)
+    def result(folder, program):
+        """What became of it, and its line of the table after the name."""
+        folder.mkdir()
+        try:
+            native, other, percent = compare(program, folder, memlens, options)
+            attributed = "" if percent is None else f" {percent:>9.2f} %"
+            return "passed", f"{native:>7.2f} s {other:>7.2f} s {other / native:>7.1f}{attributed}"
+        except Skipped as skip:
+            return "skipped", f"skipped: {skip}"
+        except Failed as failure:
+            return "failed", f"FAILED: {failure}"
+        except (OSError, ValueError, KeyError) as error:
+            return "failed", f"FAILED: {error!r}"
+        finally:
             shutil.rmtree(folder, ignore_errors=True)
-    if skipped:
-        print(f"{skipped} skipped")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+
+    with tempfile.TemporaryDirectory(prefix="memlens-transparency.") as temporary, \
+            ThreadPoolExecutor(max_workers=options.jobs) as pool:
+        results = [pool.submit(result, Path(temporary) / str(number), program) for number, program in enumerate(programs)]
+        try:
+            for program, ended in zip(programs, results):
+                what, line = ended.result()
+                counts[what] += 1
+                print(f"{program.name:<50} {line}", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for group in list(RUNNING):
+                kill(group)
+            raise
+    if counts["skipped"]:
+        print("{skipped} skipped".format(**counts))
+    print("{passed} passed, {failed} failed".format(**counts))
+    return 1 if counts["failed"] else 0
 
 
 if __name__ == "__main__":
